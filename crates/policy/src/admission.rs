@@ -1,0 +1,48 @@
+//! Before there is a socket.
+
+use std::net::SocketAddr;
+
+use midspan_units::TimeSpan;
+
+/// A connection that somebody wants to open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// Who calls.
+    pub client: SocketAddr,
+    /// Who is called.
+    pub server: SocketAddr,
+}
+
+/// How the client's SYN is answered (Maki §II: SYN and FIN are not acknowledged locally).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Handshake {
+    /// Hold the client's SYN until the server has answered.
+    EndToEnd,
+    /// Accept the client at once and connect to the server meanwhile.
+    #[default]
+    Early,
+}
+
+/// Which of the configured initial windows a client's leg starts with.
+///
+/// Linux has no socket option for the initial window; a class is carried by a mark and a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct InitialWindowClass(pub u8);
+
+/// Whether a connection is split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// Split it.
+    Intercept {
+        /// How the client's SYN is answered.
+        handshake: Handshake,
+        /// The initial window towards the client.
+        initial_window: InitialWindowClass,
+        /// Give up connecting to the server after this time; `None` leaves it to the kernel.
+        connect_timeout: Option<TimeSpan>,
+    },
+    /// Let it pass as if there were no proxy.
+    Bypass,
+    /// Refuse it.
+    Refuse,
+}

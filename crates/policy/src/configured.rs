@@ -1,0 +1,78 @@
+//! The policy that does what the operator wrote and nothing else.
+
+use midspan_units::{Time, TimeSpan};
+
+use crate::{
+    Admission, Decision, Handshake, InitialWindowClass, LegStart, Policy, Request, SessionSample,
+    SessionSettings, Start,
+};
+
+/// Splits every connection and sets both legs as configured; never changes a live session.
+#[derive(Debug, Clone)]
+pub struct Configured {
+    settings: SessionSettings,
+}
+
+impl Configured {
+    /// A policy that follows `settings`.
+    #[must_use]
+    pub const fn new(settings: SessionSettings) -> Self {
+        Self { settings }
+    }
+}
+
+impl Policy for Configured {
+    fn admit(&mut self, _now: Time, _request: &Request) -> Admission {
+        Admission::Intercept {
+            handshake: Handshake::Early,
+            initial_window: InitialWindowClass::default(),
+            connect_timeout: self.settings.connect_timeout,
+        }
+    }
+
+    fn start(&mut self, _now: Time, _request: &Request) -> Start {
+        Start {
+            client: LegStart::from(&self.settings.client),
+            server: LegStart::from(&self.settings.server),
+        }
+    }
+
+    fn sample(&mut self, _now: Time, _sample: &SessionSample) -> Decision {
+        Decision::default()
+    }
+
+    fn sampling_interval(&self) -> Option<TimeSpan> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Buffer, LegSettings};
+    use midspan_units::ByteSize;
+
+    #[test]
+    fn legs_start_as_configured() {
+        let buffer = Buffer::Fixed(ByteSize::from_bytes(1 << 20));
+        let settings = SessionSettings {
+            client: LegSettings {
+                congestion_control: Some("bbr".into()),
+                send_buffer: buffer,
+                ..LegSettings::default()
+            },
+            ..SessionSettings::default()
+        };
+        let request = Request {
+            client: "192.0.2.1:1000".parse().unwrap(),
+            server: "192.0.2.2:80".parse().unwrap(),
+        };
+        let mut policy = Configured::new(settings);
+        let start = policy.start(Time::ZERO, &request);
+        assert_eq!(start.client.congestion_control.as_deref(), Some("bbr"));
+        assert_eq!(start.client.send_buffer, buffer);
+        assert_eq!(start.server, LegStart::default());
+        let decision = policy.sample(Time::ZERO, &SessionSample::default());
+        assert_eq!(decision, Decision::default());
+    }
+}

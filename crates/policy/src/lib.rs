@@ -1,0 +1,74 @@
+//! Sans-IO decisions: what the proxy and the simulator do with a flow.
+//!
+//! The caller owns sockets, timers and the clock. It passes in the time and what it measured
+//! ([`LegSample`]) and carries out what comes back. Four decisions exist, by their moment:
+//!
+//! | decision | moment | says |
+//! | --- | --- | --- |
+//! | [`Admission`] | before there is a socket | intercept or bypass, handshake, initial-window class |
+//! | [`Start`] | before the first byte on a leg | congestion control, segment ceiling, window scale, buffers |
+//! | [`Decision`] | while data flows | rate, buffers, segment size up to the ceiling, in-flight cap |
+//! | [`AckVerdict`] | for each ACK that may be thinned | pass, hold, drop |
+//!
+//! A policy is a type that implements [`Policy`] (for sessions) or [`AckPolicy`] (for ACK
+//! thinning). The real proxy feeds it from kernel sockets, the simulator from simulated ones; the
+//! code is the same.
+//!
+//! This crate is pure: no clock, no I/O, no random source.
+
+mod acknowledgement;
+mod admission;
+mod configured;
+mod decision;
+mod sample;
+mod settings;
+mod start;
+
+pub use acknowledgement::{AckPolicy, AckSample, AckVerdict};
+pub use admission::{Admission, Handshake, InitialWindowClass, Request};
+pub use configured::Configured;
+pub use decision::{Decision, LegDecision};
+pub use sample::{LegSample, LimitedTimes, SessionSample};
+pub use settings::{Buffer, LegSettings, SessionSettings};
+pub use start::{LegStart, Start};
+
+use midspan_units::{Time, TimeSpan};
+
+/// One of the two legs that a session joins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Leg {
+    /// Towards the host that opened the connection.
+    Client,
+    /// Towards the host that was called.
+    Server,
+}
+
+impl Leg {
+    /// The leg on the other side of the proxy.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
+/// Decides for the sessions of one proxy.
+///
+/// Order of calls for a session: [`admit`](Policy::admit) once; if it says to intercept,
+/// [`start`](Policy::start) once; then [`sample`](Policy::sample) at each
+/// [`sampling_interval`](Policy::sampling_interval) while data flows.
+pub trait Policy {
+    /// Before there is a socket: is this connection to be split, and how?
+    fn admit(&mut self, now: Time, request: &Request) -> Admission;
+
+    /// Both legs exist and no byte has been sent: how are they to be set up?
+    fn start(&mut self, now: Time, request: &Request) -> Start;
+
+    /// What was measured on both legs: what is to change?
+    fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision;
+
+    /// How often a session with data under way is to be sampled; `None` for never.
+    fn sampling_interval(&self) -> Option<TimeSpan>;
+}

@@ -1,0 +1,82 @@
+//! What is measured on a live leg.
+
+use midspan_units::{BitRate, ByteSize, TimeSpan};
+
+use crate::Leg;
+
+/// One reading of a leg: what `TCP_INFO` gives, and what a simulated socket offers as well.
+///
+/// Counters run from the start of the connection. A value that the kernel does not know yet is
+/// `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LegSample {
+    /// Smoothed round-trip time.
+    pub round_trip_time: Option<TimeSpan>,
+    /// Smallest round-trip time seen.
+    pub minimum_round_trip_time: Option<TimeSpan>,
+    /// Delivery rate of the newest window.
+    pub delivery_rate: Option<BitRate>,
+    /// Rate at which the kernel paces.
+    pub pacing_rate: Option<BitRate>,
+    /// Segment size towards the peer in bytes of data.
+    pub segment_size: u32,
+    /// Congestion window in segments.
+    pub congestion_window: u32,
+    /// Slow-start threshold in segments; `None` while in the first slow start.
+    pub slow_start_threshold: Option<u32>,
+    /// The peer's advertised window in bytes.
+    pub peer_window: u64,
+    /// Our own advertised window in bytes.
+    pub advertised_window: u64,
+    /// Segments sent and not acknowledged.
+    pub unacknowledged: u32,
+    /// Bytes in the send buffer that were never sent.
+    pub not_sent: ByteSize,
+    /// Bytes acknowledged by the peer.
+    pub bytes_acknowledged: ByteSize,
+    /// Bytes received from the peer.
+    pub bytes_received: ByteSize,
+    /// Bytes sent again.
+    pub bytes_retransmitted: ByteSize,
+    /// Segments sent again.
+    pub segments_retransmitted: u32,
+    /// Retransmission time-outs in a row that wait for an answer now.
+    pub timeouts_pending: u32,
+    /// What has held sending back so far.
+    pub limited: LimitedTimes,
+}
+
+/// For how long sending was busy, and held back by what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LimitedTimes {
+    /// Data was there to be sent.
+    pub busy: TimeSpan,
+    /// The peer's window held it back.
+    pub receive_window: TimeSpan,
+    /// The send buffer was too small.
+    pub send_buffer: TimeSpan,
+}
+
+/// One reading of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SessionSample {
+    /// The leg towards the client.
+    pub client: LegSample,
+    /// The leg towards the server.
+    pub server: LegSample,
+    /// Bytes that the proxy holds, read from the server and not yet written to the client.
+    pub held_towards_client: ByteSize,
+    /// Bytes that the proxy holds, read from the client and not yet written to the server.
+    pub held_towards_server: ByteSize,
+}
+
+impl SessionSample {
+    /// The reading of one leg.
+    #[must_use]
+    pub const fn leg(&self, leg: Leg) -> &LegSample {
+        match leg {
+            Leg::Client => &self.client,
+            Leg::Server => &self.server,
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What an operator fixes by hand for a leg.
+
+use midspan_units::{BitRate, ByteSize, TimeSpan};
+use serde::de::{self, Deserialize, Deserializer};
+use serde::{Deserialize as DeriveDeserialize, Serialize, Serializer};
+
+/// A socket buffer: as the kernel tunes it, or of a fixed size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Buffer {
+    /// The kernel's autotuning ("auto").
+    #[default]
+    Auto,
+    /// A fixed size in bytes of data; the kernel adds its own overhead.
+    Fixed(ByteSize),
+}
+
+impl<'de> Deserialize<'de> for Buffer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        text.parse()
+            .map(Self::Fixed)
+            .map_err(|error| de::Error::custom(format!("{error}, or \"auto\"")))
+    }
+}
+
+impl Serialize for Buffer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Fixed(size) => size.serialize(serializer),
+        }
+    }
+}
+
+/// What is fixed for one leg. Anything left out is the kernel's default.
+#[derive(Debug, Clone, PartialEq, Eq, Default, DeriveDeserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LegSettings {
+    /// Congestion control of what the proxy sends on this leg, such as "bbr" or "cubic".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<String>,
+    /// Initial congestion window in segments, 1 to 1000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial_window: Option<u32>,
+    /// Send buffer.
+    pub send_buffer: Buffer,
+    /// Receive buffer.
+    pub receive_buffer: Buffer,
+    /// Limit of unsent data in the send buffer (`TCP_NOTSENT_LOWAT`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notsent_lowat: Option<ByteSize>,
+    /// Upper bound of the sending rate (`SO_MAX_PACING_RATE`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pacing_rate: Option<BitRate>,
+    /// Idle time after which the peer is probed (`TCP_KEEPIDLE`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keepalive: Option<TimeSpan>,
+    /// Time that sent data may stay unacknowledged before the leg is given up
+    /// (`TCP_USER_TIMEOUT`, RFC 5482).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_timeout: Option<TimeSpan>,
+}
+
+/// What is fixed for both legs of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SessionSettings {
+    /// The leg towards the client.
+    pub client: LegSettings,
+    /// The leg towards the server.
+    pub server: LegSettings,
+    /// Give up connecting to the server after this time; `None` leaves it to the kernel.
+    pub connect_timeout: Option<TimeSpan>,
+}

@@ -1,0 +1,55 @@
+//! Before the first byte on a leg.
+
+use midspan_units::{BitRate, ByteSize, TimeSpan};
+
+use crate::{Buffer, LegSettings};
+
+/// How both legs of a session are set up.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Start {
+    /// The leg towards the client.
+    pub client: LegStart,
+    /// The leg towards the server.
+    pub server: LegStart,
+}
+
+/// How one leg is set up before its first byte. `None` leaves the kernel's default.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LegStart {
+    /// Congestion control by its kernel name.
+    pub congestion_control: Option<String>,
+    /// Send buffer.
+    pub send_buffer: Buffer,
+    /// Receive buffer.
+    pub receive_buffer: Buffer,
+    /// Limit of unsent data in the send buffer.
+    pub notsent_lowat: Option<ByteSize>,
+    /// Upper bound of the sending rate.
+    pub pacing_rate: Option<BitRate>,
+    /// Idle time after which the peer is probed.
+    pub keepalive: Option<TimeSpan>,
+    /// Time that sent data may stay unacknowledged.
+    pub user_timeout: Option<TimeSpan>,
+    /// Largest segment this leg may ever send, in bytes of data (Hasegawa §3: oversized
+    /// segments); fixed from here on.
+    pub segment_ceiling: Option<ByteSize>,
+    /// Window scale to read the peer's window with, in bits (Hasegawa §3: sending ahead); fixed
+    /// from here on.
+    pub window_scale: Option<u8>,
+}
+
+impl From<&LegSettings> for LegStart {
+    fn from(settings: &LegSettings) -> Self {
+        Self {
+            congestion_control: settings.congestion_control.clone(),
+            send_buffer: settings.send_buffer,
+            receive_buffer: settings.receive_buffer,
+            notsent_lowat: settings.notsent_lowat,
+            pacing_rate: settings.pacing_rate,
+            keepalive: settings.keepalive,
+            user_timeout: settings.user_timeout,
+            segment_ceiling: None,
+            window_scale: None,
+        }
+    }
+}

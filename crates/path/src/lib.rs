@@ -1,1 +1,31 @@
-//! Placeholder.
+//! The path file: who stands where, what the links are like, and what flows over them.
+//!
+//! One TOML text names hosts, routers, proxies, links (each direction of its own) and flows. Read,
+//! it is a [`Path`]: plain data with names resolved to indices and every value checked, so that
+//! the analysis, the simulator and the lab need no checks of their own. An error says file, line,
+//! column and the nearest valid name.
+//!
+//! The format is described in `docs/path-file.md`. Paths that come with Midspan are
+//! [`built_in`]; [`Path::load`] takes the name of one, or a file.
+
+mod built_in;
+mod capacity;
+#[cfg(test)]
+mod documentation;
+mod file;
+mod load;
+mod path;
+mod resolve;
+mod route;
+
+pub use built_in::{BuiltIn, built_in};
+pub use capacity::{Rates, mean_rate};
+pub use load::Error;
+pub use path::{
+    Direction, Family, Flow, HostSettings, Link, LinkIndex, Node, NodeIndex, NodeKind, Order, Path,
+    ProxySettings, Workload,
+};
+pub use resolve::{
+    DELAY_LIMIT, DURATION_LIMIT, FLOW_LIMIT, LINK_LIMIT, NODE_LIMIT, SCHEDULE_LIMIT, SIZE_LIMIT,
+};
+pub use route::Hop;

@@ -1,0 +1,83 @@
+//! The paths that come with Midspan.
+
+use midspan_document::{Located, Source};
+
+use crate::Path;
+
+/// A path that comes with Midspan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BuiltIn {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it is, in one line: the description in its text.
+    pub description: &'static str,
+    /// The text of its path file.
+    pub text: &'static str,
+}
+
+impl BuiltIn {
+    /// The path.
+    ///
+    /// # Errors
+    /// None for a path of [`built_in`]: a test reads them all.
+    pub fn read(&self) -> Result<Path, Located> {
+        Path::read(&Source::new(format!("{}.toml", self.name), self.text))
+    }
+}
+
+/// The built-in paths, those from practice first, then the papers' testbeds.
+#[must_use]
+pub fn built_in() -> &'static [BuiltIn] {
+    BUILT_IN
+}
+
+macro_rules! path {
+    ($name:literal, $description:literal) => {
+        BuiltIn {
+            name: $name,
+            description: $description,
+            text: include_str!(concat!("../../../paths/", $name, ".toml")),
+        }
+    };
+}
+
+const BUILT_IN: &[BuiltIn] = &[
+    path!(
+        "geo",
+        "GEO satellite access: 20/2 Mbit/s, 560 ms, 0.1 % loss"
+    ),
+    path!(
+        "geo-clean",
+        "GEO satellite access without loss: 20/2 Mbit/s, 560 ms"
+    ),
+    path!(
+        "leo",
+        "LEO satellite access: 120/12 Mbit/s, 60 ms, a hand-over every 15 s"
+    ),
+    path!(
+        "maritime",
+        "A ship's VSAT: 4/1 Mbit/s, 620 ms, rain, and a mast in the way"
+    ),
+    path!(
+        "lte",
+        "LTE: 10 to 40 Mbit/s down, 4 to 12 up, 70 ms, deep queue"
+    ),
+    path!("cable", "Cable access: 200/10 Mbit/s, 35 ms"),
+    path!("dsl", "ADSL2+ access: 14.5/0.9 Mbit/s, 50 ms"),
+    path!(
+        "wifi",
+        "A lossy Wi-Fi hop before a long path: 40 Mbit/s, 1 % loss, 84 ms"
+    ),
+    path!(
+        "transatlantic",
+        "Western Europe to the east of North America: 200 Mbit/s, 90 ms, 0.01 % loss"
+    ),
+    path!(
+        "hasegawa",
+        "Hasegawa's testbed: 8 Mbit/s down, 32 kbit/s up, no delay"
+    ),
+    path!(
+        "tam",
+        "Tam's testbed: 4 Mbit/s down, 100 kbit/s up, queues of 20 packets"
+    ),
+];

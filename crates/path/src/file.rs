@@ -1,0 +1,177 @@
+//! The file as it is written: tables and keys.
+//!
+//! Every value that is checked after reading keeps its place. Each key is described in
+//! `docs/path-file.md`; a test holds the two together.
+
+use midspan_document::Spanned;
+use midspan_link::QueueLimit;
+use midspan_policy::LegSettings;
+use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
+use serde::Deserialize;
+use serde::de::{self, Deserializer};
+
+use crate::{Family, Order};
+
+/// A value that may be left out, with its place.
+pub type Given<T> = Option<Spanned<T>>;
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    pub description: Given<String>,
+    pub seed: Option<u64>,
+    #[serde(default)]
+    pub family: Family,
+    #[serde(default)]
+    pub host: Vec<HostTable>,
+    #[serde(default)]
+    pub router: Vec<RouterTable>,
+    #[serde(default)]
+    pub proxy: Vec<ProxyTable>,
+    #[serde(default)]
+    pub link: Vec<LinkTable>,
+    #[serde(default)]
+    pub flow: Vec<FlowTable>,
+    #[serde(default)]
+    pub run: RunTable,
+}
+
+/// `[[host]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostTable {
+    pub name: Spanned<String>,
+    pub congestion_control: Given<String>,
+    pub initial_window: Given<u32>,
+    pub receive_buffer: Given<ByteSize>,
+    pub send_buffer: Given<ByteSize>,
+}
+
+/// `[[router]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouterTable {
+    pub name: Spanned<String>,
+}
+
+/// `[[proxy]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProxyTable {
+    pub name: Spanned<String>,
+    pub client_leg: Given<LegSettings>,
+    pub server_leg: Given<LegSettings>,
+}
+
+/// `[[link]]`
+///
+/// The keys of a direction are repeated here: serde's `flatten` would lose the place of errors.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkTable {
+    pub name: Spanned<String>,
+    /// Two names; more or fewer are refused later, with a better message than serde's.
+    pub between: Spanned<Vec<Spanned<String>>>,
+    pub rate: Given<BitRate>,
+    pub delay: Given<TimeSpan>,
+    pub loss: Given<Probability>,
+    pub queue: Given<Queue>,
+    pub overhead: Given<ByteSize>,
+    pub schedule: Given<ScheduleTable>,
+    #[serde(default)]
+    pub up: DirectionTable,
+    #[serde(default)]
+    pub down: DirectionTable,
+}
+
+/// `up` and `down` of a link.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DirectionTable {
+    pub rate: Given<BitRate>,
+    pub delay: Given<TimeSpan>,
+    pub loss: Given<Probability>,
+    pub queue: Given<Queue>,
+    pub overhead: Given<ByteSize>,
+    pub schedule: Given<ScheduleTable>,
+}
+
+/// `schedule` of a direction.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleTable {
+    pub repeat: Given<TimeSpan>,
+    pub steps: Vec<Spanned<StepTable>>,
+}
+
+/// One of the `steps` of a schedule.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepTable {
+    pub at: Spanned<TimeSpan>,
+    pub rate: Given<BitRate>,
+    pub delay: Given<TimeSpan>,
+    pub loss: Given<Probability>,
+}
+
+/// `[[flow]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlowTable {
+    pub name: Spanned<String>,
+    pub from: Spanned<String>,
+    pub to: Spanned<String>,
+    pub workload: Spanned<WorkloadName>,
+    pub size: Given<ByteSize>,
+    pub duration: Given<TimeSpan>,
+    pub count: Given<u32>,
+    pub objects: Given<u32>,
+    pub parallel: Given<u32>,
+    pub start: Given<TimeSpan>,
+}
+
+/// The values of `workload`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkloadName {
+    Download,
+    Upload,
+    BulkDownload,
+    BulkUpload,
+    RequestResponse,
+    Page,
+}
+
+/// `[run]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunTable {
+    #[serde(default)]
+    pub flows: Order,
+}
+
+/// A queue limit as text: "1000 packets" or "64 KiB".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queue(pub QueueLimit);
+
+impl<'de> Deserialize<'de> for Queue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let packets = ["packets", "packet"]
+            .iter()
+            .find_map(|unit| text.trim().strip_suffix(unit))
+            .map(|number| number.trim().parse().map(QueueLimit::Packets));
+        let limit = match packets {
+            Some(Ok(packets)) => Some(packets),
+            Some(Err(_)) => None,
+            None => text.parse().ok().map(QueueLimit::Bytes),
+        };
+        limit.map(Self).ok_or_else(|| {
+            de::Error::custom(format_args!(
+                "\"{text}\" is not a queue: write packets, as in \"1000 packets\", or a size, \
+                 as in \"64 KiB\""
+            ))
+        })
+    }
+}

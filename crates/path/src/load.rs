@@ -1,0 +1,87 @@
+//! From a name or a file to a path.
+
+use std::path::Path as FilePath;
+
+use midspan_document::{LoadError, Located, Source, nearest};
+use miette::{Diagnostic, LabeledSpan, SourceCode};
+use thiserror::Error;
+
+use crate::{Path, built_in, resolve};
+
+/// Why there is no path.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The file could not be read as text.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// Its text is wrong at one place.
+    #[error(transparent)]
+    Located(#[from] Located),
+    /// It is neither a built-in path nor a file.
+    #[error(
+        "no built-in path and no file is called \"{name}\"{}; built in are {known}",
+        .near.map(|near| format!(" (did you mean `{near}`?)")).unwrap_or_default()
+    )]
+    Unknown {
+        /// What the user gave.
+        name: String,
+        /// The built-in path nearest to it.
+        near: Option<&'static str>,
+        /// The built-in paths.
+        known: String,
+    },
+}
+
+impl Diagnostic for Error {
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        match self {
+            Self::Located(error) => error.source_code(),
+            Self::Load(_) | Self::Unknown { .. } => None,
+        }
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        match self {
+            Self::Located(error) => error.labels(),
+            Self::Load(_) | Self::Unknown { .. } => None,
+        }
+    }
+}
+
+impl Path {
+    /// Reads a path file's text.
+    ///
+    /// # Errors
+    /// The text is not a path file, or breaks one of the rules of `docs/path-file.md`.
+    pub fn read(source: &Source) -> Result<Self, Located> {
+        let file = midspan_document::read(source)?;
+        resolve::resolve(source, stem(source.name()), &file)
+    }
+
+    /// Reads a built-in path, by its name, or else a file. To read a file that is called like a
+    /// built-in path, write "./" before its name.
+    ///
+    /// # Errors
+    /// There is neither; the file cannot be read; or as [`Path::read`].
+    pub fn load(name_or_file: &str) -> Result<Self, Error> {
+        if let Some(found) = built_in().iter().find(|path| path.name == name_or_file) {
+            return Ok(found.read()?);
+        }
+        let looks_like_a_file = name_or_file.ends_with(".toml") || name_or_file.contains('/');
+        if looks_like_a_file || FilePath::new(name_or_file).exists() {
+            return Ok(Self::read(&Source::load(name_or_file)?)?);
+        }
+        let names: Vec<&'static str> = built_in().iter().map(|path| path.name).collect();
+        Err(Error::Unknown {
+            name: name_or_file.escape_debug().to_string(),
+            near: nearest(name_or_file, names.iter().copied()),
+            known: names.join(", "),
+        })
+    }
+}
+
+/// A file's name without folders and ".toml".
+fn stem(name: &str) -> &str {
+    let file = name.rsplit('/').next().unwrap_or(name);
+    file.strip_suffix(".toml").unwrap_or(file)
+}

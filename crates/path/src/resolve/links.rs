@@ -1,0 +1,202 @@
+//! Links and what each direction is like.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+
+use midspan_document::{Located, Spanned};
+use midspan_link::{Configuration, QueueLimit, Schedule, State, Step};
+use midspan_units::{ByteSize, Probability, TimeSpan};
+
+use super::Check;
+use super::limits::{DURATION_LIMIT, LINK_LIMIT, SCHEDULE_LIMIT};
+use super::nodes::NodeNames;
+use crate::file::{DirectionTable, LinkTable, Queue, ScheduleTable, StepTable};
+use crate::{Link, NodeIndex};
+
+/// Most packets that a queue may hold: what a machine's memory can.
+const QUEUE_PACKETS: u32 = 1_000_000;
+/// Most bytes that a queue may hold.
+const QUEUE_BYTES: ByteSize = ByteSize::from_bytes(1 << 30);
+/// Bytes of framing of one packet.
+const OVERHEAD: RangeInclusive<ByteSize> = ByteSize::from_bytes(0)..=ByteSize::from_bytes(1000);
+/// The shortest repetition: a shorter one is work without end for who runs it.
+const REPEAT: RangeInclusive<TimeSpan> = TimeSpan::from_milliseconds(1)..=DURATION_LIMIT;
+
+/// The links, with names of nodes resolved and both directions complete.
+pub fn resolve(
+    check: &Check<'_>,
+    tables: &[LinkTable],
+    nodes: &NodeNames,
+) -> Result<Vec<Link>, Located> {
+    if let Some(first_too_many) = tables.get(LINK_LIMIT) {
+        let message = format!("too many links: a path has at most {LINK_LIMIT}");
+        return Err(check.error(&first_too_many.name, message));
+    }
+    let mut names = BTreeSet::new();
+    let mut links = Vec::with_capacity(tables.len());
+    for table in tables {
+        let name = check.name(&table.name)?;
+        if !names.insert(name) {
+            return Err(check.taken(&table.name, "link"));
+        }
+        links.push(link(check, name, table, nodes)?);
+    }
+    Ok(links)
+}
+
+fn link(
+    check: &Check<'_>,
+    name: &str,
+    table: &LinkTable,
+    nodes: &NodeNames,
+) -> Result<Link, Located> {
+    Ok(Link {
+        name: name.to_owned(),
+        between: ends(check, table, nodes)?,
+        up: direction(check, table, &table.up)?,
+        down: direction(check, table, &table.down)?,
+    })
+}
+
+fn ends(
+    check: &Check<'_>,
+    table: &LinkTable,
+    nodes: &NodeNames,
+) -> Result<[NodeIndex; 2], Located> {
+    let [first, second] = &table.between.get_ref()[..] else {
+        let message = "a link joins two nodes, as in [\"client\", \"gateway\"]";
+        return Err(check.error(&table.between, message));
+    };
+    let ends = [nodes.find(check, first)?, nodes.find(check, second)?];
+    if ends[0] == ends[1] {
+        return Err(check.error(second, "a link joins two different nodes"));
+    }
+    Ok(ends)
+}
+
+/// One direction: its own keys, or else those of the link, or else the defaults.
+fn direction(
+    check: &Check<'_>,
+    shared: &LinkTable,
+    own: &DirectionTable,
+) -> Result<Configuration, Located> {
+    let rate = own.rate.as_ref().or(shared.rate.as_ref());
+    let delay = own.delay.as_ref().or(shared.delay.as_ref());
+    let loss = own.loss.as_ref().or(shared.loss.as_ref());
+    let queue = own.queue.as_ref().or(shared.queue.as_ref());
+    let overhead = own.overhead.as_ref().or(shared.overhead.as_ref());
+    let schedule = own.schedule.as_ref().or(shared.schedule.as_ref());
+    Ok(Configuration {
+        state: State {
+            rate: rate.map(|given| check.rate(given)).transpose()?,
+            delay: delay
+                .map(|given| check.delay(given))
+                .transpose()?
+                .unwrap_or_default(),
+            loss: loss
+                .map(|given| lasting_loss(check, given))
+                .transpose()?
+                .unwrap_or_default(),
+        },
+        queue: queue
+            .map(|given| queue_limit(check, given))
+            .transpose()?
+            .unwrap_or_default(),
+        overhead: overhead
+            .map(|given| framing(check, given))
+            .transpose()?
+            .unwrap_or_default(),
+        schedule: schedule
+            .map(|given| changes(check, given))
+            .transpose()?
+            .unwrap_or_default(),
+    })
+}
+
+/// Loss of everything is an outage, and an outage ends.
+fn lasting_loss(check: &Check<'_>, given: &Spanned<Probability>) -> Result<Probability, Located> {
+    if *given.get_ref() == Probability::ONE {
+        return Err(check
+            .error(given, "nothing passes a link that loses 100 %")
+            .with_help("for an outage, write a step with `loss = \"100 %\"` in its `schedule`"));
+    }
+    Ok(*given.get_ref())
+}
+
+fn queue_limit(check: &Check<'_>, given: &Spanned<Queue>) -> Result<QueueLimit, Located> {
+    let Queue(limit) = *given.get_ref();
+    match limit {
+        QueueLimit::Packets(packets) => {
+            let packets = Spanned::new(given.span(), packets);
+            check.within("a queue in packets", &packets, 0..=QUEUE_PACKETS)?;
+        }
+        QueueLimit::Bytes(bytes) => {
+            let bytes = Spanned::new(given.span(), bytes);
+            check.within("a queue", &bytes, ByteSize::default()..=QUEUE_BYTES)?;
+        }
+    }
+    Ok(limit)
+}
+
+fn framing(check: &Check<'_>, given: &Spanned<ByteSize>) -> Result<u32, Located> {
+    let bytes = check
+        .within("the overhead of a packet", given, OVERHEAD)?
+        .bytes();
+    Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
+}
+
+fn changes(check: &Check<'_>, given: &Spanned<ScheduleTable>) -> Result<Schedule, Located> {
+    let table = given.get_ref();
+    if let Some(first_too_many) = table.steps.get(SCHEDULE_LIMIT) {
+        let message = format!("too many steps: a schedule has at most {SCHEDULE_LIMIT}");
+        return Err(check.error(first_too_many, message));
+    }
+    let mut steps: Vec<Step> = Vec::with_capacity(table.steps.len());
+    for given in &table.steps {
+        let step = change(check, given)?;
+        if let Some(before) = steps.last().filter(|before| before.at >= step.at) {
+            let message = format!("a step is later than the one before it, at {}", before.at);
+            return Err(check.error(&given.get_ref().at, message));
+        }
+        steps.push(step);
+    }
+    let Some(last) = steps.last() else {
+        return Err(check.error(given, "a schedule has at least one step"));
+    };
+    let repeat = table
+        .repeat
+        .as_ref()
+        .map(|repeat| {
+            let span = check.within("a repetition", repeat, REPEAT)?;
+            if span > last.at {
+                return Ok(span);
+            }
+            let message = format!("a repetition is longer than its last step, at {}", last.at);
+            Err(check.error(repeat, message))
+        })
+        .transpose()?;
+    Ok(Schedule { steps, repeat })
+}
+
+fn change(check: &Check<'_>, given: &Spanned<StepTable>) -> Result<Step, Located> {
+    let table = given.get_ref();
+    let step = Step {
+        at: check.point("a step", &table.at)?,
+        rate: table
+            .rate
+            .as_ref()
+            .map(|given| check.rate(given))
+            .transpose()?,
+        delay: table
+            .delay
+            .as_ref()
+            .map(|given| check.delay(given))
+            .transpose()?,
+        loss: table.loss.as_ref().map(|given| *given.get_ref()),
+    };
+    if step.rate.is_none() && step.delay.is_none() && step.loss.is_none() {
+        let message = "a step changes something: give it a `rate`, a `delay` or a `loss`";
+        return Err(check.error(given, message));
+    }
+    Ok(step)
+}

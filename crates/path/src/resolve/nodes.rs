@@ -1,0 +1,165 @@
+//! Hosts, routers and proxies.
+
+use std::collections::BTreeMap;
+use std::ops::{Range, RangeInclusive};
+
+use midspan_document::{Located, Spanned};
+use midspan_policy::{Buffer, LegSettings};
+use midspan_units::ByteSize;
+
+use super::Check;
+use super::limits::NODE_LIMIT;
+use crate::file::{File, Given, HostTable, ProxyTable};
+use crate::{HostSettings, Node, NodeIndex, NodeKind, ProxySettings};
+
+/// Segments of an initial window.
+const INITIAL_WINDOW: RangeInclusive<u32> = 1..=1000;
+/// Bytes of a socket buffer: what the kernel's settings can hold.
+const BUFFER: RangeInclusive<ByteSize> = ByteSize::from_bytes(4096)..=ByteSize::from_bytes(1 << 30);
+
+/// A node and the place of its name.
+pub struct Placed {
+    pub node: Node,
+    pub name: Spanned<String>,
+}
+
+/// The nodes in the order in which the file names them, whatever their kind.
+pub fn resolve(check: &Check<'_>, file: &File) -> Result<Vec<Placed>, Located> {
+    let mut nodes: Vec<Placed> = Vec::new();
+    for table in &file.host {
+        let kind = NodeKind::Host(host(check, table)?);
+        nodes.push(placed(check, &table.name, kind)?);
+    }
+    for table in &file.router {
+        nodes.push(placed(check, &table.name, NodeKind::Router)?);
+    }
+    for table in &file.proxy {
+        let kind = NodeKind::Proxy(Box::new(proxy(check, table)?));
+        nodes.push(placed(check, &table.name, kind)?);
+    }
+    nodes.sort_by_key(|node| node.name.span().start);
+    if let Some(first_too_many) = nodes.get(NODE_LIMIT) {
+        let message = format!("too many nodes: a path has at most {NODE_LIMIT}");
+        return Err(check.error(&first_too_many.name, message));
+    }
+    if nodes.is_empty() {
+        let message = "a path needs hosts: write `[[host]]` with a `name` for each";
+        return Err(Located::new(check.source, 0..0, message));
+    }
+    Ok(nodes)
+}
+
+/// Where each name stands in the list of nodes.
+pub struct NodeNames(BTreeMap<String, NodeIndex>);
+
+impl NodeNames {
+    /// Refuses a name that stands twice.
+    pub fn new(check: &Check<'_>, nodes: &[Placed]) -> Result<Self, Located> {
+        let mut names = BTreeMap::new();
+        for (index, placed) in nodes.iter().enumerate() {
+            if names
+                .insert(placed.node.name.clone(), NodeIndex(index))
+                .is_some()
+            {
+                return Err(check.taken(&placed.name, "node"));
+            }
+        }
+        Ok(Self(names))
+    }
+
+    /// The node that is meant.
+    pub fn find(&self, check: &Check<'_>, given: &Spanned<String>) -> Result<NodeIndex, Located> {
+        let name = given.get_ref();
+        self.0.get(name).copied().ok_or_else(|| {
+            check
+                .error(given, format_args!("no node is called `{name}`"))
+                .with_nearest(name, self.0.keys().map(String::as_str))
+        })
+    }
+}
+
+fn placed(check: &Check<'_>, name: &Spanned<String>, kind: NodeKind) -> Result<Placed, Located> {
+    Ok(Placed {
+        node: Node {
+            name: check.name(name)?.to_owned(),
+            kind,
+        },
+        name: name.clone(),
+    })
+}
+
+fn host(check: &Check<'_>, table: &HostTable) -> Result<HostSettings, Located> {
+    let buffer = |given: &Given<ByteSize>| {
+        given
+            .as_ref()
+            .map(|given| check.within("a buffer", given, BUFFER))
+            .transpose()
+    };
+    Ok(HostSettings {
+        congestion_control: table
+            .congestion_control
+            .as_ref()
+            .map(|given| check.congestion_control(given))
+            .transpose()?,
+        initial_window: table
+            .initial_window
+            .as_ref()
+            .map(|given| check.within("an initial window", given, INITIAL_WINDOW))
+            .transpose()?,
+        receive_buffer: buffer(&table.receive_buffer)?,
+        send_buffer: buffer(&table.send_buffer)?,
+    })
+}
+
+fn proxy(check: &Check<'_>, table: &ProxyTable) -> Result<ProxySettings, Located> {
+    Ok(ProxySettings {
+        client_leg: leg(check, &table.client_leg)?,
+        server_leg: leg(check, &table.server_leg)?,
+    })
+}
+
+/// The type of a leg's settings is the proxy's as well and keeps no places.
+fn leg(check: &Check<'_>, given: &Given<LegSettings>) -> Result<LegSettings, Located> {
+    let Some(given) = given else {
+        return Ok(LegSettings::default());
+    };
+    let table = given.span();
+    let settings = given.get_ref();
+    if let Some(name) = &settings.congestion_control {
+        in_table(check, &table, "congestion_control", |place| {
+            check.congestion_control(&Spanned::new(place, name.clone()))
+        })?;
+    }
+    if let Some(window) = settings.initial_window {
+        in_table(check, &table, "initial_window", |place| {
+            check.within(
+                "an initial window",
+                &Spanned::new(place, window),
+                INITIAL_WINDOW,
+            )
+        })?;
+    }
+    let buffers = [
+        ("send_buffer", settings.send_buffer),
+        ("receive_buffer", settings.receive_buffer),
+    ];
+    for (key, buffer) in buffers {
+        if let Buffer::Fixed(size) = buffer {
+            in_table(check, &table, key, |place| {
+                check.within("a buffer", &Spanned::new(place, size), BUFFER)
+            })?;
+        }
+    }
+    Ok(settings.clone())
+}
+
+/// Checks a value by its table's place; its own is looked up only for an error, as that reads
+/// the whole text again.
+fn in_table<T>(
+    check: &Check<'_>,
+    table: &Range<usize>,
+    key: &str,
+    rule: impl Fn(Range<usize>) -> Result<T, Located>,
+) -> Result<T, Located> {
+    rule(table.clone()).or_else(|_| rule(check.source.value_span(table.clone(), key)))
+}

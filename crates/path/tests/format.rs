@@ -1,0 +1,169 @@
+//! What the keys of a path file become.
+#![allow(clippy::unwrap_used)]
+
+use midspan_document::Source;
+use midspan_link::{Configuration, QueueLimit};
+use midspan_path::{Direction, Family, Hop, LinkIndex, NodeIndex, Order, Path, Workload};
+use midspan_units::{ByteSize, TimeSpan};
+
+/// A server named before the client, three flows of different kinds, keys for both directions
+/// and for one.
+const TEXT: &str = r#"
+seed = 9
+family = "ipv6"
+[[proxy]]
+name = "middle"
+[[host]]
+name = "server"
+[[router]]
+name = "edge"
+[[host]]
+name = "client"
+[[link]]
+name = "near"
+between = ["client", "edge"]
+delay = "5 ms"
+queue = "64 KiB"
+overhead = "18 B"
+loss = "1 %"
+up = { rate = "1 Mbit/s", delay = "7 ms", loss = "0" }
+down = { queue = "3 packets" }
+[[link]]
+name = "bare"
+between = ["edge", "middle"]
+[[link]]
+name = "turned"
+between = ["server", "middle"]
+up = { rate = "4 Mbit/s" }
+down = { rate = "2 Mbit/s" }
+[[flow]]
+name = "page"
+from = "client"
+to = "server"
+workload = "page"
+objects = 30
+size = "10 KB"
+[[flow]]
+name = "push"
+from = "client"
+to = "server"
+workload = "bulk-upload"
+duration = "2 min"
+start = "1.5 s"
+[[flow]]
+name = "ask"
+from = "server"
+to = "client"
+workload = "request-response"
+count = 4
+size = "1 KB"
+[run]
+flows = "together"
+"#;
+
+fn path() -> Path {
+    Path::read(&Source::new("format.toml", TEXT)).unwrap()
+}
+
+#[test]
+fn nodes_stand_in_the_order_of_the_file_whatever_their_kind() {
+    let path = path();
+    let names: Vec<&str> = path.nodes.iter().map(|node| &*node.name).collect();
+    assert_eq!(names, ["middle", "server", "edge", "client"]);
+    assert_eq!((path.seed, path.family), (9, Family::Ipv6));
+    assert_eq!(path.description, "");
+    assert_eq!(path.order, Order::Together);
+}
+
+#[test]
+fn a_direction_overrides_the_keys_of_its_link() {
+    let path = path();
+    let near = &path.links[0];
+    assert_eq!(near.up.state.rate, Some("1 Mbit/s".parse().unwrap()));
+    assert_eq!(near.up.state.delay, TimeSpan::from_milliseconds(7));
+    assert_eq!(near.up.state.loss, "0 %".parse().unwrap());
+    let bytes = ByteSize::from_bytes(65_536);
+    assert_eq!(near.up.queue, QueueLimit::Bytes(bytes));
+    assert_eq!(near.down.state.rate, None);
+    assert_eq!(near.down.state.delay, TimeSpan::from_milliseconds(5));
+    assert_eq!(near.down.state.loss, "1 %".parse().unwrap());
+    assert_eq!(near.down.queue, QueueLimit::Packets(3));
+    assert_eq!((near.up.overhead, near.down.overhead), (18, 18));
+    let bare = path.link(LinkIndex(1));
+    assert_eq!(*bare.direction(Direction::Up), Configuration::default());
+    assert_eq!(bare.down, Configuration::default());
+}
+
+#[test]
+fn workloads_have_their_options_and_defaults() {
+    let path = path();
+    let kinds: Vec<Workload> = path.flows.iter().map(|flow| flow.workload).collect();
+    let size = |bytes| ByteSize::from_bytes(bytes);
+    assert_eq!(
+        kinds,
+        [
+            Workload::Page {
+                objects: 30,
+                size: size(10_000),
+                parallel: 6
+            },
+            Workload::BulkUpload {
+                duration: TimeSpan::from_seconds(120)
+            },
+            Workload::RequestResponse {
+                count: 4,
+                size: size(1000)
+            },
+        ]
+    );
+    let totals: Vec<_> = kinds.iter().map(Workload::total_size).collect();
+    assert_eq!(totals, [Some(size(300_000)), None, Some(size(4000))]);
+    assert_eq!(path.flows[0].start, TimeSpan::ZERO);
+    assert_eq!(path.flows[1].start, TimeSpan::from_milliseconds(1500));
+}
+
+#[test]
+fn data_goes_the_way_of_its_workload() {
+    let path = path();
+    let [middle, server, edge, client] = [0, 1, 2, 3].map(NodeIndex);
+    let hop = |link, direction, node| Hop {
+        link: LinkIndex(link),
+        direction,
+        node,
+    };
+    let [page, push, ask] = &path.flows[..] else {
+        panic!("three flows")
+    };
+    let to_client = [
+        hop(2, Direction::Up, middle),
+        hop(1, Direction::Down, edge),
+        hop(0, Direction::Down, client),
+    ];
+    let to_server = [
+        hop(0, Direction::Up, edge),
+        hop(1, Direction::Up, middle),
+        hop(2, Direction::Down, server),
+    ];
+    assert_eq!(path.data_way(page), to_client);
+    assert_eq!(path.data_way(push), to_server);
+    assert_eq!(path.data_way(ask), to_server);
+    assert_eq!(path.nodes_between(client, server), [edge, middle]);
+    assert_eq!(path.next_hop(edge, server), Some(to_server[1]));
+    assert_eq!(path.next_hop(edge, edge), None);
+}
+
+#[test]
+fn the_bottleneck_is_the_least_rate_each_way() {
+    let path = path();
+    let rate = |text: &str| Some(text.parse().unwrap());
+    let rates = path.bottleneck(&path.flows[0]);
+    assert_eq!((rates.down, rates.up), (rate("4 Mbit/s"), rate("1 Mbit/s")));
+    // The third flow is opened from the other side: its "down" is the first's "up".
+    let rates = path.bottleneck(&path.flows[2]);
+    assert_eq!((rates.down, rates.up), (rate("1 Mbit/s"), rate("4 Mbit/s")));
+    assert_eq!(path.data_rate(&path.flows[2]), rate("1 Mbit/s"));
+    assert_eq!(
+        path.round_trip_time(&path.flows[0]),
+        TimeSpan::from_milliseconds(12)
+    );
+}

@@ -1,1 +1,48 @@
-//! Placeholder.
+//! Pure link cells: rate, delay, loss, queue; generic over the packet.
+//!
+//! One direction of a link is a chain of cells: queue → transmitter → loss → delay. The caller
+//! passes the time in, virtual or real, and takes out what is due:
+//!
+//! | kind | calls |
+//! | --- | --- |
+//! | input | [`handle`](Cell::handle): a packet arrives |
+//! | output | [`poll`](Cell::poll): a packet that was delivered or dropped; [`poll_timeout`](Cell::poll_timeout): when to ask again |
+//! | getters | [`held`](Cell::held), [`Link::counters`] |
+//!
+//! Two types run the same model:
+//!
+//! - [`Link`], always right: any queue discipline, any loss model, changes by schedule;
+//! - [`FixedLink`], for a link that never changes: the fate of a packet is known when it
+//!   arrives, so there is no timer and nothing to poll. A property test holds it equal to
+//!   [`Link`].
+//!
+//! `docs/link-model.md` describes the model in one page.
+//!
+//! This crate is pure: no clock, no I/O; random numbers come from the [`stream`] of a seed.
+
+mod cell;
+mod chain;
+mod configuration;
+mod counters;
+mod delay;
+mod fixed;
+mod link;
+mod loss;
+mod queue;
+mod schedule;
+mod seed;
+mod transmitter;
+mod work;
+
+pub use cell::{Cell, DropReason, Output, Outputs, Packet};
+pub use chain::Chain;
+pub use configuration::{Configuration, QueueLimit, Schedule, State, Step};
+pub use counters::{Count, Counters};
+pub use delay::Delay;
+pub use fixed::{FixedLink, NotFixed, Verdict};
+pub use link::Link;
+pub use loss::{Bernoulli, Loss, LossModel};
+pub use queue::{DropTail, Queue};
+pub use schedule::ScheduleError;
+pub use seed::{Direction, Stream, stream};
+pub use transmitter::Transmitter;

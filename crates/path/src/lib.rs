@@ -21,8 +21,9 @@ mod route;
 pub use built_in::{BuiltIn, built_in};
 pub use capacity::{Rates, mean_rate};
 pub use load::Error;
+pub use midspan_link::Direction;
 pub use path::{
-    Direction, Family, Flow, HostSettings, Link, LinkIndex, Node, NodeIndex, NodeKind, Order, Path,
+    Family, Flow, HostSettings, Link, LinkIndex, Node, NodeIndex, NodeKind, Order, Path,
     ProxySettings, Workload,
 };
 pub use resolve::{

@@ -1,6 +1,6 @@
 //! A path, read and checked.
 
-use midspan_link::Configuration;
+use midspan_link::{Configuration, Direction};
 use midspan_policy::LegSettings;
 use midspan_units::{ByteSize, TimeSpan};
 use serde::Deserialize;
@@ -104,15 +104,6 @@ pub struct Link {
     pub down: Configuration,
 }
 
-/// One of the two directions of a link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
-    /// From the first node to the second.
-    Up,
-    /// From the second node to the first.
-    Down,
-}
-
 /// What one host asks of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flow {
@@ -179,17 +170,6 @@ pub enum Order {
     /// At the same time, each from its own start.
     #[serde(rename = "together")]
     Together,
-}
-
-impl Direction {
-    /// The other direction.
-    #[must_use]
-    pub const fn other(self) -> Self {
-        match self {
-            Self::Up => Self::Down,
-            Self::Down => Self::Up,
-        }
-    }
 }
 
 impl Link {

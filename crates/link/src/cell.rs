@@ -1,0 +1,158 @@
+//! What all cells have in common: packets go in, and come out delivered or dropped.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use midspan_units::Time;
+
+/// What a link carries: a header in a simulator, bytes in an emulator.
+pub trait Packet {
+    /// Bytes at the network layer, IP header included.
+    fn size(&self) -> u32;
+}
+
+/// An IP packet, from the first byte of its IP header.
+impl Packet for Vec<u8> {
+    fn size(&self) -> u32 {
+        u32::try_from(self.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// Why a packet was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DropReason {
+    /// The queue had no room for it.
+    QueueFull,
+    /// It was sent, and lost on the way.
+    Lost,
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::QueueFull => "queue full",
+            Self::Lost => "lost",
+        })
+    }
+}
+
+/// A packet that leaves a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output<P> {
+    /// The packet goes on to what comes next.
+    Delivered {
+        /// When it left the cell, however late the cell was polled.
+        due: Time,
+        /// The packet.
+        packet: P,
+    },
+    /// The packet is gone.
+    Dropped {
+        /// When it was dropped, however late the cell was polled.
+        due: Time,
+        /// The packet.
+        packet: P,
+        /// Why.
+        reason: DropReason,
+    },
+}
+
+impl<P> Output<P> {
+    /// When the packet left the cell.
+    pub const fn due(&self) -> Time {
+        match self {
+            Self::Delivered { due, .. } | Self::Dropped { due, .. } => *due,
+        }
+    }
+
+    /// The packet, whatever became of it.
+    pub const fn packet(&self) -> &P {
+        match self {
+            Self::Delivered { packet, .. } | Self::Dropped { packet, .. } => packet,
+        }
+    }
+}
+
+/// A part of a link with an effect of its own; cells in a row make a link.
+///
+/// # Contract
+///
+/// - **Order of calls.** [`poll`](Cell::poll) until it returns `None` after every
+///   [`handle`](Cell::handle), and again when the time of [`poll_timeout`](Cell::poll_timeout)
+///   has come.
+/// - **Time never goes back.** A `now` earlier than one given before is taken as that one.
+/// - **Exact time.** What is due at a time happens at that time, even if the cell is polled
+///   later: a late caller sees it late, but no other packet moves because of it. So `handle`
+///   first does all that was due up to and including `now`; only then does the packet arrive.
+/// - **Order of outputs.** Deliveries come in order of their due times, and so do drops. A drop
+///   may be reported before or after deliveries that were due at about the same time, at the
+///   latest with the next delivery.
+/// - **Every packet comes out once**, delivered or dropped. A cell that makes packets (such as
+///   fragments) counts as held what it has still to give.
+pub trait Cell<P> {
+    /// A packet arrives at `now`.
+    fn handle(&mut self, now: Time, packet: P);
+
+    /// The next packet that has left the cell up to and including `now`.
+    fn poll(&mut self, now: Time) -> Option<Output<P>>;
+
+    /// When to poll again; `None` when nothing will happen before the next
+    /// [`handle`](Cell::handle). Valid once [`poll`](Cell::poll) has returned `None`.
+    ///
+    /// No packet is delivered before that time. A poll at that time may still return `None`.
+    fn poll_timeout(&self) -> Option<Time>;
+
+    /// Packets that were handed in and have not been polled out.
+    fn held(&self) -> usize;
+}
+
+/// What a cell has ready for [`Cell::poll`], oldest first.
+///
+/// Holds no more than what the cell was handed and the caller has not polled yet.
+#[derive(Debug, Clone)]
+pub struct Outputs<P>(VecDeque<Output<P>>);
+
+impl<P> Default for Outputs<P> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<P> Outputs<P> {
+    /// Adds `output`.
+    pub fn push(&mut self, output: Output<P>) {
+        self.0.push_back(output);
+    }
+
+    /// Adds a packet that was dropped at `due`.
+    pub fn push_dropped(&mut self, due: Time, packet: P, reason: DropReason) {
+        self.push(Output::Dropped {
+            due,
+            packet,
+            reason,
+        });
+    }
+
+    /// Takes the oldest output.
+    pub fn pop(&mut self) -> Option<Output<P>> {
+        self.0.pop_front()
+    }
+
+    /// When the oldest output was due.
+    #[must_use]
+    pub fn due(&self) -> Option<Time> {
+        self.0.front().map(Output::due)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

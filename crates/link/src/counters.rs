@@ -1,0 +1,67 @@
+//! What passed through one direction of a link.
+
+use crate::cell::DropReason;
+
+/// Packets and their bytes at the network layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Count {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes at the network layer, overhead not counted.
+    pub bytes: u64,
+}
+
+impl Count {
+    pub(crate) fn add(&mut self, size: u32) {
+        self.packets += 1;
+        self.bytes = self.bytes.saturating_add(u64::from(size));
+    }
+}
+
+/// Counters of one direction of a link, since its start.
+///
+/// `handled` = `delivered` + `queue_full` + `lost` + what the link still holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// What arrived at the link.
+    pub handled: Count,
+    /// What left it at the far end.
+    pub delivered: Count,
+    /// What found no room in the queue.
+    pub queue_full: Count,
+    /// What was sent and lost on the way.
+    pub lost: Count,
+    /// The most packets that waited at once.
+    pub queue_peak_packets: u64,
+    /// The most bytes that waited at once.
+    pub queue_peak_bytes: u64,
+}
+
+impl Counters {
+    /// What was dropped for `reason`.
+    #[must_use]
+    pub const fn dropped(&self, reason: DropReason) -> Count {
+        match reason {
+            DropReason::QueueFull => self.queue_full,
+            DropReason::Lost => self.lost,
+        }
+    }
+
+    /// Packets that arrived and have neither been delivered nor dropped.
+    #[must_use]
+    pub const fn held_packets(&self) -> u64 {
+        self.handled.packets - self.delivered.packets - self.queue_full.packets - self.lost.packets
+    }
+
+    pub(crate) fn add_dropped(&mut self, size: u32, reason: DropReason) {
+        match reason {
+            DropReason::QueueFull => self.queue_full.add(size),
+            DropReason::Lost => self.lost.add(size),
+        }
+    }
+
+    pub(crate) fn see_queue(&mut self, packets: usize, bytes: u64) {
+        self.queue_peak_packets = self.queue_peak_packets.max(packets as u64);
+        self.queue_peak_bytes = self.queue_peak_bytes.max(bytes);
+    }
+}

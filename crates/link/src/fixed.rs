@@ -1,0 +1,166 @@
+//! The fast path: a first-in-first-out link that never changes.
+
+use std::collections::VecDeque;
+
+use midspan_units::{BitRate, Time, TimeSpan};
+
+use crate::cell::{DropReason, Packet};
+use crate::configuration::Configuration;
+use crate::counters::Counters;
+use crate::loss::{Bernoulli, LossModel};
+use crate::queue::Room;
+use crate::seed::Stream;
+use crate::work::{self, Moment};
+
+/// One direction of a link without a schedule: what becomes of a packet is known when it
+/// arrives.
+///
+/// Gives the results of [`Link`](crate::Link), without holding packets, timers or polls. The
+/// caller keeps the packet until its time has come. Packets are delivered in the order in which
+/// they were handled.
+#[derive(Debug, Clone)]
+pub struct FixedLink<L = Bernoulli> {
+    rate: Option<BitRate>,
+    overhead: u32,
+    delay: TimeSpan,
+    loss: L,
+    /// When the last packet that was taken has been sent.
+    free: Moment,
+    room: Room,
+    /// Of each waiting packet, when its transmission starts, and its size.
+    waiting: VecDeque<(Time, u32)>,
+    counters: Counters,
+    now: Time,
+}
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It will arrive at the far end.
+    Delivered {
+        /// When.
+        due: Time,
+    },
+    /// It is, or will be, dropped.
+    Dropped {
+        /// When: at once where the queue is full, after its transmission where it is lost.
+        due: Time,
+        /// Why.
+        reason: DropReason,
+    },
+}
+
+/// The link changes over time, so that departures are not known at arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the link changes by a schedule of {steps} steps: use `Link`, which can change")]
+pub struct NotFixed {
+    /// Steps of the schedule.
+    pub steps: usize,
+}
+
+impl FixedLink {
+    /// A link that loses each packet by itself, by the numbers of `stream`.
+    ///
+    /// # Errors
+    /// When the configuration has a schedule.
+    pub fn new(configuration: &Configuration, stream: Stream) -> Result<Self, NotFixed> {
+        let model = Bernoulli::new(configuration.state.loss, stream);
+        Self::with_loss(configuration, model)
+    }
+}
+
+impl<L: LossModel> FixedLink<L> {
+    /// A link of any loss model; the configuration's own probability is not used.
+    ///
+    /// # Errors
+    /// When the configuration has a schedule.
+    pub fn with_loss(configuration: &Configuration, loss: L) -> Result<Self, NotFixed> {
+        let steps = configuration.schedule.steps.len();
+        if steps > 0 {
+            return Err(NotFixed { steps });
+        }
+        Ok(Self {
+            rate: configuration.state.rate,
+            overhead: configuration.overhead,
+            delay: configuration.state.delay,
+            loss,
+            free: Moment::rest(Time::ZERO),
+            room: Room::new(configuration.queue),
+            waiting: VecDeque::new(),
+            counters: Counters::default(),
+            now: Time::ZERO,
+        })
+    }
+
+    /// A packet arrives at `now`. A `now` earlier than the one before is taken as that one.
+    pub fn handle<P: Packet>(&mut self, now: Time, packet: &P) -> Verdict {
+        self.now = self.now.max(now);
+        let size = packet.size();
+        self.counters.handled.add(size);
+        let verdict = self.decide(size);
+        match verdict {
+            Verdict::Delivered { .. } => self.counters.delivered.add(size),
+            Verdict::Dropped { reason, .. } => self.counters.add_dropped(size, reason),
+        }
+        self.check_invariants();
+        verdict
+    }
+
+    /// What was handled so far. A packet counts as delivered or lost at once, although it is
+    /// still on its way.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn decide(&mut self, size: u32) -> Verdict {
+        self.leave_queue();
+        let start = if self.free.at <= self.now {
+            Moment::rest(self.now)
+        } else if self.room.take(size) {
+            self.waiting.push_back((self.free.at, size));
+            let (packets, bytes) = (self.room.packets(), self.room.bytes());
+            self.counters.see_queue(packets, bytes);
+            self.free
+        } else {
+            return Verdict::Dropped {
+                due: self.now,
+                reason: DropReason::QueueFull,
+            };
+        };
+        let work = work::of_bytes(u64::from(size) + u64::from(self.overhead));
+        self.free = start.after(work, self.rate);
+        let sent = self.free.at;
+        if self.loss.is_lost(sent, size) {
+            return Verdict::Dropped {
+                due: sent,
+                reason: DropReason::Lost,
+            };
+        }
+        Verdict::Delivered {
+            due: sent + self.delay,
+        }
+    }
+
+    /// Gives back the room of the packets whose transmission has started by now.
+    fn leave_queue(&mut self) {
+        let now = self.now;
+        while let Some((_, size)) = self.waiting.pop_front_if(|(start, _)| *start <= now) {
+            self.room.give_back(size);
+        }
+    }
+
+    fn check_invariants(&self) {
+        debug_assert_eq!(self.room.packets(), self.waiting.len());
+        debug_assert!(
+            self.waiting
+                .back()
+                .is_none_or(|(start, _)| *start <= self.free.at),
+            "the last packet starts before it ends"
+        );
+        debug_assert_eq!(
+            self.counters.held_packets(),
+            0,
+            "every packet is delivered or dropped"
+        );
+    }
+}

@@ -1,0 +1,189 @@
+//! One direction of a link: queue → transmitter → loss → delay, changed by a schedule.
+
+use midspan_units::Time;
+
+use crate::cell::{Cell, Output, Outputs, Packet};
+use crate::configuration::{Configuration, Schedule, Step};
+use crate::counters::Counters;
+use crate::delay::Delay;
+use crate::loss::{Bernoulli, Loss, LossModel};
+use crate::queue::{DropTail, Queue};
+use crate::schedule::{ScheduleError, Timeline};
+use crate::seed::Stream;
+use crate::transmitter::Transmitter;
+
+/// One direction of a link.
+///
+/// Where several things are due at the same instant, transmissions end first, then the schedule
+/// changes the link, then packets arrive.
+///
+/// What the link holds is bounded by its queue and by what its rate can send within its delay;
+/// a link of unlimited rate holds what it is handed within its delay (see [`Cell::held`]).
+#[derive(Debug, Clone)]
+pub struct Link<P, Q = DropTail<P>, L = Bernoulli> {
+    transmitter: Transmitter<P, Q>,
+    loss: Loss<P, L>,
+    delay: Delay<P>,
+    timeline: Timeline,
+    /// What left the link while a packet was handled.
+    outputs: Outputs<P>,
+    counters: Counters,
+    now: Time,
+}
+
+impl<P: Packet> Link<P> {
+    /// A link with a drop-tail queue that loses each packet by itself, by the numbers of
+    /// `stream`.
+    ///
+    /// # Errors
+    /// When the schedule is not in order.
+    pub fn new(configuration: Configuration, stream: Stream) -> Result<Self, ScheduleError> {
+        let state = configuration.state;
+        let queue = DropTail::new(configuration.queue);
+        Self::from_cells(
+            Transmitter::new(queue, state.rate, configuration.overhead),
+            Loss::new(Bernoulli::new(state.loss, stream)),
+            Delay::new(state.delay),
+            configuration.schedule,
+        )
+    }
+}
+
+impl<P: Packet, Q: Queue<P>, L: LossModel> Link<P, Q, L> {
+    /// A link of any queue discipline and loss model.
+    ///
+    /// # Errors
+    /// When the schedule is not in order.
+    pub fn from_cells(
+        transmitter: Transmitter<P, Q>,
+        loss: Loss<P, L>,
+        delay: Delay<P>,
+        schedule: Schedule,
+    ) -> Result<Self, ScheduleError> {
+        Ok(Self {
+            transmitter,
+            loss,
+            delay,
+            timeline: Timeline::new(schedule)?,
+            outputs: Outputs::default(),
+            counters: Counters::default(),
+            now: Time::ZERO,
+        })
+    }
+
+    /// What has passed so far. A packet counts as delivered or dropped when it is polled.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The queue discipline.
+    pub const fn queue(&self) -> &Q {
+        self.transmitter.queue()
+    }
+
+    /// The next packet that leaves one of the cells for good, up to and including `until`.
+    fn run(&mut self, until: Time) -> Option<Output<P>> {
+        while let Some(sent) = self.transmitter.poll(until) {
+            let Output::Delivered { due, packet } = sent else {
+                return Some(sent);
+            };
+            self.loss.handle(due, packet);
+            match self.loss.poll(due) {
+                Some(Output::Delivered { due, packet }) => self.delay.handle(due, packet),
+                lost => return lost,
+            }
+        }
+        self.delay.poll(until)
+    }
+
+    /// As [`run`](Self::run), with the schedule's changes on the way.
+    fn run_scheduled(&mut self, now: Time) -> Option<Output<P>> {
+        loop {
+            let change = self.timeline.next_change().filter(|at| *at <= now);
+            let output = self.run(change.unwrap_or(now));
+            if output.is_some() || change.is_none() {
+                return output;
+            }
+            if self.transmitter.is_idle() {
+                self.timeline.skip_repetitions(now);
+            }
+            if let Some((at, step)) = self.timeline.take(now) {
+                self.change(at, step);
+            }
+        }
+    }
+
+    fn change(&mut self, at: Time, step: Step) {
+        if let Some(rate) = step.rate {
+            self.transmitter.set_rate(at, Some(rate));
+        }
+        if let Some(delay) = step.delay {
+            self.delay.set_delay(delay);
+        }
+        if let Some(loss) = step.loss {
+            self.loss.set_probability(loss);
+        }
+    }
+
+    fn count(&mut self, output: &Output<P>) {
+        let size = output.packet().size();
+        match output {
+            Output::Delivered { .. } => self.counters.delivered.add(size),
+            Output::Dropped { reason, .. } => self.counters.add_dropped(size, *reason),
+        }
+    }
+
+    fn check_invariants(&self) {
+        debug_assert_eq!(
+            self.counters.held_packets(),
+            self.held() as u64,
+            "every packet is delivered, dropped or held"
+        );
+        debug_assert_eq!(self.loss.held(), 0, "loss takes no time");
+    }
+}
+
+impl<P: Packet, Q: Queue<P>, L: LossModel> Cell<P> for Link<P, Q, L> {
+    fn handle(&mut self, now: Time, packet: P) {
+        self.now = self.now.max(now);
+        // Without a change, the cells catch up by themselves: the transmitter in `handle`, the
+        // others in the next poll.
+        if self.timeline.next_change().is_some_and(|at| at <= self.now) {
+            while let Some(output) = self.run_scheduled(self.now) {
+                self.outputs.push(output);
+            }
+        }
+        self.counters.handled.add(packet.size());
+        self.transmitter.handle(self.now, packet);
+        let queue = self.transmitter.queue();
+        self.counters.see_queue(queue.packets(), queue.bytes());
+        self.check_invariants();
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Output<P>> {
+        self.now = self.now.max(now);
+        let output = self.outputs.pop().or_else(|| self.run_scheduled(self.now));
+        if let Some(output) = &output {
+            self.count(output);
+        }
+        self.check_invariants();
+        output
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        if let Some(due) = self.outputs.due() {
+            return Some(due);
+        }
+        // Packets do not overtake each other: what is being sent is delivered after all that is
+        // on the way, so that one wake-up for each packet is enough.
+        if let Some(due) = self.delay.poll_timeout() {
+            return Some(due);
+        }
+        let end = self.transmitter.poll_timeout()?;
+        Some(self.timeline.next_change().map_or(end, |at| at.min(end)))
+    }
+
+    fn held(&self) -> usize {
+        self.transmitter.held() + self.loss.held() + self.delay.held() + self.outputs.len()
+    }
+}

@@ -1,0 +1,233 @@
+//! Where a link is in its schedule.
+
+use midspan_units::{Time, TimeSpan};
+
+use crate::configuration::{Schedule, Step};
+
+/// A shorter repetition is surely a mistake, and would only cost time.
+const SHORTEST_REPETITION: TimeSpan = TimeSpan::from_milliseconds(1);
+
+/// What is wrong with a schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ScheduleError {
+    /// Two steps are not in order of time.
+    #[error(
+        "step {number} of the schedule is at {at}, before the step at {before}: put the steps in \
+         order of time"
+    )]
+    OutOfOrder {
+        /// Which step, counted from 1.
+        number: usize,
+        /// When it is.
+        at: TimeSpan,
+        /// When the step before it is.
+        before: TimeSpan,
+    },
+    /// The repetition begins before the last step is done.
+    #[error(
+        "the schedule repeats after {repeat}, but its last step is at {last}: repeat later than \
+         that"
+    )]
+    RepeatsTooEarly {
+        /// When the schedule repeats.
+        repeat: TimeSpan,
+        /// When its last step is.
+        last: TimeSpan,
+    },
+    /// The schedule repeats too often.
+    #[error(
+        "the schedule repeats after {repeat}: the shortest repetition is {SHORTEST_REPETITION}"
+    )]
+    RepeatsTooOften {
+        /// When the schedule repeats.
+        repeat: TimeSpan,
+    },
+}
+
+impl Schedule {
+    /// Whether the steps are in order and the repetition is after them.
+    ///
+    /// Two steps may have the same time: the later one in the list has the last word.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), ScheduleError> {
+        for (index, pair) in self.steps.windows(2).enumerate() {
+            if pair[1].at < pair[0].at {
+                return Err(ScheduleError::OutOfOrder {
+                    number: index + 2,
+                    at: pair[1].at,
+                    before: pair[0].at,
+                });
+            }
+        }
+        let (Some(repeat), Some(last)) = (self.repeat, self.steps.last()) else {
+            return Ok(());
+        };
+        if repeat <= last.at {
+            return Err(ScheduleError::RepeatsTooEarly {
+                repeat,
+                last: last.at,
+            });
+        }
+        if repeat < SHORTEST_REPETITION {
+            return Err(ScheduleError::RepeatsTooOften { repeat });
+        }
+        Ok(())
+    }
+}
+
+/// Runs through a schedule, one step after the other.
+#[derive(Debug, Clone)]
+pub(crate) struct Timeline {
+    steps: Vec<Step>,
+    repeat: Option<TimeSpan>,
+    next: usize,
+    /// When the current repetition began.
+    repetition: Time,
+}
+
+impl Timeline {
+    pub(crate) fn new(schedule: Schedule) -> Result<Self, ScheduleError> {
+        schedule.check()?;
+        Ok(Self {
+            steps: schedule.steps,
+            repeat: schedule.repeat,
+            next: 0,
+            repetition: Time::ZERO,
+        })
+    }
+
+    /// When the next step is due.
+    pub(crate) fn next_change(&self) -> Option<Time> {
+        self.steps
+            .get(self.next)
+            .map(|step| self.repetition + step.at)
+    }
+
+    /// Takes the next step, if it is due by `now`.
+    pub(crate) fn take(&mut self, now: Time) -> Option<(Time, Step)> {
+        let at = self.next_change().filter(|at| *at <= now)?;
+        let step = *self.steps.get(self.next)?;
+        self.next += 1;
+        if self.next == self.steps.len()
+            && let Some(repeat) = self.repeat
+        {
+            let repetition = self.repetition + repeat;
+            // At the end of time, where addition saturates, there is no further repetition.
+            if repetition.since(self.repetition) == repeat {
+                self.repetition = repetition;
+                self.next = 0;
+            }
+        }
+        Some((at, step))
+    }
+
+    /// Leaves out the whole repetitions until `now`, for a link on which nothing happens before.
+    ///
+    /// Each repetition ends in the state in which the one before it ended, so that leaving out
+    /// all but the first makes no difference.
+    pub(crate) fn skip_repetitions(&mut self, now: Time) {
+        if self.next == 0
+            && self.repetition > Time::ZERO
+            && let Some(repeat) = self.repeat
+        {
+            let whole = now.since(self.repetition).nanoseconds() / repeat.nanoseconds().max(1);
+            self.repetition += repeat * whole;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schedule(steps: &[u64], repeat: Option<u64>) -> Schedule {
+        Schedule {
+            steps: steps
+                .iter()
+                .map(|at| Step {
+                    at: TimeSpan::from_milliseconds(*at),
+                    ..Step::default()
+                })
+                .collect(),
+            repeat: repeat.map(TimeSpan::from_milliseconds),
+        }
+    }
+
+    fn times(timeline: &mut Timeline, until: u64) -> Vec<u64> {
+        let until = Time::from_nanoseconds(until * 1_000_000);
+        std::iter::from_fn(|| timeline.take(until))
+            .map(|(at, _)| at.nanoseconds() / 1_000_000)
+            .collect()
+    }
+
+    #[test]
+    fn steps_come_once_without_a_repetition() {
+        let mut timeline = Timeline::new(schedule(&[0, 10, 10, 30], None)).unwrap();
+        assert_eq!(times(&mut timeline, 9), [0]);
+        assert_eq!(times(&mut timeline, 10), [10, 10]);
+        assert_eq!(times(&mut timeline, 1000), [30]);
+        assert_eq!(timeline.next_change(), None);
+    }
+
+    #[test]
+    fn steps_come_again_after_the_repetition() {
+        let mut timeline = Timeline::new(schedule(&[5, 20], Some(50))).unwrap();
+        assert_eq!(times(&mut timeline, 125), [5, 20, 55, 70, 105, 120]);
+        assert_eq!(
+            timeline.next_change(),
+            Some(Time::from_nanoseconds(155_000_000))
+        );
+    }
+
+    #[test]
+    fn whole_repetitions_are_skipped_only_after_the_first() {
+        let mut timeline = Timeline::new(schedule(&[5, 20], Some(50))).unwrap();
+        let late = Time::from_nanoseconds(1_010_000_000);
+        timeline.skip_repetitions(late);
+        assert_eq!(times(&mut timeline, 20), [5, 20]);
+        timeline.skip_repetitions(late);
+        assert_eq!(times(&mut timeline, 1010), [1005]);
+        timeline.skip_repetitions(late);
+        assert_eq!(times(&mut timeline, 1060), [1020, 1055]);
+    }
+
+    #[test]
+    fn the_end_of_time_ends_the_schedule() {
+        let end = Time::from_nanoseconds(u64::MAX);
+        let mut timeline = Timeline::new(schedule(&[0, 5], Some(50))).unwrap();
+        let mut taken = 0;
+        loop {
+            timeline.skip_repetitions(end);
+            if timeline.take(end).is_none() {
+                break;
+            }
+            taken += 1;
+            assert!(taken < 10, "the schedule does not end");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let error =
+            |steps: &[u64], repeat| schedule(steps, repeat).check().unwrap_err().to_string();
+        assert_eq!(
+            error(&[10, 30, 20], None),
+            "step 3 of the schedule is at 20 ms, before the step at 30 ms: put the steps in order \
+             of time"
+        );
+        assert_eq!(
+            error(&[10, 30], Some(30)),
+            "the schedule repeats after 30 ms, but its last step is at 30 ms: repeat later than \
+             that"
+        );
+        let mut often = schedule(&[0], None);
+        often.repeat = Some(TimeSpan::from_nanoseconds(1));
+        assert_eq!(
+            often.check().unwrap_err().to_string(),
+            "the schedule repeats after 1 ns: the shortest repetition is 1 ms"
+        );
+        assert_eq!(schedule(&[], Some(0)).check(), Ok(()));
+    }
+}

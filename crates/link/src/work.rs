@@ -1,0 +1,122 @@
+//! The arithmetic of sending at a rate, exact.
+//!
+//! Work is counted in units of 10⁻⁹ bit: a transmitter of r bit/s does r units in a nanosecond.
+//! A packet rarely ends on a whole nanosecond. It leaves at the end of the nanosecond in which
+//! its last bit is sent; what the transmitter could still do in that nanosecond is kept for the
+//! packet that waits behind it, so that rounding never adds up: n packets back to back leave
+//! n·bits/rate after the first one started, rounded up once.
+
+use midspan_units::{BitRate, Time, TimeSpan};
+
+/// The work to send `bytes`.
+pub(crate) fn of_bytes(bytes: u64) -> u128 {
+    u128::from(bytes) * 8_000_000_000
+}
+
+/// The work done in `span` at `rate`.
+pub(crate) fn done_in(span: TimeSpan, rate: BitRate) -> u128 {
+    u128::from(span.nanoseconds()) * u128::from(rate.bits_per_second())
+}
+
+/// The end of a transmission, and the start of the next one where a packet waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moment {
+    /// When, rounded up to a nanosecond.
+    pub(crate) at: Time,
+    /// What the transmitter could have done by then beyond that transmission.
+    pub(crate) spare: u64,
+}
+
+impl Moment {
+    /// A start from rest.
+    pub(crate) const fn rest(at: Time) -> Self {
+        Self { at, spare: 0 }
+    }
+
+    /// When `work` begun at this moment ends at `rate`; `None` is an unlimited rate.
+    pub(crate) fn after(self, work: u128, rate: Option<BitRate>) -> Self {
+        let Some(rate) = rate else {
+            return Self::rest(self.at);
+        };
+        let rate = rate.bits_per_second();
+        let Some(missing) = work.checked_sub(u128::from(self.spare)) else {
+            // Less than `spare`, so it fits.
+            let spare = self.spare - u64::try_from(work).unwrap_or(self.spare);
+            return Self { at: self.at, spare };
+        };
+        // 64 bits are enough for every packet up to 2 GB, and much faster.
+        let (whole, rest) = match u64::try_from(missing) {
+            Ok(missing) => (missing / rate, missing % rate),
+            Err(_) => wide_division(missing, rate),
+        };
+        let (span, spare) = if rest == 0 {
+            (whole, 0)
+        } else {
+            (whole.saturating_add(1), rate - rest)
+        };
+        Self {
+            at: self.at + TimeSpan::from_nanoseconds(span),
+            spare,
+        }
+    }
+}
+
+#[cold]
+fn wide_division(dividend: u128, divisor: u64) -> (u64, u64) {
+    let divisor = u128::from(divisor);
+    let whole = u64::try_from(dividend / divisor).unwrap_or(u64::MAX);
+    let rest = u64::try_from(dividend % divisor).unwrap_or(u64::MAX);
+    (whole, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(bits_per_second: u64) -> Option<BitRate> {
+        BitRate::from_bits_per_second(bits_per_second)
+    }
+
+    #[test]
+    fn a_full_packet_at_ten_megabits_takes_1200_microseconds() {
+        let end = Moment::rest(Time::ZERO).after(of_bytes(1500), rate(10_000_000));
+        assert_eq!(end, Moment::rest(Time::from_nanoseconds(1_200_000)));
+    }
+
+    #[test]
+    fn rounding_never_adds_up() {
+        // 64 bytes at 10 Gbit/s take 51.2 ns: one takes 52, five take 256.
+        let mut end = Moment::rest(Time::ZERO);
+        let ends: Vec<u64> = (0..5)
+            .map(|_| {
+                end = end.after(of_bytes(64), rate(10_000_000_000));
+                end.at.nanoseconds()
+            })
+            .collect();
+        assert_eq!(ends, [52, 103, 154, 205, 256]);
+        assert_eq!(end.spare, 0);
+    }
+
+    #[test]
+    fn several_packets_may_leave_in_one_nanosecond() {
+        // 1 byte at 32 Gbit/s takes a quarter of a nanosecond.
+        let mut end = Moment::rest(Time::ZERO);
+        let ends: Vec<u64> = (0..6)
+            .map(|_| {
+                end = end.after(of_bytes(1), rate(32_000_000_000));
+                end.at.nanoseconds()
+            })
+            .collect();
+        assert_eq!(ends, [1, 1, 1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn the_largest_packet_at_the_lowest_rate_is_exact() {
+        let bytes = 2 * u64::from(u32::MAX);
+        let end = Moment::rest(Time::ZERO).after(of_bytes(bytes), rate(1));
+        // 68.7·10⁹ s are more than 584 years: never.
+        assert_eq!(end.at, Time::from_nanoseconds(u64::MAX));
+        let end = Moment::rest(Time::ZERO).after(of_bytes(bytes), rate(8_000_000_000));
+        assert_eq!(end, Moment::rest(Time::from_nanoseconds(bytes)));
+    }
+}

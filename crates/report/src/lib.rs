@@ -1,1 +1,56 @@
-//! Placeholder.
+//! Tables, plots and the HTML report.
+//!
+//! All come from [`Records`](midspan_records::Records), plus what a record cannot hold: series
+//! over time ([`LinePlot`]) and what the path looks like ([`PathPicture`]). This crate knows
+//! nothing of how the numbers came about.
+//!
+//! - [`units`]: a number and its unit, as people read them.
+//! - [`Table`], [`pivot`]: one row per case, one column per quantity, as text or in the report.
+//! - [`BarPlot`], [`LinePlot`], [`PathPicture`]: SVG.
+//! - [`Report`]: all of it in one HTML file that needs nothing else.
+//!
+//! Every text that comes in is taken as untrusted: control characters never reach a terminal,
+//! and markup never reaches the HTML or SVG as markup. No number makes anything here panic.
+//! The same input gives the same bytes out.
+//!
+//! ```
+//! use midspan_records::{By, Record, Records};
+//! use midspan_report::{Content, Report, Section, pivot};
+//!
+//! let mut records = Records::default();
+//! records.push(
+//!     Record::new("geo", "1 MB direct", "completion time", "s", By::Lab, 6.02)
+//!         .with_spread(5.78, 6.26),
+//! );
+//! let table = pivot("Downloads", &records.records);
+//! print!("{}", table.to_text(midspan_report::stdout_width()));
+//!
+//! let report = Report {
+//!     title: "Downloads over a satellite link".to_owned(),
+//!     sections: vec![Section {
+//!         heading: "Each download".to_owned(),
+//!         content: vec![Content::Table(table)],
+//!         ..Section::default()
+//!     }],
+//!     records,
+//!     ..Report::default()
+//! };
+//! assert!(report.to_html()?.contains("5.78–6.26"));
+//! # Ok::<(), midspan_report::Error>(())
+//! ```
+
+mod error;
+mod path_picture;
+mod pivot;
+mod plot;
+mod report;
+mod table;
+mod text;
+pub mod units;
+
+pub use error::Error;
+pub use path_picture::{DirectionPicture, LinkPicture, NodeKind, NodePicture, PathPicture};
+pub use pivot::{pivot, pivot_of};
+pub use plot::{Axis, Bar, BarPlot, BarSeries, LinePlot, Series};
+pub use report::{Content, Fact, Method, Report, Section, Validity};
+pub use table::{Alignment, Cell, Column, Table, stdout_width};

@@ -1,0 +1,202 @@
+//! The report: one HTML file that needs nothing else.
+
+use askama::Template;
+use midspan_records::Records;
+
+use crate::Error;
+use crate::path_picture::PathPicture;
+use crate::plot::{BarPlot, LinePlot, palette};
+use crate::table::{Alignment, Cell, Column, Table};
+use crate::text::clean;
+
+/// Everything a report says. All texts are plain text, not markup.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Report {
+    /// The title, such as "A download over a satellite link".
+    pub title: String,
+    /// What came out, in one sentence.
+    pub summary: String,
+    /// The command that made it, as it was typed.
+    pub command: String,
+    /// The path that was measured.
+    pub picture: Option<PathPicture>,
+    /// Tables and plots under headings.
+    pub sections: Vec<Section>,
+    /// How it was measured.
+    pub method: Method,
+    /// All numbers, printed as JSON at the end.
+    pub records: Records,
+}
+
+/// A part of the report under a heading.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Section {
+    /// The heading.
+    pub heading: String,
+    /// What to look at; may be empty.
+    pub text: String,
+    /// What it shows, from top to bottom.
+    pub content: Vec<Content>,
+}
+
+/// Something a section shows.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Content {
+    /// A table.
+    Table(Table),
+    /// A chart of bars.
+    Bars(BarPlot),
+    /// A chart of lines.
+    Lines(LinePlot),
+}
+
+/// How the numbers were measured.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Method {
+    /// Whether the numbers may be used.
+    pub validity: Validity,
+    /// Names and values: kernel, seed, repetitions, programs and their versions.
+    pub facts: Vec<Fact>,
+    /// What else a reader must know, a paragraph each.
+    pub notes: Vec<String>,
+}
+
+/// A name and a value, such as "kernel" and "Linux 6.1.0".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fact {
+    /// The name.
+    pub name: String,
+    /// The value.
+    pub value: String,
+}
+
+impl Fact {
+    /// A name and a value.
+    #[must_use]
+    pub fn new(name: &str, value: impl std::fmt::Display) -> Self {
+        Self {
+            name: name.to_owned(),
+            value: value.to_string(),
+        }
+    }
+}
+
+/// Whether a run's numbers may be used.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Validity {
+    /// Nothing was run, or nothing was checked.
+    #[default]
+    NotChecked,
+    /// The run kept up with what it had to emulate.
+    Valid,
+    /// The run did not keep up; its numbers mean nothing. Why, a sentence each.
+    Void(Vec<String>),
+}
+
+impl Report {
+    /// The whole page. It refers to nothing outside itself and has no script.
+    ///
+    /// # Errors
+    /// If a plot or the page cannot be made, which no data should cause.
+    pub fn to_html(&self) -> Result<String, Error> {
+        let picture = self.picture.as_ref().map(Figure::of_path).transpose()?;
+        let sections = self.sections.iter().map(SectionView::new);
+        let page = Page {
+            report: self,
+            style: style(),
+            picture,
+            sections: sections.collect::<Result<_, _>>()?,
+            records: self.records.to_json(),
+        };
+        Ok(page.render()?)
+    }
+}
+
+fn style() -> String {
+    let dark = palette::dark_rules();
+    format!(
+        "{}@media screen and (prefers-color-scheme: dark) {{\n{dark}}}\n",
+        include_str!("../templates/report.css"),
+    )
+}
+
+/// The template's data.
+#[derive(Template)]
+#[template(path = "report.html")]
+struct Page<'a> {
+    report: &'a Report,
+    /// Made here from constants: safe as it is.
+    style: String,
+    picture: Option<Figure>,
+    sections: Vec<SectionView<'a>>,
+    records: String,
+}
+
+struct SectionView<'a> {
+    section: &'a Section,
+    blocks: Vec<Block<'a>>,
+}
+
+enum Block<'a> {
+    Table(&'a Table),
+    Figure(Figure),
+}
+
+/// A picture with its words.
+struct Figure {
+    /// Made here, every text in it escaped: safe as it is.
+    svg: String,
+    label: String,
+    caption: String,
+}
+
+impl Figure {
+    fn of_path(picture: &PathPicture) -> Result<Self, Error> {
+        Ok(Self {
+            svg: picture.to_svg()?,
+            label: picture.in_words(),
+            caption: clean(&picture.caption),
+        })
+    }
+
+    fn of_plot(title: &str, svg: String) -> Self {
+        Self {
+            svg,
+            label: clean(title),
+            caption: String::new(),
+        }
+    }
+}
+
+impl<'a> SectionView<'a> {
+    fn new(section: &'a Section) -> Result<Self, Error> {
+        let blocks = section.content.iter().map(|content| {
+            Ok(match content {
+                Content::Table(table) => Block::Table(table),
+                Content::Bars(plot) => Block::Figure(Figure::of_plot(&plot.title, plot.to_svg()?)),
+                Content::Lines(plot) => Block::Figure(Figure::of_plot(&plot.title, plot.to_svg()?)),
+            })
+        });
+        Ok(Self {
+            section,
+            blocks: blocks.collect::<Result<_, Error>>()?,
+        })
+    }
+}
+
+impl Table {
+    /// The cells of a row with their columns.
+    fn cells_of<'a>(&'a self, row: &'a [Cell]) -> impl Iterator<Item = (&'a Cell, &'a Column)> {
+        row.iter().zip(&self.columns)
+    }
+}
+
+impl Column {
+    /// The alignment as the class name that the style rules know.
+    fn class(&self) -> &'static str {
+        match self.alignment {
+            Alignment::Left => "words",
+            Alignment::Right => "number",
+        }
+    }
+}

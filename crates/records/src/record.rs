@@ -27,7 +27,8 @@ pub struct Record {
     pub case: String,
     /// What was measured, such as "completion time".
     pub quantity: String,
-    /// SI base unit, "bit/s" or "bytes"; empty for a plain count or ratio.
+    /// SI base unit, "bit/s" or "bytes"; what is counted, such as "segments"; "share" for a part
+    /// of a whole, from 0 to 1; empty for any other ratio.
     pub unit: String,
     /// How the number came about.
     pub by: By,

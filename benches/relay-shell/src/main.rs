@@ -1,0 +1,94 @@
+//! Which I/O loop the relay is built on: a raw epoll loop against tokio.
+//!
+//! Both loops run the same relay logic ([`direction`]) with one thread per core, listeners with
+//! `SO_REUSEPORT`, splice through pooled pipes for bulk and one shared buffer per thread for small
+//! data. The program starts each as a process of its own, loads it over loopback and compares.
+//!
+//! | module | job |
+//! | --- | --- |
+//! | [`direction`] | relay logic that both loops share |
+//! | [`epoll_loop`], [`tokio_loop`] | the two loops |
+//! | [`relay_process`] | a relay in a child process: start, CPU time, memory |
+//! | [`servers`], [`load`] | what stands behind and before the relay |
+//! | [`compare`] | rounds, medians, table, records |
+
+mod compare;
+mod direction;
+mod epoll_loop;
+mod load;
+mod relay_process;
+mod servers;
+mod tokio_loop;
+
+use std::error::Error;
+use std::net::SocketAddr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Anything that stops a measurement.
+type Failure = Box<dyn Error + Send + Sync>;
+
+#[derive(Parser)]
+#[command(about, long_about = None)]
+struct Arguments {
+    #[command(flatten)]
+    plan: Plan,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// How much to measure.
+#[derive(Args, Debug, Clone)]
+struct Plan {
+    /// Runs of each loop, alternating
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// Seconds of connections in each run
+    #[arg(long, default_value_t = 2.0)]
+    connection_seconds: f64,
+    /// Clients that connect at once
+    #[arg(long, default_value_t = 8)]
+    clients: usize,
+    /// Idle sessions
+    #[arg(long, default_value_t = 4000)]
+    sessions: usize,
+    /// Bytes of each bulk transfer, all flows together
+    #[arg(long, default_value_t = 3_000_000_000)]
+    bulk: u64,
+    /// Round trips of one byte
+    #[arg(long, default_value_t = 5000)]
+    round_trips: usize,
+    /// Print JSON records instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run one relay until standard input ends (started by the comparison)
+    #[command(hide = true)]
+    Relay {
+        /// The loop
+        shell: Shell,
+        /// Where sessions go, in turn
+        #[arg(required = true)]
+        servers: Vec<SocketAddr>,
+    },
+}
+
+/// The two loops.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum Shell {
+    /// Raw epoll, edge triggered
+    Epoll,
+    /// tokio, one current-thread runtime per core
+    Tokio,
+}
+
+fn main() -> Result<(), Failure> {
+    let arguments = Arguments::parse();
+    match arguments.command {
+        Some(Command::Relay { shell, servers }) => relay_process::run(shell, servers),
+        None => compare::run(&arguments.plan),
+    }
+}

@@ -1,0 +1,194 @@
+//! One direction of an emulated link: cells, counters, lateness.
+
+use std::collections::VecDeque;
+
+use hdrhistogram::Histogram;
+use midspan_link::{
+    Cell, Configuration, Counters, Direction as LinkDirection, FixedLink, Link, Output,
+    ScheduleError, Verdict, stream,
+};
+use midspan_units::{Time, TimeSpan};
+
+use super::Setup;
+use super::frame::{Frame, Kind};
+
+/// Width of the bins of [`DirectionReport::delivered`].
+pub const BIN: TimeSpan = TimeSpan::from_milliseconds(100);
+/// A delivery this much late could change what TCP does.
+pub const LATE: TimeSpan = TimeSpan::from_milliseconds(2);
+/// Bins kept: two hours of them.
+const BIN_LIMIT: usize = 72_000;
+
+/// What passed one direction since the last reset.
+#[derive(Debug, Clone, Default)]
+pub struct DirectionReport {
+    /// Counters of the link.
+    pub counters: Counters,
+    /// Pure ACKs that arrived at the link.
+    pub pure_acks: u64,
+    /// TCP segments with data that arrived at the link.
+    pub data_segments: u64,
+    /// Bytes of TCP data delivered at the far end in each tenth of a second, those sent again
+    /// included.
+    pub delivered: Vec<u64>,
+    /// How late frames were sent on, against when they were due.
+    pub lateness: Lateness,
+}
+
+/// How late frames were sent on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lateness {
+    /// Frames sent on.
+    pub frames: u64,
+    /// Half of them were at most this late.
+    pub p50: TimeSpan,
+    /// 99 % of them were at most this late.
+    pub p99: TimeSpan,
+    /// The latest.
+    pub max: TimeSpan,
+    /// Frames later than 2 ms.
+    pub late_frames: u64,
+}
+
+/// The state of one direction.
+pub(super) struct Direction {
+    cells: Cells,
+    pure_acks: u64,
+    data_segments: u64,
+    delivered: Vec<u64>,
+    /// In nanoseconds.
+    lateness: Histogram<u64>,
+    late_frames: u64,
+    /// When the frame last handed out was due.
+    due: Time,
+}
+
+enum Cells {
+    /// Constant: departures are known at arrival.
+    Fixed {
+        link: FixedLink,
+        under_way: VecDeque<(Time, Frame)>,
+    },
+    /// With a schedule.
+    Scheduled(Link<Frame>),
+}
+
+impl Direction {
+    /// Both directions of a link.
+    pub(super) fn pair(setup: &Setup) -> Result<Box<(Self, Self)>, ScheduleError> {
+        let make = |configuration: &Configuration, direction| {
+            let stream = || stream(setup.seed, &setup.name, direction);
+            let cells = match FixedLink::new(configuration, stream()) {
+                Ok(link) => Cells::Fixed {
+                    link,
+                    under_way: VecDeque::new(),
+                },
+                Err(_) => Cells::Scheduled(Link::new(configuration.clone(), stream())?),
+            };
+            Ok(Self {
+                cells,
+                pure_acks: 0,
+                data_segments: 0,
+                delivered: Vec::new(),
+                lateness: lateness_histogram(),
+                late_frames: 0,
+                due: Time::ZERO,
+            })
+        };
+        Ok(Box::new((
+            make(&setup.up, LinkDirection::Up)?,
+            make(&setup.down, LinkDirection::Down)?,
+        )))
+    }
+
+    /// A frame arrives at the link; returns its buffer if it is dropped at once.
+    pub(super) fn arrive(&mut self, at: Time, kind: Kind, bytes: Vec<u8>) -> Option<Vec<u8>> {
+        match kind {
+            Kind::PureAck => self.pure_acks += 1,
+            Kind::Data(_) => self.data_segments += 1,
+            Kind::Other | Kind::NotCarried => {}
+        }
+        let frame = Frame { bytes, kind };
+        match &mut self.cells {
+            Cells::Fixed { link, under_way } => match link.handle(at, &frame) {
+                Verdict::Delivered { due } => under_way.push_back((due, frame)),
+                Verdict::Dropped { .. } => return Some(frame.bytes),
+            },
+            Cells::Scheduled(link) => link.handle(at, frame),
+        }
+        None
+    }
+
+    /// The next frame that is due at `now`.
+    pub(super) fn depart(&mut self, now: Time) -> Option<Vec<u8>> {
+        let (due, frame) = match &mut self.cells {
+            Cells::Fixed { under_way, .. } => under_way.pop_front_if(|(due, _)| *due <= now)?,
+            Cells::Scheduled(link) => loop {
+                match link.poll(now)? {
+                    Output::Delivered { due, packet } => break (due, packet),
+                    Output::Dropped { .. } => {}
+                }
+            },
+        };
+        self.due = due;
+        if let Kind::Data(length) = frame.kind {
+            self.count_delivered(due, length);
+        }
+        Some(frame.bytes)
+    }
+
+    fn count_delivered(&mut self, due: Time, length: u32) {
+        let bin = due.nanoseconds() / BIN.nanoseconds();
+        let bin = usize::try_from(bin).unwrap_or(BIN_LIMIT).min(BIN_LIMIT - 1);
+        if self.delivered.len() <= bin {
+            self.delivered.resize(bin + 1, 0);
+        }
+        self.delivered[bin] += u64::from(length);
+    }
+
+    /// The frame handed out last was sent at `now`.
+    pub(super) fn sent(&mut self, now: Time) {
+        let late = now.since(self.due);
+        self.lateness.saturating_record(late.nanoseconds());
+        if late > LATE {
+            self.late_frames += 1;
+        }
+    }
+
+    /// When the next frame may be due.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        match &self.cells {
+            Cells::Fixed { under_way, .. } => under_way.front().map(|(due, _)| *due),
+            Cells::Scheduled(link) => link.poll_timeout(),
+        }
+    }
+
+    /// What passed so far.
+    pub(super) fn report(&self) -> DirectionReport {
+        let quantile = |share| TimeSpan::from_nanoseconds(self.lateness.value_at_quantile(share));
+        DirectionReport {
+            counters: match &self.cells {
+                Cells::Fixed { link, .. } => *link.counters(),
+                Cells::Scheduled(link) => *link.counters(),
+            },
+            pure_acks: self.pure_acks,
+            data_segments: self.data_segments,
+            delivered: self.delivered.clone(),
+            lateness: Lateness {
+                frames: self.lateness.len(),
+                p50: quantile(0.5),
+                p99: quantile(0.99),
+                max: TimeSpan::from_nanoseconds(self.lateness.max()),
+                late_frames: self.late_frames,
+            },
+        }
+    }
+}
+
+/// From a microsecond to ten seconds, three digits.
+fn lateness_histogram() -> Histogram<u64> {
+    const LOW: u64 = 1_000;
+    const HIGH: u64 = 10_000_000_000;
+    Histogram::new_with_bounds(LOW, HIGH, 3)
+        .unwrap_or_else(|_| unreachable!("constant bounds that the library accepts"))
+}

@@ -1,0 +1,115 @@
+//! Frames as the link crate sees them.
+
+use std::time::Duration;
+
+use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+use midspan_link::Packet;
+
+/// Bytes of an Ethernet header.
+pub const ETHERNET_HEADER: usize = 14;
+
+/// An Ethernet frame under way; the link counts the packet inside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// From the Ethernet header on.
+    pub bytes: Vec<u8>,
+    /// What it is to the lab's counters.
+    pub kind: Kind,
+}
+
+impl Packet for Frame {
+    fn size(&self) -> u32 {
+        u32::try_from(self.bytes.len().saturating_sub(ETHERNET_HEADER)).unwrap_or(u32::MAX)
+    }
+}
+
+/// What a frame is to the lab's counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A TCP segment without data that only acknowledges.
+    PureAck,
+    /// A TCP segment with so many bytes of data.
+    Data(u32),
+    /// Any other IP packet.
+    Other,
+    /// Not unicast IP: neighbour discovery and the like, which a link does not carry.
+    NotCarried,
+}
+
+/// Reads the headers of a frame; anything malformed is [`Kind::Other`].
+pub fn classify(frame: &[u8]) -> Kind {
+    let Some(&first) = frame.first() else {
+        return Kind::NotCarried;
+    };
+    let Ok(packet) = SlicedPacket::from_ethernet(frame) else {
+        return Kind::Other;
+    };
+    let multicast = first & 1 == 1;
+    let is_ip = matches!(packet.net, Some(NetSlice::Ipv4(_) | NetSlice::Ipv6(_)));
+    if multicast || !is_ip {
+        return Kind::NotCarried;
+    }
+    let Some(TransportSlice::Tcp(tcp)) = packet.transport else {
+        return Kind::Other;
+    };
+    match tcp.payload().len() {
+        0 if tcp.ack() && !tcp.syn() && !tcp.fin() && !tcp.rst() => Kind::PureAck,
+        0 => Kind::Other,
+        length => Kind::Data(u32::try_from(length).unwrap_or(u32::MAX)),
+    }
+}
+
+/// A real-time stamp of the kernel as time on the monotonic clock, given both clocks now.
+pub fn to_monotonic(stamp: Duration, realtime: Duration, monotonic: Duration) -> Duration {
+    // A stamp cannot lie in the future; if the clock was set meanwhile it is now.
+    let age = realtime
+        .saturating_sub(stamp)
+        .min(Duration::from_millis(100));
+    monotonic.saturating_sub(age)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etherparse::PacketBuilder;
+
+    fn frame(
+        payload: &[u8],
+        build: impl FnOnce(
+            etherparse::PacketBuilderStep<etherparse::TcpHeader>,
+        ) -> etherparse::PacketBuilderStep<etherparse::TcpHeader>,
+    ) -> Vec<u8> {
+        let builder = PacketBuilder::ethernet2([2; 6], [2; 6])
+            .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+            .tcp(1, 2, 3, 1000);
+        let mut bytes = Vec::new();
+        build(builder).write(&mut bytes, payload).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn only_bare_acknowledgements_are_pure() {
+        assert_eq!(classify(&frame(b"", |tcp| tcp.ack(9))), Kind::PureAck);
+        assert_eq!(classify(&frame(b"x", |tcp| tcp.ack(9))), Kind::Data(1));
+        assert_eq!(classify(&frame(b"", |tcp| tcp.ack(9).fin())), Kind::Other);
+        assert_eq!(classify(&frame(b"", |tcp| tcp.syn())), Kind::Other);
+    }
+
+    #[test]
+    fn what_is_not_unicast_ip_is_not_carried() {
+        let mut broadcast = frame(b"", |tcp| tcp.ack(9));
+        broadcast[..6].fill(0xff);
+        assert_eq!(classify(&broadcast), Kind::NotCarried);
+        assert_eq!(classify(&[2; 60]), Kind::NotCarried);
+        assert_eq!(classify(&[]), Kind::NotCarried);
+    }
+
+    #[test]
+    fn stamps_are_bounded_by_now() {
+        let s = Duration::from_secs;
+        let ms = Duration::from_millis;
+        assert_eq!(to_monotonic(s(1000) - ms(2), s(1000), s(50)), s(50) - ms(2));
+        assert_eq!(to_monotonic(s(1001), s(1000), s(50)), s(50));
+        assert_eq!(to_monotonic(s(900), s(1000), s(50)), s(50) - ms(100));
+    }
+}

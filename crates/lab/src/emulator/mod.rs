@@ -1,0 +1,151 @@
+//! A link between two namespaces: packet sockets around the cells of the link crate.
+//!
+//! Each node's interface is one end of a veth pair; the other end, its *tap*, lies in the
+//! emulator's namespace. What a node sends arrives at its tap, goes through the cells of that
+//! direction in real time, and is sent out of the other node's tap. One thread serves one link.
+//!
+//! A packet counts as arrived when the kernel stamped it, not when the thread got to it, so that a
+//! late wake-up does not add to the delay. How late each packet left is recorded.
+
+mod direction;
+mod frame;
+mod thread;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use midspan_link::Configuration;
+use midspan_linux::namespace::NetworkNamespace;
+use midspan_linux::packet_socket::PacketSocket;
+use rustix::event::EventfdFlags;
+
+use direction::Direction;
+pub use direction::{BIN, DirectionReport, Lateness};
+
+use crate::LabError;
+
+/// Frames that may wait at a tap for the emulator: 32 MiB of ring.
+const RING_SLOTS: usize = 16_384;
+
+/// What both directions of a link are like, and where their random streams start.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The link's name; part of the seed.
+    pub name: String,
+    /// From the first node to the second.
+    pub up: Configuration,
+    /// From the second node to the first.
+    pub down: Configuration,
+    /// Seed of the run.
+    pub seed: u64,
+}
+
+/// What passed a link since its last reset.
+#[derive(Debug, Clone, Default)]
+pub struct LinkReport {
+    /// From the first node to the second.
+    pub up: DirectionReport,
+    /// From the second node to the first.
+    pub down: DirectionReport,
+    /// Frames that the kernel dropped because the emulator did not keep up.
+    pub kernel_drops: u64,
+}
+
+enum Command {
+    /// Forget what is under way and start anew.
+    Reset(Box<(Direction, Direction)>, mpsc::Sender<()>),
+    Report(mpsc::Sender<LinkReport>),
+    Stop,
+}
+
+/// A running link.
+pub struct LinkEmulator {
+    name: String,
+    commands: mpsc::Sender<Command>,
+    wake: Arc<OwnedFd>,
+    thread: Option<JoinHandle<std::io::Result<()>>>,
+}
+
+impl LinkEmulator {
+    /// Starts the link between two taps in the emulator's namespace.
+    pub fn start(
+        namespace: &NetworkNamespace,
+        first_tap: &str,
+        second_tap: &str,
+        setup: Setup,
+    ) -> Result<Self, LabError> {
+        let directions = prepare(&setup)?;
+        let name = setup.name.clone();
+        let failed = |action| {
+            let link = name.clone();
+            move |source| LabError::Emulator {
+                link,
+                action,
+                source,
+            }
+        };
+        let open = |tap: &str| {
+            let tap = tap.to_owned();
+            namespace
+                .run(move || PacketSocket::open(&tap, RING_SLOTS))?
+                .map_err(failed("open a packet socket"))
+        };
+        let (first, second) = (open(first_tap)?, open(second_tap)?);
+        let wake = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(|error| failed("open an event descriptor")(error.into()))?;
+        let wake = Arc::new(wake);
+        let (commands, queue) = mpsc::channel();
+        let thread = thread::LinkThread::new(directions, first, second, Arc::clone(&wake), queue);
+        let thread = std::thread::Builder::new()
+            .name(format!("link {name}"))
+            .spawn(move || thread.run())
+            .map_err(failed("start a thread"))?;
+        Ok(Self {
+            name,
+            commands,
+            wake,
+            thread: Some(thread),
+        })
+    }
+
+    /// Drops what is under way and starts anew with `setup`: clocks, counters, random streams.
+    pub fn reset(&self, setup: &Setup) -> Result<(), LabError> {
+        let (done, wait) = mpsc::channel();
+        self.send(Command::Reset(prepare(setup)?, done))?;
+        wait.recv().map_err(|_| self.ended())
+    }
+
+    /// What passed since the last reset.
+    pub fn report(&self) -> Result<LinkReport, LabError> {
+        let (report, wait) = mpsc::channel();
+        self.send(Command::Report(report))?;
+        wait.recv().map_err(|_| self.ended())
+    }
+
+    fn send(&self, command: Command) -> Result<(), LabError> {
+        self.commands.send(command).map_err(|_| self.ended())?;
+        // A full counter wakes the thread as well.
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        Ok(())
+    }
+
+    fn ended(&self) -> LabError {
+        LabError::EmulatorEnded(self.name.clone())
+    }
+}
+
+fn prepare(setup: &Setup) -> Result<Box<(Direction, Direction)>, LabError> {
+    Direction::pair(setup)
+        .map_err(|error| LabError::Unsupported(format!("link \"{}\": {error}", setup.name)))
+}
+
+impl Drop for LinkEmulator {
+    fn drop(&mut self) {
+        let _ = self.send(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

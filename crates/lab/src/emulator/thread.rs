@@ -1,0 +1,206 @@
+//! The thread that serves one link.
+
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
+
+use midspan_linux::packet_socket::PacketSocket;
+use midspan_units::Time;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::time::ClockId;
+
+use super::direction::Direction;
+use super::frame::{Kind, classify, to_monotonic};
+use super::{Command, LinkReport};
+
+/// Frames taken from one tap before anything else is looked at.
+const BATCH: usize = 64;
+/// Longest sleep, so that a lost wake-up cannot stop a link for good.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// State of one link's thread.
+pub(super) struct LinkThread {
+    first: PacketSocket,
+    second: PacketSocket,
+    up: Direction,
+    down: Direction,
+    wake: Arc<OwnedFd>,
+    commands: Receiver<Command>,
+    /// The monotonic clock at the start of the run.
+    start: Duration,
+    kernel_drops: u64,
+    /// Buffers to use again.
+    spare: Vec<Vec<u8>>,
+}
+
+impl LinkThread {
+    pub(super) fn new(
+        directions: Box<(Direction, Direction)>,
+        first: PacketSocket,
+        second: PacketSocket,
+        wake: Arc<OwnedFd>,
+        commands: Receiver<Command>,
+    ) -> Self {
+        let (up, down) = *directions;
+        Self {
+            first,
+            second,
+            up,
+            down,
+            wake,
+            commands,
+            start: clock(ClockId::Monotonic),
+            kernel_drops: 0,
+            spare: Vec::new(),
+        }
+    }
+
+    /// Serves the link until it is told to stop.
+    pub(super) fn run(mut self) -> std::io::Result<()> {
+        // Without this a sleep may end 50 µs late.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        loop {
+            let more_first = self.take(true);
+            let more_second = self.take(false);
+            self.deliver();
+            if !self.obey()? {
+                return Ok(());
+            }
+            if !(more_first || more_second) {
+                self.sleep()?;
+            }
+        }
+    }
+
+    /// Takes a batch of frames from one tap; whether it ended with frames still waiting.
+    fn take(&mut self, from_first: bool) -> bool {
+        let (tap, direction) = if from_first {
+            (&mut self.first, &mut self.up)
+        } else {
+            (&mut self.second, &mut self.down)
+        };
+        let realtime = clock(ClockId::Realtime);
+        let monotonic = clock(ClockId::Monotonic);
+        for _ in 0..BATCH {
+            let spare = &mut self.spare;
+            let Some(taken) = tap.receive(|received| {
+                let kind = classify(received.frame);
+                if kind == Kind::NotCarried || received.frame.len() < received.length {
+                    return None;
+                }
+                let mut bytes = spare.pop().unwrap_or_default();
+                bytes.clear();
+                bytes.extend_from_slice(received.frame);
+                Some((to_monotonic(received.at, realtime, monotonic), kind, bytes))
+            }) else {
+                return false;
+            };
+            if let Some((at, kind, bytes)) = taken {
+                let at = since(at, self.start);
+                if let Some(dropped) = direction.arrive(at, kind, bytes) {
+                    keep(&mut self.spare, dropped);
+                }
+            }
+        }
+        true
+    }
+
+    /// Sends all frames that are due.
+    fn deliver(&mut self) {
+        for (direction, tap) in [(&mut self.up, &self.second), (&mut self.down, &self.first)] {
+            let now = since(clock(ClockId::Monotonic), self.start);
+            while let Some(bytes) = direction.depart(now) {
+                // The only frames refused are those larger than the device takes, which never
+                // came from the other device of the pair; a down interface loses frames as a
+                // real one does.
+                let _ = tap.send(&bytes);
+                let sent = since(clock(ClockId::Monotonic), self.start);
+                direction.sent(sent);
+                keep(&mut self.spare, bytes);
+            }
+        }
+    }
+
+    /// Carries out waiting commands; `false` means stop.
+    fn obey(&mut self) -> std::io::Result<bool> {
+        loop {
+            match self.commands.try_recv() {
+                Ok(Command::Reset(directions, done)) => {
+                    while self.first.receive(|_| ()).is_some() {}
+                    while self.second.receive(|_| ()).is_some() {}
+                    self.count_drops()?;
+                    self.kernel_drops = 0;
+                    (self.up, self.down) = *directions;
+                    self.start = clock(ClockId::Monotonic);
+                    let _ = done.send(());
+                }
+                Ok(Command::Report(report)) => {
+                    self.count_drops()?;
+                    let _ = report.send(LinkReport {
+                        up: self.up.report(),
+                        down: self.down.report(),
+                        kernel_drops: self.kernel_drops,
+                    });
+                }
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Ok(false),
+                Err(TryRecvError::Empty) => return Ok(true),
+            }
+        }
+    }
+
+    fn count_drops(&mut self) -> std::io::Result<()> {
+        self.kernel_drops += u64::from(self.first.take_drops()?);
+        self.kernel_drops += u64::from(self.second.take_drops()?);
+        Ok(())
+    }
+
+    /// Sleeps until a frame or a command arrives or the next frame is due.
+    fn sleep(&self) -> std::io::Result<()> {
+        let now = since(clock(ClockId::Monotonic), self.start);
+        let deadline = [self.up.deadline(), self.down.deadline()]
+            .into_iter()
+            .flatten()
+            .min();
+        let timeout = deadline.map_or(LONGEST_SLEEP, |deadline| {
+            Duration::from(deadline.since(now)).min(LONGEST_SLEEP)
+        });
+        if timeout.is_zero() {
+            return Ok(());
+        }
+        let timeout = Timespec::try_from(timeout).map_err(std::io::Error::other)?;
+        let mut waited = [
+            PollFd::from_borrowed_fd(self.first.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.second.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN),
+        ];
+        match rustix::event::poll(&mut waited, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if !waited[2].revents().is_empty() {
+            let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
+        }
+        Ok(())
+    }
+}
+
+/// Buffers kept for use again; more would only hold memory.
+const SPARE_LIMIT: usize = 4096;
+
+fn keep(spare: &mut Vec<Vec<u8>>, bytes: Vec<u8>) {
+    if spare.len() < SPARE_LIMIT {
+        spare.push(bytes);
+    }
+}
+
+fn clock(id: ClockId) -> Duration {
+    let now = rustix::time::clock_gettime(id);
+    Duration::try_from(now).unwrap_or_default()
+}
+
+fn since(at: Duration, start: Duration) -> Time {
+    let span = at.saturating_sub(start);
+    Time::from_nanoseconds(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+}

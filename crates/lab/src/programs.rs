@@ -1,0 +1,65 @@
+//! The programs of others that the lab runs.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::LabError;
+
+/// A program of Debian that the lab runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// The client of downloads.
+    Curl,
+    /// The web server.
+    Nginx,
+    /// Bulk transfers.
+    Iperf3,
+    /// An independent clock for round trips.
+    Ping,
+    /// An independent clock for each way.
+    Tcpdump,
+    /// The proxy to compare with.
+    Haproxy,
+}
+
+impl Program {
+    const fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Curl => ("curl", "curl"),
+            Self::Nginx => ("nginx", "nginx-light"),
+            Self::Iperf3 => ("iperf3", "iperf3"),
+            Self::Ping => ("ping", "iputils-ping"),
+            Self::Tcpdump => ("tcpdump", "tcpdump"),
+            Self::Haproxy => ("haproxy", "haproxy"),
+        }
+    }
+
+    /// The name of its executable.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.names().0
+    }
+
+    /// Where it is; the error names the package to install.
+    pub fn find(self) -> Result<PathBuf, LabError> {
+        let (name, package) = self.names();
+        // An ordinary user's PATH often lacks the folders of servers.
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::env::split_paths(&path)
+            .chain(["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from));
+        for folder in folders {
+            let file = folder.join(name);
+            if file.is_file() {
+                return Ok(file);
+            }
+        }
+        Err(LabError::MissingProgram { name, package })
+    }
+
+    /// A command that runs it, with input closed.
+    pub fn command(self) -> Result<Command, LabError> {
+        let mut command = Command::new(self.find()?);
+        command.stdin(std::process::Stdio::null());
+        Ok(command)
+    }
+}

@@ -1,0 +1,197 @@
+//! Measurements as records.
+
+use midspan_path::{Flow, Path};
+use midspan_records::statistics::{Median, median};
+use midspan_records::{By, Record};
+use midspan_units::BitRate;
+
+use crate::measurement::{FlowMeasurement, Measurement};
+use crate::{Case, Plan};
+
+/// One number of a flow in one run.
+struct Quantity {
+    name: &'static str,
+    unit: &'static str,
+    value: fn(&Path, &Flow, &Measurement, &FlowMeasurement) -> Option<f64>,
+}
+
+#[allow(clippy::cast_precision_loss)]
+const QUANTITIES: &[Quantity] = &[
+    Quantity {
+        name: "time to first byte",
+        unit: "s",
+        value: |_, _, _, flow| match flow.result {
+            crate::FlowResult::File { first_byte, .. } => Some(first_byte.as_seconds()),
+            _ => None,
+        },
+    },
+    Quantity {
+        name: "completion time",
+        unit: "s",
+        value: |_, _, _, flow| flow.completion().map(midspan_units::TimeSpan::as_seconds),
+    },
+    Quantity {
+        name: "goodput",
+        unit: "bit/s",
+        value: |_, flow, _, measured| measured.goodput(flow),
+    },
+    Quantity {
+        name: "share of the link",
+        unit: "share",
+        value: |path, flow, _, measured| {
+            let rate = path.data_rate(flow).map(BitRate::bits_per_second)?;
+            Some(measured.goodput(flow)? / rate as f64)
+        },
+    },
+    Quantity {
+        name: "retransmissions",
+        unit: "segments",
+        value: |_, _, run, _| Some(run.retransmissions as f64),
+    },
+    Quantity {
+        name: "ACKs sent upstream",
+        unit: "segments",
+        value: |path, flow, run, _| Some(run.acks_sent(path, flow) as f64),
+    },
+];
+
+/// The name of a flow under a case, as in every table: "1 MB midspan".
+#[must_use]
+pub fn case_name(flow: &Flow, case: Case) -> String {
+    format!("{} {case}", flow.name)
+}
+
+/// Every quantity of every flow under every case: medians over the repetitions, with the least
+/// and greatest value as spread. Void runs do not count; where none is valid the void ones are
+/// shown and noted.
+#[must_use]
+pub fn flow_records(plan: &Plan, measurements: &[Measurement]) -> Vec<Record> {
+    let path = &plan.path;
+    let mut records = Vec::new();
+    for (index, flow) in path.flows.iter().enumerate() {
+        for &case in &plan.cases {
+            let (runs, note) = runs_of(measurements, case, index);
+            for quantity in QUANTITIES {
+                let values: Vec<f64> = runs
+                    .iter()
+                    .filter_map(|(run, measured)| (quantity.value)(path, flow, run, measured))
+                    .collect();
+                let Some(middle) = median(&values) else {
+                    continue;
+                };
+                let case = case_name(flow, case);
+                let (name, unit) = (quantity.name, quantity.unit);
+                let mut record = Record::new(&path.name, &case, name, unit, By::Lab, middle.value);
+                if values.len() > 1 {
+                    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+                    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                    record = record.with_spread(low, high);
+                }
+                record.note.clone_from(&note);
+                records.push(record);
+            }
+        }
+    }
+    records
+}
+
+/// For each flow, the ratio of completion times (for bulk: of times per byte) of Midspan to each
+/// other case, paired by repetition: the median with its interval. Below 1, Midspan is faster.
+///
+/// With `bound` a record says whether the bound is met (median within it) or missed (the whole
+/// interval beyond it); between the two it says neither.
+#[must_use]
+pub fn comparison_records(
+    plan: &Plan,
+    measurements: &[Measurement],
+    bound: Option<f64>,
+) -> Vec<Record> {
+    let mut records = Vec::new();
+    if !plan.cases.contains(&Case::Midspan) {
+        return records;
+    }
+    for (index, flow) in plan.path.flows.iter().enumerate() {
+        for &other in plan.cases.iter().filter(|case| **case != Case::Midspan) {
+            let ratios = paired_ratios(flow, index, measurements, other);
+            let Some(ratio) = median(&ratios) else {
+                continue;
+            };
+            let case = format!("{} midspan / {other}", flow.name);
+            let mut record = Record::new(
+                &plan.path.name,
+                &case,
+                "completion time ratio",
+                "",
+                By::Lab,
+                ratio.value,
+            )
+            .with_spread(ratio.low, ratio.high)
+            .with_note(interval_note(ratios.len(), &ratio));
+            // A bound speaks of the peer proxy; plain routing is there to show the gain.
+            if other == Case::Haproxy {
+                record.ok = bound.and_then(|bound| verdict(&ratio, bound));
+            }
+            records.push(record);
+        }
+    }
+    records
+}
+
+fn verdict(ratio: &Median, bound: f64) -> Option<bool> {
+    if ratio.value <= bound {
+        Some(true)
+    } else if ratio.low > bound {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+fn interval_note(pairs: usize, ratio: &Median) -> String {
+    format!(
+        "median of {pairs} paired ratios; the interval covers the true median with {:.0} %",
+        ratio.coverage * 100.0
+    )
+}
+
+fn paired_ratios(flow: &Flow, index: usize, measurements: &[Measurement], other: Case) -> Vec<f64> {
+    let (ours, _) = runs_of(measurements, Case::Midspan, index);
+    let (theirs, _) = runs_of(measurements, other, index);
+    ours.iter()
+        .filter_map(|(run, measured)| {
+            let (_, peer) = theirs
+                .iter()
+                .find(|(peer, _)| peer.repetition == run.repetition)?;
+            Some(time_per_work(flow, measured)? / time_per_work(flow, peer)?)
+        })
+        .filter(|ratio| ratio.is_finite())
+        .collect()
+}
+
+/// Completion time, or the time per bit where the time is fixed.
+fn time_per_work(flow: &Flow, measured: &FlowMeasurement) -> Option<f64> {
+    measured
+        .completion()
+        .map(midspan_units::TimeSpan::as_seconds)
+        .or_else(|| measured.goodput(flow).map(|goodput| 1.0 / goodput))
+}
+
+type Runs<'a> = Vec<(&'a Measurement, &'a FlowMeasurement)>;
+
+/// The valid runs of a flow under a case; the void ones, with a note, where none is valid.
+fn runs_of(measurements: &[Measurement], case: Case, flow: usize) -> (Runs<'_>, Option<String>) {
+    let all = || {
+        measurements
+            .iter()
+            .filter(move |run| run.case == case)
+            .filter_map(move |run| Some((run, run.flows.iter().find(|f| f.flow == flow)?)))
+    };
+    let valid: Runs<'_> = all().filter(|(run, _)| run.validity.is_valid()).collect();
+    if valid.is_empty() {
+        let note = all().next().map(|(run, _)| run.validity.to_string());
+        return (all().collect(), note);
+    }
+    let void = all().count() - valid.len();
+    let note = (void > 0).then(|| format!("{void} void runs left out"));
+    (valid, note)
+}

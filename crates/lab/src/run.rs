@@ -1,0 +1,423 @@
+//! From a path to measurements.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use midspan_linux::netlink::RouteMetrics;
+use midspan_linux::process::RunningProgram;
+use midspan_path::{Flow, NodeIndex, Order, Path, ProxySettings, Workload};
+use midspan_policy::LegSettings;
+use tempfile::TempDir;
+
+use crate::emulator::LinkReport;
+use crate::error::at;
+use crate::load::{Ticks, other_load};
+use crate::measurement::{FlowMeasurement, FlowResult, Measurement};
+use crate::proxies::{Case, Forward, haproxy, midspan};
+use crate::tcp_counters::TcpCounters;
+use crate::topology::Topology;
+use crate::workload::web_server::{Files, WebServer};
+use crate::workload::{curl, iperf3, web_server};
+use crate::{LabError, Validity};
+
+/// What is to be measured.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The path.
+    pub path: Path,
+    /// What is compared.
+    pub cases: Vec<Case>,
+    /// How often each flow runs under each case.
+    pub repetitions: u32,
+    /// Most time that one transfer may take.
+    pub limit: Duration,
+}
+
+/// What happens now, for whoever waits.
+#[derive(Debug, Clone, Copy)]
+pub enum Progress<'a> {
+    /// The network stands; so many runs follow.
+    Ready {
+        /// Runs in all.
+        runs: u64,
+    },
+    /// A run begins.
+    Begin {
+        /// The case.
+        case: Case,
+        /// The flow; `None` where all run together.
+        flow: Option<&'a Flow>,
+        /// Which repetition, from 0.
+        repetition: u32,
+    },
+    /// A run was void and is made once more.
+    Again(&'a Validity),
+    /// A run has ended.
+    End(&'a Measurement),
+}
+
+/// Builds the network, runs every flow under every case, alternating the cases, and returns all
+/// measurements. A void run is made once more; if that is void as well, it is returned as it is.
+pub fn run(
+    plan: &Plan,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Vec<Measurement>, LabError> {
+    let lab = Lab::build(plan)?;
+    let groups = groups(&plan.path);
+    let runs = groups.len() as u64 * u64::from(plan.repetitions) * plan.cases.len() as u64;
+    progress(Progress::Ready { runs });
+    let mut measurements = Vec::new();
+    for repetition in 0..plan.repetitions {
+        for group in &groups {
+            for &case in &plan.cases {
+                progress(Progress::Begin {
+                    case,
+                    flow: single(group).map(|index| &plan.path.flows[index]),
+                    repetition,
+                });
+                let mut measurement = lab.measure(case, group, repetition)?;
+                if !measurement.validity.is_valid() {
+                    progress(Progress::Again(&measurement.validity));
+                    measurement = lab.measure(case, group, repetition)?;
+                }
+                progress(Progress::End(&measurement));
+                measurements.push(measurement);
+            }
+        }
+    }
+    Ok(measurements)
+}
+
+/// Flows that run at the same time, by their places.
+fn groups(path: &Path) -> Vec<Vec<usize>> {
+    let all = 0..path.flows.len();
+    match path.order {
+        Order::InTurn => all.map(|flow| vec![flow]).collect(),
+        Order::Together => vec![all.collect()],
+    }
+}
+
+fn single(group: &[usize]) -> Option<usize> {
+    match group {
+        [flow] => Some(*flow),
+        _ => None,
+    }
+}
+
+/// The network with its servers.
+struct Lab<'a> {
+    plan: &'a Plan,
+    topology: Topology,
+    files: Files,
+    // In this order: servers end before their files go.
+    _servers: Vec<(WebServer, Option<iperf3::BulkServer>)>,
+    folder: TempDir,
+}
+
+impl<'a> Lab<'a> {
+    fn build(plan: &'a Plan) -> Result<Self, LabError> {
+        let path = &plan.path;
+        let folder = tempfile::Builder::new()
+            .prefix("midspan-lab-")
+            .tempdir()
+            .map_err(at(&std::env::temp_dir()))?;
+        let topology = Topology::build(path)?;
+        let files = Files::write(folder.path().join("files"), &sizes(path))?;
+        let bulk = path.flows.iter().any(|flow| {
+            matches!(
+                flow.workload,
+                Workload::BulkDownload { .. } | Workload::BulkUpload { .. }
+            )
+        });
+        let hosts: BTreeSet<NodeIndex> = path.flows.iter().map(|flow| flow.to).collect();
+        let mut servers = Vec::new();
+        for host in hosts {
+            let node = topology.node(host);
+            let address = topology.address(host);
+            let own = folder.path().join(format!("server-{}", host.0));
+            let web = WebServer::start(node, address, &files, &own)?;
+            let bulk = bulk
+                .then(|| {
+                    iperf3::BulkServer::start(node, SocketAddr::new(address, iperf3::PORT), &own)
+                })
+                .transpose()?;
+            servers.push((web, bulk));
+        }
+        Ok(Self {
+            plan,
+            topology,
+            files,
+            _servers: servers,
+            folder,
+        })
+    }
+
+    /// One run of the flows `group` under `case`.
+    fn measure(
+        &self,
+        case: Case,
+        group: &[usize],
+        repetition: u32,
+    ) -> Result<Measurement, LabError> {
+        let path = &self.plan.path;
+        self.set_proxy_routes(case)?;
+        let proxies = self.start_proxies(case)?;
+        // The same losses for every case of a repetition, others in the next.
+        let seed = path.seed.wrapping_add(u64::from(repetition));
+        let load_before = other_load();
+        self.topology.reset_links(path, seed)?;
+        let counters = self.tcp_counters()?;
+        let ticks = Ticks::now();
+        let flows = thread::scope(|scope| {
+            let running: Vec<_> = group
+                .iter()
+                .map(|&flow| scope.spawn(move || self.run_flow(case, flow)))
+                .collect();
+            running
+                .into_iter()
+                .map(|flow| {
+                    flow.join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+                .collect::<Result<Vec<_>, _>>()
+        })?;
+        let stolen = Ticks::now().stolen_since(ticks);
+        let links = self
+            .topology
+            .links()
+            .map(crate::emulator::LinkEmulator::report)
+            .collect::<Result<Vec<LinkReport>, _>>()?;
+        let retransmissions = self
+            .tcp_counters()?
+            .iter()
+            .zip(&counters)
+            .map(|(now, before)| now.since(*before).segments_retransmitted)
+            .sum();
+        drop(proxies);
+        let names = path.links.iter().map(|link| link.name.as_str());
+        let validity = Validity::judge(names.zip(&links), load_before, stolen);
+        Ok(Measurement {
+            case,
+            repetition,
+            seed,
+            flows,
+            links,
+            retransmissions,
+            validity,
+        })
+    }
+
+    fn tcp_counters(&self) -> Result<Vec<TcpCounters>, LabError> {
+        self.topology.nodes().map(TcpCounters::read).collect()
+    }
+
+    fn run_flow(&self, case: Case, index: usize) -> Result<FlowMeasurement, LabError> {
+        let flow = &self.plan.path.flows[index];
+        thread::sleep(flow.start.into());
+        let client = self.topology.node(flow.from);
+        let web = self.target(case, flow, Service::Web);
+        let bulk = self.target(case, flow, Service::Bulk);
+        let limit = self.plan.limit;
+        let scratch = self.folder.path().join(format!("flow-{index}"));
+        fs::create_dir_all(&scratch).map_err(at(&scratch))?;
+        let result = match flow.workload {
+            Workload::Download { size } => {
+                curl::download(client, web, size.bytes(), &self.files, &scratch, limit)?.into()
+            }
+            Workload::Upload { size } => {
+                let stored = web_server::stored(&self.server_folder(flow), index);
+                curl::upload(client, web, size.bytes(), &self.files, &stored, limit)?.into()
+            }
+            Workload::Page {
+                objects,
+                size,
+                parallel,
+            } => FlowResult::Page {
+                completion: curl::page(client, web, size.bytes(), objects, parallel, limit)?,
+            },
+            Workload::RequestResponse { count, size } => FlowResult::RequestResponse {
+                times: curl::request_response(client, web, size.bytes(), count, limit)?,
+            },
+            Workload::BulkDownload { duration } => FlowResult::Bulk {
+                goodput: iperf3::transfer(
+                    client,
+                    bulk,
+                    iperf3::Direction::Download,
+                    duration.into(),
+                )?,
+            },
+            Workload::BulkUpload { duration } => FlowResult::Bulk {
+                goodput: iperf3::transfer(
+                    client,
+                    bulk,
+                    iperf3::Direction::Upload,
+                    duration.into(),
+                )?,
+            },
+        };
+        Ok(FlowMeasurement {
+            flow: index,
+            result,
+        })
+    }
+
+    fn server_folder(&self, flow: &Flow) -> std::path::PathBuf {
+        self.folder.path().join(format!("server-{}", flow.to.0))
+    }
+
+    /// Where a flow's client connects to: the server itself, or the first proxy.
+    fn target(&self, case: Case, flow: &Flow, service: Service) -> SocketAddr {
+        let first = self.plan.path.proxies_of(flow).first().copied();
+        match (case, first) {
+            (Case::Direct, _) | (_, None) => {
+                SocketAddr::new(self.topology.address(flow.to), service.port())
+            }
+            (_, Some(proxy)) => {
+                SocketAddr::new(self.topology.address(proxy), listen_port(flow.to, service))
+            }
+        }
+    }
+
+    /// The forwards of one proxy: for each flow through it, on to the next proxy or the server.
+    fn forwards(&self, proxy: NodeIndex) -> Vec<Forward> {
+        let mut forwards: Vec<Forward> = Vec::new();
+        for flow in &self.plan.path.flows {
+            let proxies = self.plan.path.proxies_of(flow);
+            let Some(place) = proxies.iter().position(|node| *node == proxy) else {
+                continue;
+            };
+            for service in [Service::Web, Service::Bulk] {
+                let to = match proxies.get(place + 1) {
+                    Some(next) => {
+                        SocketAddr::new(self.topology.address(*next), listen_port(flow.to, service))
+                    }
+                    None => SocketAddr::new(self.topology.address(flow.to), service.port()),
+                };
+                let listen =
+                    SocketAddr::new(self.topology.address(proxy), listen_port(flow.to, service));
+                let forward = Forward { listen, to };
+                if !forwards.contains(&forward) {
+                    forwards.push(forward);
+                }
+            }
+        }
+        forwards
+    }
+
+    fn start_proxies(&self, case: Case) -> Result<Vec<RunningProgram>, LabError> {
+        let mut running = Vec::new();
+        for (index, settings) in self.plan.path.proxies() {
+            let forwards = self.forwards(index);
+            if case == Case::Direct || forwards.is_empty() {
+                continue;
+            }
+            let node = self.topology.node(index);
+            let folder = self.folder.path().join(format!("proxy-{}", index.0));
+            fs::create_dir_all(&folder).map_err(at(&folder))?;
+            running.push(match case {
+                Case::Haproxy => haproxy::start(node, &forwards, &folder)?,
+                Case::Midspan | Case::Direct => midspan::start(
+                    node,
+                    &forwards,
+                    &settings.client_leg,
+                    &settings.server_leg,
+                    &folder,
+                )?,
+            });
+        }
+        Ok(running)
+    }
+
+    /// HAProxy gets by its routes what Midspan gets by its configuration; without this the
+    /// comparison would be unfair.
+    fn set_proxy_routes(&self, case: Case) -> Result<(), LabError> {
+        let path = &self.plan.path;
+        for (index, settings) in path.proxies() {
+            self.topology.set_routes(path, index, |destination| {
+                if case == Case::Haproxy {
+                    leg_metrics(self.leg_towards(index, destination, settings))
+                } else {
+                    RouteMetrics::default()
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The settings of the leg on which `destination` lies: the client leg if a flow through the
+    /// proxy comes from beyond the same link.
+    fn leg_towards<'s>(
+        &self,
+        proxy: NodeIndex,
+        destination: NodeIndex,
+        settings: &'s ProxySettings,
+    ) -> &'s LegSettings {
+        let path = &self.plan.path;
+        let link = path.next_hop(proxy, destination).map(|hop| hop.link);
+        let towards_client = path.flows.iter().any(|flow| {
+            path.proxies_of(flow).contains(&proxy)
+                && path.next_hop(proxy, flow.from).map(|hop| hop.link) == link
+        });
+        if towards_client {
+            &settings.client_leg
+        } else {
+            &settings.server_leg
+        }
+    }
+}
+
+fn leg_metrics(settings: &LegSettings) -> RouteMetrics {
+    RouteMetrics {
+        initial_window: settings.initial_window,
+        congestion_control: settings.congestion_control.clone(),
+    }
+}
+
+impl From<curl::Transferred> for FlowResult {
+    fn from(transferred: curl::Transferred) -> Self {
+        Self::File {
+            first_byte: transferred.first_byte,
+            completion: transferred.completion,
+        }
+    }
+}
+
+/// What a server offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Service {
+    Web,
+    Bulk,
+}
+
+impl Service {
+    const fn port(self) -> u16 {
+        match self {
+            Self::Web => web_server::PORT,
+            Self::Bulk => iperf3::PORT,
+        }
+    }
+}
+
+/// Where proxies listen for connections to a server: two ports for each node.
+fn listen_port(server: NodeIndex, service: Service) -> u16 {
+    const FIRST: u16 = 8000;
+    let place = u16::try_from(server.0).unwrap_or(u16::MAX / 4);
+    FIRST + 2 * place + u16::from(service == Service::Bulk)
+}
+
+/// Sizes of all files that are needed.
+fn sizes(path: &Path) -> BTreeSet<u64> {
+    path.flows
+        .iter()
+        .filter_map(|flow| match flow.workload {
+            Workload::Download { size }
+            | Workload::Upload { size }
+            | Workload::Page { size, .. }
+            | Workload::RequestResponse { size, .. } => Some(size.bytes()),
+            Workload::BulkDownload { .. } | Workload::BulkUpload { .. } => None,
+        })
+        .collect()
+}

@@ -1,0 +1,72 @@
+//! The kernel's own TCP counters of a node (`/proc/net/snmp`, RFC 4022).
+
+use midspan_linux::namespace::NetworkNamespace;
+
+use crate::LabError;
+
+/// Counters since the node's network namespace was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TcpCounters {
+    /// Segments sent, without those sent again (`OutSegs`).
+    pub segments_sent: u64,
+    /// Segments sent again (`RetransSegs`).
+    pub segments_retransmitted: u64,
+}
+
+impl TcpCounters {
+    /// Reads the counters of `node`.
+    pub fn read(node: &NetworkNamespace) -> Result<Self, LabError> {
+        let path = "/proc/thread-self/net/snmp";
+        let text = node
+            .run(move || std::fs::read_to_string(path))?
+            .map_err(|source| LabError::File {
+                path: path.into(),
+                source,
+            })?;
+        Ok(Self::parse(&text))
+    }
+
+    /// A name line and a value line for each protocol.
+    fn parse(text: &str) -> Self {
+        let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
+        let names = lines.next().unwrap_or_default().split_whitespace();
+        let values = lines.next().unwrap_or_default().split_whitespace();
+        let mut counters = Self::default();
+        for (name, value) in names.zip(values) {
+            let value = value.parse().unwrap_or(0);
+            match name {
+                "OutSegs" => counters.segments_sent = value,
+                "RetransSegs" => counters.segments_retransmitted = value,
+                _ => {}
+            }
+        }
+        counters
+    }
+
+    /// What was counted since `earlier`.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            segments_sent: self.segments_sent.saturating_sub(earlier.segments_sent),
+            segments_retransmitted: self
+                .segments_retransmitted
+                .saturating_sub(earlier.segments_retransmitted),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_format_is_read() {
+        let text = "Ip: Forwarding\nIp: 1\n\
+                    Tcp: RtoAlgorithm InSegs OutSegs RetransSegs InErrs\n\
+                    Tcp: 1 10 20 3 0\n";
+        let counters = TcpCounters::parse(text);
+        assert_eq!(counters.segments_sent, 20);
+        assert_eq!(counters.segments_retransmitted, 3);
+        assert_eq!(TcpCounters::parse("garbage"), TcpCounters::default());
+    }
+}

@@ -1,0 +1,140 @@
+//! Whether a run could keep up with the links it emulated.
+
+use std::fmt;
+
+use midspan_units::TimeSpan;
+
+use crate::emulator::LinkReport;
+
+/// Lateness that 99 % of the frames must stay under.
+const P99_LIMIT: TimeSpan = TimeSpan::from_milliseconds(1);
+/// Share of frames that may be later than 2 ms; a lone hiccup does not void a run.
+const LATE_SHARE: f64 = 0.002;
+/// Frames that may be later than 2 ms whatever their share.
+const LATE_FRAMES: u64 = 5;
+/// Processor time that others may use before a run.
+const LOAD_LIMIT: f64 = 0.25;
+/// Processor time that other machines may take during a run.
+const STOLEN_LIMIT: f64 = 0.05;
+
+/// Why a run is void; valid where there is no reason.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Validity {
+    reasons: Vec<String>,
+}
+
+impl Validity {
+    /// Judges a run by its links, named, by the load before it and the time stolen during it.
+    #[must_use]
+    pub fn judge<'a>(
+        links: impl IntoIterator<Item = (&'a str, &'a LinkReport)>,
+        load_before: f64,
+        stolen: f64,
+    ) -> Self {
+        let mut reasons = Vec::new();
+        for (name, link) in links {
+            reasons.extend(judge_link(name, link));
+        }
+        if load_before > LOAD_LIMIT {
+            let percent = load_before * 100.0;
+            reasons.push(format!(
+                "other programs used {percent:.0} % of the processors before the run"
+            ));
+        }
+        if stolen > STOLEN_LIMIT {
+            let percent = stolen * 100.0;
+            reasons.push(format!(
+                "other machines took {percent:.0} % of the processors during the run"
+            ));
+        }
+        Self { reasons }
+    }
+
+    /// Whether the run counts.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.reasons.is_empty()
+    }
+}
+
+fn judge_link(name: &str, link: &LinkReport) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if link.kernel_drops > 0 {
+        reasons.push(format!(
+            "link \"{name}\": the kernel dropped {} frames that the emulator did not take in time",
+            link.kernel_drops
+        ));
+    }
+    for (direction, report) in [("up", &link.up), ("down", &link.down)] {
+        let late = report.lateness;
+        #[allow(clippy::cast_precision_loss)]
+        let too_many = late.late_frames > LATE_FRAMES
+            && late.late_frames as f64 > late.frames as f64 * LATE_SHARE;
+        if too_many || (late.p99 > P99_LIMIT && late.frames > 100) {
+            reasons.push(format!(
+                "link \"{name}\" {direction}: deliveries were late (99 % within {:.2} ms, {} of {} \
+                 above 2 ms, the latest {:.1} ms)",
+                late.p99.as_milliseconds(),
+                late.late_frames,
+                late.frames,
+                late.max.as_milliseconds()
+            ));
+        }
+    }
+    reasons
+}
+
+impl fmt::Display for Validity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_valid() {
+            f.write_str("valid")
+        } else {
+            write!(f, "void: {}", self.reasons.join("; "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulator::{DirectionReport, Lateness};
+
+    fn link(frames: u64, late_frames: u64, p99_us: u64, kernel_drops: u64) -> LinkReport {
+        LinkReport {
+            up: DirectionReport {
+                lateness: Lateness {
+                    frames,
+                    late_frames,
+                    p99: TimeSpan::from_nanoseconds(p99_us * 1000),
+                    ..Lateness::default()
+                },
+                ..DirectionReport::default()
+            },
+            kernel_drops,
+            ..LinkReport::default()
+        }
+    }
+
+    #[test]
+    fn each_reason_voids_by_itself() {
+        let judge = |link: &LinkReport, load, stolen| {
+            Validity::judge([("l", link)], load, stolen).is_valid()
+        };
+        assert!(judge(&link(10_000, 5, 300, 0), 0.1, 0.0));
+        assert!(!judge(&link(10_000, 21, 300, 0), 0.1, 0.0));
+        assert!(!judge(&link(10_000, 0, 1_500, 0), 0.1, 0.0));
+        assert!(!judge(&link(10_000, 0, 300, 1), 0.1, 0.0));
+        assert!(!judge(&link(10_000, 0, 300, 0), 0.3, 0.0));
+        assert!(!judge(&link(10_000, 0, 300, 0), 0.1, 0.1));
+    }
+
+    #[test]
+    fn the_reason_is_said() {
+        let link = link(10, 0, 0, 7);
+        let text = Validity::judge([("satellite", &link)], 0.0, 0.0).to_string();
+        assert!(
+            text.contains("satellite") && text.contains("dropped 7 frames"),
+            "{text}"
+        );
+    }
+}

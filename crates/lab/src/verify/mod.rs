@@ -1,0 +1,21 @@
+//! `midspan lab verify`: the emulated links against clocks that are not their own.
+
+mod checks;
+pub mod probe;
+mod two_hosts;
+
+pub use checks::{Check, checks};
+
+use midspan_records::Record;
+
+use crate::LabError;
+
+/// Runs all checks; `progress` is told each before it starts. `quick` shortens them for tests.
+pub fn verify(quick: bool, progress: &mut dyn FnMut(&Check)) -> Result<Vec<Record>, LabError> {
+    let mut records = Vec::new();
+    for check in checks(quick) {
+        progress(&check);
+        records.extend(check.run()?);
+    }
+    Ok(records)
+}

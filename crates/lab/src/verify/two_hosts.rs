@@ -1,0 +1,147 @@
+//! Two hosts on one link, with captures at both ends.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use midspan_path::{Direction, LinkIndex, NodeIndex, Path};
+use tempfile::TempDir;
+
+use crate::capture::{Capture, Captured};
+use crate::emulator::LinkReport;
+use crate::error::at;
+use crate::load::{Ticks, other_load};
+use crate::topology::{Topology, interface};
+use crate::verify::probe::{self, Probe, Sink};
+use crate::{LabError, Validity};
+
+/// The host at the first end of the link.
+pub const CLIENT: NodeIndex = NodeIndex(0);
+/// The host at the second end.
+pub const SERVER: NodeIndex = NodeIndex(1);
+const LINK: LinkIndex = LinkIndex(0);
+
+/// The running network.
+pub struct TwoHosts {
+    path: Path,
+    topology: Topology,
+    folder: TempDir,
+}
+
+/// What both ends saw.
+pub struct Seen {
+    /// At the sender's interface.
+    pub sent: Vec<Captured>,
+    /// At the receiver's interface.
+    pub received: Vec<Captured>,
+    /// Whether the emulator kept up meanwhile.
+    pub validity: Validity,
+}
+
+impl TwoHosts {
+    /// Builds the network; `link` are the lines of the path file's `[[link]]`.
+    pub fn build(link: &str) -> Result<Self, LabError> {
+        let text = format!(
+            "[[host]]\nname = \"client\"\n[[host]]\nname = \"server\"\n\
+             [[link]]\nname = \"link\"\nbetween = [\"client\", \"server\"]\n{link}\n\
+             [[flow]]\nname = \"probe\"\nfrom = \"client\"\nto = \"server\"\n\
+             workload = \"bulk-download\"\nduration = \"5 s\"\n"
+        );
+        let source = midspan_document::Source::new("verify", text);
+        let path = Path::read(&source).map_err(|error| LabError::Unsupported(error.to_string()))?;
+        let folder = tempfile::Builder::new()
+            .prefix("midspan-verify-")
+            .tempdir()
+            .map_err(at(&std::env::temp_dir()))?;
+        Ok(Self {
+            topology: Topology::build(&path)?,
+            path,
+            folder,
+        })
+    }
+
+    /// The network.
+    pub const fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// A folder that goes with this network.
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    /// Starts the link anew with `seed`.
+    pub fn reset(&self, seed: u64) -> Result<(), LabError> {
+        self.topology.reset_links(&self.path, seed)
+    }
+
+    /// What passed the link.
+    pub fn report(&self) -> Result<LinkReport, LabError> {
+        self.topology.link(LINK).report()
+    }
+
+    /// Runs `work` while both ends capture what matches `filter`; the results are those of the
+    /// client and of the server, and the verdict on the run.
+    pub fn captured<T>(
+        &self,
+        filter: &str,
+        work: impl FnOnce() -> Result<T, LabError>,
+    ) -> Result<(T, Vec<Captured>, Vec<Captured>, Validity), LabError> {
+        let load = other_load();
+        let ticks = Ticks::now();
+        let start = |node: NodeIndex, file: &str| {
+            Capture::start(
+                self.topology.node(node),
+                &interface(LINK),
+                filter,
+                &self.folder.path().join(file),
+            )
+        };
+        let client = start(CLIENT, "client.pcap")?;
+        let server = start(SERVER, "server.pcap")?;
+        let result = work()?;
+        let validity = Validity::judge(
+            [("link", &self.report()?)],
+            load,
+            Ticks::now().stolen_since(ticks),
+        );
+        Ok((result, client.finish()?, server.finish()?, validity))
+    }
+
+    /// Sends probes in one direction and captures them at both ends.
+    pub fn probe(
+        &self,
+        direction: Direction,
+        probe: Probe,
+        wait: Duration,
+    ) -> Result<Seen, LabError> {
+        let (from, to) = match direction {
+            Direction::Up => (CLIENT, SERVER),
+            Direction::Down => (SERVER, CLIENT),
+        };
+        let source = SocketAddr::new(self.topology.address(from), probe::PORT + 1);
+        let target = SocketAddr::new(self.topology.address(to), probe::PORT);
+        let _sink = Sink::open(self.topology.node(to), target)?;
+        let filter = format!("udp dst port {}", probe::PORT);
+        let ((), client, server, validity) = self.captured(&filter, || {
+            let sender = probe::send(self.topology.node(from), source, target, probe)?;
+            let sent = sender
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            sent.map_err(|source| LabError::Program {
+                program: "UDP probe".into(),
+                reason: source.to_string(),
+            })?;
+            std::thread::sleep(wait);
+            Ok(())
+        })?;
+        let (sent, received) = match direction {
+            Direction::Up => (client, server),
+            Direction::Down => (server, client),
+        };
+        Ok(Seen {
+            sent,
+            received,
+            validity,
+        })
+    }
+}

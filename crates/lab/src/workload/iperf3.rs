@@ -1,0 +1,113 @@
+//! Bulk transfers of a fixed time by iperf3.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use midspan_linux::namespace::NetworkNamespace;
+use midspan_linux::process::RunningProgram;
+use serde::Deserialize;
+
+use super::wait_until_listening;
+use crate::LabError;
+use crate::error::at;
+use crate::programs::Program;
+
+/// The port it listens on.
+pub const PORT: u16 = 5201;
+
+/// Which way the data goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the server to the client.
+    Download,
+    /// From the client to the server.
+    Upload,
+}
+
+/// A running server; it ends with this value.
+pub struct BulkServer {
+    _program: RunningProgram,
+}
+
+impl BulkServer {
+    /// Starts iperf3 on `host`; its log goes to `folder`.
+    pub fn start(
+        host: &NetworkNamespace,
+        address: SocketAddr,
+        folder: &Path,
+    ) -> Result<Self, LabError> {
+        let log = folder.join("iperf3.log");
+        let file = File::create(&log).map_err(at(&log))?;
+        let mut command = Program::Iperf3.command()?;
+        command
+            .args(["--server", "--port", &address.port().to_string()])
+            .stdout(file)
+            .stderr(Stdio::null());
+        let mut program = RunningProgram::new(host.spawn(command)?, Duration::from_secs(1));
+        wait_until_listening(host, address, "iperf3", &mut program, &log)?;
+        Ok(Self { _program: program })
+    }
+}
+
+/// The parts of iperf3's report that are used.
+#[derive(Debug, Deserialize)]
+struct Report {
+    error: Option<String>,
+    end: Option<End>,
+}
+
+#[derive(Debug, Deserialize)]
+struct End {
+    sum_received: Option<Sum>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Sum {
+    bits_per_second: f64,
+}
+
+/// Transfers data for `duration`; returns the goodput in bit/s at the receiver.
+pub fn transfer(
+    client: &NetworkNamespace,
+    to: SocketAddr,
+    direction: Direction,
+    duration: Duration,
+) -> Result<f64, LabError> {
+    let mut command = Program::Iperf3.command()?;
+    command
+        .args(["--json", "--client", &to.ip().to_string()])
+        .args(["--port", &to.port().to_string()])
+        .args(["--time", &duration.as_secs().max(1).to_string()])
+        .args(["--connect-timeout", "20000"]);
+    if direction == Direction::Download {
+        command.arg("--reverse");
+    }
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let output = client
+        .spawn(command)?
+        .wait_with_output()
+        .map_err(|error| failed(error.to_string()))?;
+    let report: Report =
+        serde_json::from_slice(&output.stdout).map_err(|error| LabError::Output {
+            program: "iperf3",
+            reason: error.to_string(),
+        })?;
+    if let Some(error) = report.error {
+        return Err(failed(error));
+    }
+    report
+        .end
+        .and_then(|end| end.sum_received)
+        .map(|sum| sum.bits_per_second)
+        .ok_or_else(|| failed("its report has no sum".into()))
+}
+
+fn failed(reason: String) -> LabError {
+    LabError::Program {
+        program: "iperf3".into(),
+        reason,
+    }
+}

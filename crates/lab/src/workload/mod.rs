@@ -1,0 +1,53 @@
+//! What flows over the path: real clients against real servers.
+
+pub mod curl;
+pub mod iperf3;
+pub mod web_server;
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use midspan_linux::namespace::NetworkNamespace;
+use midspan_linux::process::RunningProgram;
+
+use crate::LabError;
+
+/// How long a server may take to start.
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// Waits until a server on `host` accepts connections; its own log is quoted if it ends instead.
+pub(crate) fn wait_until_listening(
+    host: &NetworkNamespace,
+    address: SocketAddr,
+    name: &str,
+    program: &mut RunningProgram,
+    log: &Path,
+) -> Result<(), LabError> {
+    let start = Instant::now();
+    let failed = |reason: String| LabError::Program {
+        program: name.to_owned(),
+        reason,
+    };
+    loop {
+        // The address is the host's own, so this does not touch an emulated link.
+        let connected = host.run(move || {
+            TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok()
+        })?;
+        if connected {
+            return Ok(());
+        }
+        if let Some(status) = program.wait_for(Duration::from_millis(20)) {
+            let log = std::fs::read_to_string(log).unwrap_or_default();
+            return Err(failed(format!(
+                "it ended with {status} at start: {}",
+                log.trim()
+            )));
+        }
+        if start.elapsed() > START_LIMIT {
+            return Err(failed(format!(
+                "it does not listen on {address} after {START_LIMIT:?}"
+            )));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! A real web server (nginx) with files of given sizes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufWriter, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use midspan_linux::namespace::NetworkNamespace;
+use midspan_linux::process::RunningProgram;
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+
+use super::wait_until_listening;
+use crate::LabError;
+use crate::error::at;
+use crate::programs::Program;
+
+/// The port it listens on.
+pub const PORT: u16 = 80;
+
+/// Where uploads go, as in the URL.
+pub const UPLOADS: &str = "/uploads/";
+
+/// The file in which the server whose own folder is `folder` stores the upload of a flow.
+#[must_use]
+pub fn stored(folder: &Path, flow: usize) -> PathBuf {
+    folder.join("uploads").join(format!("{flow}.bin"))
+}
+
+/// Files of pseudo-random bytes, one for each size, so that nothing on the way can shorten or
+/// repeat them unnoticed.
+pub struct Files {
+    folder: PathBuf,
+}
+
+impl Files {
+    /// Writes a file for each size in bytes.
+    pub fn write(folder: PathBuf, sizes: &BTreeSet<u64>) -> Result<Self, LabError> {
+        fs::create_dir_all(&folder).map_err(at(&folder))?;
+        let files = Self { folder };
+        for &size in sizes {
+            let path = files.path(size);
+            write_random(&path, size).map_err(at(&path))?;
+        }
+        Ok(files)
+    }
+
+    /// The file of `size` bytes.
+    #[must_use]
+    pub fn path(&self, size: u64) -> PathBuf {
+        self.folder.join(Self::name(size))
+    }
+
+    /// Its name, as in the URL.
+    #[must_use]
+    pub fn name(size: u64) -> String {
+        format!("{size}.bin")
+    }
+}
+
+fn write_random(path: &Path, size: u64) -> std::io::Result<()> {
+    let mut random = Pcg64Mcg::seed_from_u64(size);
+    let mut file = BufWriter::new(fs::File::create(path)?);
+    let mut left = size;
+    let mut block = [0; 8192];
+    while left > 0 {
+        random.fill_bytes(&mut block);
+        let part = usize::try_from(left).unwrap_or(usize::MAX).min(block.len());
+        file.write_all(&block[..part])?;
+        left -= part as u64;
+    }
+    file.flush()
+}
+
+/// A running nginx; it ends with this value.
+pub struct WebServer {
+    _program: RunningProgram,
+}
+
+impl WebServer {
+    /// Starts nginx on `host`, serving `files`; its own files go to `folder`.
+    pub fn start(
+        host: &NetworkNamespace,
+        address: IpAddr,
+        files: &Files,
+        folder: &Path,
+    ) -> Result<Self, LabError> {
+        fs::create_dir_all(folder).map_err(at(folder))?;
+        let configuration = folder.join("nginx.conf");
+        fs::write(&configuration, configuration_text(files, folder)).map_err(at(&configuration))?;
+        let mut command = Program::Nginx.command()?;
+        command
+            .arg("-p")
+            .arg(folder)
+            .arg("-c")
+            .arg(&configuration)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut program = RunningProgram::new(host.spawn(command)?, Duration::from_secs(1));
+        let error_log = folder.join("error.log");
+        wait_until_listening(
+            host,
+            SocketAddr::new(address, PORT),
+            "nginx",
+            &mut program,
+            &error_log,
+        )?;
+        Ok(Self { _program: program })
+    }
+}
+
+/// One process and no change of user: in a user namespace there is only one user.
+fn configuration_text(files: &Files, folder: &Path) -> String {
+    let files = files.folder.display();
+    let folder = folder.display();
+    format!(
+        "daemon off;\n\
+         master_process off;\n\
+         pid {folder}/nginx.pid;\n\
+         error_log {folder}/error.log;\n\
+         events {{ worker_connections 4096; }}\n\
+         http {{\n\
+         \x20   access_log off;\n\
+         \x20   sendfile on;\n\
+         \x20   tcp_nodelay on;\n\
+         \x20   keepalive_requests 100000;\n\
+         \x20   client_body_temp_path {folder}/body;\n\
+         \x20   proxy_temp_path {folder}/proxy;\n\
+         \x20   fastcgi_temp_path {folder}/fastcgi;\n\
+         \x20   uwsgi_temp_path {folder}/uwsgi;\n\
+         \x20   scgi_temp_path {folder}/scgi;\n\
+         \x20   server {{\n\
+         \x20       listen {PORT} backlog=4096;\n\
+         \x20       listen [::]:{PORT} backlog=4096;\n\
+         \x20       root {files};\n\
+         \x20       location {UPLOADS} {{\n\
+         \x20           root {folder};\n\
+         \x20           dav_methods PUT;\n\
+         \x20           create_full_put_path on;\n\
+         \x20           client_max_body_size 0;\n\
+         \x20       }}\n\
+         \x20   }}\n\
+         }}\n"
+    )
+}

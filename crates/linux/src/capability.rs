@@ -1,0 +1,101 @@
+//! Capabilities (capabilities(7)): what this process holds, and giving up the rest.
+//!
+//! The kernel keeps capabilities per thread: give them up before the first thread is started.
+
+use std::io;
+
+use caps::{CapSet, CapsHashSet};
+use thiserror::Error;
+
+pub use caps::Capability;
+
+/// Capabilities could not be read or given up.
+#[derive(Debug, Error)]
+#[error("cannot {action}: {source}")]
+pub struct CapabilityError {
+    action: &'static str,
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+fn failed<E>(action: &'static str) -> impl FnOnce(E) -> CapabilityError
+where
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    move |source| CapabilityError {
+        action,
+        source: source.into(),
+    }
+}
+
+/// Whether the calling thread holds the capability now (its effective set).
+///
+/// # Errors
+/// Those of `capget(2)`.
+pub fn is_held(capability: Capability) -> Result<bool, CapabilityError> {
+    caps::has_cap(None, CapSet::Effective, capability).map_err(failed("read the capabilities"))
+}
+
+/// Gives up all capabilities but `kept`, for good: those of `kept` that are not held are not
+/// gained, and no program run later regains any.
+///
+/// # Errors
+/// Those of `capset(2)` and `prctl(2)`; what was given up until then stays given up.
+pub fn give_up_all_but(kept: &[Capability]) -> Result<(), CapabilityError> {
+    set_no_new_privileges()?;
+    // The bounding set can be reduced only with this capability; without it, no_new_privs alone
+    // keeps programs from gaining any.
+    if is_held(Capability::CAP_SETPCAP)? {
+        for capability in caps::runtime::thread_all_supported() {
+            if !kept.contains(&capability) {
+                caps::drop(None, CapSet::Bounding, capability)
+                    .map_err(failed("reduce the bounding set of capabilities"))?;
+            }
+        }
+    }
+    caps::clear(None, CapSet::Ambient).map_err(failed("clear the ambient capabilities"))?;
+    let permitted = caps::read(None, CapSet::Permitted).map_err(failed("read the capabilities"))?;
+    let remaining: CapsHashSet = permitted
+        .into_iter()
+        .filter(|capability| kept.contains(capability))
+        .collect();
+    // In this order each set stays within the one that bounds it.
+    for set in [CapSet::Effective, CapSet::Permitted] {
+        caps::set(None, set, &remaining).map_err(failed("give up capabilities"))?;
+    }
+    caps::clear(None, CapSet::Inheritable).map_err(failed("give up capabilities"))
+}
+
+/// From here on no program that this process runs gains rights (`PR_SET_NO_NEW_PRIVS`).
+///
+/// # Errors
+/// Those of `prctl(2)`.
+pub fn set_no_new_privileges() -> Result<(), CapabilityError> {
+    rustix::thread::set_no_new_privs(true)
+        .map_err(io::Error::from)
+        .map_err(failed("forbid new privileges"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Capabilities belong to the thread, so a thread of its own keeps the other tests as they
+    /// are.
+    #[test]
+    fn what_is_given_up_is_gone() {
+        let result = std::thread::spawn(|| {
+            let had = is_held(Capability::CAP_NET_ADMIN).unwrap();
+            give_up_all_but(&[Capability::CAP_NET_ADMIN]).unwrap();
+            assert_eq!(is_held(Capability::CAP_NET_ADMIN).unwrap(), had);
+            for capability in [Capability::CAP_SYS_ADMIN, Capability::CAP_DAC_OVERRIDE] {
+                assert!(!is_held(capability).unwrap());
+                assert!(caps::raise(None, CapSet::Effective, capability).is_err());
+            }
+            assert!(rustix::thread::no_new_privs().unwrap());
+            give_up_all_but(&[]).unwrap();
+            assert!(!is_held(Capability::CAP_NET_ADMIN).unwrap());
+        })
+        .join();
+        assert!(result.is_ok());
+    }
+}

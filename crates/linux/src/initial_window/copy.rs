@@ -1,0 +1,184 @@
+//! Copying a route into another table, with an initial window.
+//!
+//! Pure. A copy of a copy is the copy: so what the kernel shows of our own tables can be compared
+//! with what should be there.
+
+use rtnetlink::packet_core::Nla;
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::route::{
+    RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHopFlags, RouteScope, RouteType,
+};
+
+use super::tables::{protocol, set_table};
+
+/// The copy of `route` for `table` whose connections start with `window` segments. Routes that
+/// lead nowhere become `throw` routes.
+pub(super) fn copy_route(route: &RouteMessage, table: u32, window: u32) -> RouteMessage {
+    let mut copy = route.clone();
+    set_table(&mut copy, table);
+    copy.header.protocol = protocol();
+    if copy.header.kind != RouteType::Unicast {
+        return throw_route(&copy);
+    }
+    copy.header.flags &= RouteFlags::Onlink;
+    let by_identifier = has(&copy, |attribute| {
+        matches!(attribute, RouteAttribute::NhId(_))
+    });
+    copy.attributes.retain(|attribute| {
+        is_configuration(attribute) && !(by_identifier && is_next_hop(attribute))
+    });
+    for attribute in &mut copy.attributes {
+        if let RouteAttribute::MultiPath(hops) = attribute {
+            for hop in hops {
+                hop.flags &= RouteNextHopFlags::Onlink;
+            }
+        }
+    }
+    set_initial_window(&mut copy, window);
+    copy.attributes.sort_by_key(Nla::kind);
+    copy
+}
+
+/// The route in the place of `copy` that sends a lookup on to the next rule.
+pub(super) fn throw_route(copy: &RouteMessage) -> RouteMessage {
+    let mut throw = copy.clone();
+    throw.header.kind = RouteType::Throw;
+    throw.header.flags = RouteFlags::empty();
+    throw.header.scope = RouteScope::Universe;
+    throw.attributes.retain(|attribute| {
+        matches!(
+            attribute,
+            RouteAttribute::Destination(_)
+                | RouteAttribute::Source(_)
+                | RouteAttribute::Priority(_)
+                | RouteAttribute::Table(_)
+        )
+    });
+    throw.attributes.sort_by_key(Nla::kind);
+    throw
+}
+
+/// Whether the route leads through a gateway, which must itself be reachable.
+pub(super) fn needs_gateway(route: &RouteMessage) -> bool {
+    has(route, |attribute| {
+        matches!(
+            attribute,
+            RouteAttribute::Gateway(_)
+                | RouteAttribute::Via(_)
+                | RouteAttribute::MultiPath(_)
+                | RouteAttribute::NhId(_)
+        )
+    })
+}
+
+fn has(route: &RouteMessage, test: impl Fn(&RouteAttribute) -> bool) -> bool {
+    route.attributes.iter().any(test)
+}
+
+/// What is configured of a route, in contrast to what the kernel counts or derives.
+fn is_configuration(attribute: &RouteAttribute) -> bool {
+    !matches!(
+        attribute,
+        RouteAttribute::CacheInfo(_)
+            | RouteAttribute::Expires(_)
+            | RouteAttribute::MulticastExpires(_)
+            | RouteAttribute::MfcStats(_)
+    )
+}
+
+/// What a next-hop object (`ip-nexthop(8)`) already says.
+fn is_next_hop(attribute: &RouteAttribute) -> bool {
+    matches!(
+        attribute,
+        RouteAttribute::Oif(_)
+            | RouteAttribute::Gateway(_)
+            | RouteAttribute::Via(_)
+            | RouteAttribute::MultiPath(_)
+            | RouteAttribute::EncapType(_)
+            | RouteAttribute::Encap(_)
+    )
+}
+
+fn set_initial_window(route: &mut RouteMessage, window: u32) {
+    let mut metrics: Vec<RouteMetric> = Vec::new();
+    route.attributes.retain(|attribute| match attribute {
+        RouteAttribute::Metrics(present) => {
+            metrics.extend(present.iter().cloned());
+            false
+        }
+        _ => true,
+    });
+    // IPv6 shows a hop limit of 0 where none is configured, and refuses it as input.
+    metrics.retain(|metric| !matches!(metric, RouteMetric::InitCwnd(_) | RouteMetric::Hoplimit(0)));
+    metrics.push(RouteMetric::InitCwnd(window));
+    metrics.sort_by_key(Nla::kind);
+    route.attributes.push(RouteAttribute::Metrics(metrics));
+}
+
+/// The family as netlink numbers it, for messages.
+pub(super) fn family_name(family: AddressFamily) -> &'static str {
+    match family {
+        AddressFamily::Inet6 => "IPv6",
+        _ => "IPv4",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rtnetlink::RouteMessageBuilder;
+    use rtnetlink::packet_route::route::RouteProtocol;
+    use std::net::Ipv4Addr;
+
+    fn route() -> RouteMessage {
+        let mut route = RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(Ipv4Addr::new(192, 0, 2, 0), 24)
+            .gateway(Ipv4Addr::new(198, 51, 100, 1))
+            .output_interface(3)
+            .priority(100)
+            .build();
+        route.header.flags = RouteFlags::Linkdown | RouteFlags::Onlink;
+        let metrics = vec![RouteMetric::Mtu(1400), RouteMetric::InitCwnd(10)];
+        route.attributes.push(RouteAttribute::Metrics(metrics));
+        route
+    }
+
+    #[test]
+    fn a_copy_has_the_window_and_keeps_the_rest() {
+        let copy = copy_route(&route(), 7700, 200);
+        assert_eq!(super::super::tables::table_of(&copy), 7700);
+        assert_eq!(copy.header.protocol, RouteProtocol::Other(77));
+        assert_eq!(copy.header.flags, RouteFlags::Onlink);
+        let metrics = vec![RouteMetric::Mtu(1400), RouteMetric::InitCwnd(200)];
+        assert!(copy.attributes.contains(&RouteAttribute::Metrics(metrics)));
+        assert!(copy.attributes.contains(&RouteAttribute::Oif(3)));
+        assert!(needs_gateway(&copy));
+    }
+
+    #[test]
+    fn a_copy_of_a_copy_is_the_copy() {
+        let copy = copy_route(&route(), 7700, 200);
+        assert_eq!(copy_route(&copy, 7700, 200), copy);
+        let throw = throw_route(&copy);
+        assert_eq!(copy_route(&throw, 7700, 200), throw);
+    }
+
+    #[test]
+    fn a_route_that_leads_nowhere_is_left_to_the_main_table() {
+        let mut nowhere = route();
+        nowhere.header.kind = RouteType::Unreachable;
+        let copy = copy_route(&nowhere, 7700, 200);
+        assert_eq!(copy.header.kind, RouteType::Throw);
+        assert!(!needs_gateway(&copy));
+        assert!(copy.attributes.contains(&RouteAttribute::Priority(100)));
+    }
+
+    #[test]
+    fn a_next_hop_object_stands_for_the_whole_next_hop() {
+        let mut object = route();
+        object.attributes.push(RouteAttribute::NhId(5));
+        let copy = copy_route(&object, 7700, 200);
+        assert!(copy.attributes.contains(&RouteAttribute::NhId(5)));
+        assert!(!copy.attributes.contains(&RouteAttribute::Oif(3)));
+    }
+}

@@ -1,0 +1,205 @@
+//! Tables that follow the main table, each with an initial window of its own.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use rtnetlink::packet_core::{Emitable, Nla};
+use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage};
+
+use super::copy::{copy_route, needs_gateway, throw_route};
+use super::tables::{self, Tables};
+use super::{InitialWindowError, ROUTE_LIMIT, Refreshed};
+
+/// The copies that have been made.
+///
+/// What to add and remove follows from this memory, not from a comparison with the kernel's
+/// tables: the kernel shows some routes otherwise than they were given, and a comparison would
+/// add and remove them for ever.
+pub(super) struct Mirror {
+    /// The initial window of each table.
+    windows: BTreeMap<u32, u32>,
+    made: BTreeMap<Identity, Made>,
+}
+
+/// A route's whole message.
+type Identity = Vec<u8>;
+
+/// A copy and what stands in the kernel for it.
+struct Made {
+    /// The copy, or the `throw` route in place of a copy that the kernel refused.
+    route: RouteMessage,
+    /// The kernel refused the copy itself.
+    refused: bool,
+}
+
+/// What a table can hold once (but for different next hops): its number, family, prefix, type of
+/// service and metric.
+type Key = (u32, u8, u8, u8, Vec<u8>, u32);
+
+impl Mirror {
+    pub fn new(windows: BTreeMap<u32, u32>) -> Self {
+        Self {
+            windows,
+            made: BTreeMap::new(),
+        }
+    }
+
+    /// Numbers of the tables, in order.
+    pub fn tables(&self) -> impl Iterator<Item = u32> + '_ {
+        self.windows.keys().copied()
+    }
+
+    /// Fails where one of the tables has a route at all: ours have been removed before.
+    pub fn refuse_foreign_routes(&self, tables: &Tables) -> Result<(), InitialWindowError> {
+        for route in tables.routes()? {
+            let table = tables::table_of(&route);
+            if self.windows.contains_key(&table) {
+                return Err(InitialWindowError::TableInUse { table });
+            }
+        }
+        Ok(())
+    }
+
+    /// The next update tries again what the kernel refused before.
+    pub fn retry_refused(&mut self) {
+        for made in self.made.values_mut() {
+            made.refused = false;
+        }
+    }
+
+    /// Brings the tables in line with the main table.
+    pub fn update(&mut self, tables: &Tables) -> Result<Refreshed, InitialWindowError> {
+        let routes = tables.routes()?;
+        let wanted = self.wanted(&routes)?;
+        let present: BTreeSet<Key> = routes
+            .iter()
+            .filter(|route| tables::is_ours(route))
+            .map(key)
+            .collect();
+        let mut done = Refreshed::default();
+        let stale = self.take_stale(&wanted, &present);
+        // A throw route would hide the copy that is about to be added in its place; any other
+        // old route stays until the new one is there.
+        let (throws, others): (Vec<_>, Vec<_>) = stale
+            .into_iter()
+            .partition(|route| *route == throw_route(route));
+        for route in &throws {
+            done.removed += usize::from(tables.remove_route(route)?);
+        }
+        for (identity, copy) in wanted_in_order(wanted) {
+            if let Entry::Vacant(entry) = self.made.entry(identity) {
+                entry.insert(make(tables, copy)?);
+                done.added += 1;
+            }
+        }
+        for route in &others {
+            done.removed += usize::from(tables.remove_route(route)?);
+        }
+        done.not_copied = self.made.values().filter(|made| made.refused).count();
+        Ok(done)
+    }
+
+    fn wanted(
+        &self,
+        routes: &[RouteMessage],
+    ) -> Result<BTreeMap<Identity, RouteMessage>, InitialWindowError> {
+        let main: Vec<&RouteMessage> = routes
+            .iter()
+            .filter(|route| tables::is_main(route))
+            .collect();
+        let count = main.len().saturating_mul(self.windows.len());
+        if count > ROUTE_LIMIT {
+            return Err(InitialWindowError::TooManyRoutes { count });
+        }
+        let mut wanted = BTreeMap::new();
+        for (table, window) in &self.windows {
+            for route in &main {
+                let copy = copy_route(route, *table, *window);
+                wanted.insert(identity(&copy), copy);
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Forgets what is no longer wanted, what is to be tried again, and what has gone from the
+    /// kernel's tables; returns what of it may still be there.
+    fn take_stale(
+        &mut self,
+        wanted: &BTreeMap<Identity, RouteMessage>,
+        present: &BTreeSet<Key>,
+    ) -> Vec<RouteMessage> {
+        let mut stale = Vec::new();
+        self.made.retain(|identity, made| {
+            let is_present = present.contains(&key(&made.route));
+            let stands_for_copy = identity_differs(identity, &made.route) && !made.refused;
+            let keep = is_present && wanted.contains_key(identity) && !stands_for_copy;
+            if !keep && is_present {
+                stale.push(made.route.clone());
+            }
+            keep
+        });
+        stale
+    }
+}
+
+/// Adds a copy, or where the kernel refuses it a `throw` route in its place.
+fn make(tables: &Tables, copy: RouteMessage) -> Result<Made, InitialWindowError> {
+    match tables.add_route(&copy) {
+        Ok(()) => Ok(Made {
+            route: copy,
+            refused: false,
+        }),
+        Err(error) if tables::is_errno(&error, libc::EPERM) => Err(error.into()),
+        Err(_) => {
+            let route = throw_route(&copy);
+            tables.add_route(&route)?;
+            Ok(Made {
+                route,
+                refused: true,
+            })
+        }
+    }
+}
+
+/// A route through a gateway needs the route that leads to the gateway.
+fn wanted_in_order(
+    wanted: BTreeMap<Identity, RouteMessage>,
+) -> impl Iterator<Item = (Identity, RouteMessage)> {
+    let (gateways, direct): (Vec<_>, Vec<_>) = wanted
+        .into_iter()
+        .partition(|(_, route)| needs_gateway(route));
+    direct.into_iter().chain(gateways)
+}
+
+fn identity(route: &RouteMessage) -> Identity {
+    let mut bytes = vec![0; route.buffer_len()];
+    route.emit(&mut bytes);
+    bytes
+}
+
+fn identity_differs(of: &Identity, route: &RouteMessage) -> bool {
+    *of != identity(route)
+}
+
+fn key(route: &RouteMessage) -> Key {
+    let mut destination = Vec::new();
+    let mut priority = 0;
+    for attribute in &route.attributes {
+        match attribute {
+            RouteAttribute::Destination(_) => {
+                destination = vec![0; attribute.value_len()];
+                attribute.emit_value(&mut destination);
+            }
+            RouteAttribute::Priority(value) => priority = *value,
+            _ => {}
+        }
+    }
+    (
+        tables::table_of(route),
+        u8::from(route.header.address_family),
+        route.header.destination_prefix_length,
+        route.header.tos,
+        destination,
+        priority,
+    )
+}

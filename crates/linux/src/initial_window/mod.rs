@@ -1,0 +1,274 @@
+//! The initial congestion window of connections that carry a mark.
+//!
+//! Linux has no socket option for it. A route has one (`initcwnd` of `ip-route(8)`), and a mark on
+//! a listener or on a socket that connects (`SO_MARK`) chooses by which table its packets are
+//! routed (`ip-rule(8)`). So each initial window gets a mark, a rule and a table; the table is a
+//! copy of the main one whose routes carry `initcwnd`.
+//!
+//! The copy is exact where it matters: what cannot be copied (an unreachable destination, an
+//! encapsulation that is not understood, a route through an interface that is down) becomes a
+//! `throw` route, which sends the lookup on to the main table. So a marked connection is routed as
+//! any other, at worst without its initial window. Destinations on this machine itself are in the
+//! table `local`, which comes first, and are never affected.
+//!
+//! Everything made here carries the routing protocol number [`PROTOCOL`] (`ip route show table
+//! all proto 77`), and nothing without that number is ever removed. All of it needs
+//! `CAP_NET_ADMIN` of the network namespace.
+
+mod copy;
+mod marks;
+mod mirror;
+mod tables;
+mod watch;
+
+pub use marks::{MarkField, MarkFieldError};
+pub use tables::PROTOCOL;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use thiserror::Error;
+
+use crate::netlink::NetlinkError;
+use mirror::Mirror;
+use tables::Tables;
+use watch::Watch;
+
+/// Most routes that are copied, all tables together.
+pub const ROUTE_LIMIT: usize = 10_000;
+
+/// Where marks, rules and tables are taken from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The bits of a packet's mark that are ours.
+    pub marks: MarkField,
+    /// Number of the first routing table; further initial windows take the numbers that follow.
+    pub table: u32,
+    /// Priority of the rules; those before them in `ip rule` decide first.
+    pub priority: u32,
+}
+
+/// Why initial windows cannot be set.
+#[derive(Debug, Error)]
+pub enum InitialWindowError {
+    /// More values than the mark field has.
+    #[error(
+        "{wanted} different initial windows need as many marks, and the field {mask:#010x} has \
+         {possible}: widen marks.mask, or use fewer different values"
+    )]
+    TooManyWindows {
+        /// Different initial windows.
+        wanted: usize,
+        /// Marks that exist.
+        possible: u32,
+        /// Bits of the mark.
+        mask: u32,
+    },
+    /// The table has routes of somebody else.
+    #[error(
+        "routing table {table} has routes that are not Midspan's: choose another one with \
+         marks.table"
+    )]
+    TableInUse {
+        /// Number of the table.
+        table: u32,
+    },
+    /// Another process has set initial windows with these tables.
+    #[error(
+        "another Midspan uses the routing tables from {table} on: stop it, or give this one \
+         tables and marks of its own (marks.table, marks.mask)"
+    )]
+    InUse {
+        /// Number of the first table.
+        table: u32,
+    },
+    /// The process may not change routes.
+    #[error(
+        "initial_window needs CAP_NET_ADMIN to add routes and rules: run as root, give the \
+         program the capability (setcap cap_net_admin+ep), or remove the key"
+    )]
+    NotPermitted,
+    /// The main table is too long to be copied.
+    #[error(
+        "the main routing table needs {count} copies of routes for the initial windows, and at \
+         most {ROUTE_LIMIT} are made: use fewer different values of initial_window, or none"
+    )]
+    TooManyRoutes {
+        /// Copies needed.
+        count: usize,
+    },
+    /// A request to the kernel failed.
+    #[error(transparent)]
+    Netlink(NetlinkError),
+    /// Changes of routes cannot be watched.
+    #[error("cannot watch the routing tables: {0}")]
+    Watch(#[source] io::Error),
+}
+
+impl From<NetlinkError> for InitialWindowError {
+    fn from(error: NetlinkError) -> Self {
+        if tables::is_errno(&error, libc::EPERM) {
+            Self::NotPermitted
+        } else {
+            Self::Netlink(error)
+        }
+    }
+}
+
+/// What a [`refresh`](InitialWindows::refresh) did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Refreshed {
+    /// Rules and routes added.
+    pub added: usize,
+    /// Rules and routes removed.
+    pub removed: usize,
+    /// Routes that cannot be copied now; their destinations go without an initial window.
+    pub not_copied: usize,
+}
+
+/// Initial windows in force; all is removed when this value goes.
+///
+/// The caller waits until [`changes`](Self::changes) is readable and then calls
+/// [`refresh`](Self::refresh), and does so every some ten seconds anyway, since a notification
+/// can be lost and another program may remove what is ours.
+pub struct InitialWindows {
+    place: Place,
+    /// Segments, in the order of tables and marks.
+    windows: Vec<u32>,
+    mirror: Mirror,
+    tables: Tables,
+    watch: Watch,
+    /// Tells other processes of this network namespace that the tables are in use.
+    _claim: OwnedFd,
+}
+
+impl InitialWindows {
+    /// Puts `windows` (in segments) in force, in the network namespace of the calling thread.
+    /// What an earlier run left behind is removed first.
+    ///
+    /// # Errors
+    /// See [`InitialWindowError`]; nothing stays in force then.
+    pub fn install(place: Place, windows: &BTreeSet<u32>) -> Result<Self, InitialWindowError> {
+        let possible = place.marks.count();
+        if u32::try_from(windows.len()).is_ok_and(|wanted| wanted > possible) {
+            return Err(InitialWindowError::TooManyWindows {
+                wanted: windows.len(),
+                possible,
+                mask: place.marks.mask(),
+            });
+        }
+        let claim = claim(place)?;
+        let tables = Tables::open()?;
+        tables.remove_ours(place)?;
+        let mirror = Mirror::new((place.table..).zip(windows.iter().copied()).collect());
+        mirror.refuse_foreign_routes(&tables)?;
+        // Watching starts before the first look, so that no change falls between the two.
+        let watch = Watch::open().map_err(InitialWindowError::Watch)?;
+        let mut installed = Self {
+            place,
+            windows: windows.iter().copied().collect(),
+            mirror,
+            tables,
+            watch,
+            _claim: claim,
+        };
+        installed.update()?;
+        Ok(installed)
+    }
+
+    /// The mark that gives a connection this initial window; `None` where it was not among those
+    /// installed.
+    #[must_use]
+    pub fn mark(&self, window: u32) -> Option<u32> {
+        let index = self.windows.iter().position(|value| *value == window)?;
+        self.place.marks.value(u32::try_from(index).ok()?)
+    }
+
+    /// Readable when routes or rules have changed; not before the last refresh.
+    #[must_use]
+    pub fn changes(&self) -> BorrowedFd<'_> {
+        self.watch.descriptor()
+    }
+
+    /// [`changes`](Self::changes) is no longer readable for what has changed so far. For callers
+    /// that wait a moment for more before they [`refresh`](Self::refresh).
+    pub fn forget_changes(&self) {
+        self.watch.forget();
+    }
+
+    /// Brings the copies in line with the main table. `thorough` also tries routes again that
+    /// could not be copied before.
+    ///
+    /// # Errors
+    /// Those of netlink; the copies may be incomplete until the next refresh.
+    pub fn refresh(&mut self, thorough: bool) -> Result<Refreshed, InitialWindowError> {
+        self.watch.forget();
+        if thorough {
+            self.mirror.retry_refused();
+        }
+        self.update()
+    }
+
+    fn update(&mut self) -> Result<Refreshed, InitialWindowError> {
+        // Routes come before the rules that lead to them.
+        let mut done = self.mirror.update(&self.tables)?;
+        self.update_rules(&mut done)?;
+        Ok(done)
+    }
+
+    fn update_rules(&self, done: &mut Refreshed) -> Result<(), InitialWindowError> {
+        let mut rules = Vec::new();
+        for (index, table) in self.mirror.tables().enumerate() {
+            let mark = u32::try_from(index)
+                .ok()
+                .and_then(|index| self.place.marks.value(index));
+            rules.extend(mark.map(|mark| (mark, table)));
+        }
+        done.added += self.tables.ensure_rules(self.place, &rules)?;
+        Ok(())
+    }
+}
+
+impl Drop for InitialWindows {
+    fn drop(&mut self) {
+        // Nobody is left to tell; what stays is harmless without marked sockets, and the next
+        // run removes it.
+        let _ = self.tables.remove_ours(self.place);
+    }
+}
+
+/// Removes what a run that was killed left behind, unless another process uses it; returns how
+/// many rules and routes that were.
+///
+/// # Errors
+/// Those of netlink; `NotPermitted` without `CAP_NET_ADMIN`, if there is something to remove.
+pub fn remove_leftovers(place: Place) -> Result<usize, InitialWindowError> {
+    let Ok(_claim) = claim(place) else {
+        return Ok(0);
+    };
+    Tables::open()?.remove_ours(place)
+}
+
+/// An abstract socket name exists once per network namespace, as tables do, and goes with the
+/// process however that ends.
+fn claim(place: Place) -> Result<OwnedFd, InitialWindowError> {
+    let name = format!("midspan initial windows {}", place.table);
+    let bind = || -> rustix::io::Result<OwnedFd> {
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+        let socket = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        rustix::net::bind(&socket, &address)?;
+        Ok(socket)
+    };
+    match bind() {
+        Ok(socket) => Ok(socket),
+        Err(rustix::io::Errno::ADDRINUSE) => Err(InitialWindowError::InUse { table: place.table }),
+        Err(error) => Err(InitialWindowError::Watch(error.into())),
+    }
+}

@@ -1,0 +1,260 @@
+//! The rules and tables in the kernel.
+
+use futures_util::StreamExt;
+use rtnetlink::packet_core::{
+    NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+};
+use rtnetlink::packet_route::route::{
+    RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol,
+};
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
+use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
+
+use super::copy::family_name;
+use super::{InitialWindowError, Place};
+use crate::netlink::{Netlink, NetlinkError};
+
+/// The routing protocol number that all our rules and routes carry (see `rt_protos`).
+pub const PROTOCOL: u8 = 77;
+
+pub(super) const fn protocol() -> RouteProtocol {
+    RouteProtocol::Other(PROTOCOL)
+}
+
+/// The table a route stands in.
+pub(super) fn table_of(route: &RouteMessage) -> u32 {
+    let attribute = route
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            RouteAttribute::Table(table) => Some(*table),
+            _ => None,
+        });
+    attribute.unwrap_or(u32::from(route.header.table))
+}
+
+pub(super) fn set_table(route: &mut RouteMessage, table: u32) {
+    route
+        .attributes
+        .retain(|attribute| !matches!(attribute, RouteAttribute::Table(_)));
+    route.header.table = RouteHeader::RT_TABLE_UNSPEC;
+    route.attributes.push(RouteAttribute::Table(table));
+}
+
+pub(super) fn is_ours(route: &RouteMessage) -> bool {
+    route.header.protocol == protocol()
+}
+
+/// A configured route of the main table, not one the kernel learned for one destination.
+pub(super) fn is_main(route: &RouteMessage) -> bool {
+    table_of(route) == u32::from(RouteHeader::RT_TABLE_MAIN)
+        && !route.header.flags.contains(RouteFlags::Cloned)
+}
+
+/// Whether the kernel's answer was this error number.
+pub(super) fn is_errno(error: &NetlinkError, errno: i32) -> bool {
+    matches!(
+        error,
+        NetlinkError::Request { source: rtnetlink::Error::NetlinkError(message), .. }
+            if message.raw_code() == -errno
+    )
+}
+
+/// A netlink connection for the work on tables.
+pub(super) struct Tables(Netlink);
+
+impl Tables {
+    pub fn open() -> Result<Self, NetlinkError> {
+        Netlink::open().map(Self)
+    }
+
+    /// All routes of both families, of all tables.
+    pub fn routes(&self) -> Result<Vec<RouteMessage>, NetlinkError> {
+        let mut routes = Vec::new();
+        for family in self.families() {
+            let message = match family {
+                AddressFamily::Inet6 => RouteMessageBuilder::<std::net::Ipv6Addr>::new().build(),
+                _ => RouteMessageBuilder::<std::net::Ipv4Addr>::new().build(),
+            };
+            let found = self.0.request(
+                || format!("read the {} routes", family_name(family)),
+                async |handle| collect(handle.route().get(message).execute()).await,
+            )?;
+            routes.extend(found);
+        }
+        Ok(routes)
+    }
+
+    fn rules(&self, family: AddressFamily) -> Result<Vec<RuleMessage>, NetlinkError> {
+        let version = match family {
+            AddressFamily::Inet6 => IpVersion::V6,
+            _ => IpVersion::V4,
+        };
+        self.0.request(
+            || format!("read the {} routing rules", family_name(family)),
+            async |handle| collect(handle.rule().get(version).execute()).await,
+        )
+    }
+
+    /// The families this network namespace has.
+    fn families(&self) -> impl Iterator<Item = AddressFamily> + use<> {
+        let six = std::path::Path::new("/proc/self/net/if_inet6").exists();
+        [AddressFamily::Inet]
+            .into_iter()
+            .chain(six.then_some(AddressFamily::Inet6))
+    }
+
+    pub fn add_route(&self, route: &RouteMessage) -> Result<(), NetlinkError> {
+        // Append: two routes may differ in nothing but their next hop.
+        let flags = NLM_F_CREATE | NLM_F_APPEND;
+        let result = self.0.request(
+            || "copy a route".to_owned(),
+            async |handle| send(handle, RouteNetlinkMessage::NewRoute(route.clone()), flags).await,
+        );
+        match result {
+            Err(error) if is_errno(&error, libc::EEXIST) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Removes a route; `false` where it was gone already.
+    pub fn remove_route(&self, route: &RouteMessage) -> Result<bool, NetlinkError> {
+        let result = self.0.request(
+            || "remove the copy of a route".to_owned(),
+            async |handle| send(handle, RouteNetlinkMessage::DelRoute(route.clone()), 0).await,
+        );
+        unless_gone(result)
+    }
+
+    /// Adds those rules of ours that are missing: from each mark to its table. Returns how many.
+    pub fn ensure_rules(
+        &self,
+        place: Place,
+        marks_and_tables: &[(u32, u32)],
+    ) -> Result<usize, NetlinkError> {
+        let mut added = 0;
+        for family in self.families() {
+            let present = self.rules(family)?;
+            for (mark, table) in marks_and_tables {
+                let rule = rule(family, place, *mark, *table);
+                if present.iter().any(|other| is_same_rule(other, &rule)) {
+                    continue;
+                }
+                self.0.request(
+                    || format!("add the {} rule of an initial window", family_name(family)),
+                    async |handle| {
+                        let message = RouteNetlinkMessage::NewRule(rule);
+                        send(handle, message, NLM_F_CREATE).await
+                    },
+                )?;
+                added += 1;
+            }
+        }
+        Ok(added)
+    }
+
+    /// Removes all rules and routes of ours that belong to `place`; returns how many.
+    pub fn remove_ours(&self, place: Place) -> Result<usize, InitialWindowError> {
+        let mut removed = 0;
+        let tables = place.table..=place.table.saturating_add(place.marks.count() - 1);
+        // Rules first, so that nothing leads to a half-empty table.
+        for family in self.families() {
+            for rule in self.rules(family)? {
+                if is_our_rule(&rule) && tables.contains(&rule_table(&rule)) {
+                    let result = self.0.request(
+                        || {
+                            format!(
+                                "remove the {} rule of an initial window",
+                                family_name(family)
+                            )
+                        },
+                        async |handle| send(handle, RouteNetlinkMessage::DelRule(rule), 0).await,
+                    );
+                    removed += usize::from(unless_gone(result)?);
+                }
+            }
+        }
+        for route in self.routes()? {
+            if is_ours(&route) && tables.contains(&table_of(&route)) {
+                removed += usize::from(self.remove_route(&route)?);
+            }
+        }
+        Ok(removed)
+    }
+}
+
+fn unless_gone(result: Result<(), NetlinkError>) -> Result<bool, NetlinkError> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if is_errno(&error, libc::ESRCH) || is_errno(&error, libc::ENOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn rule(family: AddressFamily, place: Place, mark: u32, table: u32) -> RuleMessage {
+    let mut rule = RuleMessage::default();
+    rule.header.family = family;
+    rule.header.action = RuleAction::ToTable;
+    rule.attributes = vec![
+        RuleAttribute::Priority(place.priority),
+        RuleAttribute::FwMark(mark),
+        RuleAttribute::FwMask(place.marks.mask()),
+        RuleAttribute::Table(table),
+        RuleAttribute::Protocol(protocol()),
+    ];
+    rule
+}
+
+/// Whether the kernel's `rule` says all that `wanted` says; it shows more attributes.
+fn is_same_rule(rule: &RuleMessage, wanted: &RuleMessage) -> bool {
+    wanted
+        .attributes
+        .iter()
+        .all(|attribute| rule.attributes.contains(attribute))
+}
+
+fn is_our_rule(rule: &RuleMessage) -> bool {
+    rule.attributes
+        .contains(&RuleAttribute::Protocol(protocol()))
+}
+
+fn rule_table(rule: &RuleMessage) -> u32 {
+    let attribute = rule
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            RuleAttribute::Table(table) => Some(*table),
+            _ => None,
+        });
+    attribute.unwrap_or(u32::from(rule.header.table))
+}
+
+async fn collect<T>(
+    answers: impl futures_util::Stream<Item = Result<T, rtnetlink::Error>>,
+) -> Result<Vec<T>, rtnetlink::Error> {
+    let mut answers = std::pin::pin!(answers);
+    let mut collected = Vec::new();
+    while let Some(answer) = answers.next().await {
+        collected.push(answer?);
+    }
+    Ok(collected)
+}
+
+async fn send(
+    handle: &Handle,
+    message: RouteNetlinkMessage,
+    flags: u16,
+) -> Result<(), rtnetlink::Error> {
+    let mut request = NetlinkMessage::from(message);
+    request.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+    let mut answers = handle.clone().request(request)?;
+    while let Some(answer) = answers.next().await {
+        if let NetlinkPayload::Error(error) = answer.payload
+            && error.code.is_some()
+        {
+            return Err(rtnetlink::Error::NetlinkError(error));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! Interfaces, addresses, routes and neighbours, by netlink (rtnetlink(7)).
+//!
+//! A [`Netlink`] acts on the network namespace of the thread that opened it. All changes need
+//! `CAP_NET_ADMIN` there.
+
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rtnetlink::packet_route::neighbour::NeighbourState;
+use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric};
+use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use thiserror::Error;
+use tokio::runtime::Runtime;
+
+/// A netlink operation failed.
+#[derive(Debug, Error)]
+pub enum NetlinkError {
+    /// The socket could not be opened.
+    #[error("cannot open a netlink socket: {0}")]
+    Open(#[source] std::io::Error),
+    /// The kernel refused a request.
+    #[error("cannot {action}: {source}")]
+    Request {
+        /// What was to be done.
+        action: String,
+        /// The kernel's answer.
+        #[source]
+        source: rtnetlink::Error,
+    },
+    /// An interface name is not known.
+    #[error("no interface named \"{0}\" in this network namespace")]
+    NoInterface(String),
+    /// The parts of a request do not fit.
+    #[error("cannot {action}: {reason}")]
+    Invalid {
+        /// What was to be done.
+        action: String,
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// A netlink connection with its own small runtime, for callers that are not asynchronous.
+pub struct Netlink {
+    runtime: Runtime,
+    handle: Handle,
+}
+
+/// An address with the length of its prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefix {
+    /// The address.
+    pub address: IpAddr,
+    /// Length of the prefix in bits.
+    pub length: u8,
+}
+
+/// What a route says of the TCP connections that use it. `None` leaves the default.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RouteMetrics {
+    /// Initial congestion window in segments.
+    pub initial_window: Option<u32>,
+    /// Congestion control of connections that do not choose their own.
+    pub congestion_control: Option<String>,
+}
+
+impl RouteMetrics {
+    fn attributes(&self) -> Vec<RouteMetric> {
+        let window = self.initial_window.map(RouteMetric::InitCwnd);
+        let algorithm = self.congestion_control.clone().map(RouteMetric::CcAlgo);
+        window.into_iter().chain(algorithm).collect()
+    }
+}
+
+impl Netlink {
+    /// Opens a connection to the network namespace of the calling thread.
+    pub fn open() -> Result<Self, NetlinkError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .map_err(NetlinkError::Open)?;
+        let handle = {
+            let _guard = runtime.enter();
+            let (connection, handle, _messages) =
+                rtnetlink::new_connection().map_err(NetlinkError::Open)?;
+            runtime.spawn(connection);
+            handle
+        };
+        Ok(Self { runtime, handle })
+    }
+
+    /// Runs a request made from [`rtnetlink::Handle`]; `action` completes "cannot …".
+    pub fn request<T>(
+        &self,
+        action: impl FnOnce() -> String,
+        request: impl AsyncFnOnce(&Handle) -> Result<T, rtnetlink::Error>,
+    ) -> Result<T, NetlinkError> {
+        self.runtime
+            .block_on(request(&self.handle))
+            .map_err(|source| NetlinkError::Request {
+                action: action(),
+                source,
+            })
+    }
+
+    /// Makes a pair of virtual Ethernet interfaces (veth(4)): `name` here, `peer` here as well.
+    pub fn add_veth(&self, name: &str, peer: &str) -> Result<(), NetlinkError> {
+        let message = LinkVeth::new(name, peer).build();
+        self.request(
+            || format!("make the veth pair {name}, {peer}"),
+            async |handle| handle.link().add(message).execute().await,
+        )
+    }
+
+    /// Moves an interface into another network namespace.
+    pub fn move_interface(
+        &self,
+        name: &str,
+        namespace: BorrowedFd<'_>,
+    ) -> Result<(), NetlinkError> {
+        let message = LinkUnspec::new_with_name(name)
+            .setns_by_fd(namespace.as_raw_fd())
+            .build();
+        self.request(
+            || format!("move interface {name} to its network namespace"),
+            async |handle| handle.link().set(message).execute().await,
+        )
+    }
+
+    /// Sets an interface up.
+    pub fn set_up(&self, name: &str) -> Result<(), NetlinkError> {
+        let message = LinkUnspec::new_with_name(name).up().build();
+        self.request(
+            || format!("set interface {name} up"),
+            async |handle| handle.link().set(message).execute().await,
+        )
+    }
+
+    /// Gives an interface an address.
+    pub fn add_address(&self, interface: &str, prefix: Prefix) -> Result<(), NetlinkError> {
+        let index = interface_index(interface)?;
+        self.request(
+            || format!("give {interface} the address {}", prefix.address),
+            async |handle| {
+                handle
+                    .address()
+                    .add(index, prefix.address, prefix.length)
+                    .execute()
+                    .await
+            },
+        )
+    }
+
+    /// Adds a route. Without a gateway the destination is attached to the interface itself.
+    /// Replaces a route to the same destination.
+    pub fn set_route(
+        &self,
+        destination: Prefix,
+        gateway: Option<IpAddr>,
+        interface: &str,
+        metrics: &RouteMetrics,
+    ) -> Result<(), NetlinkError> {
+        let action = || format!("route {}/{}", destination.address, destination.length);
+        let index = interface_index(interface)?;
+        let mut message =
+            route_message(destination, gateway).map_err(|reason| NetlinkError::Invalid {
+                action: action(),
+                reason,
+            })?;
+        message.attributes.push(RouteAttribute::Oif(index));
+        let metrics = metrics.attributes();
+        if !metrics.is_empty() {
+            message.attributes.push(RouteAttribute::Metrics(metrics));
+        }
+        self.request(action, async |handle| {
+            handle.route().add(message).replace().execute().await
+        })
+    }
+
+    /// Fixes the link-layer address of a neighbour, so that it is never asked for.
+    pub fn add_neighbour(
+        &self,
+        interface: &str,
+        address: IpAddr,
+        link_address: [u8; 6],
+    ) -> Result<(), NetlinkError> {
+        let index = interface_index(interface)?;
+        self.request(
+            || format!("set the link-layer address of neighbour {address}"),
+            async |handle| {
+                handle
+                    .neighbours()
+                    .add(index, address)
+                    .link_layer_address(&link_address)
+                    .state(NeighbourState::Permanent)
+                    .replace()
+                    .execute()
+                    .await
+            },
+        )
+    }
+
+    /// Sets an interface's own link-layer address.
+    pub fn set_link_address(
+        &self,
+        interface: &str,
+        link_address: [u8; 6],
+    ) -> Result<(), NetlinkError> {
+        let message = LinkUnspec::new_with_name(interface)
+            .address(link_address.to_vec())
+            .build();
+        self.request(
+            || format!("set the link-layer address of {interface}"),
+            async |handle| handle.link().set(message).execute().await,
+        )
+    }
+}
+
+/// The index of an interface in the calling thread's network namespace.
+pub fn interface_index(name: &str) -> Result<u32, NetlinkError> {
+    // Any socket will do to ask the kernel about interfaces of this thread's namespace.
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        None,
+    )
+    .map_err(|error| NetlinkError::Open(error.into()))?;
+    rustix::net::netdevice::name_to_index(socket, name)
+        .map_err(|_| NetlinkError::NoInterface(name.to_owned()))
+}
+
+fn route_message(destination: Prefix, gateway: Option<IpAddr>) -> Result<RouteMessage, String> {
+    let builder = RouteMessageBuilder::<IpAddr>::new()
+        .destination_prefix(destination.address, destination.length)
+        .map_err(|error| error.to_string())?;
+    let builder = match gateway {
+        Some(gateway) => builder
+            .gateway(gateway)
+            .map_err(|error| error.to_string())?,
+        None => builder.scope(rtnetlink::packet_route::route::RouteScope::Link),
+    };
+    Ok(builder.build())
+}

@@ -1,0 +1,23 @@
+//! TCP sockets: what a leg is set to, and what the kernel says of it.
+//!
+//! `tcp(7)`, `socket(7)` and `<linux/tcp.h>` describe the options. Every function takes anything
+//! that has a descriptor; the descriptor stays with the caller.
+//!
+//! - One option at a time: the functions `set_…` and those that read them back.
+//! - All that a [`LegStart`](midspan_policy::LegStart) asks for, with errors an operator can act
+//!   on: [`apply`], [`apply_before_listen`], [`check`].
+//! - `TCP_INFO` as a [`LegSample`](midspan_policy::LegSample): [`sample`].
+
+mod information;
+mod leg;
+mod options;
+mod raw;
+
+pub use information::{parse_information, sample};
+pub use leg::{LegError, apply, apply_before_listen, check};
+pub use options::{
+    available_congestion_controls, congestion_control, keepalive, mark, notsent_lowat, pacing_rate,
+    receive_buffer, send_buffer, set_congestion_control, set_keepalive, set_mark,
+    set_notsent_lowat, set_pacing_rate, set_receive_buffer, set_reset_on_close, set_send_buffer,
+    set_user_timeout, unacknowledged_bytes, unrestricted_congestion_controls, user_timeout,
+};

@@ -1,0 +1,266 @@
+//! One socket option at a time.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use midspan_policy::Buffer;
+use midspan_units::{BitRate, ByteSize, TimeSpan};
+use rustix::net::sockopt;
+use socket2::SockRef;
+
+use super::raw;
+
+/// `SO_MAX_PACING_RATE` of `socket(7)`; the number is the same on all but SPARC and PA-RISC.
+const SO_MAX_PACING_RATE: libc::c_int = 47;
+
+/// Congestion control of this socket (`TCP_CONGESTION`).
+///
+/// # Errors
+/// Those of `getsockopt(2)`.
+pub fn congestion_control(socket: impl AsFd) -> io::Result<String> {
+    Ok(sockopt::tcp_congestion(socket)?)
+}
+
+/// Sets the congestion control (`TCP_CONGESTION`).
+///
+/// # Errors
+/// `NotFound` where the kernel has none of this name; `PermissionDenied` where it is not among
+/// [`unrestricted_congestion_controls`] and the process lacks `CAP_NET_ADMIN`.
+pub fn set_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
+    Ok(sockopt::set_tcp_congestion(socket, name)?)
+}
+
+/// The congestion controls that this kernel has loaded.
+///
+/// # Errors
+/// Those of reading a file under `/proc`.
+pub fn available_congestion_controls() -> io::Result<Vec<String>> {
+    words_of("/proc/sys/net/ipv4/tcp_available_congestion_control")
+}
+
+/// The congestion controls that need no capability.
+///
+/// # Errors
+/// Those of reading a file under `/proc`.
+pub fn unrestricted_congestion_controls() -> io::Result<Vec<String>> {
+    words_of("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+}
+
+fn words_of(file: &str) -> io::Result<Vec<String>> {
+    let text = std::fs::read_to_string(file)?;
+    Ok(text.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Limit of unsent data in the send buffer, in bytes (`TCP_NOTSENT_LOWAT`).
+///
+/// # Errors
+/// Those of `getsockopt(2)`.
+pub fn notsent_lowat(socket: impl AsFd) -> io::Result<ByteSize> {
+    let bytes = SockRef::from(&socket.as_fd()).tcp_notsent_lowat()?;
+    Ok(ByteSize::from_bytes(u64::from(bytes)))
+}
+
+/// Sets the limit of unsent data (`TCP_NOTSENT_LOWAT`); at most 4 GiB.
+///
+/// # Errors
+/// Those of `setsockopt(2)`.
+pub fn set_notsent_lowat(socket: impl AsFd, limit: ByteSize) -> io::Result<()> {
+    let bytes = u32::try_from(limit.bytes()).unwrap_or(u32::MAX);
+    SockRef::from(&socket.as_fd()).set_tcp_notsent_lowat(bytes)
+}
+
+/// Time that sent data may stay unacknowledged (`TCP_USER_TIMEOUT`, RFC 5482); `None` for the
+/// kernel's own limit.
+///
+/// # Errors
+/// Those of `getsockopt(2)`.
+pub fn user_timeout(socket: impl AsFd) -> io::Result<Option<TimeSpan>> {
+    let milliseconds = sockopt::tcp_user_timeout(socket)?;
+    Ok((milliseconds != 0).then(|| TimeSpan::from_milliseconds(u64::from(milliseconds))))
+}
+
+/// Sets the time that sent data may stay unacknowledged (`TCP_USER_TIMEOUT`), rounded up to a
+/// millisecond; at most 24 days.
+///
+/// # Errors
+/// Those of `setsockopt(2)`.
+pub fn set_user_timeout(socket: impl AsFd, timeout: TimeSpan) -> io::Result<()> {
+    let milliseconds = timeout.nanoseconds().div_ceil(1_000_000).max(1);
+    let limit = i32::MAX.unsigned_abs();
+    let milliseconds = u32::try_from(milliseconds).unwrap_or(limit).min(limit);
+    Ok(sockopt::set_tcp_user_timeout(socket, milliseconds)?)
+}
+
+/// Idle time after which the peer is probed (`TCP_KEEPIDLE`); `None` where it never is.
+///
+/// # Errors
+/// Those of `getsockopt(2)`.
+pub fn keepalive(socket: impl AsFd) -> io::Result<Option<TimeSpan>> {
+    let socket = socket.as_fd();
+    if !sockopt::socket_keepalive(socket)? {
+        return Ok(None);
+    }
+    Ok(Some(sockopt::tcp_keepidle(socket)?.into()))
+}
+
+/// Has the peer probed after this idle time (`SO_KEEPALIVE`, `TCP_KEEPIDLE`), rounded up to a
+/// second; 1 s to 32,767 s. Interval and number of probes stay the kernel's.
+///
+/// # Errors
+/// `InvalidInput` beyond the range, else those of `setsockopt(2)`.
+pub fn set_keepalive(socket: impl AsFd, idle: TimeSpan) -> io::Result<()> {
+    let socket = socket.as_fd();
+    let seconds = idle.nanoseconds().div_ceil(1_000_000_000).max(1);
+    sockopt::set_tcp_keepidle(socket, Duration::from_secs(seconds))?;
+    Ok(sockopt::set_socket_keepalive(socket, true)?)
+}
+
+/// Upper bound of the sending rate (`SO_MAX_PACING_RATE`); `None` where there is none.
+///
+/// # Errors
+/// Those of `getsockopt(2)`.
+pub fn pacing_rate(socket: impl AsFd) -> io::Result<Option<BitRate>> {
+    let mut value = [0; 8];
+    let length = raw::get_option(
+        socket.as_fd(),
+        libc::SOL_SOCKET,
+        SO_MAX_PACING_RATE,
+        &mut value,
+    )?;
+    // Kernels before 4.20 know 32 bits only.
+    let rate = if length == 4 {
+        let [a, b, c, d, ..] = value;
+        match u32::from_ne_bytes([a, b, c, d]) {
+            u32::MAX => u64::MAX,
+            rate => u64::from(rate),
+        }
+    } else {
+        u64::from_ne_bytes(value)
+    };
+    Ok(rate_from_bytes_per_second(rate))
+}
+
+/// Sets the upper bound of the sending rate (`SO_MAX_PACING_RATE`); `None` takes it away.
+///
+/// # Errors
+/// Those of `setsockopt(2)`.
+pub fn set_pacing_rate(socket: impl AsFd, rate: Option<BitRate>) -> io::Result<()> {
+    let bytes_per_second = rate.map_or(u64::MAX, BitRate::bytes_per_second);
+    raw::set_option(
+        socket.as_fd(),
+        libc::SOL_SOCKET,
+        SO_MAX_PACING_RATE,
+        &bytes_per_second.to_ne_bytes(),
+    )
+}
+
+/// A rate as the kernel gives it: bytes per second, all ones for "no limit", 0 for "not known".
+pub(super) fn rate_from_bytes_per_second(rate: u64) -> Option<BitRate> {
+    if rate == u64::MAX {
+        return None;
+    }
+    BitRate::from_bits_per_second(rate.saturating_mul(8))
+}
+
+/// Size of the send buffer as the kernel counts it: its overhead included, about twice the data.
+///
+/// # Errors
+/// Those of `getsockopt(2)`.
+pub fn send_buffer(socket: impl AsFd) -> io::Result<ByteSize> {
+    let bytes = sockopt::socket_send_buffer_size(socket)?;
+    Ok(ByteSize::from_bytes(bytes as u64))
+}
+
+/// Size of the receive buffer as the kernel counts it: its overhead included, about twice the
+/// data.
+///
+/// # Errors
+/// Those of `getsockopt(2)`.
+pub fn receive_buffer(socket: impl AsFd) -> io::Result<ByteSize> {
+    let bytes = sockopt::socket_recv_buffer_size(socket)?;
+    Ok(ByteSize::from_bytes(bytes as u64))
+}
+
+/// Sets the send buffer (`SO_SNDBUF`); [`Buffer::Auto`] changes nothing, since the kernel cannot
+/// go back to autotuning. Beyond `net.core.wmem_max` it needs `CAP_NET_ADMIN` of the initial
+/// user namespace.
+///
+/// # Errors
+/// Those of `setsockopt(2)`. A size beyond the limit is *not* an error of the kernel: read it
+/// back with [`send_buffer`], or use [`apply`](super::apply).
+pub fn set_send_buffer(socket: impl AsFd, buffer: Buffer) -> io::Result<()> {
+    let socket = socket.as_fd();
+    let Some(size) = fixed_size(buffer) else {
+        return Ok(());
+    };
+    if sockopt::set_socket_send_buffer_size_force(socket, size).is_ok() {
+        return Ok(());
+    }
+    Ok(sockopt::set_socket_send_buffer_size(socket, size)?)
+}
+
+/// Sets the receive buffer (`SO_RCVBUF`); as [`set_send_buffer`], with `net.core.rmem_max`.
+///
+/// The window scale is fixed at the handshake: a buffer set afterwards helps only up to the
+/// scale that was offered then.
+///
+/// # Errors
+/// As [`set_send_buffer`].
+pub fn set_receive_buffer(socket: impl AsFd, buffer: Buffer) -> io::Result<()> {
+    let socket = socket.as_fd();
+    let Some(size) = fixed_size(buffer) else {
+        return Ok(());
+    };
+    if sockopt::set_socket_recv_buffer_size_force(socket, size).is_ok() {
+        return Ok(());
+    }
+    Ok(sockopt::set_socket_recv_buffer_size(socket, size)?)
+}
+
+/// The size to ask for, at most what the kernel can double in an int.
+fn fixed_size(buffer: Buffer) -> Option<usize> {
+    match buffer {
+        Buffer::Auto => None,
+        Buffer::Fixed(size) => {
+            let limit = usize::try_from(i32::MAX / 2).unwrap_or(usize::MAX);
+            Some(usize::try_from(size.bytes()).unwrap_or(limit).min(limit))
+        }
+    }
+}
+
+/// Whether closing resets the connection (`SO_LINGER` with a time of 0) or ends it cleanly.
+///
+/// Set while a session lives, so that a crash never looks like a clean end; taken back before a
+/// clean close.
+///
+/// # Errors
+/// Those of `setsockopt(2)`.
+pub fn set_reset_on_close(socket: impl AsFd, reset: bool) -> io::Result<()> {
+    let linger = reset.then_some(Duration::ZERO);
+    Ok(sockopt::set_socket_linger(socket, linger)?)
+}
+
+/// The mark of packets of this socket (`SO_MARK`).
+///
+/// # Errors
+/// Those of `getsockopt(2)`.
+pub fn mark(socket: impl AsFd) -> io::Result<u32> {
+    SockRef::from(&socket.as_fd()).mark()
+}
+
+/// Marks packets of this socket (`SO_MARK`). Accepted sockets inherit the listener's.
+///
+/// # Errors
+/// `PermissionDenied` without `CAP_NET_ADMIN` (or `CAP_NET_RAW` since Linux 5.17).
+pub fn set_mark(socket: impl AsFd, mark: u32) -> io::Result<()> {
+    SockRef::from(&socket.as_fd()).set_mark(mark)
+}
+
+/// Bytes written and not yet acknowledged by the peer, sent or not (`SIOCOUTQ`).
+///
+/// # Errors
+/// Those of `ioctl(2)`; `InvalidInput` on a listening socket.
+pub fn unacknowledged_bytes(socket: impl AsFd) -> io::Result<ByteSize> {
+    raw::output_queue(socket.as_fd()).map(ByteSize::from_bytes)
+}

@@ -1,0 +1,442 @@
+//! Initial windows of marked connections, between two network namespaces.
+//!
+//! Runs as root and, where the kernel allows user namespaces, as an ordinary user.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use midspan_linux::initial_window::{
+    self, InitialWindowError, InitialWindows, MarkField, PROTOCOL, Place,
+};
+use midspan_linux::namespace::{self, NetworkNamespace};
+use midspan_linux::netlink::{Netlink, Prefix, RouteMetrics};
+use midspan_linux::tcp;
+use rtnetlink::RouteMessageBuilder;
+use rtnetlink::packet_route::route::{RouteMessage, RouteProtocol, RouteType};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use socket2::{Domain, Socket, Type};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn place() -> Place {
+    Place {
+        marks: MarkField::new(0x0f00_0000).unwrap(),
+        table: 7700,
+        priority: 32_765,
+    }
+}
+
+fn windows() -> BTreeSet<u32> {
+    [77, 200].into()
+}
+
+/// Started again in the test's namespace, to die without cleaning up.
+const LEAVE_BEHIND: &str = "leave-behind";
+
+fn main() {
+    if std::env::args().nth(1).as_deref() == Some(LEAVE_BEHIND) {
+        let installed = InitialWindows::install(place(), &windows()).unwrap();
+        std::mem::forget(installed);
+        std::process::exit(0);
+    }
+    match namespace::isolate() {
+        Ok(privilege) => println!("in a network namespace of its own, as {privilege:?}"),
+        Err(error) => return println!("skipped: {error}"),
+    }
+    let proxy = NetworkNamespace::new("proxy").unwrap();
+    let client = NetworkNamespace::new("client").unwrap();
+    connect_namespaces(&proxy, &client);
+
+    let tests: [(&str, fn(&NetworkNamespace, &NetworkNamespace)); 7] = [
+        (
+            "accepted and opened connections",
+            connections_start_with_their_window,
+        ),
+        ("routes that change", copies_follow_the_main_table),
+        ("nothing is left", nothing_is_left),
+        ("a killed run", what_a_killed_run_left_is_removed),
+        ("a second run", a_second_run_is_refused),
+        ("foreign routes", a_table_in_use_is_refused),
+        ("too many windows", too_many_windows_are_refused),
+    ];
+    for (name, test) in tests {
+        test(&proxy, &client);
+        println!("test {name} ... ok");
+    }
+}
+
+fn connect_namespaces(proxy: &NetworkNamespace, client: &NetworkNamespace) {
+    proxy
+        .run(|| Netlink::open().unwrap().add_veth("near", "far").unwrap())
+        .unwrap();
+    let descriptor = std::os::fd::AsFd::as_fd(client)
+        .try_clone_to_owned()
+        .unwrap();
+    proxy
+        .run(move || {
+            let netlink = Netlink::open().unwrap();
+            let far = std::os::fd::AsFd::as_fd(&descriptor);
+            netlink.move_interface("far", far).unwrap();
+        })
+        .unwrap();
+    set_up(proxy, "near", "192.0.2.1", "2001:db8::1");
+    set_up(client, "far", "192.0.2.2", "2001:db8::2");
+    client
+        .run(|| {
+            let netlink = Netlink::open().unwrap();
+            netlink
+                .add_address("lo", prefix("198.51.100.1", 32))
+                .unwrap();
+        })
+        .unwrap();
+    set_route(proxy, "198.51.100.0", Some("192.0.2.2"));
+}
+
+fn set_up(namespace: &NetworkNamespace, interface: &'static str, four: &str, six: &str) {
+    // Without this an IPv6 address is of no use for its first second.
+    namespace
+        .set_parameter(&format!("net/ipv6/conf/{interface}/accept_dad"), "0")
+        .unwrap();
+    let (four, six) = (prefix(four, 24), prefix(six, 64));
+    namespace
+        .run(move || {
+            let netlink = Netlink::open().unwrap();
+            netlink.set_up("lo").unwrap();
+            netlink.set_up(interface).unwrap();
+            netlink.add_address(interface, four).unwrap();
+            netlink.add_address(interface, six).unwrap();
+        })
+        .unwrap();
+}
+
+fn prefix(address: &str, length: u8) -> Prefix {
+    let address = address.parse().unwrap();
+    Prefix { address, length }
+}
+
+fn set_route(namespace: &NetworkNamespace, to: &str, gateway: Option<&str>) {
+    let to = prefix(to, 24);
+    let gateway: Option<IpAddr> = gateway.map(|gateway| gateway.parse().unwrap());
+    namespace
+        .run(move || {
+            let metrics = RouteMetrics::default();
+            let netlink = Netlink::open().unwrap();
+            netlink.set_route(to, gateway, "near", &metrics).unwrap();
+        })
+        .unwrap();
+}
+
+fn install(proxy: &NetworkNamespace) -> Result<InitialWindows, InitialWindowError> {
+    proxy
+        .run(|| InitialWindows::install(place(), &windows()))
+        .unwrap()
+}
+
+/// The congestion window of a connection that a listener with `mark` accepts.
+fn accepted_window(
+    proxy: &NetworkNamespace,
+    client: &NetworkNamespace,
+    mark: Option<u32>,
+    near: &str,
+    far: &str,
+) -> u32 {
+    let near: SocketAddr = format!("{near}:0").parse().unwrap();
+    let far: SocketAddr = format!("{far}:0").parse().unwrap();
+    let listener = proxy.run(move || listener(near, mark)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let opened = client.run(move || connect(far, address, None)).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    let window = tcp::sample(&accepted).unwrap().congestion_window;
+    drop(opened);
+    window
+}
+
+/// The congestion window of a connection opened with `mark`.
+fn opened_window(
+    proxy: &NetworkNamespace,
+    client: &NetworkNamespace,
+    mark: Option<u32>,
+    near: &str,
+    far: &str,
+) -> u32 {
+    let near: SocketAddr = format!("{near}:0").parse().unwrap();
+    let far: SocketAddr = format!("{far}:0").parse().unwrap();
+    let listener = client.run(move || listener(far, None)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let opened = proxy.run(move || connect(near, address, mark)).unwrap();
+    tcp::sample(&opened).unwrap().congestion_window
+}
+
+fn listener(address: SocketAddr, mark: Option<u32>) -> TcpListener {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+    if let Some(mark) = mark {
+        tcp::set_mark(&socket, mark).unwrap();
+    }
+    socket.bind(&address.into()).unwrap();
+    socket.listen(16).unwrap();
+    socket.into()
+}
+
+fn connect(from: SocketAddr, to: SocketAddr, mark: Option<u32>) -> TcpStream {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).unwrap();
+    if let Some(mark) = mark {
+        tcp::set_mark(&socket, mark).unwrap();
+    }
+    socket.bind(&from.into()).unwrap();
+    socket.connect_timeout(&to.into(), LIMIT).unwrap();
+    socket.into()
+}
+
+fn connections_start_with_their_window(proxy: &NetworkNamespace, client: &NetworkNamespace) {
+    let installed = install(proxy).unwrap();
+    assert_eq!(installed.mark(10), None);
+    // Attached to the same link, behind a gateway, and IPv6.
+    for (near, far) in [
+        ("192.0.2.1", "192.0.2.2"),
+        ("192.0.2.1", "198.51.100.1"),
+        ("[2001:db8::1]", "[2001:db8::2]"),
+    ] {
+        for (mark, window) in [
+            (None, 10),
+            (installed.mark(77), 77),
+            (installed.mark(200), 200),
+        ] {
+            assert!(mark.is_some() || window == 10);
+            let accepted = accepted_window(proxy, client, mark, near, far);
+            assert_eq!(accepted, window, "accepted from {far}");
+            let opened = opened_window(proxy, client, mark, near, far);
+            assert_eq!(opened, window, "opened to {far}");
+        }
+    }
+}
+
+fn copies_follow_the_main_table(proxy: &NetworkNamespace, client: &NetworkNamespace) {
+    let mut installed = install(proxy).unwrap();
+    settle(&mut installed);
+    client
+        .run(|| {
+            let netlink = Netlink::open().unwrap();
+            netlink
+                .add_address("lo", prefix("203.0.113.1", 32))
+                .unwrap();
+        })
+        .unwrap();
+    set_route(proxy, "203.0.113.0", Some("192.0.2.2"));
+    assert!(is_readable(&installed), "the new route was not noticed");
+    let refreshed = installed.refresh(false).unwrap();
+    assert_eq!((refreshed.added, refreshed.removed), (2, 0));
+    let mark = installed.mark(200);
+    let window = accepted_window(proxy, client, mark, "192.0.2.1", "203.0.113.1");
+    assert_eq!(window, 200);
+
+    // A destination that becomes unreachable is unreachable for marked connections too.
+    change_route(proxy, RouteType::Unreachable, true);
+    settle(&mut installed);
+    let to: SocketAddr = "203.0.113.1:9".parse().unwrap();
+    let error = proxy
+        .run(move || {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            tcp::set_mark(&socket, mark.unwrap()).unwrap();
+            socket.connect_timeout(&to.into(), LIMIT).unwrap_err()
+        })
+        .unwrap();
+    assert_eq!(error.kind(), std::io::ErrorKind::HostUnreachable);
+
+    change_route(proxy, RouteType::Unreachable, false);
+    let refreshed = installed.refresh(true).unwrap();
+    assert_eq!((refreshed.added, refreshed.removed), (0, 2));
+    settle(&mut installed);
+
+    // What another program removes comes back.
+    remove_everything_of_ours(proxy);
+    assert!(is_readable(&installed));
+    assert!(installed.refresh(false).unwrap().added > 4);
+    let window = accepted_window(proxy, client, mark, "192.0.2.1", "198.51.100.1");
+    assert_eq!(window, 200);
+    settle(&mut installed);
+}
+
+/// Refreshes until nothing changes; our own changes wake us as well, once.
+fn settle(installed: &mut InitialWindows) {
+    let start = Instant::now();
+    while is_readable(installed) {
+        installed.refresh(false).unwrap();
+        assert!(start.elapsed() < LIMIT, "the copies never settle");
+    }
+    let refreshed = installed.refresh(true).unwrap();
+    assert_eq!((refreshed.added, refreshed.removed), (0, 0));
+    assert!(!is_readable(installed));
+}
+
+fn is_readable(installed: &InitialWindows) -> bool {
+    let changes = installed.changes();
+    let mut descriptors = [PollFd::new(&changes, PollFlags::IN)];
+    rustix::event::poll(&mut descriptors, Some(&Timespec::default())).unwrap() > 0
+}
+
+fn change_route(proxy: &NetworkNamespace, kind: RouteType, add: bool) {
+    let route = RouteMessageBuilder::<Ipv4Addr>::new()
+        .destination_prefix(Ipv4Addr::new(203, 0, 113, 0), 24)
+        .kind(kind)
+        .build();
+    proxy
+        .run(move || {
+            let action = || "change a route".to_owned();
+            let netlink = Netlink::open().unwrap();
+            if add {
+                let request = async |handle: &rtnetlink::Handle| {
+                    handle.route().add(route).replace().execute().await
+                };
+                netlink.request(action, request).unwrap();
+            } else {
+                let request =
+                    async |handle: &rtnetlink::Handle| handle.route().del(route).execute().await;
+                netlink.request(action, request).unwrap();
+            }
+        })
+        .unwrap();
+}
+
+fn our_routes(namespace: &NetworkNamespace) -> Vec<RouteMessage> {
+    namespace.run(all_of_our_routes).unwrap()
+}
+
+fn all_of_our_routes() -> Vec<RouteMessage> {
+    use futures_util::StreamExt;
+    let netlink = Netlink::open().unwrap();
+    let mut found = Vec::new();
+    for message in [
+        RouteMessageBuilder::<Ipv4Addr>::new().build(),
+        RouteMessageBuilder::<std::net::Ipv6Addr>::new().build(),
+    ] {
+        let request = async |handle: &rtnetlink::Handle| {
+            Ok(handle
+                .route()
+                .get(message)
+                .execute()
+                .collect::<Vec<_>>()
+                .await)
+        };
+        let routes = netlink.request(String::new, request).unwrap();
+        found.extend(
+            routes
+                .into_iter()
+                .map(Result::unwrap)
+                .filter(|route| route.header.protocol == RouteProtocol::Other(PROTOCOL)),
+        );
+    }
+    found
+}
+
+fn remove_everything_of_ours(proxy: &NetworkNamespace) {
+    proxy
+        .run(|| {
+            let netlink = Netlink::open().unwrap();
+            for route in all_of_our_routes() {
+                let request =
+                    async |handle: &rtnetlink::Handle| handle.route().del(route).execute().await;
+                netlink.request(String::new, request).unwrap();
+            }
+        })
+        .unwrap();
+}
+
+fn rules(namespace: &NetworkNamespace) -> String {
+    use futures_util::StreamExt;
+    namespace
+        .run(|| {
+            let netlink = Netlink::open().unwrap();
+            let request = async |handle: &rtnetlink::Handle| {
+                let four = handle.rule().get(rtnetlink::IpVersion::V4).execute();
+                let six = handle.rule().get(rtnetlink::IpVersion::V6).execute();
+                Ok(four.chain(six).collect::<Vec<_>>().await)
+            };
+            format!("{:?}", netlink.request(String::new, request).unwrap())
+        })
+        .unwrap()
+}
+
+fn nothing_is_left(proxy: &NetworkNamespace, _client: &NetworkNamespace) {
+    let before = rules(proxy);
+    let installed = install(proxy).unwrap();
+    assert!(our_routes(proxy).len() >= 6);
+    assert_ne!(rules(proxy), before);
+    drop(installed);
+    assert_eq!(our_routes(proxy), []);
+    assert_eq!(rules(proxy), before);
+}
+
+fn what_a_killed_run_left_is_removed(proxy: &NetworkNamespace, _client: &NetworkNamespace) {
+    let before = rules(proxy);
+    let leave_behind = || {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg(LEAVE_BEHIND);
+        let mut child = proxy.spawn(command).unwrap();
+        assert!(child.wait().unwrap().success());
+        assert!(!our_routes(proxy).is_empty());
+    };
+    leave_behind();
+    let removed = proxy
+        .run(|| initial_window::remove_leftovers(place()).unwrap())
+        .unwrap();
+    assert!(removed > 4);
+    assert_eq!(our_routes(proxy), []);
+    assert_eq!(rules(proxy), before);
+
+    leave_behind();
+    drop(install(proxy).unwrap());
+    assert_eq!(our_routes(proxy), []);
+    assert_eq!(rules(proxy), before);
+}
+
+fn a_second_run_is_refused(proxy: &NetworkNamespace, _client: &NetworkNamespace) {
+    let installed = install(proxy).unwrap();
+    let refused = install(proxy).err();
+    assert!(matches!(
+        refused,
+        Some(InitialWindowError::InUse { table: 7700 })
+    ));
+    // It must not take the tables of the first away either.
+    proxy
+        .run(|| initial_window::remove_leftovers(place()).unwrap())
+        .unwrap();
+    assert!(!our_routes(proxy).is_empty());
+    drop(installed);
+}
+
+fn a_table_in_use_is_refused(proxy: &NetworkNamespace, _client: &NetworkNamespace) {
+    let route = RouteMessageBuilder::<Ipv4Addr>::new()
+        .destination_prefix(Ipv4Addr::new(203, 0, 113, 0), 24)
+        .kind(RouteType::BlackHole)
+        .table_id(7701)
+        .build();
+    proxy
+        .run(move || {
+            let request =
+                async |handle: &rtnetlink::Handle| handle.route().add(route).execute().await;
+            let netlink = Netlink::open().unwrap();
+            netlink.request(String::new, request).unwrap();
+        })
+        .unwrap();
+    let refused = install(proxy).err();
+    assert!(matches!(
+        refused,
+        Some(InitialWindowError::TableInUse { table: 7701 })
+    ));
+    assert_eq!(our_routes(proxy), []);
+}
+
+fn too_many_windows_are_refused(proxy: &NetworkNamespace, _client: &NetworkNamespace) {
+    let refused = proxy
+        .run(|| InitialWindows::install(place(), &(1..=16).collect()).err())
+        .unwrap();
+    assert_eq!(
+        refused.map(|error| error.to_string()).as_deref(),
+        Some(
+            "16 different initial windows need as many marks, and the field 0x0f000000 has 15: \
+             widen marks.mask, or use fewer different values"
+        )
+    );
+}

@@ -1,0 +1,163 @@
+//! `midspan lab PATH`: flows over emulated links.
+
+use std::path::Path as FilePath;
+use std::time::Duration;
+
+use midspan_lab::{Measurement, Plan, Progress, comparison_records, flow_records};
+use midspan_linux::namespace;
+use midspan_path::Path;
+use midspan_records::Records;
+use midspan_report::{pivot, stdout_width};
+use miette::{Context, IntoDiagnostic, miette};
+
+use super::Outcome;
+use crate::arguments::LabRunOptions;
+use crate::presentation::Presentation;
+use crate::progress::Bar;
+
+/// Runs a path and prints what was measured.
+pub fn lab(options: &LabRunOptions) -> Outcome {
+    let name = options.path.as_deref().unwrap_or_default();
+    let mut path = Path::load(name)?;
+    if let Some(seed) = options.seed {
+        path.seed = seed;
+    }
+    keep_flows(&mut path, &options.flows)?;
+    let plan = Plan {
+        path,
+        cases: options.cases.clone(),
+        repetitions: options.repetitions,
+        limit: Duration::from_secs(options.limit),
+    };
+    let title = format!("Flows over the path \"{}\"", plan.path.name);
+    measure(
+        &plan,
+        &title,
+        options.at_most,
+        options.html.as_deref(),
+        options.output.json,
+    )
+}
+
+/// Measures, prints, writes the report.
+pub fn measure(
+    plan: &Plan,
+    title: &str,
+    at_most: Option<f64>,
+    html: Option<&FilePath>,
+    json: bool,
+) -> Outcome {
+    namespace::isolate().into_diagnostic()?;
+    let measurements = run_with_progress(plan)?;
+    let flows = flow_records(plan, &measurements);
+    let comparisons = comparison_records(plan, &measurements, at_most);
+    let records = Records {
+        records: flows.iter().chain(&comparisons).cloned().collect(),
+    };
+    if json {
+        println!("{}", records.to_json());
+    } else {
+        print!("{}", pivot(title, &flows).to_text(stdout_width()));
+        if !comparisons.is_empty() {
+            let ratios = pivot("Midspan against the others (below 1: faster)", &comparisons);
+            print!("\n{}", ratios.to_text(stdout_width()));
+        }
+    }
+    if let Some(file) = html {
+        let presentation = Presentation {
+            plan,
+            title,
+            measurements: &measurements,
+            records: &records,
+        };
+        let page = presentation.report().to_html().into_diagnostic()?;
+        std::fs::write(file, page)
+            .into_diagnostic()
+            .wrap_err_with(|| format!("cannot write the report {}", file.display()))?;
+        eprintln!("report: {}", file.display());
+    }
+    let valid = measurements.iter().all(|run| run.validity.is_valid());
+    Ok(valid && records.all_ok())
+}
+
+fn run_with_progress(plan: &Plan) -> miette::Result<Vec<Measurement>> {
+    let mut bar = None;
+    eprintln!("setting up the network of \"{}\"", plan.path.name);
+    let measurements = midspan_lab::run(plan, &mut |progress| match progress {
+        Progress::Ready { runs } => bar = Some(Bar::new(runs)),
+        Progress::Begin {
+            case,
+            flow,
+            repetition,
+        } => {
+            let flow = flow.map_or("all flows", |flow| flow.name.as_str());
+            if let Some(bar) = &bar {
+                bar.next(&format!("{flow} {case}, repetition {}", repetition + 1));
+            }
+        }
+        Progress::Again(validity) => {
+            if let Some(bar) = &bar {
+                bar.say(&format!("made once more, for it was {validity}"));
+            }
+        }
+        Progress::End(run) => {
+            if let Some(bar) = &bar {
+                bar.say(&line_of(plan, run));
+            }
+        }
+    });
+    if let Some(bar) = &bar {
+        bar.finish();
+    }
+    measurements.into_diagnostic()
+}
+
+/// One line for a run that has ended.
+fn line_of(plan: &Plan, run: &Measurement) -> String {
+    let results: Vec<String> = run
+        .flows
+        .iter()
+        .map(|measured| {
+            let flow = &plan.path.flows[measured.flow];
+            let figure = match (measured.completion(), measured.goodput(flow)) {
+                (Some(time), _) => midspan_report::units::format(time.as_seconds(), "s"),
+                (None, goodput) => {
+                    midspan_report::units::format(goodput.unwrap_or_default(), "bit/s")
+                }
+            };
+            format!("{} {}: {figure}", flow.name, run.case)
+        })
+        .collect();
+    let void = if run.validity.is_valid() {
+        String::new()
+    } else {
+        format!("  ({})", run.validity)
+    };
+    format!("{}{void}", results.join(", "))
+}
+
+/// Leaves only the flows that were asked for.
+fn keep_flows(path: &mut Path, names: &[String]) -> miette::Result<()> {
+    let known: Vec<String> = path.flows.iter().map(|flow| flow.name.clone()).collect();
+    for name in names {
+        if !known.contains(name) {
+            let near = midspan_document::nearest(name, known.iter().map(String::as_str));
+            let hint = near.map_or_else(String::new, |near| format!(" (did you mean \"{near}\"?)"));
+            return Err(miette!(
+                "path \"{}\" has no flow \"{name}\"{hint}; it has {}",
+                path.name,
+                known.join(", ")
+            ));
+        }
+    }
+    if !names.is_empty() {
+        path.flows.retain(|flow| names.contains(&flow.name));
+    }
+    if path.flows.is_empty() {
+        return Err(miette!(
+            "path \"{}\" has no flow, so there is nothing to run: add a [[flow]]",
+            path.name
+        ));
+    }
+    Ok(())
+}

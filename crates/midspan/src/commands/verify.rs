@@ -1,0 +1,37 @@
+//! `midspan lab verify`: the emulated links against independent clocks.
+
+use midspan_lab::verify;
+use midspan_linux::namespace;
+use midspan_records::Records;
+use midspan_report::{pivot, stdout_width};
+use miette::IntoDiagnostic;
+
+use super::Outcome;
+use crate::arguments::VerifyOptions;
+use crate::progress::Bar;
+
+/// Runs all checks.
+pub fn verify(options: &VerifyOptions) -> Outcome {
+    namespace::isolate().into_diagnostic()?;
+    let bar = Bar::new(verify::checks(options.quick).len() as u64);
+    let list = verify::verify(options.quick, &mut |check| bar.next(&check.to_string()));
+    bar.finish();
+    let records = Records {
+        records: list.into_diagnostic()?,
+    };
+    if options.output.json {
+        println!("{}", records.to_json());
+    } else {
+        // One row per measured quantity: every check measures something else.
+        let mut rows = records.records.clone();
+        for record in &mut rows {
+            record.case = format!("{}: {}", record.case, record.quantity);
+            "measured".clone_into(&mut record.quantity);
+        }
+        print!(
+            "{}",
+            pivot("The lab's links", &rows).to_text(stdout_width())
+        );
+    }
+    Ok(records.all_ok())
+}

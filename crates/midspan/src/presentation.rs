@@ -1,0 +1,254 @@
+//! Lab runs as a report.
+
+use std::collections::BTreeSet;
+
+use midspan_lab::emulator::BIN;
+use midspan_lab::results::case_name;
+use midspan_lab::{Measurement, Plan};
+use midspan_link::QueueLimit;
+use midspan_path::{Flow, Link, NodeKind};
+use midspan_records::Records;
+use midspan_report::{
+    Axis, BarPlot, Content, DirectionPicture, Fact, LinePlot, LinkPicture, Method, NodePicture,
+    PathPicture, Report, Section, Series, Validity, pivot,
+};
+use midspan_units::TimeSpan;
+
+/// What a lab run has to show.
+pub struct Presentation<'a> {
+    /// What was planned.
+    pub plan: &'a Plan,
+    /// The report's title.
+    pub title: &'a str,
+    /// What was measured.
+    pub measurements: &'a [Measurement],
+    /// The same as records.
+    pub records: &'a Records,
+}
+
+const RATIO: &str = "completion time ratio";
+
+impl Presentation<'_> {
+    /// The report.
+    pub fn report(&self) -> Report {
+        Report {
+            title: self.title.to_owned(),
+            summary: self.summary(),
+            command: command_line(),
+            picture: self.picture(),
+            sections: self.sections(),
+            method: self.method(),
+            records: self.records.clone(),
+        }
+    }
+
+    fn summary(&self) -> String {
+        let ratios = self.records.records.iter().filter(|r| r.quantity == RATIO);
+        let best = ratios.min_by(|a, b| a.value.total_cmp(&b.value));
+        best.map_or_else(String::new, |best| {
+            let (flow, others) = best
+                .case
+                .split_once(" midspan / ")
+                .unwrap_or((&best.case, ""));
+            let times = midspan_report::units::format(1.0 / best.value, "");
+            format!("{flow} through Midspan took 1/{times} of the time it took {others}.")
+        })
+    }
+
+    fn sections(&self) -> Vec<Section> {
+        let (ratios, flows): (Vec<_>, Vec<_>) = self
+            .records
+            .records
+            .iter()
+            .cloned()
+            .partition(|record| record.quantity == RATIO);
+        let mut sections = vec![Section {
+            heading: "What was measured".into(),
+            text: "Medians over the repetitions; the least and the greatest value in brackets."
+                .into(),
+            content: vec![Content::Table(pivot("", &flows))],
+        }];
+        let place = |record: &midspan_records::Record| {
+            let (flow, case) = record.case.rsplit_once(' ')?;
+            Some((flow.to_owned(), case.to_owned()))
+        };
+        let bars = BarPlot::from_records("Completion time", "completion time", &flows, place);
+        if !bars.groups.is_empty() {
+            sections.push(Section {
+                heading: "Completion times".into(),
+                text: String::new(),
+                content: vec![Content::Bars(bars)],
+            });
+        }
+        sections.push(Section {
+            heading: "Progress".into(),
+            text:
+                "Data that reached the far end of the last link, against time; first repetition, \
+                   data sent again included."
+                    .into(),
+            content: self
+                .plan
+                .path
+                .flows
+                .iter()
+                .enumerate()
+                .map(|(index, flow)| Content::Lines(self.progress(index, flow)))
+                .collect(),
+        });
+        if !ratios.is_empty() {
+            sections.push(Section {
+                heading: "Midspan against the others".into(),
+                text: "Below 1, Midspan is faster.".into(),
+                content: vec![Content::Table(pivot("", &ratios))],
+            });
+        }
+        sections
+    }
+
+    /// Bytes received against time, one line per case.
+    fn progress(&self, index: usize, flow: &Flow) -> LinePlot {
+        let series = self
+            .measurements
+            .iter()
+            .filter(|run| run.repetition == 0 && run.flows.iter().any(|f| f.flow == index))
+            .map(|run| {
+                let points = self
+                    .plan
+                    .path
+                    .data_way(flow)
+                    .last()
+                    .map_or_else(Vec::new, |hop| {
+                        cumulative(&run.direction(hop.link, hop.direction).delivered)
+                    });
+                Series {
+                    name: case_name(flow, run.case),
+                    points,
+                }
+            })
+            .collect();
+        LinePlot {
+            title: flow.name.clone(),
+            x: Axis::new("time", "s"),
+            y: Axis::new("received", "bytes"),
+            series,
+        }
+    }
+
+    /// The way of the first flow.
+    fn picture(&self) -> Option<PathPicture> {
+        let path = &self.plan.path;
+        let flow = path.flows.first()?;
+        let way = path.way(flow.from, flow.to);
+        let indices = std::iter::once(flow.from).chain(way.iter().map(|hop| hop.node));
+        let nodes = indices
+            .map(|index| {
+                let node = path.node(index);
+                let (kind, detail) = match &node.kind {
+                    NodeKind::Host(settings) => (
+                        midspan_report::NodeKind::Host,
+                        settings.congestion_control.clone().unwrap_or_default(),
+                    ),
+                    NodeKind::Router => (midspan_report::NodeKind::Router, String::new()),
+                    NodeKind::Proxy(_) => (midspan_report::NodeKind::Proxy, "proxy".to_owned()),
+                };
+                NodePicture {
+                    name: node.name.clone(),
+                    detail,
+                    kind,
+                }
+            })
+            .collect();
+        let links = way
+            .iter()
+            .map(|hop| {
+                let link = path.link(hop.link);
+                LinkPicture {
+                    name: link.name.clone(),
+                    forward: direction(link, hop.direction),
+                    backward: direction(link, hop.direction.other()),
+                }
+            })
+            .collect();
+        Some(PathPicture {
+            caption: path.description.clone(),
+            nodes,
+            links,
+        })
+    }
+
+    fn method(&self) -> Method {
+        let void: BTreeSet<String> = self
+            .measurements
+            .iter()
+            .filter(|run| !run.validity.is_valid())
+            .map(|run| run.validity.to_string())
+            .collect();
+        let cases: Vec<String> = self.plan.cases.iter().map(ToString::to_string).collect();
+        Method {
+            validity: if void.is_empty() {
+                Validity::Valid
+            } else {
+                Validity::Void(void.into_iter().collect())
+            },
+            facts: vec![
+                Fact::new("kernel", kernel()),
+                Fact::new("seed of the first repetition", self.plan.path.seed),
+                Fact::new("repetitions", self.plan.repetitions),
+                Fact::new("cases, alternating", cases.join(", ")),
+            ],
+            notes: vec![
+                "Hosts and proxies are network namespaces of one machine, each with the kernel's \
+                 own TCP. Links are emulated in user space; losses are drawn from the seed, the \
+                 same for every case of a repetition."
+                    .into(),
+            ],
+        }
+    }
+}
+
+fn direction(link: &Link, direction: midspan_path::Direction) -> DirectionPicture {
+    let configuration = link.direction(direction);
+    let queue = match configuration.queue {
+        QueueLimit::Packets(packets) => {
+            midspan_report::units::format(f64::from(packets), "packets")
+        }
+        QueueLimit::Bytes(size) => size.to_string(),
+    };
+    let changes = !configuration.schedule.steps.is_empty();
+    DirectionPicture {
+        rate: configuration.state.rate,
+        delay: configuration.state.delay,
+        loss: configuration.state.loss,
+        queue,
+        notes: changes
+            .then(|| "changes over time".to_owned())
+            .into_iter()
+            .collect(),
+    }
+}
+
+/// Sums over bins, with a point at the end of each.
+#[allow(clippy::cast_precision_loss)]
+fn cumulative(bins: &[u64]) -> Vec<(f64, f64)> {
+    let mut sum = 0u64;
+    let mut end = TimeSpan::ZERO;
+    std::iter::once((0.0, 0.0))
+        .chain(bins.iter().map(|bytes| {
+            sum += bytes;
+            end = end + BIN;
+            (end.as_seconds(), sum as f64)
+        }))
+        .collect()
+}
+
+fn command_line() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    format!("midspan {}", arguments.join(" "))
+}
+
+fn kernel() -> String {
+    let name = |file: &str| {
+        std::fs::read_to_string(format!("/proc/sys/kernel/{file}")).unwrap_or_default()
+    };
+    format!("{} {}", name("ostype").trim(), name("osrelease").trim())
+}

@@ -1,0 +1,244 @@
+//! What must hold between the keys of a file.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+
+use midspan_document::{Located, Source};
+use midspan_policy::{Buffer, LegSettings};
+use midspan_units::{ByteSize, TimeSpan};
+
+use super::{Configuration, Listener};
+
+/// Most threads that relay.
+pub const THREAD_LIMIT: usize = 128;
+
+/// Most listeners.
+pub const LISTENER_LIMIT: usize = 250;
+
+/// Largest initial window in segments.
+pub const INITIAL_WINDOW_LIMIT: u32 = 1000;
+
+/// Longest name of a listener in bytes.
+const NAME_LIMIT: usize = 64;
+
+/// Longest name of a congestion control in bytes (`TCP_CA_NAME_MAX`, less the closing zero).
+const CONGESTION_CONTROL_LIMIT: usize = 15;
+
+/// Fixed buffers: the kernel doubles the size and counts it in 31 bits.
+const BUFFER_RANGE: (ByteSize, ByteSize) = (
+    ByteSize::from_bytes(4 << 10),
+    ByteSize::from_bytes(1_000_000_000),
+);
+
+/// The limits of `TCP_KEEPIDLE`.
+const KEEPALIVE_RANGE: (TimeSpan, TimeSpan) =
+    (TimeSpan::from_seconds(1), TimeSpan::from_seconds(32_767));
+
+/// Above it a time-out of unacknowledged data is no time-out any more.
+const USER_TIMEOUT_RANGE: (TimeSpan, TimeSpan) = (
+    TimeSpan::from_milliseconds(1),
+    TimeSpan::from_seconds(86_400),
+);
+
+pub(super) fn check(configuration: &Configuration) -> Result<(), Located> {
+    let source = &configuration.source;
+    if let Some(first_too_many) = configuration.listeners.get(LISTENER_LIMIT) {
+        let message = format!("more than {LISTENER_LIMIT} listeners");
+        return Err(Located::new(
+            source,
+            first_too_many.places.name.clone(),
+            message,
+        ));
+    }
+    check_names(configuration)?;
+    check_listening_addresses(configuration)?;
+    for listener in &configuration.listeners {
+        check_destination(source, listener)?;
+        check_leg(
+            source,
+            &listener.session.client,
+            &listener.places.client_leg,
+        )?;
+        check_leg(
+            source,
+            &listener.session.server,
+            &listener.places.server_leg,
+        )?;
+    }
+    check_loops(configuration, |address| address.is_loopback())
+}
+
+fn check_names(configuration: &Configuration) -> Result<(), Located> {
+    let source = &configuration.source;
+    let mut seen: BTreeMap<&str, &Listener> = BTreeMap::new();
+    for listener in &configuration.listeners {
+        let name = listener.name.as_str();
+        let place = listener.places.name.clone();
+        if name.is_empty() || name.len() > NAME_LIMIT || name.chars().any(char::is_control) {
+            let message = format!("a name has 1 to {NAME_LIMIT} bytes and no control characters");
+            return Err(Located::new(source, place, message));
+        }
+        if let Some(first) = seen.insert(name, listener) {
+            let (line, _) = source.position(first.places.name.start);
+            let message = format!("the name \"{name}\" is already used in line {line}");
+            return Err(Located::new(source, place, message)
+                .with_help("give every listener a name of its own"));
+        }
+    }
+    Ok(())
+}
+
+fn check_listening_addresses(configuration: &Configuration) -> Result<(), Located> {
+    let source = &configuration.source;
+    let mut seen: BTreeMap<SocketAddr, &Listener> = BTreeMap::new();
+    for listener in &configuration.listeners {
+        let place = listener.places.listen.clone();
+        let listen = listener.listen;
+        if listen.port() == 0 {
+            return Err(Located::new(
+                source,
+                place,
+                "a listener needs a port other than 0",
+            ));
+        }
+        if listen.ip().is_multicast() {
+            let message = format!("{} is a multicast address", listen.ip());
+            return Err(Located::new(source, place, message));
+        }
+        if let Some(first) = seen.insert(listen, listener) {
+            let (line, _) = source.position(first.places.listen.start);
+            let message = format!(
+                "listener \"{}\" already listens on {listen} (line {line})",
+                first.name
+            );
+            return Err(Located::new(source, place, message)
+                .with_help("give every listener an address or port of its own"));
+        }
+    }
+    Ok(())
+}
+
+fn check_destination(source: &Source, listener: &Listener) -> Result<(), Located> {
+    let to = listener.to;
+    let message = if to.port() == 0 {
+        "a destination needs a port other than 0".to_owned()
+    } else if to.ip().is_unspecified() || to.ip().is_multicast() {
+        format!("{} is not the address of one host", to.ip())
+    } else {
+        return Ok(());
+    };
+    Err(Located::new(source, listener.places.to.clone(), message))
+}
+
+/// No chain of listeners may come back to where it began.
+pub(super) fn check_loops(
+    configuration: &Configuration,
+    is_local: impl Fn(IpAddr) -> bool,
+) -> Result<(), Located> {
+    let listeners = &configuration.listeners;
+    let next = |listener: &Listener| {
+        listeners
+            .iter()
+            .find(|other| accepts(other.listen, listener.to, &is_local))
+    };
+    for start in listeners {
+        let mut names = vec![start.name.as_str()];
+        let mut here = next(start);
+        // A chain longer than the number of listeners runs in a circle that `start` leads into.
+        while let Some(listener) = here
+            && names.len() <= listeners.len()
+        {
+            names.push(&listener.name);
+            if listener.name == start.name {
+                let message = match names.len() {
+                    2 => format!("listener \"{}\" forwards to itself", start.name),
+                    _ => format!("these listeners forward in a circle: {}", names.join(" → ")),
+                };
+                let place = start.places.to.clone();
+                return Err(Located::new(&configuration.source, place, message));
+            }
+            here = next(listener);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a connection to `to` arrives at a socket that listens on `listen`.
+fn accepts(listen: SocketAddr, to: SocketAddr, is_local: impl Fn(IpAddr) -> bool) -> bool {
+    let same_family = listen.is_ipv4() == to.is_ipv4();
+    let any_address = listen.ip().is_unspecified() && same_family && is_local(to.ip());
+    listen.port() == to.port() && (listen.ip() == to.ip() || any_address)
+}
+
+fn check_leg(source: &Source, leg: &LegSettings, place: &Range<usize>) -> Result<(), Located> {
+    let error = |key: &str, message: String| {
+        Err(Located::new(
+            source,
+            key_within(source, place, key),
+            message,
+        ))
+    };
+    if let Some(window) = leg.initial_window
+        && !(1..=INITIAL_WINDOW_LIMIT).contains(&window)
+    {
+        let message = format!(
+            "initial_window lies between 1 and {INITIAL_WINDOW_LIMIT} segments, not {window}"
+        );
+        return error("initial_window", message);
+    }
+    if let Some(name) = &leg.congestion_control {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        let fits = (1..=CONGESTION_CONTROL_LIMIT).contains(&name.len());
+        if !fits || !name.bytes().all(plain) {
+            let message =
+                format!("\"{name}\" is not the name of a congestion control, such as \"bbr\"");
+            return error("congestion_control", message);
+        }
+    }
+    for (key, buffer) in [
+        ("send_buffer", leg.send_buffer),
+        ("receive_buffer", leg.receive_buffer),
+    ] {
+        if let Buffer::Fixed(size) = buffer {
+            within(key, size, BUFFER_RANGE).or_else(|message| error(key, message))?;
+        }
+    }
+    if let Some(idle) = leg.keepalive {
+        within("keepalive", idle, KEEPALIVE_RANGE)
+            .or_else(|message| error("keepalive", message))?;
+    }
+    if let Some(timeout) = leg.user_timeout {
+        within("user_timeout", timeout, USER_TIMEOUT_RANGE)
+            .or_else(|message| error("user_timeout", message))?;
+    }
+    Ok(())
+}
+
+fn within<T: PartialOrd + std::fmt::Display>(
+    key: &str,
+    value: T,
+    (low, high): (T, T),
+) -> Result<(), String> {
+    if low <= value && value <= high {
+        return Ok(());
+    }
+    Err(format!("{key} lies between {low} and {high}, not {value}"))
+}
+
+/// Where `key` stands in the table at `place`: reading keeps the place of the table only.
+pub(super) fn key_within(source: &Source, place: &Range<usize>, key: &str) -> Range<usize> {
+    let Some(text) = source.text().get(place.start..) else {
+        return place.clone();
+    };
+    let is_part_of_name = |character: char| character.is_alphanumeric() || "_-".contains(character);
+    let found = text.match_indices(key).find(|(at, _)| {
+        let before = text[..*at].chars().next_back();
+        let after = text[at + key.len()..].chars().next();
+        !before.is_some_and(is_part_of_name) && !after.is_some_and(is_part_of_name)
+    });
+    match found {
+        Some((at, _)) => place.start + at..place.start + at + key.len(),
+        None => place.clone(),
+    }
+}

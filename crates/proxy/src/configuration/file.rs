@@ -1,0 +1,322 @@
+//! The file as it is written: one struct per table, one field per key.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use midspan_document::{Located, Source, Spanned};
+use midspan_linux::initial_window::{MarkField, Place};
+use midspan_policy::{LegSettings, SessionSettings};
+use midspan_units::{ByteSize, TimeSpan};
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize};
+
+use super::{Configuration, Listener, Places, RelaySettings, THREAD_LIMIT};
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    #[serde(default)]
+    relay: RelayTable,
+    #[serde(default)]
+    log: LogSettings,
+    #[serde(default)]
+    marks: MarksTable,
+    listener: Spanned<Vec<ListenerTable>>,
+}
+
+/// `[relay]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RelayTable {
+    threads: Option<Spanned<usize>>,
+    pipe_size: Option<Spanned<ByteSize>>,
+    pipe_memory: Option<Spanned<ByteSize>>,
+    drain_timeout: Option<Spanned<TimeSpan>>,
+    reset_timeout: Option<Spanned<TimeSpan>>,
+}
+
+/// `[log]`: what is logged, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogSettings {
+    /// The least important messages that are shown.
+    pub level: LogLevel,
+    /// How a message is written.
+    pub format: LogFormat,
+}
+
+/// How important a message must be to be logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// What ends Midspan or a listener.
+    Error,
+    /// What an operator should look at.
+    Warn,
+    /// Start, stop, and one line for each session at its end.
+    #[default]
+    Info,
+    /// What each session does.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+/// How a log line is written, to standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line, for programs.
+    Json,
+}
+
+/// `[marks]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct MarksTable {
+    mask: Option<Spanned<u32>>,
+    table: Option<Spanned<u32>>,
+    priority: Option<Spanned<u32>>,
+}
+
+/// `[[listener]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListenerTable {
+    name: Spanned<String>,
+    #[serde(default)]
+    mode: Mode,
+    listen: Spanned<Address>,
+    to: Spanned<Address>,
+    #[serde(default)]
+    connect_timeout: Option<Spanned<TimeSpan>>,
+    #[serde(default)]
+    client_leg: Option<Spanned<LegSettings>>,
+    #[serde(default)]
+    server_leg: Option<Spanned<LegSettings>>,
+}
+
+/// What a listener does with a connection.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    /// Connects to one fixed address.
+    #[default]
+    Forward,
+}
+
+/// An address with a port.
+#[derive(Debug, Clone, Copy)]
+struct Address(SocketAddr);
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AddressVisitor;
+
+        impl Visitor<'_> for AddressVisitor {
+            type Value = Address;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an address with a port in quotes, as in \"192.0.2.1:80\"")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Address, E> {
+                text.parse().map(Address).map_err(|_| {
+                    E::custom(format_args!(
+                        "\"{text}\" is not an address with a port: write \"192.0.2.1:80\" or \
+                         \"[2001:db8::1]:80\"; names are not looked up"
+                    ))
+                })
+            }
+        }
+
+        deserializer.deserialize_str(AddressVisitor)
+    }
+}
+
+/// Data is in a pipe for a moment only, so that a few serve many sessions.
+const DEFAULT_PIPES_PER_THREAD: u64 = 8;
+/// Below the 64 MiB that the kernel allows an ordinary user before it hands out small pipes
+/// (`fs.pipe-user-pages-soft`).
+const DEFAULT_PIPE_MEMORY: ByteSize = ByteSize::from_bytes(48 << 20);
+const DEFAULT_DRAIN_TIMEOUT: TimeSpan = TimeSpan::from_seconds(30);
+const DEFAULT_RESET_TIMEOUT: TimeSpan = TimeSpan::from_seconds(30);
+const DEFAULT_CONNECT_TIMEOUT: TimeSpan = TimeSpan::from_seconds(30);
+/// Four bits that no widely used program takes (Tailscale: 0x00ff0000, kube-proxy: 0xc000).
+const DEFAULT_MASK: u32 = 0x0f00_0000;
+const DEFAULT_TABLE: u32 = 7700;
+/// Just before the main table's rule, so that every other rule still decides first.
+const DEFAULT_PRIORITY: u32 = 32_765;
+
+pub(super) fn read(source: &Source) -> Result<Configuration, Located> {
+    let file: File = midspan_document::read(source)?;
+    let listeners = file.listener.span();
+    let configuration = Configuration {
+        relay: file.relay.checked(source)?,
+        log: file.log,
+        marks: file.marks.checked(source)?,
+        listeners: file
+            .listener
+            .into_inner()
+            .into_iter()
+            .map(|listener| listener.checked(source))
+            .collect::<Result<_, _>>()?,
+        source: source.clone(),
+    };
+    if configuration.listeners.is_empty() {
+        return Err(Located::new(source, listeners, "there is no listener")
+            .with_help("write at least one [[listener]] with name, listen and to"));
+    }
+    Ok(configuration)
+}
+
+/// The value, or its default; an error at its place where it is outside `range`.
+fn within<T: PartialOrd + fmt::Display>(
+    source: &Source,
+    key: &str,
+    value: Option<Spanned<T>>,
+    default: T,
+    range: std::ops::RangeInclusive<T>,
+) -> Result<T, Located> {
+    let Some(value) = value else {
+        return Ok(default);
+    };
+    if range.contains(value.get_ref()) {
+        return Ok(value.into_inner());
+    }
+    let message = format!(
+        "{key} lies between {} and {}, not {}",
+        range.start(),
+        range.end(),
+        value.get_ref()
+    );
+    Err(Located::new(source, value.span(), message))
+}
+
+impl RelayTable {
+    fn checked(self, source: &Source) -> Result<RelaySettings, Located> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let span = |value: &Option<Spanned<ByteSize>>| value.as_ref().map(Spanned::span);
+        let pipe_span = span(&self.pipe_memory).or(span(&self.pipe_size));
+        let threads = within(
+            source,
+            "threads",
+            self.threads,
+            cores.min(THREAD_LIMIT),
+            1..=THREAD_LIMIT,
+        )?;
+        let pipe_memory = within(
+            source,
+            "pipe_memory",
+            self.pipe_memory,
+            DEFAULT_PIPE_MEMORY,
+            ByteSize::from_bytes(0)..=ByteSize::from_bytes(64 << 30),
+        )?;
+        let pipe_size = within(
+            source,
+            "pipe_size",
+            self.pipe_size,
+            default_pipe_size(pipe_memory, threads),
+            ByteSize::from_bytes(4 << 10)..=ByteSize::from_bytes(64 << 20),
+        )?;
+        // No pipe at all is a choice: everything is copied then.
+        if pipe_memory.bytes() != 0 && pipe_memory.bytes() / (threads as u64) < pipe_size.bytes() {
+            let message = format!(
+                "pipe_memory ({pipe_memory}) has no room for one pipe ({pipe_size}) of each of \
+                 {threads} threads"
+            );
+            return Err(Located::new(source, pipe_span.unwrap_or(0..0), message)
+                .with_help("enlarge pipe_memory, or set it to \"0 B\" to use no pipes"));
+        }
+        Ok(RelaySettings {
+            threads,
+            pipe_size,
+            pipe_memory,
+            drain_timeout: within(
+                source,
+                "drain_timeout",
+                self.drain_timeout,
+                DEFAULT_DRAIN_TIMEOUT,
+                TimeSpan::ZERO..=TimeSpan::from_seconds(86_400),
+            )?,
+            reset_timeout: within(
+                source,
+                "reset_timeout",
+                self.reset_timeout,
+                DEFAULT_RESET_TIMEOUT,
+                TimeSpan::ZERO..=TimeSpan::from_seconds(3_600),
+            )?,
+        })
+    }
+}
+
+/// The largest of 1 MiB, 512 KiB, … 64 KiB that leaves each thread enough pipes.
+fn default_pipe_size(memory: ByteSize, threads: usize) -> ByteSize {
+    let each = memory.bytes() / threads.max(1) as u64 / DEFAULT_PIPES_PER_THREAD;
+    let mut sizes = (16..=20).rev().map(|power| 1_u64 << power);
+    ByteSize::from_bytes(sizes.find(|size| *size <= each).unwrap_or(1 << 16))
+}
+
+impl MarksTable {
+    fn checked(self, source: &Source) -> Result<Place, Located> {
+        let mask = self
+            .mask
+            .as_ref()
+            .map_or(DEFAULT_MASK, |mask| *mask.get_ref());
+        let mask_span = self.mask.as_ref().map_or(0..0, Spanned::span);
+        let marks = MarkField::new(mask).map_err(|error| Located::new(source, mask_span, error))?;
+        Ok(Place {
+            marks,
+            // Tables up to 255 are the kernel's and those of /etc/iproute2/rt_tables.
+            table: within(
+                source,
+                "table",
+                self.table,
+                DEFAULT_TABLE,
+                256..=u32::MAX / 2,
+            )?,
+            priority: within(
+                source,
+                "priority",
+                self.priority,
+                DEFAULT_PRIORITY,
+                1..=32_765,
+            )?,
+        })
+    }
+}
+
+impl ListenerTable {
+    fn checked(self, source: &Source) -> Result<Listener, Located> {
+        let Mode::Forward = self.mode;
+        let places = Places {
+            name: self.name.span(),
+            listen: self.listen.span(),
+            to: self.to.span(),
+            client_leg: self.client_leg.as_ref().map_or(0..0, Spanned::span),
+            server_leg: self.server_leg.as_ref().map_or(0..0, Spanned::span),
+        };
+        let connect_timeout = within(
+            source,
+            "connect_timeout",
+            self.connect_timeout,
+            DEFAULT_CONNECT_TIMEOUT,
+            TimeSpan::from_milliseconds(1)..=TimeSpan::from_seconds(3_600),
+        )?;
+        Ok(Listener {
+            name: self.name.into_inner(),
+            listen: self.listen.into_inner().0,
+            to: self.to.into_inner().0,
+            session: SessionSettings {
+                client: self.client_leg.map(Spanned::into_inner).unwrap_or_default(),
+                server: self.server_leg.map(Spanned::into_inner).unwrap_or_default(),
+                connect_timeout: Some(connect_timeout),
+            },
+            places,
+        })
+    }
+}

@@ -1,0 +1,143 @@
+//! The configuration of `midspan run`: a TOML file, read, checked and given its defaults.
+//!
+//! `docs/configuration.md` explains every key to users.
+
+mod check;
+#[cfg(test)]
+mod documentation;
+mod file;
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::path::Path;
+
+use midspan_document::{Located, Source};
+use midspan_linux::initial_window::Place;
+use midspan_policy::{LegSettings, SessionSettings};
+use midspan_units::{ByteSize, TimeSpan};
+use serde::{Deserialize, Serialize};
+
+pub use check::{INITIAL_WINDOW_LIMIT, LISTENER_LIMIT, THREAD_LIMIT};
+pub use file::{LogFormat, LogLevel, LogSettings};
+
+/// Everything that `midspan run` is told.
+#[derive(Debug, Clone)]
+pub struct Configuration {
+    /// What holds for all sessions.
+    pub relay: RelaySettings,
+    /// What is logged, and how.
+    pub log: LogSettings,
+    /// Where the initial windows take marks, tables and rules from.
+    pub marks: Place,
+    /// Where connections are accepted; at least one.
+    pub listeners: Vec<Listener>,
+    source: Source,
+}
+
+/// What holds for all sessions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RelaySettings {
+    /// Threads that relay, 1 to [`THREAD_LIMIT`].
+    pub threads: usize,
+    /// Size of a pipe through which data is spliced.
+    pub pipe_size: ByteSize,
+    /// Most memory in pipes, all threads together.
+    pub pipe_memory: ByteSize,
+    /// How long sessions may go on after the first SIGTERM.
+    pub drain_timeout: TimeSpan,
+    /// When one leg has failed: how long the other leg's peer may take to read what the failed
+    /// leg had delivered, before it is reset as well.
+    pub reset_timeout: TimeSpan,
+}
+
+/// A place where connections are accepted, and where they are forwarded to.
+#[derive(Debug, Clone)]
+pub struct Listener {
+    /// Name for logs, unique.
+    pub name: String,
+    /// Address and port to accept at.
+    pub listen: SocketAddr,
+    /// Address and port to connect to.
+    pub to: SocketAddr,
+    /// How both legs of a session are set up.
+    pub session: SessionSettings,
+    places: Places,
+}
+
+/// Where in the file a listener's keys stand, for errors found after reading it.
+#[derive(Debug, Clone)]
+struct Places {
+    name: Range<usize>,
+    listen: Range<usize>,
+    to: Range<usize>,
+    client_leg: Range<usize>,
+    server_leg: Range<usize>,
+}
+
+impl Configuration {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or its text is wrong at one place.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, midspan_document::Error> {
+        Ok(Self::read(&Source::load(path)?)?)
+    }
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// The text is wrong at one place.
+    pub fn read(source: &Source) -> Result<Self, Located> {
+        let configuration = file::read(source)?;
+        check::check(&configuration)?;
+        Ok(configuration)
+    }
+
+    /// Checks what only the running machine can tell: that no listener forwards to itself through
+    /// an address of this machine.
+    ///
+    /// # Errors
+    /// The first listener in such a loop.
+    pub fn check_addresses(&self, is_local: impl Fn(IpAddr) -> bool) -> Result<(), Located> {
+        check::check_loops(self, is_local)
+    }
+
+    /// An error at a key of a leg of one of [`listeners`](Self::listeners); at the leg where the
+    /// key is not found.
+    #[must_use]
+    pub fn leg_error(
+        &self,
+        listener: &Listener,
+        leg: midspan_policy::Leg,
+        key: &str,
+        message: impl std::fmt::Display,
+    ) -> Located {
+        let place = match leg {
+            midspan_policy::Leg::Client => &listener.places.client_leg,
+            midspan_policy::Leg::Server => &listener.places.server_leg,
+        };
+        Located::new(
+            &self.source,
+            check::key_within(&self.source, place, key),
+            message,
+        )
+    }
+
+    /// An error at the key `listen` of one of [`listeners`](Self::listeners).
+    #[must_use]
+    pub fn listen_error(&self, listener: &Listener, message: impl std::fmt::Display) -> Located {
+        Located::new(&self.source, listener.places.listen.clone(), message)
+    }
+
+    /// The settings of every leg, with its listener.
+    pub fn legs(&self) -> impl Iterator<Item = (&Listener, midspan_policy::Leg, &LegSettings)> {
+        self.listeners.iter().flat_map(|listener| {
+            let session = &listener.session;
+            [
+                (listener, midspan_policy::Leg::Client, &session.client),
+                (listener, midspan_policy::Leg::Server, &session.server),
+            ]
+        })
+    }
+}

@@ -1,0 +1,61 @@
+//! Why the proxy cannot start or go on.
+
+use std::io;
+use std::process::ExitStatus;
+
+use midspan_linux::capability::CapabilityError;
+use midspan_linux::initial_window::InitialWindowError;
+use miette::Diagnostic;
+use thiserror::Error;
+
+use crate::control::ControlError;
+
+/// Why the proxy cannot start or go on.
+#[derive(Debug, Error, Diagnostic)]
+pub enum Error {
+    /// The configuration cannot be used: the file, one place in it, or this machine with it.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Configuration(#[from] midspan_document::Error),
+    /// Initial windows cannot be set.
+    #[error(transparent)]
+    InitialWindow(#[from] InitialWindowError),
+    /// Capabilities cannot be read or given up.
+    #[error(transparent)]
+    Capability(#[from] CapabilityError),
+    /// Helper and relay do not understand each other.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// A signal came before the proxy was ready.
+    #[error("interrupted before the proxy was ready")]
+    Interrupted,
+    /// The relay ended before it was ready; it has said why.
+    #[error("the relay process could not start ({0}); see the message above")]
+    RelayNotStarted(ExitStatus),
+    /// The relay ended although nobody asked it to.
+    #[error("the relay process ended unexpectedly ({0}); its connections were reset")]
+    RelayEnded(ExitStatus),
+    /// The relay cannot start.
+    #[error(transparent)]
+    Relay(#[from] crate::relay::Error),
+    /// A thread of the relay ended, with the sessions it had.
+    #[error("a thread of the relay ended unexpectedly; see the message above")]
+    ThreadEnded,
+    /// The relay never said that it was ready.
+    #[error("the relay process did not get ready within 30 s")]
+    RelaySilent,
+    /// The system refused something.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was to be done.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { action, source }
+    }
+}

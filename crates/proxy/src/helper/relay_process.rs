@@ -1,0 +1,147 @@
+//! The relay process, seen from the helper.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use midspan_linux::{descriptor_passing, process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::process::{PidfdFlags, pidfd_open};
+
+use crate::Error;
+use crate::configuration::{Configuration, Listener};
+use crate::control::{self, FromRelay, ListenerMessage, ToRelay};
+
+/// How long the relay may leave a message unread before the next.
+const SEND_LIMIT: Duration = Duration::from_secs(10);
+
+/// The relay process and the connection to it. It is killed when this value goes.
+pub(super) struct RelayProcess {
+    child: Child,
+    control: OwnedFd,
+    /// Readable when the process has ended.
+    end: OwnedFd,
+}
+
+impl RelayProcess {
+    /// Starts this program again and hands it what it needs. The listening sockets are the
+    /// relay's alone from here on.
+    pub fn start(
+        configuration: &Configuration,
+        arguments: &[String],
+        listening: Vec<(&Listener, Option<u32>, Vec<OwnedFd>)>,
+    ) -> Result<Self, Error> {
+        let (control, theirs) =
+            descriptor_passing::pair().map_err(Error::system("open a socket pair"))?;
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .args(arguments)
+            .env_clear()
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null());
+        process::end_with_parent_thread(&mut command);
+        let child = command
+            .spawn()
+            .map_err(Error::system("start the relay process (/proc/self/exe)"))?;
+        // The command holds the other end of the connection.
+        drop(command);
+        let end = open_end(&child)?;
+        // A relay that hangs must not hang the helper.
+        set_socket_timeout(&control, Timeout::Send, Some(SEND_LIMIT))
+            .map_err(|error| Error::system("set up a socket pair")(error.into()))?;
+        let relay = Self {
+            child,
+            control,
+            end,
+        };
+        relay.configure(configuration, listening)?;
+        Ok(relay)
+    }
+
+    fn configure(
+        &self,
+        configuration: &Configuration,
+        listening: Vec<(&Listener, Option<u32>, Vec<OwnedFd>)>,
+    ) -> Result<(), Error> {
+        let settings = ToRelay::Settings {
+            relay: configuration.relay.clone(),
+            log: configuration.log,
+            listeners: listening.len(),
+        };
+        control::send(&self.control, &settings, &[])?;
+        for (listener, server_mark, sockets) in listening {
+            let message = ToRelay::Listener(Box::new(ListenerMessage {
+                name: listener.name.clone(),
+                listen: listener.listen,
+                to: listener.to,
+                client_leg: listener.session.client.clone(),
+                server_leg: listener.session.server.clone(),
+                connect_timeout: listener.session.connect_timeout,
+                server_mark,
+            }));
+            let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
+            control::send(&self.control, &message, &sockets)?;
+        }
+        Ok(())
+    }
+
+    /// Readable when the relay has said something, or is gone.
+    pub fn control(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// Readable when the process has ended.
+    pub fn end(&self) -> BorrowedFd<'_> {
+        self.end.as_fd()
+    }
+
+    /// What the relay says; `None` when it is gone.
+    pub fn receive(&self) -> Result<Option<FromRelay>, Error> {
+        let received = control::receive::<FromRelay>(&self.control)?;
+        Ok(received.map(|(message, _)| message))
+    }
+
+    /// Asks the relay to accept nothing more and to end with its last session.
+    pub fn drain(&self) -> Result<(), Error> {
+        Ok(control::send(&self.control, &ToRelay::Drain, &[])?)
+    }
+
+    /// Waits for the end, which is about to come; forces it after `limit`.
+    pub fn finish(&mut self, limit: Timespec) -> Result<ExitStatus, Error> {
+        let mut descriptors = [PollFd::new(&self.end, PollFlags::IN)];
+        match poll(&mut descriptors, Some(&limit)) {
+            Ok(ready) if ready > 0 => self.wait(),
+            _ => self.kill(),
+        }
+    }
+
+    fn wait(&mut self) -> Result<ExitStatus, Error> {
+        self.child
+            .wait()
+            .map_err(Error::system("wait for the relay process"))
+    }
+
+    /// Ends the process and with it all its sessions: their peers see a reset.
+    pub fn kill(&mut self) -> Result<ExitStatus, Error> {
+        // An error means that it has ended already.
+        let _ = self.child.kill();
+        self.wait()
+    }
+}
+
+impl Drop for RelayProcess {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+fn open_end(child: &Child) -> Result<OwnedFd, Error> {
+    // The child has not been waited for, so the id still is its own.
+    let id = i32::try_from(child.id())
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
+    let open = |id| pidfd_open(id, PidfdFlags::empty());
+    id.map_or(Err(rustix::io::Errno::SRCH), open)
+        .map_err(|error| Error::system("watch the relay process")(error.into()))
+}

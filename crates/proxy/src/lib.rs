@@ -1,0 +1,20 @@
+//! The proxy: `midspan run`.
+//!
+//! Two processes. The privileged helper ([`run`]) reads the configuration, opens the listening
+//! sockets, sets up routes and rules, starts the relay process, hands it the sockets, and watches
+//! over it. The relay process ([`relay_main`]) gives up every capability but `CAP_NET_ADMIN`,
+//! which a few socket options need, never runs a program, and moves the data ([`relay`]).
+//! Either ends when the other does.
+
+pub mod configuration;
+mod control;
+mod error;
+mod helper;
+mod logging;
+pub mod relay;
+mod relay_process;
+
+pub use control::ControlError;
+pub use error::Error;
+pub use helper::{RunOptions, run};
+pub use relay_process::relay_main;

@@ -1,0 +1,80 @@
+//! How the owner of a relay speaks to its threads.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Instant;
+
+use midspan_units::Time;
+use rustix::event::{EventfdFlags, eventfd};
+
+/// What the threads are to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// Accept and relay.
+    Run,
+    /// Let the sessions finish, accept no more.
+    Drain,
+    /// End now.
+    Stop,
+}
+
+/// The present command, and a descriptor that wakes all threads.
+#[derive(Debug)]
+pub struct Control {
+    command: AtomicU8,
+    wake_up: OwnedFd,
+}
+
+impl Control {
+    /// With the command to run.
+    ///
+    /// # Errors
+    /// Those of `eventfd(2)`.
+    pub fn new() -> rustix::io::Result<Self> {
+        Ok(Self {
+            command: AtomicU8::new(0),
+            wake_up: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    /// The present command.
+    pub fn command(&self) -> Command {
+        match self.command.load(Ordering::Acquire) {
+            0 => Command::Run,
+            1 => Command::Drain,
+            _ => Command::Stop,
+        }
+    }
+
+    /// Gives a command; one that comes later in a relay's life is never taken back.
+    pub fn give(&self, command: Command) {
+        self.command.fetch_max(command as u8, Ordering::Release);
+        // Fails only when it is readable already.
+        let _ = rustix::io::write(&self.wake_up, &1_u64.to_ne_bytes());
+    }
+
+    /// Becomes readable when a command comes, and stays so.
+    pub const fn wake_up(&self) -> &OwnedFd {
+        &self.wake_up
+    }
+}
+
+/// The relay's clock: nanoseconds since its start.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    /// Starts now.
+    pub fn start() -> Self {
+        Self {
+            start: Instant::now(),
+        }
+    }
+
+    /// The present time.
+    pub fn now(self) -> Time {
+        Time::ZERO + self.start.elapsed().into()
+    }
+}

@@ -1,0 +1,135 @@
+//! The pipes of one thread, shared by its sessions.
+//!
+//! A session takes a pipe for a splice and gives it back as soon as the pipe is empty. The number
+//! of pipes is bounded. A pipe that does not have its full size is not used: beyond
+//! `fs.pipe-user-pages-soft` the kernel silently gives pipes of 8 KiB to a process without
+//! `CAP_SYS_RESOURCE`, and copying is faster than those.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use midspan_units::{Time, TimeSpan};
+use rustix::pipe::{PipeFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with};
+
+/// How long the kernel is not asked again after it has refused a pipe.
+const PAUSE: TimeSpan = TimeSpan::from_seconds(1);
+
+/// An empty pipe at rest, or one that holds the bytes of one direction.
+#[derive(Debug)]
+pub struct Pipe {
+    reader: OwnedFd,
+    writer: OwnedFd,
+}
+
+impl Pipe {
+    /// The end that is read.
+    pub fn reader(&self) -> BorrowedFd<'_> {
+        self.reader.as_fd()
+    }
+
+    /// The end that is written.
+    pub fn writer(&self) -> BorrowedFd<'_> {
+        self.writer.as_fd()
+    }
+}
+
+/// The pipes of one thread.
+#[derive(Debug)]
+pub struct Pipes {
+    at_rest: Vec<Pipe>,
+    /// At rest and in use.
+    count: usize,
+    limit: usize,
+    size: usize,
+    refused_until: Time,
+}
+
+impl Pipes {
+    /// At most `limit` pipes of `size` bytes each; none are made yet.
+    pub const fn new(limit: usize, size: usize) -> Self {
+        Self {
+            at_rest: Vec::new(),
+            count: 0,
+            limit,
+            size,
+            refused_until: Time::ZERO,
+        }
+    }
+
+    /// An empty pipe of full size; `None` where there is none to be had now.
+    pub fn take(&mut self, now: Time) -> Option<Pipe> {
+        if let Some(pipe) = self.at_rest.pop() {
+            return Some(pipe);
+        }
+        if self.count >= self.limit || now < self.refused_until {
+            return None;
+        }
+        let pipe = make(self.size);
+        match pipe {
+            Some(_) => self.count += 1,
+            None => self.refused_until = now + PAUSE,
+        }
+        pipe
+    }
+
+    /// Takes back a pipe that is empty.
+    pub fn give_back(&mut self, pipe: Pipe) {
+        self.at_rest.push(pipe);
+    }
+
+    /// Closes a pipe that is not empty, and with it what it holds.
+    pub fn discard(&mut self, pipe: Pipe) {
+        drop(pipe);
+        self.count -= 1;
+    }
+
+    /// Size of each pipe in bytes.
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Pipes that exist.
+    pub const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Pipes that a session holds.
+    pub fn in_use(&self) -> usize {
+        self.count - self.at_rest.len()
+    }
+}
+
+fn make(size: usize) -> Option<Pipe> {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
+    fcntl_setpipe_size(&writer, size).ok()?;
+    // Read back: what counts is what the kernel has given.
+    (fcntl_getpipe_size(&writer).ok()? >= size).then_some(Pipe { reader, writer })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pipes_are_used_again_and_bounded() {
+        let mut pipes = Pipes::new(2, 64 << 10);
+        let first = pipes.take(Time::ZERO).unwrap();
+        let second = pipes.take(Time::ZERO).unwrap();
+        assert!(pipes.take(Time::ZERO).is_none());
+        assert_eq!((pipes.count(), pipes.in_use()), (2, 2));
+        pipes.give_back(first);
+        assert_eq!((pipes.count(), pipes.in_use()), (2, 1));
+        pipes.discard(second);
+        assert_eq!((pipes.count(), pipes.in_use()), (1, 0));
+        assert!(pipes.take(Time::ZERO).is_some());
+        assert!(pipes.take(Time::ZERO).is_some());
+    }
+
+    #[test]
+    fn a_pipe_the_kernel_does_not_give_is_not_asked_for_again_at_once() {
+        // 4 GiB is beyond what any kernel gives, whatever the limits.
+        let mut pipes = Pipes::new(2, 1 << 32);
+        assert!(pipes.take(Time::ZERO).is_none());
+        assert_eq!(pipes.count(), 0);
+        assert_eq!(pipes.refused_until, Time::ZERO + PAUSE);
+    }
+}

@@ -1,0 +1,344 @@
+//! A session: two sockets, a transfer each way, and what epoll says of them.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use midspan_policy::{Decision, Leg, SessionSample};
+use midspan_units::{ByteSize, Time, TimeSpan};
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, sockopt};
+
+use midspan_linux::tcp;
+
+use super::lifecycle::{self, Failures, Step};
+use super::statistics::Counters;
+use super::transfer::{Moved, Shared, Side, Transfer};
+
+/// First and longest wait between two looks at an unacknowledged queue.
+const FIRST_LOOK: TimeSpan = TimeSpan::from_milliseconds(2);
+const LONGEST_LOOK: TimeSpan = TimeSpan::from_milliseconds(100);
+
+/// Where a session is in its life; the documentation of [`super`] has the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// The client is there, the server has not answered yet.
+    Connecting,
+    /// Both legs live.
+    Relaying,
+    /// A leg has failed; the other takes what that one had delivered, until the deadline.
+    Settling {
+        /// Then it is reset in any case.
+        deadline: Time,
+        /// Until the next look whether all is acknowledged.
+        wait: TimeSpan,
+    },
+}
+
+/// How a session ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Both directions ended with a FIN.
+    Closed,
+    /// By a reset.
+    Reset,
+    /// The server could not be reached.
+    Unconnected,
+}
+
+/// Two legs and what passes between them.
+#[derive(Debug)]
+pub struct Session {
+    client: OwnedFd,
+    server: OwnedFd,
+    to_server: Transfer,
+    to_client: Transfer,
+    failures: Failures,
+    client_end_seen: bool,
+    server_end_seen: bool,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Its deadline among the timers, if any.
+    pub timer: Option<Time>,
+    /// Number of its listener.
+    pub listener: u16,
+    /// It waits for its next turn.
+    pub queued: bool,
+    /// Data has passed since the policy last saw a sample.
+    pub active: bool,
+}
+
+impl Session {
+    /// With a client that was accepted and a server that is being connected to.
+    pub const fn new(client: OwnedFd, server: OwnedFd, listener: u16) -> Self {
+        Self {
+            client,
+            server,
+            to_server: Transfer::new(),
+            to_client: Transfer::new(),
+            failures: Failures {
+                client: false,
+                server: false,
+            },
+            client_end_seen: false,
+            server_end_seen: false,
+            phase: Phase::Connecting,
+            timer: None,
+            listener,
+            queued: false,
+            active: false,
+        }
+    }
+
+    /// Takes in what epoll says of a leg; how the session ends, if it does.
+    pub fn handle_event(
+        &mut self,
+        leg: Leg,
+        flags: EventFlags,
+        shared: &mut Shared,
+    ) -> Option<End> {
+        let gone = EventFlags::ERR | EventFlags::HUP;
+        let (from, to) = self.directions(leg);
+        if flags.intersects(EventFlags::IN | EventFlags::RDHUP) {
+            from.direction.handle_readable();
+        }
+        if flags.intersects(EventFlags::RDHUP | gone) {
+            from.direction.handle_end_ahead();
+        }
+        if flags.contains(EventFlags::PRI) {
+            from.direction.handle_urgent();
+        }
+        if flags.intersects(EventFlags::OUT | gone) {
+            to.direction.handle_writable();
+        }
+        if flags.contains(EventFlags::RDHUP) && !flags.contains(EventFlags::ERR) {
+            *self.end_seen(leg) = true;
+        }
+        if flags.contains(EventFlags::ERR)
+            && let Ok(Err(error)) = sockopt::socket_error(self.socket(leg))
+        {
+            if self.phase == Phase::Connecting {
+                return self.handle_failed_connecting(leg, error, shared);
+            }
+            self.note_failure(leg, error, shared);
+        }
+        if leg == Leg::Server && self.phase == Phase::Connecting && flags.contains(EventFlags::OUT)
+        {
+            self.phase = Phase::Relaying;
+        }
+        None
+    }
+
+    fn handle_failed_connecting(
+        &mut self,
+        leg: Leg,
+        error: Errno,
+        shared: &mut Shared,
+    ) -> Option<End> {
+        match leg {
+            // Refused, timed out, unreachable. A reset can only follow an answer.
+            Leg::Server if !matches!(error, Errno::CONNRESET | Errno::PIPE) => {
+                Some(End::Unconnected)
+            }
+            Leg::Server => {
+                self.phase = Phase::Relaying;
+                self.note_failure(leg, error, shared);
+                None
+            }
+            // What the client had sent before its reset is still for the server.
+            Leg::Client if has_data(&self.client) => {
+                self.note_failure(leg, error, shared);
+                None
+            }
+            Leg::Client => Some(End::Reset),
+        }
+    }
+
+    /// Moves what can be moved both ways; the next step, and whether there is more to do at once.
+    pub fn advance(
+        &mut self,
+        shared: &mut Shared,
+        now: Time,
+        counters: &Counters,
+    ) -> (Step, bool) {
+        let mut unfinished = false;
+        // A failure found by one direction gives the other something to do, at most twice.
+        for _ in 0..3 {
+            let last = self.to_client.direction.is_done() && !self.failures.any();
+            let (client, server) = (self.client.as_fd(), self.server.as_fd());
+            let up = (self.to_server).advance(client, server, last, shared, now);
+            counters.bytes_to_server.add(up.copied + up.spliced);
+            let failed_up = self.note_moved(Leg::Client, &up, shared, counters);
+            let last = self.to_server.direction.is_done() && !self.failures.any();
+            let (client, server) = (self.client.as_fd(), self.server.as_fd());
+            let down = (self.to_client).advance(server, client, last, shared, now);
+            counters.bytes_to_client.add(down.copied + down.spliced);
+            let failed_down = self.note_moved(Leg::Server, &down, shared, counters);
+            unfinished = up.unfinished || down.unfinished;
+            if !failed_up && !failed_down {
+                break;
+            }
+        }
+        (self.step(), unfinished)
+    }
+
+    /// What comes next, as things stand.
+    pub const fn step(&self) -> Step {
+        lifecycle::step(
+            &self.to_server.direction,
+            &self.to_client.direction,
+            self.failures,
+        )
+    }
+
+    /// Whether a leg has failed.
+    pub const fn has_failed(&self) -> bool {
+        self.failures.any()
+    }
+
+    /// Whether the peer of a leg has acknowledged all that was written to it.
+    pub fn is_acknowledged(&self, leg: Leg) -> bool {
+        // A socket that cannot be asked has failed, and nothing more will be acknowledged.
+        tcp::unacknowledged_bytes(self.socket(leg)).map_or(true, |bytes| bytes.bytes() == 0)
+    }
+
+    /// When to look next while settling; `None` in other phases.
+    pub fn next_look(&mut self, now: Time) -> Option<Time> {
+        let Phase::Settling { deadline, wait } = &mut self.phase else {
+            return None;
+        };
+        let look = (now + *wait).min(*deadline);
+        *wait = (*wait * 2).min(LONGEST_LOOK);
+        Some(look)
+    }
+
+    /// Begins to settle, or goes on with it.
+    pub fn settle_until(&mut self, deadline: Time) {
+        if !matches!(self.phase, Phase::Settling { .. }) {
+            self.phase = Phase::Settling {
+                deadline,
+                wait: FIRST_LOOK,
+            };
+        }
+    }
+
+    /// Lets both sockets close in good order instead of by a reset.
+    pub fn close_in_order(&self) {
+        for socket in [&self.client, &self.server] {
+            // Without this the close is a reset, which loses data but feigns nothing.
+            let _ = tcp::set_reset_on_close(socket, false);
+        }
+    }
+
+    /// Frees what it holds of the shared pipes; to be called before it is dropped.
+    pub fn release(&mut self, shared: &mut Shared) {
+        self.to_server.abandon(shared);
+        self.to_client.abandon(shared);
+    }
+
+    /// A reading of both legs.
+    ///
+    /// # Errors
+    /// Those of reading `TCP_INFO`.
+    pub fn sample(&self) -> std::io::Result<SessionSample> {
+        let held = |transfer: &Transfer| ByteSize::from_bytes(transfer.direction.held().into());
+        Ok(SessionSample {
+            client: tcp::sample(&self.client)?,
+            server: tcp::sample(&self.server)?,
+            held_towards_client: held(&self.to_client),
+            held_towards_server: held(&self.to_server),
+        })
+    }
+
+    /// Carries out a live decision; the number of options that the kernel refused.
+    ///
+    /// Not carried out yet: `segment_size` and `in_flight_cap`.
+    pub fn carry_out(&self, decision: &Decision) -> u64 {
+        let mut refused = 0;
+        for leg in [Leg::Client, Leg::Server] {
+            let socket = self.socket(leg);
+            let decision = decision.leg(leg);
+            if let Some(rate) = decision.pacing_rate {
+                refused += u64::from(tcp::set_pacing_rate(socket, Some(rate)).is_err());
+            }
+            if let Some(size) = decision.send_buffer {
+                let buffer = midspan_policy::Buffer::Fixed(size);
+                refused += u64::from(tcp::set_send_buffer(socket, buffer).is_err());
+            }
+        }
+        refused
+    }
+
+    /// Takes in what a turn of the direction from `inbound` did; whether a leg failed newly.
+    fn note_moved(
+        &mut self,
+        inbound: Leg,
+        moved: &Moved,
+        shared: &mut Shared,
+        counters: &Counters,
+    ) -> bool {
+        counters.bytes_copied.add(moved.copied);
+        counters.bytes_spliced.add(moved.spliced);
+        self.active |= moved.copied + moved.spliced > 0;
+        match moved.failed {
+            None => false,
+            Some((Side::Outbound, error)) => self.note_failure(inbound.other(), error, shared),
+            Some((Side::Inbound, error)) => {
+                let is_new = self.note_failure(inbound, error, shared);
+                let (from, _) = self.directions(inbound);
+                from.direction.handle_inbound_exhausted();
+                is_new
+            }
+        }
+    }
+
+    /// A leg has failed: what it delivered is read to its end, what was for it is dropped.
+    fn note_failure(&mut self, leg: Leg, error: Errno, shared: &mut Shared) -> bool {
+        if !self.failures.note(leg) {
+            return false;
+        }
+        // The kernel says EPIPE for a reset after the peer's FIN.
+        let after_end = error == Errno::PIPE || *self.end_seen(leg);
+        let (from, to) = self.directions(leg);
+        from.direction.handle_inbound_failed(after_end);
+        to.abandon(shared);
+        true
+    }
+
+    fn end_seen(&mut self, leg: Leg) -> &mut bool {
+        match leg {
+            Leg::Client => &mut self.client_end_seen,
+            Leg::Server => &mut self.server_end_seen,
+        }
+    }
+
+    const fn socket(&self, leg: Leg) -> &OwnedFd {
+        match leg {
+            Leg::Client => &self.client,
+            Leg::Server => &self.server,
+        }
+    }
+
+    /// The transfer from this leg and the one to it.
+    const fn directions(&mut self, leg: Leg) -> (&mut Transfer, &mut Transfer) {
+        match leg {
+            Leg::Client => (&mut self.to_server, &mut self.to_client),
+            Leg::Server => (&mut self.to_client, &mut self.to_server),
+        }
+    }
+}
+
+fn has_data(socket: &OwnedFd) -> bool {
+    rustix::net::recv(socket, &mut [0_u8; 1][..], RecvFlags::PEEK).is_ok_and(|(_, count)| count > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With its place in the table, two registrations in the kernel's epoll apart.
+    #[test]
+    fn an_idle_session_is_small() {
+        let size = size_of::<Session>();
+        assert!(size <= 184, "{size} bytes");
+    }
+}

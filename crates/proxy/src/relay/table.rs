@@ -1,0 +1,137 @@
+//! Sessions by number, with keys that outlive them harmlessly.
+//!
+//! An event of epoll or a timer may come for a session that has just ended, when its place is
+//! taken by another. Each place counts its users, and a key with an old count finds nothing.
+
+/// Largest number of places; the rest of a key's 63 bits is the count.
+const PLACE_BITS: u32 = 31;
+const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
+/// Counts wrap at 31 bits, so that a key has two bits to spare.
+const GENERATION_MASK: u32 = (1 << 31) - 1;
+
+/// Names one session of one thread, for ever. Below 2⁶².
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key(u64);
+
+impl Key {
+    /// The key as a number below 2⁶².
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The key with this number.
+    pub const fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+
+    #[allow(clippy::cast_possible_truncation)]
+    const fn place(self) -> usize {
+        (self.0 & PLACE_MASK) as usize
+    }
+
+    const fn new(place: usize, generation: u32) -> Self {
+        Self((generation as u64) << PLACE_BITS | place as u64 & PLACE_MASK)
+    }
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    generation: u32,
+    content: Option<T>,
+}
+
+/// Values by key.
+#[derive(Debug)]
+pub struct Table<T> {
+    places: Vec<Place<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Table<T> {
+    /// An empty table.
+    pub const fn new() -> Self {
+        Self {
+            places: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    /// The key that the next [`insert`](Self::insert) gives.
+    pub fn next_key(&self) -> Key {
+        match self.free.last() {
+            Some(place) => {
+                let place = *place as usize;
+                Key::new(place, self.places[place].generation)
+            }
+            None => Key::new(self.places.len(), 0),
+        }
+    }
+
+    /// Adds a value.
+    pub fn insert(&mut self, value: T) -> Key {
+        let key = self.next_key();
+        if self.free.pop().is_some() {
+            self.places[key.place()].content = Some(value);
+        } else {
+            self.places.push(Place {
+                generation: 0,
+                content: Some(value),
+            });
+        }
+        key
+    }
+
+    /// The value of a key, if it still exists.
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let place = self.places.get_mut(key.place())?;
+        let is_current = Key::new(key.place(), place.generation) == key;
+        place.content.as_mut().filter(|_| is_current)
+    }
+
+    /// Takes a value out; its key finds nothing from now on.
+    pub fn remove(&mut self, key: Key) -> Option<T> {
+        self.get_mut(key)?;
+        let place = &mut self.places[key.place()];
+        place.generation = place.generation.wrapping_add(1) & GENERATION_MASK;
+        #[allow(clippy::cast_possible_truncation)]
+        self.free.push(key.place() as u32);
+        place.content.take()
+    }
+
+    /// Number of values.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_key_finds_nothing_in_a_place_used_again() {
+        let mut table = Table::new();
+        let first = table.insert("first");
+        let other = table.insert("other");
+        assert_eq!(table.remove(first), Some("first"));
+        assert_eq!(table.remove(first), None);
+        let announced = table.next_key();
+        let second = table.insert("second");
+        assert_eq!(announced, second);
+        assert_eq!(first.place(), second.place());
+        assert_eq!(table.get_mut(first), None);
+        assert_eq!(table.get_mut(second), Some(&mut "second"));
+        assert_eq!(table.get_mut(other), Some(&mut "other"));
+        assert_eq!(table.len(), 2);
+        assert!(second.number() < 1 << 62);
+        assert_eq!(Key::from_number(second.number()), second);
+    }
+
+    #[test]
+    fn a_key_from_nowhere_finds_nothing() {
+        let mut table: Table<()> = Table::new();
+        assert_eq!(table.get_mut(Key::from_number(u64::MAX)), None);
+        assert_eq!(table.remove(Key::from_number(7)), None);
+    }
+}

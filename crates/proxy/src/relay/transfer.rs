@@ -1,0 +1,269 @@
+//! Carries out what a [`Direction`] says, on the kernel's sockets.
+//!
+//! Small data is read into one buffer that all sessions of a thread share and written at once;
+//! what does not fit the outbound leg is kept in a buffer of its own size until it does. Bulk
+//! goes through a pipe of the pool. Between two reads neither is held.
+//!
+//! `SPLICE_F_MORE` and `MSG_MORE` are never set: whatever was read goes out at once.
+
+use std::os::fd::BorrowedFd;
+
+use midspan_units::Time;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::pipe::{SpliceFlags, splice};
+
+use super::direction::{Action, Direction, Method, Reading};
+use super::pipes::{Pipe, Pipes};
+
+/// Bytes in the shared buffer; also the most that a session can keep in a buffer of its own, per
+/// direction.
+pub const BUFFER_SIZE: usize = 32 << 10;
+
+/// Actions of one direction before the other sessions have their turn: about 16 reads and writes.
+const ACTIONS_PER_TURN: usize = 32;
+
+/// What the sessions of one thread share.
+#[derive(Debug)]
+pub struct Shared {
+    buffer: Box<[u8]>,
+    /// The pool of pipes.
+    pub pipes: Pipes,
+    /// Splices that had to be copies.
+    pub pipe_shortages: u64,
+}
+
+impl Shared {
+    /// With a pool of pipes.
+    pub fn new(pipes: Pipes) -> Self {
+        Self {
+            buffer: vec![0; BUFFER_SIZE].into_boxed_slice(),
+            pipes,
+            pipe_shortages: 0,
+        }
+    }
+}
+
+/// One of the two legs, as a direction sees them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Where its data comes from.
+    Inbound,
+    /// Where its data goes.
+    Outbound,
+}
+
+/// What one turn did.
+#[derive(Debug, Default)]
+pub struct Moved {
+    /// Bytes written after a copy.
+    pub copied: u64,
+    /// Bytes written by splice.
+    pub spliced: u64,
+    /// The leg that failed, and how.
+    pub failed: Option<(Side, Errno)>,
+    /// The turn ended before the work did.
+    pub unfinished: bool,
+}
+
+/// Where the bytes are that [`Direction::held`] counts.
+#[derive(Debug)]
+enum Held {
+    Nothing,
+    Buffer { bytes: Box<[u8]>, start: u32 },
+    Pipe(Pipe),
+}
+
+/// A direction and what it holds.
+#[derive(Debug)]
+pub struct Transfer {
+    /// Its state.
+    pub direction: Direction,
+    held: Held,
+}
+
+impl Transfer {
+    /// Between two open legs.
+    pub const fn new() -> Self {
+        Self {
+            direction: Direction::new(),
+            held: Held::Nothing,
+        }
+    }
+
+    /// Moves what can be moved from one leg to the other.
+    ///
+    /// With `last`, the other direction is done and both sockets will be closed after this one:
+    /// closing sends the FIN, so it is not sent by a call of its own.
+    pub fn advance(
+        &mut self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        last: bool,
+        shared: &mut Shared,
+        now: Time,
+    ) -> Moved {
+        let mut moved = Moved::default();
+        for _ in 0..ACTIONS_PER_TURN {
+            let result = match self.direction.next() {
+                Action::Read(Method::Copy) => self.copy(from, to, shared, &mut moved),
+                Action::Read(Method::Splice) => match shared.pipes.take(now) {
+                    Some(pipe) => self.fill(pipe, from, shared),
+                    None => {
+                        shared.pipe_shortages += 1;
+                        self.copy(from, to, shared, &mut moved)
+                    }
+                },
+                Action::Write => self.write_held(to, shared, &mut moved),
+                Action::Finish => {
+                    if !last {
+                        // Fails only where the leg has failed; epoll tells that as well.
+                        let _ = rustix::net::shutdown(to, Shutdown::Write);
+                    }
+                    self.direction.handle_finished();
+                    Ok(())
+                }
+                Action::WaitReadable | Action::WaitWritable | Action::Nothing => return moved,
+            };
+            if let Err(failed) = result {
+                moved.failed = Some(failed);
+                return moved;
+            }
+        }
+        moved.unfinished = true;
+        moved
+    }
+
+    /// The outbound leg failed: drops what is held.
+    pub fn abandon(&mut self, shared: &mut Shared) {
+        self.direction.handle_outbound_failed();
+        if let Held::Pipe(pipe) = std::mem::replace(&mut self.held, Held::Nothing) {
+            shared.pipes.discard(pipe);
+        }
+    }
+
+    /// Reads once into the shared buffer and writes that at once.
+    fn copy(
+        &mut self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        shared: &mut Shared,
+        moved: &mut Moved,
+    ) -> Result<(), (Side, Errno)> {
+        let read = rustix::net::recv(from, &mut shared.buffer[..], RecvFlags::empty());
+        let read = read.map(|(count, _)| count);
+        let Some(count) = self.note_read(Method::Copy, read, BUFFER_SIZE)? else {
+            return Ok(());
+        };
+        let bytes = &shared.buffer[..count];
+        let written = match rustix::net::send(to, bytes, SendFlags::NOSIGNAL) {
+            Ok(written) => written,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(error) => return Err((Side::Outbound, error)),
+        };
+        moved.copied += written as u64;
+        self.direction.handle_written(small(written), false);
+        if written < count {
+            // Whether there is room is asked again by writing the rest.
+            self.held = Held::Buffer {
+                bytes: bytes[written..].into(),
+                start: 0,
+            };
+        }
+        Ok(())
+    }
+
+    /// Splices once into an empty pipe.
+    fn fill(
+        &mut self,
+        pipe: Pipe,
+        from: BorrowedFd<'_>,
+        shared: &mut Shared,
+    ) -> Result<(), (Side, Errno)> {
+        let size = shared.pipes.size();
+        let read = splice(from, None, pipe.writer(), None, size, splice_flags());
+        match self.note_read(Method::Splice, read, size) {
+            Ok(Some(_)) => {
+                self.held = Held::Pipe(pipe);
+                Ok(())
+            }
+            nothing => {
+                shared.pipes.give_back(pipe);
+                nothing.map(|_| ())
+            }
+        }
+    }
+
+    /// Tells the direction what a read gave; the bytes, if there are any.
+    fn note_read(
+        &mut self,
+        method: Method,
+        read: rustix::io::Result<usize>,
+        most: usize,
+    ) -> Result<Option<usize>, (Side, Errno)> {
+        let reading = match read {
+            Ok(0) => Reading::End,
+            Ok(count) => Reading::Bytes {
+                count: small(count),
+                full: count >= most,
+            },
+            Err(Errno::AGAIN) => Reading::Blocked,
+            Err(Errno::INTR) => return Ok(None),
+            Err(error) => return Err((Side::Inbound, error)),
+        };
+        self.direction.handle_read(method, reading);
+        Ok(read.ok().filter(|count| *count > 0))
+    }
+
+    /// Writes once what is held; frees what held it when nothing is left.
+    fn write_held(
+        &mut self,
+        to: BorrowedFd<'_>,
+        shared: &mut Shared,
+        moved: &mut Moved,
+    ) -> Result<(), (Side, Errno)> {
+        let held = self.direction.held() as usize;
+        let written = match &self.held {
+            Held::Buffer { bytes, start } => {
+                let rest = bytes.get(*start as usize..).unwrap_or_default();
+                rustix::net::send(to, rest, SendFlags::NOSIGNAL)
+            }
+            Held::Pipe(pipe) => splice(pipe.reader(), None, to, None, held, splice_flags()),
+            Held::Nothing => Ok(0),
+        };
+        let written = match written {
+            // Nothing written though something is held: never so, and waiting might be for ever.
+            Ok(0) => return Err((Side::Outbound, Errno::IO)),
+            Ok(written) => written,
+            Err(Errno::AGAIN) => {
+                self.direction.handle_written(0, true);
+                return Ok(());
+            }
+            Err(Errno::INTR) => return Ok(()),
+            Err(error) => return Err((Side::Outbound, error)),
+        };
+        self.direction.handle_written(small(written), false);
+        match &mut self.held {
+            Held::Buffer { start, .. } => {
+                *start += small(written);
+                moved.copied += written as u64;
+            }
+            _ => moved.spliced += written as u64,
+        }
+        if self.direction.held() == 0
+            && let Held::Pipe(pipe) = std::mem::replace(&mut self.held, Held::Nothing)
+        {
+            shared.pipes.give_back(pipe);
+        }
+        Ok(())
+    }
+}
+
+const fn splice_flags() -> SpliceFlags {
+    SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK)
+}
+
+/// Counts of one system call fit 32 bits: buffers and pipes are smaller.
+fn small(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,536 @@
+//! Helper and relay as processes: start, signals, crashes, rights.
+//!
+//! Everything happens on the loopback interface of a network namespace of its own.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use midspan_linux::capability;
+use midspan_linux::initial_window::{self, MarkField, Place};
+use midspan_linux::namespace::{self, Privilege};
+use midspan_linux::netlink::{Netlink, Prefix};
+use midspan_proxy::{RunOptions, relay_main, run};
+use rustix::process::{Pid, Signal, kill_process};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["relay"] => end(relay_main()),
+        ["run", file] => end(run_proxy(file)),
+        ["run-without-rights", file] => {
+            capability::give_up_all_but(&[]).unwrap();
+            end(run_proxy(file));
+        }
+        // What a test runner passes (a name, a filter) changes nothing.
+        _ => test(),
+    }
+}
+
+fn run_proxy(file: &str) -> Result<(), midspan_proxy::Error> {
+    run(RunOptions {
+        configuration: file.into(),
+        relay_arguments: vec!["relay".to_owned()],
+        ready: Some(std::io::stdout().as_fd().try_clone_to_owned().unwrap()),
+    })
+}
+
+fn end(result: Result<(), midspan_proxy::Error>) {
+    if let Err(error) = result {
+        eprintln!("error: {error}");
+        std::process::exit(1);
+    }
+}
+
+fn test() {
+    let privilege = match namespace::isolate() {
+        Ok(privilege) => privilege,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    println!("in a network namespace of its own, as {privilege:?}");
+    set_up_network();
+    let tests: [(&str, fn()); 12] = [
+        (
+            "data passes, then SIGTERM ends an idle proxy",
+            an_idle_proxy_ends,
+        ),
+        ("sessions go on while the proxy drains", sessions_go_on),
+        (
+            "drain_timeout resets what is left",
+            the_time_to_drain_is_limited,
+        ),
+        ("a second signal resets at once", a_second_signal_resets),
+        ("a killed relay looks like a reset", a_killed_relay),
+        ("a killed helper takes the relay along", a_killed_helper),
+        ("rights are given up", rights_are_given_up),
+        ("initial windows come and go", initial_windows_come_and_go),
+        ("without rights", what_needs_no_rights_works),
+        (
+            "without rights, initial_window",
+            initial_window_needs_rights,
+        ),
+        ("errors at the start", errors_are_located),
+        ("the relay alone", the_relay_alone_refuses),
+    ];
+    for (name, test) in tests {
+        test();
+        println!("test {name} ... ok");
+    }
+    if privilege == Privilege::Root {
+        a_restricted_congestion_control_needs_rights();
+        println!("test a restricted congestion control ... ok");
+    }
+}
+
+fn set_up_network() {
+    let netlink = Netlink::open().unwrap();
+    netlink.set_up("lo").unwrap();
+    netlink.add_veth("near", "far").unwrap();
+    netlink.set_up("near").unwrap();
+    netlink.set_up("far").unwrap();
+    let address = "192.0.2.1".parse().unwrap();
+    netlink
+        .add_address(
+            "near",
+            Prefix {
+                address,
+                length: 24,
+            },
+        )
+        .unwrap();
+}
+
+/// A running proxy, ended by force at the latest when this value goes.
+struct Proxy {
+    child: Child,
+    directory: tempfile::TempDir,
+}
+
+const LISTEN: &str = "127.0.0.1:8080";
+const SERVER: &str = "127.0.0.1:9090";
+
+fn configuration(more: &str) -> String {
+    format!(
+        "[relay]\nthreads = 2\npipe_size = \"64 KiB\"\npipe_memory = \"1 MiB\"\n{more}\n\
+         [[listener]]\nname = \"test\"\nlisten = \"{LISTEN}\"\nto = \"{SERVER}\"\n"
+    )
+}
+
+impl Proxy {
+    fn start(command: &str, text: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("midspan.toml");
+        fs::write(&file, text).unwrap();
+        let log = File::create(directory.path().join("log")).unwrap();
+        let child = Command::new(std::env::current_exe().unwrap())
+            .arg(command)
+            .arg(file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Self { child, directory }
+    }
+
+    /// Started, and accepting connections.
+    fn ready(text: &str) -> Self {
+        Self::start("run", text).until_ready()
+    }
+
+    fn until_ready(mut self) -> Self {
+        let mut byte = Vec::new();
+        let stdout = self.child.stdout.take().unwrap();
+        stdout.take(1).read_to_end(&mut byte).unwrap();
+        assert_eq!(byte, b"\n", "not ready: {}", self.log());
+        self
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(pid(self.child.id()), signal).unwrap();
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < LIMIT, "still running: {}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The relay's process id: the helper's only child.
+    fn relay(&self) -> u32 {
+        let id = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        children.trim().parse().unwrap()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if !std::thread::panicking() {
+            // The relay ends a moment later.
+            wait_until("refused", refuses_connections);
+        }
+    }
+}
+
+fn pid(id: u32) -> Pid {
+    Pid::from_raw(i32::try_from(id).unwrap()).unwrap()
+}
+
+/// A client and a server, joined by the proxy.
+struct Session {
+    client: TcpStream,
+    server: TcpStream,
+    listener: TcpListener,
+}
+
+impl Session {
+    fn open() -> Self {
+        let listener = TcpListener::bind(SERVER).unwrap();
+        let client = TcpStream::connect(LISTEN).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        for socket in [&client, &server] {
+            socket.set_read_timeout(Some(LIMIT)).unwrap();
+            socket.set_write_timeout(Some(LIMIT)).unwrap();
+        }
+        let mut session = Self {
+            client,
+            server,
+            listener,
+        };
+        session.exchange();
+        session
+    }
+
+    fn exchange(&mut self) {
+        let mut buffer = [0; 4];
+        self.client.write_all(b"ping").unwrap();
+        self.server.read_exact(&mut buffer).unwrap();
+        assert_eq!(&buffer, b"ping");
+        self.server.write_all(b"pong").unwrap();
+        self.client.read_exact(&mut buffer).unwrap();
+        assert_eq!(&buffer, b"pong");
+    }
+
+    fn assert_reset(&mut self) {
+        for socket in [&mut self.client, &mut self.server] {
+            let error = socket.read(&mut [0; 1]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        }
+    }
+
+    /// The server accepts no more, so that the next test can.
+    fn close(self) {
+        let Self {
+            mut client,
+            mut server,
+            listener,
+        } = self;
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(server.read(&mut [0; 1]).unwrap(), 0);
+        drop(server);
+        assert_eq!(client.read(&mut [0; 1]).unwrap(), 0);
+        drop(listener);
+    }
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < LIMIT, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn refuses_connections() -> bool {
+    let address: SocketAddr = LISTEN.parse().unwrap();
+    TcpStream::connect_timeout(&address, LIMIT)
+        .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+}
+
+fn an_idle_proxy_ends() {
+    let mut proxy = Proxy::ready(&configuration(""));
+    let session = Session::open();
+    session.close();
+    let log = proxy.log();
+    assert!(log.contains("ready"), "{log}");
+    proxy.signal(Signal::TERM);
+    assert!(proxy.wait().success(), "{}", proxy.log());
+    assert!(refuses_connections());
+}
+
+fn sessions_go_on() {
+    let mut proxy = Proxy::ready(&configuration(""));
+    let mut session = Session::open();
+    // A terminal sends it to both processes.
+    kill_process(pid(proxy.relay()), Signal::INT).unwrap();
+    proxy.signal(Signal::INT);
+    wait_until("refused", refuses_connections);
+    session.exchange();
+    assert!(proxy.child.try_wait().unwrap().is_none());
+    session.close();
+    assert!(proxy.wait().success(), "{}", proxy.log());
+}
+
+fn the_time_to_drain_is_limited() {
+    let mut proxy = Proxy::ready(&configuration("drain_timeout = \"300 ms\""));
+    let mut session = Session::open();
+    proxy.signal(Signal::TERM);
+    assert!(proxy.wait().success(), "{}", proxy.log());
+    session.assert_reset();
+}
+
+fn a_second_signal_resets() {
+    let mut proxy = Proxy::ready(&configuration("drain_timeout = \"1 h\""));
+    let mut session = Session::open();
+    proxy.signal(Signal::TERM);
+    wait_until("refused", refuses_connections);
+    proxy.signal(Signal::TERM);
+    assert!(proxy.wait().success(), "{}", proxy.log());
+    session.assert_reset();
+}
+
+fn a_killed_relay() {
+    let mut proxy = Proxy::ready(&configuration(""));
+    let mut session = Session::open();
+    kill_process(pid(proxy.relay()), Signal::KILL).unwrap();
+    session.assert_reset();
+    assert_eq!(proxy.wait().code(), Some(1));
+    let log = proxy.log();
+    let expected = "error: the relay process ended unexpectedly (signal: 9 (SIGKILL)); its \
+                    connections were reset";
+    assert!(log.contains(expected), "{log}");
+    assert!(refuses_connections());
+}
+
+fn a_killed_helper() {
+    let mut proxy = Proxy::ready(&configuration(""));
+    let mut session = Session::open();
+    let relay = proxy.relay();
+    proxy.child.kill().unwrap();
+    proxy.child.wait().unwrap();
+    session.assert_reset();
+    // Nobody of ours can wait for it, so the id is followed only while it is the relay's.
+    let is_relay = || {
+        fs::read_to_string(format!("/proc/{relay}/cmdline"))
+            .is_ok_and(|arguments| arguments.contains("\0relay"))
+    };
+    wait_until("the relay's end", || !is_relay());
+    wait_until("refused", refuses_connections);
+}
+
+/// A line of `/proc/…/status`.
+fn status(id: u32, key: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    line.unwrap().trim_start_matches(':').trim().to_owned()
+}
+
+fn rights_are_given_up() {
+    let proxy = Proxy::ready(&configuration(""));
+    const NET_ADMIN: &str = "0000000000001000";
+    for id in [proxy.child.id(), proxy.relay()] {
+        for set in ["CapEff", "CapPrm", "CapBnd"] {
+            assert_eq!(status(id, set), NET_ADMIN, "{set} of {id}");
+        }
+        for set in ["CapInh", "CapAmb"] {
+            assert_eq!(status(id, set), "0000000000000000", "{set} of {id}");
+        }
+        assert_eq!(status(id, "NoNewPrivs"), "1");
+    }
+    // The threads that relay as well.
+    let relay = proxy.relay();
+    for task in fs::read_dir(format!("/proc/{relay}/task")).unwrap() {
+        let file = task.unwrap().path().join("status");
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains(&format!("CapEff:\t{NET_ADMIN}\n")));
+    }
+    // The helper has no listening socket left: the ports are the relay's alone.
+    assert_eq!(listening_sockets(proxy.child.id()), 0);
+    assert_eq!(listening_sockets(relay), 2);
+}
+
+fn listening_sockets(id: u32) -> usize {
+    let table = fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let listening: Vec<&str> = table
+        .lines()
+        .filter_map(|line| {
+            let columns: Vec<&str> = line.split_whitespace().collect();
+            (columns.get(3) == Some(&"0A")).then(|| columns[9])
+        })
+        .collect();
+    fs::read_dir(format!("/proc/{id}/fd"))
+        .unwrap()
+        .filter(|entry| {
+            let link = fs::read_link(entry.as_ref().unwrap().path()).unwrap_or_default();
+            let link = link.to_string_lossy().into_owned();
+            listening
+                .iter()
+                .any(|inode| link == format!("socket:[{inode}]"))
+        })
+        .count()
+}
+
+fn initial_windows_come_and_go() {
+    let place = Place {
+        marks: MarkField::new(0x0f00_0000).unwrap(),
+        table: 7700,
+        priority: 32_765,
+    };
+    let text = format!(
+        "{}client_leg = {{ initial_window = 77 }}\nserver_leg = {{ initial_window = 20 }}\n",
+        configuration("")
+    );
+    // Whatever ends the proxy, but for a killed helper, nothing is left.
+    for end in ["signal", "killed relay"] {
+        let mut proxy = Proxy::ready(&text);
+        Session::open().close();
+        if end == "signal" {
+            proxy.signal(Signal::TERM);
+        } else {
+            kill_process(pid(proxy.relay()), Signal::KILL).unwrap();
+        }
+        assert_eq!(proxy.wait().success(), end == "signal", "{}", proxy.log());
+        assert_eq!(initial_window::remove_leftovers(place).unwrap(), 0);
+    }
+    let mut proxy = Proxy::ready(&text);
+    proxy.child.kill().unwrap();
+    proxy.child.wait().unwrap();
+    wait_until("refused", refuses_connections);
+    // The next run removes what was left, even if it has no initial window itself.
+    let proxy = Proxy::ready(&configuration(""));
+    assert!(
+        proxy
+            .log()
+            .contains("removed rules and routes of an earlier run")
+    );
+    drop(proxy);
+    assert_eq!(initial_window::remove_leftovers(place).unwrap(), 0);
+}
+
+fn what_needs_no_rights_works() {
+    let text = format!(
+        "{}client_leg = {{ congestion_control = \"reno\", notsent_lowat = \"64 KiB\" }}\n",
+        configuration("")
+    );
+    let mut proxy = Proxy::start("run-without-rights", &text).until_ready();
+    Session::open().close();
+    assert_eq!(status(proxy.relay(), "CapPrm"), "0000000000000000");
+    proxy.signal(Signal::TERM);
+    assert!(proxy.wait().success(), "{}", proxy.log());
+}
+
+fn fails_with(command: &str, text: &str, expected: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("midspan.toml");
+    fs::write(&file, text).unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .arg(command)
+        .arg(&file)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let log = String::from_utf8(output.stderr).unwrap();
+    let log = log.replace(&file.display().to_string(), "midspan.toml");
+    assert!(log.contains(expected), "{log}");
+}
+
+fn initial_window_needs_rights() {
+    let text = format!(
+        "{}client_leg = {{ initial_window = 77 }}\n",
+        configuration("")
+    );
+    fails_with(
+        "run-without-rights",
+        &text,
+        "error: initial_window needs CAP_NET_ADMIN to add routes and rules: run as root, give \
+         the program the capability (setcap cap_net_admin+ep), or remove the key",
+    );
+}
+
+fn a_restricted_congestion_control_needs_rights() {
+    let unrestricted = midspan_linux::tcp::unrestricted_congestion_controls().unwrap();
+    let available = midspan_linux::tcp::available_congestion_controls().unwrap();
+    let restricted = available.iter().find(|name| !unrestricted.contains(name));
+    let Some(name) = restricted else {
+        return println!("skipped: every congestion control of this kernel is open to all");
+    };
+    let leg = format!("client_leg = {{ congestion_control = \"{name}\" }}\n");
+    let text = format!("{}{leg}", configuration(""));
+    fails_with(
+        "run-without-rights",
+        &text,
+        &format!(
+            "error: midspan.toml:10:16: congestion_control = \"{name}\" needs CAP_NET_ADMIN, only "
+        ),
+    );
+    let proxy = Proxy::ready(&text);
+    Session::open().close();
+    drop(proxy);
+}
+
+fn errors_are_located() {
+    let occupied = TcpListener::bind(LISTEN).unwrap();
+    fails_with(
+        "run",
+        &configuration(""),
+        "error: midspan.toml:8:10: 127.0.0.1:8080 is in use by another program",
+    );
+    drop(occupied);
+    let proxy = Proxy::ready(&configuration(""));
+    fails_with(
+        "run",
+        &configuration(""),
+        "error: midspan.toml:8:10: 127.0.0.1:8080 is in use by another program",
+    );
+    drop(proxy);
+    fails_with(
+        "run",
+        &configuration("").replace(LISTEN, "198.51.100.1:80"),
+        "error: midspan.toml:8:10: 198.51.100.1 is no address of this machine",
+    );
+    fails_with(
+        "run",
+        &configuration("")
+            .replace(LISTEN, "0.0.0.0:8080")
+            .replace(SERVER, "192.0.2.1:8080"),
+        "error: midspan.toml:9:6: listener \"test\" forwards to itself",
+    );
+    fails_with(
+        "run",
+        &format!(
+            "{}server_leg = {{ congestion_control = \"nonsuch\" }}\n",
+            configuration("")
+        ),
+        "error: midspan.toml:10:16: congestion_control = \"nonsuch\": this kernel does not offer it",
+    );
+}
+
+fn the_relay_alone_refuses() {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .arg("relay")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("run by `midspan run` only"), "{error}");
+}

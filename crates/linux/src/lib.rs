@@ -10,5 +10,6 @@ pub mod namespace;
 pub mod netlink;
 pub mod packet_socket;
 pub mod process;
+pub mod scheduling;
 
 pub mod tcp;

@@ -2,19 +2,23 @@
 //!
 //! Runs as root and, where the kernel allows user namespaces, as an ordinary user.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use midspan_linux::initial_window::{
-    self, InitialWindowError, InitialWindows, MarkField, PROTOCOL, Place,
+    self, InitialWindowError, InitialWindows, MarkField, PROTOCOL, Place, Refreshed,
 };
 use midspan_linux::namespace::{self, NetworkNamespace};
-use midspan_linux::netlink::{Netlink, Prefix, RouteMetrics};
+use midspan_linux::netlink::{Netlink, Prefix, RouteMetrics, interface_index};
 use midspan_linux::tcp;
-use rtnetlink::RouteMessageBuilder;
-use rtnetlink::packet_route::route::{RouteMessage, RouteProtocol, RouteType};
+use rtnetlink::packet_route::route::{
+    RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+};
+use rtnetlink::{RouteMessageBuilder, RouteNextHopBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use socket2::{Domain, Socket, Type};
 
@@ -31,6 +35,8 @@ fn place() -> Place {
 fn windows() -> BTreeSet<u32> {
     [77, 200].into()
 }
+
+type Test = fn(&NetworkNamespace, &NetworkNamespace);
 
 /// Started again in the test's namespace, to die without cleaning up.
 const LEAVE_BEHIND: &str = "leave-behind";
@@ -49,12 +55,17 @@ fn main() {
     let client = NetworkNamespace::new("client").unwrap();
     connect_namespaces(&proxy, &client);
 
-    let tests: [(&str, fn(&NetworkNamespace, &NetworkNamespace)); 7] = [
+    let tests: [(&str, Test); 9] = [
         (
             "accepted and opened connections",
             connections_start_with_their_window,
         ),
         ("routes that change", copies_follow_the_main_table),
+        (
+            "every kind of route",
+            every_kind_of_route_is_copied_and_removed,
+        ),
+        ("a refused copy", a_refused_copy_is_left_to_the_main_table),
         ("nothing is left", nothing_is_left),
         ("a killed run", what_a_killed_run_left_is_removed),
         ("a second run", a_second_run_is_refused),
@@ -309,7 +320,7 @@ fn all_of_our_routes() -> Vec<RouteMessage> {
     let mut found = Vec::new();
     for message in [
         RouteMessageBuilder::<Ipv4Addr>::new().build(),
-        RouteMessageBuilder::<std::net::Ipv6Addr>::new().build(),
+        RouteMessageBuilder::<Ipv6Addr>::new().build(),
     ] {
         let request = async |handle: &rtnetlink::Handle| {
             Ok(handle
@@ -356,6 +367,143 @@ fn rules(namespace: &NetworkNamespace) -> String {
             format!("{:?}", netlink.request(String::new, request).unwrap())
         })
         .unwrap()
+}
+
+/// Adds routes of every kind to the main table; the test's namespace ends with them.
+fn add_routes_of_every_kind(proxy: &NetworkNamespace) {
+    let gateways = [Ipv4Addr::new(192, 0, 2, 2), Ipv4Addr::new(192, 0, 2, 3)];
+    let hops = gateways.map(|gateway| {
+        let hop = RouteNextHopBuilder::new_ipv4().via(gateway.into()).unwrap();
+        hop.build()
+    });
+    let to = |third: u8| {
+        let destination = Ipv4Addr::new(10, 0, third, 0);
+        RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(destination, 24)
+    };
+    let six = |third: u16| {
+        let destination = Ipv6Addr::new(0x2001, 0xdb8, third, 0, 0, 0, 0, 0);
+        RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(destination, 48)
+    };
+    let gateway = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
+    let routes = vec![
+        to(1).multipath(hops.to_vec()).build(),
+        to(2).kind(RouteType::Prohibit).build(),
+        to(3).gateway(gateways[0]).priority(7).build(),
+        to(3).gateway(gateways[1]).priority(8).build(),
+        six(1).gateway(gateway).build(),
+        six(2).kind(RouteType::BlackHole).build(),
+        six(3).gateway(gateway).priority(5).expires(600).build(),
+    ];
+    proxy
+        .run(move || {
+            let netlink = Netlink::open().unwrap();
+            for route in routes {
+                let request =
+                    async |handle: &rtnetlink::Handle| handle.route().add(route).execute().await;
+                netlink.request(String::new, request).unwrap();
+            }
+        })
+        .unwrap();
+}
+
+fn every_kind_of_route_is_copied_and_removed(proxy: &NetworkNamespace, _: &NetworkNamespace) {
+    add_routes_of_every_kind(proxy);
+    let mut installed = install(proxy).unwrap();
+    assert_eq!(installed.refresh(true).unwrap().not_copied, 0);
+    let copies = our_routes(proxy);
+    let windows = |route: &RouteMessage| {
+        route
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                RouteAttribute::Metrics(metrics) => Some(metrics.clone()),
+                _ => None,
+            })
+    };
+    let throws = copies
+        .iter()
+        .filter(|copy| copy.header.kind == RouteType::Throw);
+    assert_eq!(throws.count(), 2 * 2);
+    for copy in copies
+        .iter()
+        .filter(|copy| copy.header.kind == RouteType::Unicast)
+    {
+        let metrics = windows(copy).unwrap_or_default();
+        let window = metrics
+            .iter()
+            .find(|metric| matches!(metric, RouteMetric::InitCwnd(77 | 200)));
+        assert!(window.is_some(), "{copy:?}");
+    }
+    settle(&mut installed);
+    drop(installed);
+    assert_eq!(our_routes(proxy), []);
+}
+
+/// The main table keeps a route whose gateway has become unreachable; a copy is refused.
+fn a_refused_copy_is_left_to_the_main_table(proxy: &NetworkNamespace, _: &NetworkNamespace) {
+    let add = |message: RouteMessage| {
+        proxy
+            .run(move || {
+                let request =
+                    async |handle: &rtnetlink::Handle| handle.route().add(message).execute().await;
+                Netlink::open().unwrap().request(String::new, request)
+            })
+            .unwrap()
+            .unwrap();
+    };
+    let gateway = Ipv4Addr::new(172, 16, 0, 1);
+    let index = proxy.run(|| interface_index("near").unwrap()).unwrap();
+    let to_gateway = RouteMessageBuilder::<Ipv4Addr>::new()
+        .destination_prefix(gateway, 32)
+        .output_interface(index)
+        .scope(RouteScope::Link)
+        .build();
+    let behind = RouteMessageBuilder::<Ipv4Addr>::new()
+        .destination_prefix(Ipv4Addr::new(10, 1, 0, 0), 24)
+        .gateway(gateway)
+        .build();
+    add(to_gateway.clone());
+    add(behind);
+    proxy
+        .run(move || {
+            let request =
+                async |handle: &rtnetlink::Handle| handle.route().del(to_gateway).execute().await;
+            let netlink = Netlink::open().unwrap();
+            netlink.request(String::new, request).unwrap();
+        })
+        .unwrap();
+
+    let mut installed = install(proxy).unwrap();
+    let throws = |routes: Vec<RouteMessage>| {
+        let throws = routes
+            .iter()
+            .filter(|route| route.header.kind == RouteType::Throw);
+        throws.count()
+    };
+    let before = throws(our_routes(proxy));
+    // One for each window stands in for a copy; it is not tried again at every change.
+    for _ in 0..3 {
+        let refreshed = installed.refresh(false).unwrap();
+        let unchanged = Refreshed {
+            added: 0,
+            removed: 0,
+            not_copied: 2,
+        };
+        assert_eq!(refreshed, unchanged);
+    }
+    assert_eq!(installed.refresh(true).unwrap().not_copied, 2);
+    assert_eq!(throws(our_routes(proxy)), before);
+
+    // With the gateway back, a thorough refresh copies the route.
+    add(RouteMessageBuilder::<Ipv4Addr>::new()
+        .destination_prefix(gateway, 32)
+        .output_interface(index)
+        .scope(RouteScope::Link)
+        .build());
+    assert_eq!(installed.refresh(true).unwrap().not_copied, 0);
+    assert_eq!(throws(our_routes(proxy)), before - 2);
+    drop(installed);
+    assert_eq!(our_routes(proxy), []);
 }
 
 fn nothing_is_left(proxy: &NetworkNamespace, _client: &NetworkNamespace) {

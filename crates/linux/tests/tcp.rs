@@ -1,5 +1,7 @@
 //! Options and `TCP_INFO` of real connections on loopback.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};

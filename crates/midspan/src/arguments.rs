@@ -53,7 +53,7 @@ pub struct RunOptions {
     pub config: PathBuf,
     /// Write one byte to this descriptor and close it once connections are accepted
     #[arg(long, value_name = "DESCRIPTOR")]
-    pub ready_fd: Option<u32>,
+    pub ready_fd: Option<i32>,
 }
 
 /// How results are printed.

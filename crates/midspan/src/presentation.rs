@@ -42,16 +42,14 @@ impl Presentation<'_> {
         }
     }
 
+    /// The greatest gain, in a sentence.
     fn summary(&self) -> String {
         let ratios = self.records.records.iter().filter(|r| r.quantity == RATIO);
         let best = ratios.min_by(|a, b| a.value.total_cmp(&b.value));
         best.map_or_else(String::new, |best| {
-            let (flow, others) = best
-                .case
-                .split_once(" midspan / ")
-                .unwrap_or((&best.case, ""));
-            let times = midspan_report::units::format(1.0 / best.value, "");
-            format!("{flow} through Midspan took 1/{times} of the time it took {others}.")
+            let (flow, other) = best.case.split_once(" midspan / ").unwrap_or((&best.case, ""));
+            let speed = 1.0 / best.value;
+            format!("{flow}: {speed:.1} times as fast through Midspan as {other}.")
         })
     }
 

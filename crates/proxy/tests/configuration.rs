@@ -1,5 +1,7 @@
 //! The configuration file: what is read, what is refused, and in which words.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use midspan_document::Source;
 use midspan_policy::{Buffer, Leg};
 use midspan_proxy::configuration::{Configuration, LogFormat, LogLevel};

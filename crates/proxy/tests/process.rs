@@ -2,6 +2,8 @@
 //!
 //! Everything happens on the loopback interface of a network namespace of its own.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -55,7 +57,7 @@ fn test() {
     };
     println!("in a network namespace of its own, as {privilege:?}");
     set_up_network();
-    let tests: [(&str, fn()); 12] = [
+    let tests: [(&str, fn()); 14] = [
         (
             "data passes, then SIGTERM ends an idle proxy",
             an_idle_proxy_ends,
@@ -70,6 +72,8 @@ fn test() {
         ("a killed helper takes the relay along", a_killed_helper),
         ("rights are given up", rights_are_given_up),
         ("initial windows come and go", initial_windows_come_and_go),
+        ("both families on one port", both_families_share_a_port),
+        ("log lines for programs", log_lines_for_programs),
         ("without rights", what_needs_no_rights_works),
         (
             "without rights, initial_window",
@@ -423,6 +427,35 @@ fn initial_windows_come_and_go() {
     );
     drop(proxy);
     assert_eq!(initial_window::remove_leftovers(place).unwrap(), 0);
+}
+
+fn both_families_share_a_port() {
+    let six = "[[listener]]\nname = \"six\"\nlisten = \"[::]:8080\"\nto = \"127.0.0.1:9090\"\n";
+    let four = configuration("").replace(LISTEN, "0.0.0.0:8080");
+    let proxy = Proxy::ready(&format!("{four}{six}"));
+    Session::open().close();
+    let server = TcpListener::bind(SERVER).unwrap();
+    let mut client = TcpStream::connect("[::1]:8080").unwrap();
+    client.write_all(b"six").unwrap();
+    let mut buffer = [0; 3];
+    server.accept().unwrap().0.read_exact(&mut buffer).unwrap();
+    assert_eq!(&buffer, b"six");
+    drop(proxy);
+}
+
+fn log_lines_for_programs() {
+    let text = format!("{}[log]\nformat = \"json\"\n", configuration(""));
+    let mut proxy = Proxy::ready(&text);
+    Session::open().close();
+    proxy.signal(Signal::TERM);
+    assert!(proxy.wait().success(), "{}", proxy.log());
+    let log = proxy.log();
+    let lines: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let ready = lines.iter().find(|line| line["message"] == "ready");
+    assert_eq!(ready.unwrap()["threads"], 2, "{log}");
 }
 
 fn what_needs_no_rights_works() {

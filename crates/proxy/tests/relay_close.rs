@@ -204,8 +204,9 @@ fn a_reset_in_the_middle_of_a_transfer_never_looks_like_an_end() {
                 assert_eq!(ending, Ending::Reset);
             });
         }
-        bench.wait_for("ended by reset", |now| now.sessions_reset == 20);
-        assert_eq!(bench.statistics().pipes_in_use, 0);
+        bench.wait_for("ended by reset", |now| {
+            now.sessions_reset == 20 && now.pipes_in_use == 0
+        });
     }
 }
 
@@ -226,8 +227,9 @@ fn a_reset_by_the_receiver_stops_the_sender() {
         first.read_exact(&mut vec![0; 3_000_000]).unwrap();
         reset(first);
         assert_eq!(writer.join().unwrap(), ErrorKind::ConnectionReset);
-        bench.wait_for("ended by reset", |now| now.sessions_reset == 1);
-        assert_eq!(bench.statistics().pipes_in_use, 0);
+        bench.wait_for("ended by reset", |now| {
+            now.sessions_reset == 1 && now.pipes_in_use == 0
+        });
     }
 }
 
@@ -275,9 +277,11 @@ fn a_refused_server_is_a_reset_for_the_client() {
     let (relay, address) = relay_to(any_loopback_port(), SessionSettings::default());
     for data in [&b""[..], b"hello"] {
         let mut client = bounded(TcpStream::connect(address).unwrap());
-        // Fails if the reset was faster.
-        let _ = client.write_all(data);
-        assert_eq!(read_all(&mut client), (Vec::new(), Ending::Reset));
+        // The reset may be faster; whichever call comes first learns of it, and only that one.
+        match client.write_all(data) {
+            Ok(()) => assert_eq!(read_all(&mut client), (Vec::new(), Ending::Reset)),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+        }
     }
     assert!(eventually(|| relay.statistics().sessions_unconnected == 2));
     assert_eq!(relay.statistics().sessions_active, 0);
@@ -323,8 +327,8 @@ fn a_client_that_resets_while_the_server_is_called_ends_the_call() {
     let client = TcpStream::connect(address).unwrap();
     assert!(eventually(|| relay.statistics().sessions_active == 1));
     reset(client);
-    assert!(eventually(|| relay.statistics().sessions_active == 0));
-    assert_eq!(relay.statistics().sessions_reset, 1);
+    assert!(eventually(|| relay.statistics().sessions_reset == 1));
+    assert_eq!(relay.statistics().sessions_active, 0);
 }
 
 #[test]
@@ -384,7 +388,8 @@ fn settling_is_bounded() {
     write_until_full(&client, &vec![0; 60_000_000]);
     reset(client);
     // The server never reads, so what the client had sent is never acknowledged.
-    bench.wait_for("given up", |now| now.sessions_reset == 1);
+    bench.wait_for("given up", |now| {
+        now.sessions_reset == 1 && now.pipes_in_use == 0
+    });
     assert!(wait_for_reset(&server));
-    assert_eq!(bench.statistics().pipes_in_use, 0);
 }

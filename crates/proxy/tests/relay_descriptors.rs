@@ -49,13 +49,12 @@ fn accepting_pauses_without_descriptors_and_old_sessions_live() {
     echo();
     setrlimit(Resource::Nofile, old).unwrap();
     bench.wait_for("all are accepted", |now| now.sessions_active == 11);
+    let mut accepted: Vec<_> = callers.iter().map(|_| bench.accept()).collect();
+    for server in &mut accepted {
+        server.write_all(b"welcome").unwrap();
+    }
     for caller in callers {
-        let mut caller = bounded(caller.into());
-        let mut accepted = bench.accept();
-        accepted.write_all(b"welcome").unwrap();
-        // In which order they were taken does not matter.
-        drop(accepted);
-        let _ = caller.read(&mut [0; 7]);
+        bounded(caller.into()).read_exact(&mut [0; 7]).unwrap();
     }
     echo();
 }

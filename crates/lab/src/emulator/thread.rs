@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use midspan_linux::packet_socket::PacketSocket;
+use midspan_linux::scheduling;
 use midspan_units::Time;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::time::ClockId;
@@ -61,6 +62,8 @@ impl LinkThread {
     pub(super) fn run(mut self) -> std::io::Result<()> {
         // Without this a sleep may end 50 µs late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        // Without this the programs under test may keep the processor for milliseconds.
+        let _ = scheduling::prefer_latency();
         loop {
             let more_first = self.take(true);
             let more_second = self.take(false);

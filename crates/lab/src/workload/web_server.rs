@@ -91,16 +91,19 @@ impl WebServer {
         fs::create_dir_all(folder).map_err(at(folder))?;
         let configuration = folder.join("nginx.conf");
         fs::write(&configuration, configuration_text(files, folder)).map_err(at(&configuration))?;
+        let error_log = folder.join("error.log");
+        let log = fs::File::create(&error_log).map_err(at(&error_log))?;
         let mut command = Program::Nginx.command()?;
         command
             .arg("-p")
             .arg(folder)
             .arg("-c")
             .arg(&configuration)
+            // Otherwise it starts with the system's log, which only root may write.
+            .args(["-e", "stderr"])
             .stdout(Stdio::null())
-            .stderr(Stdio::null());
+            .stderr(log);
         let mut program = RunningProgram::new(host.spawn(command)?, Duration::from_secs(1));
-        let error_log = folder.join("error.log");
         wait_until_listening(
             host,
             SocketAddr::new(address, PORT),
@@ -112,15 +115,16 @@ impl WebServer {
     }
 }
 
-/// One process and no change of user: in a user namespace there is only one user.
+/// One process and one user: in a user namespace there is no other user to change to.
 fn configuration_text(files: &Files, folder: &Path) -> String {
     let files = files.folder.display();
     let folder = folder.display();
     format!(
-        "daemon off;\n\
+        "user root root;\n\
+         daemon off;\n\
          master_process off;\n\
          pid {folder}/nginx.pid;\n\
-         error_log {folder}/error.log;\n\
+         error_log stderr;\n\
          events {{ worker_connections 4096; }}\n\
          http {{\n\
          \x20   access_log off;\n\

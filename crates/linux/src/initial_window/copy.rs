@@ -14,29 +14,42 @@ use super::tables::{protocol, set_table};
 /// The copy of `route` for `table` whose connections start with `window` segments. Routes that
 /// lead nowhere become `throw` routes.
 pub(super) fn copy_route(route: &RouteMessage, table: u32, window: u32) -> RouteMessage {
-    let mut copy = route.clone();
+    let mut copy = configured(route);
     set_table(&mut copy, table);
     copy.header.protocol = protocol();
     if copy.header.kind != RouteType::Unicast {
         return throw_route(&copy);
     }
-    copy.header.flags &= RouteFlags::Onlink;
-    let by_identifier = has(&copy, |attribute| {
-        matches!(attribute, RouteAttribute::NhId(_))
-    });
-    copy.attributes.retain(|attribute| {
-        is_configuration(attribute) && !(by_identifier && is_next_hop(attribute))
-    });
-    for attribute in &mut copy.attributes {
-        if let RouteAttribute::MultiPath(hops) = attribute {
-            for hop in hops {
-                hop.flags &= RouteNextHopFlags::Onlink;
-            }
-        }
-    }
     set_initial_window(&mut copy, window);
     copy.attributes.sort_by_key(Nla::kind);
     copy
+}
+
+/// A route as the kernel shows it, in the form in which it takes it.
+pub(super) fn configured(route: &RouteMessage) -> RouteMessage {
+    let mut configured = route.clone();
+    configured.header.flags &= RouteFlags::Onlink;
+    let by_identifier = has(route, |attribute| {
+        matches!(attribute, RouteAttribute::NhId(_))
+    });
+    configured.attributes.retain(|attribute| {
+        is_configuration(attribute) && !(by_identifier && is_next_hop(attribute))
+    });
+    for attribute in &mut configured.attributes {
+        match attribute {
+            RouteAttribute::MultiPath(hops) => {
+                for hop in hops {
+                    hop.flags &= RouteNextHopFlags::Onlink;
+                }
+            }
+            // IPv6 shows a hop limit of 0 where none is configured, and refuses it as input.
+            RouteAttribute::Metrics(metrics) => {
+                metrics.retain(|metric| !matches!(metric, RouteMetric::Hoplimit(0)));
+            }
+            _ => {}
+        }
+    }
+    configured
 }
 
 /// The route in the place of `copy` that sends a lookup on to the next rule.
@@ -108,8 +121,7 @@ fn set_initial_window(route: &mut RouteMessage, window: u32) {
         }
         _ => true,
     });
-    // IPv6 shows a hop limit of 0 where none is configured, and refuses it as input.
-    metrics.retain(|metric| !matches!(metric, RouteMetric::InitCwnd(_) | RouteMetric::Hoplimit(0)));
+    metrics.retain(|metric| !matches!(metric, RouteMetric::InitCwnd(_)));
     metrics.push(RouteMetric::InitCwnd(window));
     metrics.sort_by_key(Nla::kind);
     route.attributes.push(RouteAttribute::Metrics(metrics));

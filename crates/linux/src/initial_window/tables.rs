@@ -5,13 +5,13 @@ use rtnetlink::packet_core::{
     NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
 };
 use rtnetlink::packet_route::route::{
-    RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol,
+    RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteType,
 };
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 
-use super::copy::family_name;
+use super::copy::{configured, family_name, throw_route};
 use super::{InitialWindowError, Place};
 use crate::netlink::{Netlink, NetlinkError};
 
@@ -154,33 +154,49 @@ impl Tables {
         Ok(added)
     }
 
-    /// Removes all rules and routes of ours that belong to `place`; returns how many.
+    /// Removes all rules and routes of ours that belong to `place`, as far as possible; returns
+    /// how many.
     pub fn remove_ours(&self, place: Place) -> Result<usize, InitialWindowError> {
-        let mut removed = 0;
         let tables = place.table..=place.table.saturating_add(place.marks.count() - 1);
+        let mut results = Vec::new();
         // Rules first, so that nothing leads to a half-empty table.
         for family in self.families() {
-            for rule in self.rules(family)? {
-                if is_our_rule(&rule) && tables.contains(&rule_table(&rule)) {
-                    let result = self.0.request(
-                        || {
-                            format!(
-                                "remove the {} rule of an initial window",
-                                family_name(family)
-                            )
-                        },
-                        async |handle| send(handle, RouteNetlinkMessage::DelRule(rule), 0).await,
-                    );
-                    removed += usize::from(unless_gone(result)?);
-                }
-            }
+            let rules = self.rules(family)?.into_iter();
+            results.extend(
+                rules
+                    .filter(|rule| is_our_rule(rule) && tables.contains(&rule_table(rule)))
+                    .map(|rule| self.remove_rule(rule)),
+            );
         }
-        for route in self.routes()? {
-            if is_ours(&route) && tables.contains(&table_of(&route)) {
-                removed += usize::from(self.remove_route(&route)?);
-            }
+        let routes = self.routes()?;
+        results.extend(
+            routes
+                .iter()
+                .filter(|route| is_ours(route) && tables.contains(&table_of(route)))
+                .map(|route| self.remove_route(&removable(route))),
+        );
+        let mut removed = 0;
+        for result in results {
+            removed += usize::from(result?);
         }
         Ok(removed)
+    }
+
+    fn remove_rule(&self, rule: RuleMessage) -> Result<bool, NetlinkError> {
+        let family = family_name(rule.header.family);
+        let result = self.0.request(
+            || format!("remove the {family} rule of an initial window"),
+            async |handle| send(handle, RouteNetlinkMessage::DelRule(rule), 0).await,
+        );
+        unless_gone(result)
+    }
+}
+
+/// A route as the kernel shows it, in the form in which it can be removed.
+fn removable(route: &RouteMessage) -> RouteMessage {
+    match route.header.kind {
+        RouteType::Unicast => configured(route),
+        _ => throw_route(route),
     }
 }
 

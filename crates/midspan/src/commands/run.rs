@@ -1,8 +1,6 @@
 //! `midspan run`: the proxy.
 
-use std::fs::File;
-use std::os::fd::OwnedFd;
-
+use midspan_linux::descriptor_passing::inherited;
 use miette::{Context, IntoDiagnostic};
 
 use super::Outcome;
@@ -10,7 +8,14 @@ use crate::arguments::RunOptions;
 
 /// The privileged helper.
 pub fn run(options: RunOptions) -> Outcome {
-    let ready = options.ready_fd.map(inherited).transpose()?;
+    let ready = options
+        .ready_fd
+        .map(|number| {
+            inherited(number)
+                .into_diagnostic()
+                .wrap_err_with(|| format!("--ready-fd {number} cannot be used"))
+        })
+        .transpose()?;
     midspan_proxy::run(midspan_proxy::RunOptions {
         configuration: options.config,
         relay_arguments: vec!["relay".to_owned()],
@@ -23,15 +28,4 @@ pub fn run(options: RunOptions) -> Outcome {
 pub fn relay() -> Outcome {
     midspan_proxy::relay_main()?;
     Ok(true)
-}
-
-/// A descriptor that whoever started this program left open, opened anew.
-fn inherited(descriptor: u32) -> miette::Result<OwnedFd> {
-    let path = format!("/proc/self/fd/{descriptor}");
-    File::options()
-        .write(true)
-        .open(path)
-        .map(OwnedFd::from)
-        .into_diagnostic()
-        .wrap_err_with(|| format!("--ready-fd {descriptor} is not open for writing"))
 }

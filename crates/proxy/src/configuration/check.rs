@@ -166,9 +166,10 @@ pub(super) fn check_loops(
 
 /// Whether a connection to `to` arrives at a socket that listens on `listen`.
 fn accepts(listen: SocketAddr, to: SocketAddr, is_local: impl Fn(IpAddr) -> bool) -> bool {
-    let same_family = listen.is_ipv4() == to.is_ipv4();
-    let any_address = listen.ip().is_unspecified() && same_family && is_local(to.ip());
-    listen.port() == to.port() && (listen.ip() == to.ip() || any_address)
+    // The question about the address is the dear one: it comes last.
+    listen.port() == to.port()
+        && listen.is_ipv4() == to.is_ipv4()
+        && (listen.ip() == to.ip() || (listen.ip().is_unspecified() && is_local(to.ip())))
 }
 
 fn check_leg(source: &Source, leg: &LegSettings, place: &Range<usize>) -> Result<(), Located> {

@@ -1,6 +1,7 @@
 //! The relay process, seen from the helper.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -36,6 +37,7 @@ impl RelayProcess {
             descriptor_passing::pair().map_err(Error::system("open a socket pair"))?;
         let mut command = Command::new("/proc/self/exe");
         command
+            .arg0("midspan")
             .args(arguments)
             .env_clear()
             .stdin(Stdio::from(theirs))

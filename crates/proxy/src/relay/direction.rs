@@ -208,10 +208,11 @@ impl Direction {
         self.no_end = !after_end;
     }
 
-    /// The inbound leg failed and a read has said so: nothing is left in it.
+    /// A read of the inbound leg, which [has failed](Self::handle_inbound_failed), has shown that
+    /// nothing is left in it.
     pub const fn handle_inbound_exhausted(&mut self) {
         if matches!(self.inbound, Inbound::Open) {
-            self.inbound = Inbound::Broken;
+            self.handle_read(Method::Copy, Reading::End);
         }
     }
 

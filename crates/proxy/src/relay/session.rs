@@ -18,6 +18,9 @@ use super::transfer::{Moved, Shared, Side, Transfer};
 const FIRST_LOOK: TimeSpan = TimeSpan::from_milliseconds(2);
 const LONGEST_LOOK: TimeSpan = TimeSpan::from_milliseconds(100);
 
+/// More failures than one turn can bring: each leg can be found failed by a write and by a read.
+const FAILURES_PER_TURN: usize = 5;
+
 /// Where a session is in its life; the documentation of [`super`] has the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -110,7 +113,8 @@ impl Session {
         if flags.intersects(EventFlags::OUT | gone) {
             to.direction.handle_writable();
         }
-        if flags.contains(EventFlags::RDHUP) && !flags.contains(EventFlags::ERR) {
+        // A reset says HUP as well; a FIN does only after our own, when nothing can fail any more.
+        if flags.contains(EventFlags::RDHUP) && !flags.intersects(gone) {
             *self.end_seen(leg) = true;
         }
         if flags.contains(EventFlags::ERR)
@@ -119,7 +123,7 @@ impl Session {
             if self.phase == Phase::Connecting {
                 return self.handle_failed_connecting(leg, error, shared);
             }
-            self.note_failure(leg, error, shared);
+            self.note_failure(leg, error == Errno::PIPE, shared);
         }
         if leg == Leg::Server && self.phase == Phase::Connecting && flags.contains(EventFlags::OUT)
         {
@@ -141,12 +145,12 @@ impl Session {
             }
             Leg::Server => {
                 self.phase = Phase::Relaying;
-                self.note_failure(leg, error, shared);
+                self.note_failure(leg, error == Errno::PIPE, shared);
                 None
             }
             // What the client had sent before its reset is still for the server.
             Leg::Client if has_data(&self.client) => {
-                self.note_failure(leg, error, shared);
+                self.note_failure(leg, error == Errno::PIPE, shared);
                 None
             }
             Leg::Client => Some(End::Reset),
@@ -161,8 +165,8 @@ impl Session {
         counters: &Counters,
     ) -> (Step, bool) {
         let mut unfinished = false;
-        // A failure found by one direction gives the other something to do, at most twice.
-        for _ in 0..3 {
+        // A failure gives both directions something to do: read on, drop, pass an end on.
+        for _ in 0..FAILURES_PER_TURN {
             let last = self.to_client.direction.is_done() && !self.failures.any();
             let (client, server) = (self.client.as_fd(), self.server.as_fd());
             let up = (self.to_server).advance(client, server, last, shared, now);
@@ -268,7 +272,7 @@ impl Session {
         refused
     }
 
-    /// Takes in what a turn of the direction from `inbound` did; whether a leg failed newly.
+    /// Takes in what a turn of the direction from `inbound` did; whether a leg failed.
     fn note_moved(
         &mut self,
         inbound: Leg,
@@ -280,28 +284,28 @@ impl Session {
         counters.bytes_spliced.add(moved.spliced);
         self.active |= moved.copied + moved.spliced > 0;
         match moved.failed {
-            None => false,
-            Some((Side::Outbound, error)) => self.note_failure(inbound.other(), error, shared),
+            None => return false,
+            // EPIPE of a write proves nothing: the true error may have been swallowed by a splice.
+            Some((Side::Outbound, _)) => self.note_failure(inbound.other(), false, shared),
             Some((Side::Inbound, error)) => {
-                let is_new = self.note_failure(inbound, error, shared);
+                self.note_failure(inbound, error == Errno::PIPE, shared);
                 let (from, _) = self.directions(inbound);
                 from.direction.handle_inbound_exhausted();
-                is_new
             }
         }
+        true
     }
 
     /// A leg has failed: what it delivered is read to its end, what was for it is dropped.
-    fn note_failure(&mut self, leg: Leg, error: Errno, shared: &mut Shared) -> bool {
+    /// `after_end`: surely after its FIN (the kernel says EPIPE then).
+    fn note_failure(&mut self, leg: Leg, after_end: bool, shared: &mut Shared) {
         if !self.failures.note(leg) {
-            return false;
+            return;
         }
-        // The kernel says EPIPE for a reset after the peer's FIN.
-        let after_end = error == Errno::PIPE || *self.end_seen(leg);
+        let after_end = after_end || *self.end_seen(leg);
         let (from, to) = self.directions(leg);
         from.direction.handle_inbound_failed(after_end);
         to.abandon(shared);
-        true
     }
 
     fn end_seen(&mut self, leg: Leg) -> &mut bool {

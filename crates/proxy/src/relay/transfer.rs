@@ -93,8 +93,8 @@ impl Transfer {
 
     /// Moves what can be moved from one leg to the other.
     ///
-    /// With `last`, the other direction is done and both sockets will be closed after this one:
-    /// closing sends the FIN, so it is not sent by a call of its own.
+    /// With `last`, the other direction has ended in good order, and both sockets will be closed
+    /// after this one: closing sends the FIN, so it is not sent by a call of its own.
     pub fn advance(
         &mut self,
         from: BorrowedFd<'_>,
@@ -106,12 +106,12 @@ impl Transfer {
         let mut moved = Moved::default();
         for _ in 0..ACTIONS_PER_TURN {
             let result = match self.direction.next() {
-                Action::Read(Method::Copy) => self.copy(from, to, shared, &mut moved),
+                Action::Read(Method::Copy) => self.copy(from, to, last, shared, &mut moved),
                 Action::Read(Method::Splice) => match shared.pipes.take(now) {
-                    Some(pipe) => self.fill(pipe, from, shared),
+                    Some(pipe) => self.fill(pipe, from, last, shared),
                     None => {
                         shared.pipe_shortages += 1;
-                        self.copy(from, to, shared, &mut moved)
+                        self.copy(from, to, last, shared, &mut moved)
                     }
                 },
                 Action::Write => self.write_held(to, shared, &mut moved),
@@ -147,11 +147,13 @@ impl Transfer {
         &mut self,
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
+        last: bool,
         shared: &mut Shared,
         moved: &mut Moved,
     ) -> Result<(), (Side, Errno)> {
         let read = rustix::net::recv(from, &mut shared.buffer[..], RecvFlags::empty());
         let read = read.map(|(count, _)| count);
+        let read = verify_end(read, from, last);
         let Some(count) = self.note_read(Method::Copy, read, BUFFER_SIZE)? else {
             return Ok(());
         };
@@ -178,10 +180,12 @@ impl Transfer {
         &mut self,
         pipe: Pipe,
         from: BorrowedFd<'_>,
+        last: bool,
         shared: &mut Shared,
     ) -> Result<(), (Side, Errno)> {
         let size = shared.pipes.size();
         let read = splice(from, None, pipe.writer(), None, size, splice_flags());
+        let read = verify_end(read, from, last);
         match self.note_read(Method::Splice, read, size) {
             Ok(Some(_)) => {
                 self.held = Held::Pipe(pipe);
@@ -256,6 +260,27 @@ impl Transfer {
             shared.pipes.give_back(pipe);
         }
         Ok(())
+    }
+}
+
+/// Tells an end from a failure that reads like one.
+///
+/// A splice into a socket that is reset meanwhile returns what went before and swallows the
+/// error (Linux's `splice_to_socket`); from then on reading that socket gives 0, as after a FIN.
+/// But a socket that has been reset has no peer any more, one that has received a FIN has. With
+/// `last` nothing is written to it any more and the error cannot have been swallowed.
+fn verify_end(
+    read: rustix::io::Result<usize>,
+    from: BorrowedFd<'_>,
+    last: bool,
+) -> rustix::io::Result<usize> {
+    if read != Ok(0) || last || rustix::net::getpeername(from).is_ok_and(|peer| peer.is_some()) {
+        return read;
+    }
+    match rustix::net::sockopt::socket_error(from) {
+        // EPIPE here: the FIN came first, then the reset.
+        Ok(Err(error)) => Err(error),
+        _ => Err(Errno::CONNRESET),
     }
 }
 

@@ -1,0 +1,46 @@
+//! How fast a link may be, by a TCP transfer.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use midspan_records::Record;
+
+use super::Check;
+use crate::load::{Ticks, other_load};
+use crate::verify::two_hosts::{CLIENT, SERVER, TwoHosts};
+use crate::workload::iperf3::{self, BulkServer};
+use crate::{LabError, Validity};
+
+/// Data in a full packet, with timestamps.
+const DATA_SHARE: f64 = 1448.0 / 1500.0;
+/// What slow start may cost.
+const BOUND: f64 = 0.95;
+
+pub(super) fn check(check: &Check, megabits: u64, seconds: u64) -> Result<Vec<Record>, LabError> {
+    let hosts = TwoHosts::build(&format!(
+        "rate = \"{megabits} Mbit/s\"\ndelay = \"5 ms\"\nqueue = \"1000 packets\""
+    ))?;
+    let topology = hosts.topology();
+    let to = SocketAddr::new(topology.address(SERVER), iperf3::PORT);
+    let _server = BulkServer::start(topology.node(SERVER), to, hosts.folder())?;
+    let load = other_load();
+    let ticks = Ticks::now();
+    hosts.reset(1)?;
+    let goodput = iperf3::transfer(
+        topology.node(CLIENT),
+        to,
+        iperf3::Direction::Download,
+        Duration::from_secs(seconds),
+    )?;
+    let stolen = Ticks::now().stolen_since(ticks);
+    let validity = Validity::judge([("link", &hosts.report()?)], load, stolen);
+    #[allow(clippy::cast_precision_loss)]
+    let full = megabits as f64 * 1e6 * DATA_SHARE;
+    Ok(vec![check.judged(
+        ("goodput", "bit/s"),
+        goodput,
+        goodput >= BOUND * full,
+        "at least 95 % of what the headers leave",
+        &validity,
+    )])
+}

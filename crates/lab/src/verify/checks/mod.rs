@@ -1,0 +1,167 @@
+//! What is checked, and against which bound.
+
+mod capacity;
+mod delay;
+mod loss;
+mod queue;
+mod rate;
+
+use std::fmt;
+
+use midspan_path::Direction;
+use midspan_records::{By, Record};
+
+use crate::{LabError, Validity};
+
+/// One check of the emulator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Check {
+    /// The rate, within 1 %, by overload.
+    Rate {
+        /// In Mbit/s.
+        megabits: u64,
+        /// Which way.
+        direction: Direction,
+        /// For how long.
+        seconds: u64,
+    },
+    /// The delay each way, within 0.5 ms at the median and the 99th percentile.
+    Delay {
+        /// One way, in ms.
+        milliseconds: u64,
+        /// Pings.
+        count: u32,
+    },
+    /// The loss, within its binomial bound, the same for the same seed.
+    Loss {
+        /// Which way.
+        direction: Direction,
+        /// Packets sent.
+        packets: u64,
+    },
+    /// The queue's limit, exact, by a burst.
+    Queue {
+        /// In packets.
+        limit: u64,
+    },
+    /// One fast link, by a TCP transfer.
+    Capacity {
+        /// In Mbit/s.
+        megabits: u64,
+        /// For how long.
+        seconds: u64,
+    },
+}
+
+/// All checks; the quick ones are for tests.
+#[must_use]
+pub fn checks(quick: bool) -> Vec<Check> {
+    let both = [Direction::Up, Direction::Down];
+    let mut checks = Vec::new();
+    let rates: &[(u64, u64)] = if quick {
+        &[(2, 3), (50, 1)]
+    } else {
+        &[(2, 10), (10, 6), (50, 4), (200, 4)]
+    };
+    for &(megabits, seconds) in rates {
+        checks.extend(both.map(|direction| Check::Rate {
+            megabits,
+            direction,
+            seconds,
+        }));
+    }
+    let delays: &[u64] = if quick { &[20] } else { &[1, 20, 280] };
+    checks.extend(delays.iter().map(|&milliseconds| Check::Delay {
+        milliseconds,
+        count: if quick { 100 } else { 500 },
+    }));
+    let packets = if quick { 5_000 } else { 20_000 };
+    checks.extend(both.map(|direction| Check::Loss { direction, packets }));
+    checks.push(Check::Queue { limit: 50 });
+    if !quick {
+        checks.push(Check::Capacity {
+            megabits: 400,
+            seconds: 6,
+        });
+    }
+    checks
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rate {
+                megabits,
+                direction,
+                ..
+            } => write!(f, "{megabits} Mbit/s {}", way(*direction)),
+            Self::Delay { milliseconds, .. } => write!(f, "{milliseconds} ms"),
+            Self::Loss { direction, .. } => write!(f, "1 % {}", way(*direction)),
+            Self::Queue { limit } => write!(f, "{limit} packets"),
+            Self::Capacity { megabits, .. } => write!(f, "TCP through {megabits} Mbit/s"),
+        }
+    }
+}
+
+const fn way(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Up => "up",
+        Direction::Down => "down",
+    }
+}
+
+/// Bytes of a full packet at the network layer.
+const FULL: usize = 1500;
+
+impl Check {
+    /// Carries it out.
+    pub fn run(&self) -> Result<Vec<Record>, LabError> {
+        match *self {
+            Self::Rate {
+                megabits,
+                direction,
+                seconds,
+            } => rate::check(self, megabits, direction, seconds),
+            Self::Delay {
+                milliseconds,
+                count,
+            } => delay::check(self, milliseconds, count),
+            Self::Loss { direction, packets } => loss::check(self, direction, packets),
+            Self::Queue { limit } => queue::check(self, limit),
+            Self::Capacity { megabits, seconds } => capacity::check(self, megabits, seconds),
+        }
+    }
+
+    /// A record whose bound held or not. A void run holds no bound.
+    fn judged(
+        &self,
+        (quantity, unit): (&str, &str),
+        value: f64,
+        within: bool,
+        bound: &str,
+        validity: &Validity,
+    ) -> Record {
+        let note = if validity.is_valid() {
+            bound.to_owned()
+        } else {
+            format!("{bound}; {validity}")
+        };
+        Record::new(
+            "lab verify",
+            &self.to_string(),
+            quantity,
+            unit,
+            By::Lab,
+            value,
+        )
+        .with_ok(within && validity.is_valid())
+        .with_note(note)
+    }
+}
+
+fn nothing(reason: &str) -> LabError {
+    LabError::Program {
+        program: "lab verify".into(),
+        reason: reason.to_owned(),
+    }
+}

@@ -1,0 +1,46 @@
+//! The queue's limit, by a burst that is over before the first packet has gone.
+
+use std::time::Duration;
+
+use midspan_path::Direction;
+use midspan_records::Record;
+
+use super::{Check, FULL, nothing};
+use crate::LabError;
+use crate::verify::probe::Probe;
+use crate::verify::two_hosts::TwoHosts;
+
+/// Of a full packet at 1 Mbit/s.
+const TRANSMISSION: Duration = Duration::from_millis(12);
+
+pub(super) fn check(check: &Check, limit: u64) -> Result<Vec<Record>, LabError> {
+    let hosts = TwoHosts::build(&format!(
+        "rate = \"1 Mbit/s\"\ndelay = \"5 ms\"\nqueue = \"{limit} packets\""
+    ))?;
+    let probe = Probe {
+        packets: 4 * limit,
+        size: FULL,
+        rate: None,
+    };
+    let drain = TRANSMISSION * u32::try_from(limit + 20).unwrap_or(u32::MAX);
+    let seen = hosts.probe(Direction::Up, probe, drain)?;
+    let (Some(first), Some(last)) = (seen.sent.first(), seen.sent.last()) else {
+        return Err(nothing("no probe was sent"));
+    };
+    let burst = last.at.saturating_sub(first.at);
+    // The packet that is being sent does not wait.
+    let waited = seen.received.len().saturating_sub(1) as u64;
+    #[allow(clippy::cast_precision_loss)]
+    let value = waited as f64;
+    Ok(vec![check.judged(
+        ("queue", "packets"),
+        value,
+        waited == limit && burst < TRANSMISSION,
+        &format!(
+            "exact; {} packets sent in {:.1} ms",
+            seen.sent.len(),
+            burst.as_secs_f64() * 1e3
+        ),
+        &seen.validity,
+    )])
+}

@@ -1,0 +1,61 @@
+//! Being woken in time (`sched_setattr(2)`, sched(7)).
+
+use std::io;
+use std::mem::size_of;
+
+/// `struct sched_attr` of <linux/sched/types.h>, the first version.
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// The shortest slice that the kernel grants.
+const SLICE_NANOSECONDS: u64 = 100_000;
+/// As far as an ordinary thread can go above others.
+const HIGHEST: i32 = -20;
+
+/// Asks that the calling thread, which works in short pieces, runs soon after it is woken.
+///
+/// A short slice gives an early deadline in the kernel's scheduler (since Linux 6.12; ignored
+/// before) and needs no privilege; a higher priority is taken where it is granted
+/// (`CAP_SYS_NICE`).
+pub fn prefer_latency() -> io::Result<()> {
+    match set(HIGHEST) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => set(0),
+        done => done,
+    }
+}
+
+fn set(nice: i32) -> io::Result<()> {
+    let attributes = Attributes {
+        size: size_of::<Attributes>() as u32,
+        nice,
+        runtime: SLICE_NANOSECONDS,
+        ..Attributes::default()
+    };
+    // SAFETY: the kernel reads `size` bytes of the live `attributes`, laid out as it expects, for
+    // the calling thread (0).
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_kernel_takes_the_attributes() {
+        std::thread::spawn(|| super::prefer_latency().unwrap())
+            .join()
+            .unwrap();
+    }
+}

@@ -1,0 +1,78 @@
+//! Running the real program.
+#![allow(dead_code, missing_docs, clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The program under test.
+pub const MIDSPAN: &str = env!("CARGO_BIN_EXE_midspan");
+
+/// Labs share the processors: one at a time.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs the program as the user of the test.
+pub fn midspan(arguments: &[&str]) -> Output {
+    Command::new(MIDSPAN).args(arguments).output().unwrap()
+}
+
+/// Runs the program as an ordinary user; a copy of it, since the build's folder may be closed to
+/// that user. `None`, with the reason printed, where the machine has no way to do so.
+pub fn midspan_as_ordinary_user(folder: &Path, arguments: &[&str]) -> Option<Output> {
+    if !rustix::process::geteuid().is_root() {
+        return Some(midspan(arguments));
+    }
+    let program = folder.join("midspan");
+    std::fs::copy(MIDSPAN, &program).unwrap();
+    open_to_all(folder);
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"])
+        .arg(&program)
+        .args(arguments)
+        .env("TMPDIR", folder)
+        .current_dir(folder)
+        .output();
+    match output {
+        Ok(output) => Some(output),
+        Err(error) => {
+            println!("skipped: cannot run setpriv: {error}");
+            None
+        }
+    }
+}
+
+fn open_to_all(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let all = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(folder, all).unwrap();
+}
+
+/// Writes a path file.
+pub fn path_file(folder: &Path, text: &str) -> PathBuf {
+    let file = folder.join("test.toml");
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+/// The records of `--json`, after a check that the program ended well.
+pub fn records(output: &Output) -> Vec<serde_json::Value> {
+    let said = String::from_utf8_lossy(&output.stderr);
+    // 3: a run was void, which a busy machine may cause; the numbers are there all the same.
+    let code = output.status.code();
+    assert!(matches!(code, Some(0 | 3)), "status {code:?}: {said}");
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    object["records"].as_array().unwrap().clone()
+}
+
+/// The value of one quantity of one case.
+pub fn value(records: &[serde_json::Value], case: &str, quantity: &str) -> f64 {
+    records
+        .iter()
+        .find(|record| record["case"] == case && record["quantity"] == quantity)
+        .unwrap_or_else(|| panic!("no record of {quantity} for {case}"))["value"]
+        .as_f64()
+        .unwrap()
+}

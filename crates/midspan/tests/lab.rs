@@ -1,0 +1,202 @@
+//! `midspan lab` on real kernels, with real programs.
+
+mod common;
+
+use common::{alone, midspan, midspan_as_ordinary_user, path_file, records, value};
+
+/// Two proxies in a row; 40 ms of round trip in all.
+fn path(family: &str, flows: &str) -> String {
+    format!(
+        r#"
+family = "{family}"
+[[host]]
+name = "client"
+[[proxy]]
+name = "near"
+[[proxy]]
+name = "far"
+client_leg = {{ congestion_control = "bbr", initial_window = 30 }}
+[[host]]
+name = "server"
+[[link]]
+name = "access"
+between = ["client", "near"]
+rate = "10 Mbit/s"
+delay = "5 ms"
+[[link]]
+name = "middle"
+between = ["near", "far"]
+rate = "50 Mbit/s"
+delay = "10 ms"
+loss = "0.1 %"
+[[link]]
+name = "core"
+between = ["far", "server"]
+delay = "5 ms"
+{flows}
+"#
+    )
+}
+
+const DOWNLOAD: &str = r#"
+[[flow]]
+name = "300 KB"
+from = "client"
+to = "server"
+workload = "download"
+size = "300 KB"
+"#;
+
+/// At 10 Mbit/s 300 KB take 0.24 s; a transfer that was faster did not cross the link.
+const LEAST_SECONDS: f64 = 0.24;
+
+fn check_download(records: &[serde_json::Value], cases: &[&str]) {
+    for case in cases {
+        let name = format!("300 KB {case}");
+        let completion = value(records, &name, "completion time");
+        assert!(completion > LEAST_SECONDS, "{name}: {completion} s");
+        let first_byte = value(records, &name, "time to first byte");
+        // Connection and request: at least one round trip to the nearest that answers, and one
+        // to the server.
+        assert!(first_byte > 0.040, "{name}: {first_byte} s");
+        let goodput = value(records, &name, "goodput");
+        assert!((goodput - 300e3 * 8.0 / completion).abs() < 0.01 * goodput);
+        let share = value(records, &name, "share of the link");
+        assert!((share - goodput / 10e6).abs() < 1e-6 && share < 1.0, "{name}: {share}");
+        assert!(value(records, &name, "ACKs sent upstream") > 10.0);
+    }
+}
+
+#[test]
+fn every_case_downloads_over_two_proxies() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = path_file(folder.path(), &path("ipv4", DOWNLOAD));
+    let html = folder.path().join("report.html");
+    let output = midspan(&[
+        "lab",
+        file.to_str().unwrap(),
+        "--cases",
+        "direct,haproxy,midspan",
+        "--html",
+        html.to_str().unwrap(),
+        "--json",
+    ]);
+    let records = records(&output);
+    check_download(&records, &["direct", "haproxy", "midspan"]);
+    assert!(value(&records, "300 KB midspan / haproxy", "completion time ratio") > 0.0);
+    let page = std::fs::read_to_string(html).unwrap();
+    assert!(page.contains("<svg") && page.contains("middle") && !page.contains("<script"));
+}
+
+#[test]
+fn ipv6_works_as_ipv4() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = path_file(folder.path(), &path("ipv6", DOWNLOAD));
+    let cases = "direct,haproxy,midspan";
+    let output = midspan(&["lab", file.to_str().unwrap(), "--cases", cases, "--json"]);
+    check_download(&records(&output), &["direct", "haproxy", "midspan"]);
+}
+
+#[test]
+fn an_ordinary_user_may() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = path_file(folder.path(), &path("ipv4", DOWNLOAD));
+    let arguments = ["lab", file.to_str().unwrap(), "--json"];
+    if let Some(output) = midspan_as_ordinary_user(folder.path(), &arguments) {
+        check_download(&records(&output), &["direct", "midspan"]);
+    }
+}
+
+#[test]
+fn every_workload_runs() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let flow = |name: &str, rest: &str| {
+        format!("[[flow]]\nname = \"{name}\"\nfrom = \"client\"\nto = \"server\"\n{rest}\n")
+    };
+    let flows = [
+        flow("up", "workload = \"upload\"\nsize = \"200 KB\""),
+        flow("page", "workload = \"page\"\nobjects = 30\nsize = \"10 KB\"\nparallel = 6"),
+        flow("asks", "workload = \"request-response\"\ncount = 5\nsize = \"1 KB\""),
+        flow("bulk up", "workload = \"bulk-upload\"\nduration = \"1 s\""),
+        flow("bulk down", "workload = \"bulk-download\"\nduration = \"1 s\""),
+    ]
+    .concat();
+    let file = path_file(folder.path(), &path("ipv4", &flows));
+    let output = midspan(&["lab", file.to_str().unwrap(), "--json"]);
+    let records = records(&output);
+    for case in ["direct", "midspan"] {
+        let of = |flow: &str, quantity| value(&records, &format!("{flow} {case}"), quantity);
+        assert!(of("up", "completion time") > 0.16);
+        assert!(of("page", "completion time") > LEAST_SECONDS);
+        // One round trip each.
+        assert!(of("asks", "completion time") > 0.040);
+        for bulk in ["bulk up", "bulk down"] {
+            let goodput = of(bulk, "goodput");
+            assert!(goodput > 1e5 && goodput < 10e6, "{bulk} {case}: {goodput}");
+        }
+    }
+}
+
+#[test]
+fn flows_may_run_together() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let flow = |name: &str, start: &str| {
+        format!(
+            "[[flow]]\nname = \"{name}\"\nfrom = \"client\"\nto = \"server\"\nstart = \"{start}\"\n\
+             workload = \"download\"\nsize = \"500 KB\"\n"
+        )
+    };
+    let flows = format!("{}{}[run]\nflows = \"together\"\n", flow("a", "0 s"), flow("b", "10 ms"));
+    let file = path_file(folder.path(), &path("ipv4", &flows));
+    let output = midspan(&["lab", file.to_str().unwrap(), "--cases", "direct", "--json"]);
+    let records = records(&output);
+    // Both share 10 Mbit/s: the slower one takes at least as long as both would in turn.
+    let slower = value(&records, "a direct", "completion time")
+        .max(value(&records, "b direct", "completion time"));
+    assert!(slower > 2.0 * 500e3 * 8.0 / 10e6 - 0.02, "{slower} s");
+}
+
+#[test]
+fn the_emulated_links_hold_or_say_that_they_did_not() {
+    let _alone = alone();
+    let output = midspan(&["lab", "verify", "--quick", "--json"]);
+    let records = records(&output);
+    let mut valid = 0;
+    for record in &records {
+        let note = record["note"].as_str().unwrap_or_default();
+        if note.contains("void") {
+            continue;
+        }
+        valid += 1;
+        assert_ne!(record["ok"], false, "{record}");
+    }
+    println!("{valid} of {} checks were valid", records.len());
+}
+
+#[test]
+fn mistakes_are_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = |arguments: &[&str]| {
+        let output = midspan(arguments);
+        assert_eq!(output.status.code(), Some(1));
+        // The message may be folded anywhere.
+        String::from_utf8_lossy(&output.stderr)
+            .replace(['│', '\n'], " ")
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let text = path("ipv4", DOWNLOAD).replace("delay = \"10 ms\"", "dealy = \"10 ms\"");
+    let file = path_file(folder.path(), &text);
+    let error = said(&["lab", file.to_str().unwrap()]);
+    assert!(error.contains("dealy") && error.contains("delay") && error.contains(":21:"), "{error}");
+    let error = said(&["lab", "goe"]);
+    assert!(error.contains("did you mean `geo`"), "{error}");
+    let error = said(&["lab", "geo", "--flows", "1MB"]);
+    assert!(error.contains("did you mean \"1 MB\""), "{error}");
+}

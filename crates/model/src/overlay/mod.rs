@@ -1,0 +1,268 @@
+//! End-to-end throughput of a connection split by proxies, with what the legs do to each other:
+//! Maki et al., "Performance analysis and improvement of TCP proxy mechanism in TCP overlay
+//! networks", §III.
+//!
+//! By itself a chain of legs goes as fast as its slowest leg, Eq. (4). In a proxy the legs
+//! interact: while the inbound leg waits for a retransmission, in-order delivery hands nothing
+//! on, and the outbound leg starves unless its send buffer holds enough (Fig. 3(a)); and what a
+//! slow outbound leg leaves in the proxy closes the inbound leg's window (Fig. 3(b)).
+//!
+//! Two readings of the analysis, see [`Reading`]: the paper's own, in `printed`, and the one to
+//! plan with, in `conserving`. Both use the queue of `queue` and the loss cycle of `cycle`.
+
+mod conserving;
+mod cycle;
+mod printed;
+mod queue;
+
+use midspan_units::ByteSize;
+
+use crate::leg::{Isolated, Leg, Limit};
+use crate::{ModelError, Throughput};
+
+/// Most legs of a chain.
+pub const MOST_LEGS: usize = 1024;
+
+/// How the analysis is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Reading {
+    /// The paper's text as printed, Eqs (2)–(6). It counts an inbound leg's stalls twice where
+    /// that leg is the slower one (they are in its average rate already), so that even endless
+    /// send buffers do not bring back the throughput of the slowest leg, and a faster outbound
+    /// leg can come out slower.
+    Printed,
+    /// The same states, cycle and queue, with the packets conserved: what the outbound leg
+    /// cannot send for lack of data is not lost but waits in the send buffer, so the buffer's
+    /// load is that which carries the flow. Never better than the slowest leg, equal to it with
+    /// endless send buffers, and never worse for more bandwidth, less delay, less loss or more
+    /// buffer.
+    #[default]
+    Conserving,
+}
+
+/// How to run the analysis.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Analysis {
+    /// Which reading.
+    pub reading: Reading,
+    /// ε of Eq. (2): the iteration ends when the throughput changes by less than this share.
+    /// The paper uses 0.01. Taken as 10⁻¹² where it is not above that, or not a number.
+    pub epsilon: f64,
+    /// Most iterations; at least one is made.
+    pub most_iterations: u32,
+}
+
+impl Default for Analysis {
+    fn default() -> Self {
+        Self {
+            reading: Reading::default(),
+            epsilon: 0.01,
+            most_iterations: 100,
+        }
+    }
+}
+
+impl Analysis {
+    /// The paper's own: as printed, ε = 0.01.
+    #[must_use]
+    pub fn printed() -> Self {
+        Self {
+            reading: Reading::Printed,
+            ..Self::default()
+        }
+    }
+}
+
+/// A leg in a chain, with the proxy buffer that feeds it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ChainedLeg {
+    /// The leg by itself.
+    pub leg: Leg,
+    /// SBₖ, room for data that waits in the proxy for this leg. Unused on the first leg, whose
+    /// sender always has data. Below one segment counts as one segment.
+    pub waiting: ByteSize,
+}
+
+/// What the analysis says of one leg.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LegOutcome {
+    /// The leg by itself: ρₖ\[0\] and its limits.
+    pub isolated: Isolated,
+    /// ρₖ: what passes this leg when all interact, in bit/s of user data.
+    pub throughput: Throughput,
+    /// T_f, how long a loss on this leg stalls what is handed on, in seconds.
+    pub stall: f64,
+}
+
+/// What the analysis says of a chain.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// ρ, end to end, in bit/s of user data.
+    pub throughput: Throughput,
+    /// ρ\[0\], the slowest leg by itself, Eq. (4).
+    pub expected: Throughput,
+    /// The legs, from the sender on.
+    pub legs: Vec<LegOutcome>,
+    /// The leg that is the slowest by itself; the first of equals.
+    pub slowest: usize,
+    /// Iterations made.
+    pub iterations: u32,
+    /// Whether they reached ε. Where not, `throughput` is that of the last iteration.
+    pub converged: bool,
+}
+
+impl Outcome {
+    /// What binds the slowest leg.
+    #[must_use]
+    pub fn limit(&self) -> Limit {
+        self.legs[self.slowest].isolated.limit
+    }
+
+    /// Share of the expected throughput that the interaction costs, 0…1; zero where nothing is
+    /// expected.
+    #[must_use]
+    pub fn coupling_loss(&self) -> f64 {
+        self.throughput
+            .ratio(self.expected)
+            .map_or(0.0, |share| (1.0 - share).clamp(0.0, 1.0))
+    }
+}
+
+/// A leg in the numbers that both readings use. Rates are in bytes of user data per second and
+/// buffers in bytes, so that legs with segments of different size fit together.
+#[derive(Debug, Clone, Copy)]
+struct Numbers {
+    /// Bytes of data in a packet of this leg.
+    packet: f64,
+    round_trip: f64,
+    /// ρₖ\[0\].
+    isolated: f64,
+    /// RBₖ.
+    receive_buffer: f64,
+    /// SBₖ.
+    waiting: f64,
+    /// T_f of a loss on this leg.
+    stall: f64,
+    /// N_l, bytes between two losses on this leg; `None` without loss.
+    between_losses: Option<f64>,
+}
+
+impl Numbers {
+    fn of(chained: &ChainedLeg, isolated: &Isolated) -> Self {
+        let leg = &chained.leg;
+        let packet = f64::from(leg.transport.payload());
+        let loss = leg.section.loss();
+        Self {
+            packet,
+            round_trip: leg.section.round_trip(),
+            isolated: isolated.rate.packets_per_second() * packet,
+            receive_buffer: leg.transport.packets_in(leg.receive_buffer) * packet,
+            waiting: leg.transport.packets_in(chained.waiting) * packet,
+            stall: cycle::stall(
+                leg.section.round_trip(),
+                leg.transport.time_out.on(&leg.section),
+                isolated.time_out_probability,
+            ),
+            between_losses: (loss > 0.0).then(|| packet / loss),
+        }
+    }
+
+    /// The rate at which the receive buffer, as far as it is free, lets this leg go:
+    /// RRBₖ/RTTₖ. `next` is the leg that empties it, `through` what passes the chain.
+    ///
+    /// Receive buffer and the next leg's send buffer are one M/M/1/K queue of that leg's
+    /// packets, K = RBₖ + SBₖ₊₁, load ρ\[i−1\]/ρₖ₊₁\[0\]; RRBₖ = min(RBₖ, K − mean length).
+    fn window_rate(&self, next: &Self, through: f64) -> Option<f64> {
+        if self.round_trip <= 0.0 {
+            return None;
+        }
+        let room = (self.receive_buffer + next.waiting) / next.packet;
+        let queue = queue::Queue::new(through / next.isolated, room);
+        let free = (room - queue.mean()) * next.packet;
+        Some(free.min(self.receive_buffer).max(0.0) / self.round_trip)
+    }
+}
+
+/// The end-to-end throughput of `chain`, from the sender's leg to the receiver's.
+///
+/// A chain of one leg is that leg by itself. Where a leg passes nothing, nothing passes.
+///
+/// # Errors
+/// [`ModelError::Legs`] where the chain is empty or has more than [`MOST_LEGS`].
+pub fn analyse(chain: &[ChainedLeg], analysis: &Analysis) -> Result<Outcome, ModelError> {
+    if chain.is_empty() || chain.len() > MOST_LEGS {
+        return Err(ModelError::Legs {
+            found: chain.len(),
+            most: MOST_LEGS,
+        });
+    }
+    let isolated: Vec<Isolated> = chain.iter().map(|leg| leg.leg.isolated()).collect();
+    let legs: Vec<Numbers> = chain
+        .iter()
+        .zip(&isolated)
+        .map(|(leg, isolated)| Numbers::of(leg, isolated))
+        .collect();
+    let (slowest, expected) = slowest(&legs);
+    let result = if expected <= 0.0 {
+        Solution::none(legs.len())
+    } else {
+        match analysis.reading {
+            Reading::Printed => printed::solve(&legs, expected, analysis),
+            Reading::Conserving => conserving::solve(&legs, expected, analysis),
+        }
+    };
+    let throughput = |bytes_per_second: f64| Throughput::from_f64(bytes_per_second * 8.0);
+    Ok(Outcome {
+        throughput: throughput(result.through()),
+        expected: throughput(expected),
+        legs: isolated
+            .into_iter()
+            .zip(&legs)
+            .zip(&result.rates)
+            .map(|((isolated, numbers), rate)| LegOutcome {
+                isolated,
+                throughput: throughput(*rate),
+                stall: numbers.stall,
+            })
+            .collect(),
+        slowest,
+        iterations: result.iterations,
+        converged: result.converged,
+    })
+}
+
+/// The slowest leg by itself and its rate, Eq. (4).
+fn slowest(legs: &[Numbers]) -> (usize, f64) {
+    legs.iter()
+        .enumerate()
+        .fold((0, f64::MAX), |(slowest, least), (index, leg)| {
+            if leg.isolated < least {
+                (index, leg.isolated)
+            } else {
+                (slowest, least)
+            }
+        })
+}
+
+/// The rates of all legs and how they were found.
+struct Solution {
+    /// ρₖ in bytes per second.
+    rates: Vec<f64>,
+    iterations: u32,
+    converged: bool,
+}
+
+impl Solution {
+    fn none(legs: usize) -> Self {
+        Self {
+            rates: vec![0.0; legs],
+            iterations: 0,
+            converged: true,
+        }
+    }
+
+    /// What leaves the last leg.
+    fn through(&self) -> f64 {
+        self.rates.last().copied().unwrap_or(0.0)
+    }
+}

@@ -1,0 +1,202 @@
+//! Response functions: the rate that a sender's congestion control takes at a given loss.
+//!
+//! PFTK describes TCP Reno. Today's senders run CUBIC or BBR, with SACK and RACK-TLP; their
+//! functions stand here, so that predictions hold for them too.
+
+use crate::pftk::{self, Conditions};
+use crate::{PacketRate, path::Section};
+
+/// Which sender is predicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Response {
+    /// Reno by Maki's Eq. (1), [`pftk::approximate`].
+    #[default]
+    Reno,
+    /// Reno by the full model, [`pftk::throughput`], the receive window inside.
+    RenoFull,
+    /// CUBIC by RFC 9438, with SACK and RACK-TLP (RFC 8985): see [`cubic`].
+    Cubic,
+    /// BBR version 1, that of Linux: see [`bbr`].
+    Bbr,
+}
+
+/// What a sender takes in the long run, and how it recovers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Steady {
+    /// The rate that loss allows; `None` where loss sets no limit.
+    pub rate: Option<PacketRate>,
+    /// Probability that a lost packet is noticed by a time-out only, 0…1.
+    pub time_out_probability: f64,
+}
+
+impl Response {
+    /// The rate under `conditions`. `bandwidth` is that of the section in packets/s; `window`
+    /// the receive window in packets, which only [`Response::RenoFull`] has inside its formula.
+    #[must_use]
+    pub fn steady(
+        self,
+        conditions: &Conditions,
+        bandwidth: PacketRate,
+        window: Option<f64>,
+    ) -> Steady {
+        let reno = |rate| Steady {
+            rate,
+            time_out_probability: reno_time_outs(conditions),
+        };
+        // RACK-TLP finds a loss at the tail too; a time-out is left for a lost retransmission.
+        let modern = |rate| Steady {
+            rate,
+            time_out_probability: conditions.loss,
+        };
+        match self {
+            Self::Reno => reno(pftk::approximate(conditions)),
+            Self::RenoFull => reno(pftk::throughput(conditions, window)),
+            Self::Cubic => modern(cubic(conditions)),
+            Self::Bbr => modern(Some(bbr(conditions, bandwidth))),
+        }
+    }
+}
+
+/// min(1, 3/E\[W\]): the probability that Reno notices a loss by time-out (Maki, below Eq. (6)).
+fn reno_time_outs(conditions: &Conditions) -> f64 {
+    pftk::window_at_loss(conditions).map_or(0.0, |window| (3.0 / window).min(1.0))
+}
+
+/// C and β of RFC 9438 §4.6, §5.
+const CUBIC_C: f64 = 0.4;
+const CUBIC_BETA: f64 = 0.7;
+
+/// CUBIC in packets/s.
+///
+/// Average window (RFC 9438 §5.1): the larger of (C·(3+β)/(4·(1−β)))^¼·RTT^¾/p^¾ and, in the
+/// Reno-friendly region, √(3/(2p)). To that come the time-outs of Eq. (1), weighed with the
+/// probability p that a retransmission is lost too, for that is what RACK-TLP leaves to them.
+///
+/// No loss: `None`. Every packet lost: zero. No delay: time-outs only.
+#[must_use]
+pub fn cubic(conditions: &Conditions) -> Option<PacketRate> {
+    let &Conditions {
+        round_trip,
+        loss,
+        time_out,
+        ..
+    } = conditions;
+    if loss <= 0.0 {
+        return None;
+    }
+    if loss >= 1.0 {
+        return Some(PacketRate::ZERO);
+    }
+    let factor = CUBIC_C * (3.0 + CUBIC_BETA) / (4.0 * (1.0 - CUBIC_BETA));
+    let concave = libm::pow(factor, 0.25) * libm::pow(round_trip / loss, 0.75);
+    let friendly = (1.5 / loss).sqrt();
+    let window = concave.max(friendly);
+    let waiting = time_out * loss * loss * (1.0 + 32.0 * loss * loss);
+    let time = round_trip / window + waiting;
+    (time > 0.0).then(|| PacketRate::from_f64(1.0 / time))
+}
+
+/// Above this loss a probe at 1.25 times the estimate brings back less than the estimate.
+const BBR_LOSS: f64 = 0.2;
+/// Least packets in flight of BBR.
+const BBR_LEAST_WINDOW: f64 = 4.0;
+
+/// BBR version 1 in packets/s, on a path it has for itself.
+///
+/// Loss is no signal to it: what arrives is bandwidth·(1−p) as long as probing at 1.25 times the
+/// estimated rate still brings back at least that rate, 1.25·(1−p) > 1, so p < 0.2. From there
+/// on the estimate shrinks at every probe until 4 packets a round trip are left. (Cardwell et
+/// al., "BBR: congestion-based congestion control", CACM 60 (2), 2017, Fig. 8: collapse between
+/// 15 and 20 %.) Every packet lost: zero.
+#[must_use]
+pub fn bbr(conditions: &Conditions, bandwidth: PacketRate) -> PacketRate {
+    let &Conditions {
+        round_trip, loss, ..
+    } = conditions;
+    let arriving = bandwidth.packets_per_second() * (1.0 - loss);
+    if loss < BBR_LOSS || round_trip <= 0.0 {
+        return PacketRate::from_f64(arriving);
+    }
+    let floor = BBR_LEAST_WINDOW * (1.0 - loss) / round_trip;
+    PacketRate::from_f64(arriving.min(floor))
+}
+
+/// The first retransmission time-out, T_o.
+///
+/// Never below the round trip: an ACK cannot come sooner.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum TimeOut {
+    /// A fixed time in seconds. Maki's Table I, Table II and §IV follow with 1 s (the least that
+    /// RFC 6298 allows).
+    Fixed(midspan_units::TimeSpan),
+    /// Four round trips: Maki Eq. (3).
+    FourRoundTrips,
+    /// The round trip plus 200 ms: what Linux uses where delay hardly varies.
+    Linux,
+}
+
+impl TimeOut {
+    /// The time-out on `section`, in seconds.
+    #[must_use]
+    pub fn on(self, section: &Section) -> f64 {
+        let round_trip = section.round_trip();
+        match self {
+            Self::Fixed(span) => span.as_seconds().max(round_trip),
+            Self::FourRoundTrips => 4.0 * round_trip,
+            Self::Linux => round_trip + 0.2,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conditions(round_trip: f64, loss: f64) -> Conditions {
+        Conditions {
+            round_trip,
+            loss,
+            time_out: round_trip + 0.2,
+            packets_per_ack: 1.0,
+        }
+    }
+
+    #[test]
+    fn cubic_has_the_windows_of_rfc_9438() {
+        // RFC 9438 §5.1, RTT 0.1 s: loss, and the average window of CUBIC with C = 0.4.
+        for (loss, window) in [(1.0e-4, 187.0), (1.0e-5, 1054.0), (1.0e-6, 5926.0)] {
+            let rate = cubic(&conditions(0.1, loss)).unwrap().packets_per_second();
+            // The table has whole packets; time-outs cost next to nothing here.
+            assert!((rate * 0.1 - window).abs() < 0.6, "{loss}: {rate}");
+        }
+    }
+
+    #[test]
+    fn at_high_loss_and_short_delay_cubic_is_reno_friendly() {
+        let rate = cubic(&conditions(0.01, 0.01)).unwrap().packets_per_second();
+        let friendly = (1.5f64 / 0.01).sqrt() / 0.01;
+        assert!(rate < friendly && rate > 0.97 * friendly, "{rate}");
+    }
+
+    #[test]
+    fn bbr_hardly_feels_loss_until_it_collapses() {
+        let bandwidth = PacketRate::from_f64(1000.0);
+        let rate = |loss| bbr(&conditions(0.1, loss), bandwidth).packets_per_second();
+        assert_eq!(rate(0.1), 900.0);
+        assert_eq!(rate(0.0), 1000.0);
+        assert!((rate(0.25) - 30.0).abs() < 1e-9);
+        assert_eq!(rate(1.0), 0.0);
+    }
+
+    #[test]
+    fn loss_orders_the_senders() {
+        // A long path with some loss: BBR above CUBIC above Reno.
+        let bandwidth = PacketRate::from_f64(10_000.0);
+        let rate = |response: Response| {
+            let steady = response.steady(&conditions(0.25, 0.001), bandwidth, None);
+            steady.rate.unwrap().packets_per_second()
+        };
+        assert!(rate(Response::Bbr) > rate(Response::Cubic));
+        assert!(rate(Response::Cubic) > rate(Response::Reno));
+    }
+}

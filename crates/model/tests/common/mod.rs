@@ -1,0 +1,45 @@
+//! What the property tests share.
+
+use midspan_model::response::Response;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+/// At least `cases` cases from a fixed seed: the same ones on every run and machine.
+/// `PROPTEST_CASES` and `PROPTEST_RNG_SEED` ask for more and for others.
+pub fn config(cases: u32) -> ProptestConfig {
+    let default = ProptestConfig::default();
+    let usual = 256;
+    ProptestConfig {
+        cases: if default.cases == usual {
+            cases
+        } else {
+            default.cases
+        },
+        rng_seed: match default.rng_seed {
+            RngSeed::Random => RngSeed::Fixed(1),
+            given => given,
+        },
+        // A failure prints its input, so no file is kept.
+        failure_persistence: None,
+        ..default
+    }
+}
+
+/// A number between `low` and `high`, its logarithm uniform.
+pub fn log_uniform(low: f64, high: f64) -> impl Strategy<Value = f64> {
+    (low.ln()..high.ln()).prop_map(f64::exp)
+}
+
+pub fn any_response() -> impl Strategy<Value = Response> {
+    prop_oneof![
+        Just(Response::Reno),
+        Just(Response::RenoFull),
+        Just(Response::Cubic),
+        Just(Response::Bbr),
+    ]
+}
+
+/// Not less, but for the rounding of a long computation.
+pub fn at_least(better: f64, worse: f64) -> bool {
+    better >= worse * (1.0 - 2e-7)
+}

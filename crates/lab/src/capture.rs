@@ -1,26 +1,31 @@
-//! Packet captures by tcpdump: a clock that is not the emulator's.
+//! Captures at a node's own interface: a clock that is not the emulator's.
+//!
+//! The kernel stamps each packet where it enters or leaves the node; the emulator has no part in
+//! it. Works for an ordinary user, where tcpdump fails because it insists on changing its user.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::process::RunningProgram;
-use pcap_file::pcap::PcapReader;
-use rustix::process::Signal;
+use midspan_linux::packet_socket::{PacketSocket, Received, Sight};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::LabError;
-use crate::error::at;
-use crate::programs::Program;
 
-/// A running capture of one interface.
-pub struct Capture {
-    program: RunningProgram,
-    messages: BufReader<std::process::ChildStderr>,
-    file: PathBuf,
-}
+/// Frames that may wait for the capturing thread.
+const RING_SLOTS: usize = 8_192;
+/// Bytes kept of each frame: its headers and a probe's number.
+const SNAP_LENGTH: usize = 96;
+/// Most packets kept; what comes later makes the capture fail.
+const PACKET_LIMIT: usize = 2_000_000;
+/// How long what passed just now may take to reach the thread.
+const LAST_WAIT: Duration = Duration::from_millis(100);
+const ETHERNET_HEADER: usize = 14;
+
+/// Which packets to keep, by their first bytes from the Ethernet header on.
+pub type Filter = fn(&[u8]) -> bool;
 
 /// One captured packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,105 +33,110 @@ pub struct Captured {
     /// When, on the real-time clock, since 1970.
     pub at: Duration,
     /// Its length at the network layer in bytes.
-    pub length: u32,
+    pub length: usize,
     /// Its first bytes, from the Ethernet header on.
     pub bytes: Vec<u8>,
 }
 
-const ETHERNET_HEADER: u32 = 14;
+/// A running capture of one interface.
+pub struct Capture {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<std::io::Result<Vec<Captured>>>>,
+}
 
 impl Capture {
-    /// Starts to capture what passes `interface` of `node` and matches `filter`
-    /// (pcap-filter(7)); returns once packets are being taken.
+    /// Starts to keep what passes `interface` of `node`, either way, and matches `filter`.
     pub fn start(
         node: &NetworkNamespace,
         interface: &str,
-        filter: &str,
-        file: &Path,
+        filter: Filter,
     ) -> Result<Self, LabError> {
-        let mut command = Program::Tcpdump.command()?;
-        command
-            .args(["-i", interface, "-n", "-U", "--immediate-mode"])
-            // Enough for headers and the sequence numbers of probes; a buffer for bursts.
-            .args(["-s", "96", "-B", "32768", "--time-stamp-precision=nano"])
-            // No change of user: in a user namespace there is only one.
-            .args(["-Z", "root", "-w"])
-            .arg(file)
-            .arg(filter)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let mut child = node.spawn(command)?;
-        let messages = child
-            .stderr
-            .take()
-            .ok_or_else(|| failed("no error output".into()))?;
-        let mut capture = Self {
-            program: RunningProgram::new(child, Duration::from_secs(2)),
-            messages: BufReader::new(messages),
-            file: file.to_owned(),
-        };
-        capture.wait_until_started()?;
-        Ok(capture)
+        let interface = interface.to_owned();
+        let socket = node
+            .run(move || PacketSocket::open(&interface, RING_SLOTS, Sight::Both))?
+            .map_err(failed)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("capture".into())
+            .spawn(move || keep(socket, filter, &stopped))
+            .map_err(failed)?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
     }
 
-    fn wait_until_started(&mut self) -> Result<(), LabError> {
-        let mut said = String::new();
-        loop {
-            let mut line = String::new();
-            let read = self.messages.read_line(&mut line);
-            if read.unwrap_or(0) == 0 {
-                return Err(failed(said.trim().to_owned()));
-            }
-            if line.contains("listening on") {
-                return Ok(());
-            }
-            said.push_str(&line);
-        }
-    }
-
-    /// Ends the capture and reads it. Packets that tcpdump itself missed are an error: a clock
-    /// with holes proves nothing.
+    /// Ends the capture. Packets that it missed are an error: a clock with holes proves nothing.
     pub fn finish(mut self) -> Result<Vec<Captured>, LabError> {
-        // What passed just now still has to reach tcpdump.
-        std::thread::sleep(Duration::from_millis(100));
-        self.program.signal(Signal::INT);
-        if self.program.wait_for(Duration::from_secs(10)).is_none() {
-            return Err(failed("it does not end".into()));
+        std::thread::sleep(LAST_WAIT);
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take();
+        thread.map_or_else(
+            || Ok(Vec::new()),
+            |thread| {
+                let kept = thread.join();
+                kept.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                    .map_err(failed)
+            },
+        )
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
-        for line in self.messages.lines().map_while(Result::ok) {
-            if let Some(count) = line.strip_suffix(" packets dropped by kernel")
-                && count != "0"
-            {
-                return Err(failed(format!("{count} packets were not captured")));
+    }
+}
+
+fn keep(
+    mut socket: PacketSocket,
+    filter: Filter,
+    stop: &AtomicBool,
+) -> std::io::Result<Vec<Captured>> {
+    let mut kept = Vec::new();
+    let pause = Timespec {
+        tv_sec: 0,
+        tv_nsec: 20_000_000,
+    };
+    while !stop.load(Ordering::Relaxed) {
+        while let Some(packet) = socket.receive(|received| captured(received, filter)) {
+            kept.extend(packet);
+            if kept.len() > PACKET_LIMIT {
+                return Err(std::io::Error::other(
+                    "more packets than a capture may keep",
+                ));
             }
         }
-        read(&self.file)
+        let mut waited = [PollFd::new(&socket, PollFlags::IN)];
+        match rustix::event::poll(&mut waited, Some(&pause)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match socket.take_drops()? {
+        0 => Ok(kept),
+        missed => Err(std::io::Error::other(format!(
+            "{missed} packets were not captured"
+        ))),
     }
 }
 
-fn read(path: &Path) -> Result<Vec<Captured>, LabError> {
-    let file = BufReader::new(File::open(path).map_err(at(path))?);
-    let unreadable = |error: pcap_file::PcapError| LabError::Output {
-        program: "tcpdump",
-        reason: error.to_string(),
-    };
-    let mut reader = PcapReader::new(file).map_err(unreadable)?;
-    let mut packets = Vec::new();
-    // Raw packets: the library's checked ones refuse those that the capture cut short.
-    while let Some(packet) = reader.next_raw_packet() {
-        let packet = packet.map_err(unreadable)?;
-        packets.push(Captured {
-            at: Duration::new(packet.ts_sec.into(), packet.ts_frac),
-            length: packet.orig_len.saturating_sub(ETHERNET_HEADER),
-            bytes: packet.data.into_owned(),
-        });
-    }
-    Ok(packets)
+fn captured(received: Received<'_>, filter: Filter) -> Option<Captured> {
+    let bytes = &received.frame[..received.frame.len().min(SNAP_LENGTH)];
+    filter(bytes).then(|| Captured {
+        at: received.at,
+        length: received.length.saturating_sub(ETHERNET_HEADER),
+        bytes: bytes.to_vec(),
+    })
 }
 
-fn failed(reason: String) -> LabError {
+fn failed(source: std::io::Error) -> LabError {
     LabError::Program {
-        program: "tcpdump".into(),
-        reason,
+        program: "capture".into(),
+        reason: source.to_string(),
     }
 }

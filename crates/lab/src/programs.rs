@@ -16,8 +16,6 @@ pub enum Program {
     Iperf3,
     /// An independent clock for round trips.
     Ping,
-    /// An independent clock for each way.
-    Tcpdump,
     /// The proxy to compare with.
     Haproxy,
 }
@@ -29,7 +27,6 @@ impl Program {
             Self::Nginx => ("nginx", "nginx-light"),
             Self::Iperf3 => ("iperf3", "iperf3"),
             Self::Ping => ("ping", "iputils-ping"),
-            Self::Tcpdump => ("tcpdump", "tcpdump"),
             Self::Haproxy => ("haproxy", "haproxy"),
         }
     }

@@ -54,6 +54,15 @@ struct Statistics {
     drops: u32,
 }
 
+/// Which frames a socket sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    /// Those that arrive at the interface.
+    Incoming,
+    /// Those that arrive and those that leave.
+    Both,
+}
+
 /// A packet socket on one interface: Ethernet frames as they arrive there, frames sent out there.
 pub struct PacketSocket {
     socket: OwnedFd,
@@ -80,7 +89,7 @@ pub struct Received<'a> {
 impl PacketSocket {
     /// Opens a socket on `interface` in the calling thread's network namespace with a ring for
     /// `slots` frames (rounded up to whole blocks of 32). Needs `CAP_NET_RAW`.
-    pub fn open(interface: &str, slots: usize) -> io::Result<Self> {
+    pub fn open(interface: &str, slots: usize, sight: Sight) -> io::Result<Self> {
         let index = interface_index(interface).map_err(io::Error::other)?;
         // No protocol yet: nothing arrives before the ring stands and the socket is bound.
         let socket = rustix::net::socket_with(
@@ -90,7 +99,8 @@ impl PacketSocket {
             None::<Protocol>,
         )?;
         set_option(&socket, libc::PACKET_VERSION, &PACKET_VERSION_2)?;
-        set_option(&socket, libc::PACKET_IGNORE_OUTGOING, &1u32)?;
+        let incoming = u32::from(sight == Sight::Incoming);
+        set_option(&socket, libc::PACKET_IGNORE_OUTGOING, &incoming)?;
         // Straight to the driver: a veth has no queue worth asking.
         set_option(&socket, libc::PACKET_QDISC_BYPASS, &1u32)?;
         let blocks = slots.div_ceil(BLOCK / SLOT).clamp(1, 4096);

@@ -252,3 +252,23 @@ fn a_receive_buffer_set_before_listening_is_inherited() {
     let (accepted, _) = listener.accept().unwrap();
     assert_eq!(tcp::receive_buffer(&accepted).unwrap().bytes(), 140_000);
 }
+
+#[test]
+fn congestion_control_set_before_listening_is_inherited() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // One that is not the system's default, or else inheriting proves nothing.
+    let default = tcp::congestion_control(&listener).unwrap();
+    let known = tcp::unrestricted_congestion_controls().unwrap();
+    let Some(other) = known.iter().find(|name| **name != default) else {
+        println!("skipped: only {default} is there");
+        return;
+    };
+    let start = LegStart {
+        congestion_control: Some(other.clone()),
+        ..LegStart::default()
+    };
+    tcp::apply_before_listen(&listener, &start).unwrap();
+    let _opened = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    assert_eq!(&tcp::congestion_control(&accepted).unwrap(), other);
+}

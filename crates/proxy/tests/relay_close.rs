@@ -323,7 +323,12 @@ fn a_server_that_does_not_answer_is_given_up() {
 #[test]
 fn a_client_that_resets_while_the_server_is_called_ends_the_call() {
     let (_server, to, _queued) = deaf_server();
-    let (relay, address) = relay_to(to, SessionSettings::default());
+    // Centuries: more than the kernel takes as a time-out.
+    let sessions = SessionSettings {
+        connect_timeout: Some(TimeSpan::from_nanoseconds(u64::MAX)),
+        ..SessionSettings::default()
+    };
+    let (relay, address) = relay_to(to, sessions);
     let client = TcpStream::connect(address).unwrap();
     assert!(eventually(|| relay.statistics().sessions_active == 1));
     reset(client);

@@ -129,7 +129,10 @@ fn check(seen: &Seen, plan: &Plan, peer: &Plan, peer_seen: &Seen) {
     let prefix = &data[..seen.received.len().min(data.len())];
     assert_same(&seen.received, prefix);
     if seen.ending == Some(Ending::Clean) {
-        assert!(peer_seen.finished, "an end that was none: {plan:?} {peer:?}");
+        assert!(
+            peer_seen.finished,
+            "an end that was none: {plan:?} {peer:?}"
+        );
         assert_same(&seen.received, &data);
     }
     if !plan.resets && !peer.resets {

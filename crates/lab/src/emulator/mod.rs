@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 
 use midspan_link::Configuration;
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::packet_socket::PacketSocket;
+use midspan_linux::packet_socket::{PacketSocket, Sight};
 use rustix::event::EventfdFlags;
 
 use direction::Direction;
@@ -89,7 +89,7 @@ impl LinkEmulator {
         let open = |tap: &str| {
             let tap = tap.to_owned();
             namespace
-                .run(move || PacketSocket::open(&tap, RING_SLOTS))?
+                .run(move || PacketSocket::open(&tap, RING_SLOTS, Sight::Incoming))?
                 .map_err(failed("open a packet socket"))
         };
         let (first, second) = (open(first_tap)?, open(second_tap)?);

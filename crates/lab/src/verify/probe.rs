@@ -9,7 +9,6 @@ use midspan_linux::namespace::NetworkNamespace;
 use midspan_units::BitRate;
 
 use crate::LabError;
-use crate::capture::Captured;
 
 /// The port probes are sent to.
 pub const PORT: u16 = 9000;
@@ -73,11 +72,11 @@ fn send_all(socket: &UdpSocket, probe: Probe) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The number of a captured probe; `None` for any other packet.
+/// The number of a captured probe, given its first bytes; `None` for any other packet.
 #[must_use]
-pub fn number(captured: &Captured) -> Option<u64> {
-    // The capture may have cut the packet: read what is there.
-    let packet = LaxSlicedPacket::from_ethernet(&captured.bytes).ok()?;
+pub fn number(bytes: &[u8]) -> Option<u64> {
+    // The capture has cut the packet: read what is there.
+    let packet = LaxSlicedPacket::from_ethernet(bytes).ok()?;
     let Some(TransportSlice::Udp(udp)) = packet.transport else {
         return None;
     };
@@ -88,10 +87,10 @@ pub fn number(captured: &Captured) -> Option<u64> {
     Some(u64::from_be_bytes(number.try_into().ok()?))
 }
 
-/// Whether a captured packet is an ICMP echo request (or else its reply), and its number.
+/// Whether a captured packet, given its first bytes, is an ICMP echo request (or else its reply), and its number.
 #[must_use]
-pub fn echo(captured: &Captured) -> Option<(bool, u16)> {
-    let packet = LaxSlicedPacket::from_ethernet(&captured.bytes).ok()?;
+pub fn echo(bytes: &[u8]) -> Option<(bool, u16)> {
+    let packet = LaxSlicedPacket::from_ethernet(bytes).ok()?;
     let Some(TransportSlice::Icmpv4(icmp)) = packet.transport else {
         return None;
     };

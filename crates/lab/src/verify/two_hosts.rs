@@ -6,7 +6,7 @@ use std::time::Duration;
 use midspan_path::{Direction, LinkIndex, NodeIndex, Path};
 use tempfile::TempDir;
 
-use crate::capture::{Capture, Captured};
+use crate::capture::{Capture, Captured, Filter};
 use crate::emulator::LinkReport;
 use crate::error::at;
 use crate::load::{Ticks, other_load};
@@ -83,21 +83,15 @@ impl TwoHosts {
     /// client and of the server, and the verdict on the run.
     pub fn captured<T>(
         &self,
-        filter: &str,
+        filter: Filter,
         work: impl FnOnce() -> Result<T, LabError>,
     ) -> Result<(T, Vec<Captured>, Vec<Captured>, Validity), LabError> {
         let load = other_load();
         let ticks = Ticks::now();
-        let start = |node: NodeIndex, file: &str| {
-            Capture::start(
-                self.topology.node(node),
-                &interface(LINK),
-                filter,
-                &self.folder.path().join(file),
-            )
-        };
-        let client = start(CLIENT, "client.pcap")?;
-        let server = start(SERVER, "server.pcap")?;
+        let start =
+            |node: NodeIndex| Capture::start(self.topology.node(node), &interface(LINK), filter);
+        let client = start(CLIENT)?;
+        let server = start(SERVER)?;
         let result = work()?;
         let validity = Validity::judge(
             [("link", &self.report()?)],
@@ -121,8 +115,8 @@ impl TwoHosts {
         let source = SocketAddr::new(self.topology.address(from), probe::PORT + 1);
         let target = SocketAddr::new(self.topology.address(to), probe::PORT);
         let _sink = Sink::open(self.topology.node(to), target)?;
-        let filter = format!("udp dst port {}", probe::PORT);
-        let ((), client, server, validity) = self.captured(&filter, || {
+        let is_probe: Filter = |bytes| probe::number(bytes).is_some();
+        let ((), client, server, validity) = self.captured(is_probe, || {
             let sender = probe::send(self.topology.node(from), source, target, probe)?;
             let sent = sender
                 .join()

@@ -109,10 +109,7 @@ impl LegError {
 pub fn apply(socket: impl AsFd, start: &LegStart) -> Result<(), LegError> {
     let socket = socket.as_fd();
     refuse_unsupported(start)?;
-    if let Some(name) = &start.congestion_control {
-        options::set_congestion_control(socket, name)
-            .map_err(|error| congestion_control_error(name, error))?;
-    }
+    set_congestion_control(socket, start)?;
     set_send_buffer(socket, start.send_buffer)?;
     set_receive_buffer(socket, start.receive_buffer)?;
     if let Some(limit) = start.notsent_lowat {
@@ -130,13 +127,25 @@ pub fn apply(socket: impl AsFd, start: &LegStart) -> Result<(), LegError> {
     Ok(())
 }
 
-/// Sets on a socket that will listen what must be known at the handshake: the receive buffer,
-/// which decides the window scale of every connection accepted from it.
+/// Sets on a socket that will listen what must be known at the handshake of every connection
+/// accepted from it: the receive buffer, which decides the window scale, and the congestion
+/// control. A connection that was BBR for a moment stays paced by the kernel for ever, whatever
+/// it is changed to.
 ///
 /// # Errors
 /// As [`apply`].
 pub fn apply_before_listen(listener: impl AsFd, start: &LegStart) -> Result<(), LegError> {
-    set_receive_buffer(listener.as_fd(), start.receive_buffer)
+    let listener = listener.as_fd();
+    set_congestion_control(listener, start)?;
+    set_receive_buffer(listener, start.receive_buffer)
+}
+
+fn set_congestion_control(socket: BorrowedFd<'_>, start: &LegStart) -> Result<(), LegError> {
+    let Some(name) = &start.congestion_control else {
+        return Ok(());
+    };
+    options::set_congestion_control(socket, name)
+        .map_err(|error| congestion_control_error(name, error))
 }
 
 /// Whether this process, on this machine, could set up such a leg: tries it on a socket of its

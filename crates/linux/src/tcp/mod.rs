@@ -12,6 +12,7 @@ mod information;
 mod leg;
 mod options;
 mod raw;
+mod transparent;
 
 pub use information::{parse_information, sample};
 pub use leg::{LegError, apply, apply_before_listen, check};
@@ -21,3 +22,4 @@ pub use options::{
     set_notsent_lowat, set_pacing_rate, set_receive_buffer, set_reset_on_close, set_send_buffer,
     set_user_timeout, unacknowledged_bytes, unrestricted_congestion_controls, user_timeout,
 };
+pub use transparent::set_transparent;

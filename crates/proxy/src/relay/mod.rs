@@ -5,14 +5,14 @@
 //!
 //! | module | job | pure |
 //! | --- | --- | --- |
-//! | [`direction`] | one direction of data: what to do next | yes |
-//! | [`lifecycle`] | a session: go on, close, settle or reset | yes |
-//! | [`transfer`] | carries a direction out: read, write, splice | |
-//! | [`session`] | two sockets, two transfers, events, failures | |
-//! | [`opening`] | accept, ask the policy, set up, connect | |
-//! | [`worker`] | the loop of one thread | |
-//! | [`table`], [`timers`], [`pipes`] | its sessions, deadlines and pipes | |
-//! | [`statistics`], [`control`], [`settings`] | numbers out, commands in, what it starts with | |
+//! | `direction` | one direction of data: what to do next | yes |
+//! | `lifecycle` | a session: go on, close, settle or reset | yes |
+//! | `transfer` | carries a direction out: read, write, splice | |
+//! | `session` | two sockets, two transfers, events, failures | |
+//! | `opening` | accept, ask the policy, set up, connect | |
+//! | `worker` | the loop of one thread | |
+//! | `table`, `timers`, `pipes` | its sessions, deadlines and pipes | |
+//! | `statistics`, `control`, `settings` | numbers out, commands in, what it starts with | |
 //!
 //! # Moving data
 //!
@@ -41,18 +41,23 @@
 //! | process dies | both legs reset | both legs reset |
 //!
 //! **Settling** a leg: as soon as its peer has acknowledged everything (`SIOCOUTQ` = 0), or after
-//! [`Settings::reset_timeout`], both sockets are closed, by a reset. A reset sent earlier would take back what
-//! the peer's kernel has not received yet; without a proxy, too, a receiver can read what had
-//! arrived before the reset. Data towards the failed leg is dropped.
+//! [`Settings::reset_timeout`], both sockets are closed, by a reset. A reset sent earlier would
+//! take back what the peer's kernel has not received yet; without a proxy, too, a receiver can
+//! read what had arrived before the reset. Data towards the failed leg is dropped.
+//!
+//! **Was it a FIN?** A socket gives its error once, to whoever asks first, and from then on reads
+//! 0 as after a FIN. So the first error of a leg is kept, and an end that is read later is one
+//! only if the FIN surely came first: the kernel's error was EPIPE, or epoll had reported the FIN
+//! before. A splice may even swallow the error; so at an end the relay asks whether the socket
+//! still has a peer, which only a reset takes away.
 //!
 //! # The policy
 //!
-//! For each connection [`Policy::admit`] is called when it is accepted, [`Policy::start`] when both sockets
-//! exist and before the server is called (what is offered in the SYN depends on it), and
-//! [`Policy::sample`] at most every [`Policy::sampling_interval`] while data flows. Carried out:
-//! all of [`LegStart`](midspan_policy::LegStart) that
-//! [`midspan_linux::tcp::apply`] can set; pacing rate and send buffer of a
-//! [`Decision`](midspan_policy::Decision). Not carried out yet: its segment size and in-flight
+//! For each connection [`Policy::admit`] is called when it is accepted, [`Policy::start`] when
+//! both sockets exist and before the server is called (what is offered in the SYN depends on it),
+//! and [`Policy::sample`] at most every [`Policy::sampling_interval`] while data flows. Carried
+//! out: all of [`LegStart`](midspan_policy::LegStart) that [`midspan_linux::tcp::apply`] can set;
+//! pacing rate and send buffer of a [`Decision`](midspan_policy::Decision). Not carried out yet: its segment size and in-flight
 //! cap; the initial-window class (set by whoever opens the listener); an end-to-end handshake
 //! and a bypass, which a listener that is itself addressed cannot give (`Bypass` relays without
 //! any set-up).

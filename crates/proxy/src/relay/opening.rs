@@ -60,7 +60,6 @@ pub fn prepare_listener(socket: &OwnedFd, listener: &Listener) -> Result<(), Err
     let action = || format!("set up the socket of listener \"{}\"", listener.name);
     set_common_options(socket).map_err(Error::kernel(action()))?;
     let start = LegStart::from(&listener.settings.client);
-    // The receive buffer at the SYN decides the window scale.
     tcp::apply_before_listen(socket, &start)
         .map_err(std::io::Error::other)
         .map_err(Error::kernel(action()))
@@ -174,7 +173,10 @@ impl Acceptor {
         };
         if !self.warned {
             self.warned = true;
-            tracing::warn!(listener = self.name, "a leg goes on without an option: {error}");
+            tracing::warn!(
+                listener = self.name,
+                "a leg goes on without an option: {error}"
+            );
         }
         1
     }

@@ -158,12 +158,7 @@ impl Session {
     }
 
     /// Moves what can be moved both ways; the next step, and whether there is more to do at once.
-    pub fn advance(
-        &mut self,
-        shared: &mut Shared,
-        now: Time,
-        counters: &Counters,
-    ) -> (Step, bool) {
+    pub fn advance(&mut self, shared: &mut Shared, now: Time, counters: &Counters) -> (Step, bool) {
         let mut unfinished = false;
         // A failure gives both directions something to do: read on, drop, pass an end on.
         for _ in 0..FAILURES_PER_TURN {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use midspan_policy::Leg;
 use midspan_units::{Time, TimeSpan};
 use rustix::buffer::spare_capacity;
-use rustix::event::{Timespec, epoll};
 use rustix::event::epoll::{Event, EventData, EventFlags};
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use super::control::{Clock, Command, Control};
@@ -32,6 +32,8 @@ const ACCEPTS_PER_TURN: usize = 16;
 const LAST_ACCEPT_TURNS: usize = 4096;
 /// How long accepting rests when descriptors or memory are short.
 const ACCEPT_PAUSE: TimeSpan = TimeSpan::from_milliseconds(100);
+/// Longest wait for an event: the kernel takes at most 24 days.
+const LONGEST_WAIT: TimeSpan = TimeSpan::from_seconds(3600);
 /// Marks tokens of the loop's own descriptors.
 const OWN: u64 = 1 << 63;
 /// The token of the wake-up descriptor; those of the acceptors follow.
@@ -131,7 +133,8 @@ impl Worker {
         }
         let resume = self.acceptors.iter().filter_map(|a| a.paused_until).min();
         let next = [self.timers.next(), resume].into_iter().flatten().min()?;
-        let nanoseconds = next.since(self.now).nanoseconds();
+        let wait = next.since(self.now).min(LONGEST_WAIT);
+        let nanoseconds = wait.nanoseconds();
         Some(Timespec {
             tv_sec: i64::try_from(nanoseconds / 1_000_000_000).unwrap_or(i64::MAX),
             #[allow(clippy::cast_possible_wrap)]
@@ -142,7 +145,11 @@ impl Worker {
     fn handle_event(&mut self, event: &Event) {
         let token = event.data.u64();
         if token & OWN == 0 {
-            let leg = if token & 1 == 0 { Leg::Client } else { Leg::Server };
+            let leg = if token & 1 == 0 {
+                Leg::Client
+            } else {
+                Leg::Server
+            };
             self.handle_session(Key::from_number(token >> 1), leg, event.flags);
         } else if token >= FIRST_ACCEPTOR {
             self.accept(usize::try_from(token - FIRST_ACCEPTOR).unwrap_or(usize::MAX));
@@ -309,14 +316,16 @@ impl Worker {
         connect_timeout: Option<TimeSpan>,
     ) {
         let token = self.sessions.next_key().number() << 1;
-        let interest = EventFlags::IN
-            | EventFlags::OUT
-            | EventFlags::PRI
-            | EventFlags::RDHUP
-            | EventFlags::ET;
+        let interest =
+            EventFlags::IN | EventFlags::OUT | EventFlags::PRI | EventFlags::RDHUP | EventFlags::ET;
         let watched = epoll::add(&self.epoll, &client, EventData::new_u64(token), interest)
             .and_then(|()| {
-                epoll::add(&self.epoll, &server, EventData::new_u64(token | 1), interest)
+                epoll::add(
+                    &self.epoll,
+                    &server,
+                    EventData::new_u64(token | 1),
+                    interest,
+                )
             });
         if let Err(error) = watched {
             self.pause_accepting(index, error);

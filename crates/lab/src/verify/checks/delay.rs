@@ -9,7 +9,7 @@ use midspan_records::statistics::quantile;
 
 use super::{Check, nothing};
 use crate::LabError;
-use crate::capture::Captured;
+use crate::capture::{Captured, Filter};
 use crate::programs::Program;
 use crate::verify::probe;
 use crate::verify::two_hosts::{CLIENT, SERVER, TwoHosts};
@@ -21,7 +21,9 @@ const COARSE_FROM: f64 = 0.1;
 
 pub(super) fn check(check: &Check, milliseconds: u64, count: u32) -> Result<Vec<Record>, LabError> {
     let hosts = TwoHosts::build(&format!("delay = \"{milliseconds} ms\""))?;
-    let (round_trips, client, server, validity) = hosts.captured("icmp", || ping(&hosts, count))?;
+    let is_echo: Filter = |bytes| probe::echo(bytes).is_some();
+    let (round_trips, client, server, validity) =
+        hosts.captured(is_echo, || ping(&hosts, count))?;
     #[allow(clippy::cast_precision_loss)]
     let one = milliseconds as f64 / 1e3;
     let rounding = if 2.0 * one < COARSE_FROM { 0.0 } else { BOUND };
@@ -81,7 +83,7 @@ fn one_way(sent: &[Captured], received: &[Captured], requests: bool) -> Vec<f64>
         captured
             .iter()
             .filter_map(|packet| {
-                let (is_request, sequence) = probe::echo(packet)?;
+                let (is_request, sequence) = probe::echo(&packet.bytes)?;
                 (is_request == requests).then_some((sequence, packet.at))
             })
             .collect()

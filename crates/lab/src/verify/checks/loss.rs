@@ -61,7 +61,10 @@ pub(super) fn check(
 
 fn lost(seen: &Seen) -> BTreeSet<u64> {
     let numbers = |captured: &[crate::capture::Captured]| -> BTreeSet<u64> {
-        captured.iter().filter_map(probe::number).collect()
+        captured
+            .iter()
+            .filter_map(|packet| probe::number(&packet.bytes))
+            .collect()
     };
     &numbers(&seen.sent) - &numbers(&seen.received)
 }

@@ -34,7 +34,7 @@ pub(super) fn check(
         return Err(nothing("the link delivered no probe"));
     };
     let following = seen.received.iter().skip(1);
-    let bytes: u64 = following.map(|packet| u64::from(packet.length)).sum();
+    let bytes: usize = following.map(|packet| packet.length).sum();
     let span = last.at.saturating_sub(first.at).as_secs_f64();
     #[allow(clippy::cast_precision_loss)]
     let (rate, nominal) = (bytes as f64 * 8.0 / span, megabits as f64 * 1e6);

@@ -9,9 +9,10 @@
 #[cfg(test)]
 mod tests;
 
-/// A splice that brings less than this ends bulk mode: for so little, one copy costs less than
-/// two splices.
-pub const BULK_AT_LEAST: u32 = 16 << 10;
+/// A read that brings this much starts bulk mode, one that brings less ends it: for so little,
+/// one copy costs less than two splices. Below the first flight of today's senders (RFC 6928: 10
+/// segments), so that a download is spliced from its second read on.
+pub const BULK_AT_LEAST: u32 = 8 << 10;
 
 /// How bytes are moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +82,7 @@ pub struct Direction {
     outbound: Outbound,
     readable: bool,
     writable: bool,
-    /// Reads fill the buffer: splice.
+    /// Reads bring much: splice.
     bulk: bool,
     /// A short read does not mean that nothing is left.
     thorough: bool,
@@ -174,13 +175,11 @@ impl Direction {
             Reading::Bytes { count, full } => {
                 self.held = self.held.saturating_add(count);
                 match method {
-                    Method::Copy => {
-                        self.bulk = full;
-                        self.readable = full || self.thorough;
-                    }
+                    Method::Copy => self.readable = full || self.thorough,
                     // A pipe is full by segments, not by bytes: a short splice says nothing.
-                    Method::Splice => self.bulk = count >= BULK_AT_LEAST,
+                    Method::Splice => {}
                 }
+                self.bulk = count >= BULK_AT_LEAST;
             }
             Reading::End if self.no_end => self.inbound = Inbound::Broken,
             Reading::End => self.inbound = Inbound::Ended,

@@ -53,14 +53,18 @@ pub enum Progress<'a> {
         /// Which repetition, from 0.
         repetition: u32,
     },
-    /// A run was void and is made once more.
+    /// A run was void and is made again.
     Again(&'a Validity),
     /// A run has ended.
     End(&'a Measurement),
 }
 
+/// How often a run is made until it is valid.
+const ATTEMPTS: u32 = 3;
+
 /// Builds the network, runs every flow under every case, alternating the cases, and returns all
-/// measurements. A void run is made once more; if that is void as well, it is returned as it is.
+/// measurements. A void run is made again; if the last of [`ATTEMPTS`] is void, it is returned as
+/// it is.
 pub fn run(
     plan: &Plan,
     progress: &mut dyn FnMut(Progress<'_>),
@@ -79,7 +83,10 @@ pub fn run(
                     repetition,
                 });
                 let mut measurement = lab.measure(case, group, repetition)?;
-                if !measurement.validity.is_valid() {
+                for _ in 1..ATTEMPTS {
+                    if measurement.validity.is_valid() {
+                        break;
+                    }
                     progress(Progress::Again(&measurement.validity));
                     measurement = lab.measure(case, group, repetition)?;
                 }

@@ -146,6 +146,12 @@ impl Scale {
         // Four digits of the largest are enough, unless that leaves less than two of the smallest.
         let enough = (3 - exponent(largest)).max(1 - exponent(smallest)).max(0);
         let enough = usize::try_from(enough).unwrap_or(0);
+        // A ratio of 0.9998 beside one of 1.0003 is not "1 beside 1": how close they are is the
+        // point.
+        let is_ratio = self.symbol.is_empty() && values.iter().any(|value| value.fract() != 0.0);
+        if is_ratio {
+            return enough;
+        }
         needed.unwrap_or(0).min(enough)
     }
 

@@ -97,7 +97,7 @@ fn run_with_progress(plan: &Plan) -> miette::Result<Vec<Measurement>> {
         }
         Progress::Again(validity) => {
             if let Some(bar) = &bar {
-                bar.say(&format!("made once more, for it was {validity}"));
+                bar.say(&format!("made again, for it was {validity}"));
             }
         }
         Progress::End(run) => {

@@ -60,7 +60,7 @@ pub enum Progress<'a> {
 }
 
 /// How often a run is made until it is valid.
-const ATTEMPTS: u32 = 3;
+pub(crate) const ATTEMPTS: u32 = 3;
 
 /// Builds the network, runs every flow under every case, alternating the cases, and returns all
 /// measurements. A void run is made again; if the last of [`ATTEMPTS`] is void, it is returned as

@@ -3,9 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use midspan_records::Record;
-
-use super::Check;
+use super::{Check, Measured};
 use crate::load::{Ticks, other_load};
 use crate::verify::two_hosts::{CLIENT, SERVER, TwoHosts};
 use crate::workload::iperf3::{self, BulkServer};
@@ -16,7 +14,7 @@ const DATA_SHARE: f64 = 1448.0 / 1500.0;
 /// What slow start may cost.
 const BOUND: f64 = 0.95;
 
-pub(super) fn check(check: &Check, megabits: u64, seconds: u64) -> Result<Vec<Record>, LabError> {
+pub(super) fn check(check: &Check, megabits: u64, seconds: u64) -> Result<Measured, LabError> {
     let hosts = TwoHosts::build(&format!(
         "rate = \"{megabits} Mbit/s\"\ndelay = \"5 ms\"\nqueue = \"1000 packets\""
     ))?;
@@ -36,11 +34,15 @@ pub(super) fn check(check: &Check, megabits: u64, seconds: u64) -> Result<Vec<Re
     let validity = Validity::judge([("link", &hosts.report()?)], load, stolen);
     #[allow(clippy::cast_precision_loss)]
     let full = megabits as f64 * 1e6 * DATA_SHARE;
-    Ok(vec![check.judged(
+    let records = vec![check.judged(
         ("goodput", "bit/s"),
         goodput,
         goodput >= BOUND * full,
         "at least 95 % of what the headers leave",
         &validity,
-    )])
+    )];
+    Ok(Measured {
+        records,
+        validity,
+    })
 }

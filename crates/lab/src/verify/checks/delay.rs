@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::Duration;
 
-use midspan_records::Record;
 use midspan_records::statistics::quantile;
 
-use super::{Check, nothing};
+use super::{Check, Measured, nothing};
 use crate::LabError;
 use crate::capture::{Captured, Filter};
 use crate::programs::Program;
@@ -19,7 +18,7 @@ const BOUND: f64 = 0.000_5;
 /// From here on ping prints whole milliseconds.
 const COARSE_FROM: f64 = 0.1;
 
-pub(super) fn check(check: &Check, milliseconds: u64, count: u32) -> Result<Vec<Record>, LabError> {
+pub(super) fn check(check: &Check, milliseconds: u64, count: u32) -> Result<Measured, LabError> {
     let hosts = TwoHosts::build(&format!("delay = \"{milliseconds} ms\""))?;
     let is_echo: Filter = |bytes| probe::echo(bytes).is_some();
     let (round_trips, client, server, validity) =
@@ -53,7 +52,7 @@ pub(super) fn check(check: &Check, milliseconds: u64, count: u32) -> Result<Vec<
             ));
         }
     }
-    Ok(records)
+    Ok(Measured { records, validity })
 }
 
 fn ping(hosts: &TwoHosts, count: u32) -> Result<Vec<f64>, LabError> {

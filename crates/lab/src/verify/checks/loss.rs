@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use midspan_path::Direction;
-use midspan_records::Record;
 use midspan_units::BitRate;
 
-use super::Check;
+use super::{Check, Measured};
 use crate::verify::probe::{self, Probe};
 use crate::verify::two_hosts::{Seen, TwoHosts};
 use crate::{LabError, Validity};
@@ -20,7 +19,7 @@ pub(super) fn check(
     check: &Check,
     direction: Direction,
     packets: u64,
-) -> Result<Vec<Record>, LabError> {
+) -> Result<Measured, LabError> {
     let hosts = TwoHosts::build("delay = \"5 ms\"\nloss = \"1 %\"")?;
     let probe = Probe {
         packets,
@@ -38,7 +37,7 @@ pub(super) fn check(
     let (share, n) = (first.len() as f64 / packets as f64, packets as f64);
     let bound = DEVIATIONS * (LOSS * (1.0 - LOSS) / n).sqrt();
     let same = first == again && !first.is_empty();
-    Ok(vec![
+    let records = vec![
         check.judged(
             ("loss", "share"),
             share,
@@ -56,7 +55,15 @@ pub(super) fn check(
             "the same packets lost in two runs",
             &validity_again,
         ),
-    ])
+    ];
+    Ok(Measured {
+        records,
+        validity: if validity.is_valid() {
+            validity_again
+        } else {
+            validity
+        },
+    })
 }
 
 fn lost(seen: &Seen) -> BTreeSet<u64> {

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use midspan_path::Direction;
-use midspan_records::Record;
 
-use super::{Check, FULL, nothing};
+use super::{Check, FULL, Measured, nothing};
 use crate::LabError;
 use crate::verify::probe::Probe;
 use crate::verify::two_hosts::TwoHosts;
@@ -13,7 +12,7 @@ use crate::verify::two_hosts::TwoHosts;
 /// Of a full packet at 1 Mbit/s.
 const TRANSMISSION: Duration = Duration::from_millis(12);
 
-pub(super) fn check(check: &Check, limit: u64) -> Result<Vec<Record>, LabError> {
+pub(super) fn check(check: &Check, limit: u64) -> Result<Measured, LabError> {
     let hosts = TwoHosts::build(&format!(
         "rate = \"1 Mbit/s\"\ndelay = \"5 ms\"\nqueue = \"{limit} packets\""
     ))?;
@@ -32,7 +31,7 @@ pub(super) fn check(check: &Check, limit: u64) -> Result<Vec<Record>, LabError> 
     let waited = seen.received.len().saturating_sub(1) as u64;
     #[allow(clippy::cast_precision_loss)]
     let value = waited as f64;
-    Ok(vec![check.judged(
+    let records = vec![check.judged(
         ("queue", "packets"),
         value,
         waited == limit && burst < TRANSMISSION,
@@ -42,5 +41,9 @@ pub(super) fn check(check: &Check, limit: u64) -> Result<Vec<Record>, LabError> 
             burst.as_secs_f64() * 1e3
         ),
         &seen.validity,
-    )])
+    )];
+    Ok(Measured {
+        records,
+        validity: seen.validity,
+    })
 }

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use midspan_path::Direction;
-use midspan_records::Record;
 use midspan_units::BitRate;
 
-use super::{Check, FULL, nothing};
+use super::{Check, FULL, Measured, nothing};
 use crate::LabError;
 use crate::verify::probe::Probe;
 use crate::verify::two_hosts::TwoHosts;
@@ -18,7 +17,7 @@ pub(super) fn check(
     megabits: u64,
     direction: Direction,
     seconds: u64,
-) -> Result<Vec<Record>, LabError> {
+) -> Result<Measured, LabError> {
     let hosts = TwoHosts::build(&format!(
         "rate = \"{megabits} Mbit/s\"\ndelay = \"5 ms\"\nqueue = \"1000 packets\""
     ))?;
@@ -39,11 +38,15 @@ pub(super) fn check(
     #[allow(clippy::cast_precision_loss)]
     let (rate, nominal) = (bytes as f64 * 8.0 / span, megabits as f64 * 1e6);
     let error = (rate / nominal - 1.0).abs();
-    Ok(vec![check.judged(
+    let records = vec![check.judged(
         ("rate error", "share"),
         error,
         error <= BOUND,
         "at most 1 %, by the capture at the receiver",
         &seen.validity,
-    )])
+    )];
+    Ok(Measured {
+        records,
+        validity: seen.validity,
+    })
 }

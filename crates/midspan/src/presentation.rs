@@ -47,7 +47,10 @@ impl Presentation<'_> {
         let ratios = self.records.records.iter().filter(|r| r.quantity == RATIO);
         let best = ratios.min_by(|a, b| a.value.total_cmp(&b.value));
         best.map_or_else(String::new, |best| {
-            let (flow, other) = best.case.split_once(" midspan / ").unwrap_or((&best.case, ""));
+            let (flow, other) = best
+                .case
+                .split_once(" midspan / ")
+                .unwrap_or((&best.case, ""));
             let speed = 1.0 / best.value;
             format!("{flow}: {speed:.1} times as fast through Midspan as {other}.")
         })

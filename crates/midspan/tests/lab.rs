@@ -62,7 +62,10 @@ fn check_download(records: &[serde_json::Value], cases: &[&str]) {
         let goodput = value(records, &name, "goodput");
         assert!((goodput - 300e3 * 8.0 / completion).abs() < 0.01 * goodput);
         let share = value(records, &name, "share of the link");
-        assert!((share - goodput / 10e6).abs() < 1e-6 && share < 1.0, "{name}: {share}");
+        assert!(
+            (share - goodput / 10e6).abs() < 1e-6 && share < 1.0,
+            "{name}: {share}"
+        );
         assert!(value(records, &name, "ACKs sent upstream") > 10.0);
     }
 }
@@ -84,7 +87,13 @@ fn every_case_downloads_over_two_proxies() {
     ]);
     let records = records(&output);
     check_download(&records, &["direct", "haproxy", "midspan"]);
-    assert!(value(&records, "300 KB midspan / haproxy", "completion time ratio") > 0.0);
+    assert!(
+        value(
+            &records,
+            "300 KB midspan / haproxy",
+            "completion time ratio"
+        ) > 0.0
+    );
     let page = std::fs::read_to_string(html).unwrap();
     assert!(page.contains("<svg") && page.contains("middle") && !page.contains("<script"));
 }
@@ -119,10 +128,19 @@ fn every_workload_runs() {
     };
     let flows = [
         flow("up", "workload = \"upload\"\nsize = \"200 KB\""),
-        flow("page", "workload = \"page\"\nobjects = 30\nsize = \"10 KB\"\nparallel = 6"),
-        flow("asks", "workload = \"request-response\"\ncount = 5\nsize = \"1 KB\""),
+        flow(
+            "page",
+            "workload = \"page\"\nobjects = 30\nsize = \"10 KB\"\nparallel = 6",
+        ),
+        flow(
+            "asks",
+            "workload = \"request-response\"\ncount = 5\nsize = \"1 KB\"",
+        ),
         flow("bulk up", "workload = \"bulk-upload\"\nduration = \"1 s\""),
-        flow("bulk down", "workload = \"bulk-download\"\nduration = \"1 s\""),
+        flow(
+            "bulk down",
+            "workload = \"bulk-download\"\nduration = \"1 s\"",
+        ),
     ]
     .concat();
     let file = path_file(folder.path(), &path("ipv4", &flows));
@@ -151,13 +169,20 @@ fn flows_may_run_together() {
              workload = \"download\"\nsize = \"500 KB\"\n"
         )
     };
-    let flows = format!("{}{}[run]\nflows = \"together\"\n", flow("a", "0 s"), flow("b", "10 ms"));
+    let flows = format!(
+        "{}{}[run]\nflows = \"together\"\n",
+        flow("a", "0 s"),
+        flow("b", "10 ms")
+    );
     let file = path_file(folder.path(), &path("ipv4", &flows));
     let output = midspan(&["lab", file.to_str().unwrap(), "--cases", "direct", "--json"]);
     let records = records(&output);
     // Both share 10 Mbit/s: the slower one takes at least as long as both would in turn.
-    let slower = value(&records, "a direct", "completion time")
-        .max(value(&records, "b direct", "completion time"));
+    let slower = value(&records, "a direct", "completion time").max(value(
+        &records,
+        "b direct",
+        "completion time",
+    ));
     assert!(slower > 2.0 * 500e3 * 8.0 / 10e6 - 0.02, "{slower} s");
 }
 
@@ -194,7 +219,10 @@ fn mistakes_are_explained() {
     let text = path("ipv4", DOWNLOAD).replace("delay = \"10 ms\"", "dealy = \"10 ms\"");
     let file = path_file(folder.path(), &text);
     let error = said(&["lab", file.to_str().unwrap()]);
-    assert!(error.contains("dealy") && error.contains("delay") && error.contains(":21:"), "{error}");
+    assert!(
+        error.contains("dealy") && error.contains("delay") && error.contains(":21:"),
+        "{error}"
+    );
     let error = said(&["lab", "goe"]);
     assert!(error.contains("did you mean `geo`"), "{error}");
     let error = said(&["lab", "geo", "--flows", "1MB"]);

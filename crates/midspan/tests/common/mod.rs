@@ -29,7 +29,12 @@ pub fn midspan_as_ordinary_user(folder: &Path, arguments: &[&str]) -> Option<Out
     std::fs::copy(MIDSPAN, &program).unwrap();
     open_to_all(folder);
     let output = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"])
+        .args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--no-new-privs",
+        ])
         .arg(&program)
         .args(arguments)
         .env("TMPDIR", folder)

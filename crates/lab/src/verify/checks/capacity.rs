@@ -41,8 +41,5 @@ pub(super) fn check(check: &Check, megabits: u64, seconds: u64) -> Result<Measur
         "at least 95 % of what the headers leave",
         &validity,
     )];
-    Ok(Measured {
-        records,
-        validity,
-    })
+    Ok(Measured { records, validity })
 }

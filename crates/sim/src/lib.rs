@@ -1,0 +1,38 @@
+//! The packet-level simulator: TCP, split proxies and links in virtual time.
+//!
+//! A [`Scenario`] says who stands where, what the links are like, and what flows over them; a
+//! [`Simulation`] runs it. Time is virtual, in whole nanoseconds; events have a total order;
+//! every link and every node draws from a random stream of its own; so the same scenario with
+//! the same seed gives the same results, to the last bit, on every machine.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`tcp`] | senders (Tahoe, Reno, NewReno, SACK, CUBIC) and receivers, as state machines |
+//! | [`proxy`] | how a split proxy joins two legs: buffers, service time, pacing |
+//! | [`scenario`](Scenario) | hosts, routers, links, flows, and the checks on them |
+//! | [`Simulation`] | the events: which packet arrives where, when |
+//! | [`Observer`] | sees every packet sent, delivered and dropped |
+//!
+//! `docs/simulator.md` describes the model and its limits.
+//!
+//! This crate is pure: no clock, no I/O; random numbers come from the seed of the scenario.
+
+mod engine;
+mod network;
+mod observer;
+mod packet;
+pub mod proxy;
+mod random;
+mod results;
+mod scenario;
+mod simulation;
+pub mod tcp;
+
+pub use network::LossPattern;
+pub use observer::{NoObserver, Observer};
+pub use packet::{
+    Acknowledgement, Data, DataKind, Packet, Segment, SelectiveBlock, SelectiveBlocks, Way,
+};
+pub use results::{FlowResults, LegResults, LinkResults, Results, StopReason};
+pub use scenario::{Flow, FlowId, LinkId, NodeId, Scenario, ScenarioError, Source, Split};
+pub use simulation::Simulation;

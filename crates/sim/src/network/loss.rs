@@ -1,0 +1,180 @@
+//! How packets are lost on a link.
+
+use midspan_link::{Bernoulli, LossModel, Stream};
+use midspan_units::{Probability, Time};
+use rand_pcg::rand_core::Rng;
+
+/// How packets are lost on one direction of a link.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum LossPattern {
+    /// Each packet by itself, with the probability of the link's configuration.
+    #[default]
+    Independent,
+    /// Exactly these packets, counted from 1 in the order in which the link sends them, whatever
+    /// they carry.
+    Scripted(Vec<u64>),
+    /// Each bit by itself is wrong with this probability, and one wrong bit loses the packet:
+    /// 1 − (1 − e)^(8·size) (Hasegawa §6.4, with the size in bits).
+    PerBit(Probability),
+    /// Two states, each with a loss probability of its own (Gilbert, Elliott): after each packet
+    /// the state may change.
+    GilbertElliott {
+        /// From good to bad.
+        to_bad: Probability,
+        /// From bad to good.
+        to_good: Probability,
+        /// Loss in the good state.
+        good: Probability,
+        /// Loss in the bad state.
+        bad: Probability,
+    },
+}
+
+/// A [`LossPattern`] at work.
+#[derive(Debug)]
+pub(crate) enum Loss {
+    Independent(Bernoulli),
+    Scripted {
+        lost: Vec<u64>,
+        sent: u64,
+    },
+    PerBit {
+        bit: Probability,
+        /// The size that was last asked for, and its probability.
+        last: (u32, Probability),
+        stream: Stream,
+    },
+    GilbertElliott {
+        leave: [Probability; 2],
+        lose: [Probability; 2],
+        bad: bool,
+        stream: Stream,
+    },
+}
+
+impl Loss {
+    pub(crate) fn new(pattern: &LossPattern, configured: Probability, stream: Stream) -> Self {
+        match pattern {
+            LossPattern::Independent => Self::Independent(Bernoulli::new(configured, stream)),
+            LossPattern::Scripted(ordinals) => {
+                let mut lost = ordinals.clone();
+                lost.sort_unstable_by(|one, other| other.cmp(one));
+                Self::Scripted { lost, sent: 0 }
+            }
+            LossPattern::PerBit(bit) => Self::PerBit {
+                bit: *bit,
+                last: (0, Probability::ZERO),
+                stream,
+            },
+            LossPattern::GilbertElliott {
+                to_bad,
+                to_good,
+                good,
+                bad,
+            } => Self::GilbertElliott {
+                leave: [*to_bad, *to_good],
+                lose: [*good, *bad],
+                bad: false,
+                stream,
+            },
+        }
+    }
+}
+
+impl LossModel for Loss {
+    fn is_lost(&mut self, now: Time, size: u32) -> bool {
+        match self {
+            Self::Independent(model) => model.is_lost(now, size),
+            Self::Scripted { lost, sent } => {
+                *sent += 1;
+                let next = lost.last().copied() == Some(*sent);
+                while lost.last().is_some_and(|ordinal| *ordinal <= *sent) {
+                    lost.pop();
+                }
+                next
+            }
+            Self::PerBit { bit, last, stream } => {
+                if last.0 != size {
+                    *last = (size, any_bit(*bit, size));
+                }
+                last.1.happens(stream.next_u64())
+            }
+            Self::GilbertElliott {
+                leave,
+                lose,
+                bad,
+                stream,
+            } => {
+                let state = usize::from(*bad);
+                let lost = lose[state].happens(stream.next_u64());
+                *bad ^= leave[state].happens(stream.next_u64());
+                lost
+            }
+        }
+    }
+
+    fn set_probability(&mut self, probability: Probability) {
+        match self {
+            Self::Independent(model) => model.set_probability(probability),
+            Self::Scripted { .. } | Self::PerBit { .. } | Self::GilbertElliott { .. } => {}
+        }
+    }
+}
+
+/// 1 − (1 − e)^(8·size), without loss of digits where e is tiny.
+fn any_bit(bit: Probability, size: u32) -> Probability {
+    let none = 8.0 * f64::from(size) * libm::log1p(-bit.as_f64());
+    Probability::from_f64(-libm::expm1(none)).unwrap_or(Probability::ONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::stream_for;
+
+    fn run(pattern: &LossPattern, size: u32, packets: u32) -> Vec<bool> {
+        let mut loss = Loss::new(pattern, Probability::ZERO, stream_for(1, "loss", "test"));
+        (0..packets)
+            .map(|_| loss.is_lost(Time::ZERO, size))
+            .collect()
+    }
+
+    #[test]
+    fn a_script_loses_what_it_names() {
+        let pattern = LossPattern::Scripted(vec![4, 2, 2, 0]);
+        assert_eq!(run(&pattern, 1500, 5), [false, true, false, true, false]);
+    }
+
+    #[test]
+    fn a_long_packet_is_lost_more_often() {
+        // e = 10⁻⁶: 1 − (1 − e)^12000 = 1.193 %.
+        let bit = Probability::from_f64(1e-6).unwrap();
+        assert!((any_bit(bit, 1500).as_f64() - 0.011_928_293_066).abs() < 1e-9);
+        assert!(any_bit(bit, 40).as_f64() < 0.000_321);
+        assert_eq!(any_bit(Probability::ZERO, 1500), Probability::ZERO);
+        assert_eq!(any_bit(Probability::ONE, 1500), Probability::ONE);
+        let lost = run(&LossPattern::PerBit(bit), 1500, 100_000);
+        let count = lost.into_iter().filter(|lost| *lost).count();
+        assert!((1_090..1_300).contains(&count), "{count}"); // 1,193 ± 3 · 34
+    }
+
+    #[test]
+    fn gilbert_elliott_loses_in_runs() {
+        let pattern = LossPattern::GilbertElliott {
+            to_bad: "1 %".parse().unwrap(),
+            to_good: "25 %".parse().unwrap(),
+            good: Probability::ZERO,
+            bad: Probability::ONE,
+        };
+        let lost = run(&pattern, 1500, 200_000);
+        let count = lost.iter().filter(|lost| **lost).count();
+        let runs = lost
+            .windows(2)
+            .filter(|pair| pair == &[false, true])
+            .count();
+        // The bad state holds 1/26 of the time, four packets in a row on average.
+        assert!((7_000..8_400).contains(&count), "{count}");
+        let mean = count as f64 / runs as f64;
+        assert!((3.8..4.2).contains(&mean), "{mean}");
+    }
+}

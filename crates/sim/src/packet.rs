@@ -1,0 +1,142 @@
+//! What travels: small headers without payload.
+
+use midspan_link::Packet as LinkPacket;
+
+/// A simulated packet: the header of a TCP segment, and how far it has come.
+///
+/// Sequence numbers are 64 bits wide and start at 0 with the first byte of data, so they never
+/// wrap; the SYN has a kind of its own instead of a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet {
+    /// The connection (leg) that it belongs to, counted over the whole simulation.
+    pub connection: u32,
+    /// Bytes at the network layer, IP and TCP headers included.
+    pub size: u32,
+    /// Which way it goes.
+    pub way: Way,
+    /// Links of its route that it has been handed to, less one.
+    pub(crate) hop: u8,
+    /// What it carries.
+    pub segment: Segment,
+}
+
+/// Which way a packet goes on its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Way {
+    /// From the sender of data to its receiver.
+    Forward,
+    /// From the receiver back to the sender.
+    Back,
+}
+
+/// A TCP segment of a connection that carries data one way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Segment {
+    /// From sender to receiver.
+    Data(Data),
+    /// From receiver to sender.
+    Acknowledgement(Acknowledgement),
+}
+
+/// What the sender of data sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Data {
+    /// What it is for.
+    pub kind: DataKind,
+    /// Number of the first byte.
+    pub sequence: u64,
+    /// Bytes of data.
+    pub length: u32,
+}
+
+/// What a segment of the sender is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DataKind {
+    /// Opens the connection; carries no data.
+    Synchronise,
+    /// Carries data.
+    Payload,
+    /// Carries no data and asks for an acknowledgement: the window was closed (RFC 9293 §3.8.6.1).
+    Probe,
+}
+
+/// What the receiver of data sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Acknowledgement {
+    /// The next byte that is expected; all before it have arrived.
+    pub number: u64,
+    /// The end of the advertised window: the number of the first byte that must not be sent.
+    pub window_edge: u64,
+    /// What has arrived beyond [`number`](Self::number) (RFC 2018), newest first.
+    pub blocks: SelectiveBlocks,
+}
+
+/// At most three SACK blocks, as many as fit into the header beside timestamps (RFC 2018 §3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SelectiveBlocks {
+    blocks: [SelectiveBlock; 3],
+    count: u8,
+}
+
+/// A range of bytes that has arrived out of order, as offsets from the acknowledgement number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SelectiveBlock {
+    /// Where it starts.
+    pub start: u32,
+    /// Where it ends: the first byte that is missing after it.
+    pub end: u32,
+}
+
+impl SelectiveBlocks {
+    /// The most that a segment carries.
+    pub const LIMIT: usize = 3;
+
+    /// Adds a block; does nothing where there is no room.
+    pub fn push(&mut self, block: SelectiveBlock) {
+        if let Some(free) = self.blocks.get_mut(usize::from(self.count)) {
+            *free = block;
+            self.count += 1;
+        }
+    }
+
+    /// The blocks, in the order in which they were added.
+    #[must_use]
+    pub fn as_slice(&self) -> &[SelectiveBlock] {
+        self.blocks.get(..usize::from(self.count)).unwrap_or(&[])
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+impl LinkPacket for Packet {
+    fn size(&self) -> u32 {
+        self.size
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_is_small() {
+        assert!(size_of::<Packet>() <= 72, "{}", size_of::<Packet>());
+    }
+
+    #[test]
+    fn a_fourth_block_is_left_out() {
+        let mut blocks = SelectiveBlocks::default();
+        for start in 0..4 {
+            blocks.push(SelectiveBlock {
+                start,
+                end: start + 1,
+            });
+        }
+        let starts: Vec<u32> = blocks.as_slice().iter().map(|block| block.start).collect();
+        assert_eq!(starts, [0, 1, 2]);
+    }
+}

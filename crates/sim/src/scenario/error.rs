@@ -1,0 +1,88 @@
+//! What is wrong with a scenario, and where.
+
+use midspan_link::ScheduleError;
+
+/// Why a scenario cannot be simulated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScenarioError {
+    /// A link or flow names a node that was not added.
+    #[error("{place}: there is no node {node}; the scenario has {count}")]
+    UnknownNode {
+        /// The link or flow.
+        place: String,
+        /// The number of the node.
+        node: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// Two links have the same name, and would draw the same random numbers.
+    #[error("two links are called \"{name}\": give each a name of its own")]
+    SameName {
+        /// The name.
+        name: String,
+    },
+    /// No links lead from one node to the other.
+    #[error("flow \"{flow}\": no links lead from \"{from}\" to \"{to}\"")]
+    Disconnected {
+        /// The flow.
+        flow: String,
+        /// Where a leg begins.
+        from: String,
+        /// Where it should end.
+        to: String,
+    },
+    /// A leg passes more links than the simulator counts.
+    #[error("flow \"{flow}\": a leg passes {links} links; at most 255 are possible")]
+    TooLong {
+        /// The flow.
+        flow: String,
+        /// The links of the leg.
+        links: usize,
+    },
+    /// A setting of a sender, receiver or proxy makes no sense.
+    #[error("flow \"{flow}\", leg {leg}: {setting} is {value}; it must be at least {least}")]
+    TooSmall {
+        /// The flow.
+        flow: String,
+        /// Which of its legs, from 1.
+        leg: usize,
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        value: u64,
+        /// The least that is possible.
+        least: u64,
+    },
+    /// The schedule of a link is not in order.
+    #[error("link \"{link}\": {error}")]
+    Schedule {
+        /// The link.
+        link: String,
+        /// What is wrong with it.
+        error: ScheduleError,
+    },
+    /// There are more links, flows and legs than the event queue can tell apart.
+    #[error("the scenario has {count} links, legs and flows; at most 2³² are possible")]
+    TooMany {
+        /// How many there are.
+        count: usize,
+    },
+    /// A workload of a path file that the simulator does not know yet.
+    #[error("flow \"{flow}\": the simulator does not run the workload `{workload}`")]
+    Workload {
+        /// The flow.
+        flow: String,
+        /// The workload.
+        workload: &'static str,
+    },
+    /// A congestion control of a path file that the simulator does not have.
+    #[error("\"{place}\": the simulator has no congestion control \"{name}\"; it has {known}")]
+    CongestionControl {
+        /// The host, or the proxy's leg.
+        place: String,
+        /// The name.
+        name: String,
+        /// The names it knows.
+        known: &'static str,
+    },
+}

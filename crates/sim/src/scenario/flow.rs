@@ -1,0 +1,104 @@
+//! One flow of data.
+
+use midspan_units::{ByteSize, TimeSpan};
+
+use super::NodeId;
+use crate::proxy::RelayConfiguration;
+use crate::tcp::{ReceiverConfiguration, SenderConfiguration};
+
+/// Data from one node to another over TCP, perhaps split at proxies on the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flow {
+    /// What it is called; gives its random numbers.
+    pub name: String,
+    /// The node that sends the data.
+    pub from: NodeId,
+    /// The node that receives it.
+    pub to: NodeId,
+    /// The sender at `from`.
+    pub sender: SenderConfiguration,
+    /// The receiver at `to`.
+    pub receiver: ReceiverConfiguration,
+    /// Where the connection is split, from `from` to `to`.
+    pub splits: Vec<Split>,
+    /// What is sent.
+    pub source: Source,
+    /// When the connection is opened.
+    pub start: TimeSpan,
+    /// How long after its start the flow ends: nothing more is written then. `None` for never.
+    pub stop: Option<TimeSpan>,
+}
+
+/// A proxy that splits a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Split {
+    /// The node where it stands.
+    pub node: NodeId,
+    /// The receiver of its inbound leg.
+    pub inbound: ReceiverConfiguration,
+    /// The sender of its outbound leg.
+    pub outbound: SenderConfiguration,
+    /// What joins the two.
+    pub relay: RelayConfiguration,
+}
+
+/// What a flow sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Source {
+    /// As much as possible, without end.
+    #[default]
+    Bulk,
+    /// So much.
+    Fixed(ByteSize),
+}
+
+impl Flow {
+    /// A bulk flow of the default TCP from the start on, not split.
+    #[must_use]
+    pub fn bulk(name: &str, from: NodeId, to: NodeId) -> Self {
+        Self {
+            name: name.to_owned(),
+            from,
+            to,
+            sender: SenderConfiguration::default(),
+            receiver: ReceiverConfiguration::default(),
+            splits: Vec::new(),
+            source: Source::Bulk,
+            start: TimeSpan::ZERO,
+            stop: None,
+        }
+    }
+
+    /// Sends with these settings on all legs.
+    #[must_use]
+    pub fn with_sender(mut self, sender: SenderConfiguration) -> Self {
+        self.sender = sender;
+        for split in &mut self.splits {
+            split.outbound = sender;
+        }
+        self
+    }
+
+    /// Receives with these settings on all legs.
+    #[must_use]
+    pub fn with_receiver(mut self, receiver: ReceiverConfiguration) -> Self {
+        self.receiver = receiver;
+        for split in &mut self.splits {
+            split.inbound = receiver;
+        }
+        self
+    }
+
+    /// Splits the flow at a node, after those where it is split already, with the sender's and
+    /// the receiver's settings on the new legs.
+    #[must_use]
+    pub fn split_at(mut self, node: NodeId, relay: RelayConfiguration) -> Self {
+        self.splits.push(Split {
+            node,
+            inbound: self.receiver,
+            outbound: self.sender,
+            relay,
+        });
+        self
+    }
+}

@@ -1,0 +1,159 @@
+//! What is simulated: nodes, links, flows, and the checks on them.
+
+mod error;
+mod flow;
+mod from_path;
+mod route;
+
+pub use error::ScenarioError;
+pub use flow::{Flow, Source, Split};
+
+use midspan_link::{Configuration, Direction};
+use midspan_units::TimeSpan;
+
+use crate::network::LossPattern;
+
+pub(crate) use route::{feeders, routes};
+
+/// A node by its place in the scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub usize);
+
+/// A link by its place in the scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub usize);
+
+/// A flow by its place in the scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId(pub usize);
+
+/// Nodes, links between them and flows over them.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use midspan_link::{Configuration, State};
+/// use midspan_sim::{Flow, Scenario, Simulation};
+/// use midspan_units::{Time, TimeSpan};
+///
+/// let mut scenario = Scenario::new(1, TimeSpan::from_seconds(10));
+/// let server = scenario.add_node("server");
+/// let client = scenario.add_node("client");
+/// let wire = Configuration {
+///     state: State {
+///         rate: Some("8 Mbit/s".parse()?),
+///         delay: "100 ms".parse()?,
+///         loss: "0.1 %".parse()?,
+///     },
+///     ..Configuration::default()
+/// };
+/// scenario.add_link("wire", server, client, &wire, &wire);
+/// scenario.add_flow(Flow::bulk("download", server, client));
+/// let results = Simulation::new(&scenario)?.run();
+/// assert!(results.flows[0].delivered > 1_000_000);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Seed of all random draws.
+    pub seed: u64,
+    /// How long to simulate.
+    pub duration: TimeSpan,
+    /// Stop after so many events, whatever the time: a guard against a scenario without end.
+    pub event_limit: u64,
+    pub(crate) nodes: Vec<String>,
+    pub(crate) links: Vec<ScenarioLink>,
+    pub(crate) flows: Vec<Flow>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct ScenarioLink {
+    pub(crate) name: String,
+    pub(crate) between: [NodeId; 2],
+    pub(crate) directions: [Configuration; 2],
+    pub(crate) loss: [LossPattern; 2],
+}
+
+impl Scenario {
+    /// A scenario without nodes.
+    #[must_use]
+    pub const fn new(seed: u64, duration: TimeSpan) -> Self {
+        Self {
+            seed,
+            duration,
+            event_limit: u64::MAX,
+            nodes: Vec::new(),
+            links: Vec::new(),
+            flows: Vec::new(),
+        }
+    }
+
+    /// Adds a node. Every node forwards packets.
+    pub fn add_node(&mut self, name: &str) -> NodeId {
+        self.nodes.push(name.to_owned());
+        NodeId(self.nodes.len() - 1)
+    }
+
+    /// Adds a link between two nodes; `up` is from the first to the second. Its name gives its
+    /// random numbers and must be its own.
+    pub fn add_link(
+        &mut self,
+        name: &str,
+        first: NodeId,
+        second: NodeId,
+        up: &Configuration,
+        down: &Configuration,
+    ) -> LinkId {
+        self.links.push(ScenarioLink {
+            name: name.to_owned(),
+            between: [first, second],
+            directions: [up.clone(), down.clone()],
+            loss: [LossPattern::default(), LossPattern::default()],
+        });
+        LinkId(self.links.len() - 1)
+    }
+
+    /// Adds nodes in a row, joined by as many links less one that are all alike: `name` and a
+    /// number each. Returns the nodes.
+    pub fn add_chain(&mut self, name: &str, nodes: usize, link: &Configuration) -> Vec<NodeId> {
+        let nodes: Vec<NodeId> = (0..nodes)
+            .map(|index| self.add_node(&format!("{name} {index}")))
+            .collect();
+        for (index, pair) in nodes.windows(2).enumerate() {
+            self.add_link(&format!("{name} {index}"), pair[0], pair[1], link, link);
+        }
+        nodes
+    }
+
+    /// Sets how packets are lost in one direction of a link. A link that does not exist is left
+    /// alone.
+    pub fn set_loss(&mut self, link: LinkId, direction: Direction, pattern: LossPattern) {
+        if let Some(link) = self.links.get_mut(link.0) {
+            link.loss[usize::from(direction == Direction::Down)] = pattern;
+        }
+    }
+
+    /// Adds a flow.
+    pub fn add_flow(&mut self, flow: Flow) -> FlowId {
+        self.flows.push(flow);
+        FlowId(self.flows.len() - 1)
+    }
+
+    /// The name of a node.
+    #[must_use]
+    pub fn node_name(&self, node: NodeId) -> Option<&str> {
+        self.nodes.get(node.0).map(String::as_str)
+    }
+
+    /// The name of a link.
+    #[must_use]
+    pub fn link_name(&self, link: LinkId) -> Option<&str> {
+        self.links.get(link.0).map(|link| link.name.as_str())
+    }
+
+    /// The flows.
+    #[must_use]
+    pub fn flows(&self) -> &[Flow] {
+        &self.flows
+    }
+}

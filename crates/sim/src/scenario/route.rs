@@ -1,0 +1,123 @@
+//! Ways through the links.
+
+use std::collections::VecDeque;
+
+use midspan_link::Direction;
+
+use super::{Flow, LinkId, NodeId, Scenario, ScenarioError};
+
+/// The place of a direction of a link in the event queue.
+pub(crate) fn place_of(link: LinkId, direction: Direction) -> u32 {
+    // The number of places is checked before.
+    u32::try_from(2 * link.0).unwrap_or(u32::MAX) + u32::from(direction == Direction::Down)
+}
+
+/// The way of a leg's data, and back.
+pub(crate) type Routes = [Box<[u32]>; 2];
+
+/// The ways of all legs of a flow: by the fewest links; of several, that whose links were added
+/// first.
+pub(crate) fn routes(scenario: &Scenario, flow: &Flow) -> Result<Vec<Routes>, ScenarioError> {
+    let mut stops = vec![flow.from];
+    stops.extend(flow.splits.iter().map(|split| split.node));
+    stops.push(flow.to);
+    stops
+        .windows(2)
+        .map(|leg| {
+            let forward = way(scenario, flow, leg[0], leg[1])?;
+            let back = forward.iter().rev().map(|place| place ^ 1).collect();
+            Ok([forward.into_boxed_slice(), back])
+        })
+        .collect()
+}
+
+fn way(
+    scenario: &Scenario,
+    flow: &Flow,
+    from: NodeId,
+    to: NodeId,
+) -> Result<Vec<u32>, ScenarioError> {
+    // Searched from the far end, so that each node learns its own step towards it.
+    let mut towards: Vec<Option<(u32, NodeId)>> = vec![None; scenario.nodes.len()];
+    let mut reached = VecDeque::from([to]);
+    while let Some(node) = reached.pop_front() {
+        for (place, before) in into_node(scenario, node) {
+            if before != to && towards[before.0].is_none() {
+                towards[before.0] = Some((place, node));
+                reached.push_back(before);
+            }
+        }
+    }
+    let mut places = Vec::new();
+    let mut node = from;
+    while let Some((place, next)) = towards.get(node.0).copied().flatten() {
+        places.push(place);
+        node = next;
+    }
+    if node != to || from == to {
+        let name = |node| scenario.node_name(node).unwrap_or("?").to_owned();
+        return Err(ScenarioError::Disconnected {
+            flow: flow.name.clone(),
+            from: name(from),
+            to: name(to),
+        });
+    }
+    if places.len() > 255 {
+        return Err(ScenarioError::TooLong {
+            flow: flow.name.clone(),
+            links: places.len(),
+        });
+    }
+    Ok(places)
+}
+
+/// The directions that lead into a node, each with the node it comes from.
+fn into_node(scenario: &Scenario, node: NodeId) -> impl Iterator<Item = (u32, NodeId)> {
+    let links = scenario.links.iter().enumerate();
+    links.filter_map(move |(index, link)| {
+        let [first, second] = link.between;
+        if second == node {
+            Some((place_of(LinkId(index), Direction::Up), first))
+        } else if first == node {
+            Some((place_of(LinkId(index), Direction::Down), second))
+        } else {
+            None
+        }
+    })
+}
+
+/// Of each direction of a link, the only one that hands it packets; `None` where several do, or
+/// an end of a leg does.
+pub(crate) fn feeders<'a>(
+    directions: usize,
+    routes: impl Iterator<Item = &'a Routes>,
+) -> Vec<Option<u32>> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Feeder {
+        Unused,
+        One(u32),
+        Several,
+    }
+    let mut feeders = vec![Feeder::Unused; directions];
+    let mut feed = |place: u32, feeder: Option<u32>| {
+        if let Some(slot) = feeders.get_mut(place as usize) {
+            *slot = match (*slot, feeder) {
+                (Feeder::Unused, Some(feeder)) => Feeder::One(feeder),
+                (Feeder::One(known), Some(feeder)) if known == feeder => *slot,
+                _ => Feeder::Several,
+            };
+        }
+    };
+    for route in routes.flatten() {
+        for (index, place) in route.iter().enumerate() {
+            feed(*place, index.checked_sub(1).map(|before| route[before]));
+        }
+    }
+    feeders
+        .into_iter()
+        .map(|feeder| match feeder {
+            Feeder::One(place) => Some(place),
+            Feeder::Unused | Feeder::Several => None,
+        })
+        .collect()
+}

@@ -1,0 +1,139 @@
+//! How senders and receivers are set.
+
+use midspan_units::TimeSpan;
+
+/// The TCP sender's loss recovery and congestion control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Variant {
+    /// Fast retransmit, then slow start (Jacobson 1988).
+    Tahoe,
+    /// Fast recovery until the first new acknowledgement (RFC 5681).
+    Reno,
+    /// Fast recovery until all that was under way is acknowledged (RFC 6582).
+    #[default]
+    NewReno,
+    /// Recovery by selective acknowledgements (RFC 6675), growth as in Reno.
+    Sack,
+    /// Recovery by selective acknowledgements, growth by a cubic function (RFC 9438).
+    Cubic,
+}
+
+/// What makes cwnd grow: each ACK, or the bytes that it acknowledges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum ByteCounting {
+    /// Each ACK by at most one segment (RFC 5681).
+    #[default]
+    Off,
+    /// The bytes acknowledged, in slow start at most so many segments for each ACK (RFC 3465:
+    /// 1 or 2).
+    Limit(u32),
+}
+
+/// How a sender is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SenderConfiguration {
+    /// Loss recovery and congestion control.
+    pub variant: Variant,
+    /// Most data in a segment, in bytes; above zero.
+    pub segment_size: u32,
+    /// IP and TCP header, in bytes: added to every packet.
+    pub header_size: u32,
+    /// cwnd at the start, in segments; above zero.
+    pub initial_window: u32,
+    /// Most that may be sent and not acknowledged, in bytes, whatever cwnd and the receiver allow.
+    pub window_limit: u64,
+    /// Whether the connection is opened by a SYN; without, data goes at once.
+    pub handshake: bool,
+    /// Two segments may follow the first two duplicate ACKs (RFC 3042).
+    pub limited_transmit: bool,
+    /// A segment that is not full waits while data is unacknowledged (RFC 9293 §3.7.4).
+    pub nagle: bool,
+    /// What makes cwnd grow.
+    pub byte_counting: ByteCounting,
+    /// cwnd grows only while it is what holds sending back (RFC 9438 §4.2, RFC 7661).
+    pub grow_only_when_limited: bool,
+    /// Granularity of the clock that measures the round-trip time (G in RFC 6298).
+    pub clock_granularity: TimeSpan,
+    /// Retransmission time-out before the first measurement.
+    pub initial_timeout: TimeSpan,
+    /// Least retransmission time-out.
+    pub minimum_timeout: TimeSpan,
+    /// Greatest retransmission time-out.
+    pub maximum_timeout: TimeSpan,
+}
+
+impl Default for SenderConfiguration {
+    /// NewReno as RFC 5681, 6298 and 6928 say: 1,460 bytes, ten segments at first, time-outs of
+    /// at least 1 s.
+    fn default() -> Self {
+        Self {
+            variant: Variant::NewReno,
+            segment_size: 1460,
+            header_size: 40,
+            initial_window: 10,
+            window_limit: u64::MAX,
+            handshake: true,
+            limited_transmit: true,
+            nagle: true,
+            byte_counting: ByteCounting::Off,
+            grow_only_when_limited: true,
+            clock_granularity: TimeSpan::from_milliseconds(1),
+            initial_timeout: TimeSpan::from_seconds(1),
+            minimum_timeout: TimeSpan::from_seconds(1),
+            maximum_timeout: TimeSpan::from_seconds(60),
+        }
+    }
+}
+
+/// When a receiver acknowledges data that arrives in order; everything else is acknowledged at
+/// once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AckRule {
+    /// Every segment.
+    Every,
+    /// Every so many segments, or when the first of them has waited so long (RFC 9293 §3.8.6.3
+    /// asks for 2 and at most 500 ms).
+    Delayed {
+        /// Segments for each ACK; above zero.
+        segments: u32,
+        /// Longest wait.
+        timeout: TimeSpan,
+    },
+}
+
+impl Default for AckRule {
+    fn default() -> Self {
+        Self::Delayed {
+            segments: 2,
+            timeout: TimeSpan::from_milliseconds(100),
+        }
+    }
+}
+
+/// How a receiver is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReceiverConfiguration {
+    /// Room for data that has arrived and not been read, in bytes; the advertised window is what
+    /// is free of it.
+    pub buffer: u64,
+    /// When data is acknowledged.
+    pub acknowledge: AckRule,
+    /// Whether ACKs carry SACK blocks.
+    pub selective: bool,
+    /// IP and TCP header of an ACK, in bytes.
+    pub header_size: u32,
+    /// The sender's segment size, in bytes: the least step by which the window opens.
+    pub segment_size: u32,
+}
+
+impl Default for ReceiverConfiguration {
+    fn default() -> Self {
+        Self {
+            buffer: 1 << 40,
+            acknowledge: AckRule::default(),
+            selective: true,
+            header_size: 40,
+            segment_size: 1460,
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The receiver of data: reassembly, acknowledgements, advertised window.
+//!
+//! Before changing this file, read RFC 9293 §3.8.6 (windows, delayed ACKs), RFC 5681 §4.2 (when
+//! to acknowledge) and RFC 2018 (SACK blocks).
+
+mod reassembly;
+#[cfg(test)]
+mod tests;
+
+use midspan_units::Time;
+
+use super::configuration::{AckRule, ReceiverConfiguration};
+use super::timers::{Timer, Timers};
+use crate::packet::{Acknowledgement, Data, DataKind, SelectiveBlocks};
+use reassembly::Reassembly;
+
+/// A receiver of data as a state machine.
+#[derive(Debug, Clone)]
+pub struct Receiver {
+    configuration: ReceiverConfiguration,
+    /// RCV.NXT: the next byte expected.
+    next: u64,
+    /// The first byte that still takes room in the buffer.
+    released: u64,
+    /// The end of the window that was advertised.
+    edge: u64,
+    reassembly: Reassembly,
+    /// Segments that arrived in order since the last ACK.
+    waiting: u32,
+    acknowledge_now: bool,
+    timers: Timers<1>,
+    counters: ReceiverCounters,
+}
+
+/// What a receiver has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReceiverCounters {
+    /// Segments with data that arrived.
+    pub segments: u64,
+    /// Of these, those that held nothing new.
+    pub duplicate_segments: u64,
+    /// Bytes that arrived beyond the advertised window and were dropped.
+    pub bytes_beyond_window: u64,
+    /// ACKs sent, window updates included.
+    pub acknowledgements: u64,
+    /// ACKs sent only because the window had opened.
+    pub window_updates: u64,
+}
+
+impl Receiver {
+    /// A receiver that waits for a SYN or data.
+    #[must_use]
+    pub fn new(configuration: ReceiverConfiguration) -> Self {
+        Self {
+            edge: configuration.buffer,
+            configuration,
+            next: 0,
+            released: 0,
+            reassembly: Reassembly::default(),
+            waiting: 0,
+            acknowledge_now: false,
+            timers: Timers::new([Timer::DelayedAck]),
+            counters: ReceiverCounters::default(),
+        }
+    }
+
+    /// A segment of the sender arrives.
+    pub fn handle_segment(&mut self, now: Time, segment: &Data) {
+        match segment.kind {
+            DataKind::Synchronise | DataKind::Probe => self.acknowledge_now = true,
+            DataKind::Payload => self.handle_payload(now, segment),
+        }
+        self.check_invariants();
+    }
+
+    /// The application has taken all bytes before `up_to`, and they take no more room. More than
+    /// has arrived is not taken.
+    pub fn handle_release(&mut self, up_to: u64) {
+        self.released = self.released.max(up_to.min(self.next));
+        let advertised = self.edge - self.next;
+        // A small window is reported when it has doubled (as Linux does): the sender may be
+        // waiting for it.
+        if self.offered_edge() - self.next >= 2 * advertised && self.offered_edge() > self.edge {
+            self.acknowledge_now = true;
+            self.counters.window_updates += 1;
+        }
+        self.check_invariants();
+    }
+
+    /// The deadline of [`poll_timeout`](Self::poll_timeout) has come.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if self.timers.expire(now).is_some() {
+            self.acknowledge_now = true;
+        }
+    }
+
+    /// The next ACK to be sent.
+    #[inline]
+    pub fn poll_transmit(&mut self) -> Option<Acknowledgement> {
+        if !self.acknowledge_now {
+            return None;
+        }
+        self.acknowledge_now = false;
+        self.waiting = 0;
+        self.timers.stop(Timer::DelayedAck);
+        self.edge = self.offered_edge();
+        self.counters.acknowledgements += 1;
+        let blocks = if self.configuration.selective {
+            self.reassembly.blocks(self.next)
+        } else {
+            SelectiveBlocks::default()
+        };
+        self.check_invariants();
+        Some(Acknowledgement {
+            number: self.next,
+            window_edge: self.edge,
+            blocks,
+        })
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout), and why.
+    #[inline]
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Time, Timer)> {
+        self.timers.next()
+    }
+
+    /// Size of an ACK on the wire: SACK blocks take room (RFC 2018 §3: 8n + 2 bytes, padded).
+    #[must_use]
+    pub fn size_of(&self, acknowledgement: &Acknowledgement) -> u32 {
+        let options = match acknowledgement.blocks.as_slice().len() {
+            0 => 0,
+            #[allow(clippy::cast_possible_truncation)] // At most three.
+            blocks => 8 * blocks as u32 + 4,
+        };
+        self.configuration.header_size + options
+    }
+
+    /// RCV.NXT: all bytes before this have arrived.
+    #[must_use]
+    pub const fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The end of the advertised window.
+    #[must_use]
+    pub const fn window_edge(&self) -> u64 {
+        self.edge
+    }
+
+    /// What it has seen.
+    #[must_use]
+    pub const fn counters(&self) -> &ReceiverCounters {
+        &self.counters
+    }
+
+    fn handle_payload(&mut self, now: Time, segment: &Data) {
+        self.counters.segments += 1;
+        let end = segment.sequence + u64::from(segment.length);
+        let fits = end.min(self.edge);
+        self.counters.bytes_beyond_window += end - fits.max(segment.sequence.min(end));
+        if fits <= self.next || segment.sequence >= fits {
+            self.counters.duplicate_segments += u64::from(end <= self.next);
+            self.acknowledge_now = true;
+            return;
+        }
+        if segment.sequence > self.next {
+            let new = self.reassembly.insert(segment.sequence, fits);
+            self.counters.duplicate_segments += u64::from(!new);
+            self.acknowledge_now = true;
+            return;
+        }
+        // RFC 5681 §4.2: a segment that fills a gap is acknowledged at once.
+        self.acknowledge_now |= !self.reassembly.is_empty();
+        self.next = self.reassembly.take_from(fits);
+        self.handle_in_order(now);
+    }
+
+    fn handle_in_order(&mut self, now: Time) {
+        self.waiting += 1;
+        match self.configuration.acknowledge {
+            AckRule::Every => self.acknowledge_now = true,
+            AckRule::Delayed { segments, timeout } => {
+                if self.waiting >= segments {
+                    self.acknowledge_now = true;
+                } else if !self.timers.is_running(Timer::DelayedAck) {
+                    self.timers.set(Timer::DelayedAck, now + timeout);
+                }
+            }
+        }
+    }
+
+    /// The end of the window that may be advertised now. It never goes back, and moves only by
+    /// steps worth sending (RFC 9293 §3.8.6.2.2).
+    fn offered_edge(&self) -> u64 {
+        let free = self.released + self.configuration.buffer;
+        let step = u64::from(self.configuration.segment_size).min(self.configuration.buffer / 2);
+        if free >= self.edge + step.max(1) {
+            free
+        } else {
+            self.edge
+        }
+    }
+
+    /// Panics in debug builds where the state contradicts itself.
+    pub fn check_invariants(&self) {
+        debug_assert!(self.released <= self.next);
+        debug_assert!(self.next <= self.edge, "data beyond the window was taken");
+        debug_assert!(
+            self.edge <= self.released + self.configuration.buffer,
+            "more was advertised than there is room for"
+        );
+        self.reassembly.check_invariants(self.next, self.edge);
+    }
+}

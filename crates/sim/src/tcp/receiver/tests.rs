@@ -1,0 +1,141 @@
+//! Segments in, ACKs out; segments of 100 bytes.
+
+use super::*;
+use midspan_units::TimeSpan;
+
+const EVERY: ReceiverConfiguration = ReceiverConfiguration {
+    buffer: 1000,
+    acknowledge: AckRule::Every,
+    selective: true,
+    header_size: 40,
+    segment_size: 100,
+};
+
+fn data(sequence: u64) -> Data {
+    Data {
+        kind: DataKind::Payload,
+        sequence,
+        length: 100,
+    }
+}
+
+fn at(milliseconds: u64) -> Time {
+    Time::ZERO + TimeSpan::from_milliseconds(milliseconds)
+}
+
+/// Number, window and SACK blocks.
+type Ack = (u64, u64, Vec<(u64, u64)>);
+
+/// The ACK that is ready.
+fn ack(receiver: &mut Receiver) -> Option<Ack> {
+    let ack = receiver.poll_transmit()?;
+    let blocks = ack.blocks.as_slice().iter();
+    let absolute = |offset: u32| ack.number + u64::from(offset);
+    Some((
+        ack.number,
+        ack.window_edge - ack.number,
+        blocks
+            .map(|block| (absolute(block.start), absolute(block.end)))
+            .collect(),
+    ))
+}
+
+fn feed(receiver: &mut Receiver, sequence: u64) -> Option<Ack> {
+    receiver.handle_segment(at(0), &data(sequence));
+    receiver.handle_release(u64::MAX);
+    ack(receiver)
+}
+
+#[test]
+fn a_gap_gives_duplicate_acks_with_the_newest_block_first() {
+    let mut receiver = Receiver::new(EVERY);
+    assert_eq!(feed(&mut receiver, 0), Some((100, 1000, vec![])));
+    assert_eq!(
+        feed(&mut receiver, 200),
+        Some((100, 1000, vec![(200, 300)]))
+    );
+    assert_eq!(
+        feed(&mut receiver, 400),
+        Some((100, 1000, vec![(400, 500), (200, 300)]))
+    );
+    assert_eq!(
+        feed(&mut receiver, 600),
+        Some((100, 1000, vec![(600, 700), (400, 500), (200, 300)]))
+    );
+    // 300 joins two ranges: one block, and it is the newest.
+    assert_eq!(
+        feed(&mut receiver, 300),
+        Some((100, 1000, vec![(200, 500), (600, 700)]))
+    );
+    assert_eq!(
+        feed(&mut receiver, 100),
+        Some((500, 1000, vec![(600, 700)]))
+    );
+    assert_eq!(feed(&mut receiver, 500), Some((700, 1000, vec![])));
+    assert_eq!(feed(&mut receiver, 500), Some((700, 1000, vec![])));
+    assert_eq!(receiver.counters().duplicate_segments, 1);
+}
+
+#[test]
+fn the_second_segment_or_the_timer_brings_a_delayed_ack() {
+    let mut receiver = Receiver::new(ReceiverConfiguration {
+        acknowledge: AckRule::Delayed {
+            segments: 2,
+            timeout: TimeSpan::from_milliseconds(100),
+        },
+        ..EVERY
+    });
+    assert_eq!(feed(&mut receiver, 0), None);
+    assert_eq!(receiver.poll_timeout(), Some((at(100), Timer::DelayedAck)));
+    assert_eq!(feed(&mut receiver, 100), Some((200, 1000, vec![])));
+    assert_eq!(receiver.poll_timeout(), None);
+    receiver.handle_segment(at(50), &data(200));
+    receiver.handle_release(u64::MAX);
+    assert_eq!(ack(&mut receiver), None);
+    receiver.handle_timeout(at(150));
+    assert_eq!(ack(&mut receiver), Some((300, 1000, vec![])));
+    // Out of order: at once; what fills the gap: at once.
+    assert_eq!(
+        feed(&mut receiver, 400),
+        Some((300, 1000, vec![(400, 500)]))
+    );
+    assert_eq!(feed(&mut receiver, 300), Some((500, 1000, vec![])));
+}
+
+#[test]
+fn a_window_that_closed_is_reported_when_it_opens() {
+    let mut receiver = Receiver::new(ReceiverConfiguration {
+        buffer: 300,
+        ..EVERY
+    });
+    for (sequence, window) in [(0, 200), (100, 100), (200, 0)] {
+        receiver.handle_segment(at(0), &data(sequence));
+        assert_eq!(ack(&mut receiver), Some((sequence + 100, window, vec![])));
+    }
+    receiver.handle_segment(at(0), &data(300));
+    assert_eq!(ack(&mut receiver), Some((300, 0, vec![])));
+    assert_eq!(receiver.counters().bytes_beyond_window, 100);
+    receiver.handle_release(50);
+    assert_eq!(ack(&mut receiver), None); // Too little to be worth a segment.
+    receiver.handle_release(100);
+    assert_eq!(ack(&mut receiver), Some((300, 100, vec![])));
+    receiver.handle_release(150);
+    assert_eq!(ack(&mut receiver), None);
+    receiver.handle_release(200);
+    assert_eq!(ack(&mut receiver), Some((300, 200, vec![])));
+    assert_eq!(receiver.counters().window_updates, 2);
+}
+
+#[test]
+fn a_probe_and_a_syn_are_answered() {
+    let mut receiver = Receiver::new(EVERY);
+    for kind in [DataKind::Synchronise, DataKind::Probe] {
+        let segment = Data {
+            kind,
+            sequence: 0,
+            length: 0,
+        };
+        receiver.handle_segment(at(0), &segment);
+        assert_eq!(ack(&mut receiver), Some((0, 1000, vec![])));
+    }
+}

@@ -1,0 +1,74 @@
+//! How cwnd opens: slow start and congestion avoidance (RFC 5681 §3.1, RFC 3465).
+
+use midspan_units::Time;
+
+use super::Sender;
+use crate::tcp::configuration::{ByteCounting, Variant};
+
+impl Sender {
+    /// Whether cwnd is what holds sending back. In slow start it counts as such from half of it
+    /// on, so that an ACK for two segments does not stop it (as in Linux).
+    pub(super) fn is_cwnd_limited(&self) -> bool {
+        let under_way = self.next - self.unacknowledged;
+        if self.cwnd < self.ssthresh {
+            2 * under_way > self.cwnd
+        } else {
+            under_way + self.segment_size() > self.cwnd
+        }
+    }
+
+    /// Recovery is over. The ACK that ends it also opens the window, as in 4.4BSD and ns-2.
+    pub(super) fn end_recovery(&mut self) {
+        self.recovering = false;
+        self.cwnd = self.ssthresh;
+        self.cwnd_fraction = 0;
+        if self.configuration.variant != Variant::Cubic {
+            self.avoid_congestion(self.segment_size());
+        }
+    }
+
+    /// `acknowledged` bytes were newly acknowledged, outside recovery.
+    #[inline]
+    pub(super) fn grow(&mut self, now: Time, acknowledged: u64) {
+        if self.cwnd < self.ssthresh {
+            self.slow_start(acknowledged);
+        } else {
+            self.after_timeout = false;
+            if self.configuration.variant == Variant::Cubic {
+                let round_trip = self.round_trip.smoothed().unwrap_or_default();
+                self.cwnd = self.cubic.grow(
+                    now,
+                    round_trip,
+                    acknowledged,
+                    self.cwnd,
+                    self.segment_size(),
+                );
+            } else {
+                self.avoid_congestion(acknowledged);
+            }
+        }
+    }
+
+    fn slow_start(&mut self, acknowledged: u64) {
+        let segment = self.segment_size();
+        let most = match self.configuration.byte_counting {
+            ByteCounting::Off => segment,
+            ByteCounting::Limit(_) if self.after_timeout => segment,
+            ByteCounting::Limit(segments) => segment * u64::from(segments),
+        };
+        self.cwnd += acknowledged.min(most);
+    }
+
+    /// One segment for each cwnd that is acknowledged. The rest of each division is kept, so
+    /// that rounding never adds up.
+    fn avoid_congestion(&mut self, acknowledged: u64) {
+        let segment = self.segment_size();
+        let counted = match self.configuration.byte_counting {
+            ByteCounting::Off => segment,
+            ByteCounting::Limit(_) => acknowledged,
+        };
+        let work = segment * counted + self.cwnd_fraction;
+        self.cwnd_fraction = work % self.cwnd;
+        self.cwnd += work / self.cwnd;
+    }
+}

@@ -1,0 +1,455 @@
+//! The sender of data: what it may send, and what it does about loss.
+//!
+//! The common core is here and in `transmit` (which segment is next), `growth` (how cwnd opens)
+//! and `round_trip` (the retransmission timer). What the variants do of their own about
+//! duplicate ACKs and in recovery has a file each: `tahoe`, `reno`, `new_reno`, `sack`; `cubic`
+//! has SACK's recovery and a growth of its own.
+
+mod cubic;
+mod growth;
+mod new_reno;
+mod reno;
+mod round_trip;
+mod sack;
+mod sample;
+mod tahoe;
+#[cfg(test)]
+mod tests;
+mod transmit;
+
+use midspan_units::{Time, TimeSpan};
+
+use super::configuration::{SenderConfiguration, Variant};
+use super::timers::{Timer, Timers};
+use crate::packet::{Acknowledgement, Data};
+use cubic::Cubic;
+use round_trip::RoundTrip;
+use sack::Scoreboard;
+
+/// The third duplicate ACK says that a segment was lost (RFC 5681: `DupThresh`).
+const DUPLICATE_THRESHOLD: u32 = 3;
+
+/// A sender of data as a state machine.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    configuration: SenderConfiguration,
+    phase: Phase,
+    /// SND.UNA: the first byte that is not acknowledged.
+    unacknowledged: u64,
+    /// SND.NXT: the next byte to be sent; after a time-out it goes back.
+    next: u64,
+    /// The first byte that was never sent.
+    highest: u64,
+    /// The end of what the application has written.
+    written: u64,
+    /// The end of the window that the receiver advertised.
+    peer_edge: u64,
+    /// The largest window that it ever advertised.
+    largest_peer_window: u64,
+    /// cwnd in bytes.
+    cwnd: u64,
+    /// What congestion avoidance could not add yet, below one byte: see `growth`.
+    cwnd_fraction: u64,
+    /// ssthresh in bytes.
+    ssthresh: u64,
+    /// Duplicate ACKs in a row.
+    duplicates: u32,
+    /// Fast recovery is going on.
+    recovering: bool,
+    /// What had been sent when a loss was last detected: fast recovery ends there (RFC 6582), and
+    /// before it is acknowledged no new one starts.
+    recover: Option<u64>,
+    /// The segment at this number is to be sent again, whatever the window.
+    resend: Option<u64>,
+    /// A partial ACK has restarted the timer in this recovery (RFC 6582 §3.2).
+    partial_seen: bool,
+    /// Slow start after a time-out: byte counting is careful (RFC 3465 §2.3).
+    after_timeout: bool,
+    syn_resent: bool,
+    probe: bool,
+    round_trip: RoundTrip,
+    scoreboard: Scoreboard,
+    cubic: Cubic,
+    timers: Timers<2>,
+    counters: SenderCounters,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Not opened yet.
+    Closed,
+    /// A SYN is to be sent.
+    Synchronise,
+    /// The SYN was sent and not answered.
+    Synchronised,
+    /// Data may be sent.
+    Open,
+}
+
+/// What a sender has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SenderCounters {
+    /// Segments with data that were sent, again or for the first time.
+    pub segments: u64,
+    /// Of these, those that were sent again.
+    pub retransmissions: u64,
+    /// Bytes that were sent again.
+    pub bytes_retransmitted: u64,
+    /// SYNs sent.
+    pub syns: u64,
+    /// Times fast retransmit was entered.
+    pub fast_retransmits: u64,
+    /// Retransmission time-outs.
+    pub timeouts: u64,
+    /// Probes of a closed window.
+    pub probes: u64,
+}
+
+impl Sender {
+    /// A sender that has not been opened. Without a handshake it cannot learn how large the
+    /// receiver's window is at first: `peer_window` bytes.
+    #[must_use]
+    pub fn new(configuration: SenderConfiguration, peer_window: u64) -> Self {
+        let segment = u64::from(configuration.segment_size);
+        Self {
+            phase: Phase::Closed,
+            unacknowledged: 0,
+            next: 0,
+            highest: 0,
+            written: 0,
+            peer_edge: if configuration.handshake {
+                0
+            } else {
+                peer_window
+            },
+            largest_peer_window: peer_window,
+            cwnd: segment * u64::from(configuration.initial_window),
+            cwnd_fraction: 0,
+            ssthresh: u64::MAX,
+            duplicates: 0,
+            recovering: false,
+            recover: None,
+            resend: None,
+            partial_seen: false,
+            after_timeout: false,
+            syn_resent: false,
+            probe: false,
+            round_trip: RoundTrip::new(&configuration),
+            scoreboard: Scoreboard::default(),
+            cubic: Cubic::default(),
+            timers: Timers::new([Timer::Retransmission, Timer::Persist]),
+            counters: SenderCounters::default(),
+            configuration,
+        }
+    }
+
+    /// The application opens the connection.
+    pub fn handle_open(&mut self) {
+        if self.phase == Phase::Closed {
+            self.phase = if self.configuration.handshake {
+                Phase::Synchronise
+            } else {
+                Phase::Open
+            };
+        }
+    }
+
+    /// The application writes `bytes` more; `u64::MAX` is as good as without end.
+    pub fn handle_write(&mut self, bytes: u64) {
+        self.written = self.written.saturating_add(bytes);
+    }
+
+    /// The application writes nothing more, and takes back what was never sent.
+    pub fn handle_stop(&mut self) {
+        self.written = self.highest;
+    }
+
+    /// An ACK arrives.
+    pub fn handle_acknowledgement(&mut self, now: Time, ack: &Acknowledgement) {
+        match self.phase {
+            Phase::Closed | Phase::Synchronise => return,
+            Phase::Synchronised => self.establish(now),
+            Phase::Open => {}
+        }
+        let window_moved = self.learn_window(ack.window_edge);
+        let news = self.is_selective() && self.scoreboard.update(self.unacknowledged, ack);
+        if ack.number > self.unacknowledged && ack.number <= self.highest {
+            self.advance(now, ack.number);
+        } else if ack.number == self.unacknowledged && self.unacknowledged < self.highest {
+            // RFC 5681 §2: an ACK that opens the window is not a duplicate; one that tells
+            // something new by SACK is (RFC 6675 §2).
+            let duplicate = if self.is_selective() {
+                news
+            } else {
+                !window_moved
+            };
+            if duplicate {
+                self.duplicate(now);
+            }
+        }
+        self.check_invariants();
+    }
+
+    /// The deadline of [`poll_timeout`](Self::poll_timeout) has come.
+    pub fn handle_timeout(&mut self, now: Time) {
+        match self.timers.expire(now) {
+            Some(Timer::Retransmission) if self.phase == Phase::Synchronised => {
+                self.phase = Phase::Synchronise;
+                self.syn_resent = true;
+                self.counters.timeouts += 1;
+                self.round_trip.back_off();
+            }
+            Some(Timer::Retransmission) => self.time_out(now),
+            Some(Timer::Persist) => {
+                self.probe = true;
+                self.round_trip.back_off();
+            }
+            Some(Timer::DelayedAck) | None => {}
+        }
+        self.check_invariants();
+    }
+
+    /// The next segment to be sent.
+    #[inline]
+    pub fn poll_transmit(&mut self, now: Time) -> Option<Data> {
+        let segment = self.next_segment(now);
+        self.check_invariants();
+        segment
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout), and why.
+    #[inline]
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Time, Timer)> {
+        self.timers.next()
+    }
+
+    /// How it was set.
+    #[must_use]
+    pub const fn configuration(&self) -> &SenderConfiguration {
+        &self.configuration
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub const fn counters(&self) -> &SenderCounters {
+        &self.counters
+    }
+
+    /// cwnd in bytes.
+    #[must_use]
+    pub const fn cwnd(&self) -> u64 {
+        self.cwnd
+    }
+
+    /// ssthresh in bytes; `None` before the first loss.
+    #[must_use]
+    pub const fn ssthresh(&self) -> Option<u64> {
+        if self.ssthresh == u64::MAX {
+            None
+        } else {
+            Some(self.ssthresh)
+        }
+    }
+
+    /// SND.UNA: all bytes before this have been acknowledged.
+    #[must_use]
+    pub const fn unacknowledged(&self) -> u64 {
+        self.unacknowledged
+    }
+
+    /// The first byte that was never sent.
+    #[must_use]
+    pub const fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    /// The end of what the application has written.
+    #[must_use]
+    pub const fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Whether the handshake is over, or was not asked for.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// The smoothed round-trip time, once measured.
+    #[must_use]
+    pub fn round_trip_time(&self) -> Option<TimeSpan> {
+        self.round_trip.smoothed()
+    }
+
+    /// The least round-trip time measured.
+    #[must_use]
+    pub const fn least_round_trip_time(&self) -> Option<TimeSpan> {
+        self.round_trip.least()
+    }
+
+    /// The retransmission time-out, doubled where it was.
+    #[must_use]
+    pub fn retransmission_timeout(&self) -> TimeSpan {
+        self.round_trip.timeout()
+    }
+
+    fn segment_size(&self) -> u64 {
+        u64::from(self.configuration.segment_size)
+    }
+
+    const fn is_selective(&self) -> bool {
+        matches!(self.configuration.variant, Variant::Sack | Variant::Cubic)
+    }
+
+    fn establish(&mut self, now: Time) {
+        self.phase = Phase::Open;
+        self.timers.stop(Timer::Retransmission);
+        if self.syn_resent {
+            // RFC 5681 §3.1: after a lost SYN, one segment.
+            self.cwnd = self.segment_size();
+            self.round_trip.cancel();
+        } else {
+            self.round_trip.acknowledge(now, 0);
+        }
+    }
+
+    /// Returns whether the window moved.
+    fn learn_window(&mut self, edge: u64) -> bool {
+        let moved = edge > self.peer_edge;
+        if moved {
+            self.peer_edge = edge;
+            let window = edge - self.unacknowledged.min(edge);
+            self.largest_peer_window = self.largest_peer_window.max(window);
+            self.timers.stop(Timer::Persist);
+        }
+        moved
+    }
+
+    /// All before `number` is newly acknowledged.
+    #[inline]
+    fn advance(&mut self, now: Time, number: u64) {
+        let acknowledged = number - self.unacknowledged;
+        let limited = self.is_cwnd_limited();
+        self.unacknowledged = number;
+        self.next = self.next.max(number);
+        self.resend = self.resend.filter(|sequence| *sequence >= number);
+        self.round_trip.acknowledge(now, number);
+        let mut restart = true;
+        if self.recovering {
+            restart = match self.configuration.variant {
+                // Tahoe has no recovery.
+                Variant::Tahoe | Variant::Reno => self.reno_advance(),
+                Variant::NewReno => self.new_reno_advance(acknowledged),
+                Variant::Sack | Variant::Cubic => self.sack_advance(),
+            };
+        } else {
+            if self.is_selective() {
+                self.scoreboard.remove_below(number);
+            }
+            if limited || !self.configuration.grow_only_when_limited {
+                self.grow(now, acknowledged);
+            }
+        }
+        self.duplicates = 0;
+        if self.unacknowledged == self.highest {
+            self.timers.stop(Timer::Retransmission);
+        } else if restart {
+            self.restart_timer(now);
+        }
+    }
+
+    fn duplicate(&mut self, now: Time) {
+        self.duplicates += 1;
+        match self.configuration.variant {
+            Variant::Tahoe => self.tahoe_duplicate(now),
+            Variant::Reno | Variant::NewReno => self.reno_duplicate(now),
+            Variant::Sack | Variant::Cubic => self.sack_duplicate(now),
+        }
+    }
+
+    /// Whether duplicate ACKs may be taken for a new loss. Those that follow a go-back may have
+    /// been caused by segments that were sent twice (RFC 6582 §4.1, RFC 6675 §5.1).
+    fn may_retransmit_fast(&self) -> bool {
+        !self.recovering
+            && self
+                .recover
+                .is_none_or(|recover| self.unacknowledged > recover)
+    }
+
+    /// ssthresh after a loss: half of what is under way (RFC 5681, equation 4), or CUBIC's share.
+    /// Neither what fast recovery nor what limited transmit adds to the window counts.
+    fn reduced_threshold(&mut self) -> u64 {
+        let under_way = if self.recovering {
+            self.ssthresh
+        } else {
+            (self.next - self.unacknowledged).min(self.cwnd)
+        };
+        let reduced = match self.configuration.variant {
+            Variant::Cubic => self.cubic.reduce(under_way, self.segment_size()),
+            _ => under_way / 2,
+        };
+        reduced.max(2 * self.segment_size())
+    }
+
+    /// Slow start ends at a whole number of segments, as in 4.4BSD and ns-2.
+    fn round_threshold(&mut self) {
+        self.ssthresh -= self.ssthresh % self.segment_size();
+    }
+
+    /// A loss was detected by duplicate ACKs: the common part.
+    fn enter_fast_retransmit(&mut self) {
+        self.counters.fast_retransmits += 1;
+        self.ssthresh = self.reduced_threshold();
+        self.recover = Some(self.highest);
+        self.cwnd_fraction = 0;
+        self.round_trip.cancel();
+    }
+
+    /// The retransmission timer has run out (RFC 6298 §5.4–5.6, RFC 5681 §3.1): slow start from
+    /// the first byte that is not acknowledged.
+    fn time_out(&mut self, now: Time) {
+        self.counters.timeouts += 1;
+        // Of a segment that times out again, the first time-out has set ssthresh.
+        if self.recover != Some(self.highest)
+            || self.next > self.unacknowledged + self.segment_size()
+        {
+            self.ssthresh = self.reduced_threshold();
+            self.round_threshold();
+        }
+        if self.configuration.variant == Variant::Cubic {
+            self.cubic.time_out();
+        }
+        self.cwnd = self.segment_size();
+        self.cwnd_fraction = 0;
+        self.recovering = false;
+        self.recover = Some(self.highest);
+        self.resend = None;
+        self.duplicates = 0;
+        self.after_timeout = true;
+        self.next = self.unacknowledged;
+        self.round_trip.cancel();
+        self.round_trip.back_off();
+        self.restart_timer(now);
+    }
+
+    fn restart_timer(&mut self, now: Time) {
+        let deadline = now + self.round_trip.timeout();
+        self.timers.set(Timer::Retransmission, deadline);
+    }
+
+    /// Panics in debug builds where the state contradicts itself.
+    pub fn check_invariants(&self) {
+        debug_assert!(self.unacknowledged <= self.next && self.next <= self.highest);
+        debug_assert!(self.highest <= self.written, "sent what was not written");
+        debug_assert!(self.cwnd >= 1 && self.ssthresh >= 2 * self.segment_size());
+        debug_assert!(
+            self.unacknowledged == self.highest || self.timers.is_running(Timer::Retransmission),
+            "data under way without a timer"
+        );
+        debug_assert!(!self.recovering || self.recover.is_some());
+        debug_assert!(self.recover.is_none_or(|recover| recover <= self.highest));
+        self.scoreboard
+            .check_invariants(self.unacknowledged, self.highest);
+    }
+}

@@ -1,0 +1,33 @@
+//! What a real socket's `TCP_INFO` would say.
+
+use midspan_policy::LegSample;
+use midspan_units::ByteSize;
+
+use super::Sender;
+
+impl Sender {
+    /// A reading of this sender, as a policy gets it from a real socket. What belongs to the
+    /// other direction (our own window, bytes received) and what the simulator does not measure
+    /// (delivery rate, limited-by times) is left at its default.
+    #[must_use]
+    pub fn sample(&self) -> LegSample {
+        let segment = self.segment_size();
+        let segments = |bytes: u64| u32::try_from(bytes / segment).unwrap_or(u32::MAX);
+        LegSample {
+            round_trip_time: self.round_trip_time(),
+            minimum_round_trip_time: self.least_round_trip_time(),
+            segment_size: self.configuration.segment_size,
+            congestion_window: segments(self.cwnd),
+            slow_start_threshold: self.ssthresh().map(segments),
+            peer_window: self.peer_edge.saturating_sub(self.unacknowledged),
+            unacknowledged: segments(self.highest - self.unacknowledged + segment - 1),
+            not_sent: ByteSize::from_bytes(self.written - self.highest),
+            bytes_acknowledged: ByteSize::from_bytes(self.unacknowledged),
+            bytes_retransmitted: ByteSize::from_bytes(self.counters.bytes_retransmitted),
+            segments_retransmitted: u32::try_from(self.counters.retransmissions)
+                .unwrap_or(u32::MAX),
+            timeouts_pending: self.round_trip.doubled(),
+            ..LegSample::default()
+        }
+    }
+}

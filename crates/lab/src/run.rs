@@ -63,7 +63,7 @@ pub enum Progress<'a> {
 pub(crate) const ATTEMPTS: u32 = 3;
 
 /// Builds the network, runs every flow under every case, alternating the cases, and returns all
-/// measurements. A void run is made again; if the last of [`ATTEMPTS`] is void, it is returned as
+/// measurements. A void run is made again; if the third is void, it is returned as
 /// it is.
 pub fn run(
     plan: &Plan,

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use midspan_lab::Case;
+use midspan_reproduce::Paper;
 
 /// A TCP performance-enhancing proxy for Linux, and the lab that shows what it does.
 #[derive(Debug, Parser)]
@@ -38,6 +39,15 @@ pub enum Command {
                       midspan lab my-path.toml --html report.html\n  midspan lab verify"
     )]
     Lab(LabOptions),
+    /// Run the flows of a path in virtual time, packet by packet
+    ///
+    /// The same path file as the lab's, without real kernels: deterministic, and thousands of
+    /// times faster (docs/simulator.md says what is modelled).
+    #[command(after_help = "Example:  midspan sim geo-clean --json")]
+    Sim(SimOptions),
+    /// Print a paper's figures beside what its equations give here
+    #[command(after_help = "Example:  midspan reproduce maki")]
+    Reproduce(ReproduceOptions),
     /// List the built-in paths
     Paths(Output),
     /// The unprivileged half of `midspan run`, which starts it
@@ -127,6 +137,57 @@ pub struct LabRunOptions {
     /// How results are printed.
     #[command(flatten)]
     pub output: Output,
+}
+
+/// Options of `midspan sim`.
+#[derive(Debug, Args)]
+pub struct SimOptions {
+    /// Built-in path or path file
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// Only the flows of these names
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub flows: Vec<String>,
+    /// Seed of all random draws, instead of the path file's
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// How results are printed.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Options of `midspan reproduce`.
+#[derive(Debug, Args)]
+pub struct ReproduceOptions {
+    /// The paper, by its short name
+    pub paper: PaperName,
+    /// How results are printed.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// A paper by its short name.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum PaperName {
+    /// A TCP overlay: splitting at several proxies, buffers, placement
+    Maki,
+    /// Oversized segments and sending ahead for narrow upstreams
+    Hasegawa,
+    /// ACE thinning and its rivals
+    Tam,
+    /// Bursts of a split proxy, and pacing
+    Shikama,
+}
+
+impl From<PaperName> for Paper {
+    fn from(name: PaperName) -> Self {
+        match name {
+            PaperName::Maki => Self::Maki,
+            PaperName::Hasegawa => Self::Hasegawa,
+            PaperName::Tam => Self::Tam,
+            PaperName::Shikama => Self::Shikama,
+        }
+    }
 }
 
 /// Options of `midspan lab verify`.

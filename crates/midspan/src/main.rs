@@ -20,6 +20,8 @@ fn main() -> ExitCode {
         Command::Run(options) => commands::run::run(options),
         Command::Relay => commands::run::relay(),
         Command::Demo(options) => commands::demo::demo(&options),
+        Command::Sim(options) => commands::sim::sim(&options),
+        Command::Reproduce(options) => commands::reproduce::reproduce(&options),
         Command::Paths(output) => commands::paths::paths(output),
         Command::Lab(lab) => match lab.command {
             Some(LabCommand::Verify(options)) => commands::verify::verify(&options),

@@ -22,23 +22,20 @@ pub(crate) fn records() -> Result<Vec<Record>, ModelError> {
         records.push(gain(row.double, "double precision"));
     }
     for cell in table_2()? {
-        let case = format!("{:?} networks, split at R{}", cell.network, cell.router).to_lowercase();
+        let network = format!("{:?}", cell.network).to_lowercase();
         let throughput = |value, reading: &str| {
+            let case = format!("{network}, R{}, {reading}", cell.router);
             let record = Record::new("table 2", &case, "throughput", "bit/s", By::Analysis, value);
-            with_paper(record, cell.paper * 1e6).with_note(reading)
+            with_paper(record, cell.paper * 1e6)
         };
-        records.push(throughput(
-            cell.expected.bits_per_second(),
-            "Eq. (1): the slower of the two legs",
-        ));
-        records.push(throughput(
-            cell.printed.throughput.bits_per_second(),
-            "with the coupling of §III as printed, send buffer of 64 packets",
-        ));
-        records.push(throughput(
-            cell.conserving.throughput.bits_per_second(),
-            "with the coupling of §III, stalls counted once, send buffer of 64 packets",
-        ));
+        // The slower of the two legs; then with a send buffer of 64 packets the coupling of §III
+        // as it is printed, and with stalls counted once.
+        let readings = [
+            (cell.expected, "Eq. (1)"),
+            (cell.printed.throughput, "coupling as printed"),
+            (cell.conserving.throughput, "coupling conserving"),
+        ];
+        records.extend(readings.map(|(value, name)| throughput(value.bits_per_second(), name)));
     }
     let expected = expected_throughput().bits_per_second();
     let record = Record::new(

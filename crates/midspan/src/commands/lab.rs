@@ -8,9 +8,9 @@ use midspan_linux::namespace;
 use midspan_path::Path;
 use midspan_records::Records;
 use midspan_report::{pivot, stdout_width};
-use miette::{Context, IntoDiagnostic, miette};
+use miette::{Context, IntoDiagnostic};
 
-use super::Outcome;
+use super::{Outcome, choose_flows};
 use crate::arguments::LabRunOptions;
 use crate::presentation::Presentation;
 use crate::progress::Bar;
@@ -22,7 +22,7 @@ pub fn lab(options: &LabRunOptions) -> Outcome {
     if let Some(seed) = options.seed {
         path.seed = seed;
     }
-    keep_flows(&mut path, &options.flows)?;
+    choose_flows(&mut path, &options.flows)?;
     let plan = Plan {
         path,
         cases: options.cases.clone(),
@@ -134,30 +134,4 @@ fn line_of(plan: &Plan, run: &Measurement) -> String {
         format!("  ({})", run.validity)
     };
     format!("{}{void}", results.join(", "))
-}
-
-/// Leaves only the flows that were asked for.
-fn keep_flows(path: &mut Path, names: &[String]) -> miette::Result<()> {
-    let known: Vec<String> = path.flows.iter().map(|flow| flow.name.clone()).collect();
-    for name in names {
-        if !known.contains(name) {
-            let near = midspan_document::nearest(name, known.iter().map(String::as_str));
-            let hint = near.map_or_else(String::new, |near| format!(" (did you mean \"{near}\"?)"));
-            return Err(miette!(
-                "path \"{}\" has no flow \"{name}\"{hint}; it has {}",
-                path.name,
-                known.join(", ")
-            ));
-        }
-    }
-    if !names.is_empty() {
-        path.flows.retain(|flow| names.contains(&flow.name));
-    }
-    if path.flows.is_empty() {
-        return Err(miette!(
-            "path \"{}\" has no flow, so there is nothing to run: add a [[flow]]",
-            path.name
-        ));
-    }
-    Ok(())
 }

@@ -3,8 +3,39 @@
 pub mod demo;
 pub mod lab;
 pub mod paths;
+pub mod reproduce;
 pub mod run;
+pub mod sim;
 pub mod verify;
+
+use midspan_path::Path;
+use miette::miette;
 
 /// `Ok(false)`: all was done, but a run was void or a bound missed.
 pub type Outcome = miette::Result<bool>;
+
+/// Leaves only the flows that were asked for.
+pub fn choose_flows(path: &mut Path, names: &[String]) -> miette::Result<()> {
+    let known: Vec<String> = path.flows.iter().map(|flow| flow.name.clone()).collect();
+    for name in names {
+        if !known.contains(name) {
+            let near = midspan_document::nearest(name, known.iter().map(String::as_str));
+            let hint = near.map_or_else(String::new, |near| format!(" (did you mean \"{near}\"?)"));
+            return Err(miette!(
+                "path \"{}\" has no flow \"{name}\"{hint}; it has {}",
+                path.name,
+                known.join(", ")
+            ));
+        }
+    }
+    if !names.is_empty() {
+        path.flows.retain(|flow| names.contains(&flow.name));
+    }
+    if path.flows.is_empty() {
+        return Err(miette!(
+            "path \"{}\" has no flow, so there is nothing to run: add a [[flow]]",
+            path.name
+        ));
+    }
+    Ok(())
+}

@@ -121,7 +121,7 @@ struct Measured {
 const FULL: usize = 1500;
 
 impl Check {
-    /// Carries it out; a void measurement is made again, [`ATTEMPTS`] times at most in all.
+    /// Carries it out; a void measurement is made again, three times at most in all.
     pub fn run(&self) -> Result<Vec<Record>, LabError> {
         let mut measured = self.measure()?;
         for _ in 1..ATTEMPTS {

@@ -1,0 +1,96 @@
+//! `midspan reproduce PAPER`: a paper's figures beside ours.
+
+use midspan_records::{Record, Records};
+use midspan_report::units::Scale;
+use midspan_report::{Alignment, Cell, Table, stdout_width};
+use midspan_reproduce::{Paper, analysis};
+use miette::IntoDiagnostic;
+
+use super::Outcome;
+use crate::arguments::ReproduceOptions;
+
+/// Digits shown: one more than any paper prints.
+const DIGITS: i32 = 9;
+
+/// Computes and prints what the paper prints.
+pub fn reproduce(options: &ReproduceOptions) -> Outcome {
+    let paper: Paper = options.paper.into();
+    let records = Records {
+        records: analysis(paper).into_diagnostic()?,
+    };
+    if options.output.json {
+        println!("{}", records.to_json());
+    } else {
+        print!("{}", table(paper, &records.records).to_text(stdout_width()));
+    }
+    Ok(records.all_ok())
+}
+
+fn table(paper: Paper, records: &[Record]) -> Table {
+    let mut table = Table::new(&format!(
+        "What {} prints, and what comes out here",
+        paper.name()
+    ));
+    for heading in ["item", "case", "quantity"] {
+        table.add_column(heading, Alignment::Left);
+    }
+    for heading in ["paper", "here", "difference"] {
+        table.add_column(heading, Alignment::Right);
+    }
+    for record in records {
+        // The paper's own unit prefix for both, so that digits can be compared.
+        let scale = Scale::of(record.paper.unwrap_or(record.value), &record.unit);
+        let shown = |value: f64| scale.label(&digits(scale.convert(value)));
+        let paper = record.paper.map_or_else(String::new, shown);
+        let difference = record
+            .paper
+            .filter(|paper| *paper != 0.0)
+            .map_or_else(String::new, |paper| {
+                format!("{:+.4} %", (record.value / paper - 1.0) * 100.0)
+            });
+        let mut here = Cell::new(&shown(record.value)).with_ok(record.ok);
+        if let Some(note) = &record.note {
+            table.add_note(&mut here, note);
+        }
+        table.add_row(vec![
+            Cell::new(&record.item),
+            Cell::new(&record.case),
+            Cell::new(&record.quantity),
+            Cell::new(&paper),
+            here,
+            Cell::new(&difference),
+        ]);
+    }
+    table
+}
+
+/// `value` with nine significant digits, without zeros that say nothing.
+fn digits(value: f64) -> String {
+    #[allow(clippy::cast_possible_truncation)]
+    let before_point = if value == 0.0 {
+        1
+    } else {
+        value.abs().log10().floor() as i32 + 1
+    };
+    let decimals = usize::try_from(DIGITS - before_point).unwrap_or(0);
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') {
+        let text = text.trim_end_matches('0').trim_end_matches('.');
+        return text.to_owned();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::digits;
+
+    #[test]
+    fn digits_are_kept_and_empty_zeros_are_not() {
+        assert_eq!(digits(2.823_370), "2.82337");
+        assert_eq!(digits(180.320_358), "180.320358");
+        assert_eq!(digits(800.0), "800");
+        assert_eq!(digits(0.0), "0");
+        assert_eq!(digits(1e12), "1000000000000");
+    }
+}

@@ -45,8 +45,8 @@ pub enum Command {
     /// times faster (docs/simulator.md says what is modelled).
     #[command(after_help = "Example:  midspan sim geo-clean --json")]
     Sim(SimOptions),
-    /// Print a paper's figures beside what its equations give here
-    #[command(after_help = "Example:  midspan reproduce maki")]
+    /// Print a paper's figures beside what its equations and simulations give here
+    #[command(after_help = "Example:  midspan reproduce bhole")]
     Reproduce(ReproduceOptions),
     /// List the built-in paths
     Paths(Output),
@@ -161,6 +161,9 @@ pub struct SimOptions {
 pub struct ReproduceOptions {
     /// The paper, by its short name
     pub paper: PaperName,
+    /// Shorter simulations and fewer repetitions than the paper's
+    #[arg(long)]
+    pub quick: bool,
     /// How results are printed.
     #[command(flatten)]
     pub output: Output,
@@ -177,6 +180,8 @@ pub enum PaperName {
     Tam,
     /// Bursts of a split proxy, and pacing
     Shikama,
+    /// PTS, a proxy transport service: place, service time, buffer
+    Bhole,
 }
 
 impl From<PaperName> for Paper {
@@ -186,6 +191,7 @@ impl From<PaperName> for Paper {
             PaperName::Hasegawa => Self::Hasegawa,
             PaperName::Tam => Self::Tam,
             PaperName::Shikama => Self::Shikama,
+            PaperName::Bhole => Self::Bhole,
         }
     }
 }

@@ -42,3 +42,25 @@ impl Bar {
         self.0.finish_and_clear();
     }
 }
+
+/// Says what is being worked on where the number of steps is not known.
+pub struct Spinner(ProgressBar);
+
+impl Spinner {
+    /// Shows it after a moment.
+    pub fn new() -> Self {
+        let spinner = ProgressBar::new_spinner();
+        spinner.enable_steady_tick(Duration::from_millis(200));
+        Self(spinner)
+    }
+
+    /// The next piece of work begins.
+    pub fn say(&self, step: &str) {
+        self.0.set_message(step.to_owned());
+    }
+
+    /// All is done.
+    pub fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -3,11 +3,12 @@
 use midspan_records::{Record, Records};
 use midspan_report::units::Scale;
 use midspan_report::{Alignment, Cell, Table, stdout_width};
-use midspan_reproduce::{Paper, analysis};
+use midspan_reproduce::{Paper, analysis, simulation};
 use miette::IntoDiagnostic;
 
 use super::Outcome;
 use crate::arguments::ReproduceOptions;
+use crate::progress::Spinner;
 
 /// Digits shown: one more than any paper prints.
 const DIGITS: i32 = 9;
@@ -15,9 +16,13 @@ const DIGITS: i32 = 9;
 /// Computes and prints what the paper prints.
 pub fn reproduce(options: &ReproduceOptions) -> Outcome {
     let paper: Paper = options.paper.into();
-    let records = Records {
+    let spinner = Spinner::new();
+    let simulated = simulation(paper, options.quick, &mut |step| spinner.say(step));
+    spinner.finish();
+    let mut records = Records {
         records: analysis(paper).into_diagnostic()?,
     };
+    records.records.extend(simulated.into_diagnostic()?);
     if options.output.json {
         println!("{}", records.to_json());
     } else {
@@ -48,7 +53,11 @@ fn table(paper: Paper, records: &[Record]) -> Table {
             .map_or_else(String::new, |paper| {
                 format!("{:+.4} %", (record.value / paper - 1.0) * 100.0)
             });
-        let mut here = Cell::new(&shown(record.value)).with_ok(record.ok);
+        let spread = match (record.low, record.high) {
+            (Some(low), Some(high)) => format!(" ({}–{})", shown(low), shown(high)),
+            _ => String::new(),
+        };
+        let mut here = Cell::new(&format!("{}{spread}", shown(record.value))).with_ok(record.ok);
         if let Some(note) = &record.note {
             table.add_note(&mut here, note);
         }

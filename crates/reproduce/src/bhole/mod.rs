@@ -1,0 +1,268 @@
+//! Bhole: Tables 1, 4, 5 and 6 and Fig. 9, by simulation.
+
+mod scenario;
+#[cfg(test)]
+mod tests;
+
+use midspan_records::Record;
+use midspan_sim::proxy::LocalAck;
+use midspan_units::TimeSpan;
+
+use crate::Error;
+use crate::run::{number, simulated};
+use scenario::{Case, Outcome};
+
+/// Most packets between ours and the paper's where the paper names everything that matters.
+const CLOSE: u64 = 2;
+const TEN_SECONDS: TimeSpan = TimeSpan::from_seconds(10);
+/// Runs of Table 5 served first, where the service times' draws matter.
+const SEEDS: u64 = 20;
+/// Table 5 may fall by so much over its row.
+const GREATEST_FALL: f64 = 0.04;
+/// A row is saturated where its last step grows by less than this share.
+const SATURATED: f64 = 0.01;
+
+const HIDDEN: &str = "acknowledged first, the service time is hidden behind the packets before";
+const ONE_ROUND_TRIP: &str = "not matched: each copy is kept for a round trip of the second leg, \
+    and its room is used a round trip of the first leg later. The paper leaves the node open: hop 4";
+const NO_NUMBERS: &str = "the paper prints no numbers";
+const NOT_PRINTED: &str = "the paper ends at 40 packets";
+
+/// All tables.
+pub(crate) fn records(progress: &mut dyn FnMut(&str)) -> Result<Vec<Record>, Error> {
+    let mut tables = Tables::default();
+    let steps: [(&str, Step); 6] = [
+        ("table 1", Tables::table_1),
+        ("table 4", Tables::table_4),
+        ("table 5, acknowledged first", Tables::table_5),
+        ("table 5, served first", Tables::table_5_served_first),
+        ("table 6", Tables::table_6),
+        ("figure 9", Tables::figure_9),
+    ];
+    for (name, step) in steps {
+        step(&mut tables)?;
+        progress(name);
+    }
+    tables.nothing_lost();
+    Ok(tables.records)
+}
+
+type Step = fn(&mut Tables) -> Result<(), Error>;
+
+/// The records so far, and what was lost on any leg.
+#[derive(Debug, Default)]
+struct Tables {
+    records: Vec<Record>,
+    retransmissions: u64,
+    bytes_beyond_window: u64,
+}
+
+impl Tables {
+    fn run(&mut self, case: &Case) -> Result<Outcome, Error> {
+        let outcome = case.run()?;
+        self.retransmissions += outcome.retransmissions;
+        self.bytes_beyond_window += outcome.bytes_beyond_window;
+        Ok(outcome)
+    }
+
+    /// A number of packets that should be the paper's.
+    fn close(&mut self, item: &str, case: &str, ours: u64, paper: u64) {
+        let close = ours.abs_diff(paper) <= CLOSE;
+        self.records
+            .push(packets(item, case, ours, Some(paper)).with_ok(close));
+    }
+
+    /// Without congestion; what the source had sent.
+    fn table_1(&mut self) -> Result<(), Error> {
+        let duration = TimeSpan::from_milliseconds(2500);
+        for (name, nodes, paper) in [("TCP", &[][..], 230), ("PTS at hop 4", &[4], 510)] {
+            let outcome = self.run(&Case::new(10, duration, nodes))?;
+            self.close("table 1", name, outcome.sent, paper);
+        }
+        Ok(())
+    }
+
+    /// By position; what the receiver had got.
+    fn table_4(&mut self) -> Result<(), Error> {
+        let outcome = self.run(&Case::new(5, TEN_SECONDS, &[]))?;
+        self.close("table 4", "TCP", outcome.got, 2210);
+        let paper = [2530, 2970, 3570, 4470, 3570, 2970, 2530];
+        for (node, paper) in (1..).zip(paper) {
+            let outcome = self.run(&Case::new(5, TEN_SECONDS, &[node]))?;
+            let case = format!("PTS at hop {node}");
+            self.close("table 4", &case, outcome.got, paper);
+        }
+        Ok(())
+    }
+
+    /// By service time, as §II says; the plain row counts what the source had sent.
+    fn table_5(&mut self) -> Result<(), Error> {
+        let outcome = self.run(&Case::new(8, TEN_SECONDS, &[]))?;
+        self.close("table 5", "TCP", outcome.sent, 1410);
+        let mut row = Vec::new();
+        for (service, paper) in TABLE_5 {
+            let got = self
+                .run(&table_5_case(service, LocalAck::BeforeService, 1))?
+                .got;
+            row.push(number(got));
+            let case = table_5_name("acknowledged first", service);
+            let record = packets("table 5", &case, got, Some(paper));
+            self.records.push(record.with_note(HIDDEN));
+        }
+        self.fall("acknowledged first", &row);
+        Ok(())
+    }
+
+    /// As [`table_5`](Self::table_5), but the node serves first and acknowledges then.
+    fn table_5_served_first(&mut self) -> Result<(), Error> {
+        let mut row = Vec::new();
+        for (service, paper) in TABLE_5 {
+            let mut got = Vec::new();
+            for seed in 1..=SEEDS {
+                let case = table_5_case(service, LocalAck::AfterService, seed);
+                got.push(self.run(&case)?.got);
+            }
+            let mean = number(got.iter().sum()) / number(SEEDS);
+            row.push(mean);
+            let case = table_5_name("served first", service);
+            let mut record = simulated("table 5", &case, "packets", "packets", mean)
+                .with_note(format!("mean, least and most of {SEEDS} seeds"));
+            record.low = got.iter().min().copied().map(number);
+            record.high = got.iter().max().copied().map(number);
+            record.paper = Some(number(paper));
+            self.records.push(record);
+        }
+        self.fall("served first", &row);
+        Ok(())
+    }
+
+    /// How far a row of Table 5 falls.
+    fn fall(&mut self, case: &str, row: &[f64]) {
+        let fall = |first: f64, last: f64| (first - last) / first;
+        let printed = fall(number(TABLE_5[0].1), number(TABLE_5[5].1));
+        let ours = fall(row[0], row[5]);
+        let mut record = simulated("table 5", case, "fall", "share", ours)
+            .with_ok((0.0..=GREATEST_FALL).contains(&ours))
+            .with_note("from 0.25 ms to 1.5 ms; the paper's from its packets");
+        record.paper = Some(printed);
+        self.records.push(record);
+    }
+
+    /// By buffer.
+    fn table_6(&mut self) -> Result<(), Error> {
+        let outcome = self.run(&Case::new(8, TEN_SECONDS, &[]))?;
+        self.close("table 6", "TCP", outcome.got, 1390);
+        let mut row = Vec::new();
+        for (buffer, paper) in TABLE_6 {
+            let case = Case {
+                buffer,
+                ..Case::new(8, TEN_SECONDS, &[4])
+            };
+            let got = self.run(&case)?.got;
+            let name = format!("C_max = {buffer} packets");
+            let record = packets("table 6", &name, got, paper);
+            row.push(record.with_note(match paper {
+                Some(_) => ONE_ROUND_TRIP,
+                None => NOT_PRINTED,
+            }));
+        }
+        grows(&mut row);
+        saturates(&mut row);
+        self.records.extend(row);
+        Ok(())
+    }
+
+    /// By number of nodes.
+    fn figure_9(&mut self) -> Result<(), Error> {
+        let mut row = Vec::new();
+        for (name, nodes) in FIGURE_9 {
+            let case = Case {
+                rate: 5,
+                hops: 14,
+                service: TimeSpan::from_milliseconds(1),
+                ..Case::new(2, TEN_SECONDS, nodes)
+            };
+            let got = self.run(&case)?.got;
+            row.push(packets("figure 9", name, got, None).with_note(NO_NUMBERS));
+        }
+        grows(&mut row);
+        saturates(&mut row);
+        self.records.extend(row);
+        Ok(())
+    }
+
+    /// Whatever the buffer, nothing that was acknowledged is lost: nothing was even sent twice.
+    fn nothing_lost(&mut self) {
+        let counts = [
+            ("retransmissions", "packets", self.retransmissions),
+            ("beyond the window", "bytes", self.bytes_beyond_window),
+        ];
+        for (quantity, unit, count) in counts {
+            let record = simulated("all tables", "every leg", quantity, unit, number(count));
+            self.records.push(record.with_ok(count == 0));
+        }
+    }
+}
+
+/// `T_s` in microseconds, and what the paper prints.
+const TABLE_5: [(u64, u64); 6] = [
+    (250, 2850),
+    (500, 2844),
+    (750, 2830),
+    (1000, 2817),
+    (1250, 2810),
+    (1500, 2790),
+];
+
+/// `C_max` in packets, and what the paper prints.
+const TABLE_6: [(u64, Option<u64>); 6] = [
+    (10, Some(1948)),
+    (20, Some(2361)),
+    (30, Some(2602)),
+    (40, Some(2708)),
+    (80, None),
+    (160, None),
+];
+
+const FIGURE_9: [(&str, &[usize]); 4] = [
+    ("TCP", &[]),
+    ("PTS at hop 7", &[7]),
+    ("PTS at hops 5, 9", &[5, 9]),
+    ("PTS at hops 3, 7, 10", &[3, 7, 10]),
+];
+
+fn table_5_case(service: u64, local_ack: LocalAck, seed: u64) -> Case {
+    Case {
+        service: TimeSpan::from_nanoseconds(service * 1000),
+        local_ack,
+        buffer: 400,
+        seed,
+        ..Case::new(8, TEN_SECONDS, &[4])
+    }
+}
+
+fn table_5_name(order: &str, service: u64) -> String {
+    format!("{order}, T_s = {} ms", number(service) / 1000.0)
+}
+
+fn packets(item: &str, case: &str, ours: u64, paper: Option<u64>) -> Record {
+    let mut record = simulated(item, case, "packets", "packets", number(ours));
+    record.paper = paper.map(number);
+    record
+}
+
+/// Marks whether each of a row is at least the one before.
+fn grows(row: &mut [Record]) {
+    let values: Vec<f64> = row.iter().map(|record| record.value).collect();
+    for (record, pair) in row.iter_mut().skip(1).zip(values.windows(2)) {
+        record.ok = Some(pair[0] <= pair[1]);
+    }
+}
+
+/// Marks the last of a row as missed where it is still well above the one before.
+fn saturates(row: &mut [Record]) {
+    if let [.., before, last] = row {
+        let flat = last.value <= before.value * (1.0 + SATURATED);
+        last.ok = last.ok.map(|grew| grew && flat);
+    }
+}

@@ -1,0 +1,131 @@
+//! The scenario of all tables: one FTP over a row of equal links, with PTS nodes on the way.
+//! `docs/papers/bhole.md` says why these parameters.
+
+use midspan_sim::proxy::{Buffers, LocalAck, RelayConfiguration, Service, ServiceTime};
+use midspan_sim::tcp::{AckRule, ReceiverConfiguration, SenderConfiguration, Variant};
+use midspan_sim::{Flow, NoObserver, Results, Scenario};
+use midspan_units::{Probability, TimeSpan};
+
+use crate::Error;
+use crate::run::{link, run};
+
+const PACKET: u64 = 1000;
+
+/// What a table varies.
+#[derive(Debug, Clone)]
+pub(super) struct Case {
+    /// Rate of each hop, in Mbit/s.
+    pub(super) rate: u64,
+    /// Delay of each hop.
+    pub(super) delay: TimeSpan,
+    pub(super) hops: usize,
+    /// Hops between the source and each PTS node.
+    pub(super) nodes: Vec<usize>,
+    /// `T_s`, the mean.
+    pub(super) service: TimeSpan,
+    pub(super) local_ack: LocalAck,
+    /// `C_max`, in packets.
+    pub(super) buffer: u64,
+    pub(super) duration: TimeSpan,
+    pub(super) seed: u64,
+}
+
+/// What happened in a case. The SYN counts as the first packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// Packets that the source had sent.
+    pub(super) sent: u64,
+    /// Packets that the receiver had got.
+    pub(super) got: u64,
+    /// Retransmissions of all legs.
+    pub(super) retransmissions: u64,
+    /// What arrived at any receiver beyond its window, and was dropped.
+    pub(super) bytes_beyond_window: u64,
+}
+
+impl Case {
+    /// 8 hops of 10 Mbit/s, `delay` in ms each, for `duration`, split after so many hops.
+    pub(super) fn new(delay: u64, duration: TimeSpan, nodes: &[usize]) -> Self {
+        Self {
+            rate: 10,
+            delay: TimeSpan::from_milliseconds(delay),
+            hops: 8,
+            nodes: nodes.to_vec(),
+            service: TimeSpan::from_nanoseconds(100_000),
+            local_ack: LocalAck::BeforeService,
+            buffer: 1024,
+            duration,
+            seed: 1,
+        }
+    }
+
+    fn scenario(&self) -> Scenario {
+        let hop = link(self.rate, self.delay, Probability::ZERO, 50);
+        let mut scenario = Scenario::new(self.seed, self.duration);
+        let nodes = scenario.add_chain("hop", self.hops + 1, &hop);
+        let mut flow = Flow::bulk("ftp", nodes[0], nodes[self.hops])
+            .with_sender(sender())
+            .with_receiver(receiver());
+        flow.start = TimeSpan::from_milliseconds(100);
+        for node in &self.nodes {
+            flow = flow.split_at(nodes[*node], self.relay());
+        }
+        scenario.add_flow(flow);
+        scenario
+    }
+
+    const fn relay(&self) -> RelayConfiguration {
+        RelayConfiguration {
+            buffers: Buffers::Granted {
+                size: self.buffer * PACKET,
+            },
+            service: Some(Service {
+                time: ServiceTime::Exponential(self.service),
+                local_ack: self.local_ack,
+            }),
+            pacing: None,
+        }
+    }
+
+    pub(super) fn run(&self) -> Result<Outcome, Error> {
+        let (results, NoObserver) = run(&self.scenario(), NoObserver)?;
+        Ok(Outcome::of(&results))
+    }
+}
+
+impl Outcome {
+    fn of(results: &Results) -> Self {
+        let flow = &results.flows[0];
+        Self {
+            sent: flow.legs[0].sent / PACKET + 1,
+            got: flow.delivered / PACKET + 1,
+            retransmissions: flow.legs.iter().map(|leg| leg.sender.retransmissions).sum(),
+            bytes_beyond_window: flow
+                .legs
+                .iter()
+                .map(|leg| leg.receiver.bytes_beyond_window)
+                .sum(),
+        }
+    }
+}
+
+fn sender() -> SenderConfiguration {
+    SenderConfiguration {
+        variant: Variant::Tahoe,
+        segment_size: 1000,
+        header_size: 40,
+        initial_window: 2,
+        window_limit: 20 * PACKET,
+        grow_only_when_limited: false,
+        ..SenderConfiguration::default()
+    }
+}
+
+fn receiver() -> ReceiverConfiguration {
+    ReceiverConfiguration {
+        acknowledge: AckRule::Every,
+        segment_size: 1000,
+        header_size: 40,
+        ..ReceiverConfiguration::default()
+    }
+}

@@ -186,21 +186,30 @@ fn flows_may_run_together() {
     assert!(slower > 2.0 * 500e3 * 8.0 / 10e6 - 0.02, "{slower} s");
 }
 
+/// Bounds in time are the business of `make verify`, on a machine that does nothing else; here
+/// they are so wide that only a fault can break them.
+fn holds(record: &serde_json::Value) -> bool {
+    let value = record["value"].as_f64().unwrap();
+    let quantity = record["quantity"].as_str().unwrap();
+    if quantity.starts_with("delay error") || quantity.contains("round-trip time error") {
+        value < 0.1
+    } else if quantity == "rate error" {
+        value < 0.2
+    } else {
+        record["ok"] == true
+    }
+}
+
 #[test]
 fn the_emulated_links_hold_or_say_that_they_did_not() {
     let _alone = alone();
     let output = midspan(&["lab", "verify", "--quick", "--json"]);
     let records = records(&output);
-    let mut valid = 0;
+    assert!(records.len() > 10, "{} records", records.len());
     for record in &records {
-        let note = record["note"].as_str().unwrap_or_default();
-        if note.contains("void") {
-            continue;
-        }
-        valid += 1;
-        assert_ne!(record["ok"], false, "{record}");
+        let void = record["note"].as_str().unwrap_or_default().contains("void");
+        assert!(void || holds(record), "{record}");
     }
-    println!("{valid} of {} checks were valid", records.len());
 }
 
 #[test]

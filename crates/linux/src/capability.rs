@@ -65,6 +65,21 @@ pub fn give_up_all_but(kept: &[Capability]) -> Result<(), CapabilityError> {
     caps::clear(None, CapSet::Inheritable).map_err(failed("give up capabilities"))
 }
 
+/// Runs `start`, which starts a program, so that the program has `capability` too if this thread
+/// has it: an ordinary user's program would otherwise have none. Other programs started later get
+/// nothing.
+pub fn pass_on<T>(capability: Capability, start: impl FnOnce() -> T) -> T {
+    // Ambient capabilities must be inheritable. Where that fails, the program says what it misses.
+    let passed = caps::raise(None, CapSet::Inheritable, capability)
+        .and_then(|()| caps::raise(None, CapSet::Ambient, capability));
+    let result = start();
+    if passed.is_ok() {
+        let _ = caps::drop(None, CapSet::Ambient, capability);
+    }
+    let _ = caps::drop(None, CapSet::Inheritable, capability);
+    result
+}
+
 /// From here on no program that this process runs gains rights (`PR_SET_NO_NEW_PRIVS`).
 ///
 /// # Errors
@@ -81,6 +96,17 @@ mod tests {
 
     /// Capabilities belong to the thread, so a thread of its own keeps the other tests as they
     /// are.
+    #[test]
+    fn what_is_passed_on_is_passed_on_once() {
+        let ambient = || caps::read(None, CapSet::Ambient).unwrap();
+        let capability = Capability::CAP_NET_ADMIN;
+        let had = is_held(capability).unwrap();
+        let during = pass_on(capability, ambient);
+        assert_eq!(during.contains(&capability), had);
+        assert!(ambient().is_empty());
+        assert_eq!(is_held(capability).unwrap(), had);
+    }
+
     #[test]
     fn what_is_given_up_is_gone() {
         let result = std::thread::spawn(|| {

@@ -6,10 +6,15 @@ pub mod capability;
 pub mod descriptor_passing;
 pub mod ethtool;
 pub mod initial_window;
+pub mod interception;
 pub mod namespace;
 pub mod netlink;
+mod nfnetlink;
+pub mod nftables;
+pub mod packet_queue;
 pub mod packet_socket;
 pub mod process;
+pub mod raw_packet;
 pub mod scheduling;
 
 pub mod tcp;

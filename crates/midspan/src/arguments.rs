@@ -61,6 +61,9 @@ pub struct RunOptions {
     /// Configuration file (docs/configuration.md)
     #[arg(short, long, value_name = "FILE")]
     pub config: PathBuf,
+    /// Print the rules and routes that transparent listeners would set, and set nothing
+    #[arg(long)]
+    pub dry_run: bool,
     /// Write one byte to this descriptor and close it once connections are accepted
     #[arg(long, value_name = "DESCRIPTOR")]
     pub ready_fd: Option<i32>,

@@ -1,5 +1,7 @@
 //! `midspan lab` on real kernels, with real programs.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{alone, midspan, midspan_as_ordinary_user, path_file, records, value};

@@ -2,7 +2,8 @@
 //!
 //! JSON over a `SOCK_SEQPACKET` pair, of which the relay process has one end as its standard
 //! input. Order: [`ToRelay::Settings`], one [`ToRelay::Listener`] for each listener with its
-//! listening sockets, [`FromRelay::Ready`]; later perhaps [`ToRelay::Drain`]. The end of either
+//! listening sockets, [`ToRelay::Gate`] if one is transparent, [`FromRelay::Ready`]; later
+//! [`FromRelay::Alive`] again and again, and perhaps [`ToRelay::Drain`]. The end of either
 //! process closes the connection, which ends the other.
 
 use std::net::SocketAddr;
@@ -30,6 +31,9 @@ pub(crate) enum ToRelay {
         /// How many listeners follow.
         listeners: usize,
     },
+    /// What the gate of transparent listeners needs; after the listeners, if any is transparent.
+    /// With it come two raw sockets, for IPv4 and IPv6.
+    Gate(Box<GateMessage>),
     /// A listener; with it come its listening sockets, one for each thread.
     Listener(Box<ListenerMessage>),
     /// Accept nothing more, let the sessions end, at most for `drain_timeout`, and exit.
@@ -42,7 +46,8 @@ pub(crate) enum ToRelay {
 pub(crate) struct ListenerMessage {
     pub name: String,
     pub listen: SocketAddr,
-    pub to: SocketAddr,
+    /// `None`: where the client wanted to go.
+    pub to: Option<SocketAddr>,
     pub client_leg: LegSettings,
     pub server_leg: LegSettings,
     pub connect_timeout: Option<TimeSpan>,
@@ -60,12 +65,38 @@ impl ListenerMessage {
     }
 }
 
+/// What the gate needs to know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GateMessage {
+    pub queue: u16,
+    pub mask: u32,
+    pub refused_mark: u32,
+    pub opening_limit: u32,
+    pub opening_limit_per_client: u32,
+    pub listeners: Vec<GateListenerMessage>,
+}
+
+/// A transparent listener as the gate needs to know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GateListenerMessage {
+    pub name: String,
+    pub mark: u32,
+    pub is_early: bool,
+    pub server_mark: u32,
+    pub server_leg: LegSettings,
+    pub connect_timeout: Option<TimeSpan>,
+}
+
 /// From the relay process to the helper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) enum FromRelay {
     /// Connections are being accepted.
     Ready,
+    /// The gate's thread is well; said several times a second where there is one.
+    Alive,
 }
 
 /// The two processes do not understand each other.
@@ -114,7 +145,7 @@ mod tests {
         let listener = ListenerMessage {
             name: "web".to_owned(),
             listen: "[::1]:8080".parse().unwrap(),
-            to: "192.0.2.1:80".parse().unwrap(),
+            to: Some("192.0.2.1:80".parse().unwrap()),
             client_leg: LegSettings {
                 congestion_control: Some("bbr".to_owned()),
                 initial_window: Some(200),

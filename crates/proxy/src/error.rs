@@ -5,6 +5,8 @@ use std::process::ExitStatus;
 
 use midspan_linux::capability::CapabilityError;
 use midspan_linux::initial_window::InitialWindowError;
+use midspan_linux::interception::InterceptionError;
+use midspan_units::TimeSpan;
 use miette::Diagnostic;
 use thiserror::Error;
 
@@ -20,6 +22,9 @@ pub enum Error {
     /// Initial windows cannot be set.
     #[error(transparent)]
     InitialWindow(#[from] InitialWindowError),
+    /// Transparent listeners cannot work.
+    #[error(transparent)]
+    Interception(#[from] InterceptionError),
     /// Capabilities cannot be read or given up.
     #[error(transparent)]
     Capability(#[from] CapabilityError),
@@ -35,6 +40,11 @@ pub enum Error {
     /// The relay ended although nobody asked it to.
     #[error("the relay process ended unexpectedly ({0}); its connections were reset")]
     RelayEnded(ExitStatus),
+    /// The relay was still for too long.
+    #[error(
+        "the relay process gave no sign of life for {0} and was ended; its connections were reset"
+    )]
+    RelayStill(TimeSpan),
     /// The relay cannot start.
     #[error(transparent)]
     Relay(#[from] crate::relay::Error),

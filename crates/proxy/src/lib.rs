@@ -9,6 +9,7 @@
 pub mod configuration;
 mod control;
 mod error;
+pub mod gate;
 mod helper;
 mod logging;
 pub mod relay;
@@ -16,5 +17,5 @@ mod relay_process;
 
 pub use control::ControlError;
 pub use error::Error;
-pub use helper::{RunOptions, run};
+pub use helper::{RunOptions, describe_rules, run};
 pub use relay_process::relay_main;

@@ -6,18 +6,23 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use midspan_linux::capability::{self, Capability};
+use midspan_policy::{Handshake, LegStart};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SocketType;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{info, warn};
 
 use crate::configuration::RelaySettings;
-use crate::control::{self, ControlError, FromRelay, ListenerMessage, ToRelay};
-use crate::relay::{self, Relay};
+use crate::control::{self, ControlError, FromRelay, GateMessage, ListenerMessage, ToRelay};
+use crate::gate::{Gate, GateListener, GateSettings, Limits, Openings, ServerLeg};
+use crate::relay::{self, Destination, Relay};
 use crate::{Error, logging};
 
 /// How often the relay is looked after while nothing happens.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often it says that its gate is well.
+const ALIVE_INTERVAL: Duration = Duration::from_millis(150);
 
 /// The same while it drains.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
@@ -36,16 +41,23 @@ pub fn relay_main() -> Result<(), Error> {
     // Also before anything is read.
     capability::give_up_all_but(&[Capability::CAP_NET_ADMIN])?;
     let helper = connection_to_helper()?;
-    let Some((settings, listeners)) = receive_configuration(&helper)? else {
+    let Some(Received {
+        settings,
+        listeners,
+        gate,
+    }) = receive_configuration(&helper)?
+    else {
         return Ok(());
     };
     let threads = settings.threads as u64;
     let relay = Relay::start(&relay_settings(&settings), listeners)?;
+    let mut life = gate.map(start_gate).transpose()?.map(Life::new);
     control::send(&helper, &FromRelay::Ready, &[])?;
+    let interval = life.as_ref().map_or(WATCH_INTERVAL, |_| ALIVE_INTERVAL);
     loop {
-        if is_readable(&helper, WATCH_INTERVAL)? {
+        if is_readable(&helper, interval)? {
             return match control::receive(&helper)? {
-                Some((ToRelay::Drain, _)) => drain(relay, &helper, &settings),
+                Some((ToRelay::Drain, _)) => drain(relay, &helper, &settings, life),
                 Some(_) => Err(ControlError::OutOfTurn.into()),
                 // The helper is gone, and nobody takes care of the routes any more.
                 None => Ok(()),
@@ -54,7 +66,42 @@ pub fn relay_main() -> Result<(), Error> {
         if relay.statistics().threads_running < threads {
             return Err(Error::ThreadEnded);
         }
+        if let Some(life) = &mut life {
+            life.say(&helper)?;
+        }
     }
+}
+
+/// Tells the helper that the gate's thread is well.
+struct Life {
+    gate: Gate,
+    turns: u64,
+}
+
+impl Life {
+    const fn new(gate: Gate) -> Self {
+        Self { gate, turns: 0 }
+    }
+
+    fn say(&mut self, helper: &OwnedFd) -> Result<(), Error> {
+        if !self.gate.is_running() {
+            return Err(Error::ThreadEnded);
+        }
+        let turns = self.gate.statistics().turns;
+        if turns != self.turns {
+            self.turns = turns;
+            control::send(helper, &FromRelay::Alive, &[])?;
+        }
+        Ok(())
+    }
+}
+
+fn start_gate((settings, limit): (GateSettings, u32)) -> Result<Gate, Error> {
+    let queue = settings.queue;
+    Gate::start(settings, limit).map_err(|source| {
+        tracing::error!("queue {queue} cannot be had: is it in use? (interception.queue)");
+        Error::system("take the queue of transparent listeners")(source)
+    })
 }
 
 fn connection_to_helper() -> Result<OwnedFd, Error> {
@@ -76,10 +123,16 @@ fn ignore_signals() -> std::io::Result<()> {
     Ok(())
 }
 
+/// What the relay is to do.
+struct Received {
+    settings: RelaySettings,
+    listeners: Vec<relay::Listener>,
+    /// The gate, and how many connections may be opened at a time.
+    gate: Option<(GateSettings, u32)>,
+}
+
 /// `None` where the helper has gone meanwhile.
-fn receive_configuration(
-    helper: &OwnedFd,
-) -> Result<Option<(RelaySettings, Vec<relay::Listener>)>, Error> {
+fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
     let (settings, log, count) = match control::receive(helper)? {
         Some((
             ToRelay::Settings {
@@ -96,24 +149,82 @@ fn receive_configuration(
     let mut listeners = Vec::new();
     for _ in 0..count {
         match control::receive(helper)? {
-            Some((ToRelay::Listener(listener), sockets)) => {
-                listeners.push(relay_listener(*listener, sockets));
-            }
+            Some((ToRelay::Listener(listener), sockets)) => listeners.push((*listener, sockets)),
             Some(_) => return Err(ControlError::OutOfTurn.into()),
             None => return Ok(None),
         }
     }
-    Ok(Some((settings, listeners)))
+    let gate = if listeners.iter().any(|(listener, _)| listener.to.is_none()) {
+        match control::receive(helper)? {
+            Some((ToRelay::Gate(gate), sockets)) => Some(gate_settings(*gate, sockets)?),
+            Some(_) => return Err(ControlError::OutOfTurn.into()),
+            None => return Ok(None),
+        }
+    } else {
+        None
+    };
+    let openings = gate.as_ref().map(|(gate, _)| Arc::clone(&gate.openings));
+    let listeners = listeners
+        .into_iter()
+        .map(|(listener, sockets)| relay_listener(listener, sockets, openings.as_ref()))
+        .collect::<Result<_, _>>()?;
+    Ok(Some(Received {
+        settings,
+        listeners,
+        gate,
+    }))
 }
 
-fn relay_listener(listener: ListenerMessage, sockets: Vec<OwnedFd>) -> relay::Listener {
-    relay::Listener {
+fn relay_listener(
+    listener: ListenerMessage,
+    sockets: Vec<OwnedFd>,
+    openings: Option<&Arc<Openings<OwnedFd>>>,
+) -> Result<relay::Listener, Error> {
+    let to = match (listener.to, openings) {
+        (Some(to), _) => Destination::Fixed(to),
+        (None, Some(openings)) => Destination::Original(Arc::clone(openings)),
+        (None, None) => return Err(ControlError::OutOfTurn.into()),
+    };
+    Ok(relay::Listener {
         sockets,
-        to: listener.to,
+        to,
         server_mark: listener.server_mark,
         settings: listener.session(),
         name: listener.name,
-    }
+    })
+}
+
+fn gate_settings(
+    message: GateMessage,
+    sockets: Vec<OwnedFd>,
+) -> Result<(GateSettings, u32), Error> {
+    let raw: [OwnedFd; 2] = sockets.try_into().map_err(|_| ControlError::OutOfTurn)?;
+    let limits = Limits {
+        all: message.opening_limit as usize,
+        per_client: message.opening_limit_per_client as usize,
+    };
+    let listeners = message.listeners.into_iter().map(|listener| GateListener {
+        name: listener.name,
+        mark: listener.mark,
+        handshake: match listener.is_early {
+            true => Handshake::Early,
+            false => Handshake::EndToEnd,
+        },
+        server: ServerLeg {
+            mark: listener.server_mark,
+            start: LegStart::from(&listener.server_leg),
+        },
+        connect_timeout: listener.connect_timeout,
+    });
+    let settings = GateSettings {
+        queue: message.queue,
+        mask: message.mask,
+        refused_mark: message.refused_mark,
+        listeners: listeners.collect(),
+        openings: Arc::new(Openings::new(limits)),
+        raw,
+    };
+    Ok((settings, message.opening_limit))
 }
 
 fn relay_settings(settings: &RelaySettings) -> relay::Settings {
@@ -126,7 +237,16 @@ fn relay_settings(settings: &RelaySettings) -> relay::Settings {
 }
 
 /// Lets the sessions end, until the time is up or the helper is gone.
-fn drain(relay: Relay, helper: &OwnedFd, settings: &RelaySettings) -> Result<(), Error> {
+fn drain(
+    relay: Relay,
+    helper: &OwnedFd,
+    settings: &RelaySettings,
+    life: Option<Life>,
+) -> Result<(), Error> {
+    // The helper has seen to it that no connection is taken any more.
+    if let Some(Life { gate, .. }) = life {
+        info!("connections taken and left alone: {:?}", gate.statistics());
+    }
     relay.drain();
     let start = Instant::now();
     let limit = Duration::from(settings.drain_timeout);

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use midspan_document::Source;
-use midspan_policy::{Buffer, Leg};
+use midspan_policy::{Buffer, Handshake, Leg};
 use midspan_proxy::configuration::{Configuration, LogFormat, LogLevel};
 use midspan_units::{ByteSize, TimeSpan};
 use proptest::prelude::*;
@@ -111,7 +111,7 @@ user_timeout = "30 s"
 fn the_example_works() {
     let text = include_str!("../../../deploy/midspan.toml");
     let configuration = read(text).unwrap();
-    assert_eq!(configuration.listeners.len(), 2);
+    assert_eq!(configuration.listeners.len(), 3);
     // What is commented out shows the default: giving it changes nothing else.
     let given: String = text
         .lines()
@@ -133,6 +133,11 @@ fn the_example_works() {
     );
     assert_eq!(with_defaults.log, configuration.log);
     assert_eq!(with_defaults.marks, configuration.marks);
+    assert_eq!(with_defaults.interception, configuration.interception);
+    let pairs = with_defaults.listeners.iter().zip(&configuration.listeners);
+    for (with_defaults, without) in pairs {
+        assert_eq!(with_defaults.mode, without.mode);
+    }
 }
 
 #[test]
@@ -392,4 +397,91 @@ proptest! {
             prop_assert!(error.span().end <= text.len());
         }
     }
+}
+
+const TRANSPARENT: &str = "[[listener]]\nname = \"gateway\"\nmode = \"transparent\"\n";
+
+#[test]
+fn a_transparent_listener_takes_everything_unless_told_otherwise() {
+    let configuration = read(&format!("{TRANSPARENT}interfaces = [\"eth1\", \"ppp*\"]\n")).unwrap();
+    let (_, transparent) = configuration.transparent().next().unwrap();
+    assert_eq!(transparent.interfaces, ["eth1", "ppp*"]);
+    assert!(transparent.ipv4 && transparent.ipv6 && transparent.ports.is_empty());
+    assert_eq!(transparent.handshake, Handshake::EndToEnd);
+    let place = &configuration.interception.place;
+    assert_eq!(
+        (place.table.as_str(), place.routing_table),
+        ("midspan", 7690)
+    );
+    assert_eq!((place.rule_priority, place.forward_priority), (100, 100));
+    assert_eq!((place.zone, place.queue), (7700, 7700));
+    let text = format!(
+        "[interception]\ntable = \"other\"\nzone = 5\nqueue = 6\nopening_limit = 7\n{TRANSPARENT}\
+         interfaces = [\"a\"]\nfamilies = [\"ipv6\"]\nports = [80, \"90-95\"]\nexcept_ports = [91]\n\
+         except = [\"192.0.2.0/24\", \"2001:db8::1\"]\nhandshake = \"early\"\n"
+    );
+    let configuration = read(&text).unwrap();
+    assert_eq!(configuration.interception.place.table, "other");
+    assert_eq!(configuration.interception.opening_limit, 7);
+    let (_, transparent) = configuration.transparent().next().unwrap();
+    assert!(!transparent.ipv4 && transparent.ipv6);
+    assert_eq!(transparent.ports, [80..=80, 90..=95]);
+    assert_eq!(transparent.except_ports, [91..=91]);
+    let lengths: Vec<u8> = transparent
+        .except
+        .iter()
+        .map(|prefix| prefix.length)
+        .collect();
+    assert_eq!(lengths, [24, 128]);
+    assert_eq!(transparent.handshake, Handshake::Early);
+}
+
+#[test]
+fn what_a_transparent_listener_cannot_do_is_located() {
+    for (keys, message) in [
+        (
+            "",
+            "midspan.toml:2:8: a transparent listener needs the key `interfaces`",
+        ),
+        (
+            "interfaces = []",
+            "midspan.toml:4:14: 1 to 1000 interfaces can be named",
+        ),
+        (
+            "interfaces = [\"a b\"]",
+            "midspan.toml:4:15: \"a b\" is not the name of an interface",
+        ),
+        (
+            "interfaces = [\"lo\"]",
+            "midspan.toml:4:15: no client arrives at \"lo\"",
+        ),
+        (
+            "interfaces = [\"a\\\" drop\"]",
+            "midspan.toml:4:15: \"a\" drop\" is not the name",
+        ),
+        (
+            "interfaces = [\"a\"]\nto = \"192.0.2.1:80\"",
+            "`to` is for listeners of mode \"forward\"",
+        ),
+        ("interfaces = [\"a\"]\nports = [0]", "0 is not a port"),
+        (
+            "interfaces = [\"a\"]\nports = [\"9-8\"]",
+            "\"9-8\" is not a range of ports",
+        ),
+        (
+            "interfaces = [\"a\"]\nexcept = [\"192.0.2.0/33\"]",
+            "is not an address or prefix",
+        ),
+        ("interfaces = [\"a\"]\nfamilies = []", "there is no family"),
+    ] {
+        let error = error(&format!("{TRANSPARENT}{keys}\n"));
+        assert!(error.contains(message), "{error}");
+    }
+    let forward = error(&format!("{LISTENER}ports = [80]\n"));
+    assert!(
+        forward.contains("`ports` is for listeners of mode \"transparent\""),
+        "{forward}"
+    );
+    let name = error(&format!("[interception]\ntable = \"a b\"\n{LISTENER}"));
+    assert!(name.contains("2:9: a table's name has"), "{name}");
 }

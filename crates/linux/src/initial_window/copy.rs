@@ -128,7 +128,7 @@ fn set_initial_window(route: &mut RouteMessage, window: u32) {
 }
 
 /// The family as netlink numbers it, for messages.
-pub(super) fn family_name(family: AddressFamily) -> &'static str {
+pub(crate) fn family_name(family: AddressFamily) -> &'static str {
     match family {
         AddressFamily::Inet6 => "IPv6",
         _ => "IPv4",

@@ -24,6 +24,16 @@ mod watch;
 pub use marks::{MarkField, MarkFieldError};
 pub use tables::PROTOCOL;
 
+/// Rules and routes of ours, for other modules that make some.
+pub(crate) mod routing {
+    pub(crate) use super::copy::family_name;
+    pub(crate) use super::tables::{
+        families, is_errno, is_our_rule, is_ours, is_same_rule, protocol, routes, rule_table,
+        rules, send, table_of, unless_gone,
+    };
+    pub(crate) use super::watch::Watch as RouteWatch;
+}
+
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -135,8 +145,8 @@ pub struct Refreshed {
 /// can be lost and another program may remove what is ours.
 pub struct InitialWindows {
     place: Place,
-    /// Segments, in the order of tables and marks.
-    windows: Vec<u32>,
+    /// Group and segments, in the order of tables and marks.
+    windows: Vec<(u8, u32)>,
     mirror: Mirror,
     tables: Tables,
     watch: Watch,
@@ -151,6 +161,19 @@ impl InitialWindows {
     /// # Errors
     /// See [`InitialWindowError`]; nothing stays in force then.
     pub fn install(place: Place, windows: &BTreeSet<u32>) -> Result<Self, InitialWindowError> {
+        let windows = windows.iter().map(|window| (0, *window)).collect();
+        Self::install_groups(place, &windows)
+    }
+
+    /// As [`install`](Self::install), for windows each with the number of a group: connections of
+    /// different groups have different marks, though their window be the same.
+    ///
+    /// # Errors
+    /// See [`InitialWindowError`]; nothing stays in force then.
+    pub fn install_groups(
+        place: Place,
+        windows: &BTreeSet<(u8, u32)>,
+    ) -> Result<Self, InitialWindowError> {
         let possible = place.marks.count();
         if u32::try_from(windows.len()).is_ok_and(|wanted| wanted > possible) {
             return Err(InitialWindowError::TooManyWindows {
@@ -162,7 +185,11 @@ impl InitialWindows {
         let claim = claim(place)?;
         let tables = Tables::open()?;
         tables.remove_ours(place)?;
-        let mirror = Mirror::new((place.table..).zip(windows.iter().copied()).collect());
+        let mirror = Mirror::new(
+            (place.table..)
+                .zip(windows.iter().map(|(_, window)| *window))
+                .collect(),
+        );
         mirror.refuse_foreign_routes(&tables)?;
         // Watching starts before the first look, so that no change falls between the two.
         let watch = Watch::open().map_err(InitialWindowError::Watch)?;
@@ -182,7 +209,14 @@ impl InitialWindows {
     /// installed.
     #[must_use]
     pub fn mark(&self, window: u32) -> Option<u32> {
-        let index = self.windows.iter().position(|value| *value == window)?;
+        self.mark_of_group(0, window)
+    }
+
+    /// The same in one of the [groups](Self::install_groups).
+    #[must_use]
+    pub fn mark_of_group(&self, group: u8, window: u32) -> Option<u32> {
+        let wanted = (group, window);
+        let index = self.windows.iter().position(|value| *value == wanted)?;
         self.place.marks.value(u32::try_from(index).ok()?)
     }
 

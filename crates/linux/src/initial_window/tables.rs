@@ -18,12 +18,12 @@ use crate::netlink::{Netlink, NetlinkError};
 /// The routing protocol number that all our rules and routes carry (see `rt_protos`).
 pub const PROTOCOL: u8 = 77;
 
-pub(super) const fn protocol() -> RouteProtocol {
+pub(crate) const fn protocol() -> RouteProtocol {
     RouteProtocol::Other(PROTOCOL)
 }
 
 /// The table a route stands in.
-pub(super) fn table_of(route: &RouteMessage) -> u32 {
+pub(crate) fn table_of(route: &RouteMessage) -> u32 {
     let attribute = route
         .attributes
         .iter()
@@ -42,7 +42,7 @@ pub(super) fn set_table(route: &mut RouteMessage, table: u32) {
     route.attributes.push(RouteAttribute::Table(table));
 }
 
-pub(super) fn is_ours(route: &RouteMessage) -> bool {
+pub(crate) fn is_ours(route: &RouteMessage) -> bool {
     route.header.protocol == protocol()
 }
 
@@ -53,7 +53,7 @@ pub(super) fn is_main(route: &RouteMessage) -> bool {
 }
 
 /// Whether the kernel's answer was this error number.
-pub(super) fn is_errno(error: &NetlinkError, errno: i32) -> bool {
+pub(crate) fn is_errno(error: &NetlinkError, errno: i32) -> bool {
     matches!(
         error,
         NetlinkError::Request { source: rtnetlink::Error::NetlinkError(message), .. }
@@ -71,38 +71,7 @@ impl Tables {
 
     /// All routes of both families, of all tables.
     pub fn routes(&self) -> Result<Vec<RouteMessage>, NetlinkError> {
-        let mut routes = Vec::new();
-        for family in self.families() {
-            let message = match family {
-                AddressFamily::Inet6 => RouteMessageBuilder::<std::net::Ipv6Addr>::new().build(),
-                _ => RouteMessageBuilder::<std::net::Ipv4Addr>::new().build(),
-            };
-            let found = self.0.request(
-                || format!("read the {} routes", family_name(family)),
-                async |handle| collect(handle.route().get(message).execute()).await,
-            )?;
-            routes.extend(found);
-        }
-        Ok(routes)
-    }
-
-    fn rules(&self, family: AddressFamily) -> Result<Vec<RuleMessage>, NetlinkError> {
-        let version = match family {
-            AddressFamily::Inet6 => IpVersion::V6,
-            _ => IpVersion::V4,
-        };
-        self.0.request(
-            || format!("read the {} routing rules", family_name(family)),
-            async |handle| collect(handle.rule().get(version).execute()).await,
-        )
-    }
-
-    /// The families this network namespace has.
-    fn families(&self) -> impl Iterator<Item = AddressFamily> + use<> {
-        let six = std::path::Path::new("/proc/self/net/if_inet6").exists();
-        [AddressFamily::Inet]
-            .into_iter()
-            .chain(six.then_some(AddressFamily::Inet6))
+        routes(&self.0)
     }
 
     pub fn add_route(&self, route: &RouteMessage) -> Result<(), NetlinkError> {
@@ -134,8 +103,8 @@ impl Tables {
         marks_and_tables: &[(u32, u32)],
     ) -> Result<usize, NetlinkError> {
         let mut added = 0;
-        for family in self.families() {
-            let present = self.rules(family)?;
+        for family in families() {
+            let present = rules(&self.0, family)?;
             for (mark, table) in marks_and_tables {
                 let rule = rule(family, place, *mark, *table);
                 if present.iter().any(|other| is_same_rule(other, &rule)) {
@@ -160,8 +129,8 @@ impl Tables {
         let tables = place.table..=place.table.saturating_add(place.marks.count() - 1);
         let mut results = Vec::new();
         // Rules first, so that nothing leads to a half-empty table.
-        for family in self.families() {
-            let rules = self.rules(family)?.into_iter();
+        for family in families() {
+            let rules = rules(&self.0, family)?.into_iter();
             results.extend(
                 rules
                     .filter(|rule| is_our_rule(rule) && tables.contains(&rule_table(rule)))
@@ -192,6 +161,46 @@ impl Tables {
     }
 }
 
+/// All routes of both families, of all tables.
+pub(crate) fn routes(netlink: &Netlink) -> Result<Vec<RouteMessage>, NetlinkError> {
+    let mut routes = Vec::new();
+    for family in families() {
+        let message = match family {
+            AddressFamily::Inet6 => RouteMessageBuilder::<std::net::Ipv6Addr>::new().build(),
+            _ => RouteMessageBuilder::<std::net::Ipv4Addr>::new().build(),
+        };
+        let found = netlink.request(
+            || format!("read the {} routes", family_name(family)),
+            async |handle| collect(handle.route().get(message).execute()).await,
+        )?;
+        routes.extend(found);
+    }
+    Ok(routes)
+}
+
+/// All rules of a family.
+pub(crate) fn rules(
+    netlink: &Netlink,
+    family: AddressFamily,
+) -> Result<Vec<RuleMessage>, NetlinkError> {
+    let version = match family {
+        AddressFamily::Inet6 => IpVersion::V6,
+        _ => IpVersion::V4,
+    };
+    netlink.request(
+        || format!("read the {} routing rules", family_name(family)),
+        async |handle| collect(handle.rule().get(version).execute()).await,
+    )
+}
+
+/// The families this network namespace has.
+pub(crate) fn families() -> impl Iterator<Item = AddressFamily> + use<> {
+    let six = std::path::Path::new("/proc/self/net/if_inet6").exists();
+    [AddressFamily::Inet]
+        .into_iter()
+        .chain(six.then_some(AddressFamily::Inet6))
+}
+
 /// A route as the kernel shows it, in the form in which it can be removed.
 fn removable(route: &RouteMessage) -> RouteMessage {
     match route.header.kind {
@@ -200,7 +209,7 @@ fn removable(route: &RouteMessage) -> RouteMessage {
     }
 }
 
-fn unless_gone(result: Result<(), NetlinkError>) -> Result<bool, NetlinkError> {
+pub(crate) fn unless_gone(result: Result<(), NetlinkError>) -> Result<bool, NetlinkError> {
     match result {
         Ok(()) => Ok(true),
         Err(error) if is_errno(&error, libc::ESRCH) || is_errno(&error, libc::ENOENT) => Ok(false),
@@ -223,19 +232,19 @@ fn rule(family: AddressFamily, place: Place, mark: u32, table: u32) -> RuleMessa
 }
 
 /// Whether the kernel's `rule` says all that `wanted` says; it shows more attributes.
-fn is_same_rule(rule: &RuleMessage, wanted: &RuleMessage) -> bool {
+pub(crate) fn is_same_rule(rule: &RuleMessage, wanted: &RuleMessage) -> bool {
     wanted
         .attributes
         .iter()
         .all(|attribute| rule.attributes.contains(attribute))
 }
 
-fn is_our_rule(rule: &RuleMessage) -> bool {
+pub(crate) fn is_our_rule(rule: &RuleMessage) -> bool {
     rule.attributes
         .contains(&RuleAttribute::Protocol(protocol()))
 }
 
-fn rule_table(rule: &RuleMessage) -> u32 {
+pub(crate) fn rule_table(rule: &RuleMessage) -> u32 {
     let attribute = rule
         .attributes
         .iter()
@@ -257,7 +266,7 @@ async fn collect<T>(
     Ok(collected)
 }
 
-async fn send(
+pub(crate) async fn send(
     handle: &Handle,
     message: RouteNetlinkMessage,
     flags: u16,

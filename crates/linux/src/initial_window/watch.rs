@@ -15,7 +15,7 @@ const fn group(number: u32) -> u32 {
 
 /// A socket that becomes readable when routes or rules change. What changed is not read: whoever
 /// is woken looks at the tables themselves, which is right even where a notification was lost.
-pub(super) struct Watch(OwnedFd);
+pub(crate) struct Watch(OwnedFd);
 
 impl Watch {
     pub fn open() -> io::Result<Self> {

@@ -1,6 +1,7 @@
 //! `midspan run`: the proxy.
 
 use midspan_linux::descriptor_passing::inherited;
+use midspan_proxy::configuration::Configuration;
 use miette::{Context, IntoDiagnostic};
 
 use super::Outcome;
@@ -8,6 +9,11 @@ use crate::arguments::RunOptions;
 
 /// The privileged helper.
 pub fn run(options: RunOptions) -> Outcome {
+    if options.dry_run {
+        let configuration = Configuration::load(&options.config)?;
+        print!("{}", midspan_proxy::describe_rules(&configuration)?);
+        return Ok(true);
+    }
     let ready = options
         .ready_fd
         .map(|number| {

@@ -94,7 +94,9 @@ fn check_listening_addresses(configuration: &Configuration) -> Result<(), Locate
     let mut seen: BTreeMap<SocketAddr, &Listener> = BTreeMap::new();
     for listener in &configuration.listeners {
         let place = listener.places.listen.clone();
-        let listen = listener.listen;
+        let Some(listen) = listener.forward().map(|forward| forward.listen) else {
+            continue;
+        };
         if listen.port() == 0 {
             return Err(Located::new(
                 source,
@@ -120,7 +122,9 @@ fn check_listening_addresses(configuration: &Configuration) -> Result<(), Locate
 }
 
 fn check_destination(source: &Source, listener: &Listener) -> Result<(), Located> {
-    let to = listener.to;
+    let Some(to) = listener.forward().map(|forward| forward.to) else {
+        return Ok(());
+    };
     let message = if to.port() == 0 {
         "a destination needs a port other than 0".to_owned()
     } else if to.ip().is_unspecified() || to.ip().is_multicast() {
@@ -138,9 +142,11 @@ pub(super) fn check_loops(
 ) -> Result<(), Located> {
     let listeners = &configuration.listeners;
     let next = |listener: &Listener| {
-        listeners
-            .iter()
-            .find(|other| accepts(other.listen, listener.to, &is_local))
+        let to = listener.forward()?.to;
+        listeners.iter().find(|other| {
+            let other = other.forward();
+            other.is_some_and(|other| accepts(other.listen, to, &is_local))
+        })
     };
     for start in listeners {
         let mut names = vec![start.name.as_str()];

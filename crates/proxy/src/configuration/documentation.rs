@@ -7,6 +7,7 @@ use serde::de::value::Error;
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 
 use super::file::{File, ListenerTable, LogSettings, MarksTable, RelayTable};
+use super::transparent::InterceptionTable;
 
 /// Reads nothing; notes which fields a struct asks for.
 struct Recorder<'a>(&'a mut &'static [&'static str]);
@@ -65,6 +66,7 @@ fn every_key_is_documented() {
         ("`[relay]`", keys::<RelayTable>()),
         ("`[log]`", keys::<LogSettings>()),
         ("`[marks]`", keys::<MarksTable>()),
+        ("`[interception]`", keys::<InterceptionTable>()),
         ("`[[listener]]`", keys::<ListenerTable>()),
         ("A leg", keys::<LegSettings>()),
     ] {
@@ -100,6 +102,7 @@ fn every_key_is_in_the_example() {
         keys::<RelayTable>(),
         keys::<LogSettings>(),
         keys::<MarksTable>(),
+        keys::<InterceptionTable>(),
         keys::<ListenerTable>(),
         keys::<LegSettings>(),
     ];

@@ -10,7 +10,8 @@ use midspan_units::{ByteSize, TimeSpan};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
-use super::{Configuration, Listener, Places, RelaySettings, THREAD_LIMIT};
+use super::transparent::{Family, HandshakeKey, Hosts, InterceptionTable, Ports, TransparentKeys};
+use super::{Configuration, Forward, Listener, Mode, Places, RelaySettings, THREAD_LIMIT};
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -22,6 +23,8 @@ pub(super) struct File {
     log: LogSettings,
     #[serde(default)]
     marks: MarksTable,
+    #[serde(default)]
+    interception: InterceptionTable,
     listener: Spanned<Vec<ListenerTable>>,
 }
 
@@ -89,9 +92,23 @@ pub(super) struct MarksTable {
 pub(super) struct ListenerTable {
     name: Spanned<String>,
     #[serde(default)]
-    mode: Mode,
-    listen: Spanned<Address>,
-    to: Spanned<Address>,
+    mode: ModeKey,
+    #[serde(default)]
+    listen: Option<Spanned<Address>>,
+    #[serde(default)]
+    to: Option<Spanned<Address>>,
+    #[serde(default)]
+    interfaces: Option<Spanned<Vec<Spanned<String>>>>,
+    #[serde(default)]
+    families: Option<Spanned<Vec<Family>>>,
+    #[serde(default)]
+    ports: Option<Spanned<Vec<Ports>>>,
+    #[serde(default)]
+    except_ports: Option<Spanned<Vec<Ports>>>,
+    #[serde(default)]
+    except: Option<Spanned<Vec<Hosts>>>,
+    #[serde(default)]
+    handshake: Option<Spanned<HandshakeKey>>,
     #[serde(default)]
     connect_timeout: Option<Spanned<TimeSpan>>,
     #[serde(default)]
@@ -103,10 +120,12 @@ pub(super) struct ListenerTable {
 /// What a listener does with a connection.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Mode {
+enum ModeKey {
     /// Connects to one fixed address.
     #[default]
     Forward,
+    /// Takes connections that this machine forwards.
+    Transparent,
 }
 
 /// An address with a port.
@@ -155,10 +174,12 @@ const DEFAULT_PRIORITY: u32 = 32_765;
 pub(super) fn read(source: &Source) -> Result<Configuration, Located> {
     let file: File = midspan_document::read(source)?;
     let listeners = file.listener.span();
+    let marks = file.marks.checked(source)?;
     let configuration = Configuration {
         relay: file.relay.checked(source)?,
         log: file.log,
-        marks: file.marks.checked(source)?,
+        marks,
+        interception: file.interception.checked(source, marks.marks)?,
         listeners: file
             .listener
             .into_inner()
@@ -175,7 +196,7 @@ pub(super) fn read(source: &Source) -> Result<Configuration, Located> {
 }
 
 /// The value, or its default; an error at its place where it is outside `range`.
-fn within<T: PartialOrd + fmt::Display>(
+pub(super) fn within<T: PartialOrd + fmt::Display>(
     source: &Source,
     key: &str,
     value: Option<Spanned<T>>,
@@ -292,13 +313,16 @@ impl MarksTable {
 
 impl ListenerTable {
     fn checked(self, source: &Source) -> Result<Listener, Located> {
-        let Mode::Forward = self.mode;
+        let name = self.name.span();
+        let span = |address: &Option<Spanned<Address>>| {
+            address.as_ref().map_or(name.clone(), Spanned::span)
+        };
         let places = Places {
-            name: self.name.span(),
-            listen: self.listen.span(),
-            to: self.to.span(),
+            listen: span(&self.listen),
+            to: span(&self.to),
             client_leg: self.client_leg.as_ref().map_or(0..0, Spanned::span),
             server_leg: self.server_leg.as_ref().map_or(0..0, Spanned::span),
+            name,
         };
         let connect_timeout = within(
             source,
@@ -307,10 +331,20 @@ impl ListenerTable {
             DEFAULT_CONNECT_TIMEOUT,
             TimeSpan::from_milliseconds(1)..=TimeSpan::from_seconds(3_600),
         )?;
+        let keys = TransparentKeys {
+            interfaces: self.interfaces,
+            families: self.families,
+            ports: self.ports,
+            except_ports: self.except_ports,
+            except: self.except,
+            handshake: self.handshake,
+        };
         Ok(Listener {
             name: self.name.into_inner(),
-            listen: self.listen.into_inner().0,
-            to: self.to.into_inner().0,
+            mode: match self.mode {
+                ModeKey::Forward => forward(source, self.listen, self.to, &keys, &places)?,
+                ModeKey::Transparent => transparent(source, self.listen, self.to, keys, &places)?,
+            },
             session: SessionSettings {
                 client: self.client_leg.map(Spanned::into_inner).unwrap_or_default(),
                 server: self.server_leg.map(Spanned::into_inner).unwrap_or_default(),
@@ -319,4 +353,44 @@ impl ListenerTable {
             places,
         })
     }
+}
+
+fn forward(
+    source: &Source,
+    listen: Option<Spanned<Address>>,
+    to: Option<Spanned<Address>>,
+    keys: &TransparentKeys,
+    places: &Places,
+) -> Result<Mode, Located> {
+    let missing = |key| {
+        let message = format!("missing key `{key}`");
+        Located::new(source, places.name.clone(), message)
+            .with_help("a listener of mode \"forward\" has listen and to")
+    };
+    if let Some((key, place)) = keys.first() {
+        let message = format!("`{key}` is for listeners of mode \"transparent\"");
+        return Err(Located::new(source, place, message));
+    }
+    Ok(Mode::Forward(Forward {
+        listen: listen.ok_or_else(|| missing("listen"))?.into_inner().0,
+        to: to.ok_or_else(|| missing("to"))?.into_inner().0,
+    }))
+}
+
+fn transparent(
+    source: &Source,
+    listen: Option<Spanned<Address>>,
+    to: Option<Spanned<Address>>,
+    keys: TransparentKeys,
+    places: &Places,
+) -> Result<Mode, Located> {
+    for (key, address) in [("listen", listen), ("to", to)] {
+        if let Some(address) = address {
+            let message = format!("`{key}` is for listeners of mode \"forward\"");
+            return Err(Located::new(source, address.span(), message));
+        }
+    }
+    Ok(Mode::Transparent(
+        keys.checked(source, places.name.clone())?,
+    ))
 }

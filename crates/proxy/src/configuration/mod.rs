@@ -6,6 +6,7 @@ mod check;
 #[cfg(test)]
 mod documentation;
 mod file;
+mod transparent;
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub use check::{INITIAL_WINDOW_LIMIT, LISTENER_LIMIT, THREAD_LIMIT};
 pub use file::{LogFormat, LogLevel, LogSettings};
+pub use transparent::{InterceptionSettings, Transparent};
 
 /// Everything that `midspan run` is told.
 #[derive(Debug, Clone)]
@@ -29,6 +31,8 @@ pub struct Configuration {
     pub log: LogSettings,
     /// Where the initial windows take marks, tables and rules from.
     pub marks: Place,
+    /// What holds for all transparent listeners.
+    pub interception: InterceptionSettings,
     /// Where connections are accepted; at least one.
     pub listeners: Vec<Listener>,
     source: Source,
@@ -51,18 +55,54 @@ pub struct RelaySettings {
     pub reset_timeout: TimeSpan,
 }
 
-/// A place where connections are accepted, and where they are forwarded to.
-#[derive(Debug, Clone)]
-pub struct Listener {
-    /// Name for logs, unique.
-    pub name: String,
+/// What a listener does with connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mode {
+    /// Connects to one fixed address.
+    Forward(Forward),
+    /// Takes connections that this machine forwards, and keeps their addresses.
+    Transparent(Transparent),
+}
+
+/// From one address to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forward {
     /// Address and port to accept at.
     pub listen: SocketAddr,
     /// Address and port to connect to.
     pub to: SocketAddr,
+}
+
+/// A place where connections are accepted, and where they go.
+#[derive(Debug, Clone)]
+pub struct Listener {
+    /// Name for logs, unique.
+    pub name: String,
+    /// What it does with connections.
+    pub mode: Mode,
     /// How both legs of a session are set up.
     pub session: SessionSettings,
     places: Places,
+}
+
+impl Listener {
+    /// The addresses of a forward listener.
+    #[must_use]
+    pub const fn forward(&self) -> Option<Forward> {
+        match &self.mode {
+            Mode::Forward(forward) => Some(*forward),
+            Mode::Transparent(_) => None,
+        }
+    }
+
+    /// What a transparent listener takes.
+    #[must_use]
+    pub const fn transparent(&self) -> Option<&Transparent> {
+        match &self.mode {
+            Mode::Transparent(transparent) => Some(transparent),
+            Mode::Forward(_) => None,
+        }
+    }
 }
 
 /// Where in the file a listener's keys stand, for errors found after reading it.
@@ -124,10 +164,17 @@ impl Configuration {
         )
     }
 
-    /// An error at the key `listen` of one of [`listeners`](Self::listeners).
+    /// An error at the key `listen` of one of [`listeners`](Self::listeners), or at its name.
     #[must_use]
     pub fn listen_error(&self, listener: &Listener, message: impl std::fmt::Display) -> Located {
         Located::new(&self.source, listener.places.listen.clone(), message)
+    }
+
+    /// The transparent listeners, in their order.
+    pub fn transparent(&self) -> impl Iterator<Item = (&Listener, &Transparent)> {
+        self.listeners
+            .iter()
+            .filter_map(|listener| Some((listener, listener.transparent()?)))
     }
 
     /// The settings of every leg, with its listener.

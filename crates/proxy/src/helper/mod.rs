@@ -3,12 +3,13 @@
 //!
 //! It handles no traffic and reads nothing that comes from the network.
 
+mod guard;
+mod interception;
 mod listening;
 mod relay_process;
 mod signals;
 mod supervision;
 
-use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -16,12 +17,16 @@ use std::path::PathBuf;
 
 use midspan_linux::capability::{self, Capability};
 use midspan_linux::initial_window::{self, InitialWindows};
+use midspan_linux::interception::Interception;
 use midspan_linux::tcp;
 use midspan_policy::LegStart;
 use tracing::{info, warn};
 
-use crate::configuration::Configuration;
+use crate::configuration::{Configuration, Mode};
 use crate::{Error, logging};
+pub use interception::describe_rules;
+use interception::{CLIENT_LEG, FORWARD, SERVER_LEG, leg_mark};
+use listening::Listening;
 use relay_process::RelayProcess;
 use signals::Signals;
 
@@ -53,10 +58,16 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
     check_machine(&configuration)?;
     let windows = install_initial_windows(&configuration)?;
     raise_descriptor_limit();
-    let mut relay = start_relay(&configuration, &options.relay_arguments, windows.as_ref())?;
+    let listening = listen(&configuration, windows.as_ref())?;
+    let mut interception = install_interception(&configuration, &listening, windows.as_ref())?;
+    let arguments = &options.relay_arguments;
+    let mut relay = start_relay(&configuration, arguments, listening, windows.as_ref())?;
     // Routes can be changed with this one; ports, sockets and the relay are there.
     capability::give_up_all_but(&[Capability::CAP_NET_ADMIN])?;
     supervision::wait_until_ready(&mut relay, &signals)?;
+    if let Some(interception) = &mut interception {
+        interception.set_taking(true)?;
+    }
     info!(
         listeners = configuration.listeners.len(),
         threads = configuration.relay.threads,
@@ -65,7 +76,7 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
     if let Some(ready) = options.ready {
         announce(ready);
     }
-    supervision::supervise(&mut relay, &signals, windows, &configuration.relay)
+    supervision::supervise(&mut relay, &signals, windows, interception, &configuration)
 }
 
 /// What cannot be known from the file alone.
@@ -103,15 +114,12 @@ fn is_local(address: IpAddr) -> bool {
 
 /// `None` where no leg has an initial window.
 fn install_initial_windows(configuration: &Configuration) -> Result<Option<InitialWindows>, Error> {
-    let windows: BTreeSet<u32> = configuration
-        .legs()
-        .filter_map(|(_, _, leg)| leg.initial_window)
-        .collect();
+    // Before anything is installed: whether there are marks enough for all.
+    interception::marks(configuration)?;
+    let windows = interception::windows(configuration);
     if !windows.is_empty() {
-        return Ok(Some(InitialWindows::install(
-            configuration.marks,
-            &windows,
-        )?));
+        let place = configuration.marks;
+        return Ok(Some(InitialWindows::install_groups(place, &windows)?));
     }
     if capability::is_held(Capability::CAP_NET_ADMIN)? {
         match initial_window::remove_leftovers(configuration.marks) {
@@ -123,24 +131,83 @@ fn install_initial_windows(configuration: &Configuration) -> Result<Option<Initi
     Ok(None)
 }
 
+/// Opens the sockets of all listeners.
+fn listen<'a>(
+    configuration: &'a Configuration,
+    windows: Option<&InitialWindows>,
+) -> Result<Vec<Listening<'a>>, Error> {
+    let marks = interception::marks(configuration)?;
+    let mut all = Vec::with_capacity(configuration.listeners.len());
+    for listener in &configuration.listeners {
+        let window = listener.session.client.initial_window;
+        let mark = match &listener.mode {
+            Mode::Forward(_) => leg_mark(windows, FORWARD, window),
+            Mode::Transparent(_) => leg_mark(windows, CLIENT_LEG, window)
+                .or(marks.as_ref().map(|marks| marks.client_leg)),
+        };
+        let threads = configuration.relay.threads;
+        let opened = listening::open(listener, mark, threads).map_err(|error| {
+            midspan_document::Error::from(configuration.listen_error(listener, error))
+        })?;
+        all.extend(opened);
+        match &listener.mode {
+            Mode::Forward(forward) => {
+                info!(listener = %listener.name, listen = %forward.listen, to = %forward.to, "listening");
+            }
+            Mode::Transparent(transparent) => {
+                let interfaces = transparent.interfaces.join(" ");
+                info!(listener = %listener.name, interfaces, "transparent");
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// `None` without transparent listeners. Takes nothing yet.
+fn install_interception(
+    configuration: &Configuration,
+    listening: &[Listening<'_>],
+    windows: Option<&InitialWindows>,
+) -> Result<Option<Interception>, Error> {
+    if configuration.transparent().next().is_some() {
+        let plan = interception::plan(configuration, listening, windows);
+        return Ok(Some(Interception::install(plan)?));
+    }
+    if capability::is_held(Capability::CAP_NET_ADMIN)? {
+        let place = &configuration.interception.place;
+        match midspan_linux::interception::remove_leftovers(place) {
+            Ok(false) => {}
+            Ok(true) => info!("removed the rules of an earlier run's transparent listeners"),
+            Err(error) => warn!("rules of an earlier run may be left: {error}"),
+        }
+    }
+    Ok(None)
+}
+
 fn start_relay(
     configuration: &Configuration,
     arguments: &[String],
+    listening: Vec<Listening<'_>>,
     windows: Option<&InitialWindows>,
 ) -> Result<RelayProcess, Error> {
-    let mark = |window: Option<u32>| window.and_then(|window| windows?.mark(window));
-    let mut listening = Vec::with_capacity(configuration.listeners.len());
-    for listener in &configuration.listeners {
-        let client_mark = mark(listener.session.client.initial_window);
-        let threads = configuration.relay.threads;
-        let sockets = listening::open(listener, client_mark, threads).map_err(|error| {
-            midspan_document::Error::from(configuration.listen_error(listener, error))
-        })?;
-        let server_mark = mark(listener.session.server.initial_window);
-        info!(listener = %listener.name, listen = %listener.listen, to = %listener.to, "listening");
-        listening.push((listener, server_mark, sockets));
-    }
-    RelayProcess::start(configuration, arguments, listening)
+    let marks = interception::marks(configuration)?;
+    let server_mark = |listening: &Listening<'_>| {
+        let window = listening.listener.session.server.initial_window;
+        match listening.listener.mode {
+            Mode::Forward(_) => leg_mark(windows, FORWARD, window),
+            Mode::Transparent(_) => leg_mark(windows, SERVER_LEG, window)
+                .or(marks.as_ref().map(|marks| marks.server_leg)),
+        }
+    };
+    let listening = listening
+        .into_iter()
+        .map(|listening| {
+            let mark = server_mark(&listening);
+            (listening, mark)
+        })
+        .collect();
+    let gate = interception::gate(configuration, windows)?;
+    RelayProcess::start(configuration, arguments, listening, gate)
 }
 
 /// Every session needs two descriptors and its pipes; the soft limit is often 1024.

@@ -10,9 +10,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use super::listening::Listening;
 use crate::Error;
-use crate::configuration::{Configuration, Listener};
-use crate::control::{self, FromRelay, ListenerMessage, ToRelay};
+use crate::configuration::Configuration;
+use crate::control::{self, FromRelay, GateMessage, ListenerMessage, ToRelay};
 
 /// How long the relay may leave a message unread before the next.
 const SEND_LIMIT: Duration = Duration::from_secs(10);
@@ -31,7 +32,8 @@ impl RelayProcess {
     pub fn start(
         configuration: &Configuration,
         arguments: &[String],
-        listening: Vec<(&Listener, Option<u32>, Vec<OwnedFd>)>,
+        listening: Vec<(Listening<'_>, Option<u32>)>,
+        gate: Option<(GateMessage, [OwnedFd; 2])>,
     ) -> Result<Self, Error> {
         let (control, theirs) =
             descriptor_passing::pair().map_err(Error::system("open a socket pair"))?;
@@ -57,14 +59,15 @@ impl RelayProcess {
             control,
             end,
         };
-        relay.configure(configuration, listening)?;
+        relay.configure(configuration, listening, gate)?;
         Ok(relay)
     }
 
     fn configure(
         &self,
         configuration: &Configuration,
-        listening: Vec<(&Listener, Option<u32>, Vec<OwnedFd>)>,
+        listening: Vec<(Listening<'_>, Option<u32>)>,
+        gate: Option<(GateMessage, [OwnedFd; 2])>,
     ) -> Result<(), Error> {
         let settings = ToRelay::Settings {
             relay: configuration.relay.clone(),
@@ -72,17 +75,24 @@ impl RelayProcess {
             listeners: listening.len(),
         };
         control::send(&self.control, &settings, &[])?;
-        for (listener, server_mark, sockets) in listening {
+        for (listening, server_mark) in listening {
+            let listener = listening.listener;
             let message = ToRelay::Listener(Box::new(ListenerMessage {
                 name: listener.name.clone(),
-                listen: listener.listen,
-                to: listener.to,
+                listen: listening.address,
+                to: listener.forward().map(|forward| forward.to),
                 client_leg: listener.session.client.clone(),
                 server_leg: listener.session.server.clone(),
                 connect_timeout: listener.session.connect_timeout,
                 server_mark,
             }));
+            let sockets = &listening.sockets;
             let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
+            control::send(&self.control, &message, &sockets)?;
+        }
+        if let Some((message, sockets)) = gate {
+            let message = ToRelay::Gate(Box::new(message));
+            let sockets = sockets.each_ref().map(AsFd::as_fd);
             control::send(&self.control, &message, &sockets)?;
         }
         Ok(())

@@ -4,13 +4,15 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use midspan_linux::initial_window::InitialWindows;
+use midspan_linux::interception::Interception;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{debug, info, warn};
 
+use super::guard::Guard;
 use super::relay_process::RelayProcess;
 use super::signals::Signals;
 use crate::Error;
-use crate::configuration::RelaySettings;
+use crate::configuration::Configuration;
 use crate::control::FromRelay;
 
 /// How long the relay may take to listen.
@@ -38,12 +40,14 @@ struct Events {
     control: bool,
     ended: bool,
     routes: bool,
+    rules: bool,
 }
 
 fn wait(
     relay: &RelayProcess,
     signals: &Signals,
     windows: Option<&InitialWindows>,
+    interception: Option<&Interception>,
     until: Option<Instant>,
 ) -> Result<Events, Error> {
     let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -61,6 +65,11 @@ fn wait(
     if let Some(routes) = &routes {
         descriptors.push(PollFd::new(routes, PollFlags::IN));
     }
+    let first_of_rules = descriptors.len();
+    let rules = interception.map(Interception::changes);
+    for changes in rules.iter().flatten() {
+        descriptors.push(PollFd::new(changes, PollFlags::IN));
+    }
     match poll(&mut descriptors, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(Error::system("wait for events")(error.into())),
@@ -74,7 +83,8 @@ fn wait(
         signals: is_ready(0),
         control: is_ready(1),
         ended: is_ready(2),
-        routes: is_ready(3),
+        routes: windows.is_some() && is_ready(3),
+        rules: is_ready(first_of_rules) || is_ready(first_of_rules + 1),
     })
 }
 
@@ -82,7 +92,7 @@ fn wait(
 pub(super) fn wait_until_ready(relay: &mut RelayProcess, signals: &Signals) -> Result<(), Error> {
     let limit = Instant::now() + START_LIMIT;
     loop {
-        let events = wait(relay, signals, None, Some(limit))?;
+        let events = wait(relay, signals, None, None, Some(limit))?;
         if events.signals && signals.take() > 0 {
             return Err(Error::Interrupted);
         }
@@ -103,19 +113,45 @@ pub(super) fn supervise(
     relay: &mut RelayProcess,
     signals: &Signals,
     mut windows: Option<InitialWindows>,
-    settings: &RelaySettings,
+    interception: Option<Interception>,
+    configuration: &Configuration,
 ) -> Result<(), Error> {
+    let settings = &configuration.relay;
+    let watchdog_timeout = configuration.interception.watchdog_timeout;
     let mut routes = RouteWatch::new();
+    let mut guard = interception.map(|taken| Guard::new(taken, watchdog_timeout));
     let mut drain_until: Option<Instant> = None;
     loop {
-        let next = [drain_until, windows.as_ref().map(|_| routes.next)];
+        let next = [
+            drain_until,
+            windows.as_ref().map(|_| routes.next),
+            guard.as_ref().map(Guard::next),
+        ];
         let until = next.into_iter().flatten().min();
-        let events = wait(relay, signals, windows.as_ref(), until)?;
-        // The relay says nothing once it is ready, so that word from it is its end as well.
-        if events.ended || events.control {
+        let rules = guard.as_ref().map(Guard::interception);
+        let events = wait(relay, signals, windows.as_ref(), rules, until)?;
+        let now = Instant::now();
+        if events.ended {
             return ended(relay, drain_until.is_some());
         }
-        let now = Instant::now();
+        if events.control {
+            match relay.receive()? {
+                Some(FromRelay::Alive) => {
+                    if let Some(guard) = &mut guard {
+                        guard.handle_life(now);
+                    }
+                }
+                Some(FromRelay::Ready) | None => return ended(relay, drain_until.is_some()),
+            }
+        }
+        if let Some(guard) = &mut guard {
+            guard.handle_rules(events.rules, now);
+            if guard.is_still(now) {
+                warn!("the relay gives no sign of life: ending it");
+                relay.kill()?;
+                return Err(Error::RelayStill(watchdog_timeout));
+            }
+        }
         if events.signals && signals.take() > 0 {
             if drain_until.is_some() {
                 warn!("a second signal: ending all sessions now");
@@ -126,6 +162,9 @@ pub(super) fn supervise(
                 drain_timeout = %settings.drain_timeout,
                 "a signal: no new connections, waiting for the sessions to end"
             );
+            if let Some(guard) = &mut guard {
+                guard.stop_taking();
+            }
             relay.drain()?;
             let limit = Duration::from(settings.drain_timeout) + END_MARGIN;
             drain_until = now.checked_add(limit);

@@ -10,6 +10,7 @@
 //! | `transfer` | carries a direction out: read, write, splice | |
 //! | `session` | two sockets, two transfers, events, failures | |
 //! | `opening` | accept, ask the policy, set up, connect | |
+//! | `destination` | which server, and how its leg comes about | |
 //! | `worker` | the loop of one thread | |
 //! | `table`, `timers`, `pipes` | its sessions, deadlines and pipes | |
 //! | `statistics`, `control`, `settings` | numbers out, commands in, what it starts with | |
@@ -65,6 +66,7 @@
 //! SIGPIPE must be ignored, as the Rust runtime does at start: `splice` has no `MSG_NOSIGNAL`.
 
 mod control;
+mod destination;
 mod direction;
 mod lifecycle;
 mod opening;
@@ -77,7 +79,7 @@ mod timers;
 mod transfer;
 mod worker;
 
-pub use settings::{Error, Listener, Settings};
+pub use settings::{Destination, Error, Listener, Settings};
 pub use statistics::Statistics;
 
 use std::sync::Arc;

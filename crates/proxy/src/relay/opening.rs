@@ -1,16 +1,17 @@
 //! From a waiting connection to a session: accept, ask the policy, set both sockets up, call the
 //! server.
 
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use midspan_linux::tcp;
-use midspan_policy::{Admission, LegStart, Policy, Request};
+use midspan_policy::{Admission, LegStart, Policy, Request, Start};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::net::SocketFlags;
 
-use super::settings::{Error, Listener};
+use super::destination::{self, Way};
+use super::settings::{Destination, Error, Listener};
+use crate::gate::{Connection, set_common_options};
 
 /// One listening socket of one thread, and who decides about its connections.
 pub struct Acceptor {
@@ -22,7 +23,7 @@ pub struct Acceptor {
     pub policy: Box<dyn Policy + Send>,
     /// Accepting is paused until then.
     pub paused_until: Option<Time>,
-    to: SocketAddr,
+    to: Destination,
     server_mark: Option<u32>,
     warned: bool,
 }
@@ -65,14 +66,6 @@ pub fn prepare_listener(socket: &OwnedFd, listener: &Listener) -> Result<(), Err
         .map_err(Error::kernel(action()))
 }
 
-/// What holds for every socket of a session: small writes leave at once, urgent data stays in its
-/// place in the stream, and a crash resets instead of ending in good order.
-fn set_common_options(socket: &OwnedFd) -> std::io::Result<()> {
-    sockopt::set_tcp_nodelay(socket, true)?;
-    sockopt::set_socket_oobinline(socket, true)?;
-    tcp::set_reset_on_close(socket, true)
-}
-
 impl Acceptor {
     /// For one socket of a listener.
     pub fn new(socket: OwnedFd, listener: &Listener, policy: Box<dyn Policy + Send>) -> Self {
@@ -81,7 +74,7 @@ impl Acceptor {
             socket: Some(socket),
             policy,
             paused_until: None,
-            to: listener.to,
+            to: listener.to.clone(),
             server_mark: listener.server_mark,
             warned: false,
         }
@@ -113,57 +106,69 @@ impl Acceptor {
         let Some(client_address) = address.and_then(|address| address.try_into().ok()) else {
             return Opened::Gone;
         };
+        let Some((server, way)) = destination::find(&self.to, &client, client_address) else {
+            return Opened::Refused;
+        };
         let request = Request {
             client: client_address,
-            server: self.to,
+            server,
         };
         match self.policy.admit(now, &request) {
             // Dropping the client resets it: the listener's SO_LINGER is inherited.
             Admission::Refuse => Opened::Refused,
-            // A forward listener is itself an end of the connection: it cannot be bypassed, but
-            // its sessions can be left as the kernel makes them.
-            Admission::Bypass => self.connect(client, None, None),
+            // What has been accepted cannot be bypassed any more, but its session can be left as
+            // the kernel makes it.
+            Admission::Bypass => self.connect(client, request, way, None, None),
             Admission::Intercept {
                 connect_timeout, ..
-            } => self.connect(client, Some((now, request)), connect_timeout),
+            } => self.connect(client, request, way, Some(now), connect_timeout),
         }
     }
 
     fn connect(
         &mut self,
         client: OwnedFd,
-        start: Option<(Time, Request)>,
+        request: Request,
+        way: Way,
+        start: Option<Time>,
         connect_timeout: Option<TimeSpan>,
     ) -> Opened {
-        let family = match self.to {
-            SocketAddr::V4(_) => AddressFamily::INET,
-            SocketAddr::V6(_) => AddressFamily::INET6,
+        let start = match start {
+            Some(now) => self.policy.start(now, &request),
+            None => Start::default(),
         };
-        let server = match rustix::net::socket_with(family, SocketType::STREAM, flags(), None) {
-            Ok(server) => server,
-            Err(error) => return Opened::Exhausted(error),
+        let mut option_errors = 0;
+        if start.client != LegStart::default() {
+            option_errors += self.note(tcp::apply(&client, &start.client));
+        }
+        let connection = Connection {
+            client: request.client,
+            server: request.server,
         };
-        let mut option_errors = u64::from(set_common_options(&server).is_err());
-        if let Some(mark) = self.server_mark {
-            option_errors += self.note(tcp::set_mark(&server, mark));
-        }
-        if let Some((now, request)) = start {
-            let start = self.policy.start(now, &request);
-            for (socket, leg) in [(&client, &start.client), (&server, &start.server)] {
-                if *leg != LegStart::default() {
-                    option_errors += self.note(tcp::apply(socket, leg));
-                }
-            }
-        }
-        match rustix::net::connect(&server, &self.to) {
-            Ok(()) | Err(Errno::INPROGRESS) => Opened::Session {
+        let mark = self.server_mark;
+        let set_up = |server: &OwnedFd, leg: &LegStart| self.set_up_server(server, mark, leg);
+        match destination::call(way, connection, mark.unwrap_or(0), start.server, set_up) {
+            Ok((server, errors)) => Opened::Session {
                 client,
                 server,
                 connect_timeout,
-                option_errors,
+                option_errors: option_errors + errors,
             },
+            Err(error) if is_shortage(error) => Opened::Exhausted(error),
             Err(_) => Opened::Unconnected,
         }
+    }
+
+    /// Sets what a leg that is about to be opened starts with; the options that were refused.
+    fn set_up_server(&mut self, server: &OwnedFd, mark: Option<u32>, leg: &LegStart) -> u64 {
+        let mut errors = u64::from(set_common_options(server).is_err());
+        if let Some(mark) = mark {
+            errors += self.note(tcp::set_mark(server, mark));
+        }
+        if *leg != LegStart::default() {
+            errors += self.note(tcp::apply(server, leg));
+        }
+        errors
     }
 
     /// Counts a refused option and logs the first: the session goes on without it.
@@ -184,4 +189,12 @@ impl Acceptor {
 
 const fn flags() -> SocketFlags {
     SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC)
+}
+
+/// Whether the machine is short of something, rather than this server out of reach.
+const fn is_shortage(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM
+    )
 }

@@ -3,10 +3,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use midspan_policy::SessionSettings;
 use midspan_units::{ByteSize, TimeSpan};
 use thiserror::Error;
+
+use crate::gate::Openings;
 
 /// What is fixed for the whole relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +62,22 @@ impl Settings {
     }
 }
 
+/// Where the sessions of a listener go.
+#[derive(Debug, Clone)]
+pub enum Destination {
+    /// To one server.
+    Fixed(SocketAddr),
+    /// To where the client wanted to go, from the client's own address and port. The listening
+    /// sockets are transparent. Server legs that are connected already are found here.
+    Original(Arc<Openings<OwnedFd>>),
+}
+
+impl From<SocketAddr> for Destination {
+    fn from(address: SocketAddr) -> Self {
+        Self::Fixed(address)
+    }
+}
+
 /// Where sessions come from, and where they go.
 #[derive(Debug)]
 pub struct Listener {
@@ -68,7 +87,7 @@ pub struct Listener {
     /// A mark set on them (`SO_MARK`) is inherited by the client legs.
     pub sockets: Vec<OwnedFd>,
     /// The server.
-    pub to: SocketAddr,
+    pub to: Destination,
     /// The mark of the server legs (`SO_MARK`, needs `CAP_NET_ADMIN`): it selects the route and
     /// with it the initial window towards the server.
     pub server_mark: Option<u32>,

@@ -59,7 +59,7 @@ pub fn listener(settings: &Settings, to: SocketAddr, sessions: SessionSettings) 
     Listener {
         name: "test".into(),
         sockets,
-        to,
+        to: to.into(),
         server_mark: None,
         settings: sessions,
     }

@@ -1,0 +1,131 @@
+//! Marked packets are for this machine, whatever their destination: rules and a table with one
+//! route each (`ip rule add fwmark …`, `ip route add local default dev lo table …`).
+
+use rtnetlink::packet_core::NLM_F_CREATE;
+use rtnetlink::packet_route::route::{
+    RouteAttribute, RouteHeader, RouteMessage, RouteScope, RouteType,
+};
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use super::plan::{Marks, Place};
+use crate::initial_window::routing::{
+    families, family_name, is_errno, is_our_rule, is_ours, is_same_rule, protocol, routes,
+    rule_table, rules, send, table_of, unless_gone,
+};
+use crate::netlink::{Netlink, NetlinkError, interface_index};
+
+/// Adds what is missing; how many rules and routes that was.
+pub fn ensure(netlink: &Netlink, place: &Place, marks: &Marks) -> Result<usize, NetlinkError> {
+    let mut added = 0;
+    let present = routes(netlink)?;
+    for family in families() {
+        let is_there = present.iter().any(|route| {
+            route.header.address_family == family
+                && route.header.kind == RouteType::Local
+                && table_of(route) == place.routing_table
+                && is_ours(route)
+        });
+        if !is_there {
+            add_route(netlink, family, place.routing_table)?;
+            added += 1;
+        }
+        let present = rules(netlink, family)?;
+        for mark in &marks.listeners {
+            let rule = rule(family, place, *mark);
+            if present.iter().any(|other| is_same_rule(other, &rule)) {
+                continue;
+            }
+            netlink.request(
+                || {
+                    format!(
+                        "add the {} rule for intercepted packets",
+                        family_name(family)
+                    )
+                },
+                async |handle| send(handle, RouteNetlinkMessage::NewRule(rule), NLM_F_CREATE).await,
+            )?;
+            added += 1;
+        }
+    }
+    Ok(added)
+}
+
+/// Removes all rules and routes of ours that lead to the table; how many that were.
+pub fn remove(netlink: &Netlink, place: &Place) -> Result<usize, NetlinkError> {
+    let mut removed = 0;
+    for family in families() {
+        let ours = rules(netlink, family)?
+            .into_iter()
+            .filter(|rule| is_our_rule(rule) && rule_table(rule) == place.routing_table);
+        for rule in ours {
+            let result = netlink.request(
+                || {
+                    format!(
+                        "remove the {} rule for intercepted packets",
+                        family_name(family)
+                    )
+                },
+                async |handle| send(handle, RouteNetlinkMessage::DelRule(rule), 0).await,
+            );
+            removed += usize::from(unless_gone(result)?);
+        }
+    }
+    for route in routes(netlink)? {
+        if is_ours(&route) && table_of(&route) == place.routing_table {
+            let result = netlink.request(
+                || "remove the route for intercepted packets".to_owned(),
+                async |handle| send(handle, RouteNetlinkMessage::DelRoute(route), 0).await,
+            );
+            removed += usize::from(unless_gone(result)?);
+        }
+    }
+    Ok(removed)
+}
+
+/// Whether somebody else has routes in the table.
+pub fn is_table_taken(netlink: &Netlink, place: &Place) -> Result<bool, NetlinkError> {
+    Ok(routes(netlink)?
+        .iter()
+        .any(|route| table_of(route) == place.routing_table && !is_ours(route)))
+}
+
+fn add_route(netlink: &Netlink, family: AddressFamily, table: u32) -> Result<(), NetlinkError> {
+    let mut route = RouteMessage::default();
+    route.header.address_family = family;
+    route.header.kind = RouteType::Local;
+    route.header.scope = RouteScope::Host;
+    route.header.protocol = protocol();
+    route.header.table = RouteHeader::RT_TABLE_UNSPEC;
+    route.attributes = vec![
+        RouteAttribute::Table(table),
+        RouteAttribute::Oif(interface_index("lo")?),
+    ];
+    let result = netlink.request(
+        || {
+            format!(
+                "add the {} route for intercepted packets",
+                family_name(family)
+            )
+        },
+        async |handle| send(handle, RouteNetlinkMessage::NewRoute(route), NLM_F_CREATE).await,
+    );
+    match result {
+        Err(error) if is_errno(&error, libc::EEXIST) => Ok(()),
+        other => other,
+    }
+}
+
+fn rule(family: AddressFamily, place: &Place, mark: u32) -> RuleMessage {
+    let mut rule = RuleMessage::default();
+    rule.header.family = family;
+    rule.header.action = RuleAction::ToTable;
+    rule.attributes = vec![
+        RuleAttribute::Priority(place.rule_priority),
+        RuleAttribute::FwMark(mark),
+        RuleAttribute::FwMask(place.marks.mask()),
+        RuleAttribute::Table(place.routing_table),
+        RuleAttribute::Protocol(protocol()),
+    ];
+    rule
+}

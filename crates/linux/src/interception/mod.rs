@@ -1,0 +1,330 @@
+//! Taking TCP connections that this machine forwards: rules, routes and marks.
+//!
+//! The way of a packet, hook by hook:
+//!
+//! | packet | hook | what happens |
+//! | --- | --- | --- |
+//! | SYN of a client | `forward`, behind the host's filter | chosen by interface, addresses and ports; marked; into the queue, where the relay decides |
+//! | the same SYN, let go by the relay | `output`, `prerouting` of `lo` | sent again by the relay with its listener's mark, which a rule routes to `lo`; there `tproxy` gives it to the listener |
+//! | later packets of the client | `prerouting` | their socket is found; conntrack zone; marked, so that a rule routes them to this machine |
+//! | packets of the server | `prerouting` | the same, with the zone that the server leg's conntrack entry has |
+//! | packets of both legs | `output` | conntrack zone by the socket's mark |
+//! | a SYN that the relay refuses | `forward` | answered with a RST |
+//! | a SYN that the relay lets pass, or that finds no relay | `forward` | goes on as if nothing had happened |
+//!
+//! So the host's filter sees a connection as forwarded first, and refuses it there if it will;
+//! then as a connection by `lo`, which hosts accept, and established from its second packet on.
+//! Addresses of this machine are never taken, since packets to them are not forwarded.
+//!
+//! The host's own tables are not touched. All of it needs `CAP_NET_ADMIN` of the network
+//! namespace, and the program `nft`.
+
+mod early_demux;
+mod local_delivery;
+mod plan;
+mod queue_target;
+mod rules;
+#[cfg(test)]
+mod rules_tests;
+mod watch;
+
+pub use plan::{Marks, Place, Plan, Selection, TooFewMarks};
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use thiserror::Error;
+
+use crate::initial_window::routing::{RouteWatch, is_errno};
+use crate::netlink::{Netlink, NetlinkError};
+use crate::nftables::{self, NftablesError};
+use early_demux::EarlyDemux;
+use rules::{Machine, QueueWay};
+use watch::Watch;
+
+/// Why connections cannot be intercepted.
+#[derive(Debug, Error)]
+pub enum InterceptionError {
+    /// The mark field is too small.
+    #[error(transparent)]
+    TooFewMarks(#[from] TooFewMarks),
+    /// Another process intercepts with the same tables.
+    #[error(
+        "another Midspan uses the nftables table \"{0}\": stop it, or give this one tables, marks \
+         and a queue of its own ([interception], [marks])"
+    )]
+    InUse(String),
+    /// The routing table has routes of somebody else.
+    #[error(
+        "routing table {0} has routes that are not Midspan's: choose another one with \
+         interception.routing_table"
+    )]
+    RoutingTableInUse(u32),
+    /// The process may not change rules.
+    #[error(
+        "transparent listeners need CAP_NET_ADMIN to change rules and routes: run as root, or \
+         give the program the capability (setcap cap_net_admin,cap_net_raw+ep)"
+    )]
+    NotPermitted,
+    /// Rules cannot be read or changed.
+    #[error(transparent)]
+    Nftables(#[from] NftablesError),
+    /// The queue's rules cannot be changed.
+    #[error(
+        "the kernel offers no way to hold a SYN: neither the statement `queue` of nftables \
+         (CONFIG_NFT_QUEUE) nor the target NFQUEUE ({0})"
+    )]
+    NoQueue(#[source] io::Error),
+    /// Routes cannot be read or changed.
+    #[error(transparent)]
+    Netlink(NetlinkError),
+    /// Changes cannot be watched.
+    #[error("cannot watch rules and routes: {0}")]
+    Watch(#[source] io::Error),
+}
+
+impl From<NetlinkError> for InterceptionError {
+    fn from(error: NetlinkError) -> Self {
+        if is_errno(&error, libc::EPERM) {
+            Self::NotPermitted
+        } else {
+            Self::Netlink(error)
+        }
+    }
+}
+
+/// The rules that would be put in force, as text; nothing is changed.
+///
+/// # Errors
+/// The mark field is too small, or `nft` cannot be run.
+pub fn describe(plan: &Plan) -> Result<String, InterceptionError> {
+    let marks = marks(plan)?;
+    let way = queue_way(plan)?;
+    let machine = Machine {
+        queue: way,
+        early_demux: false,
+    };
+    let mut text = rules::ruleset(plan, &marks, machine, true);
+    if way == QueueWay::Target {
+        text.push_str(&format!(
+            "# tables ip {0} and ip6 {0}, hook forward, priority {1}: NFQUEUE {2} with bypass\n",
+            queue_target::table(&plan.place),
+            plan.place.forward_priority.saturating_add(1),
+            plan.place.queue,
+        ));
+    }
+    for mark in &marks.listeners {
+        text.push_str(&format!(
+            "# ip rule add priority {} fwmark {mark:#010x}/{:#010x} lookup {}  (and ip -6)\n",
+            plan.place.rule_priority, marks.mask, plan.place.routing_table,
+        ));
+    }
+    text.push_str(&format!(
+        "# ip route add local default dev lo table {}  (and ip -6)\n# sysctl {}=0\n",
+        plan.place.routing_table,
+        EarlyDemux::NAME,
+    ));
+    Ok(text)
+}
+
+fn marks(plan: &Plan) -> Result<Marks, TooFewMarks> {
+    let others = plan.client_leg_marks.len() + plan.server_leg_marks.len();
+    Marks::new(plan.place.marks, plan.selections.len(), others)
+}
+
+fn queue_way(plan: &Plan) -> Result<QueueWay, NftablesError> {
+    let probe = rules::queue_probe(&plan.place.table);
+    Ok(match nftables::is_possible(&probe)? {
+        true => QueueWay::Statement,
+        false => QueueWay::Target,
+    })
+}
+
+/// Rules and routes in force; all is removed when this value goes.
+///
+/// The caller waits until one of [`changes`](Self::changes) is readable, or for some seconds, and
+/// then calls [`refresh`](Self::refresh).
+pub struct Interception {
+    plan: Plan,
+    marks: Marks,
+    way: QueueWay,
+    early_demux: EarlyDemux,
+    taking: bool,
+    netlink: Netlink,
+    /// The tables as the kernel shows them.
+    shown: Vec<Option<String>>,
+    rules: Watch,
+    routes: RouteWatch,
+    /// Tells other processes of this network namespace that the tables are in use.
+    _claim: OwnedFd,
+}
+
+impl Interception {
+    /// Puts rules and routes in force, in the network namespace of the calling thread, but
+    /// [takes](Self::set_taking) no connections yet. What an earlier run left behind is replaced.
+    ///
+    /// # Errors
+    /// See [`InterceptionError`]; nothing stays in force then.
+    pub fn install(plan: Plan) -> Result<Self, InterceptionError> {
+        let marks = marks(&plan)?;
+        let claim = claim(&plan.place)?;
+        let netlink = Netlink::open()?;
+        local_delivery::remove(&netlink, &plan.place)?;
+        if local_delivery::is_table_taken(&netlink, &plan.place)? {
+            return Err(InterceptionError::RoutingTableInUse(
+                plan.place.routing_table,
+            ));
+        }
+        let way = queue_way(&plan)?;
+        let mut installed = Self {
+            plan,
+            marks,
+            way,
+            early_demux: EarlyDemux::switch_off(),
+            taking: false,
+            netlink,
+            shown: Vec::new(),
+            rules: Watch::open().map_err(InterceptionError::Watch)?,
+            routes: RouteWatch::open().map_err(InterceptionError::Watch)?,
+            _claim: claim,
+        };
+        // An error from here on drops `installed`, which removes what is there.
+        local_delivery::ensure(&installed.netlink, &installed.plan.place, &installed.marks)?;
+        installed.put_rules()?;
+        Ok(installed)
+    }
+
+    /// The marks in use.
+    #[must_use]
+    pub const fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    /// Whether new connections are taken.
+    #[must_use]
+    pub const fn is_taking(&self) -> bool {
+        self.taking
+    }
+
+    /// Takes new connections, or lets them pass untouched; those that exist go on either way.
+    ///
+    /// # Errors
+    /// The rules could not be changed.
+    pub fn set_taking(&mut self, taking: bool) -> Result<(), InterceptionError> {
+        if taking != self.taking {
+            self.taking = taking;
+            self.put_rules()?;
+        }
+        Ok(())
+    }
+
+    /// Readable when rules (of anybody) or routes have changed.
+    #[must_use]
+    pub fn changes(&self) -> [BorrowedFd<'_>; 2] {
+        [self.rules.descriptor(), self.routes.descriptor()]
+    }
+
+    /// [`changes`](Self::changes) are no longer readable for what has changed so far.
+    pub fn forget_changes(&self) {
+        self.rules.forget();
+        self.routes.forget();
+    }
+
+    /// Puts back what somebody has removed or changed; whether there was anything.
+    ///
+    /// # Errors
+    /// It could not be put back.
+    pub fn refresh(&mut self) -> Result<bool, InterceptionError> {
+        self.forget_changes();
+        let (netlink, place) = (&self.netlink, &self.plan.place);
+        let routes = local_delivery::ensure(netlink, place, &self.marks)?;
+        let parameter = self.early_demux.again();
+        let rules = parameter || self.tables()? != self.shown;
+        if rules {
+            self.put_rules()?;
+        }
+        Ok(rules || routes > 0)
+    }
+
+    fn put_rules(&mut self) -> Result<(), InterceptionError> {
+        // Unless all goes well, the next refresh tries again.
+        self.shown.clear();
+        let machine = Machine {
+            queue: self.way,
+            early_demux: EarlyDemux::is_on(),
+        };
+        let rules = rules::ruleset(&self.plan, &self.marks, machine, self.taking);
+        nftables::apply(&rules)?;
+        match self.way {
+            QueueWay::Target => queue_target::install(&self.plan.place, &self.marks)
+                .map_err(InterceptionError::NoQueue)?,
+            QueueWay::Statement => {}
+        }
+        self.shown = self.tables()?;
+        Ok(())
+    }
+
+    fn tables(&self) -> Result<Vec<Option<String>>, InterceptionError> {
+        let mut tables = vec![nftables::table("inet", &self.plan.place.table)?];
+        if self.way == QueueWay::Target {
+            let name = queue_target::table(&self.plan.place);
+            for family in ["ip", "ip6"] {
+                tables.push(nftables::table(family, &name)?);
+            }
+        }
+        Ok(tables)
+    }
+}
+
+impl Drop for Interception {
+    fn drop(&mut self) {
+        // Nobody is left to tell; without a relay the rules let everything pass, and the next run
+        // replaces them.
+        let _ = nftables::apply(&rules::removal(&self.plan.place.table));
+        let _ = queue_target::remove(&self.plan.place);
+        let _ = local_delivery::remove(&self.netlink, &self.plan.place);
+        self.early_demux.restore();
+    }
+}
+
+/// Removes what a run that was killed left behind, unless another process uses it; whether there
+/// was anything.
+///
+/// # Errors
+/// What is there cannot be removed.
+pub fn remove_leftovers(place: &Place) -> Result<bool, InterceptionError> {
+    let Ok(_claim) = claim(place) else {
+        return Ok(false);
+    };
+    let netlink = Netlink::open()?;
+    let routes = local_delivery::remove(&netlink, place)? > 0;
+    // Without routes of ours there were no rules: they are made first and removed last.
+    if routes {
+        nftables::apply(&rules::removal(&place.table))?;
+        queue_target::remove(place).map_err(InterceptionError::NoQueue)?;
+    }
+    Ok(routes)
+}
+
+/// An abstract socket name exists once per network namespace, as tables do, and goes with the
+/// process however that ends.
+fn claim(place: &Place) -> Result<OwnedFd, InterceptionError> {
+    let name = format!("midspan interception {}", place.table);
+    let bind = || -> rustix::io::Result<OwnedFd> {
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+        let socket = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        rustix::net::bind(&socket, &address)?;
+        Ok(socket)
+    };
+    match bind() {
+        Ok(socket) => Ok(socket),
+        Err(rustix::io::Errno::ADDRINUSE) => Err(InterceptionError::InUse(place.table.clone())),
+        Err(error) => Err(InterceptionError::Watch(error.into())),
+    }
+}

@@ -1,0 +1,144 @@
+//! What is to be intercepted, and where rules, routes and marks take their place.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+
+use thiserror::Error;
+
+use crate::initial_window::MarkField;
+use crate::netlink::Prefix;
+
+/// Where rules, routes and marks are taken from, so that they live beside those of others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Name of the nftables tables; the ones for the queue add `_queue`.
+    pub table: String,
+    /// The bits of a packet's mark that are ours; shared with the initial windows, which take
+    /// the low values.
+    pub marks: MarkField,
+    /// Number of the routing table that leads to this machine.
+    pub routing_table: u32,
+    /// Priority of the rules that lead there; before those of other users of marks.
+    pub rule_priority: u32,
+    /// Conntrack zone of client legs; server legs take the next one.
+    pub zone: u16,
+    /// Number of the queue for SYNs (NFQUEUE).
+    pub queue: u16,
+    /// Priority of the chain that takes SYNs, in the hook `forward`: behind the host's filter,
+    /// so that what it refuses is refused. The next two are taken as well.
+    pub forward_priority: i32,
+}
+
+/// Which connections a listener takes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Selection {
+    /// Interfaces at which clients arrive; a name may end in `*`.
+    pub interfaces: Vec<String>,
+    /// Port of the IPv4 listener on 127.0.0.1; `None` leaves IPv4 alone.
+    pub ipv4_port: Option<u16>,
+    /// Port of the IPv6 listener on ::1; `None` leaves IPv6 alone.
+    pub ipv6_port: Option<u16>,
+    /// Destination ports to take; empty for all.
+    pub ports: Vec<RangeInclusive<u16>>,
+    /// Destination ports to leave alone.
+    pub except_ports: Vec<RangeInclusive<u16>>,
+    /// Servers and clients to leave alone.
+    pub except: Vec<Prefix>,
+}
+
+/// All that is to be intercepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Where rules, routes and marks are taken from.
+    pub place: Place,
+    /// What each listener takes; for a connection the first that fits.
+    pub selections: Vec<Selection>,
+    /// Marks that sockets towards clients may have, besides [`Marks::client_leg`].
+    pub client_leg_marks: BTreeSet<u32>,
+    /// Marks that sockets towards servers may have, besides [`Marks::server_leg`].
+    pub server_leg_marks: BTreeSet<u32>,
+}
+
+/// The marks of interception: the highest values of the field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marks {
+    /// The bits that are ours.
+    pub mask: u32,
+    /// Of sockets towards clients.
+    pub client_leg: u32,
+    /// Of sockets towards servers.
+    pub server_leg: u32,
+    /// Of a SYN that is to be answered with a RST.
+    pub refused: u32,
+    /// Of SYNs for each listener. The first also leads all packets for our sockets to them.
+    pub listeners: Vec<u32>,
+}
+
+/// The mark field is too small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error(
+    "{listeners} transparent listeners and {others} initial windows need {} marks, and the field \
+     {mask:#010x} has {possible}: widen marks.mask",
+    listeners + others + FIXED
+)]
+pub struct TooFewMarks {
+    listeners: usize,
+    others: usize,
+    mask: u32,
+    possible: u32,
+}
+
+/// Marks besides those of the listeners.
+const FIXED: usize = 3;
+
+impl Marks {
+    /// The marks for so many transparent listeners, beside `others` that are taken from the low
+    /// end of the field.
+    ///
+    /// # Errors
+    /// The field is too small.
+    pub fn new(field: MarkField, listeners: usize, others: usize) -> Result<Self, TooFewMarks> {
+        let possible = field.count();
+        let too_few = || TooFewMarks {
+            listeners,
+            others,
+            mask: field.mask(),
+            possible,
+        };
+        let wanted = listeners.saturating_add(others).saturating_add(FIXED);
+        if u32::try_from(wanted).map_or(true, |wanted| wanted > possible) {
+            return Err(too_few());
+        }
+        let from_top = |index: usize| {
+            let index = u32::try_from(index).ok()?;
+            field.value(possible.checked_sub(index + 1)?)
+        };
+        let get = |index: usize| from_top(index).ok_or_else(too_few);
+        Ok(Self {
+            mask: field.mask(),
+            client_leg: get(0)?,
+            server_leg: get(1)?,
+            refused: get(2)?,
+            listeners: (FIXED..FIXED + listeners)
+                .map(get)
+                .collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_come_from_the_top_and_leave_room_for_the_others() {
+        let field = MarkField::new(0x0f00_0000).unwrap();
+        let marks = Marks::new(field, 2, 10).unwrap();
+        assert_eq!(marks.client_leg, 0x0f00_0000);
+        assert_eq!(marks.server_leg, 0x0e00_0000);
+        assert_eq!(marks.refused, 0x0d00_0000);
+        assert_eq!(marks.listeners, [0x0c00_0000, 0x0b00_0000]);
+        let error = Marks::new(field, 2, 11).unwrap_err().to_string();
+        assert!(error.contains("need 16 marks"), "{error}");
+    }
+}

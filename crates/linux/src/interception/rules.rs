@@ -1,0 +1,425 @@
+//! The ruleset as text: pure.
+
+use std::fmt::{self, Display, Write};
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use super::plan::{Marks, Plan, Selection};
+
+/// Before connection tracking (-200), since it sets the conntrack zone, and after
+/// defragmentation (-400).
+const BEFORE_CONNTRACK: i32 = -250;
+/// `mangle`: after connection tracking, before routing.
+const MANGLE: i32 = -150;
+/// Behind `dstnat` (-100).
+const AFTER_NAT: i32 = -95;
+/// Before `srcnat` (100).
+const BEFORE_SOURCE_NAT: i32 = 90;
+const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
+const OURS: &str = "meta l4proto { tcp, icmp, ipv6-icmp } socket transparent 1";
+
+/// How SYNs get into the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueWay {
+    /// By the statement `queue` of nftables.
+    Statement,
+    /// By the target NFQUEUE of xtables in tables of our own, where the kernel lacks the
+    /// statement.
+    Target,
+}
+
+/// What the ruleset depends on besides the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Machine {
+    /// How SYNs get into the queue.
+    pub queue: QueueWay,
+    /// The kernel looks for a socket before it routes (`net.ipv4.tcp_early_demux`), and then does
+    /// not forward a SYN whose last connection's socket waits out its last minute.
+    pub early_demux: bool,
+}
+
+/// The text for `nft -f`: replaces the table as a whole. With `taking` false, no new connections
+/// are taken; those that exist go on.
+pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> String {
+    let table = &plan.place.table;
+    let rules = Rules {
+        plan,
+        marks,
+        early_demux: machine.early_demux,
+    };
+    let mut text = removal(table);
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "table inet {table} {{");
+    for chain in [
+        rules.client_side(),
+        rules.our_socket(),
+        rules.syn_for_socket(),
+        rules.client_leg(),
+        rules.server_side(),
+        rules.server_side_behind_nat(),
+        rules.server_leg(),
+        rules.to_this_machine(),
+        rules.output(),
+        rules.keep_source(),
+    ] {
+        let _ = write!(text, "{chain}");
+    }
+    if taking {
+        rules.take(&mut text);
+    }
+    if machine.queue == QueueWay::Statement {
+        let _ = write!(text, "{}", rules.queue());
+    }
+    let _ = write!(text, "{}", rules.untaken());
+    text.push_str("}\n");
+    text
+}
+
+/// The text that removes the table, whether it is there or not.
+pub fn removal(table: &str) -> String {
+    format!("table inet {table}\ndelete table inet {table}\n")
+}
+
+/// The smallest ruleset with the statement `queue`, to ask the kernel whether it has it.
+pub fn queue_probe(table: &str) -> String {
+    format!(
+        "table inet {table}_probe {{\n\tchain probe {{\n\t\tqueue flags bypass to 1\n\t}}\n}}\n"
+    )
+}
+
+struct Chain {
+    name: String,
+    base: Option<String>,
+    rules: Vec<String>,
+}
+
+impl Chain {
+    fn base(name: &str, kind: &str, hook: &str, priority: i32) -> Self {
+        Self {
+            name: name.to_owned(),
+            base: Some(format!(
+                "type {kind} hook {hook} priority {priority}; policy accept;"
+            )),
+            rules: Vec::new(),
+        }
+    }
+
+    fn regular(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            base: None,
+            rules: Vec::new(),
+        }
+    }
+
+    fn rule(mut self, rule: impl Into<String>) -> Self {
+        self.rules.push(rule.into());
+        self
+    }
+
+    fn rules(mut self, rules: impl IntoIterator<Item = String>) -> Self {
+        self.rules.extend(rules);
+        self
+    }
+}
+
+impl Display for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\tchain {} {{", self.name)?;
+        for line in self.base.iter().chain(&self.rules) {
+            writeln!(f, "\t\t{line}")?;
+        }
+        writeln!(f, "\t}}")
+    }
+}
+
+struct Rules<'a> {
+    plan: &'a Plan,
+    marks: &'a Marks,
+    early_demux: bool,
+}
+
+impl Rules<'_> {
+    /// What arrives where the clients are, and SYNs that come back by way of `lo`.
+    fn client_side(&self) -> Chain {
+        let mut chain = Chain::base("client_side", "filter", "prerouting", BEFORE_CONNTRACK);
+        for (selection, mark) in self.plan.selections.iter().zip(&self.marks.listeners) {
+            let marked = format!("iifname \"lo\" {} meta l4proto tcp", self.is_marked([mark]));
+            if let Some(port) = selection.ipv4_port {
+                let to = format!("meta nfproto ipv4 tproxy ip to 127.0.0.1:{port} accept");
+                chain = chain.rule(format!("{marked} {to}"));
+            }
+            if let Some(port) = selection.ipv6_port {
+                let to = format!("meta nfproto ipv6 tproxy ip6 to [::1]:{port} accept");
+                chain = chain.rule(format!("{marked} {to}"));
+            }
+        }
+        // Without a listener, this machine would answer in the server's name.
+        let lost = self.is_marked(&self.marks.listeners);
+        chain
+            .rule(format!("iifname \"lo\" {lost} drop"))
+            .rules(self.interfaces().map(|name| {
+                format!("iifname \"{name}\" {SYN} socket transparent 1 jump syn_for_socket")
+            }))
+            // SYNs go the way of a first one, though an old socket still wait out its last minute.
+            .rule(format!("{SYN} accept"))
+            .rules(
+                self.interfaces()
+                    .map(|name| format!("iifname \"{name}\" {OURS} jump our_socket")),
+            )
+    }
+
+    /// A SYN with the addresses of a socket that exists.
+    fn syn_for_socket(&self) -> Chain {
+        let client = self.socket_is_marked(self.client_leg_marks());
+        // The client has forgotten the connection, and learns from the answer that we have not.
+        let chain = Chain::regular("syn_for_socket").rule(format!("{client} goto client_leg"));
+        if !self.early_demux {
+            return chain;
+        }
+        // The kernel would drop it when it is forwarded. `tproxy` ends the old socket, so that the
+        // client's next try succeeds.
+        let chain = chain.rules(not_a_whole_socket());
+        let ports = self.plan.selections.iter();
+        let four = ports.clone().find_map(|selection| selection.ipv4_port);
+        let six = ports.clone().find_map(|selection| selection.ipv6_port);
+        chain
+            .rules(four.map(|port| {
+                format!("meta nfproto ipv4 meta l4proto tcp tproxy ip to 127.0.0.1:{port} drop")
+            }))
+            .rules(six.map(|port| {
+                format!("meta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:{port} drop")
+            }))
+    }
+
+    /// A packet for a transparent socket, which may be another program's.
+    fn our_socket(&self) -> Chain {
+        let client = self.socket_is_marked(self.client_leg_marks());
+        let server = self.socket_is_marked(self.server_leg_marks());
+        Chain::regular("our_socket")
+            .rule(format!("{client} goto client_leg"))
+            // Where servers, too, are behind an interface of clients.
+            .rule(format!("{server} goto to_this_machine"))
+            .rules(not_a_whole_socket())
+            // A connection that is being opened, or one that waits out its last minute.
+            .rule("goto client_leg")
+    }
+
+    fn client_leg(&self) -> Chain {
+        let zone = self.plan.place.zone;
+        Chain::regular("client_leg").rule(format!("ct zone set {zone} goto to_this_machine"))
+    }
+
+    /// What arrives from servers, for sockets with the addresses of clients.
+    fn server_side(&self) -> Chain {
+        let unmarked = self.is_unmarked();
+        Chain::base("server_side", "filter", "prerouting", MANGLE)
+            .rule(format!("{SYN} accept"))
+            .rule(format!("{unmarked} {OURS} jump server_leg"))
+    }
+
+    /// The same where the host translates IPv6 addresses: older kernels find the socket only
+    /// behind the translation.
+    fn server_side_behind_nat(&self) -> Chain {
+        let unmarked = self.is_unmarked();
+        Chain::base("server_side_behind_nat", "filter", "prerouting", AFTER_NAT)
+            .rule(format!("{SYN} accept"))
+            .rule(format!(
+                "{unmarked} meta nfproto ipv6 ct status snat {OURS} jump server_leg"
+            ))
+    }
+
+    fn server_leg(&self) -> Chain {
+        let server = self.socket_is_marked(self.server_leg_marks());
+        Chain::regular("server_leg")
+            .rule(format!("{server} goto to_this_machine"))
+            .rules(not_a_whole_socket())
+            .rule("goto to_this_machine")
+    }
+
+    fn to_this_machine(&self) -> Chain {
+        let mark = self.marks.listeners.first().copied().unwrap_or_default();
+        Chain::regular("to_this_machine").rule(format!("{} accept", self.set_mark(mark)))
+    }
+
+    /// Both legs of a session have the same addresses: conntrack tells them apart by zones. Only
+    /// our sockets' packets get one, and a server leg's replies none, since they come back with
+    /// the addresses that the host's NAT gave them.
+    fn output(&self) -> Chain {
+        let zone = self.plan.place.zone;
+        let server_zone = zone.wrapping_add(1);
+        let clients = self.is_marked(self.client_leg_marks().chain(&self.marks.listeners));
+        let servers = self.is_marked(self.server_leg_marks());
+        Chain::base("output", "filter", "output", BEFORE_CONNTRACK)
+            .rule(format!("{clients} ct zone set {zone}"))
+            .rule(format!("{servers} ct original zone set {server_zone}"))
+    }
+
+    /// A SYN on its way back through `lo` keeps its addresses, even where the host masquerades
+    /// on every interface.
+    fn keep_source(&self) -> Chain {
+        let ours = self.is_marked(&self.marks.listeners);
+        let rule = |family: &str, ip: &str| {
+            format!(
+                "oifname \"lo\" {ours} meta nfproto {family} meta l4proto tcp snat {ip} to {ip} saddr"
+            )
+        };
+        Chain::base("keep_source", "nat", "postrouting", BEFORE_SOURCE_NAT)
+            .rule(rule("ipv4", "ip"))
+            .rule(rule("ipv6", "ip6"))
+    }
+
+    /// SYNs that the host forwards, and whose listener is chosen here.
+    fn take(&self, text: &mut String) {
+        let mut take = Chain::base(
+            "take",
+            "filter",
+            "forward",
+            self.plan.place.forward_priority,
+        );
+        for (index, selection) in self.plan.selections.iter().enumerate() {
+            for name in &selection.interfaces {
+                take = take.rule(format!("iifname \"{name}\" {SYN} jump take_{index}"));
+            }
+        }
+        for (index, (selection, mark)) in
+            (self.plan.selections.iter().zip(&self.marks.listeners)).enumerate()
+        {
+            let _ = write!(text, "{}", self.take_one(index, selection, *mark));
+        }
+        let _ = write!(text, "{take}");
+    }
+
+    fn take_one(&self, index: usize, selection: &Selection, mark: u32) -> Chain {
+        let mut chain = Chain::regular(&format!("take_{index}"))
+            // Its conntrack entry exists since an earlier SYN: that one went on untouched.
+            .rule("ct status confirmed return")
+            // The host sends it somewhere else than the client says.
+            .rule("ct status dnat return")
+            .rule("ct state untracked return")
+            // Only a privileged process could use the client's port.
+            .rule("tcp sport < 1024 return");
+        for (family, port) in [("ipv4", selection.ipv4_port), ("ipv6", selection.ipv6_port)] {
+            if port.is_none() {
+                chain = chain.rule(format!("meta nfproto {family} return"));
+            }
+        }
+        for prefix in &selection.except {
+            let family = match prefix.address {
+                IpAddr::V4(_) => "ip",
+                IpAddr::V6(_) => "ip6",
+            };
+            let prefix = format!("{}/{}", prefix.address, prefix.length);
+            chain = chain
+                .rule(format!("{family} daddr {prefix} return"))
+                .rule(format!("{family} saddr {prefix} return"));
+        }
+        if !selection.except_ports.is_empty() {
+            chain = chain.rule(format!(
+                "tcp dport {} return",
+                ports(&selection.except_ports)
+            ));
+        }
+        if !selection.ports.is_empty() {
+            chain = chain.rule(format!("tcp dport != {} return", ports(&selection.ports)));
+        }
+        chain.rule(format!("{} accept", self.set_mark(mark)))
+    }
+
+    fn queue(&self) -> Chain {
+        let taken = self.is_marked(&self.marks.listeners);
+        let number = self.plan.place.queue;
+        let priority = self.plan.place.forward_priority.saturating_add(1);
+        Chain::base("queue", "filter", "forward", priority)
+            .rule(format!("{taken} queue flags bypass to {number}"))
+    }
+
+    /// SYNs that come out of the queue: refused by the server, or not taken after all.
+    fn untaken(&self) -> Chain {
+        let refused = self.is_marked([&self.marks.refused]);
+        let taken = self.is_marked(&self.marks.listeners);
+        let clear = format!("meta mark set meta mark & {:#010x}", !self.marks.mask);
+        let priority = self.plan.place.forward_priority.saturating_add(2);
+        Chain::base("untaken", "filter", "forward", priority)
+            .rule(format!(
+                "{refused} meta l4proto tcp {clear} reject with tcp reset"
+            ))
+            .rule(format!("{taken} {clear}"))
+    }
+
+    fn interfaces(&self) -> impl Iterator<Item = &str> {
+        let mut names: Vec<&str> = Vec::new();
+        for name in self.plan.selections.iter().flat_map(|s| &s.interfaces) {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+        names.into_iter()
+    }
+
+    fn client_leg_marks(&self) -> impl Iterator<Item = &u32> {
+        std::iter::once(&self.marks.client_leg).chain(&self.plan.client_leg_marks)
+    }
+
+    fn server_leg_marks(&self) -> impl Iterator<Item = &u32> {
+        std::iter::once(&self.marks.server_leg).chain(&self.plan.server_leg_marks)
+    }
+
+    fn is_marked<'m>(&self, marks: impl IntoIterator<Item = &'m u32>) -> String {
+        format!("meta mark & {:#010x} == {}", self.marks.mask, set(marks))
+    }
+
+    fn is_unmarked(&self) -> String {
+        format!("meta mark & {:#010x} == 0", self.marks.mask)
+    }
+
+    fn socket_is_marked<'m>(&self, marks: impl IntoIterator<Item = &'m u32>) -> String {
+        format!("socket mark & {:#010x} == {}", self.marks.mask, set(marks))
+    }
+
+    /// Other bits of the mark belong to others.
+    fn set_mark(&self, mark: u32) -> String {
+        format!(
+            "meta mark set meta mark & {:#010x} | {mark:#010x}",
+            !self.marks.mask
+        )
+    }
+}
+
+/// A whole socket that is not ours goes its own way; a socket that is only half there has
+/// neither a mark nor this property, so that none of the two rules applies.
+fn not_a_whole_socket() -> [String; 2] {
+    ["socket wildcard 0 return", "socket wildcard 1 return"].map(str::to_owned)
+}
+
+fn set<'m>(marks: impl IntoIterator<Item = &'m u32>) -> String {
+    let marks: Vec<String> = marks
+        .into_iter()
+        .map(|mark| format!("{mark:#010x}"))
+        .collect();
+    match &marks[..] {
+        [one] => one.clone(),
+        _ => format!("{{ {} }}", marks.join(", ")),
+    }
+}
+
+fn ports(ranges: &[RangeInclusive<u16>]) -> String {
+    // Sets take no ranges that overlap.
+    let mut sorted: Vec<(u16, u16)> = ranges.iter().map(|r| (*r.start(), *r.end())).collect();
+    sorted.sort_unstable();
+    let mut merged: Vec<(u16, u16)> = Vec::new();
+    for (start, end) in sorted {
+        match merged.last_mut() {
+            Some(last) if start <= last.1.saturating_add(1) => last.1 = last.1.max(end),
+            _ => merged.push((start, end)),
+        }
+    }
+    let texts: Vec<String> = merged
+        .iter()
+        .map(|(start, end)| match start == end {
+            true => start.to_string(),
+            false => format!("{start}-{end}"),
+        })
+        .collect();
+    format!("{{ {} }}", texts.join(", "))
+}

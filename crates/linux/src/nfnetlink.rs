@@ -1,0 +1,265 @@
+//! Messages of nfnetlink: the kernel's netfilter subsystems over netlink(7).
+//!
+//! <linux/netlink.h>, <linux/netfilter/nfnetlink.h>. Headers are in the machine's byte order, the
+//! numbers inside netfilter's attributes in the network's.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+
+/// `NLM_F_REQUEST` and others of <linux/netlink.h>.
+pub const REQUEST: u16 = 0x1;
+pub const ACKNOWLEDGE: u16 = 0x4;
+pub const CREATE: u16 = 0x400;
+pub const APPEND: u16 = 0x800;
+
+/// `NLMSG_ERROR`: an answer, with 0 for success.
+const ERROR: u16 = 2;
+/// `NLA_F_NESTED`.
+const NESTED: u16 = 0x8000;
+/// The bits of an attribute's type without flags.
+const TYPE_MASK: u16 = 0x3fff;
+const MESSAGE_HEADER: usize = 16;
+const ATTRIBUTE_HEADER: usize = 4;
+/// `struct nfgenmsg`.
+const FAMILY_HEADER: usize = 4;
+
+/// The type of a message: a subsystem and what it is asked.
+pub const fn message_type(subsystem: u8, message: u8) -> u16 {
+    (subsystem as u16) << 8 | message as u16
+}
+
+/// Messages being written, one after the other.
+#[derive(Debug, Default)]
+pub struct Request {
+    bytes: Vec<u8>,
+    sequence: u32,
+    acknowledged: usize,
+}
+
+impl Request {
+    /// Adds a message with the attributes that `content` writes.
+    pub fn message(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        family: u8,
+        resource: u16,
+        content: impl FnOnce(&mut Attributes<'_>),
+    ) {
+        let start = self.bytes.len();
+        self.sequence = self.sequence.wrapping_add(1);
+        self.acknowledged += usize::from(flags & ACKNOWLEDGE != 0);
+        self.bytes.extend([0; 4]);
+        self.bytes.extend(kind.to_ne_bytes());
+        self.bytes.extend((REQUEST | flags).to_ne_bytes());
+        self.bytes.extend(self.sequence.to_ne_bytes());
+        self.bytes.extend([0; 4]);
+        self.bytes.extend([family, 0]);
+        self.bytes.extend(resource.to_be_bytes());
+        content(&mut Attributes(&mut self.bytes));
+        let length = u32::try_from(self.bytes.len() - start).unwrap_or(u32::MAX);
+        self.bytes[start..start + 4].copy_from_slice(&length.to_ne_bytes());
+    }
+}
+
+/// The attributes of a message being written.
+pub struct Attributes<'a>(&'a mut Vec<u8>);
+
+impl Attributes<'_> {
+    /// One with these bytes, at most 65,531.
+    pub fn bytes(&mut self, kind: u16, content: &[u8]) {
+        self.write(kind, |bytes| bytes.extend(content));
+    }
+
+    /// One with a number in the network's byte order.
+    pub fn number(&mut self, kind: u16, number: u32) {
+        self.bytes(kind, &number.to_be_bytes());
+    }
+
+    /// One with a text that ends with a zero.
+    pub fn text(&mut self, kind: u16, text: &str) {
+        self.write(kind, |bytes| {
+            bytes.extend(text.as_bytes());
+            bytes.push(0);
+        });
+    }
+
+    /// One that holds others.
+    pub fn nested(&mut self, kind: u16, content: impl FnOnce(&mut Attributes<'_>)) {
+        self.write(kind | NESTED, |bytes| content(&mut Attributes(bytes)));
+    }
+
+    fn write(&mut self, kind: u16, content: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.0.len();
+        self.0.extend([0; 2]);
+        self.0.extend(kind.to_ne_bytes());
+        content(self.0);
+        let length = u16::try_from(self.0.len() - start).unwrap_or(u16::MAX);
+        self.0[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+        let padded = self.0.len().next_multiple_of(4);
+        self.0.resize(padded, 0);
+    }
+}
+
+/// A message that was received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Received<'a> {
+    /// The answer to a request: an error number, or 0.
+    Answer(i32),
+    /// Anything else: its type and its attributes.
+    Message(u16, &'a [u8]),
+}
+
+/// The messages in what one `recv` brought; what is cut off is left out.
+pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
+    std::iter::from_fn(move || {
+        let length = usize::try_from(number_at(bytes, 0)?).ok()?;
+        let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
+        let content = bytes.get(MESSAGE_HEADER..length)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        if kind == ERROR {
+            return Some(Received::Answer(number_at(content, 0)?.cast_signed()));
+        }
+        Some(Received::Message(kind, content.get(FAMILY_HEADER..)?))
+    })
+}
+
+/// The attributes in the content of a message, by type; what is cut off is left out.
+pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = u16::from_ne_bytes(bytes.get(0..2)?.try_into().ok()?);
+        let kind = u16::from_ne_bytes(bytes.get(2..4)?.try_into().ok()?);
+        let content = bytes.get(ATTRIBUTE_HEADER..usize::from(length))?;
+        let next = usize::from(length).next_multiple_of(4);
+        bytes = bytes.get(next..).unwrap_or_default();
+        Some((kind & TYPE_MASK, content))
+    })
+}
+
+fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// A netfilter socket.
+#[derive(Debug)]
+pub struct Socket(OwnedFd);
+
+impl Socket {
+    /// Opens one in the network namespace of the calling thread, subscribed to `groups` (as
+    /// bits).
+    pub fn open(groups: u32) -> io::Result<Self> {
+        let socket = rustix::net::socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            Some(NETFILTER),
+        )?;
+        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups))?;
+        Ok(Self(socket))
+    }
+
+    /// Room for messages that wait, as far as the system allows.
+    pub fn set_receive_buffer(&self, bytes: usize) {
+        if sockopt::set_socket_recv_buffer_size_force(&self.0, bytes).is_err() {
+            let _ = sockopt::set_socket_recv_buffer_size(&self.0, bytes);
+        }
+    }
+
+    /// Reads no longer wait.
+    pub fn set_nonblocking(&self) -> io::Result<()> {
+        Ok(rustix::io::ioctl_fionbio(&self.0, true)?)
+    }
+
+    /// Sends the messages.
+    pub fn send(&self, request: &Request) -> io::Result<()> {
+        loop {
+            // The kernel takes a netlink message whole or not at all.
+            match rustix::net::send(&self.0, &request.bytes, SendFlags::empty()) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Sends the messages and waits for as many answers as they ask for; the first that is an
+    /// error is returned. Only for a blocking socket without subscriptions.
+    pub fn request(&self, request: &Request) -> io::Result<()> {
+        self.send(request)?;
+        let mut buffer = vec![0; 1 << 16];
+        let mut missing = request.acknowledged;
+        let mut first_error = None;
+        while missing > 0 {
+            let count = self.receive(&mut buffer)?;
+            for message in messages(buffer.get(..count).unwrap_or_default()) {
+                if let Received::Answer(code) = message {
+                    missing = missing.saturating_sub(1);
+                    if code != 0 {
+                        // The rest of a batch that failed may never be answered.
+                        first_error.get_or_insert(io::Error::from_raw_os_error(-code));
+                        missing = 0;
+                    }
+                }
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Reads what is there; how many bytes.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match rustix::net::recv(&self.0, &mut *buffer, RecvFlags::empty()) {
+                Ok((count, _)) => return Ok(count),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let mut request = Request::default();
+        request.message(message_type(3, 1), ACKNOWLEDGE, 2, 7, |content| {
+            content.number(1, 77);
+            content.nested(2, |content| content.text(3, "ab"));
+        });
+        let read: Vec<_> = messages(&request.bytes).collect();
+        let [Received::Message(kind, content)] = read[..] else {
+            panic!("{read:?}");
+        };
+        assert_eq!(kind, 0x301);
+        let read: Vec<_> = attributes(content).collect();
+        assert_eq!(read[0], (1, &[0, 0, 0, 77][..]));
+        assert_eq!(read[1].0, 2);
+        let inner: Vec<_> = attributes(read[1].1).collect();
+        assert_eq!(inner, [(3, &b"ab\0"[..])]);
+    }
+
+    #[test]
+    fn what_is_cut_off_or_absurd_ends_the_reading() {
+        let mut request = Request::default();
+        request.message(1, 0, 0, 0, |content| content.number(1, 2));
+        for length in 0..request.bytes.len() {
+            assert_eq!(messages(&request.bytes[..length]).count(), 0);
+        }
+        assert_eq!(attributes(&[0, 0, 1, 0]).count(), 0);
+        assert_eq!(attributes(&[3, 0, 1, 0]).count(), 0);
+        assert_eq!(attributes(&[255, 255, 1, 0, 9]).count(), 0);
+        assert_eq!(messages(&[0; 64]).count(), 0);
+    }
+}

@@ -1,0 +1,211 @@
+//! Packets that the kernel holds for a verdict (NFQUEUE, <linux/netfilter/nfnetlink_queue.h>).
+//!
+//! The queue is bounded, and open when it fails: when it is full, a packet goes on as if there
+//! were no queue (`NFQA_CFG_F_FAIL_OPEN`), and so it does when nobody listens, if the rule says
+//! `bypass`. Packets held when the socket is closed are dropped.
+//!
+//! Written here rather than taken from a library: a verdict with a mark, the fail-open flag and
+//! the interfaces are needed, on a socket that does not block.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::nfnetlink::{
+    ACKNOWLEDGE, Received, Request, Socket, attributes, message_type, messages,
+};
+
+const SUBSYSTEM: u8 = 3;
+const PACKET: u16 = message_type(SUBSYSTEM, 0);
+const VERDICT: u16 = message_type(SUBSYSTEM, 1);
+const CONFIGURE: u16 = message_type(SUBSYSTEM, 2);
+
+/// Attributes of a configuration message.
+const COMMAND: u16 = 1;
+const PARAMETERS: u16 = 2;
+const LENGTH: u16 = 3;
+const FLAG_MASK: u16 = 4;
+const FLAGS: u16 = 5;
+const BIND: u8 = 1;
+const COPY_PACKET: u8 = 2;
+const FAIL_OPEN: u32 = 1;
+
+/// Attributes of a packet and of a verdict.
+const PACKET_HEADER: u16 = 1;
+const VERDICT_HEADER: u16 = 2;
+const MARK: u16 = 3;
+const IN_INTERFACE: u16 = 5;
+const OUT_INTERFACE: u16 = 6;
+const PAYLOAD: u16 = 10;
+
+/// Room for what one `recv` brings: one packet, or an answer.
+pub const BUFFER: usize = 1 << 17;
+
+/// What becomes of a held packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is forgotten.
+    Drop,
+    /// It goes on, with its mark or another.
+    Accept {
+        /// The new mark of the packet.
+        mark: Option<u32>,
+    },
+}
+
+/// A held packet, as the kernel shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueuedPacket<'a> {
+    /// Its number, for the verdict.
+    pub id: u32,
+    /// Its mark.
+    pub mark: u32,
+    /// Index of the interface it came in at; 0 if none.
+    pub in_interface: u32,
+    /// Index of the interface it will leave by; 0 if not known.
+    pub out_interface: u32,
+    /// It, from its IP header on.
+    pub payload: &'a [u8],
+}
+
+/// A queue of which this process gives the verdicts. Needs `CAP_NET_ADMIN` of the network
+/// namespace, for each verdict too.
+#[derive(Debug)]
+pub struct PacketQueue {
+    socket: Socket,
+    number: u16,
+}
+
+impl PacketQueue {
+    /// Takes the queue with this number, for at most `length` held packets, in the network
+    /// namespace of the calling thread.
+    ///
+    /// # Errors
+    /// `PermissionDenied` where another process has it (or the capability is missing), else those
+    /// of netlink.
+    pub fn bind(number: u16, length: u32) -> io::Result<Self> {
+        let socket = Socket::open(0)?;
+        let mut request = Request::default();
+        // `struct nfqnl_msg_config_cmd`: command, padding, protocol family (no longer used).
+        request.message(CONFIGURE, ACKNOWLEDGE, 0, number, |content| {
+            content.bytes(COMMAND, &[BIND, 0, 0, 0]);
+        });
+        request.message(CONFIGURE, ACKNOWLEDGE, 0, number, |content| {
+            // `struct nfqnl_msg_config_params`: range (the whole packet), mode.
+            content.bytes(PARAMETERS, &[0, 0, 0xff, 0xff, COPY_PACKET]);
+            content.number(LENGTH, length);
+            content.number(FLAG_MASK, FAIL_OPEN);
+            content.number(FLAGS, FAIL_OPEN);
+        });
+        socket.request(&request)?;
+        // About a kilobyte for each waiting SYN.
+        socket.set_receive_buffer(usize::try_from(length).unwrap_or(usize::MAX / 1024) * 1024);
+        socket.set_nonblocking()?;
+        Ok(Self { socket, number })
+    }
+
+    /// Reads what waits, and hands each packet to `handle`; whether there may be more.
+    ///
+    /// # Errors
+    /// Those of `recv(2)`. Packets that found no room to be announced went on by themselves.
+    pub fn receive(
+        &self,
+        buffer: &mut [u8],
+        mut handle: impl FnMut(QueuedPacket<'_>),
+    ) -> io::Result<bool> {
+        let count = match self.socket.receive(buffer) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        for message in messages(buffer.get(..count).unwrap_or_default()) {
+            if let Received::Message(PACKET, content) = message
+                && let Some(packet) = parse(content)
+            {
+                handle(packet);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Says what becomes of a packet.
+    ///
+    /// # Errors
+    /// Those of `send(2)`.
+    pub fn decide(&self, id: u32, verdict: Verdict) -> io::Result<()> {
+        let (code, mark) = match verdict {
+            Verdict::Drop => (0_u32, None),
+            Verdict::Accept { mark } => (1, mark),
+        };
+        let mut header = [0; 8];
+        header[..4].copy_from_slice(&code.to_be_bytes());
+        header[4..].copy_from_slice(&id.to_be_bytes());
+        let mut request = Request::default();
+        request.message(VERDICT, 0, 0, self.number, |content| {
+            content.bytes(VERDICT_HEADER, &header);
+            if let Some(mark) = mark {
+                content.number(MARK, mark);
+            }
+        });
+        self.socket.send(&request)
+    }
+}
+
+impl AsFd for PacketQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn parse(content: &[u8]) -> Option<QueuedPacket<'_>> {
+    let number = |bytes: &[u8]| {
+        let bytes = bytes.get(..4)?.try_into().ok()?;
+        Some(u32::from_be_bytes(bytes))
+    };
+    let mut id = None;
+    let mut packet = QueuedPacket {
+        id: 0,
+        mark: 0,
+        in_interface: 0,
+        out_interface: 0,
+        payload: &[],
+    };
+    for (kind, bytes) in attributes(content) {
+        match kind {
+            PACKET_HEADER => id = number(bytes),
+            MARK => packet.mark = number(bytes)?,
+            IN_INTERFACE => packet.in_interface = number(bytes)?,
+            OUT_INTERFACE => packet.out_interface = number(bytes)?,
+            PAYLOAD => packet.payload = bytes,
+            _ => {}
+        }
+    }
+    packet.id = id?;
+    Some(packet)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_is_read_from_its_message() {
+        let mut bytes = Vec::new();
+        for (kind, content) in [
+            (PACKET_HEADER, &[0, 0, 1, 2, 8, 0, 2][..]),
+            (MARK, &[0x0f, 0, 0, 1][..]),
+            (IN_INTERFACE, &[0, 0, 0, 5][..]),
+            (PAYLOAD, &[0x45, 0, 0][..]),
+        ] {
+            bytes.extend(u16::try_from(content.len() + 4).unwrap().to_ne_bytes());
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend(content);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+        }
+        let packet = parse(&bytes).unwrap();
+        assert_eq!((packet.id, packet.mark), (0x102, 0x0f00_0001));
+        assert_eq!((packet.in_interface, packet.out_interface), (5, 0));
+        assert_eq!(packet.payload, [0x45, 0, 0]);
+        assert_eq!(parse(&bytes[12..]), None);
+    }
+}

@@ -1,0 +1,111 @@
+//! Sending IP packets that are already whole (raw(7), `IP_HDRINCL`).
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto};
+
+use crate::tcp;
+
+/// Sends whole packets of one family; receives nothing.
+#[derive(Debug)]
+pub struct RawSocket {
+    socket: OwnedFd,
+    mark: Option<u32>,
+}
+
+impl RawSocket {
+    /// Opens a socket for the family of `family`'s addresses. Needs `CAP_NET_RAW` of the network
+    /// namespace; sending needs nothing, so that the socket may be handed to a process with
+    /// fewer rights.
+    ///
+    /// # Errors
+    /// Those of `socket(2)`.
+    pub fn open(family: Family) -> io::Result<OwnedFd> {
+        let family = match family {
+            Family::V4 => AddressFamily::INET,
+            Family::V6 => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // This protocol number sets IP_HDRINCL by itself.
+        let socket = rustix::net::socket_with(family, SocketType::RAW, flags, Some(ipproto::RAW))?;
+        Ok(socket)
+    }
+
+    /// Takes over a socket made by [`open`](Self::open).
+    #[must_use]
+    pub const fn from_socket(socket: OwnedFd) -> Self {
+        Self { socket, mark: None }
+    }
+
+    /// Sends a packet, which begins with its IP header, with a mark that chooses its route.
+    /// Setting another mark than before needs `CAP_NET_ADMIN`.
+    ///
+    /// # Errors
+    /// `InvalidInput` for what is no packet of this family, else those of `sendto(2)`.
+    pub fn send(&mut self, packet: &[u8], mark: u32) -> io::Result<()> {
+        let destination = destination(packet).ok_or(io::ErrorKind::InvalidInput)?;
+        if self.mark != Some(mark) {
+            tcp::set_mark(self.socket.as_fd(), mark)?;
+            self.mark = Some(mark);
+        }
+        let address = SocketAddr::new(destination, 0);
+        rustix::net::sendto(&self.socket, packet, SendFlags::empty(), &address)?;
+        Ok(())
+    }
+}
+
+/// One of the two families of IP addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// That of an address.
+    #[must_use]
+    pub const fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+}
+
+fn destination(packet: &[u8]) -> Option<IpAddr> {
+    match packet.first()? >> 4 {
+        4 => {
+            let address: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
+            Some(Ipv4Addr::from(address).into())
+        }
+        6 => {
+            let address: [u8; 16] = packet.get(24..40)?.try_into().ok()?;
+            Some(Ipv6Addr::from(address).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_destination_is_read_from_the_header() {
+        let mut four = [0; 20];
+        four[0] = 0x45;
+        four[16..].copy_from_slice(&[192, 0, 2, 1]);
+        assert_eq!(destination(&four), Some("192.0.2.1".parse().unwrap()));
+        let mut six = [0; 40];
+        six[0] = 0x60;
+        six[39] = 1;
+        assert_eq!(destination(&six), Some("::1".parse().unwrap()));
+        assert_eq!(destination(&six[..39]), None);
+        assert_eq!(destination(&four[..19]), None);
+        assert_eq!(destination(&[]), None);
+    }
+}

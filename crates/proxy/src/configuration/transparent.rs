@@ -1,0 +1,369 @@
+//! The keys of transparent listeners and of `[interception]`.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use midspan_document::{Located, Source, Spanned};
+use midspan_linux::initial_window::MarkField;
+use midspan_linux::interception::Place;
+use midspan_linux::netlink::Prefix;
+use midspan_policy::Handshake;
+use midspan_units::TimeSpan;
+use serde::Deserialize;
+use serde::de::{self, Deserializer, Visitor};
+
+use super::file::within;
+
+/// What a transparent listener takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transparent {
+    /// Interfaces at which clients arrive; a name may end in `*`.
+    pub interfaces: Vec<String>,
+    /// IPv4 connections are taken.
+    pub ipv4: bool,
+    /// IPv6 connections are taken.
+    pub ipv6: bool,
+    /// Destination ports to take; empty for all.
+    pub ports: Vec<RangeInclusive<u16>>,
+    /// Destination ports to leave alone.
+    pub except_ports: Vec<RangeInclusive<u16>>,
+    /// Servers and clients to leave alone.
+    pub except: Vec<Prefix>,
+    /// When the client's SYN is answered.
+    pub handshake: Handshake,
+}
+
+/// What holds for all transparent listeners.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InterceptionSettings {
+    /// Where rules, routes and marks take their place.
+    pub place: Place,
+    /// Most connections that are being opened, all clients together.
+    pub opening_limit: u32,
+    /// Most connections that one client (an IPv4 address, an IPv6 /64) is opening.
+    pub opening_limit_per_client: u32,
+    /// A relay that has been still for this long is ended.
+    pub watchdog_timeout: TimeSpan,
+}
+
+/// `[interception]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct InterceptionTable {
+    table: Option<Spanned<String>>,
+    routing_table: Option<Spanned<u32>>,
+    rule_priority: Option<Spanned<u32>>,
+    forward_priority: Option<Spanned<i32>>,
+    zone: Option<Spanned<u16>>,
+    queue: Option<Spanned<u16>>,
+    opening_limit: Option<Spanned<u32>>,
+    opening_limit_per_client: Option<Spanned<u32>>,
+    watchdog_timeout: Option<Spanned<TimeSpan>>,
+}
+
+const DEFAULT_TABLE: &str = "midspan";
+/// Beside those of the initial windows, which begin at 7700.
+const DEFAULT_ROUTING_TABLE: u32 = 7690;
+/// Before rules of other users of marks, since marked packets must reach this machine.
+const DEFAULT_RULE_PRIORITY: u32 = 100;
+/// Behind `filter` (0), where hosts have their rules, and `security` (50).
+const DEFAULT_FORWARD_PRIORITY: i32 = 100;
+const DEFAULT_ZONE: u16 = 7700;
+const DEFAULT_QUEUE: u16 = 7700;
+/// Each takes a descriptor and about 10 KB of kernel memory.
+const DEFAULT_OPENING_LIMIT: u32 = 1024;
+const DEFAULT_OPENING_LIMIT_PER_CLIENT: u32 = 128;
+const DEFAULT_WATCHDOG_TIMEOUT: TimeSpan = TimeSpan::from_seconds(3);
+
+/// `IFNAMSIZ`, less the closing zero.
+const INTERFACE_NAME_LIMIT: usize = 15;
+const TABLE_NAME_LIMIT: usize = 64;
+/// Most entries of one list of a listener.
+const LIST_LIMIT: usize = 1000;
+
+impl InterceptionTable {
+    pub fn checked(
+        self,
+        source: &Source,
+        marks: MarkField,
+    ) -> Result<InterceptionSettings, Located> {
+        let table = match self.table {
+            Some(name) if !is_name(name.get_ref()) => {
+                let message = format!(
+                    "a table's name has 1 to {TABLE_NAME_LIMIT} letters, digits and underscores, \
+                     a letter first"
+                );
+                return Err(Located::new(source, name.span(), message));
+            }
+            name => name.map_or_else(|| DEFAULT_TABLE.to_owned(), Spanned::into_inner),
+        };
+        let place = Place {
+            table,
+            marks,
+            routing_table: within(
+                source,
+                "routing_table",
+                self.routing_table,
+                DEFAULT_ROUTING_TABLE,
+                256..=u32::MAX / 2,
+            )?,
+            rule_priority: within(
+                source,
+                "rule_priority",
+                self.rule_priority,
+                DEFAULT_RULE_PRIORITY,
+                1..=32_765,
+            )?,
+            zone: within(source, "zone", self.zone, DEFAULT_ZONE, 1..=u16::MAX - 1)?,
+            queue: within(source, "queue", self.queue, DEFAULT_QUEUE, 0..=u16::MAX)?,
+            forward_priority: within(
+                source,
+                "forward_priority",
+                self.forward_priority,
+                DEFAULT_FORWARD_PRIORITY,
+                -1000..=1000,
+            )?,
+        };
+        Ok(InterceptionSettings {
+            place,
+            opening_limit: within(
+                source,
+                "opening_limit",
+                self.opening_limit,
+                DEFAULT_OPENING_LIMIT,
+                // More half-open connections than this are beyond a listener's backlog.
+                1..=4096,
+            )?,
+            opening_limit_per_client: within(
+                source,
+                "opening_limit_per_client",
+                self.opening_limit_per_client,
+                DEFAULT_OPENING_LIMIT_PER_CLIENT,
+                1..=4096,
+            )?,
+            watchdog_timeout: within(
+                source,
+                "watchdog_timeout",
+                self.watchdog_timeout,
+                DEFAULT_WATCHDOG_TIMEOUT,
+                TimeSpan::from_seconds(1)..=TimeSpan::from_seconds(3_600),
+            )?,
+        })
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let starts = name.starts_with(|first: char| first.is_ascii_alphabetic());
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    starts && name.len() <= TABLE_NAME_LIMIT && name.bytes().all(plain)
+}
+
+/// The keys of a listener that only a transparent one has.
+#[derive(Debug, Default)]
+pub(super) struct TransparentKeys {
+    pub interfaces: Option<Spanned<Vec<Spanned<String>>>>,
+    pub families: Option<Spanned<Vec<Family>>>,
+    pub ports: Option<Spanned<Vec<Ports>>>,
+    pub except_ports: Option<Spanned<Vec<Ports>>>,
+    pub except: Option<Spanned<Vec<Hosts>>>,
+    pub handshake: Option<Spanned<HandshakeKey>>,
+}
+
+impl TransparentKeys {
+    /// The first of these keys that is there, with its name.
+    pub fn first(&self) -> Option<(&'static str, std::ops::Range<usize>)> {
+        [
+            ("interfaces", self.interfaces.as_ref().map(Spanned::span)),
+            ("families", self.families.as_ref().map(Spanned::span)),
+            ("ports", self.ports.as_ref().map(Spanned::span)),
+            (
+                "except_ports",
+                self.except_ports.as_ref().map(Spanned::span),
+            ),
+            ("except", self.except.as_ref().map(Spanned::span)),
+            ("handshake", self.handshake.as_ref().map(Spanned::span)),
+        ]
+        .into_iter()
+        .find_map(|(name, span)| Some((name, span?)))
+    }
+
+    pub fn checked(
+        self,
+        source: &Source,
+        name: std::ops::Range<usize>,
+    ) -> Result<Transparent, Located> {
+        let Some(interfaces) = self.interfaces else {
+            return Err(Located::new(
+                source,
+                name,
+                "a transparent listener needs the key `interfaces`",
+            )
+            .with_help("name the interfaces at which clients arrive, as in [\"eth1\"]"));
+        };
+        let families = self.families.as_ref();
+        let has = |family| families.is_none_or(|families| families.get_ref().contains(&family));
+        let (ipv4, ipv6) = (has(Family::Ipv4), has(Family::Ipv6));
+        if let (false, false, Some(families)) = (ipv4, ipv6, families) {
+            return Err(Located::new(source, families.span(), "there is no family"));
+        }
+        Ok(Transparent {
+            interfaces: interface_names(source, interfaces)?,
+            ipv4,
+            ipv6,
+            ports: list(source, "ports", self.ports)?
+                .into_iter()
+                .map(|ports| ports.0)
+                .collect(),
+            except_ports: list(source, "except_ports", self.except_ports)?
+                .into_iter()
+                .map(|ports| ports.0)
+                .collect(),
+            except: list(source, "except", self.except)?
+                .into_iter()
+                .map(|hosts| hosts.0)
+                .collect(),
+            handshake: match self.handshake.map(Spanned::into_inner) {
+                Some(HandshakeKey::Early) => Handshake::Early,
+                Some(HandshakeKey::EndToEnd) | None => Handshake::EndToEnd,
+            },
+        })
+    }
+}
+
+fn interface_names(
+    source: &Source,
+    names: Spanned<Vec<Spanned<String>>>,
+) -> Result<Vec<String>, Located> {
+    let place = names.span();
+    let names = names.into_inner();
+    if names.is_empty() || names.len() > LIST_LIMIT {
+        let message = format!("1 to {LIST_LIMIT} interfaces can be named");
+        return Err(Located::new(source, place, message));
+    }
+    for name in &names {
+        let text = name.get_ref();
+        let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"\\/:*".contains(&byte);
+        let fixed = text.strip_suffix('*').unwrap_or(text);
+        if fixed.is_empty() || text.len() > INTERFACE_NAME_LIMIT || !fixed.bytes().all(plain) {
+            let message =
+                format!("\"{text}\" is not the name of an interface, such as \"eth1\" or \"ppp*\"");
+            return Err(Located::new(source, name.span(), message));
+        }
+        if fixed == "lo" {
+            return Err(Located::new(
+                source,
+                name.span(),
+                "no client arrives at \"lo\"",
+            ));
+        }
+    }
+    Ok(names.into_iter().map(Spanned::into_inner).collect())
+}
+
+fn list<T>(source: &Source, key: &str, list: Option<Spanned<Vec<T>>>) -> Result<Vec<T>, Located> {
+    let Some(list) = list else {
+        return Ok(Vec::new());
+    };
+    if list.get_ref().len() > LIST_LIMIT {
+        let message = format!("{key} has more than {LIST_LIMIT} entries");
+        return Err(Located::new(source, list.span(), message));
+    }
+    Ok(list.into_inner())
+}
+
+/// `handshake`
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum HandshakeKey {
+    Early,
+    EndToEnd,
+}
+
+/// An entry of `families`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Family {
+    Ipv4,
+    Ipv6,
+}
+
+/// An entry of `ports` and `except_ports`: 80 or "8000-8100".
+#[derive(Debug, Clone)]
+pub(super) struct Ports(pub RangeInclusive<u16>);
+
+impl<'de> Deserialize<'de> for Ports {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PortsVisitor;
+
+        impl Visitor<'_> for PortsVisitor {
+            type Value = Ports;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a port as in 80, or a range of ports as in \"8000-8100\"")
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Ports, E> {
+                match u16::try_from(number) {
+                    Ok(port) if port > 0 => Ok(Ports(port..=port)),
+                    _ => Err(E::custom(format_args!(
+                        "{number} is not a port: 1 to 65535"
+                    ))),
+                }
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Ports, E> {
+                let parse = |text: &str| text.trim().parse::<u16>().ok().filter(|port| *port > 0);
+                let (start, end) = text.split_once('-').unwrap_or((text, text));
+                match (parse(start), parse(end)) {
+                    (Some(start), Some(end)) if start <= end => Ok(Ports(start..=end)),
+                    _ => Err(E::custom(format_args!(
+                        "\"{text}\" is not a range of ports: write 80 or \"8000-8100\""
+                    ))),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(PortsVisitor)
+    }
+}
+
+/// An entry of `except`: an address, or a prefix.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hosts(pub Prefix);
+
+impl<'de> Deserialize<'de> for Hosts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct HostsVisitor;
+
+        impl Visitor<'_> for HostsVisitor {
+            type Value = Hosts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an address or prefix in quotes, as in \"192.0.2.0/24\"")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Hosts, E> {
+                prefix(text).map(Hosts).ok_or_else(|| {
+                    E::custom(format_args!(
+                        "\"{text}\" is not an address or prefix: write \"192.0.2.1\", \
+                         \"192.0.2.0/24\" or \"2001:db8::/32\"; names are not looked up"
+                    ))
+                })
+            }
+        }
+
+        deserializer.deserialize_str(HostsVisitor)
+    }
+}
+
+fn prefix(text: &str) -> Option<Prefix> {
+    let (address, length) = match text.split_once('/') {
+        Some((address, length)) => (address, Some(length.parse::<u8>().ok()?)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let longest = if address.is_ipv4() { 32 } else { 128 };
+    let length = length.unwrap_or(longest);
+    (length <= longest).then_some(Prefix { address, length })
+}

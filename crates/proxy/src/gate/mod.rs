@@ -1,0 +1,129 @@
+//! The gate: decides what becomes of the SYNs that clients send.
+//!
+//! The kernel's rules put the SYNs that a transparent listener may take into a queue (see
+//! [`midspan_linux::interception`]). For each one:
+//!
+//! - *Handshake end to end*: the gate calls the server from the client's own address and port
+//!   while the SYN waits. When the server answers, the SYN is sent on to the listener, and whoever
+//!   accepts the connection finds the connected server leg in [`Openings`]. When the server
+//!   refuses, so does the rule that a mark on the SYN leads to. When it cannot be reached, the SYN
+//!   goes on untouched, so that the network itself tells the client. While nothing is heard, the
+//!   client's further SYNs are dropped, as on a path without an answer.
+//! - *Early*: the SYN is sent on to the listener at once; the server is called on accepting.
+//! - Too many at a time, or signed (TCP-MD5, TCP-AO): the SYN goes on untouched.
+//!
+//! "Sent on" is: dropped where it is, behind the host's filter, and sent again with the listener's
+//! mark, which leads it through `lo` to the listener.
+
+mod openings;
+mod syn;
+mod thread;
+
+pub use openings::{Arrival, Connection, Limits, Openings, Released};
+pub use thread::{Gate, GateStatistics};
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use midspan_linux::tcp;
+use midspan_policy::{Handshake, LegStart};
+use midspan_units::TimeSpan;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+/// What a gate is started with.
+#[derive(Debug)]
+pub struct GateSettings {
+    /// Number of the queue.
+    pub queue: u16,
+    /// Bits of the packet mark that are ours.
+    pub mask: u32,
+    /// The mark that makes a rule answer a SYN with a RST.
+    pub refused_mark: u32,
+    /// Transparent listeners.
+    pub listeners: Vec<GateListener>,
+    /// Where released connections are found.
+    pub openings: Arc<Openings<OwnedFd>>,
+    /// A raw socket for IPv4 packets, one for IPv6.
+    pub raw: [OwnedFd; 2],
+}
+
+/// A transparent listener, as the gate needs to know it.
+#[derive(Debug, Clone)]
+pub struct GateListener {
+    /// Name for logs.
+    pub name: String,
+    /// The mark of SYNs for it.
+    pub mark: u32,
+    /// When the client is answered.
+    pub handshake: Handshake,
+    /// How server legs are set up.
+    pub server: ServerLeg,
+    /// Give up calling the server after this time.
+    pub connect_timeout: Option<TimeSpan>,
+}
+
+/// How a server leg with the client's address is set up.
+#[derive(Debug, Clone, Default)]
+pub struct ServerLeg {
+    /// Its mark, in our bits.
+    pub mark: u32,
+    /// Its options.
+    pub start: LegStart,
+}
+
+/// A server leg that is being connected.
+#[derive(Debug)]
+pub struct Calling {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// Options that the kernel refused.
+    pub option_errors: u64,
+}
+
+/// Calls the server from the client's own address and port. `mark` is the host's part of the
+/// mark: what chose the way of the client's packets chooses that of ours.
+///
+/// # Errors
+/// Those of `socket(2)`, `bind(2)` and `connect(2)`.
+pub fn call(connection: Connection, mark: u32, leg: &ServerLeg) -> rustix::io::Result<Calling> {
+    let family = match connection.server {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    set_common_options(&socket).map_err(errno)?;
+    tcp::set_transparent(&socket, connection.server).map_err(errno)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    tcp::set_mark(&socket, mark | leg.mark).map_err(errno)?;
+    let mut option_errors = 0;
+    if leg.start != LegStart::default() {
+        option_errors += u64::from(tcp::apply(&socket, &leg.start).is_err());
+    }
+    rustix::net::bind(&socket, &connection.client)?;
+    match rustix::net::connect(&socket, &connection.server) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(Calling {
+            socket,
+            option_errors,
+        }),
+        Err(error) => Err(error),
+    }
+}
+
+/// What holds for every socket of a session: small writes leave at once, urgent data stays in its
+/// place in the stream, and a crash resets instead of ending in good order.
+///
+/// # Errors
+/// Those of `setsockopt(2)`.
+pub fn set_common_options(socket: &OwnedFd) -> io::Result<()> {
+    sockopt::set_tcp_nodelay(socket, true)?;
+    sockopt::set_socket_oobinline(socket, true)?;
+    tcp::set_reset_on_close(socket, true)
+}
+
+fn errno(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}

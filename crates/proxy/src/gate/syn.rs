@@ -1,0 +1,136 @@
+//! Reading a client's first segment.
+
+use std::net::{IpAddr, SocketAddr};
+
+use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+
+use super::openings::Connection;
+
+/// TCP-MD5 (RFC 2385) and TCP-AO (RFC 5925).
+const AUTHENTICATION_OPTIONS: [u8; 2] = [19, 29];
+
+/// A client's SYN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Syn {
+    /// Its addresses.
+    pub connection: Connection,
+    /// Its sequence number, which tells attempts with the same addresses apart.
+    pub sequence: u32,
+    /// Both ends sign their segments (TCP-MD5, TCP-AO): nobody can stand between them.
+    pub is_authenticated: bool,
+}
+
+/// Reads a packet from its IP header on; `None` for what is no SYN.
+pub fn read(packet: &[u8]) -> Option<Syn> {
+    let packet = SlicedPacket::from_ip(packet).ok()?;
+    let (source, destination): (IpAddr, IpAddr) = match packet.net? {
+        NetSlice::Ipv4(ip) => {
+            let header = ip.header();
+            (
+                header.source_addr().into(),
+                header.destination_addr().into(),
+            )
+        }
+        NetSlice::Ipv6(ip) => {
+            let header = ip.header();
+            (
+                header.source_addr().into(),
+                header.destination_addr().into(),
+            )
+        }
+        NetSlice::Arp(_) => return None,
+    };
+    let Some(TransportSlice::Tcp(tcp)) = packet.transport else {
+        return None;
+    };
+    if !tcp.syn() || tcp.ack() || tcp.rst() || tcp.fin() {
+        return None;
+    }
+    Some(Syn {
+        connection: Connection {
+            client: SocketAddr::new(source, tcp.source_port()),
+            server: SocketAddr::new(destination, tcp.destination_port()),
+        },
+        sequence: tcp.sequence_number(),
+        is_authenticated: option_kinds(tcp.options())
+            .any(|kind| AUTHENTICATION_OPTIONS.contains(&kind)),
+    })
+}
+
+/// The kinds of TCP's options (RFC 9293, section 3.1), up to the end or the first that is broken.
+fn option_kinds(mut options: &[u8]) -> impl Iterator<Item = u8> {
+    std::iter::from_fn(move || {
+        while let [1, rest @ ..] = options {
+            options = rest;
+        }
+        let (kind, length) = match options {
+            [] | [0, ..] | [_] => return None,
+            [kind, length, ..] => (*kind, usize::from(*length)),
+        };
+        options = options.get(length.max(2)..).unwrap_or_default();
+        Some(kind)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etherparse::PacketBuilder;
+
+    fn packet(change: impl FnOnce(&mut etherparse::TcpHeader)) -> Vec<u8> {
+        let mut tcp = etherparse::TcpHeader::new(1234, 80, 7, 65535);
+        tcp.syn = true;
+        change(&mut tcp);
+        let mut bytes = Vec::new();
+        PacketBuilder::ipv4([192, 0, 2, 1], [198, 51, 100, 2], 64)
+            .tcp_header(tcp)
+            .write(&mut bytes, &[])
+            .unwrap();
+        bytes
+    }
+
+    #[test]
+    fn addresses_of_both_families() {
+        let syn = read(&packet(|_| {})).unwrap();
+        assert_eq!(syn.connection.client, "192.0.2.1:1234".parse().unwrap());
+        assert_eq!(syn.connection.server, "198.51.100.2:80".parse().unwrap());
+        assert!(!syn.is_authenticated);
+        assert_eq!(syn.sequence, 7);
+        let mut six = Vec::new();
+        PacketBuilder::ipv6([1; 16], [2; 16], 64)
+            .tcp(1, 2, 3, 4)
+            .syn()
+            .write(&mut six, b"early data")
+            .unwrap();
+        let syn = read(&six).unwrap();
+        assert_eq!(
+            (syn.connection.client.port(), syn.connection.server.port()),
+            (1, 2)
+        );
+        assert!(syn.connection.server.is_ipv6());
+    }
+
+    #[test]
+    fn what_is_no_first_segment_is_nothing() {
+        assert_eq!(read(&packet(|tcp| tcp.ack = true)), None);
+        assert_eq!(read(&packet(|tcp| tcp.syn = false)), None);
+        let whole = packet(|_| {});
+        for length in 0..whole.len() {
+            assert_eq!(read(&whole[..length]), None);
+        }
+        assert_eq!(read(&[0xff; 60]), None);
+    }
+
+    #[test]
+    fn signed_connections_are_recognised() {
+        let mut md5 = vec![1, 1, 19, 18];
+        md5.resize(20, 0);
+        let signed = packet(|tcp| tcp.set_options_raw(&md5).unwrap());
+        assert!(read(&signed).unwrap().is_authenticated);
+        let ao = packet(|tcp| tcp.set_options_raw(&[2, 4, 5, 180, 29, 4, 0, 0]).unwrap());
+        assert!(read(&ao).unwrap().is_authenticated);
+        // A length of 0 does not make it go in circles; 19 as a value is not an option.
+        let odd = packet(|tcp| tcp.set_options_raw(&[9, 0, 2, 4, 19, 19, 0, 0]).unwrap());
+        assert!(!read(&odd).unwrap().is_authenticated);
+    }
+}

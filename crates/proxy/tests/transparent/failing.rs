@@ -1,0 +1,204 @@
+//! Firewall reloads, ends and crashes.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, kill_process};
+
+use crate::support::*;
+
+pub fn rules_are_put_back() {
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    let mut near = network.connect(SERVER, PORT).unwrap();
+    let (mut far, _) = accept(&listener);
+    for reload in ["flush ruleset\n", "rules", "routes"] {
+        match reload {
+            "rules" => {
+                output(&network.gateway, "ip", &["rule", "flush", "proto", "77"]);
+                output(
+                    &network.gateway,
+                    "ip",
+                    &["-6", "rule", "flush", "proto", "77"],
+                );
+            }
+            "routes" => {
+                output(&network.gateway, "ip", &["route", "flush", "table", "7690"]);
+            }
+            text => rules(&network.gateway, text),
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        for (server, _) in BOTH {
+            let mut near = network.connect(server, PORT).unwrap();
+            let (mut far, _) = accept(&listener);
+            assert_eq!(network.taken(PORT), 2, "{reload}: {}", midspan.log());
+            echoes(&mut near, &mut far);
+            abort(near);
+            wait_until("closed", || network.taken(PORT) == 1);
+        }
+        echoes(&mut near, &mut far);
+    }
+    abort(near);
+    midspan.stop();
+}
+
+pub fn a_killed_relay_fails_open() {
+    let network = Network::new();
+    rules(&network.gateway, STRICT);
+    let listener = network.listen(PORT);
+    let mut midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    let mut near = network.connect(SERVER, PORT).unwrap();
+    let (mut far, _) = accept(&listener);
+    echoes(&mut near, &mut far);
+    kill_process(midspan.relay(), Signal::KILL).unwrap();
+    assert!(is_reset(&mut near) && is_reset(&mut far));
+    untouched_within_a_second(&network, &listener);
+    assert!(!midspan.wait().success());
+    no_trace(&network);
+}
+
+/// Whoever removes the rules is gone: they stay, and let everything pass.
+pub fn a_killed_helper_leaves_nothing_closed() {
+    let network = Network::new();
+    rules(&network.gateway, STRICT);
+    let listener = network.listen(PORT);
+    let mut midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    let mut near = network.connect(SERVER, PORT).unwrap();
+    let (mut far, _) = accept(&listener);
+    kill_process(midspan.helper(), Signal::KILL).unwrap();
+    midspan.wait();
+    assert!(is_reset(&mut near) && is_reset(&mut far));
+    untouched_within_a_second(&network, &listener);
+    let tables = output(&network.gateway, "nft", &["list", "tables"]);
+    assert!(tables.contains("inet midspan"), "{tables}");
+    // The next run takes connections again …
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    let near = network.connect(SERVER, PORT).unwrap();
+    let (_far, _) = accept(&listener);
+    assert_eq!(network.taken(PORT), 1);
+    abort(near);
+    kill_process(midspan.helper(), Signal::KILL).unwrap();
+    drop(midspan);
+    // … and one that takes none removes what it finds.
+    let forward =
+        "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:8080\"\nto = \"10.3.0.2:80\"\n";
+    Midspan::ready(&network.gateway, forward).stop();
+    no_trace(&network);
+}
+
+fn untouched_within_a_second(network: &Network, listener: &std::net::TcpListener) {
+    let start = Instant::now();
+    for (server, _) in BOTH {
+        let mut near = network.connect(server, PORT).unwrap();
+        let (mut far, _) = accept(listener);
+        echoes(&mut near, &mut far);
+        assert_eq!(network.taken(PORT), 0);
+    }
+    // A SYN that was lost meanwhile is sent again after one second.
+    assert!(
+        start.elapsed() < Duration::from_millis(2500),
+        "{:?}",
+        start.elapsed()
+    );
+}
+
+pub fn a_stopped_relay_fails_open() {
+    let network = Network::new();
+    rules(&network.gateway, STRICT);
+    let listener = network.listen(PORT);
+    let text = format!("[interception]\nwatchdog_timeout = \"3 s\"\n{TRANSPARENT}");
+    let midspan = Midspan::ready(&network.gateway, &text);
+    let mut near = network.connect(SERVER, PORT).unwrap();
+    let (mut far, _) = accept(&listener);
+    echoes(&mut near, &mut far);
+    // Stopped for a moment: new connections pass, nothing is lost, and it goes on.
+    let relay = midspan.relay();
+    kill_process(relay, Signal::STOP).unwrap();
+    // All its threads.
+    std::thread::sleep(Duration::from_millis(50));
+    let start = Instant::now();
+    let mut other = network.connect(SERVER, PORT).unwrap();
+    let (mut served, _) = accept(&listener);
+    assert!(
+        start.elapsed() < Duration::from_millis(1500),
+        "{:?}",
+        start.elapsed()
+    );
+    echoes(&mut other, &mut served);
+    kill_process(relay, Signal::CONT).unwrap();
+    echoes(&mut near, &mut far);
+    std::thread::sleep(Duration::from_millis(700));
+    echoes(&mut other, &mut served);
+    let again = network.connect(SERVER, PORT).unwrap();
+    let _served = accept(&listener);
+    assert_eq!(network.taken(PORT), 2, "{}", midspan.log());
+    abort(again);
+    // Stopped for good.
+    kill_process(relay, Signal::STOP).unwrap();
+    assert!(is_reset(&mut near) && is_reset(&mut far));
+    echoes(&mut other, &mut served);
+    untouched_within_a_second(&network, &listener);
+    let mut midspan = midspan;
+    assert!(!midspan.wait().success());
+    assert!(
+        midspan.log().contains("no sign of life"),
+        "{}",
+        midspan.log()
+    );
+    no_trace(&network);
+}
+
+pub fn sessions_go_on_while_it_drains() {
+    let network = Network::new();
+    rules(&network.gateway, STRICT);
+    let listener = network.listen(PORT);
+    let mut midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    let mut near = network.connect(SERVER, PORT).unwrap();
+    let (mut far, _) = accept(&listener);
+    kill_process(midspan.helper(), Signal::TERM).unwrap();
+    wait_until("draining", || midspan.log().contains("no new connections"));
+    std::thread::sleep(Duration::from_millis(100));
+    let mut other = network.connect(SERVER, PORT).unwrap();
+    let (mut served, _) = accept(&listener);
+    assert_eq!(network.taken(PORT), 1);
+    echoes(&mut near, &mut far);
+    carries(near, far, 500_000);
+    assert!(midspan.wait().success());
+    echoes(&mut other, &mut served);
+    no_trace(&network);
+}
+
+pub fn nothing_is_left_behind() {
+    let network = Network::new();
+    rules(&network.gateway, STRICT);
+    let before = output(&network.gateway, "nft", &["-s", "list", "ruleset"]);
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    let during = output(&network.gateway, "nft", &["-s", "list", "ruleset"]);
+    assert!(
+        during.contains(before.trim_end()),
+        "the host's tables are touched:\n{during}"
+    );
+    midspan.stop();
+    assert_eq!(
+        output(&network.gateway, "nft", &["-s", "list", "ruleset"]),
+        before
+    );
+    let parameter = "/proc/sys/net/ipv4/tcp_early_demux";
+    assert_eq!(output(&network.gateway, "cat", &[parameter]).trim(), "1");
+    no_trace(&network);
+}
+
+fn no_trace(network: &Network) {
+    let tables = output(&network.gateway, "nft", &["list", "tables"]);
+    assert!(!tables.contains("midspan"), "{tables}");
+    for family in ["-4", "-6"] {
+        let rules = output(&network.gateway, "ip", &[family, "rule", "show"]);
+        assert!(!rules.contains("7690"), "{rules}");
+        let routes = output(
+            &network.gateway,
+            "ip",
+            &[family, "route", "show", "table", "all"],
+        );
+        assert!(!routes.contains("7690"), "{routes}");
+    }
+}

@@ -1,0 +1,214 @@
+//! Connections that are taken: what both ends see.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::support::*;
+
+pub fn addresses_are_kept() {
+    for text in [TRANSPARENT.to_owned(), early()] {
+        let network = Network::new();
+        let listener = network.listen(PORT);
+        let midspan = Midspan::ready(&network.gateway, &text);
+        for (server, client) in BOTH {
+            for upwards in [true, false] {
+                let near = network.connect(server, PORT).unwrap();
+                let (far, from) = accept(&listener);
+                assert_eq!(from.ip().to_string(), client);
+                assert_eq!(from.port(), near.local_addr().unwrap().port());
+                assert_eq!(near.peer_addr().unwrap().ip().to_string(), server);
+                assert_eq!(network.taken(PORT), 1, "not taken: {}", midspan.log());
+                match upwards {
+                    true => carries(near, far, 3_000_000),
+                    false => carries(far, near, 3_000_000),
+                }
+                wait_until("closed", || network.taken(PORT) == 0);
+            }
+        }
+        midspan.stop();
+    }
+}
+
+pub fn a_strict_gateway() {
+    for text in [TRANSPARENT.to_owned(), early()] {
+        let network = Network::new();
+        rules(&network.gateway, STRICT);
+        let listener = network.listen(PORT);
+        let midspan = Midspan::ready(&network.gateway, &text);
+        for (server, outside) in [(SERVER, OUTSIDE), (SERVER6, OUTSIDE6)] {
+            for upwards in [true, false] {
+                let near = network.connect(server, PORT).unwrap();
+                let (far, from) = accept(&listener);
+                assert_eq!(from.ip().to_string(), outside);
+                assert_eq!(network.taken(PORT), 1);
+                match upwards {
+                    true => carries(near, far, 1_000_000),
+                    false => carries(far, near, 1_000_000),
+                }
+                wait_until("closed", || network.taken(PORT) == 0);
+            }
+        }
+        let table = output(
+            &network.gateway,
+            "nft",
+            &["list", "table", "inet", "filter"],
+        );
+        for line in table.lines().filter(|line| line.contains("invalid")) {
+            assert!(line.contains("packets 0"), "dropped: {table}");
+        }
+        midspan.stop();
+        // And untouched again.
+        let mut near = network.connect(SERVER, PORT).unwrap();
+        let (mut far, from) = accept(&listener);
+        assert_eq!(from.ip().to_string(), OUTSIDE);
+        assert_eq!(network.taken(PORT), 0);
+        echoes(&mut near, &mut far);
+    }
+}
+
+/// Towards the server only 1300 bytes pass the router, which says so by ICMP.
+pub fn the_path_mtu_is_found() {
+    for nat in ["", STRICT] {
+        let network = Network::new();
+        rules(&network.gateway, nat);
+        output(
+            &network.router,
+            "ip",
+            &["link", "set", "far", "mtu", "1300"],
+        );
+        let listener = network.listen(PORT);
+        let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+        for (server, _) in BOTH {
+            let near = network.connect(server, PORT).unwrap();
+            let (far, _) = accept(&listener);
+            assert_eq!(network.taken(PORT), 1);
+            carries(near, far, 2_000_000);
+        }
+        // On the clients' side as well.
+        output(
+            &network.router,
+            "ip",
+            &["link", "set", "far", "mtu", "1500"],
+        );
+        midspan.stop();
+    }
+}
+
+/// The host sends some connections through a second uplink, by marks of its own.
+pub fn marks_of_others_choose_the_way() {
+    const UPLINKS: &str = r#"
+table inet host {
+    chain pre { type filter hook prerouting priority mangle;
+        tcp dport 8443 meta mark set meta mark | 0x2
+    }
+    chain post { type nat hook postrouting priority srcnat;
+        oifname "wan" masquerade
+        oifname "wan2" masquerade
+    }
+}
+"#;
+    for text in [TRANSPARENT.to_owned(), early()] {
+        let network = Network::new();
+        link(&network.router, "near2", &network.gateway, "wan2", 4);
+        rules(&network.gateway, UPLINKS);
+        // What comes back at the second uplink does not match the main table.
+        for interface in ["all", "wan", "wan2"] {
+            let parameter = format!("net/ipv4/conf/{interface}/rp_filter");
+            network.gateway.set_parameter(&parameter, "2").unwrap();
+        }
+        for (family, gateway) in [("-4", "10.4.0.2"), ("-6", "fd04::2")] {
+            let run = |command: &str| {
+                let arguments: Vec<&str> = command.split_whitespace().collect();
+                let all = [&[family][..], &arguments].concat();
+                output(&network.gateway, "ip", &all);
+            };
+            run(&format!(
+                "route add default via {gateway} dev wan2 table 200"
+            ));
+            run("rule add priority 1000 fwmark 0x2/0xff lookup 200");
+        }
+        let first = network.listen(PORT);
+        let second = network.listen(8443);
+        let midspan = Midspan::ready(&network.gateway, &text);
+        for (server, outside, outside2) in [
+            (SERVER, OUTSIDE, "10.4.0.1"),
+            (SERVER6, OUTSIDE6, "fd04::1"),
+        ] {
+            for (port, listener, outside) in [(PORT, &first, outside), (8443, &second, outside2)] {
+                let near = network.connect(server, port).unwrap();
+                let (far, from) = accept(listener);
+                assert_eq!(from.ip().to_string(), outside);
+                assert_eq!(network.taken(port), 1);
+                carries(near, far, 500_000);
+            }
+        }
+        midspan.stop();
+    }
+}
+
+/// The server ended the connection, so that the gateway's client leg waits out its last minute;
+/// the client, which does not, uses its port again.
+pub fn a_port_is_used_again() {
+    for text in [TRANSPARENT.to_owned(), early()] {
+        let network = Network::new();
+        rules(&network.gateway, STRICT);
+        let listener = network.listen(PORT);
+        let midspan = Midspan::ready(&network.gateway, &text);
+        for (server, client) in BOTH {
+            for _ in 0..3 {
+                let start = Instant::now();
+                let socket = socket(&network.client, server);
+                socket.set_reuse_address(true).unwrap();
+                let own: SocketAddr = match server.contains(':') {
+                    true => format!("[{client}]:4242"),
+                    false => format!("{client}:4242"),
+                }
+                .parse()
+                .unwrap();
+                socket.bind(&own.into()).unwrap();
+                let address = SocketAddr::new(server.parse().unwrap(), PORT);
+                socket.connect_timeout(&address.into(), LIMIT).unwrap();
+                let near = bounded(socket.into());
+                let (far, _) = accept(&listener);
+                carries(far, near, 10_000);
+                assert!(
+                    start.elapsed() < Duration::from_millis(900),
+                    "after a repetition"
+                );
+                // Both ends are done before the port is used again.
+                wait_until("closed", || network.taken(PORT) == 0);
+            }
+        }
+        midspan.stop();
+    }
+}
+
+pub fn listeners_and_windows() {
+    let network = Network::new();
+    rules(&network.gateway, STRICT);
+    let first = network.listen(PORT);
+    let second = network.listen(8443);
+    let windows = "client_leg = { initial_window = 20 }\nserver_leg = { initial_window = 20 }\n";
+    let text = format!(
+        "{TRANSPARENT}ports = [80]\n{windows}\
+         [[listener]]\nname = \"other\"\nmode = \"transparent\"\ninterfaces = [\"acc\"]\n\
+         handshake = \"early\"\n{windows}\
+         [[listener]]\nname = \"forward\"\nlisten = \"10.1.0.1:22\"\nto = \"10.3.0.2:80\"\n{windows}"
+    );
+    let midspan = Midspan::ready(&network.gateway, &text);
+    for (server, _) in BOTH {
+        for (port, listener) in [(PORT, &first), (8443, &second)] {
+            let near = network.connect(server, port).unwrap();
+            let (far, _) = accept(listener);
+            assert_eq!(network.taken(port), 1);
+            carries(near, far, 500_000);
+        }
+        // The first listener's handshake is end to end, the second's is not.
+        assert!(is_reset_early(network.connect(server, 9)));
+    }
+    let near = network.connect(GATEWAY, 22).unwrap();
+    let (far, from) = accept(&first);
+    assert_eq!(from.ip().to_string(), OUTSIDE);
+    carries(near, far, 500_000);
+    midspan.stop();
+}

@@ -1,0 +1,176 @@
+//! What is left alone, or refused by the host.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::support::*;
+
+pub fn forward_is_obeyed() {
+    for text in [TRANSPARENT.to_owned(), early()] {
+        let network = Network::new();
+        rules(&network.gateway, STRICT);
+        let _open = [network.listen(81), network.listen(82)];
+        let midspan = Midspan::ready(&network.gateway, &text);
+        for (server, _) in BOTH {
+            let refused = network.connect(server, 81).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
+            let dropped = connect(&network.client, server, 82, Duration::from_millis(1500));
+            assert_eq!(dropped.unwrap_err().kind(), ErrorKind::TimedOut);
+        }
+        midspan.stop();
+    }
+}
+
+pub fn own_services_are_left_alone() {
+    let network = Network::new();
+    rules(&network.gateway, STRICT);
+    let ssh = listen(&network.gateway, 22);
+    let mut before = network.connect(GATEWAY, 22).unwrap();
+    let (mut served, _) = accept(&ssh);
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    echoes(&mut before, &mut served);
+    for address in [GATEWAY, OUTSIDE, OUTSIDE6] {
+        let mut near = network.connect(address, 22).unwrap();
+        let (mut far, _) = accept(&ssh);
+        assert_eq!(far.local_addr().unwrap().port(), 22);
+        echoes(&mut near, &mut far);
+    }
+    echoes(&mut before, &mut served);
+    // Its own listeners cannot be called from outside, nor made to call themselves.
+    midspan.stop();
+    echoes(&mut before, &mut served);
+}
+
+pub fn exceptions_are_left_alone() {
+    let network = Network::new();
+    let listeners = [80, 443, 8000, 8001].map(|port| (port, network.listen(port)));
+    let taken = |text: &str| -> Vec<u16> {
+        let midspan = Midspan::ready(&network.gateway, &format!("{TRANSPARENT}{text}\n"));
+        let mut taken = Vec::new();
+        for (port, listener) in &listeners {
+            for (server, _) in BOTH {
+                let mut near = network.connect(server, *port).unwrap();
+                let (mut far, _) = accept(listener);
+                echoes(&mut near, &mut far);
+                if network.taken(*port) > 0 {
+                    taken.push(*port);
+                }
+                abort(near);
+                wait_until("closed", || network.taken(*port) == 0);
+            }
+        }
+        midspan.stop();
+        taken
+    };
+    assert_eq!(
+        taken("ports = [80, \"8000-8100\"]"),
+        [80, 80, 8000, 8000, 8001, 8001]
+    );
+    assert_eq!(taken("except_ports = [80, 8000, 8001]"), [443, 443]);
+    assert_eq!(taken("ports = [80]\nexcept = [\"10.3.0.0/16\"]"), [80]);
+    assert_eq!(taken("ports = [443]\nexcept = [\"fd01::2\"]"), [443]);
+    assert_eq!(taken("families = [\"ipv6\"]\nports = [80]"), [80]);
+    let other = TRANSPARENT.replace("\"acc\"", "\"ppp*\"");
+    let midspan = Midspan::ready(&network.gateway, &other);
+    let near = network.connect(SERVER, 80).unwrap();
+    assert_eq!(network.taken(80), 0);
+    abort(near);
+    midspan.stop();
+}
+
+pub fn flows_under_way_go_on() {
+    let network = Network::new();
+    rules(&network.gateway, STRICT);
+    let listener = network.listen(PORT);
+    let mut old = Vec::new();
+    for (server, _) in BOTH {
+        let near = network.connect(server, PORT).unwrap();
+        let (far, _) = accept(&listener);
+        old.push((near, far));
+    }
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    for (near, far) in &mut old {
+        echoes(near, far);
+    }
+    assert_eq!(network.taken(PORT), 0);
+    for (near, far) in old {
+        carries(near, far, 1_000_000);
+    }
+    midspan.stop();
+}
+
+/// Its first SYN went past the gateway before Midspan was there; its second must as well.
+pub fn a_syn_under_way_goes_on() {
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    network.filter_port(PORT);
+    let socket = socket(&network.client, SERVER);
+    let address: SocketAddr = format!("{SERVER}:{PORT}").parse().unwrap();
+    // A gateway that tracks connections, as every one with NAT does.
+    rules(&network.gateway, STRICT);
+    let waiting = std::thread::spawn(move || {
+        socket.connect_timeout(&address.into(), LIMIT).unwrap();
+        bounded(socket.into())
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    network.unfilter();
+    let mut near = waiting.join().unwrap();
+    let (mut far, _) = accept(&listener);
+    assert_eq!(network.taken(PORT), 0);
+    echoes(&mut near, &mut far);
+    midspan.stop();
+}
+
+/// The client calls one address, and the gateway's NAT leads it to another.
+pub fn what_the_host_redirects_is_left_alone() {
+    let network = Network::new();
+    rules(
+        &network.gateway,
+        "table ip nat {\n chain pre { type nat hook prerouting priority dstnat;\n \
+         ip daddr 198.51.100.1 tcp dport 8080 dnat to 10.3.0.2:80\n }\n}\n",
+    );
+    let listener = network.listen(PORT);
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    let mut near = network.connect("198.51.100.1", 8080).unwrap();
+    let (mut far, _) = accept(&listener);
+    echoes(&mut near, &mut far);
+    assert_eq!(network.taken(PORT), 0);
+    midspan.stop();
+}
+
+/// Only rules lead to it; who finds its port on this machine is turned away.
+pub fn the_internal_listener_serves_nobody() {
+    let network = Network::new();
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    let table = output(
+        &network.gateway,
+        "nft",
+        &["list", "table", "inet", "midspan"],
+    );
+    for (before, address) in [
+        ("tproxy ip to 127.0.0.1:", "127.0.0.1"),
+        ("tproxy ip6 to [::1]:", "::1"),
+    ] {
+        let (_, rest) = table.split_once(before).unwrap();
+        let port = rest.split_whitespace().next().unwrap().parse().unwrap();
+        assert!(is_reset_early(connect(
+            &network.gateway,
+            address,
+            port,
+            LIMIT
+        )));
+        // From elsewhere it is not there at all.
+        for address in [GATEWAY, OUTSIDE] {
+            let error = network.connect(address, port).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        }
+        // A server's port with the same number is nothing special.
+        let listener = network.listen(port);
+        let near = network.connect(SERVER, port).unwrap();
+        let (far, _) = accept(&listener);
+        carries(near, far, 10_000);
+    }
+    midspan.stop();
+}

@@ -3,6 +3,7 @@
 //! The only crate with `unsafe` code. One module per kernel facility; each function says which
 //! man page or RFC it follows and which capability it needs.
 pub mod capability;
+mod claim;
 pub mod descriptor_passing;
 pub mod ethtool;
 pub mod initial_window;

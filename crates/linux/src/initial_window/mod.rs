@@ -38,7 +38,6 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use thiserror::Error;
 
 use crate::netlink::NetlinkError;
@@ -285,24 +284,9 @@ pub fn remove_leftovers(place: Place) -> Result<usize, InitialWindowError> {
     Tables::open()?.remove_ours(place)
 }
 
-/// An abstract socket name exists once per network namespace, as tables do, and goes with the
-/// process however that ends.
+/// A second run on the same table would remove what the first has set.
 fn claim(place: Place) -> Result<OwnedFd, InitialWindowError> {
-    let name = format!("midspan initial windows {}", place.table);
-    let bind = || -> rustix::io::Result<OwnedFd> {
-        let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
-        let socket = rustix::net::socket_with(
-            AddressFamily::UNIX,
-            SocketType::DGRAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
-        rustix::net::bind(&socket, &address)?;
-        Ok(socket)
-    };
-    match bind() {
-        Ok(socket) => Ok(socket),
-        Err(rustix::io::Errno::ADDRINUSE) => Err(InitialWindowError::InUse { table: place.table }),
-        Err(error) => Err(InitialWindowError::Watch(error.into())),
-    }
+    crate::claim::claim(&format!("midspan initial windows {}", place.table))
+        .map_err(|error| InitialWindowError::Watch(error.into()))?
+        .ok_or(InitialWindowError::InUse { table: place.table })
 }

@@ -33,7 +33,6 @@ pub use plan::{Marks, Place, Plan, Selection, TooFewMarks};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use thiserror::Error;
 
 use crate::initial_window::routing::{RouteWatch, is_errno};
@@ -307,24 +306,9 @@ pub fn remove_leftovers(place: &Place) -> Result<bool, InterceptionError> {
     Ok(routes)
 }
 
-/// An abstract socket name exists once per network namespace, as tables do, and goes with the
-/// process however that ends.
+/// A second run on the same table would remove what the first has set.
 fn claim(place: &Place) -> Result<OwnedFd, InterceptionError> {
-    let name = format!("midspan interception {}", place.table);
-    let bind = || -> rustix::io::Result<OwnedFd> {
-        let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
-        let socket = rustix::net::socket_with(
-            AddressFamily::UNIX,
-            SocketType::DGRAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
-        rustix::net::bind(&socket, &address)?;
-        Ok(socket)
-    };
-    match bind() {
-        Ok(socket) => Ok(socket),
-        Err(rustix::io::Errno::ADDRINUSE) => Err(InterceptionError::InUse(place.table.clone())),
-        Err(error) => Err(InterceptionError::Watch(error.into())),
-    }
+    crate::claim::claim(&format!("midspan interception {}", place.table))
+        .map_err(|error| InterceptionError::Watch(error.into()))?
+        .ok_or_else(|| InterceptionError::InUse(place.table.clone()))
 }

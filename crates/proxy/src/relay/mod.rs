@@ -59,9 +59,9 @@
 //! and [`Policy::sample`] at most every [`Policy::sampling_interval`] while data flows. Carried
 //! out: all of [`LegStart`](midspan_policy::LegStart) that [`midspan_linux::tcp::apply`] can set;
 //! pacing rate and send buffer of a [`Decision`](midspan_policy::Decision). Not carried out yet: its segment size and in-flight
-//! cap; the initial-window class (set by whoever opens the listener); an end-to-end handshake
-//! and a bypass, which a listener that is itself addressed cannot give (`Bypass` relays without
-//! any set-up).
+//! cap; the initial-window class (set by whoever opens the listener); the handshake (that of a
+//! transparent listener is its configuration's, carried out by the gate before there is a
+//! session); a bypass (`Bypass` relays without any set-up).
 //!
 //! SIGPIPE must be ignored, as the Rust runtime does at start: `splice` has no `MSG_NOSIGNAL`.
 

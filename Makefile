@@ -5,13 +5,19 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Tests need a user that may make network namespaces: root, or root of a user namespace.
 as_namespace_root := $(if $(filter 0,$(shell id -u)),,unshare --user --map-root-user)
 
-.PHONY: help dependencies build demo test lint bench verify docs clean
+PREFIX ?= /usr/local
+
+.PHONY: help dependencies build install demo test soak lint bench verify conformance conformance-self-test docs clean
 
 help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
+	@echo "make install build, and put the program and its unit file under $(PREFIX)"
 	@echo "make test    run all tests (under 30 minutes)"
+	@echo "make soak    200,000 sessions over a lossy path, with resets, reloads and restarts (10 minutes)"
 	@echo "make lint    check format, lints and documentation links"
 	@echo "make verify  measure the emulated links against independent clocks (midspan lab verify)"
+	@echo "make conformance            try Midspan, HAProxy and nginx at every edge of TCP (midspan conformance)"
+	@echo "make conformance-self-test  require that builds with a seeded fault are found out"
 	@echo "make bench   measure Midspan beside HAProxy and plain routing; the I/O loops"
 	@echo "make docs    build the API documentation into target/doc"
 
@@ -21,11 +27,25 @@ dependencies:
 build: dependencies
 	cargo build --release --package midspan
 
+# Only what a gateway needs: no programs of the lab.
+install:
+	@scripts/install-dependencies build
+	cargo build --release --package midspan
+	install -D --mode=755 target/release/midspan $(DESTDIR)$(PREFIX)/bin/midspan
+	for unit in $(notdir $(wildcard deploy/*.service)); do \
+		install -D --mode=644 deploy/$$unit $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && \
+		sed --in-place 's|^ExecStart=[^ ]*/midspan|ExecStart=$(PREFIX)/bin/midspan|' \
+			$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; \
+	done
+
 demo: build
 	target/release/midspan demo
 
 test: dependencies
 	$(as_namespace_root) cargo test --workspace
+
+soak: dependencies
+	MIDSPAN_SOAK=full $(as_namespace_root) cargo test --package midspan-proxy --test transparent -- soak
 
 lint: dependencies
 	cargo fmt --all --check
@@ -37,9 +57,18 @@ bench: build
 	target/release/midspan lab geo --cases direct,haproxy,midspan --repetitions 3
 	target/release/midspan lab geo-clean --cases direct,haproxy,midspan --repetitions 3
 	cargo run --release --package relay-shell
+	cargo run --release --package simulator-speed
+	cargo run --release --package connection-setup
 
 verify: build
 	target/release/midspan lab verify
+
+# HAProxy and nginx differ, so the exit status is 3 (docs/conformance.md).
+conformance: build
+	target/release/midspan conformance --against midspan-forward,midspan-transparent,midspan-early,haproxy,nginx
+
+conformance-self-test: dependencies
+	$(as_namespace_root) cargo test --package midspan --features seeded-faults --test conformance_self_test -- --nocapture
 
 docs:
 	cargo doc --workspace --no-deps

@@ -11,11 +11,13 @@
 mod key;
 mod located;
 mod nearest;
+pub mod overrides;
 mod read;
 mod source;
 
 pub use located::Located;
 pub use nearest::nearest;
+pub use overrides::Override;
 pub use read::{Error, load, read};
 pub use source::{LoadError, SIZE_LIMIT, Source};
 pub use toml::Spanned;

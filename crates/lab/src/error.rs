@@ -33,6 +33,17 @@ pub enum LabError {
         /// What it said.
         reason: String,
     },
+    /// Midspan cannot intercept connections on this machine.
+    #[error(
+        "midspan run cannot intercept connections on this machine: {reason}\n\
+         (it needs the program nft, and a kernel with nftables, TPROXY and NFQUEUE; `midspan lab \
+         --cases midspan-forward` and `midspan demo --forward` do without: there, clients call the \
+         proxy's address)"
+    )]
+    NoInterception {
+        /// What it said.
+        reason: String,
+    },
     /// What a program printed could not be read.
     #[error("cannot read what {program} printed: {reason}")]
     Output {

@@ -9,6 +9,7 @@
 //! of its own ([`midspan_linux::namespace::isolate`]).
 
 pub mod capture;
+mod carried;
 pub mod emulator;
 mod error;
 mod load;

@@ -97,6 +97,7 @@ pub fn flow_records(plan: &Plan, measurements: &[Measurement]) -> Vec<Record> {
 
 /// For each flow, the ratio of completion times (for bulk: of times per byte) of Midspan to each
 /// other case, paired by repetition: the median with its interval. Below 1, Midspan is faster.
+/// Midspan with forward listeners is compared with the others of its kind.
 ///
 /// With `bound` a record says whether the bound is met (median within it) or missed (the whole
 /// interval beyond it); between the two it says neither.
@@ -107,16 +108,13 @@ pub fn comparison_records(
     bound: Option<f64>,
 ) -> Vec<Record> {
     let mut records = Vec::new();
-    if !plan.cases.contains(&Case::Midspan) {
-        return records;
-    }
     for (index, flow) in plan.path.flows.iter().enumerate() {
-        for &other in plan.cases.iter().filter(|case| **case != Case::Midspan) {
-            let ratios = paired_ratios(flow, index, measurements, other);
+        for (ours, other) in comparisons(&plan.cases) {
+            let ratios = paired_ratios(flow, index, measurements, ours, other);
             let Some(ratio) = median(&ratios) else {
                 continue;
             };
-            let case = format!("{} midspan / {other}", flow.name);
+            let case = format!("{} {ours} / {other}", flow.name);
             let mut record = Record::new(
                 &plan.path.name,
                 &case,
@@ -137,6 +135,29 @@ pub fn comparison_records(
     records
 }
 
+/// Which cases are compared, of those that ran.
+fn comparisons(cases: &[Case]) -> Vec<(Case, Case)> {
+    let ran = |case: &Case| cases.contains(case);
+    let others: &[(Case, &[Case])] = if ran(&Case::Midspan) {
+        &[(Case::MidspanForward, &[Case::Haproxy])]
+    } else {
+        // The Midspan that there is.
+        &[
+            (Case::MidspanEarly, &[Case::Direct, Case::Haproxy]),
+            (Case::MidspanForward, &[Case::Direct, Case::Haproxy]),
+        ]
+    };
+    let all = cases.iter().filter(|case| **case != Case::Midspan);
+    let of_midspan = all.map(|other| (Case::Midspan, *other));
+    let of_others = others
+        .iter()
+        .flat_map(|(ours, others)| others.iter().map(|other| (*ours, *other)));
+    of_midspan
+        .chain(of_others)
+        .filter(|(ours, other)| ran(ours) && ran(other))
+        .collect()
+}
+
 fn verdict(ratio: &Median, bound: f64) -> Option<bool> {
     if ratio.value <= bound {
         Some(true)
@@ -154,8 +175,14 @@ fn interval_note(pairs: usize, ratio: &Median) -> String {
     )
 }
 
-fn paired_ratios(flow: &Flow, index: usize, measurements: &[Measurement], other: Case) -> Vec<f64> {
-    let (ours, _) = runs_of(measurements, Case::Midspan, index);
+fn paired_ratios(
+    flow: &Flow,
+    index: usize,
+    measurements: &[Measurement],
+    ours: Case,
+    other: Case,
+) -> Vec<f64> {
+    let (ours, _) = runs_of(measurements, ours, index);
     let (theirs, _) = runs_of(measurements, other, index);
     ours.iter()
         .filter_map(|(run, measured)| {
@@ -194,4 +221,29 @@ fn runs_of(measurements: &[Measurement], case: Case, flow: usize) -> (Runs<'_>, 
     let void = all().count() - valid.len();
     let note = (void > 0).then(|| format!("{void} void runs left out"));
     (valid, note)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Case::{Direct, Haproxy, Midspan, MidspanForward};
+
+    #[test]
+    fn midspan_is_compared_with_all_and_its_forward_kind_with_its_kind() {
+        assert_eq!(comparisons(&[Direct]), []);
+        assert_eq!(comparisons(&[Direct, Midspan]), [(Midspan, Direct)]);
+        assert_eq!(
+            comparisons(&[Direct, Haproxy, Midspan, MidspanForward]),
+            [
+                (Midspan, Direct),
+                (Midspan, Haproxy),
+                (Midspan, MidspanForward),
+                (MidspanForward, Haproxy)
+            ]
+        );
+        assert_eq!(
+            comparisons(&[Direct, Haproxy, MidspanForward]),
+            [(MidspanForward, Direct), (MidspanForward, Haproxy)]
+        );
+    }
 }

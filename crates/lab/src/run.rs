@@ -9,16 +9,18 @@ use std::time::Duration;
 use midspan_linux::netlink::RouteMetrics;
 use midspan_linux::process::RunningProgram;
 use midspan_path::{Flow, NodeIndex, Order, Path, ProxySettings, Workload};
-use midspan_policy::LegSettings;
+use midspan_policy::{Handshake, LegSettings};
 use tempfile::TempDir;
 
+use crate::carried;
 use crate::emulator::LinkReport;
 use crate::error::at;
 use crate::load::{Ticks, other_load};
 use crate::measurement::{FlowMeasurement, FlowResult, Measurement};
+use crate::proxies::midspan::Taken;
 use crate::proxies::{Case, Forward, haproxy, midspan};
 use crate::tcp_counters::TcpCounters;
-use crate::topology::Topology;
+use crate::topology::{Topology, interface};
 use crate::workload::web_server::{Files, WebServer};
 use crate::workload::{curl, iperf3, web_server};
 use crate::{LabError, Validity};
@@ -59,6 +61,22 @@ pub enum Progress<'a> {
     End(&'a Measurement),
 }
 
+/// A lab that left these out would measure another path than the simulator.
+fn refuse_what_only_the_simulator_has(path: &Path) -> Result<(), LabError> {
+    let refuse = |what: String| {
+        Err(LabError::Unsupported(format!(
+            "{what}: only the simulator has it, the lab has not (docs/path-file.md)"
+        )))
+    };
+    if let Some(traffic) = path.traffic.first() {
+        return refuse(format!("the path has traffic \"{}\"", traffic.name));
+    }
+    match path.links.iter().find(|link| link.mtu.is_some()) {
+        Some(link) => refuse(format!("link \"{}\" has an `mtu`", link.name)),
+        None => Ok(()),
+    }
+}
+
 /// How often a run is made until it is valid.
 pub(crate) const ATTEMPTS: u32 = 3;
 
@@ -69,6 +87,7 @@ pub fn run(
     plan: &Plan,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Vec<Measurement>, LabError> {
+    refuse_what_only_the_simulator_has(&plan.path)?;
     let lab = Lab::build(plan)?;
     let groups = groups(&plan.path);
     let runs = groups.len() as u64 * u64::from(plan.repetitions) * plan.cases.len() as u64;
@@ -197,15 +216,20 @@ impl<'a> Lab<'a> {
             .links()
             .map(crate::emulator::LinkEmulator::report)
             .collect::<Result<Vec<LinkReport>, _>>()?;
-        let retransmissions = self
+        let counted: Vec<TcpCounters> = self
             .tcp_counters()?
             .iter()
             .zip(&counters)
-            .map(|(now, before)| now.since(*before).segments_retransmitted)
-            .sum();
+            .map(|(now, before)| now.since(*before))
+            .collect();
+        let retransmissions = counted.iter().map(|node| node.segments_retransmitted).sum();
         drop(proxies);
+        let missed = match case {
+            Case::Direct => Vec::new(),
+            _ => carried::missed(path, group, &counted),
+        };
         let names = path.links.iter().map(|link| link.name.as_str());
-        let validity = Validity::judge(names.zip(&links), load_before, stolen);
+        let validity = Validity::judge(names.zip(&links), load_before, stolen).with(missed);
         Ok(Measurement {
             case,
             repetition,
@@ -275,16 +299,15 @@ impl<'a> Lab<'a> {
         self.folder.path().join(format!("server-{}", flow.to.0))
     }
 
-    /// Where a flow's client connects to: the server itself, or the first proxy.
+    /// Where a flow's client connects to: the server itself or, where proxies are called by their
+    /// own addresses, the first of them.
     fn target(&self, case: Case, flow: &Flow, service: Service) -> SocketAddr {
         let first = self.plan.path.proxies_of(flow).first().copied();
-        match (case, first) {
-            (Case::Direct, _) | (_, None) => {
-                SocketAddr::new(self.topology.address(flow.to), service.port())
-            }
-            (_, Some(proxy)) => {
+        match first {
+            Some(proxy) if case.is_forward() => {
                 SocketAddr::new(self.topology.address(proxy), listen_port(flow.to, service))
             }
+            _ => SocketAddr::new(self.topology.address(flow.to), service.port()),
         }
     }
 
@@ -314,26 +337,45 @@ impl<'a> Lab<'a> {
         forwards
     }
 
+    /// The interfaces at which connections arrive that are to pass a proxy.
+    fn client_interfaces(&self, proxy: NodeIndex) -> Vec<String> {
+        let path = &self.plan.path;
+        let links: BTreeSet<_> = path
+            .flows
+            .iter()
+            .filter(|flow| path.proxies_of(flow).contains(&proxy))
+            .filter_map(|flow| Some(path.next_hop(proxy, flow.from)?.link))
+            .collect();
+        links.into_iter().map(interface).collect()
+    }
+
     fn start_proxies(&self, case: Case) -> Result<Vec<RunningProgram>, LabError> {
         let mut running = Vec::new();
         for (index, settings) in self.plan.path.proxies() {
             let forwards = self.forwards(index);
-            if case == Case::Direct || forwards.is_empty() {
+            if forwards.is_empty() {
                 continue;
             }
             let node = self.topology.node(index);
             let folder = self.folder.path().join(format!("proxy-{}", index.0));
             fs::create_dir_all(&folder).map_err(at(&folder))?;
-            running.push(match case {
-                Case::Haproxy => haproxy::start(node, &forwards, &folder)?,
-                Case::Midspan | Case::Direct => midspan::start(
-                    node,
-                    &forwards,
-                    &settings.client_leg,
-                    &settings.server_leg,
-                    &folder,
-                )?,
-            });
+            let (client_leg, server_leg) = (&settings.client_leg, &settings.server_leg);
+            let taken = match case {
+                Case::Direct => continue,
+                Case::Haproxy => {
+                    running.push(haproxy::start(node, &forwards, &folder)?);
+                    continue;
+                }
+                Case::Midspan => {
+                    Taken::Interfaces(self.client_interfaces(index), Handshake::EndToEnd)
+                }
+                Case::MidspanEarly => {
+                    Taken::Interfaces(self.client_interfaces(index), Handshake::Early)
+                }
+                Case::MidspanForward => Taken::Forwards(forwards),
+            };
+            let proxy = midspan::start(node, &taken, client_leg, server_leg, &folder)?;
+            running.push(proxy);
         }
         Ok(running)
     }
@@ -380,6 +422,7 @@ fn leg_metrics(settings: &LegSettings) -> RouteMetrics {
     RouteMetrics {
         initial_window: settings.initial_window,
         congestion_control: settings.congestion_control.clone(),
+        locked_mtu: None,
     }
 }
 

@@ -7,6 +7,8 @@ use crate::LabError;
 /// Counters since the node's network namespace was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpCounters {
+    /// Connections that were called for (`ActiveOpens`).
+    pub connections_opened: u64,
     /// Segments sent, without those sent again (`OutSegs`).
     pub segments_sent: u64,
     /// Segments sent again (`RetransSegs`).
@@ -35,6 +37,7 @@ impl TcpCounters {
         for (name, value) in names.zip(values) {
             let value = value.parse().unwrap_or(0);
             match name {
+                "ActiveOpens" => counters.connections_opened = value,
                 "OutSegs" => counters.segments_sent = value,
                 "RetransSegs" => counters.segments_retransmitted = value,
                 _ => {}
@@ -47,6 +50,9 @@ impl TcpCounters {
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self {
+            connections_opened: self
+                .connections_opened
+                .saturating_sub(earlier.connections_opened),
             segments_sent: self.segments_sent.saturating_sub(earlier.segments_sent),
             segments_retransmitted: self
                 .segments_retransmitted
@@ -62,9 +68,10 @@ mod tests {
     #[test]
     fn the_kernels_format_is_read() {
         let text = "Ip: Forwarding\nIp: 1\n\
-                    Tcp: RtoAlgorithm InSegs OutSegs RetransSegs InErrs\n\
-                    Tcp: 1 10 20 3 0\n";
+                    Tcp: RtoAlgorithm ActiveOpens InSegs OutSegs RetransSegs InErrs\n\
+                    Tcp: 1 4 10 20 3 0\n";
         let counters = TcpCounters::parse(text);
+        assert_eq!(counters.connections_opened, 4);
         assert_eq!(counters.segments_sent, 20);
         assert_eq!(counters.segments_retransmitted, 3);
         assert_eq!(TcpCounters::parse("garbage"), TcpCounters::default());

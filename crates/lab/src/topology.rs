@@ -264,6 +264,7 @@ fn host_metrics(settings: &HostSettings) -> RouteMetrics {
     RouteMetrics {
         initial_window: settings.initial_window,
         congestion_control: settings.congestion_control.clone(),
+        locked_mtu: None,
     }
 }
 

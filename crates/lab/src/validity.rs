@@ -1,4 +1,4 @@
-//! Whether a run could keep up with the links it emulated.
+//! Whether a run could keep up with the links it emulated, and measured what it was to measure.
 
 use std::fmt;
 
@@ -48,6 +48,13 @@ impl Validity {
             ));
         }
         Self { reasons }
+    }
+
+    /// The same with further reasons why the run is void.
+    #[must_use]
+    pub fn with(mut self, reasons: Vec<String>) -> Self {
+        self.reasons.extend(reasons);
+        self
     }
 
     /// Whether the run counts.
@@ -126,6 +133,12 @@ mod tests {
         assert!(!judge(&link(10_000, 0, 300, 1), 0.1, 0.0));
         assert!(!judge(&link(10_000, 0, 300, 0), 0.3, 0.0));
         assert!(!judge(&link(10_000, 0, 300, 0), 0.1, 0.1));
+        let links: [(&str, &LinkReport); 0] = [];
+        assert!(
+            !Validity::judge(links, 0.0, 0.0)
+                .with(vec!["nothing carried".into()])
+                .is_valid()
+        );
     }
 
     #[test]

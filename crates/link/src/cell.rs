@@ -25,6 +25,8 @@ pub enum DropReason {
     QueueFull,
     /// It was sent, and lost on the way.
     Lost,
+    /// A fragment whose others did not come in time; only in reassembly.
+    Incomplete,
 }
 
 impl fmt::Display for DropReason {
@@ -32,6 +34,7 @@ impl fmt::Display for DropReason {
         f.write_str(match self {
             Self::QueueFull => "queue full",
             Self::Lost => "lost",
+            Self::Incomplete => "incomplete",
         })
     }
 }

@@ -10,7 +10,7 @@ use crate::counters::Counters;
 use crate::loss::{Bernoulli, LossModel};
 use crate::queue::Room;
 use crate::seed::Stream;
-use crate::work::{self, Moment};
+use crate::work::{Moment, Transmission};
 
 /// One direction of a link without a schedule: what becomes of a packet is known when it
 /// arrives.
@@ -26,6 +26,7 @@ pub struct FixedLink<L = Bernoulli> {
     loss: L,
     /// When the last packet that was taken has been sent.
     free: Moment,
+    transmission: Transmission,
     room: Room,
     /// Of each waiting packet, when its transmission starts, and its size.
     waiting: VecDeque<(Time, u32)>,
@@ -85,6 +86,7 @@ impl<L: LossModel> FixedLink<L> {
             delay: configuration.state.delay,
             loss,
             free: Moment::rest(Time::ZERO),
+            transmission: Transmission::default(),
             room: Room::new(configuration.queue),
             waiting: VecDeque::new(),
             counters: Counters::default(),
@@ -112,6 +114,18 @@ impl<L: LossModel> FixedLink<L> {
         &self.counters
     }
 
+    /// Packets that waited when the last one was handled, that one included.
+    #[must_use]
+    pub const fn queue_packets(&self) -> usize {
+        self.room.packets()
+    }
+
+    /// Bytes that waited when the last packet was handled, that one included.
+    #[must_use]
+    pub const fn queue_bytes(&self) -> u64 {
+        self.room.bytes()
+    }
+
     fn decide(&mut self, size: u32) -> Verdict {
         self.leave_queue();
         let start = if self.free.at <= self.now {
@@ -127,8 +141,13 @@ impl<L: LossModel> FixedLink<L> {
                 reason: DropReason::QueueFull,
             };
         };
-        let work = work::of_bytes(u64::from(size) + u64::from(self.overhead));
-        self.free = start.after(work, self.rate);
+        self.free = match self.rate {
+            Some(rate) => {
+                let bytes = u64::from(size) + u64::from(self.overhead);
+                self.transmission.end(start, bytes, rate)
+            }
+            None => Moment::rest(start.at),
+        };
         let sent = self.free.at;
         if self.loss.is_lost(sent, size) {
             return Verdict::Dropped {

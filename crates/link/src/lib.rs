@@ -16,6 +16,9 @@
 //!   arrives, so there is no timer and nothing to poll. A property test holds it equal to
 //!   [`Link`].
 //!
+//! Two cells stand outside of a link: [`Fragmentation`] at its entrance, [`Reassembly`] at the end
+//! of a packet's way.
+//!
 //! `docs/link-model.md` describes the model in one page.
 //!
 //! This crate is pure: no clock, no I/O; random numbers come from the [`stream`] of a seed.
@@ -26,6 +29,7 @@ mod configuration;
 mod counters;
 mod delay;
 mod fixed;
+mod fragments;
 mod link;
 mod loss;
 mod queue;
@@ -40,6 +44,9 @@ pub use configuration::{Configuration, QueueLimit, Schedule, State, Step};
 pub use counters::{Count, Counters};
 pub use delay::Delay;
 pub use fixed::{FixedLink, NotFixed, Verdict};
+pub use fragments::{
+    FRAGMENT_HEADER, Fragment, Fragmentation, LEAST_MTU, Piece, Reassembly, fragments,
+};
 pub use link::Link;
 pub use loss::{Bernoulli, Loss, LossModel};
 pub use queue::{DropTail, Queue};

@@ -61,6 +61,56 @@ impl Moment {
     }
 }
 
+/// The work of one packet, divided by the rate once: most packets have the size of the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Transmission {
+    /// Bytes on the wire; zero before the first packet.
+    bytes: u64,
+    /// Whole nanoseconds.
+    whole: u64,
+    /// What is left, in units of work; less than the rate.
+    rest: u64,
+}
+
+impl Transmission {
+    /// When `bytes` begun at `start` end at `rate`: the same as [`Moment::after`], without a
+    /// division where the packet before had as many.
+    #[inline]
+    pub(crate) fn end(&mut self, start: Moment, bytes: u64, rate: BitRate) -> Moment {
+        let per_nanosecond = rate.bits_per_second();
+        if self.bytes != bytes {
+            let work = of_bytes(bytes);
+            let (whole, rest) = match u64::try_from(work) {
+                Ok(work) => (work / per_nanosecond, work % per_nanosecond),
+                Err(_) => wide_division(work, per_nanosecond),
+            };
+            *self = Self { bytes, whole, rest };
+        }
+        // whole · rate + rest − spare, with spare < rate.
+        let (whole, rest) = if self.rest >= start.spare {
+            (self.whole, self.rest - start.spare)
+        } else if self.whole > 0 {
+            (self.whole - 1, per_nanosecond - (start.spare - self.rest))
+        } else {
+            // Less than `spare`, so it fits.
+            let spare = start.spare - self.rest;
+            return Moment {
+                at: start.at,
+                spare,
+            };
+        };
+        let (span, spare) = if rest == 0 {
+            (whole, 0)
+        } else {
+            (whole.saturating_add(1), per_nanosecond - rest)
+        };
+        Moment {
+            at: start.at + TimeSpan::from_nanoseconds(span),
+            spare,
+        }
+    }
+}
+
 #[cold]
 fn wide_division(dividend: u128, divisor: u64) -> (u64, u64) {
     let divisor = u128::from(divisor);
@@ -72,6 +122,7 @@ fn wide_division(dividend: u128, divisor: u64) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn rate(bits_per_second: u64) -> Option<BitRate> {
         BitRate::from_bits_per_second(bits_per_second)
@@ -108,6 +159,23 @@ mod tests {
             })
             .collect();
         assert_eq!(ends, [1, 1, 1, 1, 2, 2]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_transmission_that_is_remembered_ends_when_one_that_is_computed_does(
+            rate in prop_oneof![1_u64..1000, 1_000_000_u64..100_000_000, any::<u64>()],
+            sizes in proptest::collection::vec(prop_oneof![Just(1500_u64), 1_u64..9000], 1..50),
+        ) {
+            let rate = BitRate::from_bits_per_second(rate.max(1)).unwrap();
+            let mut known = Transmission::default();
+            let mut ends = [Moment::rest(Time::ZERO); 2];
+            for bytes in sizes {
+                ends[0] = ends[0].after(of_bytes(bytes), Some(rate));
+                ends[1] = known.end(ends[1], bytes, rate);
+                prop_assert_eq!(ends[0], ends[1]);
+            }
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@
 use std::io;
 
 use caps::{CapSet, CapsHashSet};
+use rustix::process::{Gid, Uid};
+use rustix::thread;
 use thiserror::Error;
 
 pub use caps::Capability;
@@ -78,6 +80,29 @@ pub fn pass_on<T>(capability: Capability, start: impl FnOnce() -> T) -> T {
     }
     let _ = caps::drop(None, CapSet::Inheritable, capability);
     result
+}
+
+/// Becomes another user without losing capabilities, which a change of user from root otherwise
+/// does. Call it while the process has one thread, with `CAP_SETUID` and `CAP_SETGID`. It has no
+/// further groups then, and no longer ends with its parent's thread by itself.
+///
+/// # Errors
+/// Those of `setgroups(2)`, `setresgid(2)`, `setresuid(2)`, `prctl(2)` and `capset(2)`.
+pub fn become_user(id: u32, group: u32) -> Result<(), CapabilityError> {
+    let (id, group) = (Uid::from_raw(id), Gid::from_raw(group));
+    let change = || -> rustix::io::Result<()> {
+        thread::set_keep_capabilities(true)?;
+        thread::set_thread_groups(&[])?;
+        thread::set_thread_res_gid(group, group, group)?;
+        thread::set_thread_res_uid(id, id, id)?;
+        thread::set_keep_capabilities(false)
+    };
+    change()
+        .map_err(io::Error::from)
+        .map_err(failed("become the relay's user (relay.user)"))?;
+    // They are permitted still, but not in effect.
+    let permitted = caps::read(None, CapSet::Permitted).map_err(failed("read the capabilities"))?;
+    caps::set(None, CapSet::Effective, &permitted).map_err(failed("keep capabilities"))
 }
 
 /// From here on no program that this process runs gains rights (`PR_SET_NO_NEW_PRIVS`).

@@ -4,6 +4,7 @@
 //! man page or RFC it follows and which capability it needs.
 pub mod capability;
 mod claim;
+pub mod connection_tracking;
 pub mod descriptor_passing;
 pub mod ethtool;
 pub mod initial_window;
@@ -12,10 +13,14 @@ pub mod namespace;
 pub mod netlink;
 mod nfnetlink;
 pub mod nftables;
+pub mod owner;
+pub mod packet_filter;
 pub mod packet_queue;
 pub mod packet_socket;
 pub mod process;
 pub mod raw_packet;
+pub mod ruleset;
+pub mod sandbox;
 pub mod scheduling;
 
 pub mod tcp;

@@ -4,8 +4,10 @@
 //! `CAP_NET_ADMIN` there.
 
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+use futures_util::TryStreamExt;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
 use rtnetlink::packet_route::neighbour::NeighbourState;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric};
 use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
@@ -62,13 +64,22 @@ pub struct RouteMetrics {
     pub initial_window: Option<u32>,
     /// Congestion control of connections that do not choose their own.
     pub congestion_control: Option<String>,
+    /// Size of the largest packet that is sent this way, whatever the interface or path MTU
+    /// discovery says: larger ones are fragmented or refused, as a narrower link would.
+    pub locked_mtu: Option<u32>,
 }
+
+/// `RTAX_LOCK` is a set of metrics, of which this is `RTAX_MTU` (rtnetlink(7)).
+const LOCK_MTU: u32 = 1 << 2;
 
 impl RouteMetrics {
     fn attributes(&self) -> Vec<RouteMetric> {
         let window = self.initial_window.map(RouteMetric::InitCwnd);
         let algorithm = self.congestion_control.clone().map(RouteMetric::CcAlgo);
-        window.into_iter().chain(algorithm).collect()
+        let mtu = self.locked_mtu.map(RouteMetric::Mtu);
+        let lock = self.locked_mtu.map(|_| RouteMetric::Lock(LOCK_MTU));
+        let metrics = [window, algorithm, mtu, lock];
+        metrics.into_iter().flatten().collect()
     }
 }
 
@@ -151,6 +162,36 @@ impl Netlink {
         )
     }
 
+    /// All addresses of this network namespace, with the names of their interfaces.
+    ///
+    /// # Errors
+    /// The kernel does not list them.
+    pub fn addresses(&self) -> Result<Vec<(String, Prefix)>, NetlinkError> {
+        let messages: Vec<AddressMessage> = self.request(
+            || "list the addresses".to_owned(),
+            async |handle| handle.address().get().execute().try_collect().await,
+        )?;
+        let socket = any_socket()?;
+        let named = messages.iter().filter_map(|message| {
+            // Behind a peer-to-peer address, `Local` is this machine's.
+            let attributes = &message.attributes;
+            let local = attributes.iter().find_map(|attribute| match attribute {
+                AddressAttribute::Local(address) => Some(*address),
+                _ => None,
+            });
+            let address = local.or_else(|| {
+                attributes.iter().find_map(|attribute| match attribute {
+                    AddressAttribute::Address(address) => Some(*address),
+                    _ => None,
+                })
+            })?;
+            let name = rustix::net::netdevice::index_to_name(&socket, message.header.index).ok()?;
+            let length = message.header.prefix_len;
+            Some((name, Prefix { address, length }))
+        });
+        Ok(named.collect())
+    }
+
     /// Adds a route. Without a gateway the destination is attached to the interface itself.
     /// Replaces a route to the same destination.
     pub fn set_route(
@@ -175,6 +216,36 @@ impl Netlink {
         self.request(action, async |handle| {
             handle.route().add(message).replace().execute().await
         })
+    }
+
+    /// The name of the interface through which packets to an address leave; `lo` for addresses of
+    /// this machine. Without the rules that look at marks, ports or source addresses.
+    pub fn interface_towards(&self, address: IpAddr) -> Result<String, NetlinkError> {
+        let action = || format!("find the route to {address}");
+        let invalid = |reason: String| NetlinkError::Invalid {
+            action: action(),
+            reason,
+        };
+        let length = if address.is_ipv4() { 32 } else { 128 };
+        let message = RouteMessageBuilder::<IpAddr>::new()
+            .destination_prefix(address, length)
+            .map_err(|error| invalid(error.to_string()))?
+            .build();
+        let route = self.request(action, async |handle| {
+            let mut routes = std::pin::pin!(handle.route().get(message).execute());
+            routes.try_next().await
+        })?;
+        let index = route.and_then(|route| {
+            route
+                .attributes
+                .iter()
+                .find_map(|attribute| match attribute {
+                    RouteAttribute::Oif(index) => Some(*index),
+                    _ => None,
+                })
+        });
+        let index = index.ok_or_else(|| invalid("there is no route".to_owned()))?;
+        interface_name(index).map_err(|error| invalid(error.to_string()))
     }
 
     /// Fixes the link-layer address of a neighbour, so that it is never asked for.
@@ -216,17 +287,30 @@ impl Netlink {
     }
 }
 
-/// The index of an interface in the calling thread's network namespace.
-pub fn interface_index(name: &str) -> Result<u32, NetlinkError> {
-    // Any socket will do to ask the kernel about interfaces of this thread's namespace.
+/// The name of an interface in the calling thread's network namespace.
+fn interface_name(index: u32) -> std::io::Result<String> {
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::INET,
         rustix::net::SocketType::DGRAM,
         None,
-    )
-    .map_err(|error| NetlinkError::Open(error.into()))?;
-    rustix::net::netdevice::name_to_index(socket, name)
+    )?;
+    Ok(rustix::net::netdevice::index_to_name(socket, index)?)
+}
+
+/// The index of an interface in the calling thread's network namespace.
+pub fn interface_index(name: &str) -> Result<u32, NetlinkError> {
+    rustix::net::netdevice::name_to_index(any_socket()?, name)
         .map_err(|_| NetlinkError::NoInterface(name.to_owned()))
+}
+
+/// Any socket will do to ask the kernel about interfaces of this thread's namespace.
+fn any_socket() -> Result<OwnedFd, NetlinkError> {
+    rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        None,
+    )
+    .map_err(|error| NetlinkError::Open(error.into()))
 }
 
 fn route_message(destination: Prefix, gateway: Option<IpAddr>) -> Result<RouteMessage, String> {

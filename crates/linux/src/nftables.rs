@@ -3,12 +3,15 @@
 //! A text is taken whole or not at all: `nft -f` sends it as one transaction. To be called by a
 //! process that may run programs, with `CAP_NET_ADMIN` of its network namespace.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::process::{Command, Output, Stdio};
 
+use serde_json::Value;
 use thiserror::Error;
 
 use crate::capability::{self, Capability};
+use crate::nfnetlink::{Received, Request, Socket, attributes, message_type, messages};
 
 /// Most of nft's complaint that is shown, in bytes.
 const COMPLAINT_LIMIT: usize = 2_000;
@@ -37,6 +40,24 @@ pub fn apply(ruleset: &str) -> Result<(), NftablesError> {
     succeed("set rules", &run(&["-f", "-"], ruleset)?)
 }
 
+/// Fails where the kernel would not take a ruleset; nothing is changed.
+///
+/// # Errors
+/// See [`NftablesError`].
+pub fn check(ruleset: &str) -> Result<(), NftablesError> {
+    succeed("check rules", &run(&["-c", "-f", "-"], ruleset)?)
+}
+
+/// All tables as `nft` prints them, without the elements of sets.
+///
+/// # Errors
+/// See [`NftablesError`].
+pub fn all() -> Result<String, NftablesError> {
+    let output = run(&["-s", "-t", "list", "ruleset"], "")?;
+    succeed("list rules", &output)?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// Whether the kernel would take a ruleset; nothing is changed.
 ///
 /// # Errors
@@ -53,6 +74,126 @@ pub fn table(family: &str, name: &str) -> Result<Option<String>, NftablesError> 
     let output = run(&["-s", "list", "table", family, name], "")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(output.status.success().then_some(text))
+}
+
+/// A chain at a hook of the kernel, in the families `ip`, `ip6` and `inet`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BaseChain {
+    /// Its priority: the lower, the earlier.
+    pub priority: i64,
+    /// Family of its table.
+    pub family: String,
+    /// Name of its table.
+    pub table: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// The chains at a hook (`input`, `output` …), the first to be asked first; those of anybody.
+///
+/// # Errors
+/// `nft` cannot be run, or refuses.
+pub fn base_chains(hook: &str) -> Result<Vec<BaseChain>, NftablesError> {
+    let mut chains: Vec<BaseChain> = objects(&["-j", "list", "chains"], "chain")?
+        .iter()
+        .filter(|chain| chain["hook"] == hook)
+        .filter_map(|chain| {
+            let text = |key: &str| chain[key].as_str().map(str::to_owned);
+            Some(BaseChain {
+                priority: chain["prio"].as_i64()?,
+                family: text("family")?,
+                table: text("table")?,
+                name: text("name")?,
+            })
+        })
+        .filter(|chain| matches!(chain.family.as_str(), "ip" | "ip6" | "inet"))
+        .collect();
+    chains.sort();
+    Ok(chains)
+}
+
+/// The names of all tables, with their families.
+///
+/// # Errors
+/// As [`base_chains`].
+pub fn tables() -> Result<Vec<(String, String)>, NftablesError> {
+    let tables = objects(&["-j", "list", "tables"], "table")?;
+    let names = tables.iter().filter_map(|table| {
+        let text = |key: &str| table[key].as_str().map(str::to_owned);
+        Some((text("family")?, text("name")?))
+    });
+    Ok(names.collect())
+}
+
+/// All rules as libnftables-json(5) has them.
+pub(crate) fn rules() -> Result<Vec<Value>, NftablesError> {
+    objects(&["-j", "list", "ruleset"], "rule")
+}
+
+/// The named counters of a table: how many packets each has seen.
+///
+/// # Errors
+/// As [`base_chains`]; also where there is no such table.
+pub fn counters(family: &str, table: &str) -> Result<BTreeMap<String, u64>, NftablesError> {
+    let counters = objects(
+        &["-j", "list", "counters", "table", family, table],
+        "counter",
+    )?;
+    let packets = counters.iter().filter_map(|counter| {
+        Some((
+            counter["name"].as_str()?.to_owned(),
+            counter["packets"].as_u64()?,
+        ))
+    });
+    Ok(packets.collect())
+}
+
+/// The number of the ruleset, which grows by one with every change that anybody makes.
+///
+/// # Errors
+/// Those of netlink sockets.
+pub fn generation() -> io::Result<u32> {
+    /// `NFT_MSG_NEWGEN` and `NFT_MSG_GETGEN` of <linux/netfilter/nf_tables.h>.
+    const NEW_GENERATION: u16 = message_type(10, 15);
+    const GET_GENERATION: u16 = message_type(10, 16);
+    let socket = Socket::open(0)?;
+    let mut request = Request::default();
+    request.message(GET_GENERATION, 0, 0, 0, |_| {});
+    socket.send(&request)?;
+    let mut buffer = [0; 4096];
+    let count = socket.receive(&mut buffer)?;
+    let number = |message| match message {
+        Received::Message(NEW_GENERATION, content) => attributes(content)
+            .find(|(kind, _)| *kind == 1)
+            .and_then(|(_, value)| Some(u32::from_be_bytes(value.try_into().ok()?))),
+        _ => None,
+    };
+    messages(buffer.get(..count).unwrap_or_default())
+        .find_map(number)
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The version of `nft`, as it prints it.
+///
+/// # Errors
+/// `nft` cannot be run.
+pub fn version() -> Result<String, NftablesError> {
+    let output = run(&["--version"], "")?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// What `nft -j` lists, of one kind.
+fn objects(arguments: &[&str], kind: &str) -> Result<Vec<Value>, NftablesError> {
+    let output = run(arguments, "")?;
+    succeed("list the ruleset", &output)?;
+    let mut list: Value =
+        serde_json::from_slice(&output.stdout).map_err(|error| NftablesError::Run(error.into()))?;
+    let all = list["nftables"].as_array_mut().map(std::mem::take);
+    Ok(all
+        .unwrap_or_default()
+        .iter_mut()
+        .filter_map(|object| object.get_mut(kind).map(Value::take))
+        .collect())
 }
 
 fn succeed(action: &'static str, output: &Output) -> Result<(), NftablesError> {

@@ -14,14 +14,17 @@ use std::time::Duration;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{AddressFamily, Protocol, SendFlags, SocketFlags, SocketType};
 
+use socket2::{SockFilter, SockRef};
+
 use crate::netlink::interface_index;
 
 /// One slot holds a frame of at most this size with its header.
 const SLOT: usize = 2048;
 /// A block is what the kernel allocates in one piece.
 const BLOCK: usize = 1 << 16;
-/// Offset of the header's timestamp within `tpacket2_hdr`, see [`Header`].
 const PACKET_VERSION_2: u32 = 1;
+/// Where the `sockaddr_ll` of a frame begins in its slot: behind the header, aligned to 16 bytes.
+const LINK_ADDRESS: usize = 32;
 
 /// `struct tpacket2_hdr` of <linux/if_packet.h>.
 #[repr(C)]
@@ -84,12 +87,26 @@ pub struct Received<'a> {
     pub at: Duration,
     /// Its length on the wire; above `frame.len()` if it was cut.
     pub length: usize,
+    /// Where its network layer begins in `frame`; 0 on interfaces without a link layer.
+    pub network: usize,
+    /// This machine sent it.
+    pub is_outgoing: bool,
 }
 
 impl PacketSocket {
     /// Opens a socket on `interface` in the calling thread's network namespace with a ring for
     /// `slots` frames (rounded up to whole blocks of 32). Needs `CAP_NET_RAW`.
     pub fn open(interface: &str, slots: usize, sight: Sight) -> io::Result<Self> {
+        Self::open_filtered(interface, slots, sight, &[])
+    }
+
+    /// As [`open`](Self::open), for the frames that `filter` accepts (classic BPF; none: all).
+    pub fn open_filtered(
+        interface: &str,
+        slots: usize,
+        sight: Sight,
+        filter: &[SockFilter],
+    ) -> io::Result<Self> {
         let index = interface_index(interface).map_err(io::Error::other)?;
         // No protocol yet: nothing arrives before the ring stands and the socket is bound.
         let socket = rustix::net::socket_with(
@@ -98,6 +115,9 @@ impl PacketSocket {
             SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
             None::<Protocol>,
         )?;
+        if !filter.is_empty() {
+            SockRef::from(&socket).attach_filter(filter)?;
+        }
         set_option(&socket, libc::PACKET_VERSION, &PACKET_VERSION_2)?;
         let incoming = u32::from(sight == Sight::Incoming);
         set_option(&socket, libc::PACKET_IGNORE_OUTGOING, &incoming)?;
@@ -170,12 +190,16 @@ impl PacketSocket {
             return None;
         }
         // SAFETY: with TP_STATUS_USER seen (acquire) the slot is ours until it is given back; the
-        // kernel does not write to it meanwhile. The length is clamped to the slot.
+        // kernel does not write to it meanwhile. The length is clamped to the slot. The address is
+        // where packet_mmap's layout has it, aligned as the slot and LINK_ADDRESS are.
         let received = unsafe {
             let header = header.as_ref();
             let start = usize::from(header.mac).min(SLOT);
             let captured = (header.captured as usize).min(SLOT - start);
+            let address = slot.add(LINK_ADDRESS).cast::<libc::sockaddr_ll>().as_ref();
             Received {
+                network: usize::from(header.net.saturating_sub(header.mac)).min(captured),
+                is_outgoing: address.sll_pkttype == libc::PACKET_OUTGOING,
                 frame: std::slice::from_raw_parts(slot.as_ptr().add(start), captured),
                 at: Duration::new(u64::from(header.seconds), header.nanoseconds),
                 length: header.length as usize,

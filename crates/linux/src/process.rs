@@ -25,6 +25,40 @@ pub fn end_with_parent_thread(command: &mut Command) {
     }
 }
 
+/// As [`end_with_parent_thread`], called by the program itself: a change of user has taken that
+/// back.
+///
+/// # Errors
+/// Those of `prctl(2)`; `NotFound` where the parent has ended already.
+pub fn end_with_parent() -> std::io::Result<()> {
+    let parent = rustix::process::getppid();
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // The parent may have ended before the line above took effect.
+    if rustix::process::getppid() == parent {
+        Ok(())
+    } else {
+        Err(std::io::ErrorKind::NotFound.into())
+    }
+}
+
+/// Lets the program open at most so many descriptors (`RLIMIT_NOFILE`, getrlimit(2)).
+pub fn limit_open_files(command: &mut Command, limit: u64) {
+    // SAFETY: the closure runs between fork and exec and makes one system call, which is safe
+    // after a fork; it neither allocates nor takes a lock.
+    unsafe {
+        command.pre_exec(move || {
+            let limits = rustix::process::Rlimit {
+                current: Some(limit),
+                maximum: Some(limit),
+            };
+            Ok(rustix::process::setrlimit(
+                rustix::process::Resource::Nofile,
+                limits,
+            )?)
+        });
+    }
+}
+
 /// A started program that is ended when this value goes: first asked, then forced.
 #[derive(Debug)]
 pub struct RunningProgram {
@@ -49,6 +83,14 @@ impl RunningProgram {
         // The child has not been waited for, so its process id still is its own.
         if let (Ok(None), Some(pid)) = (self.child.try_wait(), self.pid()) {
             let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+
+    /// Kills it and all of its process group at once; it must have been started as the leader of
+    /// a group of its own.
+    pub fn kill_group(&mut self) {
+        if let (Ok(None), Some(pid)) = (self.child.try_wait(), self.pid()) {
+            let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         }
     }
 

@@ -1,10 +1,15 @@
 //! Commands and options; their help texts are the reference.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use midspan_lab::Case;
 use midspan_reproduce::Paper;
+use midspan_sim::trace::Kind;
+use midspan_sweep::{Axis, Setting};
+
+use crate::plan_arguments::{CompareOptions, PlanOptions};
 
 /// A TCP performance-enhancing proxy for Linux, and the lab that shows what it does.
 #[derive(Debug, Parser)]
@@ -21,13 +26,43 @@ pub struct Arguments {
 pub enum Command {
     /// Download real files over an emulated satellite path, without and with Midspan
     ///
-    /// Needs no configuration and touches nothing outside network namespaces of its own. Works as
+    /// Clients call the server by its own address; Midspan, on the gateway between them, intercepts
+    /// the connections, and each end sees the other's own address. Needs no configuration and
+    /// touches nothing outside network namespaces of its own. Works as
     /// root and, where the kernel allows user namespaces, as an ordinary user. Takes two minutes.
     #[command(after_help = "Example:  midspan demo --html report.html")]
     Demo(DemoOptions),
     /// Run the proxy
     #[command(after_help = "Example:  midspan run --config /etc/midspan/midspan.toml")]
     Run(RunOptions),
+    /// Test whether a configuration can run on this machine, and say what is missing
+    ///
+    /// Looks at the file, the kernel, privileges, parameters, ports, marks and the firewall, and
+    /// changes nothing. Exit status 3 where something that the configuration needs is missing.
+    #[command(after_help = "Example:  midspan check --config /etc/midspan/midspan.toml")]
+    Check(CheckOptions),
+    /// The half of `midspan check` that tries the kernel, which starts it
+    #[command(hide = true)]
+    CheckKernel {
+        /// Configuration file
+        config: PathBuf,
+    },
+    /// Show what a running proxy does
+    #[command(after_help = "Examples:\n  midspan status\n  midspan status --config FILE --json")]
+    Status(ControlOptions),
+    /// Let new connections pass a running proxy untouched, or list those that do
+    ///
+    /// Takes effect at once, for transparent listeners; connections that exist go on. It lasts
+    /// until it is switched off or the proxy ends.
+    #[command(
+        after_help = "Examples:\n  midspan bypass on\n  midspan bypass on 192.0.2.0/24\n  \
+                      midspan bypass off\n  midspan bypass"
+    )]
+    Bypass(BypassOptions),
+    /// Let a running proxy read its configuration file again; sessions go on
+    ///
+    /// The same as SIGHUP, but says what is wrong with the file.
+    Reload(ControlOptions),
     /// Run flows over a path of emulated links, real kernels and the real proxy
     ///
     /// The path is the name of a built-in one (see `midspan paths`) or a path file
@@ -43,11 +78,50 @@ pub enum Command {
     ///
     /// The same path file as the lab's, without real kernels: deterministic, and thousands of
     /// times faster (docs/simulator.md says what is modelled).
-    #[command(after_help = "Example:  midspan sim geo-clean --json")]
+    #[command(
+        after_help = "Examples:\n  midspan sim geo-clean --json\n  midspan sim dsl --sweep \
+                      'link.line.loss=0.01 %..10 %:7log' --repetitions 10 --csv\n  midspan sim \
+                      wifi --trace cwnd,queue --output traces --pcap traces/wifi.pcap"
+    )]
     Sim(SimOptions),
     /// Print a paper's figures beside what its equations and simulations give here
-    #[command(after_help = "Example:  midspan reproduce bhole")]
+    #[command(
+        after_help = "Examples:\n  midspan reproduce bhole\n  midspan reproduce shikama \"figure \
+                      10\" --quick --output figures"
+    )]
     Reproduce(ReproduceOptions),
+    /// Write the packets of both legs of one session to a pcapng file
+    ///
+    /// Runs beside a `midspan run` whose configuration has `[admin]`; `GET /sessions` there shows
+    /// the sessions with their numbers. Ends with the session, with Ctrl-C or at a limit. Needs
+    /// CAP_NET_RAW. docs/observability.md says how the legs are told apart.
+    #[command(
+        after_help = "Example:  midspan capture 17 -c /etc/midspan/midspan.toml --output legs.pcapng"
+    )]
+    Capture(CaptureOptions),
+    /// Compute what a proxy would gain on a path, where to put it, and how to set it
+    ///
+    /// The path is the name of a built-in one (see `midspan paths`) or a path file
+    /// (docs/path-file.md). docs/plan.md says what is computed.
+    #[command(
+        args_conflicts_with_subcommands = true,
+        subcommand_negates_reqs = true,
+        after_help = "Examples:\n  midspan plan geo\n  midspan plan my-path.toml --config midspan.toml\n  \
+                      midspan plan place transatlantic"
+    )]
+    Plan(Box<PlanOptions>),
+    /// Show what analysis, simulator and lab say of a path, side by side
+    ///
+    /// The lab's runs take as long as those of `midspan lab`; without it, a moment.
+    #[command(after_help = "Example:  midspan compare geo-clean --without-lab")]
+    Compare(CompareOptions),
+    /// Try a proxy at every edge of TCP and list what differs from no proxy
+    ///
+    /// Each case scripts both ends of a connection over real kernels, in network namespaces of its
+    /// own, without a proxy and with each that is named (docs/conformance.md).
+    #[command(after_help = "Examples:\n  midspan conformance --quick\n  \
+                      midspan conformance --against haproxy,nginx --cases 'reset*'")]
+    Conformance(ConformanceOptions),
     /// List the built-in paths
     Paths(Output),
     /// The unprivileged half of `midspan run`, which starts it
@@ -69,6 +143,90 @@ pub struct RunOptions {
     pub ready_fd: Option<i32>,
 }
 
+/// Options of `midspan check`.
+#[derive(Debug, Args)]
+pub struct CheckOptions {
+    /// Configuration file (docs/configuration.md)
+    #[arg(short, long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// How results are printed.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Options of `midspan capture`.
+#[derive(Debug, Args)]
+pub struct CaptureOptions {
+    /// Number of the session
+    pub session: u64,
+    /// Where the admin listener of the running Midspan is
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:9464",
+        conflicts_with = "config"
+    )]
+    pub admin: SocketAddr,
+    /// The configuration file of the running Midspan, which says where its admin listener is
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where to write [default: session-NUMBER.pcapng]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Stop after this time
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub seconds: Option<u64>,
+    /// Stop after so many packets
+    #[arg(long, default_value_t = 1_000_000, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub packets: u64,
+    /// Bytes to keep of each packet, from its IP header on
+    #[arg(long, default_value_t = midspan_proxy::capture::SNAP_LIMIT as u64, value_name = "BYTES",
+          value_parser = clap::value_parser!(u64).range(40..=midspan_proxy::capture::SNAP_LIMIT as u64))]
+    pub snap: u64,
+    /// Where the client leg passes, if not where the routing table says
+    #[arg(long, value_name = "INTERFACE")]
+    pub client_interface: Option<String>,
+    /// Where the server leg passes, if not where the routing table says
+    #[arg(long, value_name = "INTERFACE")]
+    pub server_interface: Option<String>,
+}
+
+/// Which running proxy is meant, and how its answer is printed.
+#[derive(Debug, Args)]
+pub struct ControlOptions {
+    /// The configuration file of the proxy, which may name its control socket
+    #[arg(short, long, value_name = "FILE", conflicts_with = "socket")]
+    pub config: Option<PathBuf>,
+    /// The control socket of the proxy
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// How results are printed.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Options of `midspan bypass`.
+#[derive(Debug, Args)]
+pub struct BypassOptions {
+    /// Begin or end; without it, what passes untouched is listed
+    pub switch: Option<Switch>,
+    /// Only connections from or to hosts with this prefix; without it, all
+    #[arg(value_name = "PREFIX", requires = "switch")]
+    pub prefix: Option<String>,
+    /// Which proxy.
+    #[command(flatten)]
+    pub control: ControlOptions,
+}
+
+/// On or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// From now on.
+    On,
+    /// No longer.
+    Off,
+}
+
 /// How results are printed.
 #[derive(Debug, Clone, Args)]
 pub struct Output {
@@ -83,6 +241,9 @@ pub struct DemoOptions {
     /// How often each download runs each way
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repetitions: u32,
+    /// Let clients call the gateway instead of the server; for kernels that cannot intercept
+    #[arg(long)]
+    pub forward: bool,
     /// Where to write the report
     #[arg(long, value_name = "FILE", default_value = "midspan-demo.html")]
     pub html: PathBuf,
@@ -116,7 +277,12 @@ pub struct LabRunOptions {
     /// Built-in path or path file
     #[arg(required = true, value_name = "PATH")]
     pub path: Option<String>,
-    /// What to compare: direct (plain routing), haproxy, midspan
+    /// What to compare
+    ///
+    /// direct: plain routing. haproxy: clients call HAProxy at the first proxy. midspan: clients
+    /// call the server, and Midspan intercepts at each proxy. midspan-early: the same
+    /// with the handshake `early`. midspan-forward: clients call Midspan at the first proxy, as
+    /// with HAProxy; for kernels that cannot intercept, and to compare like with like.
     #[arg(long, value_delimiter = ',', default_value = "direct,midspan")]
     pub cases: Vec<Case>,
     /// Only the flows of these names
@@ -151,12 +317,73 @@ pub struct SimOptions {
     /// Only the flows of these names
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub flows: Vec<String>,
-    /// Seed of all random draws, instead of the path file's
+    /// Seed of the first repetition, instead of the path file's; each next one has the next seed
     #[arg(long)]
     pub seed: Option<u64>,
+    /// Change a value of the path file: link.satellite.loss='1 %'
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<Setting>,
+    /// Vary a value over a list or a range (given several times: over all combinations):
+    /// link.satellite.loss='0.1 %,1 %' or link.satellite.delay='10 ms..300 ms:30' (COUNTlog for
+    /// equal ratios)
+    #[arg(long, value_name = "KEY=VALUES")]
+    pub sweep: Vec<Axis>,
+    /// How often each point runs; means and their 95 % intervals are printed
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub repetitions: u32,
+    /// Threads, instead of one for each core; the result is the same
+    #[arg(long, value_name = "N")]
+    pub threads: Option<u16>,
+    /// Print comma-separated values, one line for each quantity at each point
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
+    /// Write down what happens
+    #[arg(long, value_delimiter = ',', value_name = "KIND")]
+    pub trace: Vec<TraceKind>,
+    /// Where traces are written
+    #[arg(long = "output", value_name = "DIR", default_value = ".")]
+    pub output_directory: PathBuf,
+    /// Write a packet capture of each case, its name before the ending
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
     /// How results are printed.
     #[command(flatten)]
     pub output: Output,
+}
+
+impl SimOptions {
+    /// Whether anything is to be written down.
+    pub const fn traces(&self) -> bool {
+        !self.trace.is_empty() || self.pcap.is_some()
+    }
+}
+
+/// What `midspan sim --trace` writes down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TraceKind {
+    /// cwnd, ssthresh and data in flight, whenever they change
+    Cwnd,
+    /// Segments as they are sent, ACKs as they arrive
+    Sequence,
+    /// What waits in each queue after each arrival
+    Queue,
+    /// Packets dropped, and where
+    Drops,
+    /// How much a proxy hands on at once, as a distribution
+    Forward,
+    /// Lengths of bursts on each leg, as a distribution
+    Bursts,
+}
+
+impl From<Kind> for TraceKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Cwnd => Self::Cwnd,
+            Kind::Sequence => Self::Sequence,
+            Kind::Queue => Self::Queue,
+            Kind::Drops => Self::Drops,
+        }
+    }
 }
 
 /// Options of `midspan reproduce`.
@@ -164,9 +391,21 @@ pub struct SimOptions {
 pub struct ReproduceOptions {
     /// The paper, by its short name
     pub paper: PaperName,
+    /// Only this table or figure, such as "figure 10"
+    #[arg(value_name = "ITEM")]
+    pub item: Option<String>,
     /// Shorter simulations and fewer repetitions than the paper's
     #[arg(long)]
     pub quick: bool,
+    /// Threads, instead of one for each core; the result is the same
+    #[arg(long, value_name = "N")]
+    pub threads: Option<u16>,
+    /// Write the figures as SVG into this folder
+    #[arg(long = "output", value_name = "DIR")]
+    pub output_directory: Option<PathBuf>,
+    /// Write a report, with the figures that can be drawn
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// How results are printed.
     #[command(flatten)]
     pub output: Output,
@@ -197,6 +436,47 @@ impl From<PaperName> for Paper {
             PaperName::Bhole => Self::Bhole,
         }
     }
+}
+
+/// Options of `midspan conformance`.
+#[derive(Debug, Args)]
+pub struct ConformanceOptions {
+    /// Proxies to try: midspan-forward, midspan-transparent, midspan-early, haproxy, nginx; none
+    /// for the scripts alone
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "PROXY",
+        default_value = "midspan-forward,midspan-transparent,midspan-early"
+    )]
+    pub against: Vec<String>,
+    /// Only cases whose names fit one of these patterns (* any text, ? any character)
+    #[arg(long, value_delimiter = ';', value_name = "PATTERN")]
+    pub cases: Vec<String>,
+    /// Only over IPv4
+    #[arg(long, conflicts_with = "ipv6")]
+    pub ipv4: bool,
+    /// Only over IPv6
+    #[arg(long)]
+    pub ipv6: bool,
+    /// Less data, fewer sessions, shorter waits
+    #[arg(long)]
+    pub quick: bool,
+    /// Cases that run at the same time, but for those that need much of the machine
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub jobs: u16,
+    /// The build of Midspan to try, instead of this one
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
+    /// List the cases and run nothing
+    #[arg(long)]
+    pub list: bool,
+    /// Print the table as Markdown, with what both ends see without a proxy
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
+    /// How results are printed.
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Options of `midspan lab verify`.

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod commands;
+mod plan_arguments;
 mod presentation;
 mod progress;
 
@@ -11,17 +12,26 @@ use clap::Parser;
 
 use arguments::{Arguments, Command, LabCommand};
 
-/// A run was void, or a bound was missed.
+/// A run was void, a bound was missed, or something that is needed is missing.
 const NOT_MET: u8 = 3;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
         Command::Run(options) => commands::run::run(options),
+        Command::Check(options) => commands::check::check(&options),
+        Command::CheckKernel { config } => commands::check::kernel(&config),
+        Command::Status(options) => commands::control::status(&options),
+        Command::Bypass(options) => commands::control::bypass(&options),
+        Command::Reload(options) => commands::control::reload(&options),
         Command::Relay => commands::run::relay(),
         Command::Demo(options) => commands::demo::demo(&options),
         Command::Sim(options) => commands::sim::sim(&options),
         Command::Reproduce(options) => commands::reproduce::reproduce(&options),
+        Command::Capture(options) => commands::capture::capture(options),
+        Command::Plan(options) => commands::plan::plan(&options),
+        Command::Compare(options) => commands::compare::compare(&options),
+        Command::Conformance(options) => commands::conformance::conformance(&options),
         Command::Paths(output) => commands::paths::paths(output),
         Command::Lab(lab) => match lab.command {
             Some(LabCommand::Verify(options)) => commands::verify::verify(&options),

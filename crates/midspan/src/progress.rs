@@ -28,6 +28,11 @@ impl Bar {
         self.0.set_message(name.to_owned());
     }
 
+    /// A step is done.
+    pub fn advance(&self) {
+        self.0.inc(1);
+    }
+
     /// A line above the bar; on a stream that is no terminal, a line of its own.
     pub fn say(&self, line: &str) {
         if self.0.is_hidden() {

@@ -4,7 +4,10 @@
 
 mod common;
 
-use common::{alone, midspan, midspan_as_ordinary_user, path_file, records, value};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use common::{MIDSPAN, alone, midspan, midspan_as_ordinary_user, path_file, records, value};
 
 /// Two proxies in a row; 40 ms of round trip in all.
 fn path(family: &str, flows: &str) -> String {
@@ -49,6 +52,14 @@ workload = "download"
 size = "300 KB"
 "#;
 
+const EVERY_CASE: [&str; 5] = [
+    "direct",
+    "haproxy",
+    "midspan",
+    "midspan-early",
+    "midspan-forward",
+];
+
 /// At 10 Mbit/s 300 KB take 0.24 s; a transfer that was faster did not cross the link.
 const LEAST_SECONDS: f64 = 0.24;
 
@@ -82,20 +93,17 @@ fn every_case_downloads_over_two_proxies() {
         "lab",
         file.to_str().unwrap(),
         "--cases",
-        "direct,haproxy,midspan",
+        &EVERY_CASE.join(","),
         "--html",
         html.to_str().unwrap(),
         "--json",
     ]);
     let records = records(&output);
-    check_download(&records, &["direct", "haproxy", "midspan"]);
-    assert!(
-        value(
-            &records,
-            "300 KB midspan / haproxy",
-            "completion time ratio"
-        ) > 0.0
-    );
+    check_download(&records, &EVERY_CASE);
+    for pair in ["midspan / haproxy", "midspan-forward / haproxy"] {
+        let ratio = value(&records, &format!("300 KB {pair}"), "completion time ratio");
+        assert!(ratio > 0.0);
+    }
     let page = std::fs::read_to_string(html).unwrap();
     assert!(page.contains("<svg") && page.contains("middle") && !page.contains("<script"));
 }
@@ -105,9 +113,9 @@ fn ipv6_works_as_ipv4() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = path_file(folder.path(), &path("ipv6", DOWNLOAD));
-    let cases = "direct,haproxy,midspan";
-    let output = midspan(&["lab", file.to_str().unwrap(), "--cases", cases, "--json"]);
-    check_download(&records(&output), &["direct", "haproxy", "midspan"]);
+    let cases = EVERY_CASE.join(",");
+    let output = midspan(&["lab", file.to_str().unwrap(), "--cases", &cases, "--json"]);
+    check_download(&records(&output), &EVERY_CASE);
 }
 
 #[test]
@@ -115,9 +123,67 @@ fn an_ordinary_user_may() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = path_file(folder.path(), &path("ipv4", DOWNLOAD));
-    let arguments = ["lab", file.to_str().unwrap(), "--json"];
+    let cases = EVERY_CASE.join(",");
+    let arguments = ["lab", file.to_str().unwrap(), "--cases", &cases, "--json"];
     if let Some(output) = midspan_as_ordinary_user(folder.path(), &arguments) {
-        check_download(&records(&output), &["direct", "midspan"]);
+        check_download(&records(&output), &EVERY_CASE);
+    }
+}
+
+/// Runs the lab with another program in the place of `nft`.
+fn lab_with_nft(instead: &str, file: &Path, case: &str) -> Output {
+    let script = "mount --bind \"$1\" \"$(command -v nft)\" && shift && exec \"$@\"";
+    Command::new("unshare")
+        .args([
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            script,
+            "sh",
+            instead,
+        ])
+        .args([MIDSPAN, "lab", file.to_str().unwrap()])
+        .args(["--cases", case, "--json"])
+        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
+        .output()
+        .unwrap()
+}
+
+/// A program `nft` that fails stands for all machines that cannot intercept.
+#[test]
+fn where_nothing_can_be_intercepted_that_is_said() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = path_file(folder.path(), &path("ipv4", DOWNLOAD));
+    let output = lab_with_nft("/bin/false", &file, "midspan");
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        error.contains("cannot intercept") && error.contains("midspan-forward"),
+        "{error}"
+    );
+    let forward = lab_with_nft("/bin/false", &file, "midspan-forward");
+    check_download(&records(&forward), &["midspan-forward"]);
+}
+
+/// A program `nft` that sets no rules and says that all is well: everything passes untouched.
+#[test]
+fn a_run_in_which_nothing_is_intercepted_is_void() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = path_file(folder.path(), &path("ipv4", DOWNLOAD));
+    let output = lab_with_nft("/bin/true", &file, "midspan");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    for proxy in ["near", "far"] {
+        let reason = format!("the proxy \"{proxy}\" carried 0 connections of 1");
+        assert!(said.contains(&reason), "{said}");
+    }
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for record in object["records"].as_array().unwrap() {
+        let note = record["note"].as_str().unwrap_or_default();
+        assert!(note.contains("void"), "{record}");
     }
 }
 

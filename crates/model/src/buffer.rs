@@ -115,6 +115,7 @@ mod tests {
                 round_trip: "100 ms".parse().unwrap(),
                 loss: "1 %".parse().unwrap(),
                 return_rate: None,
+                queue: None,
             }),
             transport: Transport::maki(),
             receive_buffer: ByteSize::from_bytes(64_000),

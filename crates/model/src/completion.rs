@@ -4,7 +4,8 @@
 //! Cardwell, Savage and Anderson, "Modeling TCP latency", INFOCOM 2000: slow start lasts until
 //! its first loss, E\[d_ss\] = (1 − (1 − p)^d)(1 − p)/p + 1 packets of d; that loss costs a
 //! recovery with probability 1 − (1 − p)^d; what remains goes at the steady throughput. Here the
-//! steady throughput is that of [`crate::leg`], and the window of a modern receiver grows too.
+//! steady throughput is that of [`crate::leg`], the window of a modern receiver grows too, and
+//! from the window that slow start has reached to the steady one it takes a few losses.
 
 use midspan_units::ByteSize;
 
@@ -60,21 +61,39 @@ fn one_leg(leg: &Leg, isolated: &Isolated, size: ByteSize, start: &Start) -> Opt
     }
     let round_trip = leg.section.round_trip();
     let (bandwidth, loss) = (link_rate(leg, isolated), leg.section.loss());
+    // Until the first loss, only the link and the buffers bound the rate.
+    let lossless = isolated.without_loss(leg.transport.payload()).max(rate);
     let slow = Ramp {
         window: f64::from(start.initial_window.max(1)),
         receive: leg.transport.packets_in(start.first_receive_window),
         most_receive: leg.transport.packets_in(leg.receive_buffer),
-        steady: rate * round_trip,
+        most: lossless * round_trip,
         round_trip,
         bandwidth,
     };
     let first_loss = packets_until_loss(packets, loss);
-    let (in_ramp, ramp_time) = slow.run(first_loss);
-    let rest = packets - in_ramp;
+    let (in_ramp, ramp_time, window) = slow.run(first_loss);
+    let until_loss = (first_loss - in_ramp).max(0.0);
+    let descent = Descent {
+        reached: if round_trip > 0.0 {
+            window / round_trip
+        } else {
+            lossless
+        },
+        steady: rate,
+        remains: leg.transport.response.remains_after_loss(),
+        between_losses: if loss > 0.0 {
+            1.0 / loss
+        } else {
+            f64::INFINITY
+        },
+    };
+    let after_loss = descent.time(packets - in_ramp - until_loss);
     let some_loss = -libm::expm1(packets * libm::log1p(-loss));
     let q = isolated.time_out_probability;
     let recovery = (1.0 - q) * round_trip + q * leg.transport.time_out.on(&leg.section);
-    Some(ramp_time + some_loss * recovery + rest / rate + round_trip / 2.0)
+    let ramp_time = ramp_time + until_loss / lossless;
+    Some(ramp_time + some_loss * recovery + after_loss + round_trip / 2.0)
 }
 
 /// The rate of the link itself, in packets per second: what a round of slow start is sent at.
@@ -95,24 +114,54 @@ fn packets_until_loss(packets: f64, loss: f64) -> f64 {
     ((1.0 - none_lost) * (1.0 - loss) / loss + 1.0).min(packets)
 }
 
-/// Rounds of slow start, each a window, until the steady window or the end of the data.
+/// What follows the first loss: slow start has led to a window far above the steady one, and each
+/// loss takes its share of it until that is reached. In between the window hardly grows.
+struct Descent {
+    /// Packets per second before the first loss.
+    reached: f64,
+    /// Packets per second in the long run.
+    steady: f64,
+    /// Share of the window that a loss leaves.
+    remains: f64,
+    between_losses: f64,
+}
+
+impl Descent {
+    /// How long `packets` take.
+    fn time(&self, packets: f64) -> f64 {
+        let (mut rest, mut rate, mut time) = (packets.max(0.0), self.reached, 0.0);
+        for _ in 0..MOST_ROUNDS {
+            rate *= self.remains;
+            if rate <= self.steady || rest <= 0.0 {
+                break;
+            }
+            let now = rest.min(self.between_losses);
+            time += now / rate;
+            rest -= now;
+        }
+        time + rest / self.steady
+    }
+}
+
+/// Rounds of slow start, each a window, until the largest window or the end of the data.
 struct Ramp {
     window: f64,
     receive: f64,
     most_receive: f64,
-    steady: f64,
+    most: f64,
     round_trip: f64,
     bandwidth: f64,
 }
 
 impl Ramp {
-    /// Sends at most `packets`; says how many it sent and how long until the next could leave.
-    /// The last round counts only its transmission: what follows is not waited for.
-    fn run(mut self, packets: f64) -> (f64, f64) {
+    /// Sends at most `packets`; says how many it sent, how long until the next could leave, and
+    /// the window that it reached. The last round counts only its transmission: what follows is
+    /// not waited for.
+    fn run(mut self, packets: f64) -> (f64, f64, f64) {
         let (mut sent, mut time) = (0.0, 0.0);
         for _ in 0..MOST_ROUNDS {
             let window = self.window.min(self.receive);
-            if window >= self.steady {
+            if window >= self.most {
                 break;
             }
             let now = window.min(packets - sent);
@@ -126,12 +175,13 @@ impl Ramp {
             self.window *= 2.0;
             self.receive = (self.receive * 2.0).min(self.most_receive.max(self.receive));
         }
-        (sent, time)
+        (sent, time, self.window.min(self.receive).min(self.most))
     }
 }
 
 /// Seconds from the client's SYN, through its request, to the last byte of the answer, through a
-/// chain of proxies with the handshake end to end. `legs` are those of the answer's direction.
+/// chain of proxies with the handshake end to end. `legs` are those of the answer's direction,
+/// `initial_windows` those of their senders; one that is missing is `start`'s.
 /// `None` where nothing gets through.
 ///
 /// The legs work at the same time: the slowest of them sets the pace, each other adds half its
@@ -139,13 +189,26 @@ impl Ramp {
 /// charged to the data beyond the initial window.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
-pub fn session_time(legs: &[Leg], outcome: &Outcome, size: ByteSize, start: &Start) -> Option<f64> {
+pub fn session_time(
+    legs: &[Leg],
+    initial_windows: &[u32],
+    outcome: &Outcome,
+    size: ByteSize,
+    start: &Start,
+) -> Option<f64> {
     let end_to_end: f64 = legs.iter().map(|leg| leg.section.round_trip()).sum();
     let before = f64::from(start.round_trips_before) * end_to_end + end_to_end / 2.0;
     let mut slowest: f64 = 0.0;
     let mut slowest_round_trip: f64 = 0.0;
-    for leg in legs {
-        let time = one_leg(leg, &leg.isolated(), size, start)?;
+    for (index, leg) in legs.iter().enumerate() {
+        let start = Start {
+            initial_window: initial_windows
+                .get(index)
+                .copied()
+                .unwrap_or(start.initial_window),
+            ..*start
+        };
+        let time = one_leg(leg, &leg.isolated(), size, &start)?;
         if time > slowest {
             (slowest, slowest_round_trip) = (time, leg.section.round_trip());
         }
@@ -174,6 +237,7 @@ mod tests {
                 round_trip: round_trip.parse().unwrap(),
                 loss: loss.parse().unwrap(),
                 return_rate: None,
+                queue: None,
             }),
             transport: Transport::linux(),
             receive_buffer: ByteSize::from_bytes(6 << 20),
@@ -250,8 +314,8 @@ mod tests {
         let start = Start::default();
         let split = overlay::analyse(&chain, &analysis).unwrap();
         let whole = overlay::analyse(&alone, &analysis).unwrap();
-        let split = session_time(&halves, &split, size, &start).unwrap();
-        let whole = session_time(&[end_to_end], &whole, size, &start).unwrap();
+        let split = session_time(&halves, &[], &split, size, &start).unwrap();
+        let whole = session_time(&[end_to_end], &[], &whole, size, &start).unwrap();
         assert!(split < 0.7 * whole, "{split} {whole}");
     }
 }

@@ -9,7 +9,7 @@ use midspan_units::{ByteSize, TimeSpan};
 
 use crate::path::Section;
 use crate::pftk::Conditions;
-use crate::response::{Response, Steady, TimeOut};
+use crate::response::{Cycle, Response, Steady, TimeOut};
 use crate::{ModelError, PacketRate, Throughput};
 
 /// The TCP that runs on a leg.
@@ -140,6 +140,18 @@ pub struct Isolated {
     pub limits: [Option<Throughput>; 5],
     /// Probability that a loss on this leg is noticed by a time-out, 0…1.
     pub time_out_probability: f64,
+    /// How often the leg loses and what that costs, where the formula says it.
+    pub cycle: Option<Cycle>,
+}
+
+impl Isolated {
+    /// Packets of `payload` bytes per second that link, buffers and ACKs allow, loss left aside.
+    pub(crate) fn without_loss(&self, payload: u32) -> f64 {
+        let others = self.limits.iter().skip(1).flatten();
+        others
+            .map(|limit| limit.bits_per_second() / 8.0 / f64::from(payload.max(1)))
+            .fold(f64::MAX, f64::min)
+    }
 }
 
 impl Leg {
@@ -179,14 +191,11 @@ impl Leg {
     #[must_use]
     pub fn isolated(&self) -> Isolated {
         let bandwidth = self.bandwidth();
-        let window = self.transport.packets_in(self.receive_buffer);
         let Steady {
             rate: lossy,
             time_out_probability,
-        } = self
-            .transport
-            .response
-            .steady(&self.conditions(), bandwidth, Some(window));
+            cycle,
+        } = self.steady(&self.conditions(), self.queue(), bandwidth);
         let rates = [
             (Limit::Loss, lossy),
             (Limit::Bandwidth, Some(bandwidth)),
@@ -203,6 +212,13 @@ impl Leg {
                 (limit, rate) = (candidate, allowed);
             }
         }
+        if limit == Limit::Loss && self.is_held_without_loss(rate, bandwidth) {
+            let others = rates.iter().skip(1);
+            let least = others.filter_map(|(limit, rate)| Some((*limit, (*rate)?)));
+            limit = least
+                .reduce(|least, other| if other.1 < least.1 { other } else { least })
+                .map_or(limit, |(limit, _)| limit);
+        }
         let throughput = |rate: PacketRate| rate.throughput(self.transport.payload);
         Isolated {
             rate,
@@ -210,7 +226,41 @@ impl Leg {
             limit,
             limits: rates.map(|(_, allowed)| allowed.map(throughput)),
             time_out_probability,
+            cycle,
         }
+    }
+
+    /// Packets in flight that both buffers allow.
+    fn window(&self) -> f64 {
+        let buffer = self
+            .send_buffer
+            .map_or(self.receive_buffer, |send| send.min(self.receive_buffer));
+        self.transport.packets_in(buffer)
+    }
+
+    /// Packets that may wait in front of the slowest link.
+    fn queue(&self) -> Option<f64> {
+        let size = f64::from(self.transport.payload) + f64::from(self.transport.headers);
+        Some((self.section.queue()? / size).floor())
+    }
+
+    fn steady(&self, conditions: &Conditions, queue: Option<f64>, bandwidth: PacketRate) -> Steady {
+        let response = self.transport.response;
+        response.steady(conditions, bandwidth, Some(self.window()), queue)
+    }
+
+    /// Whether a formula with the buffers inside gives hardly more than `rate` without any loss:
+    /// then loss is not what binds.
+    fn is_held_without_loss(&self, rate: PacketRate, bandwidth: PacketRate) -> bool {
+        if !matches!(self.transport.response, Response::Window(_)) {
+            return false;
+        }
+        let lossless = Conditions {
+            loss: 0.0,
+            ..self.conditions()
+        };
+        let most = self.steady(&lossless, None, bandwidth).rate;
+        most.is_some_and(|most| rate.packets_per_second() > 0.97 * most.packets_per_second())
     }
 }
 
@@ -227,6 +277,7 @@ mod tests {
             round_trip: round_trip.parse().unwrap(),
             loss: loss.parse::<Probability>().unwrap(),
             return_rate: None,
+            queue: None,
         };
         Leg {
             section: Section::of(&hop),
@@ -275,6 +326,7 @@ mod tests {
             round_trip: TimeSpan::ZERO,
             loss: Probability::ZERO,
             return_rate: Some("32 kbit/s".parse().unwrap()),
+            queue: None,
         });
         let isolated = narrow.isolated();
         assert_eq!(isolated.limit, Limit::Acknowledgements);

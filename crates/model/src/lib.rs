@@ -30,6 +30,7 @@ pub mod pftk;
 pub mod placement;
 mod rate;
 pub mod response;
+pub mod window;
 
 pub use error::ModelError;
 pub use rate::{PacketRate, Throughput};

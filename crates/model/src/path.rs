@@ -1,6 +1,6 @@
 //! A path as the analysis sees it: a chain of hops, cut into sections.
 
-use midspan_units::{BitRate, Probability, TimeSpan};
+use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
 
 use crate::ModelError;
 
@@ -18,6 +18,9 @@ pub struct Hop {
     pub loss: Probability,
     /// Rate in the direction of the ACKs; `None` where it is never the limit.
     pub return_rate: Option<BitRate>,
+    /// Room for packets that wait in front of the link, in bytes; `None` where it is not known or
+    /// never the limit. Only [`crate::window`] looks at it.
+    pub queue: Option<ByteSize>,
 }
 
 /// A chain of 1 to [`MOST_HOPS`] hops, from the sender to the receiver.
@@ -26,13 +29,15 @@ pub struct Path(Vec<Hop>);
 
 /// A stretch of a path that one leg crosses: the hops combined.
 ///
-/// Rate: the least (Maki §III B, ρ″). Delay: the sum. Loss: p = 1 − ∏(1 − pₕ).
+/// Rate: the least (Maki §III B, ρ″). Delay: the sum. Loss: p = 1 − ∏(1 − pₕ). Queue: that in front
+/// of the slowest hop, where packets wait.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Section {
     rate: f64,
     round_trip: f64,
     loss: f64,
     return_rate: Option<f64>,
+    queue: Option<f64>,
 }
 
 impl Path {
@@ -117,6 +122,11 @@ impl Section {
                 (loss + lost_here - loss * lost_here).clamp(0.0, 1.0)
             }),
             return_rate: slowest(&mut hops.iter().filter_map(|hop| hop.return_rate)),
+            queue: hops
+                .iter()
+                .min_by_key(|hop| hop.rate)
+                .and_then(|hop| hop.queue)
+                .map(|queue| queue.bytes() as f64),
         }
     }
 
@@ -143,6 +153,12 @@ impl Section {
     pub const fn return_rate(&self) -> Option<f64> {
         self.return_rate
     }
+
+    /// Bytes that may wait in front of the slowest hop, where that is known.
+    #[must_use]
+    pub const fn queue(&self) -> Option<f64> {
+        self.queue
+    }
 }
 
 #[cfg(test)]
@@ -155,6 +171,7 @@ mod tests {
             round_trip: TimeSpan::from_milliseconds(milliseconds),
             loss: Probability::from_f64(loss).unwrap(),
             return_rate: None,
+            queue: None,
         }
     }
 

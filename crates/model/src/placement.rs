@@ -96,12 +96,31 @@ pub fn rank(
     proxies: usize,
     keep: usize,
 ) -> Result<Ranking, ModelError> {
-    check(path, proxies)?;
-    let exhaustive = combinations(path.places(), proxies) <= MOST_EXAMINED;
+    check(path.places(), proxies)?;
+    let (start, _) = fastest_slowest_leg(path, setup, proxies)?;
+    rank_by(path.places(), start, keep, |positions| {
+        setup.evaluate(path, positions)
+    })
+}
+
+/// As [`rank`], for `places` places and as many proxies as `start` has positions, each placement
+/// computed by `evaluate`. Where there are too many, the search begins at `start`.
+///
+/// # Errors
+/// [`ModelError::Proxies`] where there are fewer places than proxies; and those of `evaluate`.
+pub fn rank_by<E: From<ModelError>>(
+    places: usize,
+    start: Vec<usize>,
+    keep: usize,
+    evaluate: impl Fn(&[usize]) -> Result<Outcome, E>,
+) -> Result<Ranking, E> {
+    let proxies = start.len();
+    check(places, proxies)?;
+    let exhaustive = combinations(places, proxies) <= MOST_EXAMINED;
     let mut placements = if exhaustive {
-        all(path, setup, proxies)?
+        all(places, proxies, &evaluate)?
     } else {
-        climb(path, setup, proxies)?
+        climb(places, start, &evaluate)?
     };
     let examined = placements.len();
     placements.sort_by(better_first);
@@ -122,12 +141,9 @@ fn better_first(a: &Placement, b: &Placement) -> Ordering {
     faster.then_with(|| a.positions.cmp(&b.positions))
 }
 
-fn check(path: &Path, proxies: usize) -> Result<(), ModelError> {
-    if proxies > path.places() {
-        return Err(ModelError::Proxies {
-            proxies,
-            places: path.places(),
-        });
+fn check(places: usize, proxies: usize) -> Result<(), ModelError> {
+    if proxies > places {
+        return Err(ModelError::Proxies { proxies, places });
     }
     Ok(())
 }
@@ -147,13 +163,16 @@ fn combinations(n: usize, k: usize) -> usize {
 }
 
 /// Every placement.
-fn all(path: &Path, setup: &Setup, proxies: usize) -> Result<Vec<Placement>, ModelError> {
-    let places = path.places();
+fn all<E>(
+    places: usize,
+    proxies: usize,
+    evaluate: &impl Fn(&[usize]) -> Result<Outcome, E>,
+) -> Result<Vec<Placement>, E> {
     let mut positions: Vec<usize> = (1..=proxies).collect();
     let mut found = Vec::new();
     loop {
         found.push(Placement {
-            outcome: setup.evaluate(path, &positions)?,
+            outcome: evaluate(&positions)?,
             positions: positions.clone(),
         });
         // The next combination: move the last proxy that still can, and those behind it up to it.
@@ -170,18 +189,20 @@ fn all(path: &Path, setup: &Setup, proxies: usize) -> Result<Vec<Placement>, Mod
     }
 }
 
-/// From the placement with the fastest slowest leg, moves one proxy at a time to wherever it
-/// helps most, until nothing helps or [`MOST_EXAMINED`] placements were computed.
-fn climb(path: &Path, setup: &Setup, proxies: usize) -> Result<Vec<Placement>, ModelError> {
-    let positions = fastest_slowest_leg(path, setup, proxies)?.0;
+/// From `start`, moves one proxy at a time to wherever it helps most, until nothing helps or [`MOST_EXAMINED`] placements were computed.
+fn climb<E>(
+    places: usize,
+    start: Vec<usize>,
+    evaluate: &impl Fn(&[usize]) -> Result<Outcome, E>,
+) -> Result<Vec<Placement>, E> {
     let mut best = Placement {
-        outcome: setup.evaluate(path, &positions)?,
-        positions,
+        outcome: evaluate(&start)?,
+        positions: start,
     };
     let mut found = vec![best.clone()];
     loop {
         let start = best.clone();
-        for (moved, place) in moves(&start.positions, path.places()) {
+        for (moved, place) in moves(&start.positions, places) {
             if found.len() >= MOST_EXAMINED {
                 return Ok(found);
             }
@@ -191,7 +212,7 @@ fn climb(path: &Path, setup: &Setup, proxies: usize) -> Result<Vec<Placement>, M
                 continue;
             }
             let candidate = Placement {
-                outcome: setup.evaluate(path, &positions)?,
+                outcome: evaluate(&positions)?,
                 positions,
             };
             if candidate.outcome.throughput > best.outcome.throughput {
@@ -229,7 +250,7 @@ pub fn fastest_slowest_leg(
     setup: &Setup,
     proxies: usize,
 ) -> Result<(Vec<usize>, Throughput), ModelError> {
-    check(path, proxies)?;
+    check(path.places(), proxies)?;
     let hops = path.hops().len();
     // alone[from][to - from - 1]: the leg over hops from..to by itself.
     let alone: Vec<Vec<Throughput>> = (0..hops)
@@ -288,6 +309,7 @@ mod tests {
                 round_trip: midspan_units::TimeSpan::from_milliseconds(1 + next(50)),
                 loss: format!("0.00{}", 1 + next(90)).parse().unwrap(),
                 return_rate: None,
+                queue: None,
             })
             .collect();
         Path::new(hops).unwrap()
@@ -322,7 +344,10 @@ mod tests {
         let (path, setup) = (path(12), setup());
         for proxies in 0..=4 {
             let (positions, slowest) = fastest_slowest_leg(&path, &setup, proxies).unwrap();
-            let enumerated = all(&path, &setup, proxies).unwrap();
+            let enumerated = all(path.places(), proxies, &|positions: &[usize]| {
+                setup.evaluate(&path, positions)
+            })
+            .unwrap();
             let best = enumerated
                 .iter()
                 .map(|p| p.outcome.expected)

@@ -4,6 +4,7 @@
 //! functions stand here, so that predictions hold for them too.
 
 use crate::pftk::{self, Conditions};
+use crate::window::{Recovery, WindowModel};
 use crate::{PacketRate, path::Section};
 
 /// Which sender is predicted.
@@ -18,6 +19,9 @@ pub enum Response {
     Cubic,
     /// BBR version 1, that of Linux: see [`bbr`].
     Bbr,
+    /// Reno or NewReno by the distribution of the window, buffers and queue inside: see
+    /// [`crate::window`].
+    Window(Recovery),
 }
 
 /// What a sender takes in the long run, and how it recovers.
@@ -27,33 +31,82 @@ pub struct Steady {
     pub rate: Option<PacketRate>,
     /// Probability that a lost packet is noticed by a time-out only, 0…1.
     pub time_out_probability: f64,
+    /// Mean time from a loss until what was lost arrives, in seconds, and losses per second, where
+    /// the formula says them.
+    pub cycle: Option<Cycle>,
+}
+
+/// How often a leg loses, and what that costs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cycle {
+    /// Mean time from a loss until what was lost arrives, in seconds.
+    pub stall: f64,
+    /// Losses (several in one window count as one) per second, those at a full queue included.
+    pub losses: f64,
 }
 
 impl Response {
-    /// The rate under `conditions`. `bandwidth` is that of the section in packets/s; `window`
-    /// the receive window in packets, which only [`Response::RenoFull`] has inside its formula.
+    /// Share of the window that a loss leaves: β of CUBIC, half of Reno; BBR does not answer it.
+    #[must_use]
+    pub const fn remains_after_loss(self) -> f64 {
+        match self {
+            Self::Reno | Self::RenoFull | Self::Window(_) => 0.5,
+            Self::Cubic => CUBIC_BETA,
+            Self::Bbr => 1.0,
+        }
+    }
+
+    /// The rate under `conditions`. `bandwidth` is that of the section in packets/s. `window`, the
+    /// packets that buffers let be in flight, is inside the formulas of [`Response::RenoFull`] and
+    /// [`Response::Window`], `queue`, the packets that may wait, in that of the latter.
     #[must_use]
     pub fn steady(
         self,
         conditions: &Conditions,
         bandwidth: PacketRate,
         window: Option<f64>,
+        queue: Option<f64>,
     ) -> Steady {
         let reno = |rate| Steady {
             rate,
             time_out_probability: reno_time_outs(conditions),
+            cycle: None,
         };
         // RACK-TLP finds a loss at the tail too; a time-out is left for a lost retransmission.
         let modern = |rate| Steady {
             rate,
             time_out_probability: conditions.loss,
+            cycle: None,
         };
         match self {
             Self::Reno => reno(pftk::approximate(conditions)),
             Self::RenoFull => reno(pftk::throughput(conditions, window)),
             Self::Cubic => modern(cubic(conditions)),
             Self::Bbr => modern(Some(bbr(conditions, bandwidth))),
+            Self::Window(recovery) => {
+                let model = WindowModel::new(recovery, conditions, bandwidth, window, queue);
+                by_window(&model)
+            }
         }
+    }
+}
+
+/// As [`crate::window`] says; where it says nothing, nothing bounds the rate, or nothing passes.
+fn by_window(model: &WindowModel) -> Steady {
+    match model.solve() {
+        Some(outcome) => Steady {
+            rate: Some(PacketRate::from_f64(outcome.rate)),
+            time_out_probability: outcome.time_out_probability,
+            cycle: Some(Cycle {
+                stall: outcome.stall,
+                losses: outcome.losses,
+            }),
+        },
+        None => Steady {
+            rate: (model.loss >= 1.0).then_some(PacketRate::ZERO),
+            time_out_probability: model.loss.min(1.0).floor(),
+            cycle: None,
+        },
     }
 }
 
@@ -193,7 +246,7 @@ mod tests {
         // A long path with some loss: BBR above CUBIC above Reno.
         let bandwidth = PacketRate::from_f64(10_000.0);
         let rate = |response: Response| {
-            let steady = response.steady(&conditions(0.25, 0.001), bandwidth, None);
+            let steady = response.steady(&conditions(0.25, 0.001), bandwidth, None, None);
             steady.rate.unwrap().packets_per_second()
         };
         assert!(rate(Response::Bbr) > rate(Response::Cubic));

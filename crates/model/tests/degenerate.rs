@@ -6,7 +6,7 @@ mod common;
 
 use std::num::NonZeroU32;
 
-use common::{any_response, at_least, config, log_uniform};
+use common::{any_formula, at_least, config, log_uniform};
 use midspan_model::asymmetry::{self, Asymmetry, BitErrors};
 use midspan_model::burst::{self, Bottleneck};
 use midspan_model::completion::{self, Start};
@@ -56,12 +56,14 @@ fn wild_hop() -> impl Strategy<Value = Hop> {
         wild_span(),
         wild_loss(),
         prop::option::of(wild_rate()),
+        prop::option::of(wild_u64()),
     )
-        .prop_map(|(rate, round_trip, loss, return_rate)| Hop {
+        .prop_map(|(rate, round_trip, loss, return_rate, queue)| Hop {
             rate,
             round_trip,
             loss,
             return_rate,
+            queue: queue.map(ByteSize::from_bytes),
         })
 }
 
@@ -69,7 +71,7 @@ fn wild_transport() -> impl Strategy<Value = Transport> {
     (
         1u32..=u32::MAX,
         0u32..=u32::MAX,
-        any_response(),
+        any_formula(),
         1u32..=u32::MAX,
         0u32..=u32::MAX,
         prop_oneof![
@@ -155,7 +157,7 @@ proptest! {
         for start in [start, Start::default()] {
             let time = completion::transfer_time(&legs[0], size, &start);
             prop_assert!(time.is_none_or(proper), "{time:?}");
-            let time = completion::session_time(&legs, &outcome, size, &start);
+            let time = completion::session_time(&legs, &[], &outcome, size, &start);
             prop_assert!(time.is_none_or(proper), "{time:?}");
         }
         prop_assert!(proper(burst::mean_burst(&legs[0])));

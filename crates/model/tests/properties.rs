@@ -32,6 +32,7 @@ fn hop(megabits: f64, seconds: f64, loss: f64) -> Hop {
         round_trip: span(seconds),
         loss: Probability::from_f64(loss).unwrap(),
         return_rate: None,
+        queue: None,
     }
 }
 

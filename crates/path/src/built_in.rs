@@ -21,7 +21,13 @@ impl BuiltIn {
     /// # Errors
     /// None for a path of [`built_in`]: a test reads them all.
     pub fn read(&self) -> Result<Path, Located> {
-        Path::read(&Source::new(format!("{}.toml", self.name), self.text))
+        Path::read(&self.source())
+    }
+
+    /// Its text, named as a file.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        Source::new(format!("{}.toml", self.name), self.text)
     }
 }
 

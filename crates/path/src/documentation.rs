@@ -9,7 +9,7 @@ use serde::de::{self, Deserializer, Visitor};
 
 use crate::file::{
     DirectionTable, File, FlowTable, HostTable, LinkTable, ProxyTable, RouterTable, RunTable,
-    ScheduleTable, StepTable,
+    ScheduleTable, StepTable, TrafficTable,
 };
 use crate::{Direction, Order, Path, built_in};
 
@@ -98,6 +98,7 @@ fn every_key_is_described_in_its_section() {
     assert_eq!(documented("A schedule"), keys::<ScheduleTable>());
     assert_eq!(documented("A step"), keys::<StepTable>());
     assert_eq!(documented("`[[flow]]`"), keys::<FlowTable>());
+    assert_eq!(documented("`[[traffic]]`"), keys::<TrafficTable>());
     assert_eq!(documented("`[run]`"), keys::<RunTable>());
 }
 
@@ -117,6 +118,7 @@ fn the_example_uses_every_key_and_is_read() {
         keys::<FlowTable>(),
         keys::<DirectionTable>(),
         keys::<LinkTable>(),
+        keys::<TrafficTable>(),
     ]
     .concat()
     .into_iter()

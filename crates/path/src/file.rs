@@ -10,7 +10,7 @@ use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
-use crate::{Family, Order};
+use crate::{Family, Order, Window};
 
 /// A value that may be left out, with its place.
 pub type Given<T> = Option<Spanned<T>>;
@@ -34,6 +34,8 @@ pub struct File {
     #[serde(default)]
     pub flow: Vec<FlowTable>,
     #[serde(default)]
+    pub traffic: Vec<TrafficTable>,
+    #[serde(default)]
     pub run: RunTable,
 }
 
@@ -46,6 +48,7 @@ pub struct HostTable {
     pub initial_window: Given<u32>,
     pub receive_buffer: Given<ByteSize>,
     pub send_buffer: Given<ByteSize>,
+    pub window: Given<Window>,
 }
 
 /// `[[router]]`
@@ -79,6 +82,7 @@ pub struct LinkTable {
     pub queue: Given<Queue>,
     pub overhead: Given<ByteSize>,
     pub schedule: Given<ScheduleTable>,
+    pub mtu: Given<ByteSize>,
     #[serde(default)]
     pub up: DirectionTable,
     #[serde(default)]
@@ -129,6 +133,23 @@ pub struct FlowTable {
     pub objects: Given<u32>,
     pub parallel: Given<u32>,
     pub start: Given<TimeSpan>,
+}
+
+/// `[[traffic]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrafficTable {
+    pub name: Spanned<String>,
+    pub from: Spanned<String>,
+    pub to: Spanned<String>,
+    pub rate: Spanned<BitRate>,
+    pub packet_size: Given<ByteSize>,
+    pub sources: Given<u32>,
+    pub on: Given<TimeSpan>,
+    pub off: Given<TimeSpan>,
+    pub shape: Given<f64>,
+    pub start: Given<TimeSpan>,
+    pub duration: Given<TimeSpan>,
 }
 
 /// The values of `workload`.

@@ -23,8 +23,8 @@ pub use capacity::{Rates, mean_rate};
 pub use load::Error;
 pub use midspan_link::Direction;
 pub use path::{
-    Family, Flow, HostSettings, Link, LinkIndex, Node, NodeIndex, NodeKind, Order, Path,
-    ProxySettings, Workload,
+    Family, Flow, HostSettings, Link, LinkIndex, Node, NodeIndex, NodeKind, OnOff, Order, Path,
+    ProxySettings, Traffic, Window, Workload,
 };
 pub use resolve::{
     DELAY_LIMIT, DURATION_LIMIT, FLOW_LIMIT, LINK_LIMIT, NODE_LIMIT, SCHEDULE_LIMIT, SIZE_LIMIT,

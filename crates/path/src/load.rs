@@ -2,7 +2,7 @@
 
 use std::path::Path as FilePath;
 
-use midspan_document::{LoadError, Located, Source, nearest};
+use midspan_document::{LoadError, Located, Override, Source, nearest, overrides};
 use miette::{Diagnostic, LabeledSpan, SourceCode};
 use thiserror::Error;
 
@@ -64,20 +64,34 @@ impl Path {
     /// # Errors
     /// There is neither; the file cannot be read; or as [`Path::read`].
     pub fn load(name_or_file: &str) -> Result<Self, Error> {
-        if let Some(found) = built_in().iter().find(|path| path.name == name_or_file) {
-            return Ok(found.read()?);
-        }
-        let looks_like_a_file = name_or_file.ends_with(".toml") || name_or_file.contains('/');
-        if looks_like_a_file || FilePath::new(name_or_file).exists() {
-            return Ok(Self::read(&Source::load(name_or_file)?)?);
-        }
-        let names: Vec<&'static str> = built_in().iter().map(|path| path.name).collect();
-        Err(Error::Unknown {
-            name: name_or_file.escape_debug().to_string(),
-            near: nearest(name_or_file, names.iter().copied()),
-            known: names.join(", "),
-        })
+        Self::load_with(name_or_file, &[])
     }
+
+    /// As [`Path::load`], with `overrides` of its values.
+    ///
+    /// # Errors
+    /// As [`Path::load`]; or an override leads nowhere, or to a value that breaks a rule.
+    pub fn load_with(name_or_file: &str, overrides: &[Override]) -> Result<Self, Error> {
+        let source = source(name_or_file)?;
+        Ok(overrides::read_with(&source, overrides, Self::read)?)
+    }
+}
+
+/// The text of a built-in path or of a file.
+fn source(name_or_file: &str) -> Result<Source, Error> {
+    if let Some(found) = built_in().iter().find(|path| path.name == name_or_file) {
+        return Ok(found.source());
+    }
+    let looks_like_a_file = name_or_file.ends_with(".toml") || name_or_file.contains('/');
+    if looks_like_a_file || FilePath::new(name_or_file).exists() {
+        return Ok(Source::load(name_or_file)?);
+    }
+    let names: Vec<&'static str> = built_in().iter().map(|path| path.name).collect();
+    Err(Error::Unknown {
+        name: name_or_file.escape_debug().to_string(),
+        near: nearest(name_or_file, names.iter().copied()),
+        known: names.join(", "),
+    })
 }
 
 /// A file's name without folders and ".toml".

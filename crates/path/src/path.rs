@@ -2,7 +2,7 @@
 
 use midspan_link::{Configuration, Direction};
 use midspan_policy::LegSettings;
-use midspan_units::{ByteSize, TimeSpan};
+use midspan_units::{BitRate, ByteSize, TimeSpan};
 use serde::Deserialize;
 
 /// Hosts, routers and proxies, the links that join them to a tree, and the flows over them.
@@ -10,7 +10,7 @@ use serde::Deserialize;
 /// [`Path::read`] and [`Path::load`] give one that keeps all the rules of `docs/path-file.md`.
 /// One that is put together by hand should keep them too; no method loops or panics if it does
 /// not, unless it is given an index that does not exist.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Path {
     /// What the path is called: the name of a built-in path, or of the file without `.toml`.
     pub name: String,
@@ -26,6 +26,8 @@ pub struct Path {
     pub links: Vec<Link>,
     /// The flows, in the order of the file.
     pub flows: Vec<Flow>,
+    /// Traffic without TCP, in the order of the file; only the simulator has it.
+    pub traffic: Vec<Traffic>,
     /// Whether the flows run one after another or at the same time.
     pub order: Order,
 }
@@ -80,6 +82,23 @@ pub struct HostSettings {
     pub receive_buffer: Option<ByteSize>,
     /// Most that autotuning may give a send buffer (the third number of `tcp_wmem`).
     pub send_buffer: Option<ByteSize>,
+    /// How the window that it advertises grows in the simulator; a real kernel does as it does.
+    pub window: Window,
+}
+
+/// How an advertised window grows towards what the receive buffer allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+pub enum Window {
+    /// As Linux does today.
+    #[default]
+    #[serde(rename = "autotuned")]
+    Autotuned,
+    /// Whole from the start.
+    #[serde(rename = "fixed")]
+    Fixed,
+    /// As Linux 2.4 without window scaling (Hasegawa Fig. 12).
+    #[serde(rename = "linux-2.4")]
+    Linux24,
 }
 
 /// How a proxy sets the legs of its sessions.
@@ -102,6 +121,42 @@ pub struct Link {
     pub up: Configuration,
     /// From the second node to the first.
     pub down: Configuration,
+    /// The largest packet that it carries whole, for the simulator; `None` for any.
+    pub mtu: Option<u32>,
+}
+
+/// Packets without TCP that take room on the links they pass.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Traffic {
+    /// Its name: any printable text of at most 64 characters.
+    pub name: String,
+    /// Where it comes from.
+    pub from: NodeIndex,
+    /// Where it goes to.
+    pub to: NodeIndex,
+    /// What each source sends while it does.
+    pub rate: BitRate,
+    /// Size of its packets, headers included.
+    pub packet_size: ByteSize,
+    /// How many sources it comes from.
+    pub sources: u32,
+    /// Turns of sending and silence; `None` where it always sends.
+    pub on_off: Option<OnOff>,
+    /// When it begins.
+    pub start: TimeSpan,
+    /// How long it lasts; `None` to the end of the run.
+    pub duration: Option<TimeSpan>,
+}
+
+/// Turns of sending and silence, both Pareto: many such sources are self-similar.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OnOff {
+    /// Mean time of sending.
+    pub on: TimeSpan,
+    /// Mean time of silence.
+    pub off: TimeSpan,
+    /// Shape of both distributions, above 1.
+    pub shape: f64,
 }
 
 /// What one host asks of another.

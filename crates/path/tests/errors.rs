@@ -329,3 +329,35 @@ fn a_file_is_loaded_by_its_name() {
     assert_eq!(path.name, "mine");
     assert_eq!(path.description, "a path");
 }
+
+#[test]
+fn what_only_the_simulator_has_is_checked_as_well() {
+    let traffic = |rest: &str| {
+        let table = format!(
+            "[[traffic]]\nname = \"t\"\nfrom = \"client\"\nto = \"gateway\"\nrate = \"1 Mbit/s\"\n\
+             {rest}\n[[flow]]"
+        );
+        message("[[flow]]", &table)
+    };
+    assert!(traffic("on = \"1 s\"").contains("`on` and `off` come together"));
+    assert!(traffic("shape = 1.5").contains("a `shape` belongs to times on and off"));
+    let shape = traffic("on = \"1 s\"\noff = \"1 s\"\nshape = 1.0");
+    assert!(
+        shape.contains("1 is too small for `shape`: at least 1.01"),
+        "{shape}"
+    );
+    assert!(traffic("packet_size = \"1 B\"").contains("too small for a packet"));
+    assert!(traffic("sources = 0").contains("too small for `sources`"));
+    let unknown = message(
+        "[[flow]]",
+        "[[traffic]]\nname = \"t\"\nfrom = \"cleint\"\nto = \"server\"\nrate = \"1 Mbit/s\"\n[[flow]]",
+    );
+    assert!(unknown.contains("no node is called `cleint`"), "{unknown}");
+    let mtu = message("overhead = \"18 B\"", "mtu = \"67 B\"");
+    assert!(
+        mtu.contains("67 B is too small for an MTU: at least 68 B"),
+        "{mtu}"
+    );
+    let window = message("name = \"client\"", "name = \"client\"\nwindow = \"huge\"");
+    assert!(window.contains("huge"), "{window}");
+}

@@ -32,6 +32,7 @@ fn tree(branches: &[Branch]) -> Path {
             between,
             up: Configuration::default(),
             down: Configuration::default(),
+            mtu: None,
         }
     };
     Path {
@@ -42,6 +43,7 @@ fn tree(branches: &[Branch]) -> Path {
         nodes: (0..=branches.len()).map(node).collect(),
         links: branches.iter().enumerate().map(link).collect(),
         flows: Vec::new(),
+        traffic: Vec::new(),
         order: Default::default(),
     }
 }
@@ -125,6 +127,7 @@ proptest! {
             between: [NodeIndex(*first), NodeIndex(*second)],
             up: Configuration::default(),
             down: Configuration::default(),
+            mtu: None,
         }).collect();
         let flow = flow(NodeIndex(from), NodeIndex(to));
         let way = path.way(flow.from, flow.to);

@@ -11,20 +11,31 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Configured {
     settings: SessionSettings,
+    handshake: Handshake,
 }
 
 impl Configured {
     /// A policy that follows `settings`.
     #[must_use]
     pub const fn new(settings: SessionSettings) -> Self {
-        Self { settings }
+        Self {
+            settings,
+            handshake: Handshake::Early,
+        }
+    }
+
+    /// The same, with this handshake; without it, [`Handshake::Early`].
+    #[must_use]
+    pub const fn with_handshake(mut self, handshake: Handshake) -> Self {
+        self.handshake = handshake;
+        self
     }
 }
 
 impl Policy for Configured {
     fn admit(&mut self, _now: Time, _request: &Request) -> Admission {
         Admission::Intercept {
-            handshake: Handshake::Early,
+            handshake: self.handshake,
             initial_window: InitialWindowClass::default(),
             connect_timeout: self.settings.connect_timeout,
         }

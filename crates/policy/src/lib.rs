@@ -10,6 +10,9 @@
 //! | [`Decision`] | while data flows | rate, buffers, segment size up to the ceiling, in-flight cap |
 //! | [`AckVerdict`] | for each ACK that may be thinned | pass, hold, drop |
 //!
+//! Mechanisms that need state between two decisions are state machines here as well:
+//! [`InputPacing`] (Shikama: pacing at the input of TCP).
+//!
 //! A policy is a type that implements [`Policy`] (for sessions) or [`AckPolicy`] (for ACK
 //! thinning). The real proxy feeds it from kernel sockets, the simulator from simulated ones; the
 //! code is the same.
@@ -20,6 +23,8 @@ mod acknowledgement;
 mod admission;
 mod configured;
 mod decision;
+mod input_pacing;
+pub mod leave_alone;
 mod sample;
 mod settings;
 mod start;
@@ -28,6 +33,7 @@ pub use acknowledgement::{AckPolicy, AckSample, AckVerdict};
 pub use admission::{Admission, Handshake, InitialWindowClass, Request};
 pub use configured::Configured;
 pub use decision::{Decision, LegDecision};
+pub use input_pacing::InputPacing;
 pub use sample::{LegSample, LimitedTimes, SessionSample};
 pub use settings::{Buffer, LegSettings, SessionSettings};
 pub use start::{LegStart, Start};

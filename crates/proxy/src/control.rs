@@ -1,10 +1,16 @@
 //! What the privileged helper and the relay process say to each other.
 //!
 //! JSON over a `SOCK_SEQPACKET` pair, of which the relay process has one end as its standard
-//! input. Order: [`ToRelay::Settings`], one [`ToRelay::Listener`] for each listener with its
+//! input. Order: [`ToRelay::Settings`] with the admin socket, one [`ToRelay::Listener`] for each listener with its
 //! listening sockets, [`ToRelay::Gate`] if one is transparent, [`FromRelay::Ready`]; later
 //! [`FromRelay::Alive`] again and again, and perhaps [`ToRelay::Drain`]. The end of either
 //! process closes the connection, which ends the other.
+//!
+//! A reload: [`ToRelay::Reload`], one [`ToRelay::Listener`] for each listener (those whose
+//! sockets the relay has already come without), [`ToRelay::Gate`] if one is transparent (with
+//! raw sockets only if there was none before); then [`FromRelay::Reloaded`] or
+//! [`FromRelay::NotReloaded`]. When rules no longer lead to listeners that have gone,
+//! [`ToRelay::Retire`] closes them.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,6 +23,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::configuration::{LogSettings, RelaySettings};
+use crate::relay::negotiation::Negotiation;
+use crate::relay::{ListenerLimits, RelayLimits};
 
 /// From the helper to the relay process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,14 +38,40 @@ pub(crate) enum ToRelay {
         log: LogSettings,
         /// How many listeners follow.
         listeners: usize,
+        /// How to answer on the admin listener, whose socket comes with this, if there is one.
+        admin: Option<AdminMessage>,
     },
     /// What the gate of transparent listeners needs; after the listeners, if any is transparent.
     /// With it come two raw sockets, for IPv4 and IPv6.
     Gate(Box<GateMessage>),
     /// A listener; with it come its listening sockets, one for each thread.
     Listener(Box<ListenerMessage>),
+    /// Other listeners from now on.
+    Reload {
+        /// The new `relay.drain_timeout`.
+        drain_timeout: TimeSpan,
+        /// The new `[limits]`.
+        limits: RelayLimits,
+        /// How many listeners follow.
+        listeners: usize,
+    },
+    /// Accept no more at these addresses once this time is over.
+    Retire {
+        /// Where listeners listen that are no longer wanted.
+        addresses: Vec<SocketAddr>,
+        /// How long connections that are being opened may still arrive.
+        after: TimeSpan,
+    },
     /// Accept nothing more, let the sessions end, at most for `drain_timeout`, and exit.
     Drain,
+}
+
+/// What holds for the admin listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AdminMessage {
+    /// Requests may come from other hosts.
+    pub allow_remote: bool,
 }
 
 /// A listener as the relay process needs to know it.
@@ -46,16 +80,27 @@ pub(crate) enum ToRelay {
 pub(crate) struct ListenerMessage {
     pub name: String,
     pub listen: SocketAddr,
-    /// `None`: where the client wanted to go.
+    /// `None`: where the client wants to go.
     pub to: Option<SocketAddr>,
     pub client_leg: LegSettings,
     pub server_leg: LegSettings,
     pub connect_timeout: Option<TimeSpan>,
+    /// How many sessions it takes, and how long they may be still.
+    pub limits: ListenerLimits,
+    /// What is said before sessions.
+    pub negotiation: Option<Negotiation>,
+    /// `SO_MARK` of the listening sockets, which client legs inherit.
+    pub client_mark: Option<u32>,
     /// `SO_MARK` of sockets towards the server, for their initial window.
     pub server_mark: Option<u32>,
 }
 
 impl ListenerMessage {
+    /// Whether connections reach it by rules.
+    pub const fn is_transparent(&self) -> bool {
+        self.to.is_none() && self.negotiation.is_none()
+    }
+
     pub fn session(&self) -> SessionSettings {
         SessionSettings {
             client: self.client_leg.clone(),
@@ -72,6 +117,9 @@ pub(crate) struct GateMessage {
     pub queue: u16,
     pub mask: u32,
     pub refused_mark: u32,
+    pub watched_mark: u32,
+    pub server_zone: u16,
+    pub asymmetric_route_time: TimeSpan,
     pub opening_limit: u32,
     pub opening_limit_per_client: u32,
     pub listeners: Vec<GateListenerMessage>,
@@ -95,8 +143,13 @@ pub(crate) struct GateListenerMessage {
 pub(crate) enum FromRelay {
     /// Connections are being accepted.
     Ready,
-    /// The gate's thread is well; said several times a second where there is one.
+    /// All threads are there, and the gate's is well; said every second, where there is a gate
+    /// several times.
     Alive,
+    /// New connections find the new listeners.
+    Reloaded,
+    /// The new listeners cannot be had, and the old ones go on.
+    NotReloaded,
 }
 
 /// The two processes do not understand each other.
@@ -136,6 +189,8 @@ pub(crate) fn receive<T: DeserializeOwned>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::AccessRules;
+    use crate::relay::negotiation::{HeaderVersion, Language, Users};
     use midspan_policy::Buffer;
     use midspan_units::ByteSize;
 
@@ -143,6 +198,7 @@ mod tests {
     fn a_listener_arrives_as_it_was_sent() {
         let (here, there) = descriptor_passing::pair().unwrap();
         let listener = ListenerMessage {
+            limits: ListenerLimits::default(),
             name: "web".to_owned(),
             listen: "[::1]:8080".parse().unwrap(),
             to: Some("192.0.2.1:80".parse().unwrap()),
@@ -155,6 +211,15 @@ mod tests {
             },
             server_leg: LegSettings::default(),
             connect_timeout: Some(TimeSpan::from_seconds(30)),
+            negotiation: Some(Negotiation {
+                language: Language::Socks5,
+                users: Some(Users([("alice".to_owned(), "secret".to_owned())].into())),
+                access: AccessRules::default(),
+                timeout: TimeSpan::from_seconds(10),
+                proxies: None,
+                header: Some(HeaderVersion::V2),
+            }),
+            client_mark: None,
             server_mark: Some(0x0200_0000),
         };
         let message = ToRelay::Listener(Box::new(listener));

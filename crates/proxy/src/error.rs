@@ -28,11 +28,30 @@ pub enum Error {
     /// Capabilities cannot be read or given up.
     #[error(transparent)]
     Capability(#[from] CapabilityError),
+    /// The control socket cannot be had.
+    #[error("control.socket: cannot listen at {path}: {source}")]
+    ControlSocket {
+        /// Where.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The relay's user is not there.
+    #[error(
+        "relay.user = \"{0}\": there is no such user, or it is root (useradd --system makes one)"
+    )]
+    NoUser(String),
+    /// The relay could not take a reload over; it has said why.
+    #[error("the relay process could not take the new listeners over; see the message above")]
+    RelayNotReloaded,
+    /// The relay cannot give up system calls.
+    #[error(transparent)]
+    Sandbox(#[from] midspan_linux::sandbox::SandboxError),
     /// Helper and relay do not understand each other.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// A signal came before the proxy was ready.
-    #[error("interrupted before the proxy was ready")]
+    /// A signal came before the proxy was ready, or a check was done.
+    #[error("interrupted by a signal")]
     Interrupted,
     /// The relay ended before it was ready; it has said why.
     #[error("the relay process could not start ({0}); see the message above")]

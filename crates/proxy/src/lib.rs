@@ -6,15 +6,26 @@
 //! which a few socket options need, never runs a program, and moves the data ([`relay`]).
 //! Either ends when the other does.
 
+mod access;
+pub mod admin;
+pub mod capture;
+pub mod check;
+pub mod command;
 pub mod configuration;
 mod control;
 mod error;
 pub mod gate;
 mod helper;
 mod logging;
+mod machine;
 pub mod relay;
+mod relay_listeners;
 mod relay_process;
+mod resolver;
+mod seeded_faults;
+mod user;
 
+pub use command::default_socket;
 pub use control::ControlError;
 pub use error::Error;
 pub use helper::{RunOptions, describe_rules, run};

@@ -6,16 +6,21 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use midspan_linux::capability::{self, Capability};
-use midspan_policy::{Handshake, LegStart};
+use midspan_linux::{process, sandbox};
+use midspan_units::TimeSpan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SocketType;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{info, warn};
 
+use crate::admin::Admin;
 use crate::configuration::RelaySettings;
 use crate::control::{self, ControlError, FromRelay, GateMessage, ListenerMessage, ToRelay};
-use crate::gate::{Gate, GateListener, GateSettings, Limits, Openings, ServerLeg};
-use crate::relay::{self, Destination, Relay};
+use crate::gate::{Gate, GateSettings};
+use crate::relay::{self, Relay};
+use crate::relay_listeners::Listeners;
+use crate::resolver;
+use crate::user::{USER_VARIABLE, User};
 use crate::{Error, logging};
 
 /// How often the relay is looked after while nothing happens.
@@ -23,6 +28,9 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often it says that its gate is well.
 const ALIVE_INTERVAL: Duration = Duration::from_millis(150);
+
+/// How often live sessions are read for the metrics, where anybody can ask for them.
+const SAMPLING_INTERVAL: TimeSpan = TimeSpan::from_seconds(1);
 
 /// The same while it drains.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
@@ -38,48 +46,93 @@ const QUIET_TIME: Duration = Duration::from_millis(200);
 /// What keeps the relay from running. It returns without an error when it was told to end.
 pub fn relay_main() -> Result<(), Error> {
     ignore_signals().map_err(Error::system("set up signals"))?;
+    let helper = connection_to_helper()?;
+    if resolver::is_wanted() {
+        become_user()?;
+        return resolver::main(helper);
+    }
+    // Before the rights to are given up.
+    let resolver = resolver::start().map_err(Error::system("start the resolver process"))?;
+    become_user()?;
     // Also before anything is read.
     capability::give_up_all_but(&[Capability::CAP_NET_ADMIN])?;
-    let helper = connection_to_helper()?;
-    let Some(Received {
-        settings,
-        listeners,
-        gate,
-    }) = receive_configuration(&helper)?
-    else {
+    // Before there is a second thread, so that it holds for all.
+    sandbox::enter()?;
+    let Some(received) = receive_configuration(&helper)? else {
         return Ok(());
     };
+    let mut settings = received.settings;
     let threads = settings.threads as u64;
-    let relay = Relay::start(&relay_settings(&settings), listeners)?;
-    let mut life = gate.map(start_gate).transpose()?.map(Life::new);
+    let is_observed = received.admin.is_some();
+    let relay = relay_settings(&settings, is_observed);
+    let mut listeners = Listeners::start(&relay, received.listeners, received.gate)?;
+    listeners.relay.set_resolver(resolver)?;
+    if let Some(admin) = received.admin {
+        let gate = listeners.gate.as_ref().map(|life| life.gate.observer());
+        admin.start(listeners.relay.observer(), gate)?;
+    }
     control::send(&helper, &FromRelay::Ready, &[])?;
-    let interval = life.as_ref().map_or(WATCH_INTERVAL, |_| ALIVE_INTERVAL);
     loop {
+        let interval = match listeners.gate {
+            Some(_) => ALIVE_INTERVAL,
+            None => WATCH_INTERVAL,
+        };
         if is_readable(&helper, interval)? {
-            return match control::receive(&helper)? {
-                Some((ToRelay::Drain, _)) => drain(relay, &helper, &settings, life),
-                Some(_) => Err(ControlError::OutOfTurn.into()),
+            match control::receive(&helper)? {
+                Some((ToRelay::Drain, _)) => {
+                    let Listeners { relay, gate, .. } = listeners;
+                    return drain(relay, &helper, &settings, gate);
+                }
+                Some((
+                    ToRelay::Reload {
+                        drain_timeout,
+                        limits,
+                        listeners: count,
+                    },
+                    _,
+                )) => {
+                    let Some((messages, gate)) = receive_listeners(&helper, count)? else {
+                        return Ok(());
+                    };
+                    let answer = match listeners.reload(messages, gate) {
+                        Ok(()) => {
+                            settings.drain_timeout = drain_timeout;
+                            listeners.relay.change_limits(&limits);
+                            FromRelay::Reloaded
+                        }
+                        Err(error) => {
+                            tracing::error!("the old listeners go on: {error}");
+                            FromRelay::NotReloaded
+                        }
+                    };
+                    control::send(&helper, &answer, &[])?;
+                }
+                Some((ToRelay::Retire { addresses, after }, _)) => {
+                    listeners.retire(&addresses, after);
+                }
+                Some(_) => return Err(ControlError::OutOfTurn.into()),
                 // The helper is gone, and nobody takes care of the routes any more.
-                None => Ok(()),
-            };
+                None => return Ok(()),
+            }
         }
-        if relay.statistics().threads_running < threads {
+        if listeners.relay.statistics().threads_running < threads {
             return Err(Error::ThreadEnded);
         }
-        if let Some(life) = &mut life {
-            life.say(&helper)?;
+        match &mut listeners.gate {
+            Some(life) => life.say(&helper)?,
+            None => control::send(&helper, &FromRelay::Alive, &[])?,
         }
     }
 }
 
 /// Tells the helper that the gate's thread is well.
-struct Life {
-    gate: Gate,
+pub(crate) struct Life {
+    pub gate: Gate,
     turns: u64,
 }
 
 impl Life {
-    const fn new(gate: Gate) -> Self {
+    pub const fn new(gate: Gate) -> Self {
         Self { gate, turns: 0 }
     }
 
@@ -96,12 +149,22 @@ impl Life {
     }
 }
 
-fn start_gate((settings, limit): (GateSettings, u32)) -> Result<Gate, Error> {
+pub(crate) fn start_gate((settings, limit): (GateSettings, u32)) -> Result<Gate, Error> {
     let queue = settings.queue;
     Gate::start(settings, limit).map_err(|source| {
         tracing::error!("queue {queue} cannot be had: is it in use? (interception.queue)");
         Error::system("take the queue of transparent listeners")(source)
     })
+}
+
+/// The user that the helper names, if it may.
+fn become_user() -> Result<(), Error> {
+    let Ok(user) = std::env::var(USER_VARIABLE) else {
+        return Ok(());
+    };
+    let User { id, group } = user.parse().map_err(|_| ControlError::OutOfTurn)?;
+    capability::become_user(id, group)?;
+    process::end_with_parent().map_err(Error::system("follow the helper's end"))
 }
 
 fn connection_to_helper() -> Result<OwnedFd, Error> {
@@ -123,29 +186,54 @@ fn ignore_signals() -> std::io::Result<()> {
     Ok(())
 }
 
+/// A listener, and its sockets as far as they are new.
+pub(crate) type ListenerAndSockets = (ListenerMessage, Vec<OwnedFd>);
+
+/// The gate, and its raw sockets if it is new.
+pub(crate) type GateAndSockets = (GateMessage, Vec<OwnedFd>);
+
+type ListenersAndGate = (Vec<ListenerAndSockets>, Option<GateAndSockets>);
+
 /// What the relay is to do.
 struct Received {
     settings: RelaySettings,
-    listeners: Vec<relay::Listener>,
-    /// The gate, and how many connections may be opened at a time.
-    gate: Option<(GateSettings, u32)>,
+    admin: Option<Admin>,
+    listeners: Vec<ListenerAndSockets>,
+    gate: Option<GateAndSockets>,
 }
 
 /// `None` where the helper has gone meanwhile.
 fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
-    let (settings, log, count) = match control::receive(helper)? {
+    let (settings, log, count, admin) = match control::receive(helper)? {
         Some((
             ToRelay::Settings {
                 relay,
                 log,
                 listeners,
+                admin,
             },
-            _,
-        )) => (relay, log, listeners),
+            sockets,
+        )) => {
+            let socket = sockets.into_iter().next();
+            let admin = admin.zip(socket);
+            let admin = admin.map(|(settings, socket)| Admin::new(settings, socket));
+            (relay, log, listeners, admin)
+        }
         Some(_) => return Err(ControlError::OutOfTurn.into()),
         None => return Ok(None),
     };
     logging::start(log);
+    let received = receive_listeners(helper, count)?;
+    Ok(received.map(|(listeners, gate)| Received {
+        settings,
+        admin,
+        listeners,
+        gate,
+    }))
+}
+
+/// Listeners, and the gate if one of them is transparent.
+fn receive_listeners(helper: &OwnedFd, count: usize) -> Result<Option<ListenersAndGate>, Error> {
     let mut listeners = Vec::new();
     for _ in 0..count {
         match control::receive(helper)? {
@@ -154,85 +242,29 @@ fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
             None => return Ok(None),
         }
     }
-    let gate = if listeners.iter().any(|(listener, _)| listener.to.is_none()) {
+    let gate = if listeners
+        .iter()
+        .any(|(listener, _)| listener.is_transparent())
+    {
         match control::receive(helper)? {
-            Some((ToRelay::Gate(gate), sockets)) => Some(gate_settings(*gate, sockets)?),
+            Some((ToRelay::Gate(gate), sockets)) => Some((*gate, sockets)),
             Some(_) => return Err(ControlError::OutOfTurn.into()),
             None => return Ok(None),
         }
     } else {
         None
     };
-    let openings = gate.as_ref().map(|(gate, _)| Arc::clone(&gate.openings));
-    let listeners = listeners
-        .into_iter()
-        .map(|(listener, sockets)| relay_listener(listener, sockets, openings.as_ref()))
-        .collect::<Result<_, _>>()?;
-    Ok(Some(Received {
-        settings,
-        listeners,
-        gate,
-    }))
+    Ok(Some((listeners, gate)))
 }
 
-fn relay_listener(
-    listener: ListenerMessage,
-    sockets: Vec<OwnedFd>,
-    openings: Option<&Arc<Openings<OwnedFd>>>,
-) -> Result<relay::Listener, Error> {
-    let to = match (listener.to, openings) {
-        (Some(to), _) => Destination::Fixed(to),
-        (None, Some(openings)) => Destination::Original(Arc::clone(openings)),
-        (None, None) => return Err(ControlError::OutOfTurn.into()),
-    };
-    Ok(relay::Listener {
-        sockets,
-        to,
-        server_mark: listener.server_mark,
-        settings: listener.session(),
-        name: listener.name,
-    })
-}
-
-fn gate_settings(
-    message: GateMessage,
-    sockets: Vec<OwnedFd>,
-) -> Result<(GateSettings, u32), Error> {
-    let raw: [OwnedFd; 2] = sockets.try_into().map_err(|_| ControlError::OutOfTurn)?;
-    let limits = Limits {
-        all: message.opening_limit as usize,
-        per_client: message.opening_limit_per_client as usize,
-    };
-    let listeners = message.listeners.into_iter().map(|listener| GateListener {
-        name: listener.name,
-        mark: listener.mark,
-        handshake: match listener.is_early {
-            true => Handshake::Early,
-            false => Handshake::EndToEnd,
-        },
-        server: ServerLeg {
-            mark: listener.server_mark,
-            start: LegStart::from(&listener.server_leg),
-        },
-        connect_timeout: listener.connect_timeout,
-    });
-    let settings = GateSettings {
-        queue: message.queue,
-        mask: message.mask,
-        refused_mark: message.refused_mark,
-        listeners: listeners.collect(),
-        openings: Arc::new(Openings::new(limits)),
-        raw,
-    };
-    Ok((settings, message.opening_limit))
-}
-
-fn relay_settings(settings: &RelaySettings) -> relay::Settings {
+fn relay_settings(settings: &RelaySettings, is_observed: bool) -> relay::Settings {
     relay::Settings {
+        sampling_interval: is_observed.then_some(SAMPLING_INTERVAL),
         threads: settings.threads,
         pipe_size: settings.pipe_size,
         pipe_memory: settings.pipe_memory,
         reset_timeout: settings.reset_timeout,
+        limits: settings.limits,
     }
 }
 
@@ -251,9 +283,14 @@ fn drain(
     let start = Instant::now();
     let limit = Duration::from(settings.drain_timeout);
     let mut last_active = start;
+    let mut last_said = start;
     loop {
-        // Nothing but its end is expected from the helper.
-        if is_readable(helper, DRAIN_INTERVAL)? {
+        if last_said.elapsed() >= ALIVE_INTERVAL {
+            last_said = Instant::now();
+            control::send(helper, &FromRelay::Alive, &[])?;
+        }
+        // Nothing but its end is expected from the helper, and perhaps the rest of a reload.
+        if is_readable(helper, DRAIN_INTERVAL)? && control::receive::<ToRelay>(helper)?.is_none() {
             return Ok(());
         }
         let active = relay.statistics().sessions_active;

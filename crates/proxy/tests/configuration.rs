@@ -111,7 +111,7 @@ user_timeout = "30 s"
 fn the_example_works() {
     let text = include_str!("../../../deploy/midspan.toml");
     let configuration = read(text).unwrap();
-    assert_eq!(configuration.listeners.len(), 3);
+    assert_eq!(configuration.listeners.len(), 5);
     // What is commented out shows the default: giving it changes nothing else.
     let given: String = text
         .lines()
@@ -307,6 +307,39 @@ fn values_out_of_range_are_located() {
             format!("midspan.toml:{place}: {message}")
         );
     }
+}
+
+#[test]
+fn the_admin_listener_is_for_this_host_unless_told_otherwise() {
+    assert_eq!(read(LISTENER).unwrap().admin, None);
+    let with = |keys: &str| format!("[admin]\n{keys}\n{LISTENER}");
+    for address in ["127.0.0.1:9464", "[::1]:9464"] {
+        let admin = read(&with(&format!("listen = \"{address}\"")))
+            .unwrap()
+            .admin;
+        let admin = admin.unwrap();
+        assert_eq!(
+            (admin.listen, admin.allow_remote),
+            (address.parse().unwrap(), false)
+        );
+    }
+    assert_eq!(
+        error(&with("listen = \"0.0.0.0:9464\"")),
+        "midspan.toml:2:10: 0.0.0.0 is no loopback address: other hosts could see who talks to \
+         whom (use 127.0.0.1 or [::1], or set allow_remote = true in [admin])"
+    );
+    let remote = read(&with("listen = \"192.0.2.1:9464\"\nallow_remote = true")).unwrap();
+    assert!(remote.admin.unwrap().allow_remote);
+    assert_eq!(
+        error(&with("listen = \"127.0.0.1:0\"")),
+        "midspan.toml:2:10: the admin listener needs a port other than 0"
+    );
+    assert_eq!(error(&with("")), "midspan.toml:1:1: missing key `listen`");
+    assert_eq!(
+        error(&with("listen = \"127.0.0.1:8080\"")),
+        "midspan.toml:2:10: listener \"web\" already listens on 127.0.0.1:8080 (line 5) (give \
+         the admin listener an address or port of its own)"
+    );
 }
 
 #[test]

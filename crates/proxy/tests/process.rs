@@ -350,9 +350,23 @@ fn status(id: u32, key: &str) -> String {
 fn rights_are_given_up() {
     let proxy = Proxy::ready(&configuration(""));
     const NET_ADMIN: &str = "0000000000001000";
-    for id in [proxy.child.id(), proxy.relay()] {
+    // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW.
+    const HELPER: &str = "0000000000003400";
+    // CAP_KILL too, to end a relay of another user.
+    const ROOT_HELPER: &str = "0000000000003420";
+    let (helper, user) = match is_root() {
+        true => (ROOT_HELPER, "65534"),
+        false => (HELPER, "0"),
+    };
+    assert_eq!(status(proxy.relay(), "Seccomp"), "2");
+    assert_eq!(status(proxy.relay(), "Groups").is_empty(), is_root());
+    for ids in ["Uid", "Gid"] {
+        let line = status(proxy.relay(), ids);
+        assert!(line.split_whitespace().all(|id| id == user), "{ids} {line}");
+    }
+    for (id, rights) in [(proxy.child.id(), helper), (proxy.relay(), NET_ADMIN)] {
         for set in ["CapEff", "CapPrm", "CapBnd"] {
-            assert_eq!(status(id, set), NET_ADMIN, "{set} of {id}");
+            assert_eq!(status(id, set), rights, "{set} of {id}");
         }
         for set in ["CapInh", "CapAmb"] {
             assert_eq!(status(id, set), "0000000000000000", "{set} of {id}");
@@ -369,6 +383,12 @@ fn rights_are_given_up() {
     // The helper has no listening socket left: the ports are the relay's alone.
     assert_eq!(listening_sockets(proxy.child.id()), 0);
     assert_eq!(listening_sockets(relay), 2);
+}
+
+/// Root of the machine, not of a user namespace.
+fn is_root() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap();
+    map.split_whitespace().nth(2) == Some("4294967295") && rustix::process::geteuid().is_root()
 }
 
 fn listening_sockets(id: u32) -> usize {

@@ -13,6 +13,11 @@ use socket2::{Domain, Socket, Type};
 use relay_support::*;
 
 #[test]
+fn descriptors_run_out() {
+    accepting_pauses_without_descriptors_and_old_sessions_live();
+    new_sessions_are_shed_without_descriptors_and_old_ones_complete();
+}
+
 fn accepting_pauses_without_descriptors_and_old_sessions_live() {
     let bench = bench();
     let (mut client, mut server) = bench.pair();
@@ -57,4 +62,56 @@ fn accepting_pauses_without_descriptors_and_old_sessions_live() {
         bounded(caller.into()).read_exact(&mut [0; 7]).unwrap();
     }
     echo();
+}
+
+/// With a few descriptors left the relay has one in reserve: it resets who comes, at once.
+fn new_sessions_are_shed_without_descriptors_and_old_ones_complete() {
+    let bench = bench();
+    let sessions: Vec<_> = (0..4).map(|_| bench.pair()).collect();
+    let callers: Vec<_> = (0..20)
+        .map(|_| Socket::new(Domain::IPV4, Type::STREAM, None).unwrap())
+        .collect();
+    let highest = std::fs::read_dir("/proc/self/fd").unwrap();
+    let highest = highest
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u64>().ok())
+        .max()
+        .unwrap();
+    let old = getrlimit(Resource::Nofile);
+    let low = Rlimit {
+        current: Some(highest),
+        maximum: old.maximum,
+    };
+    setrlimit(Resource::Nofile, low).unwrap();
+    // Until nothing is left below the limit.
+    let mut fill = Vec::new();
+    while let Ok(socket) = Socket::new(Domain::IPV4, Type::STREAM, None) {
+        fill.push(socket);
+    }
+    let data = Pattern::new(3).bytes(8_000_000);
+    thread::scope(|scope| {
+        for (client, mut server) in sessions {
+            let data = &data;
+            scope.spawn(move || send_and_finish(client, data, 3));
+            scope.spawn(move || {
+                let (received, ending) = read_all(&mut server);
+                assert_same(&received, data);
+                assert_eq!(ending, Ending::Clean);
+            });
+        }
+        for caller in &callers {
+            caller.connect(&bench.address.into()).unwrap();
+        }
+        for caller in callers {
+            assert!(wait_for_reset(&caller.into()), "a client is left waiting");
+        }
+    });
+    let now = bench.statistics();
+    println!("{now:?}");
+    assert!(now.shed_descriptors > 0, "{now:?}");
+    setrlimit(Resource::Nofile, old).unwrap();
+    drop(fill);
+    thread::sleep(Duration::from_millis(300));
+    let (mut client, mut server) = bench.pair();
+    client.write_all(b"x").unwrap();
+    server.read_exact(&mut [0]).unwrap();
 }

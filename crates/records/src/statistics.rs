@@ -1,4 +1,41 @@
-//! Medians, percentiles and their uncertainty.
+//! Means, medians, percentiles and their uncertainty.
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// A mean with its confidence interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mean {
+    /// The mean.
+    pub value: f64,
+    /// Half the width of the 95 % interval by Student's t distribution; `None` for one value.
+    pub half_width: Option<f64>,
+}
+
+impl Mean {
+    /// Lower and upper end of the interval.
+    #[must_use]
+    pub fn interval(&self) -> Option<(f64, f64)> {
+        let half = self.half_width?;
+        Some((self.value - half, self.value + half))
+    }
+}
+
+/// The mean of independent `values` with its 95 % interval; `None` where there is no value or one
+/// is not finite.
+#[must_use]
+#[allow(clippy::cast_precision_loss)]
+pub fn mean(values: &[f64]) -> Option<Mean> {
+    if values.is_empty() || values.iter().any(|value| !value.is_finite()) {
+        return None;
+    }
+    let n = values.len() as f64;
+    let value = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|one| (one - value).powi(2)).sum();
+    let half_width = StudentsT::new(0.0, 1.0, n - 1.0)
+        .ok()
+        .map(|student| student.inverse_cdf(0.975) * (squares / (n - 1.0) / n).sqrt());
+    Some(Mean { value, half_width })
+}
 
 /// A median with an interval that covers the true median with at least `coverage`, if enough
 /// values are there.
@@ -81,6 +118,22 @@ mod tests {
         assert_eq!(quantile(&values, 1.0), Some(4.0));
         assert_eq!(quantile(&[], 0.5), None);
         assert_eq!(quantile(&[f64::NAN], 0.5), None);
+    }
+
+    #[test]
+    fn the_interval_of_a_mean_is_student_s() {
+        // s = √2.5; t(0.975, 4) = 2.776445: 3 ± 2.776445 · √(2.5 / 5)
+        let five = mean(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        assert!((five.value - 3.0).abs() < 1e-12);
+        assert!(
+            (five.half_width.unwrap() - 1.963_243).abs() < 1e-6,
+            "{five:?}"
+        );
+        // t(0.975, 1) = 12.7062
+        let (low, high) = mean(&[0.0, 2.0]).unwrap().interval().unwrap();
+        assert!((low + 11.7062).abs() < 1e-4 && (high - 13.7062).abs() < 1e-4);
+        assert_eq!(mean(&[7.0]).unwrap().interval(), None);
+        assert_eq!((mean(&[]), mean(&[f64::NAN])), (None, None));
     }
 
     #[test]

@@ -40,6 +40,7 @@
 //! ```
 
 mod error;
+mod markdown;
 mod path_picture;
 mod pivot;
 mod plot;

@@ -2,8 +2,9 @@
 
 use midspan_link::{Configuration, QueueLimit, State};
 use midspan_records::{By, Record};
+use midspan_sim::tcp::Sender;
 use midspan_sim::{Observer, Results, Scenario, Simulation, StopReason};
-use midspan_units::{BitRate, Probability, TimeSpan};
+use midspan_units::{BitRate, Probability, Time, TimeSpan};
 
 use crate::Error;
 
@@ -36,6 +37,51 @@ pub(crate) fn link(rate: u64, delay: TimeSpan, loss: Probability, queue: u32) ->
 /// A rate of so many Mbit/s; `None`, which is no limit, for zero.
 pub(crate) const fn megabits(rate: u64) -> Option<BitRate> {
     BitRate::from_bits_per_second(rate * 1_000_000)
+}
+
+/// The points of a line in a plot.
+pub(crate) type Points = Vec<(f64, f64)>;
+
+/// cwnd against time of the first connections of a scenario.
+#[derive(Debug)]
+pub(crate) struct CwndWatch {
+    /// cwnd is divided by this.
+    unit: f64,
+    from: Time,
+    points: Vec<Points>,
+}
+
+impl CwndWatch {
+    /// Watches so many connections from a time on.
+    pub(crate) fn new(connections: usize, unit: f64, from: Time) -> Self {
+        Self {
+            unit,
+            from,
+            points: vec![Vec::new(); connections],
+        }
+    }
+
+    /// Of each connection, time in seconds and cwnd in units, in steps.
+    pub(crate) fn into_points(self) -> Vec<Points> {
+        self.points
+    }
+}
+
+impl Observer for CwndWatch {
+    fn sender(&mut self, now: Time, connection: u32, sender: &Sender) {
+        let Some(points) = self.points.get_mut(connection as usize) else {
+            return;
+        };
+        let at = now.since(Time::ZERO).as_seconds();
+        let cwnd = number(sender.cwnd()) / self.unit;
+        let last = points.last().map(|(_, cwnd)| *cwnd);
+        if now < self.from || last == Some(cwnd) {
+            return;
+        }
+        // A step, not a slope.
+        points.extend(last.map(|last| (at, last)));
+        points.push((at, cwnd));
+    }
 }
 
 /// A record of a simulation.

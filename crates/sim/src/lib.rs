@@ -12,6 +12,7 @@
 //! | [`scenario`](Scenario) | hosts, routers, links, flows, and the checks on them |
 //! | [`Simulation`] | the events: which packet arrives where, when |
 //! | [`Observer`] | sees every packet sent, delivered and dropped |
+//! | [`trace`] | observers that write tables, distributions and packet captures |
 //!
 //! `docs/simulator.md` describes the model and its limits.
 //!
@@ -27,12 +28,18 @@ mod results;
 mod scenario;
 mod simulation;
 pub mod tcp;
+pub mod trace;
 
 pub use network::LossPattern;
 pub use observer::{NoObserver, Observer};
 pub use packet::{
     Acknowledgement, Data, DataKind, Packet, Segment, SelectiveBlock, SelectiveBlocks, Way,
 };
-pub use results::{FlowResults, LegResults, LinkResults, Results, StopReason};
-pub use scenario::{Flow, FlowId, LinkId, NodeId, Scenario, ScenarioError, Source, Split};
+pub use results::{
+    FlowResults, GaveUp, LegResults, LinkResults, Results, StopReason, TrafficResults,
+};
+pub use scenario::{
+    Client, Dialogue, Distribution, Flow, FlowId, LinkId, NodeId, PathFlowParts, PathScenario,
+    Pattern, Scenario, ScenarioError, Source, Split, Traffic,
+};
 pub use simulation::Simulation;

@@ -1,6 +1,6 @@
 //! What travels: small headers without payload.
 
-use midspan_link::Packet as LinkPacket;
+use midspan_link::{FRAGMENT_HEADER, Fragment, Packet as LinkPacket, Piece};
 
 /// A simulated packet: the header of a TCP segment, and how far it has come.
 ///
@@ -8,16 +8,86 @@ use midspan_link::Packet as LinkPacket;
 /// wrap; the SYN has a kind of its own instead of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
-    /// The connection (leg) that it belongs to, counted over the whole simulation.
+    /// The connection (leg) that it belongs to, counted over the whole simulation; after all
+    /// connections, sources of traffic without TCP are counted on.
     pub connection: u32,
     /// Bytes at the network layer, IP and TCP headers included.
     pub size: u32,
-    /// Which way it goes.
-    pub way: Way,
-    /// Links of its route that it has been handed to, less one.
-    pub(crate) hop: u8,
+    /// Which way it goes, how far it has come, and which part of an IP packet it is.
+    pub(crate) passage: Passage,
     /// What it carries.
     pub segment: Segment,
+}
+
+impl Packet {
+    /// Which way it goes.
+    #[inline]
+    #[must_use]
+    pub const fn way(&self) -> Way {
+        if self.passage.0 & BACK == 0 {
+            Way::Forward
+        } else {
+            Way::Back
+        }
+    }
+
+    /// Which part of an IP packet it is; whole, unless a link's MTU has cut it.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation)] // Takes apart what `with_piece` put together.
+    pub const fn piece(&self) -> Piece {
+        Piece {
+            identification: (self.passage.0 >> 16) as u16,
+            offset: (self.passage.0 >> 32) as u16,
+            more: self.passage.0 & MORE != 0,
+        }
+    }
+}
+
+/// The way, the hop and the piece of a packet in one word. As fields of their own they are
+/// written one by one and read as a whole when the packet is copied, which stalls the processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Passage(u64);
+
+const HOP: u64 = 0xff;
+const BACK: u64 = 1 << 8;
+const MORE: u64 = 1 << 48;
+/// Set in all fragments but the first: the offset.
+const OFFSET: u64 = 0xffff << 32;
+
+impl Passage {
+    /// The beginning of a way.
+    #[inline]
+    pub(crate) const fn new(way: Way) -> Self {
+        match way {
+            Way::Forward => Self(0),
+            Way::Back => Self(BACK),
+        }
+    }
+
+    /// Links of its route that the packet has been handed to, less one.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // 8 bits.
+    pub(crate) const fn hop(self) -> usize {
+        (self.0 & HOP) as usize
+    }
+
+    /// On to the next link. A route has at most 255.
+    #[inline]
+    pub(crate) const fn advance(&mut self) {
+        debug_assert!(self.0 & HOP != HOP);
+        self.0 += 1;
+    }
+
+    #[inline]
+    pub(crate) const fn is_fragment(self) -> bool {
+        self.0 & (MORE | OFFSET) != 0
+    }
+
+    fn with_piece(self, piece: Piece) -> Self {
+        let more = if piece.more { MORE } else { 0 };
+        let numbers = u64::from(piece.identification) << 16 | u64::from(piece.offset) << 32;
+        Self(self.0 & (HOP | BACK) | numbers | more)
+    }
 }
 
 /// Which way a packet goes on its connection.
@@ -29,13 +99,15 @@ pub enum Way {
     Back,
 }
 
-/// A TCP segment of a connection that carries data one way.
+/// A TCP segment of a connection that carries data one way, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Segment {
     /// From sender to receiver.
     Data(Data),
     /// From receiver to sender.
     Acknowledgement(Acknowledgement),
+    /// No TCP: traffic that only takes room.
+    Datagram,
 }
 
 /// What the sender of data sends.
@@ -115,6 +187,35 @@ impl SelectiveBlocks {
 impl LinkPacket for Packet {
     fn size(&self) -> u32 {
         self.size
+    }
+}
+
+impl Fragment for Packet {
+    type Key = (u32, Way, u16);
+
+    fn piece(&self) -> (Self::Key, Piece) {
+        let piece = Self::piece(self);
+        let key = (self.connection, self.way(), piece.identification);
+        (key, piece)
+    }
+
+    fn cut(&self, piece: Piece, _: u32, bytes: u32) -> Self {
+        Self {
+            size: FRAGMENT_HEADER + bytes,
+            passage: self.passage.with_piece(piece),
+            ..*self
+        }
+    }
+
+    fn join(pieces: Vec<Self>) -> Option<Self> {
+        let payload = pieces.iter().map(|piece| piece.size - FRAGMENT_HEADER);
+        let size = FRAGMENT_HEADER + payload.sum::<u32>();
+        let first = pieces.first()?;
+        Some(Self {
+            size,
+            passage: first.passage.with_piece(Piece::default()),
+            ..*first
+        })
     }
 }
 

@@ -18,6 +18,26 @@ pub struct Results {
     pub flows: Vec<FlowResults>,
     /// In the order of the scenario.
     pub links: Vec<LinkResults>,
+    /// Traffic without TCP, in the order of the scenario.
+    pub traffic: Vec<TrafficResults>,
+}
+
+/// What became of traffic without TCP, all its sources together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TrafficResults {
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets that arrived.
+    pub delivered: u64,
+}
+
+/// A connection was given up: too many time-outs in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GaveUp {
+    /// When.
+    pub at: Time,
+    /// On which leg of the flow, from 0.
+    pub leg: usize,
 }
 
 /// Why a simulation ended.
@@ -25,7 +45,7 @@ pub struct Results {
 pub enum StopReason {
     /// The time that was asked for is over.
     TimeIsUp,
-    /// Every flow has delivered all its data.
+    /// Every flow has delivered all its data, or was given up.
     Finished,
     /// Nothing will ever happen again, although data is left.
     Stalled,
@@ -40,6 +60,8 @@ pub struct FlowResults {
     pub delivered: u64,
     /// When the last byte of a flow of fixed size arrived, or the flow was stopped.
     pub finished: Option<Time>,
+    /// When and where it was given up.
+    pub gave_up: Option<GaveUp>,
     /// Its legs, from the sender of the data to its receiver.
     pub legs: Vec<LegResults>,
 }

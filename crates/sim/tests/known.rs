@@ -54,6 +54,7 @@ fn scenario(variant: Variant) -> Scenario {
             local_ack,
         }),
         pacing: pacing.map(|rate| rate.parse().unwrap()),
+        ..RelayConfiguration::default()
     };
     let sender = SenderConfiguration {
         variant,

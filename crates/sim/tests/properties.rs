@@ -6,13 +6,14 @@ mod common;
 
 use common::{Auditor, Log};
 use midspan_link::{Configuration, Direction, QueueLimit, Schedule, State, Step};
+use midspan_policy::Handshake;
 use midspan_sim::proxy::{Buffers, LocalAck, RelayConfiguration, Service, ServiceTime};
 use midspan_sim::tcp::{
-    AckRule, ByteCounting, ReceiverConfiguration, SenderConfiguration, Variant,
+    AckRule, ByteCounting, ReceiverConfiguration, SenderConfiguration, Variant, WindowGrowth,
 };
 use midspan_sim::{
-    Flow, LinkId, LossPattern, NoObserver, NodeId, Observer, Results, Scenario, Simulation, Source,
-    StopReason,
+    Distribution, Flow, LinkId, LossPattern, NoObserver, NodeId, Observer, Pattern, Results,
+    Scenario, Simulation, Source, StopReason, Traffic,
 };
 use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
 use proptest::prelude::*;
@@ -67,9 +68,10 @@ fn sender() -> impl Strategy<Value = SenderConfiguration> {
             Just(ByteCounting::Off),
             (1_u32..3).prop_map(ByteCounting::Limit)
         ],
+        prop::option::weighted(0.3, 200_000_u64..20_000_000),
     )
         .prop_map(
-            |(variant, segment_size, initial_window, window_limit, switches, counting)| {
+            |(variant, segment_size, initial_window, window_limit, switches, counting, pacing)| {
                 SenderConfiguration {
                     variant,
                     segment_size,
@@ -80,6 +82,7 @@ fn sender() -> impl Strategy<Value = SenderConfiguration> {
                     nagle: switches[2],
                     grow_only_when_limited: switches[3],
                     byte_counting: counting,
+                    pacing_rate: pacing.and_then(BitRate::from_bits_per_second),
                     minimum_timeout: TimeSpan::from_milliseconds(200),
                     maximum_timeout: TimeSpan::from_seconds(4),
                     ..SenderConfiguration::default()
@@ -91,6 +94,11 @@ fn sender() -> impl Strategy<Value = SenderConfiguration> {
 fn receiver() -> impl Strategy<Value = ReceiverConfiguration> {
     (
         2000_u64..200_000,
+        prop_oneof![
+            2 => Just(WindowGrowth::Fixed),
+            1 => Just(WindowGrowth::Linux24),
+            1 => (1_u64..100_000).prop_map(|initial| WindowGrowth::Autotuned { initial }),
+        ],
         any::<bool>(),
         prop_oneof![
             Just(AckRule::Every),
@@ -100,12 +108,15 @@ fn receiver() -> impl Strategy<Value = ReceiverConfiguration> {
             }),
         ],
     )
-        .prop_map(|(buffer, selective, acknowledge)| ReceiverConfiguration {
-            buffer,
-            acknowledge,
-            selective,
-            ..ReceiverConfiguration::default()
-        })
+        .prop_map(
+            |(buffer, window_growth, selective, acknowledge)| ReceiverConfiguration {
+                buffer,
+                window_growth,
+                acknowledge,
+                selective,
+                ..ReceiverConfiguration::default()
+            },
+        )
 }
 
 fn relay() -> impl Strategy<Value = RelayConfiguration> {
@@ -115,7 +126,8 @@ fn relay() -> impl Strategy<Value = RelayConfiguration> {
     ];
     let service = prop::option::of((0_u64..3000, any::<[bool; 2]>()));
     let pacing = prop::option::of(500_000_u64..20_000_000);
-    (buffers, service, pacing).prop_map(|(buffers, service, pacing)| RelayConfiguration {
+    let parts = (buffers, service, pacing, any::<bool>());
+    parts.prop_map(|(buffers, service, pacing, early)| RelayConfiguration {
         buffers,
         service: service.map(|(microseconds, [random, first])| {
             let time = TimeSpan::from_nanoseconds(microseconds * 1000);
@@ -133,6 +145,11 @@ fn relay() -> impl Strategy<Value = RelayConfiguration> {
             }
         }),
         pacing: pacing.and_then(BitRate::from_bits_per_second),
+        handshake: if early {
+            Handshake::Early
+        } else {
+            Handshake::EndToEnd
+        },
     })
 }
 
@@ -151,8 +168,9 @@ fn scenario() -> impl Strategy<Value = Scenario> {
         any::<u64>(),
         prop::collection::vec((configuration(), configuration()), 1..5),
         prop::collection::vec(flow, 1..4),
+        prop::option::weighted(0.4, 1_000_u64..5_000_000),
     )
-        .prop_map(|(seed, links, flows)| {
+        .prop_map(|(seed, links, flows, cross)| {
             let mut scenario = Scenario::new(seed, TimeSpan::from_seconds(3));
             let nodes: Vec<NodeId> = (0..=links.len())
                 .map(|index| scenario.add_node(&format!("node {index}")))
@@ -160,6 +178,26 @@ fn scenario() -> impl Strategy<Value = Scenario> {
             for (index, (up, down)) in links.iter().enumerate() {
                 let name = format!("link {index}");
                 scenario.add_link(&name, nodes[index], nodes[index + 1], up, down);
+            }
+            if let Some(rate) = cross.and_then(BitRate::from_bits_per_second) {
+                let on = Distribution::Pareto {
+                    mean: 0.05,
+                    shape: 1.5,
+                };
+                scenario.add_traffic(Traffic {
+                    name: "cross".into(),
+                    from: nodes[links.len()],
+                    to: nodes[0],
+                    packet_size: 700,
+                    rate,
+                    sources: 3,
+                    pattern: Pattern::OnOff {
+                        on,
+                        off: Distribution::Exponential { mean: 0.1 },
+                    },
+                    start: TimeSpan::from_milliseconds(100),
+                    end: Some(TimeSpan::from_seconds(2)),
+                });
             }
             for (index, (ends, back, (sender, receiver), splits, size, start)) in
                 flows.into_iter().enumerate()
@@ -300,5 +338,30 @@ proptest! {
         });
         let results = Simulation::new(&scenario).unwrap().run();
         prop_assert_eq!(results.stop, StopReason::Finished);
+    }
+
+    #[test]
+    fn data_arrives_whole_over_links_that_cut_packets(
+        scenario in scenario(),
+        mtus in prop::collection::vec(68_u32..1600, 8),
+        lost in prop::collection::vec(1_u64..200, 0..10),
+    ) {
+        let mut scenario = scenario;
+        // Nothing may fill identifications up while it waits.
+        scenario.reassembly_timeout = TimeSpan::from_milliseconds(200);
+        for (index, mtu) in mtus.into_iter().enumerate() {
+            let direction = [Direction::Up, Direction::Down][index % 2];
+            scenario.set_mtu(LinkId(index / 2), direction, mtu);
+        }
+        scenario.set_loss(LinkId(0), Direction::Up, LossPattern::Scripted(lost));
+        let simulation = Simulation::observed(&scenario, Auditor::default()).unwrap();
+        let (results, simulation) = run(simulation);
+        let mut leg_number = 0;
+        for (flow, wanted) in results.flows.iter().zip(scenario.flows()) {
+            let Source::Fixed(size) = wanted.source else { unreachable!() };
+            prop_assert!(flow.delivered <= size.bytes());
+            leg_number += flow.legs.len() as u32;
+            prop_assert_eq!(flow.delivered, simulation.observer().whole(leg_number - 1));
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::process::RunningProgram;
-use midspan_policy::LegSettings;
+use midspan_policy::{Handshake, LegSettings};
 use serde::Serialize;
 
 use super::Forward;
@@ -17,41 +17,70 @@ use crate::error::at;
 
 #[derive(Serialize)]
 struct Configuration<'a> {
+    control: Control,
+    relay: Relay,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interception: Option<Interception>,
     listener: Vec<Listener<'a>>,
+}
+
+#[derive(Serialize)]
+struct Control {
+    socket: &'static str,
+}
+
+#[derive(Serialize)]
+struct Relay {
+    drain_timeout: &'static str,
+}
+
+#[derive(Serialize)]
+struct Interception {
+    opening_limit: u32,
+    opening_limit_per_client: u32,
 }
 
 #[derive(Serialize)]
 struct Listener<'a> {
     name: String,
-    mode: &'static str,
-    listen: String,
-    to: String,
+    #[serde(flatten)]
+    connections: Connections,
     client_leg: &'a LegSettings,
     server_leg: &'a LegSettings,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "mode", rename_all = "lowercase")]
+enum Connections {
+    Forward {
+        listen: String,
+        to: String,
+    },
+    Transparent {
+        interfaces: Vec<String>,
+        handshake: &'static str,
+    },
+}
+
+/// Which connections Midspan takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Taken {
+    /// Those to its own addresses.
+    Forwards(Vec<Forward>),
+    /// Those that arrive at these interfaces and are on their way to another node.
+    Interfaces(Vec<String>, Handshake),
 }
 
 /// Starts `midspan run` (the program that runs now) on `node`; returns once it is ready.
 pub fn start(
     node: &NetworkNamespace,
-    forwards: &[Forward],
+    taken: &Taken,
     client_leg: &LegSettings,
     server_leg: &LegSettings,
     folder: &Path,
 ) -> Result<RunningProgram, LabError> {
-    let listener = forwards
-        .iter()
-        .enumerate()
-        .map(|(index, forward)| Listener {
-            name: format!("l{index}"),
-            mode: "forward",
-            listen: forward.listen.to_string(),
-            to: forward.to.to_string(),
-            client_leg,
-            server_leg,
-        })
-        .collect();
-    let text =
-        toml::to_string(&Configuration { listener }).map_err(|error| failed(error.to_string()))?;
+    let text = toml::to_string(&configuration(taken, client_leg, server_leg))
+        .map_err(|error| failed(error.to_string()))?;
     let configuration = folder.join("midspan.toml");
     fs::write(&configuration, text).map_err(at(&configuration))?;
     let log = folder.join("midspan.log");
@@ -67,16 +96,74 @@ pub fn start(
         .stderr(file);
     let mut child = node.spawn(command)?;
     let ready = child.stdout.take();
-    let program = RunningProgram::new(child, Duration::from_secs(2));
+    let program = RunningProgram::new(child, Duration::from_secs(5));
     let mut byte = [0];
     match ready.map(|mut ready| ready.read(&mut byte)) {
         Some(Ok(1)) => Ok(program),
         _ => {
             let said = fs::read_to_string(&log).unwrap_or_default();
-            Err(failed(format!("it did not become ready: {}", said.trim())))
+            let reason = said.trim().to_owned();
+            Err(match taken {
+                Taken::Forwards(_) => failed(format!("it did not become ready: {reason}")),
+                Taken::Interfaces(..) => LabError::NoInterception { reason },
+            })
         }
     }
 }
+
+fn configuration<'a>(
+    taken: &Taken,
+    client_leg: &'a LegSettings,
+    server_leg: &'a LegSettings,
+) -> Configuration<'a> {
+    let (interception, connections) = match taken {
+        Taken::Forwards(forwards) => {
+            let connections = forwards.iter().map(|forward| Connections::Forward {
+                listen: forward.listen.to_string(),
+                to: forward.to.to_string(),
+            });
+            (None, connections.collect())
+        }
+        Taken::Interfaces(interfaces, handshake) => {
+            let transparent = Connections::Transparent {
+                interfaces: interfaces.clone(),
+                handshake: match handshake {
+                    Handshake::EndToEnd => "end-to-end",
+                    Handshake::Early => "early",
+                },
+            };
+            // The clients of a lab mean no harm, and all their connections shall be taken.
+            let interception = Interception {
+                opening_limit: OPENING_LIMIT,
+                opening_limit_per_client: OPENING_LIMIT,
+            };
+            (Some(interception), vec![transparent])
+        }
+    };
+    Configuration {
+        // Nothing outside the lab's namespaces and folders is touched.
+        control: Control { socket: "none" },
+        // When a run ends its transfers are complete: what may still be open is of no use, and
+        // must not keep rules in force that the next run would meet.
+        relay: Relay {
+            drain_timeout: "0 s",
+        },
+        interception,
+        listener: connections
+            .into_iter()
+            .enumerate()
+            .map(|(index, connections)| Listener {
+                name: format!("l{index}"),
+                connections,
+                client_leg,
+                server_leg,
+            })
+            .collect(),
+    }
+}
+
+/// The most that the configuration allows.
+const OPENING_LIMIT: u32 = 4096;
 
 fn failed(reason: String) -> LabError {
     LabError::Program {

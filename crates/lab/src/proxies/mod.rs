@@ -14,13 +14,56 @@ pub enum Case {
     Direct,
     /// HAProxy at every proxy.
     Haproxy,
-    /// Midspan at every proxy.
+    /// Midspan at every proxy, with transparent listeners: clients call the server.
     Midspan,
+    /// The same, but the clients' connections are accepted before the server has answered.
+    MidspanEarly,
+    /// Midspan at every proxy, with forward listeners: clients call the first proxy, as they do
+    /// with HAProxy.
+    MidspanForward,
 }
 
 impl Case {
     /// All cases, in the order of tables.
-    pub const ALL: [Self; 3] = [Self::Direct, Self::Haproxy, Self::Midspan];
+    pub const ALL: [Self; 5] = [
+        Self::Direct,
+        Self::Haproxy,
+        Self::Midspan,
+        Self::MidspanEarly,
+        Self::MidspanForward,
+    ];
+
+    /// Whether clients call the first proxy; otherwise the server.
+    #[must_use]
+    pub const fn is_forward(self) -> bool {
+        matches!(self, Self::Haproxy | Self::MidspanForward)
+    }
+
+    /// What stands at the proxies and whom each end sees, in a sentence for reports.
+    #[must_use]
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::Direct => {
+                "direct: plain routing; each connection runs from the client to the server."
+            }
+            Self::Haproxy => {
+                "haproxy: clients call HAProxy at the first proxy; the server sees the last \
+                 proxy's address."
+            }
+            Self::Midspan => {
+                "midspan: clients call the server, and Midspan intercepts their connections at \
+                 each proxy; client and server see each other's own address and port."
+            }
+            Self::MidspanEarly => {
+                "midspan-early: as midspan, but connections are accepted at once and the server \
+                 is called meanwhile."
+            }
+            Self::MidspanForward => {
+                "midspan-forward: clients call Midspan at the first proxy; the server sees the \
+                 last proxy's address."
+            }
+        }
+    }
 }
 
 impl fmt::Display for Case {
@@ -29,6 +72,8 @@ impl fmt::Display for Case {
             Self::Direct => "direct",
             Self::Haproxy => "haproxy",
             Self::Midspan => "midspan",
+            Self::MidspanEarly => "midspan-early",
+            Self::MidspanForward => "midspan-forward",
         })
     }
 }
@@ -40,7 +85,12 @@ impl FromStr for Case {
         Self::ALL
             .into_iter()
             .find(|case| case.to_string() == text)
-            .ok_or_else(|| format!("unknown case \"{text}\": write direct, haproxy or midspan"))
+            .ok_or_else(|| {
+                format!(
+                    "unknown case \"{text}\": write direct, haproxy, midspan, midspan-early or \
+                     midspan-forward"
+                )
+            })
     }
 }
 

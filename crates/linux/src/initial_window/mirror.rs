@@ -44,6 +44,11 @@ impl Mirror {
         }
     }
 
+    /// Other tables and windows; the next update carries it out.
+    pub fn set_windows(&mut self, windows: BTreeMap<u32, u32>) {
+        self.windows = windows;
+    }
+
     /// Numbers of the tables, in order.
     pub fn tables(&self) -> impl Iterator<Item = u32> + '_ {
         self.windows.keys().copied()

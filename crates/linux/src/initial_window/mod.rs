@@ -28,8 +28,8 @@ pub use tables::PROTOCOL;
 pub(crate) mod routing {
     pub(crate) use super::copy::family_name;
     pub(crate) use super::tables::{
-        families, is_errno, is_our_rule, is_ours, is_same_rule, protocol, routes, rule_table,
-        rules, send, table_of, unless_gone,
+        families, is_errno, is_our_rule, is_ours, is_same_rule, protocol, remove_all_routes,
+        routes, rule_table, rules, send, table_of, unless_gone,
     };
     pub(crate) use super::watch::Watch as RouteWatch;
 }
@@ -137,6 +137,10 @@ pub struct Refreshed {
     pub not_copied: usize,
 }
 
+/// Which window has which mark.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places(Vec<(u8, u32)>);
+
 /// Initial windows in force; all is removed when this value goes.
 ///
 /// The caller waits until [`changes`](Self::changes) is readable and then calls
@@ -204,6 +208,73 @@ impl InitialWindows {
         Ok(installed)
     }
 
+    /// Other windows from now on. A mark stays with its window while that is wanted; one that is
+    /// not wanted any more stays reserved, since connections that exist carry it, until its group
+    /// needs it for another window.
+    ///
+    /// # Errors
+    /// See [`InitialWindowError`]; after `TooManyWindows` nothing has changed, after others some
+    /// copies may be missing until the next [`refresh`](Self::refresh).
+    pub fn change_groups(
+        &mut self,
+        wanted: &BTreeSet<(u8, u32)>,
+    ) -> Result<(), InitialWindowError> {
+        let windows = reassign(&self.windows, wanted);
+        let possible = self.place.marks.count();
+        if u32::try_from(windows.len()).map_or(true, |wanted| wanted > possible) {
+            return Err(InitialWindowError::TooManyWindows {
+                wanted: windows.len(),
+                possible,
+                mask: self.place.marks.mask(),
+            });
+        }
+        self.set_places(Places(windows))
+    }
+
+    /// Which window has which mark now, to [go back](Self::set_places) to it.
+    #[must_use]
+    pub fn places(&self) -> Places {
+        Places(self.windows.clone())
+    }
+
+    /// Gives each window the mark that it had.
+    ///
+    /// # Errors
+    /// See [`InitialWindowError`]; some copies may be missing until the next
+    /// [`refresh`](Self::refresh).
+    pub fn set_places(&mut self, places: Places) -> Result<(), InitialWindowError> {
+        let Places(windows) = places;
+        if windows == self.windows {
+            return Ok(());
+        }
+        self.mirror.set_windows(
+            (self.place.table..)
+                .zip(windows.iter().map(|(_, window)| *window))
+                .collect(),
+        );
+        self.windows = windows;
+        self.update()?;
+        // A copy that differs from an old one in its window alone is the old one to IPv6: where
+        // that has gone with it, it is missing now.
+        self.update()?;
+        Ok(())
+    }
+
+    /// How many marks are taken.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.windows.len()
+    }
+
+    /// The marks of a group, of windows that are wanted and of those that were.
+    pub fn marks_of_group(&self, group: u8) -> impl Iterator<Item = u32> + '_ {
+        self.windows
+            .iter()
+            .zip(0..)
+            .filter(move |((of, _), _)| *of == group)
+            .filter_map(|(_, index)| self.place.marks.value(index))
+    }
+
     /// The mark that gives a connection this initial window; `None` where it was not among those
     /// installed.
     #[must_use]
@@ -264,6 +335,25 @@ impl InitialWindows {
     }
 }
 
+/// Gives each wanted window a place, in which it stays; takes over places of its group that are
+/// not wanted any more, then adds some.
+fn reassign(present: &[(u8, u32)], wanted: &BTreeSet<(u8, u32)>) -> Vec<(u8, u32)> {
+    let mut places = present.to_vec();
+    for window in wanted {
+        if places.contains(window) {
+            continue;
+        }
+        let free = places
+            .iter_mut()
+            .find(|old| old.0 == window.0 && !wanted.contains(old));
+        match free {
+            Some(old) => *old = *window,
+            None => places.push(*window),
+        }
+    }
+    places
+}
+
 impl Drop for InitialWindows {
     fn drop(&mut self) {
         // Nobody is left to tell; what stays is harmless without marked sockets, and the next
@@ -289,4 +379,18 @@ fn claim(place: Place) -> Result<OwnedFd, InitialWindowError> {
     crate::claim::claim(&format!("midspan initial windows {}", place.table))
         .map_err(|error| InitialWindowError::Watch(error.into()))?
         .ok_or(InitialWindowError::InUse { table: place.table })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_keeps_its_place_and_a_place_its_group() {
+        let present = [(0, 10), (0, 20), (1, 30)];
+        let wanted = BTreeSet::from([(0, 20), (0, 40), (1, 50), (1, 60), (2, 20)]);
+        let places = reassign(&present, &wanted);
+        assert_eq!(places, [(0, 40), (0, 20), (1, 50), (1, 60), (2, 20)]);
+        assert_eq!(reassign(&places, &BTreeSet::new()), places);
+    }
 }

@@ -161,6 +161,24 @@ impl Tables {
     }
 }
 
+/// Removes all routes of ours, whatever their table; how many that were.
+pub(crate) fn remove_all_routes(netlink: &Netlink) -> Result<usize, NetlinkError> {
+    let mut removed = 0;
+    for route in routes(netlink)?.iter().filter(|route| is_ours(route)) {
+        let route = match route.header.kind {
+            // As it was given.
+            RouteType::Local => route.clone(),
+            _ => removable(route),
+        };
+        let result = netlink.request(
+            || "remove an old route".to_owned(),
+            async |handle| send(handle, RouteNetlinkMessage::DelRoute(route), 0).await,
+        );
+        removed += usize::from(unless_gone(result)?);
+    }
+    Ok(removed)
+}
+
 /// All routes of both families, of all tables.
 pub(crate) fn routes(netlink: &Netlink) -> Result<Vec<RouteMessage>, NetlinkError> {
     let mut routes = Vec::new();

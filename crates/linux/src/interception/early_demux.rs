@@ -19,13 +19,21 @@ impl EarlyDemux {
     /// The parameter's name.
     pub const NAME: &str = "net.ipv4.tcp_early_demux";
 
-    /// Switches it off, as far as this process may.
-    pub fn switch_off() -> Self {
-        let was_on = Self::is_on();
-        if was_on {
-            write("0");
+    /// As it is; nothing is changed yet.
+    pub fn read() -> Self {
+        Self {
+            was_on: Self::is_on(),
         }
-        Self { was_on }
+    }
+
+    /// What it was before this process changed it.
+    pub const fn was_on(&self) -> bool {
+        self.was_on
+    }
+
+    /// Leaves it as it is.
+    pub const fn leave() -> Self {
+        Self { was_on: false }
     }
 
     /// Whether it is on.
@@ -33,8 +41,8 @@ impl EarlyDemux {
         fs::read_to_string(FILE).is_ok_and(|text| text.trim() != "0")
     }
 
-    /// Switches it off again if somebody has switched it on; whether that was so.
-    pub fn again(&mut self) -> bool {
+    /// Switches it off, if it is on and as far as this process may; whether it did.
+    pub fn switch_off(&mut self) -> bool {
         if !Self::is_on() {
             return false;
         }
@@ -42,6 +50,11 @@ impl EarlyDemux {
         let succeeded = !Self::is_on();
         self.was_on |= succeeded;
         succeeded
+    }
+
+    /// Switches it on.
+    pub fn switch_on() {
+        write("1");
     }
 
     /// As it was.

@@ -51,6 +51,46 @@ pub fn ensure(netlink: &Netlink, place: &Place, marks: &Marks) -> Result<usize, 
     Ok(added)
 }
 
+/// Removes rules of ours that lead to the table for other marks than these.
+pub fn remove_other_marks(
+    netlink: &Netlink,
+    place: &Place,
+    marks: &Marks,
+) -> Result<(), NetlinkError> {
+    for family in families() {
+        let wanted: Vec<RuleMessage> = marks
+            .listeners
+            .iter()
+            .map(|mark| rule(family, place, *mark))
+            .collect();
+        for present in rules(netlink, family)? {
+            if is_our_rule(&present)
+                && rule_table(&present) == place.routing_table
+                && !wanted.iter().any(|wanted| is_same_rule(&present, wanted))
+            {
+                remove_rule(netlink, family, present)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn remove_rule(
+    netlink: &Netlink,
+    family: AddressFamily,
+    rule: RuleMessage,
+) -> Result<bool, NetlinkError> {
+    unless_gone(netlink.request(
+        || {
+            format!(
+                "remove the {} rule for intercepted packets",
+                family_name(family)
+            )
+        },
+        async |handle| send(handle, RouteNetlinkMessage::DelRule(rule), 0).await,
+    ))
+}
+
 /// Removes all rules and routes of ours that lead to the table; how many that were.
 pub fn remove(netlink: &Netlink, place: &Place) -> Result<usize, NetlinkError> {
     let mut removed = 0;
@@ -59,16 +99,7 @@ pub fn remove(netlink: &Netlink, place: &Place) -> Result<usize, NetlinkError> {
             .into_iter()
             .filter(|rule| is_our_rule(rule) && rule_table(rule) == place.routing_table);
         for rule in ours {
-            let result = netlink.request(
-                || {
-                    format!(
-                        "remove the {} rule for intercepted packets",
-                        family_name(family)
-                    )
-                },
-                async |handle| send(handle, RouteNetlinkMessage::DelRule(rule), 0).await,
-            );
-            removed += usize::from(unless_gone(result)?);
+            removed += usize::from(remove_rule(netlink, family, rule)?);
         }
     }
     for route in routes(netlink)? {

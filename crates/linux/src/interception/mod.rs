@@ -11,6 +11,7 @@
 //! | packets of both legs | `output` | conntrack zone by the socket's mark |
 //! | a SYN that the relay refuses | `forward` | answered with a RST |
 //! | a SYN that the relay lets pass, or that finds no relay | `forward` | goes on as if nothing had happened |
+//! | a client's answer to a server whose own answer has not come by | `forward` | where the relay asked for it: into the queue, so that the relay learns of the asymmetric route |
 //!
 //! So the host's filter sees a connection as forwarded first, and refuses it there if it will;
 //! then as a connection by `lo`, which hosts accept, and established from its second packet on.
@@ -19,15 +20,21 @@
 //! The host's own tables are not touched. All of it needs `CAP_NET_ADMIN` of the network
 //! namespace, and the program `nft`.
 
+mod bypass;
 mod early_demux;
+pub mod features;
+mod leftovers;
 mod local_delivery;
 mod plan;
+pub mod probe;
 mod queue_target;
 mod rules;
 #[cfg(test)]
 mod rules_tests;
+pub mod survey;
 mod watch;
 
+pub use leftovers::remove_all as remove_all_leftovers;
 pub use plan::{Marks, Place, Plan, Selection, TooFewMarks};
 
 use std::io;
@@ -36,9 +43,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use thiserror::Error;
 
 use crate::initial_window::routing::{RouteWatch, is_errno};
-use crate::netlink::{Netlink, NetlinkError};
+use crate::netlink::{Netlink, NetlinkError, Prefix};
 use crate::nftables::{self, NftablesError};
 use early_demux::EarlyDemux;
+use probe::Probe;
 use rules::{Machine, QueueWay};
 use watch::Watch;
 
@@ -81,6 +89,9 @@ pub enum InterceptionError {
     /// Changes cannot be watched.
     #[error("cannot watch rules and routes: {0}")]
     Watch(#[source] io::Error),
+    /// The firewall cannot be tried.
+    #[error("cannot open a raw socket to try the host's firewall with (CAP_NET_RAW): {0}")]
+    Probe(#[source] io::Error),
 }
 
 impl From<NetlinkError> for InterceptionError {
@@ -103,6 +114,7 @@ pub fn describe(plan: &Plan) -> Result<String, InterceptionError> {
     let machine = Machine {
         queue: way,
         early_demux: false,
+        early_demux_was: true,
     };
     let mut text = rules::ruleset(plan, &marks, machine, true);
     if way == QueueWay::Target {
@@ -129,7 +141,8 @@ pub fn describe(plan: &Plan) -> Result<String, InterceptionError> {
 
 fn marks(plan: &Plan) -> Result<Marks, TooFewMarks> {
     let others = plan.client_leg_marks.len() + plan.server_leg_marks.len();
-    Marks::new(plan.place.marks, plan.selections.len(), others)
+    let slots: Vec<usize> = plan.selections.iter().map(|s| s.slot).collect();
+    Marks::with_slots(plan.place.marks, &slots, others)
 }
 
 fn queue_way(plan: &Plan) -> Result<QueueWay, NftablesError> {
@@ -166,6 +179,21 @@ impl Interception {
     /// # Errors
     /// See [`InterceptionError`]; nothing stays in force then.
     pub fn install(plan: Plan) -> Result<Self, InterceptionError> {
+        // A check that was killed: its rules would be in the way.
+        remove_leftovers(&plan.place.trial())?;
+        Self::install_with(plan, true)
+    }
+
+    /// The same for a moment, to [probe](Self::probe) only: no parameter of the kernel is changed,
+    /// which a process that is killed could not set back.
+    ///
+    /// # Errors
+    /// As [`install`](Self::install).
+    pub fn install_to_probe(plan: Plan) -> Result<Self, InterceptionError> {
+        Self::install_with(plan, false)
+    }
+
+    fn install_with(plan: Plan, change_parameters: bool) -> Result<Self, InterceptionError> {
         let marks = marks(&plan)?;
         let claim = claim(&plan.place)?;
         let netlink = Netlink::open()?;
@@ -180,7 +208,10 @@ impl Interception {
             plan,
             marks,
             way,
-            early_demux: EarlyDemux::switch_off(),
+            early_demux: match change_parameters {
+                true => EarlyDemux::read(),
+                false => EarlyDemux::leave(),
+            },
             taking: false,
             netlink,
             shown: Vec::new(),
@@ -190,14 +221,89 @@ impl Interception {
         };
         // An error from here on drops `installed`, which removes what is there.
         local_delivery::ensure(&installed.netlink, &installed.plan.place, &installed.marks)?;
+        // First the rules, in which it is written what the parameter was.
         installed.put_rules()?;
+        if change_parameters && installed.early_demux.switch_off() {
+            installed.put_rules()?;
+        }
         Ok(installed)
+    }
+
+    /// Whether the kernel would take the rules of another plan for the same place.
+    ///
+    /// # Errors
+    /// The mark field is too small, or the kernel refuses.
+    pub fn check(&self, plan: &Plan) -> Result<(), InterceptionError> {
+        let rules = rules::ruleset(plan, &marks(plan)?, self.machine(), true);
+        nftables::check(&rules)?;
+        Ok(())
+    }
+
+    /// Knows the legs of another plan too, which is about to be put in force: sockets may have its
+    /// marks already.
+    ///
+    /// # Errors
+    /// The rules could not be changed; the next [`refresh`](Self::refresh) tries again.
+    pub fn expect_legs(&mut self, next: &Plan) -> Result<(), InterceptionError> {
+        let known = [&self.plan.client_leg_marks, &self.plan.server_leg_marks];
+        let new = [&next.client_leg_marks, &next.server_leg_marks];
+        if new[0].is_subset(known[0]) && new[1].is_subset(known[1]) {
+            return Ok(());
+        }
+        self.plan.client_leg_marks.extend(new[0]);
+        self.plan.server_leg_marks.extend(new[1]);
+        self.put_rules()
+    }
+
+    /// The plan in force.
+    #[must_use]
+    pub const fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Puts another plan for the same place in force, all rules at once. Connections that exist
+    /// go on if their marks and interfaces are in the new plan.
+    ///
+    /// # Errors
+    /// What could not be changed; the next [`refresh`](Self::refresh) tries again.
+    pub fn change(&mut self, plan: Plan) -> Result<(), InterceptionError> {
+        self.marks = marks(&plan)?;
+        self.plan = plan;
+        local_delivery::ensure(&self.netlink, &self.plan.place, &self.marks)?;
+        self.put_rules()?;
+        local_delivery::remove_other_marks(&self.netlink, &self.plan.place, &self.marks)?;
+        Ok(())
+    }
+
+    /// New connections from and to these hosts pass untouched from now on; those that exist go on.
+    ///
+    /// # Errors
+    /// The rules could not be changed; the next [`refresh`](Self::refresh) tries again.
+    pub fn set_bypasses(&mut self, bypasses: Vec<Prefix>) -> Result<(), InterceptionError> {
+        self.plan.bypasses = bypasses;
+        self.put_rules()
+    }
+
+    fn machine(&self) -> Machine {
+        Machine {
+            queue: self.way,
+            early_demux: EarlyDemux::is_on(),
+            early_demux_was: self.early_demux.was_on(),
+        }
     }
 
     /// The marks in use.
     #[must_use]
     pub const fn marks(&self) -> &Marks {
         &self.marks
+    }
+
+    /// What tries whether the host's firewall lets these connections work.
+    ///
+    /// # Errors
+    /// It cannot be opened: it needs `CAP_NET_RAW`.
+    pub fn probe(&self) -> Result<Probe, InterceptionError> {
+        Probe::new(&self.plan.place, &self.plan.selections, &self.marks)
     }
 
     /// Whether new connections are taken.
@@ -238,7 +344,7 @@ impl Interception {
         self.forget_changes();
         let (netlink, place) = (&self.netlink, &self.plan.place);
         let routes = local_delivery::ensure(netlink, place, &self.marks)?;
-        let parameter = self.early_demux.again();
+        let parameter = self.early_demux.switch_off();
         let rules = parameter || self.tables()? != self.shown;
         if rules {
             self.put_rules()?;
@@ -249,11 +355,7 @@ impl Interception {
     fn put_rules(&mut self) -> Result<(), InterceptionError> {
         // Unless all goes well, the next refresh tries again.
         self.shown.clear();
-        let machine = Machine {
-            queue: self.way,
-            early_demux: EarlyDemux::is_on(),
-        };
-        let rules = rules::ruleset(&self.plan, &self.marks, machine, self.taking);
+        let rules = rules::ruleset(&self.plan, &self.marks, self.machine(), self.taking);
         nftables::apply(&rules)?;
         match self.way {
             QueueWay::Target => queue_target::install(&self.plan.place, &self.marks)
@@ -265,7 +367,8 @@ impl Interception {
     }
 
     fn tables(&self) -> Result<Vec<Option<String>>, InterceptionError> {
-        let mut tables = vec![nftables::table("inet", &self.plan.place.table)?];
+        let table = nftables::table("inet", &self.plan.place.table)?;
+        let mut tables = vec![table.as_deref().map(rules::without_elements)];
         if self.way == QueueWay::Target {
             let name = queue_target::table(&self.plan.place);
             for family in ["ip", "ip6"] {
@@ -281,34 +384,38 @@ impl Drop for Interception {
         // Nobody is left to tell; without a relay the rules let everything pass, and the next run
         // replaces them.
         let _ = nftables::apply(&rules::removal(&self.plan.place.table));
-        let _ = queue_target::remove(&self.plan.place);
+        let _ = Probe::remove(&self.plan.place);
+        let _ = queue_target::remove(&queue_target::table(&self.plan.place));
         let _ = local_delivery::remove(&self.netlink, &self.plan.place);
         self.early_demux.restore();
     }
 }
 
-/// Removes what a run that was killed left behind, unless another process uses it; whether there
-/// was anything.
+/// Removes what a process that was killed left behind at a place, unless another uses it.
 ///
 /// # Errors
 /// What is there cannot be removed.
-pub fn remove_leftovers(place: &Place) -> Result<bool, InterceptionError> {
+fn remove_leftovers(place: &Place) -> Result<(), InterceptionError> {
     let Ok(_claim) = claim(place) else {
-        return Ok(false);
+        return Ok(());
     };
     let netlink = Netlink::open()?;
-    let routes = local_delivery::remove(&netlink, place)? > 0;
-    // Without routes of ours there were no rules: they are made first and removed last.
-    if routes {
-        nftables::apply(&rules::removal(&place.table))?;
-        queue_target::remove(place).map_err(InterceptionError::NoQueue)?;
-    }
-    Ok(routes)
+    local_delivery::remove(&netlink, place)?;
+    nftables::apply(&rules::removal(&place.table))?;
+    Probe::remove(place)?;
+    queue_target::remove(&queue_target::table(place)).map_err(InterceptionError::NoQueue)
 }
+
+/// With the table's name, what a running Midspan claims for its rules.
+const CLAIM: &str = "midspan interception ";
 
 /// A second run on the same table would remove what the first has set.
 fn claim(place: &Place) -> Result<OwnedFd, InterceptionError> {
-    crate::claim::claim(&format!("midspan interception {}", place.table))
+    crate::claim::claim(&claim_name(place))
         .map_err(|error| InterceptionError::Watch(error.into()))?
         .ok_or_else(|| InterceptionError::InUse(place.table.clone()))
+}
+
+fn claim_name(place: &Place) -> String {
+    format!("{CLAIM}{}", place.table)
 }

@@ -29,9 +29,31 @@ pub struct Place {
     pub forward_priority: i32,
 }
 
+impl Place {
+    /// Another place beside this one, for rules that are in force for a moment only, to try the
+    /// host's firewall. Marks and zones are the same.
+    #[must_use]
+    pub fn trial(&self) -> Self {
+        Self {
+            table: format!("{}_check", self.table),
+            routing_table: self.routing_table.saturating_add(1),
+            ..self.clone()
+        }
+    }
+
+    /// Conntrack zone in which server legs call.
+    #[must_use]
+    pub const fn server_zone(&self) -> u16 {
+        self.zone.wrapping_add(1)
+    }
+}
+
 /// Which connections a listener takes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selection {
+    /// Which of the [marks of listeners](Marks::listeners) it has: a number from 0, its own. A
+    /// selection keeps it when the plan changes, since packets under way carry the mark.
+    pub slot: usize,
     /// Interfaces at which clients arrive; a name may end in `*`.
     pub interfaces: Vec<String>,
     /// Port of the IPv4 listener on 127.0.0.1; `None` leaves IPv4 alone.
@@ -53,6 +75,10 @@ pub struct Plan {
     pub place: Place,
     /// What each listener takes; for a connection the first that fits.
     pub selections: Vec<Selection>,
+    /// Interfaces at which clients of earlier selections may still be: their connections go on.
+    pub more_interfaces: BTreeSet<String>,
+    /// New connections from and to these hosts pass untouched.
+    pub bypasses: Vec<Prefix>,
     /// Marks that sockets towards clients may have, besides [`Marks::client_leg`].
     pub client_leg_marks: BTreeSet<u32>,
     /// Marks that sockets towards servers may have, besides [`Marks::server_leg`].
@@ -70,7 +96,11 @@ pub struct Marks {
     pub server_leg: u32,
     /// Of a SYN that is to be answered with a RST.
     pub refused: u32,
-    /// Of SYNs for each listener. The first also leads all packets for our sockets to them.
+    /// Of a SYN that passes untouched, and whose client's next packet is of interest if no answer
+    /// comes by.
+    pub watched: u32,
+    /// Of SYNs for each listener; at least one. The first also leads all packets for our sockets
+    /// to them.
     pub listeners: Vec<u32>,
 }
 
@@ -89,15 +119,32 @@ pub struct TooFewMarks {
 }
 
 /// Marks besides those of the listeners.
-const FIXED: usize = 3;
+const FIXED: usize = 4;
 
 impl Marks {
+    /// Marks besides those of listeners.
+    pub const BESIDES_LISTENERS: usize = FIXED;
+
     /// The marks for so many transparent listeners, beside `others` that are taken from the low
     /// end of the field.
     ///
     /// # Errors
     /// The field is too small.
     pub fn new(field: MarkField, listeners: usize, others: usize) -> Result<Self, TooFewMarks> {
+        let slots: Vec<usize> = (0..listeners).collect();
+        Self::with_slots(field, &slots, others)
+    }
+
+    /// The same for listeners with these [slots](Selection::slot).
+    ///
+    /// # Errors
+    /// The field is too small.
+    pub fn with_slots(
+        field: MarkField,
+        slots: &[usize],
+        others: usize,
+    ) -> Result<Self, TooFewMarks> {
+        let listeners = slots.iter().max().map_or(0, |slot| slot.saturating_add(1));
         let possible = field.count();
         let too_few = || TooFewMarks {
             listeners,
@@ -105,7 +152,10 @@ impl Marks {
             mask: field.mask(),
             possible,
         };
-        let wanted = listeners.saturating_add(others).saturating_add(FIXED);
+        let wanted = listeners
+            .max(1)
+            .saturating_add(others)
+            .saturating_add(FIXED);
         if u32::try_from(wanted).map_or(true, |wanted| wanted > possible) {
             return Err(too_few());
         }
@@ -119,9 +169,13 @@ impl Marks {
             client_leg: get(0)?,
             server_leg: get(1)?,
             refused: get(2)?,
-            listeners: (FIXED..FIXED + listeners)
-                .map(get)
-                .collect::<Result<_, _>>()?,
+            watched: get(3)?,
+            // The last packets of a listener that has gone need a way too.
+            listeners: match slots {
+                [] => vec![get(FIXED)?],
+                slots => (slots.iter().map(|slot| get(FIXED.saturating_add(*slot))))
+                    .collect::<Result<_, _>>()?,
+            },
         })
     }
 }
@@ -131,14 +185,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_listener_keeps_its_mark_when_another_goes() {
+        let field = MarkField::new(0x0f00_0000).unwrap();
+        let all = Marks::with_slots(field, &[0, 1, 2], 0).unwrap();
+        let without = Marks::with_slots(field, &[0, 2], 0).unwrap();
+        assert_eq!(without.listeners, [all.listeners[0], all.listeners[2]]);
+        assert_eq!(Marks::with_slots(field, &[], 0).unwrap().listeners.len(), 1);
+        assert!(Marks::with_slots(field, &[12], 0).is_err());
+    }
+
+    #[test]
     fn marks_come_from_the_top_and_leave_room_for_the_others() {
         let field = MarkField::new(0x0f00_0000).unwrap();
-        let marks = Marks::new(field, 2, 10).unwrap();
+        let marks = Marks::new(field, 2, 9).unwrap();
         assert_eq!(marks.client_leg, 0x0f00_0000);
         assert_eq!(marks.server_leg, 0x0e00_0000);
         assert_eq!(marks.refused, 0x0d00_0000);
-        assert_eq!(marks.listeners, [0x0c00_0000, 0x0b00_0000]);
-        let error = Marks::new(field, 2, 11).unwrap_err().to_string();
+        assert_eq!(marks.watched, 0x0c00_0000);
+        assert_eq!(marks.listeners, [0x0b00_0000, 0x0a00_0000]);
+        let error = Marks::new(field, 2, 10).unwrap_err().to_string();
         assert!(error.contains("need 16 marks"), "{error}");
     }
 }

@@ -7,6 +7,7 @@
 
 use std::io;
 
+use super::leftovers;
 use super::plan::{Marks, Place};
 use crate::nfnetlink::{ACKNOWLEDGE, APPEND, Attributes, CREATE, Request, Socket, message_type};
 
@@ -29,6 +30,8 @@ const META_MARK: u32 = 3;
 const EQUAL: u32 = 0;
 /// `struct xt_NFQ_info_v3` has this revision.
 const REVISION: u32 = 3;
+/// `NFTA_TABLE_USERDATA`.
+const TABLE_USER_DATA: u16 = 6;
 /// `NFQ_FLAG_BYPASS`.
 const BYPASS: u16 = 1;
 
@@ -59,11 +62,11 @@ pub fn install(place: &Place, marks: &Marks) -> io::Result<()> {
 }
 
 /// Removes the tables, whether they are there or not.
-pub fn remove(place: &Place) -> io::Result<()> {
+pub fn remove(table: &str) -> io::Result<()> {
     let mut request = Request::default();
     batch(&mut request, |request| {
         for family in FAMILIES {
-            delete(request, family, &table(place));
+            delete(request, family, table);
         }
     });
     Socket::open(0)?.request(&request)
@@ -87,7 +90,15 @@ fn delete(request: &mut Request, family: u8, table: &str) {
 fn new_table(request: &mut Request, family: u8, table: &str) {
     request.message(NEW_TABLE, ACKNOWLEDGE | CREATE, family, 0, |content| {
         content.text(1, table);
+        content.bytes(TABLE_USER_DATA, &comment());
     });
+}
+
+/// A comment as `nft` shows it: `NFTNL_UDATA_TABLE_COMMENT`, its length, a text with a zero.
+fn comment() -> Vec<u8> {
+    let text = leftovers::OURS.as_bytes();
+    let length = u8::try_from(text.len() + 1).unwrap_or(u8::MAX);
+    [&[0, length], text, &[0]].concat()
 }
 
 fn new_chain(request: &mut Request, family: u8, table: &str, priority: i32) {

@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Write};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use super::bypass::Bypass;
 use super::plan::{Marks, Plan, Selection};
 
 /// Before connection tracking (-200), since it sets the conntrack zone, and after
@@ -16,6 +17,28 @@ const AFTER_NAT: i32 = -95;
 /// Before `srcnat` (100).
 const BEFORE_SOURCE_NAT: i32 = 90;
 const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
+/// What a client sends to complete a connection.
+const ACKNOWLEDGEMENT: &str = "tcp flags & (fin|syn|rst|ack) == ack";
+/// Sets of connections that have passed untouched and are watched. Their elements come and go by
+/// themselves; see [`without_elements`].
+const WATCHED: [(&str, &str, &str); 2] = [
+    ("watched_ipv4", "ip", "ipv4_addr"),
+    ("watched_ipv6", "ip6", "ipv6_addr"),
+];
+/// Sets of connections whose half-open socket is about to become a whole one. For an instant, when
+/// a client's first two packets arrive at two processors at once, the kernel finds neither; what it
+/// would forward then, and the server would answer with a RST, is dropped, and comes again.
+const OPENING: [(&str, &str, &str); 2] = [
+    ("opening_ipv4", "ip", "ipv4_addr"),
+    ("opening_ipv6", "ip6", "ipv6_addr"),
+];
+/// Most connections in each set, and for how long.
+const WATCHED_SIZE: usize = 4096;
+const WATCHED_TIME: &str = "15s";
+/// Elements outlive their time by the second until the kernel looks for old ones: so many as are
+/// opened in 1.2 s, at 50,000 a second.
+const OPENING_SIZE: usize = 65_536;
+const OPENING_TIME: &str = "200ms";
 const OURS: &str = "meta l4proto { tcp, icmp, ipv6-icmp } socket transparent 1";
 
 /// How SYNs get into the queue.
@@ -36,6 +59,8 @@ pub struct Machine {
     /// The kernel looks for a socket before it routes (`net.ipv4.tcp_early_demux`), and then does
     /// not forward a SYN whose last connection's socket waits out its last minute.
     pub early_demux: bool,
+    /// What that was before it was switched off; written into the table for the next run.
+    pub early_demux_was: bool,
 }
 
 /// The text for `nft -f`: replaces the table as a whole. With `taking` false, no new connections
@@ -50,9 +75,21 @@ pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> St
     let mut text = removal(table);
     // Writing to a string does not fail.
     let _ = writeln!(text, "table inet {table} {{");
+    let comment = super::leftovers::comment(machine.early_demux_was);
+    let _ = writeln!(text, "\tcomment \"{comment}\"");
+    let watched = WATCHED.map(|set| (set, WATCHED_SIZE, WATCHED_TIME));
+    let opening = OPENING.map(|set| (set, OPENING_SIZE, OPENING_TIME));
+    for ((set, _, address), size, time) in watched.into_iter().chain(opening) {
+        let _ = writeln!(
+            text,
+            "\tset {set} {{\n\t\ttype {address} . inet_service . {address} . inet_service\n\t\t\
+             size {size}; flags dynamic,timeout; timeout {time}\n\t}}"
+        );
+    }
     for chain in [
         rules.client_side(),
         rules.our_socket(),
+        rules.our_whole_socket(),
         rules.syn_for_socket(),
         rules.client_leg(),
         rules.server_side(),
@@ -78,6 +115,31 @@ pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> St
 /// The text that removes the table, whether it is there or not.
 pub fn removal(table: &str) -> String {
     format!("table inet {table}\ndelete table inet {table}\n")
+}
+
+/// A table as `nft` prints it, without the elements of the sets that change by themselves.
+pub fn without_elements(shown: &str) -> String {
+    let mut kept = String::with_capacity(shown.len());
+    let mut in_watched = false;
+    let mut in_elements = false;
+    for line in shown.lines() {
+        let trimmed = line.trim_start();
+        if let Some(set) = trimmed.strip_prefix("set ") {
+            in_watched = WATCHED
+                .iter()
+                .chain(&OPENING)
+                .any(|(name, ..)| set.split_whitespace().next() == Some(*name));
+        }
+        in_elements |= in_watched && trimmed.starts_with("elements = {");
+        if !in_elements {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+        if in_elements && trimmed.ends_with('}') {
+            in_elements = false;
+        }
+    }
+    kept
 }
 
 /// The smallest ruleset with the statement `queue`, to ask the kernel whether it has it.
@@ -163,10 +225,11 @@ impl Rules<'_> {
             }))
             // SYNs go the way of a first one, though an old socket still wait out its last minute.
             .rule(format!("{SYN} accept"))
-            .rules(
-                self.interfaces()
-                    .map(|name| format!("iifname \"{name}\" {OURS} jump our_socket")),
-            )
+            // Twice: the second look finds what the kernel was just replacing (see `OPENING`).
+            .rules(self.interfaces().flat_map(|name| {
+                let look = format!("iifname \"{name}\" {OURS} jump our_socket");
+                [look.clone(), look]
+            }))
     }
 
     /// A SYN with the addresses of a socket that exists.
@@ -194,15 +257,21 @@ impl Rules<'_> {
 
     /// A packet for a transparent socket, which may be another program's.
     fn our_socket(&self) -> Chain {
+        Chain::regular("our_socket")
+            .rules(["0", "1"].map(|w| format!("socket wildcard {w} goto our_whole_socket")))
+            // A connection that is being opened, or one that waits out its last minute.
+            .rules(OPENING.map(|(set, ip, _)| format!("update @{set} {{ {} }}", ends(ip))))
+            .rule("goto client_leg")
+    }
+
+    /// Each match looks for the socket anew, so this one begins with no knowledge of earlier ones.
+    fn our_whole_socket(&self) -> Chain {
         let client = self.socket_is_marked(self.client_leg_marks());
         let server = self.socket_is_marked(self.server_leg_marks());
-        Chain::regular("our_socket")
+        Chain::regular("our_whole_socket")
             .rule(format!("{client} goto client_leg"))
             // Where servers, too, are behind an interface of clients.
             .rule(format!("{server} goto to_this_machine"))
-            .rules(not_a_whole_socket())
-            // A connection that is being opened, or one that waits out its last minute.
-            .rule("goto client_leg")
     }
 
     fn client_leg(&self) -> Chain {
@@ -247,7 +316,7 @@ impl Rules<'_> {
     /// the addresses that the host's NAT gave them.
     fn output(&self) -> Chain {
         let zone = self.plan.place.zone;
-        let server_zone = zone.wrapping_add(1);
+        let server_zone = self.plan.place.server_zone();
         let clients = self.is_marked(self.client_leg_marks().chain(&self.marks.listeners));
         let servers = self.is_marked(self.server_leg_marks());
         Chain::base("output", "filter", "output", BEFORE_CONNTRACK)
@@ -271,12 +340,18 @@ impl Rules<'_> {
 
     /// SYNs that the host forwards, and whose listener is chosen here.
     fn take(&self, text: &mut String) {
+        let bypass = Bypass::of(&self.plan.bypasses);
+        text.push_str(&bypass.sets());
         let mut take = Chain::base(
             "take",
             "filter",
             "forward",
             self.plan.place.forward_priority,
-        );
+        )
+        .rules(bypass.rules());
+        for name in self.interfaces() {
+            take = take.rules(self.proof(name));
+        }
         for (index, selection) in self.plan.selections.iter().enumerate() {
             for name in &selection.interfaces {
                 take = take.rule(format!("iifname \"{name}\" {SYN} jump take_{index}"));
@@ -288,6 +363,18 @@ impl Rules<'_> {
             let _ = write!(text, "{}", self.take_one(index, selection, *mark));
         }
         let _ = write!(text, "{take}");
+    }
+
+    /// A client acknowledges what has not come by: the relay is told, by the way of a SYN.
+    fn proof(&self, interface: &str) -> impl Iterator<Item = String> {
+        let mark = self.set_mark(self.marks.listeners.first().copied().unwrap_or_default());
+        WATCHED.into_iter().map(move |(set, ip, _)| {
+            let ends = ends(ip);
+            format!(
+                "iifname \"{interface}\" {ACKNOWLEDGEMENT} ct state != established {ends} @{set} \
+                 delete @{set} {{ {ends} }} {mark} accept"
+            )
+        })
     }
 
     fn take_one(&self, index: usize, selection: &Selection, mark: u32) -> Chain {
@@ -340,16 +427,29 @@ impl Rules<'_> {
         let taken = self.is_marked(&self.marks.listeners);
         let clear = format!("meta mark set meta mark & {:#010x}", !self.marks.mask);
         let priority = self.plan.place.forward_priority.saturating_add(2);
+        let watched = self.is_marked([&self.marks.watched]);
         Chain::base("untaken", "filter", "forward", priority)
             .rule(format!(
                 "{refused} meta l4proto tcp {clear} reject with tcp reset"
             ))
+            .rules(WATCHED.map(|(set, ip, _)| format!("{watched} add @{set} {{ {} }}", ends(ip))))
+            .rule(format!("{watched} {clear}"))
+            .rules(self.interfaces().flat_map(|name| {
+                OPENING.map(|(set, ip, _)| {
+                    format!(
+                        "iifname \"{name}\" tcp flags & (syn|rst|ack) == ack \
+                         ct state {{ invalid, new }} {} @{set} drop",
+                        ends(ip)
+                    )
+                })
+            }))
             .rule(format!("{taken} {clear}"))
     }
 
     fn interfaces(&self) -> impl Iterator<Item = &str> {
         let mut names: Vec<&str> = Vec::new();
-        for name in self.plan.selections.iter().flat_map(|s| &s.interfaces) {
+        let selected = self.plan.selections.iter().flat_map(|s| &s.interfaces);
+        for name in selected.chain(&self.plan.more_interfaces) {
             if !names.contains(&name.as_str()) {
                 names.push(name);
             }
@@ -390,6 +490,11 @@ impl Rules<'_> {
 /// neither a mark nor this property, so that none of the two rules applies.
 fn not_a_whole_socket() -> [String; 2] {
     ["socket wildcard 0 return", "socket wildcard 1 return"].map(str::to_owned)
+}
+
+/// Addresses and ports of a connection, as the client sends them.
+fn ends(ip: &str) -> String {
+    format!("{ip} saddr . tcp sport . {ip} daddr . tcp dport")
 }
 
 fn set<'m>(marks: impl IntoIterator<Item = &'m u32>) -> String {

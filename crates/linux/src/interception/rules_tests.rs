@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::plan::{Marks, Place, Plan, Selection};
-use super::rules::{Machine, QueueWay, ruleset};
+use super::rules::{Machine, QueueWay, ruleset, without_elements};
 use crate::initial_window::MarkField;
 use crate::netlink::Prefix;
 
@@ -20,6 +20,7 @@ fn plan() -> Plan {
         },
         selections: vec![
             Selection {
+                slot: 0,
                 interfaces: vec!["acc".to_owned(), "ppp*".to_owned()],
                 ipv4_port: Some(1234),
                 ipv6_port: Some(2345),
@@ -37,11 +38,14 @@ fn plan() -> Plan {
                 ],
             },
             Selection {
+                slot: 1,
                 interfaces: vec!["acc".to_owned()],
                 ipv4_port: Some(3456),
                 ..Selection::default()
             },
         ],
+        more_interfaces: BTreeSet::new(),
+        bypasses: Vec::new(),
         client_leg_marks: BTreeSet::from([0x0100_0000]),
         server_leg_marks: BTreeSet::new(),
     }
@@ -53,6 +57,7 @@ fn text(way: QueueWay, taking: bool) -> String {
     let machine = Machine {
         queue: way,
         early_demux: false,
+        early_demux_was: true,
     };
     ruleset(&plan, &marks, machine, taking)
 }
@@ -90,14 +95,14 @@ fn a_listener_takes_what_it_is_told_and_leaves_the_rest() {
             "ip6 saddr 2001:db8::1/128 return",
             "tcp dport { 22 } return",
             "tcp dport != { 80, 8000-8200 } return",
-            "meta mark set meta mark & 0xf0ffffff | 0x0c000000 accept",
+            "meta mark set meta mark & 0xf0ffffff | 0x0b000000 accept",
         ]
     );
     assert_eq!(
         chain(&text(QueueWay::Statement, true), "take_1")[4..],
         [
             "meta nfproto ipv6 return",
-            "meta mark set meta mark & 0xf0ffffff | 0x0b000000 accept",
+            "meta mark set meta mark & 0xf0ffffff | 0x0a000000 accept",
         ]
     );
 }
@@ -106,7 +111,10 @@ fn a_listener_takes_what_it_is_told_and_leaves_the_rest() {
 fn only_first_segments_from_client_interfaces_are_taken() {
     let syn = "tcp flags & (fin|syn|rst|ack) == syn";
     assert_eq!(
-        chain(&text(QueueWay::Statement, true), "take"),
+        chain(&text(QueueWay::Statement, true), "take")
+            .into_iter()
+            .filter(|rule| !rule.contains("@watched"))
+            .collect::<Vec<_>>(),
         [
             "type filter hook forward priority 100; policy accept;".to_owned(),
             format!("iifname \"acc\" {syn} jump take_0"),
@@ -135,7 +143,7 @@ fn the_queue_lets_pass_when_nobody_listens() {
         chain(&text(QueueWay::Statement, true), "queue"),
         [
             "type filter hook forward priority 101; policy accept;",
-            "meta mark & 0x0f000000 == { 0x0c000000, 0x0b000000 } queue flags bypass to 7700",
+            "meta mark & 0x0f000000 == { 0x0b000000, 0x0a000000 } queue flags bypass to 7700",
         ]
     );
     assert!(!text(QueueWay::Target, true).contains("queue flags"));
@@ -146,7 +154,7 @@ fn zones_are_for_our_sockets_only() {
     assert_eq!(
         chain(&text(QueueWay::Statement, true), "output")[1..],
         [
-            "meta mark & 0x0f000000 == { 0x0f000000, 0x01000000, 0x0c000000, 0x0b000000 } \
+            "meta mark & 0x0f000000 == { 0x0f000000, 0x01000000, 0x0b000000, 0x0a000000 } \
              ct zone set 7700",
             "meta mark & 0x0f000000 == 0x0e000000 ct original zone set 7701",
         ]
@@ -161,6 +169,7 @@ fn with_early_demux_an_old_socket_makes_room() {
         let machine = Machine {
             queue: QueueWay::Statement,
             early_demux,
+            early_demux_was: true,
         };
         chain(&ruleset(&plan, &marks, machine, true), "syn_for_socket")
     };
@@ -174,4 +183,107 @@ fn with_early_demux_an_old_socket_makes_room() {
             "meta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:2345 drop",
         ]
     );
+}
+
+#[test]
+fn what_completes_a_watched_connection_is_shown_to_the_relay_once() {
+    let text = text(QueueWay::Statement, true);
+    let ends = "ip6 saddr . tcp sport . ip6 daddr . tcp dport";
+    let rule = format!(
+        "iifname \"ppp*\" tcp flags & (fin|syn|rst|ack) == ack ct state != established {ends} \
+         @watched_ipv6 delete @watched_ipv6 {{ {ends} }} \
+         meta mark set meta mark & 0xf0ffffff | 0x0b000000 accept"
+    );
+    let take = chain(&text, "take");
+    assert!(take.contains(&rule), "{take:?}");
+    let watch = format!("meta mark & 0x0f000000 == 0x0c000000 add @watched_ipv6 {{ {ends} }}");
+    assert!(chain(&text, "untaken").contains(&watch));
+}
+
+#[test]
+fn connections_that_are_watched_are_no_change_of_the_rules() {
+    let head = "table inet midspan {\n\tset watched_ipv4 {\n\t\tsize 4096\n";
+    let other = "\t}\n\n\tset other {\n\t\telements = { 1,\n\t\t\t     2 }\n\t}\n}\n";
+    let elements = "\t\telements = { 10.0.0.1 . 1 . 10.0.0.2 . 80 expires 3s,\n\
+                    \t\t\t     10.0.0.1 . 2 . 10.0.0.2 . 80 expires 4s }\n";
+    let one = "\t\telements = { 10.0.0.1 . 1 . 10.0.0.2 . 80 expires 3s }\n";
+    for elements in [elements, one, ""] {
+        assert_eq!(
+            without_elements(&format!("{head}{elements}{other}")),
+            format!("{head}{other}")
+        );
+    }
+}
+
+#[test]
+fn what_is_bypassed_is_asked_first() {
+    let prefix = |address: &str, length| Prefix {
+        address: address.parse().unwrap(),
+        length,
+    };
+    let mut plan = plan();
+    plan.bypasses = vec![
+        prefix("192.0.2.0", 24),
+        prefix("192.0.2.7", 32),
+        prefix("::", 0),
+    ];
+    let marks = Marks::new(plan.place.marks, 2, 1).unwrap();
+    let machine = Machine {
+        queue: QueueWay::Statement,
+        early_demux: false,
+        early_demux_was: false,
+    };
+    let text = ruleset(&plan, &marks, machine, true);
+    assert!(
+        text.contains("elements = { 192.0.2.0/24, 192.0.2.7/32 }"),
+        "{text}"
+    );
+    assert_eq!(
+        chain(&text, "take")[1..4],
+        [
+            "ip daddr @bypass_ipv4 return",
+            "ip saddr @bypass_ipv4 return",
+            "meta nfproto ipv6 return",
+        ]
+    );
+}
+
+#[test]
+fn connections_of_a_listener_that_has_gone_go_on() {
+    let mut plan = plan();
+    plan.more_interfaces = BTreeSet::from(["old".to_owned()]);
+    plan.selections.clear();
+    let marks = Marks::with_slots(plan.place.marks, &[], 1).unwrap();
+    let machine = Machine {
+        queue: QueueWay::Statement,
+        early_demux: false,
+        early_demux_was: false,
+    };
+    let text = ruleset(&plan, &marks, machine, true);
+    let rules = chain(&text, "client_side");
+    assert!(
+        rules
+            .iter()
+            .any(|rule| rule.starts_with("iifname \"old\"") && rule.ends_with("our_socket")),
+        "{rules:?}"
+    );
+    assert!(!text.contains("jump take_"));
+}
+
+#[test]
+fn a_socket_that_is_just_being_replaced_is_looked_for_twice_and_never_missed_for_long() {
+    let text = text(QueueWay::Statement, true);
+    let look = "iifname \"acc\" meta l4proto { tcp, icmp, ipv6-icmp } socket transparent 1 \
+                jump our_socket";
+    let looks = chain(&text, "client_side");
+    assert_eq!(looks.iter().filter(|rule| *rule == look).count(), 2);
+    // The packet that completes the handshake is noted before the kernel replaces the socket …
+    let ours = chain(&text, "our_socket");
+    let note = "update @opening_ipv4 { ip saddr . tcp sport . ip daddr . tcp dport }";
+    assert!(ours.contains(&note.to_owned()), "{ours:?}");
+    // … and a SYN is not: there may be more of them at a time than the set holds.
+    assert!(!looks.iter().any(|rule| rule.contains("opening")));
+    assert!(text.contains("size 65536; flags dynamic,timeout; timeout 200ms"));
+    // A whole socket is never taken for another's because it was half open at an earlier look.
+    assert!(!ours.iter().any(|rule| rule.contains("return")), "{ours:?}");
 }

@@ -30,6 +30,16 @@ pub fn sample(socket: impl AsFd) -> io::Result<LegSample> {
     Ok(parse_information(&buffer[..length]))
 }
 
+/// How many bytes of `TCP_INFO` this kernel gives: newer ones give more.
+///
+/// # Errors
+/// Those of `getsockopt(2)`.
+pub fn information_length(socket: impl AsFd) -> io::Result<usize> {
+    let mut buffer = [0; LARGEST];
+    let socket = socket.as_fd();
+    raw::get_option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut buffer)
+}
+
 /// Reads the bytes of a `struct tcp_info`, in the machine's byte order.
 ///
 /// The structure has only ever grown at its end, so an older kernel gives fewer bytes: what is

@@ -10,16 +10,23 @@
 
 mod information;
 mod leg;
+mod listening;
+mod memory;
 mod options;
 mod raw;
+mod signature;
 mod transparent;
 
-pub use information::{parse_information, sample};
+pub use information::{information_length, parse_information, sample};
 pub use leg::{LegError, apply, apply_before_listen, check};
+pub use listening::change_listener;
+pub use memory::{SocketMemory, memory, set_window_clamp};
 pub use options::{
     available_congestion_controls, congestion_control, keepalive, mark, notsent_lowat, pacing_rate,
     receive_buffer, send_buffer, set_congestion_control, set_keepalive, set_mark,
     set_notsent_lowat, set_pacing_rate, set_receive_buffer, set_reset_on_close, set_send_buffer,
-    set_user_timeout, unacknowledged_bytes, unrestricted_congestion_controls, user_timeout,
+    set_user_timeout, try_repair, unacknowledged_bytes, unrestricted_congestion_controls,
+    user_timeout,
 };
+pub use signature::{set_ao_key, set_md5_key};
 pub use transparent::set_transparent;

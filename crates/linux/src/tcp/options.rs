@@ -264,3 +264,21 @@ pub fn set_mark(socket: impl AsFd, mark: u32) -> io::Result<()> {
 pub fn unacknowledged_bytes(socket: impl AsFd) -> io::Result<ByteSize> {
     raw::output_queue(socket.as_fd()).map(ByteSize::from_bytes)
 }
+
+/// Whether the kernel has `TCP_REPAIR` (Linux 3.5, `CONFIG_CHECKPOINT_RESTORE`), and this process
+/// may use it. The socket must neither listen nor be connected, and stays as it is.
+///
+/// # Errors
+/// Those of `setsockopt(2)`; `PermissionDenied` without `CAP_NET_ADMIN`.
+pub fn try_repair(socket: impl AsFd) -> io::Result<()> {
+    let socket = socket.as_fd();
+    for value in [1_i32, 0] {
+        raw::set_option(
+            socket,
+            libc::IPPROTO_TCP,
+            libc::TCP_REPAIR,
+            &value.to_ne_bytes(),
+        )?;
+    }
+    Ok(())
+}

@@ -10,9 +10,19 @@ use crate::arguments::DemoOptions;
 
 /// Downloads over the built-in GEO path, end to end and through Midspan.
 pub fn demo(options: &DemoOptions) -> Outcome {
+    let midspan = if options.forward {
+        Case::MidspanForward
+    } else {
+        Case::Midspan
+    };
+    let cases = vec![Case::Direct, midspan];
+    eprintln!("A satellite path of network namespaces, a real web server, real downloads.");
+    for case in &cases {
+        eprintln!("  {}", case.description());
+    }
     let plan = Plan {
         path: Path::load("geo")?,
-        cases: vec![Case::Direct, Case::Midspan],
+        cases,
         repetitions: options.repetitions,
         limit: Duration::from_secs(120),
     };

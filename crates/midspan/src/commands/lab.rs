@@ -80,7 +80,7 @@ pub fn measure(
     Ok(valid && records.all_ok())
 }
 
-fn run_with_progress(plan: &Plan) -> miette::Result<Vec<Measurement>> {
+pub fn run_with_progress(plan: &Plan) -> miette::Result<Vec<Measurement>> {
     let mut bar = None;
     eprintln!("setting up the network of \"{}\"", plan.path.name);
     let measurements = midspan_lab::run(plan, &mut |progress| match progress {

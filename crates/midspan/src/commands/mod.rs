@@ -1,8 +1,14 @@
 //! One module for each command.
 
+pub mod capture;
+pub mod check;
+pub mod compare;
+pub mod conformance;
+pub mod control;
 pub mod demo;
 pub mod lab;
 pub mod paths;
+pub mod plan;
 pub mod reproduce;
 pub mod run;
 pub mod sim;
@@ -11,7 +17,7 @@ pub mod verify;
 use midspan_path::Path;
 use miette::miette;
 
-/// `Ok(false)`: all was done, but a run was void or a bound missed.
+/// `Ok(false)`: all was done, but a run was void, a bound missed, or something needed is missing.
 pub type Outcome = miette::Result<bool>;
 
 /// Leaves only the flows that were asked for.
@@ -38,4 +44,9 @@ pub fn choose_flows(path: &mut Path, names: &[String]) -> miette::Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Threads where the user does not say: one for each core.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }

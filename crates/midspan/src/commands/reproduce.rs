@@ -1,12 +1,17 @@
 //! `midspan reproduce PAPER`: a paper's figures beside ours.
 
+use std::fs;
+use std::path::Path;
+
 use midspan_records::{Record, Records};
 use midspan_report::units::Scale;
-use midspan_report::{Alignment, Cell, Table, stdout_width};
-use midspan_reproduce::{Paper, analysis, simulation};
-use miette::IntoDiagnostic;
+use midspan_report::{
+    Alignment, Axis, Cell, Content, LinePlot, Report, Section, Series, Table, stdout_width,
+};
+use midspan_reproduce::{Effort, FigurePlot, Paper, analysis, curves, simulation};
+use miette::{IntoDiagnostic, WrapErr, miette};
 
-use super::Outcome;
+use super::{Outcome, cores};
 use crate::arguments::ReproduceOptions;
 use crate::progress::Spinner;
 
@@ -16,19 +21,98 @@ const DIGITS: i32 = 9;
 /// Computes and prints what the paper prints.
 pub fn reproduce(options: &ReproduceOptions) -> Outcome {
     let paper: Paper = options.paper.into();
+    let effort = Effort {
+        quick: options.quick,
+        item: options.item.clone(),
+        threads: options.threads.map_or_else(cores, usize::from),
+    };
     let spinner = Spinner::new();
-    let simulated = simulation(paper, options.quick, &mut |step| spinner.say(step));
+    let simulated = simulation(paper, &effort, &mut |step| spinner.say(step));
     spinner.finish();
+    let simulated = simulated.into_diagnostic()?;
     let mut records = Records {
         records: analysis(paper).into_diagnostic()?,
     };
-    records.records.extend(simulated.into_diagnostic()?);
+    records.records.retain(|record| effort.wants(&record.item));
+    records.records.extend(simulated.records);
+    if let (Some(item), true) = (&options.item, records.records.is_empty()) {
+        return Err(miette!(
+            help = "without an item, all are printed, with their names",
+            "{} has no item \"{item}\" that is reproduced",
+            paper.name()
+        ));
+    }
+    if let Some(folder) = &options.output_directory {
+        write_figures(paper, folder, &simulated.figures)?;
+    }
     if options.output.json {
         println!("{}", records.to_json());
     } else {
         print!("{}", table(paper, &records.records).to_text(stdout_width()));
     }
+    if let Some(file) = &options.html {
+        let page = report(paper, &records, &simulated.figures)?
+            .to_html()
+            .into_diagnostic()?;
+        fs::write(file, page)
+            .into_diagnostic()
+            .wrap_err_with(|| format!("cannot write the report {}", file.display()))?;
+        eprintln!("report: {}", file.display());
+    }
     Ok(records.all_ok())
+}
+
+/// The table, the figures that were simulated, and those that the analysis draws.
+fn report(paper: Paper, records: &Records, figures: &[FigurePlot]) -> miette::Result<Report> {
+    let mut content = vec![Content::Table(table(paper, &records.records))];
+    for figure in figures {
+        let mut plot = figure.plot.clone();
+        plot.title = format!("{}: {}", figure.item, plot.title);
+        content.push(Content::Lines(plot));
+    }
+    for curves in curves(paper).into_diagnostic()? {
+        content.push(Content::Lines(LinePlot {
+            title: curves.title,
+            x: Axis::new(curves.x.0, curves.x.1),
+            y: Axis::new(curves.y.0, curves.y.1),
+            series: curves
+                .lines
+                .into_iter()
+                .map(|line| Series {
+                    name: line.name,
+                    points: line.points,
+                })
+                .collect(),
+        }));
+    }
+    Ok(Report {
+        title: format!("What {} prints, and what comes out here", paper.name()),
+        command: format!("midspan reproduce {}", paper.name()),
+        sections: vec![Section {
+            heading: "The paper's figures".to_owned(),
+            text: String::new(),
+            content,
+        }],
+        records: records.clone(),
+        ..Report::default()
+    })
+}
+
+/// The figures as files of their own.
+fn write_figures(paper: Paper, folder: &Path, figures: &[FigurePlot]) -> miette::Result<()> {
+    let failed = |file: &Path| format!("cannot write {}", file.display());
+    fs::create_dir_all(folder)
+        .into_diagnostic()
+        .wrap_err_with(|| failed(folder))?;
+    for figure in figures {
+        let name = figure.item.replace(' ', "-");
+        let file = folder.join(format!("{}-{name}.svg", paper.name()));
+        let svg = figure.plot.to_svg().into_diagnostic()?;
+        fs::write(&file, svg)
+            .into_diagnostic()
+            .wrap_err_with(|| failed(&file))?;
+    }
+    Ok(())
 }
 
 fn table(paper: Paper, records: &[Record]) -> Table {

@@ -1,40 +1,51 @@
-//! `midspan sim PATH`: flows in virtual time.
+//! `midspan sim PATH`: flows in virtual time, one point or a sweep, with traces if asked for.
 
+mod traces;
+
+use midspan_document::Source;
 use midspan_lab::Case;
-use midspan_lab::results::case_name;
-use midspan_path::{Order, Path};
-use midspan_records::{By, Record, Records};
+use midspan_path::built_in;
+use midspan_records::{By, Record, Records, statistics};
 use midspan_report::{pivot, stdout_width};
-use midspan_sim::{FlowResults, Results, Scenario, Simulation, StopReason};
-use midspan_units::{BitRate, Time};
-use miette::{IntoDiagnostic, WrapErr, miette};
+use midspan_sweep::{Plan, Row};
+use miette::{IntoDiagnostic, miette};
 
-use super::{Outcome, choose_flows};
+use super::{Outcome, cores};
 use crate::arguments::SimOptions;
+use crate::progress::Bar;
 
 /// Runs a path in the simulator, without its proxies and with them.
 pub fn sim(options: &SimOptions) -> Outcome {
-    let mut path = Path::load(&options.path)?;
-    if let Some(seed) = options.seed {
-        path.seed = seed;
-    }
-    choose_flows(&mut path, &options.flows)?;
+    let plan = Plan {
+        source: source(&options.path)?,
+        settings: options.set.clone(),
+        axes: options.sweep.clone(),
+        flows: options.flows.clone(),
+        repetitions: options.repetitions,
+        seed: options.seed,
+        threads: options.threads.map_or_else(cores, usize::from),
+    };
+    let path = plan.path()?;
     let mut records = Records::default();
-    for case in [Case::Direct, Case::Midspan] {
-        let proxies = case == Case::Midspan;
-        if proxies && path.proxies().next().is_none() {
-            continue;
+    if options.traces() {
+        if !plan.axes.is_empty() || plan.repetitions > 1 {
+            return Err(miette!(
+                help = "set what is to be traced with --set",
+                "a trace is of one run: leave out --sweep and --repetitions"
+            ));
         }
-        let scenarios = Scenario::from_path(&path, proxies)
-            .into_diagnostic()
-            .wrap_err_with(|| format!("the path \"{}\" cannot be simulated", path.name))?;
-        for (index, scenario) in scenarios.iter().enumerate() {
-            let results = Simulation::new(scenario).into_diagnostic()?.run();
-            let first = match path.order {
-                Order::InTurn => index,
-                Order::Together => 0,
-            };
-            add(&mut records, &path, first, case, &results)?;
+        traces::run(&path, options, &mut records)?;
+    } else {
+        let bar = Bar::new(plan.runs()? as u64);
+        let rows = plan.run(|| bar.advance());
+        bar.finish();
+        let rows = rows?;
+        if options.csv {
+            print!("{}", csv(&plan, &rows));
+            return Ok(true);
+        }
+        for row in &rows {
+            records.push(record(&path.name, &plan, row));
         }
     }
     if options.output.json {
@@ -49,54 +60,64 @@ pub fn sim(options: &SimOptions) -> Outcome {
     Ok(true)
 }
 
-/// The records of one simulation, whose flows begin with the path's flow number `first`.
-fn add(
-    records: &mut Records,
-    path: &Path,
-    first: usize,
-    case: Case,
-    results: &Results,
-) -> miette::Result<()> {
-    if matches!(results.stop, StopReason::Stalled | StopReason::EventLimit) {
-        return Err(miette!(
-            "the simulation of \"{}\" does not end: {:?}, after {} of virtual time",
-            path.name,
-            results.stop,
-            results.until.since(Time::ZERO)
-        ));
+/// The text of a built-in path or of a file.
+fn source(name: &str) -> miette::Result<Source> {
+    if let Some(found) = built_in().iter().find(|path| path.name == name) {
+        return Ok(Source::new(format!("{name}.toml"), found.text));
     }
-    for (flow, result) in path.flows[first..].iter().zip(&results.flows) {
-        let name = case_name(flow, case);
-        let mut push = |quantity: &str, unit: &str, value: f64| {
-            let record = Record::new(&path.name, &name, quantity, unit, By::Simulation, value);
-            records.push(record);
-        };
-        let end = result.finished.unwrap_or(results.until);
-        let span = end.since(Time::ZERO + flow.start);
-        if flow.workload.total_size().is_some() {
-            push("completion time", "s", span.as_seconds());
-        }
-        if let Some(goodput) = BitRate::from_transfer(result.delivered, span) {
-            #[allow(clippy::cast_precision_loss)]
-            let goodput = goodput.bits_per_second() as f64;
-            push("goodput", "bit/s", goodput);
-            if let Some(rate) = path.data_rate(flow) {
-                #[allow(clippy::cast_precision_loss)]
-                let share = goodput / rate.bits_per_second() as f64;
-                push("share of the link", "share", share);
-            }
-        }
-        #[allow(clippy::cast_precision_loss)]
-        push(
-            "retransmissions",
-            "segments",
-            retransmissions(result) as f64,
-        );
-    }
-    Ok(())
+    // Also says which names there are where there is neither.
+    midspan_path::Path::load(name)?;
+    Source::load(name).into_diagnostic()
 }
 
-fn retransmissions(flow: &FlowResults) -> u64 {
-    let legs = flow.legs.iter();
-    legs.map(|leg| leg.sender.retransmissions).sum()
+const fn case_of(proxies: bool) -> Case {
+    if proxies { Case::Midspan } else { Case::Direct }
+}
+
+/// One quantity at one point: the mean over the repetitions with its 95 % interval.
+fn record(path: &str, plan: &Plan, row: &Row) -> Record {
+    let mut case = format!("{} {}", row.flow, case_of(row.proxies));
+    for (axis, value) in plan.axes.iter().zip(&row.point) {
+        case = format!("{case}, {} = {value}", axis.key);
+    }
+    let mean = statistics::mean(&row.values);
+    let value = mean.map_or(f64::NAN, |mean| mean.value);
+    let record = Record::new(path, &case, row.quantity, row.unit, By::Simulation, value);
+    match mean.and_then(|mean| mean.interval()) {
+        Some((low, high)) => record.with_spread(low, high),
+        None => record,
+    }
+}
+
+/// One line for each quantity at each point.
+fn csv(plan: &Plan, rows: &[Row]) -> String {
+    let field = |text: &str| {
+        if text.contains([',', '"', '\n']) {
+            format!("\"{}\"", text.replace('"', "\"\""))
+        } else {
+            text.to_owned()
+        }
+    };
+    let mut lines: Vec<String> = Vec::with_capacity(rows.len() + 1);
+    let mut heading: Vec<String> = plan.axes.iter().map(|axis| field(&axis.key)).collect();
+    heading.push("flow,case,quantity,unit,mean,low,high,runs".into());
+    lines.push(heading.join(","));
+    for row in rows {
+        let mean = statistics::mean(&row.values);
+        let interval = mean.and_then(|mean| mean.interval());
+        let end = |end: Option<f64>| end.map_or_else(String::new, |end| end.to_string());
+        let mut fields: Vec<String> = row.point.iter().map(|value| field(value)).collect();
+        fields.extend([
+            field(&row.flow),
+            case_of(row.proxies).to_string(),
+            row.quantity.to_owned(),
+            row.unit.to_owned(),
+            end(mean.map(|mean| mean.value)),
+            end(interval.map(|(low, _)| low)),
+            end(interval.map(|(_, high)| high)),
+            row.values.len().to_string(),
+        ]);
+        lines.push(fields.join(","));
+    }
+    lines.join("\n") + "\n"
 }

@@ -68,6 +68,8 @@ pub fn records(output: &Output) -> Vec<serde_json::Value> {
     // 3: a run was void, which a busy machine may cause; the numbers are there all the same.
     let code = output.status.code();
     assert!(matches!(code, Some(0 | 3)), "status {code:?}: {said}");
+    // But no proxy may have stood aside.
+    assert!(!said.contains("carried"), "{said}");
     let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     object["records"].as_array().unwrap().clone()
 }

@@ -10,10 +10,13 @@
 //!    ρₖ₋₁/ρₖ\[0\]: the root of r·U(r) = ρₖ₋₁. U grows with r, for a fuller buffer starves less, so
 //!    there is one root. Where it is at most 1, the leg carries all that arrives; beyond, U.
 //!
+//! Legs whose formula says what their time-outs cost are bounded further: see `interrupted`.
+//!
 //! What follows: U ≤ ρₖ\[0\], so no chain is faster than its slowest leg. With K → ∞ a load of 1
 //! or more fills any backlog, so U → ρₖ\[0\] and the chain goes as fast as its slowest leg. U
 //! grows with ρₖ\[0\], K and N_l and falls with T_f, so nothing better makes the chain slower.
 
+use super::interrupted;
 use super::queue::Queue;
 use super::{Analysis, Numbers, Solution};
 
@@ -25,11 +28,15 @@ const HALVINGS: u32 = 60;
 /// it is within ε of Eq. (2).
 pub fn solve(legs: &[Numbers], expected: f64, analysis: &Analysis) -> Solution {
     let through = |rates: &[f64]| rates.last().copied().unwrap_or(0.0);
+    let expected = expected.min(interrupted::bound(legs));
     // With idle receive buffers: the most that can pass.
-    let idle = chain(legs, 0.0);
+    let mut idle = chain(legs, 0.0);
     let most = through(&idle).min(expected);
     let loaded = chain(legs, most);
     if through(&loaded) >= most {
+        if let Some(last) = idle.last_mut() {
+            *last = most;
+        }
         return Solution {
             rates: idle,
             iterations: 1,
@@ -115,19 +122,8 @@ fn carried(leg: &Numbers, inbound: &Numbers, arriving: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixtures::numbers;
     use super::*;
-
-    fn numbers(isolated: f64, waiting: f64) -> Numbers {
-        Numbers {
-            packet: 1.0,
-            round_trip: 0.1,
-            isolated,
-            receive_buffer: 1000.0,
-            waiting,
-            stall: 0.264,
-            between_losses: Some(100.0),
-        }
-    }
 
     #[test]
     fn a_slower_inbound_leg_loses_nothing() {

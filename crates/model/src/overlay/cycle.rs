@@ -15,6 +15,16 @@ pub fn stall(round_trip: f64, time_out: f64, time_out_probability: f64) -> f64 {
     (1.0 - q) * round_trip + q * (time_out + round_trip / 2.0)
 }
 
+/// Mean time that a time-out takes, and the bytes between two, of a leg whose mean stall is `stall`
+/// with a time-out of probability `q` in it, and `bytes` between two losses; `None` without.
+pub fn time_outs(round_trip: f64, stall: f64, q: f64, bytes: f64) -> Option<(f64, f64)> {
+    if q <= 0.0 {
+        return None;
+    }
+    let lasting = (stall - (1.0 - q) * round_trip) / q;
+    (lasting > 0.0).then(|| (lasting, bytes / q))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,6 +12,7 @@
 
 mod conserving;
 mod cycle;
+mod interrupted;
 mod printed;
 mod queue;
 
@@ -145,6 +146,9 @@ struct Numbers {
     stall: f64,
     /// N_l, bytes between two losses on this leg; `None` without loss.
     between_losses: Option<f64>,
+    /// What a time-out costs in seconds, and the bytes between two; `None` without, and where the
+    /// leg's formula does not tell.
+    time_outs: Option<(f64, f64)>,
 }
 
 impl Numbers {
@@ -152,18 +156,30 @@ impl Numbers {
         let leg = &chained.leg;
         let packet = f64::from(leg.transport.payload());
         let loss = leg.section.loss();
+        let round_trip = leg.section.round_trip();
+        let (share, rate) = (isolated.time_out_probability, isolated.rate);
+        let stall = isolated.cycle.map_or_else(
+            || cycle::stall(round_trip, leg.transport.time_out.on(&leg.section), share),
+            |cycle| cycle.stall,
+        );
+        let between_losses = match isolated.cycle {
+            Some(cycle) => {
+                (cycle.losses > 0.0).then(|| packet * rate.packets_per_second() / cycle.losses)
+            }
+            None => (loss > 0.0).then(|| packet / loss),
+        };
         Self {
             packet,
-            round_trip: leg.section.round_trip(),
-            isolated: isolated.rate.packets_per_second() * packet,
+            round_trip,
+            isolated: rate.packets_per_second() * packet,
             receive_buffer: leg.transport.packets_in(leg.receive_buffer) * packet,
             waiting: leg.transport.packets_in(chained.waiting) * packet,
-            stall: cycle::stall(
-                leg.section.round_trip(),
-                leg.transport.time_out.on(&leg.section),
-                isolated.time_out_probability,
-            ),
-            between_losses: (loss > 0.0).then(|| packet / loss),
+            stall,
+            between_losses,
+            // Only of a formula that says what its stalls are: the paper's own stay as they are.
+            time_outs: between_losses
+                .filter(|_| isolated.cycle.is_some())
+                .and_then(|bytes| cycle::time_outs(round_trip, stall, share, bytes)),
         }
     }
 
@@ -264,5 +280,25 @@ impl Solution {
     /// What leaves the last leg.
     fn through(&self) -> f64 {
         self.rates.last().copied().unwrap_or(0.0)
+    }
+}
+
+/// What the tests of both readings share.
+#[cfg(test)]
+mod fixtures {
+    use super::Numbers;
+
+    /// A leg of 100 ms in packets of one byte, that loses every hundredth and then stalls.
+    pub fn numbers(isolated: f64, waiting: f64) -> Numbers {
+        Numbers {
+            packet: 1.0,
+            round_trip: 0.1,
+            isolated,
+            receive_buffer: 1000.0,
+            waiting,
+            stall: 0.264,
+            between_losses: Some(100.0),
+            time_outs: None,
+        }
     }
 }

@@ -69,19 +69,8 @@ fn fed(leg: &Numbers, inbound: &Numbers, arriving: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixtures::numbers;
     use super::*;
-
-    fn numbers(isolated: f64, waiting: f64) -> Numbers {
-        Numbers {
-            packet: 1.0,
-            round_trip: 0.1,
-            isolated,
-            receive_buffer: 1000.0,
-            waiting,
-            stall: 0.264,
-            between_losses: Some(100.0),
-        }
-    }
 
     #[test]
     fn the_closed_form_is_the_sum_of_eq_5() {

@@ -105,7 +105,8 @@ pub const TABLE_2_SEND_BUFFER: ByteSize = ByteSize::from_bytes(64_000);
 /// 482 packets on the buffer changes nothing.
 pub const TABLE_2_RECEIVE_BUFFER: ByteSize = ByteSize::from_bytes(2_000_000);
 
-const TABLE_2: [(Network, [f64; 3]); 2] = [
+/// Table II as printed: throughput in Mbit/s, split at R1, R2 and R3.
+pub const TABLE_2: [(Network, [f64; 3]); 2] = [
     (Network::Homogeneous, [59.494, 108.53, 59.494]),
     (Network::Heterogeneous, [1.860, 2.299, 3.008]),
 ];
@@ -115,13 +116,19 @@ const TABLE_2: [(Network, [f64; 3]); 2] = [
 /// # Errors
 /// None in fact: the path is a constant.
 pub fn table_2_path(network: Network) -> Result<Path, ModelError> {
+    let hops = table_2_networks(network).map(|(loss, delay)| hop(delay * 2, loss));
+    Path::new(hops.to_vec())
+}
+
+/// Loss and delay one way of LAN1, WAN1, WAN2 and LAN2 in Table II.
+#[must_use]
+pub fn table_2_networks(network: Network) -> [(Probability, TimeSpan); 4] {
     let last = match network {
         Network::Homogeneous => 0.000_01,
         Network::Heterogeneous => 0.01,
     };
-    let losses = [0.000_01, 0.000_01, 0.000_01, last];
-    let ten = TimeSpan::from_milliseconds(10);
-    Path::new(losses.map(|loss| hop(ten, probability(loss))).to_vec())
+    [0.000_01, 0.000_01, 0.000_01, last]
+        .map(|loss| (probability(loss), TimeSpan::from_milliseconds(5)))
 }
 
 /// Table II.
@@ -237,6 +244,7 @@ fn hop(round_trip: TimeSpan, loss: Probability) -> Hop {
         round_trip,
         loss,
         return_rate: None,
+        queue: None,
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod hasegawa;
 pub mod maki;
+pub mod maki_figures;
 pub mod shikama;
 pub mod tam;
 

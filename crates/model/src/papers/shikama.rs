@@ -45,6 +45,7 @@ pub fn wireless(loss: Probability) -> Leg {
             round_trip: TimeSpan::from_milliseconds(20),
             loss,
             return_rate: None,
+            queue: None,
         }),
         transport: transport.unwrap_or(Transport::linux()),
         receive_buffer: WIRELESS_WINDOW,

@@ -1,6 +1,9 @@
-//! What the property tests share.
+//! What the property tests share; no test uses all of it.
+
+#![allow(dead_code)]
 
 use midspan_model::response::Response;
+use midspan_model::window::Recovery;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -42,4 +45,13 @@ pub fn any_response() -> impl Strategy<Value = Response> {
 /// Not less, but for the rounding of a long computation.
 pub fn at_least(better: f64, worse: f64) -> bool {
     better >= worse * (1.0 - 2e-7)
+}
+
+/// [`any_response`], and those whose answers live on a grid.
+pub fn any_formula() -> impl Strategy<Value = Response> {
+    prop_oneof![
+        4 => any_response(),
+        1 => Just(Response::Window(Recovery::Reno)),
+        1 => Just(Response::Window(Recovery::NewReno)),
+    ]
 }

@@ -19,6 +19,8 @@ const QUEUE_PACKETS: u32 = 1_000_000;
 const QUEUE_BYTES: ByteSize = ByteSize::from_bytes(1 << 30);
 /// Bytes of framing of one packet.
 const OVERHEAD: RangeInclusive<ByteSize> = ByteSize::from_bytes(0)..=ByteSize::from_bytes(1000);
+/// Bytes of the largest packet (RFC 791: every link carries 68).
+const MTU: RangeInclusive<ByteSize> = ByteSize::from_bytes(68)..=ByteSize::from_bytes(65_535);
 /// The shortest repetition: a shorter one is work without end for who runs it.
 const REPEAT: RangeInclusive<TimeSpan> = TimeSpan::from_milliseconds(1)..=DURATION_LIMIT;
 
@@ -55,6 +57,13 @@ fn link(
         between: ends(check, table, nodes)?,
         up: direction(check, table, &table.up)?,
         down: direction(check, table, &table.down)?,
+        mtu: match &table.mtu {
+            Some(given) => {
+                let bytes = check.within("an MTU", given, MTU)?.bytes();
+                Some(u32::try_from(bytes).unwrap_or(u32::MAX))
+            }
+            None => None,
+        },
     })
 }
 

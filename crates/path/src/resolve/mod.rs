@@ -4,6 +4,7 @@ mod flows;
 mod limits;
 mod links;
 mod nodes;
+mod traffic;
 mod tree;
 
 pub use limits::{
@@ -35,6 +36,7 @@ pub fn resolve(source: &Source, name: &str, file: &File) -> Result<Path, Located
         nodes: nodes.into_iter().map(|placed| placed.node).collect(),
         links,
         flows,
+        traffic: traffic::resolve(&check, &file.traffic, &names)?,
         order: file.run.flows,
     })
 }

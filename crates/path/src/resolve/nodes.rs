@@ -108,6 +108,11 @@ fn host(check: &Check<'_>, table: &HostTable) -> Result<HostSettings, Located> {
             .transpose()?,
         receive_buffer: buffer(&table.receive_buffer)?,
         send_buffer: buffer(&table.send_buffer)?,
+        window: table
+            .window
+            .as_ref()
+            .map(|given| *given.get_ref())
+            .unwrap_or_default(),
     })
 }
 

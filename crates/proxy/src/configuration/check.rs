@@ -94,7 +94,7 @@ fn check_listening_addresses(configuration: &Configuration) -> Result<(), Locate
     let mut seen: BTreeMap<SocketAddr, &Listener> = BTreeMap::new();
     for listener in &configuration.listeners {
         let place = listener.places.listen.clone();
-        let Some(listen) = listener.forward().map(|forward| forward.listen) else {
+        let Some(listen) = listener.listen() else {
             continue;
         };
         if listen.port() == 0 {
@@ -117,6 +117,17 @@ fn check_listening_addresses(configuration: &Configuration) -> Result<(), Locate
             return Err(Located::new(source, place, message)
                 .with_help("give every listener an address or port of its own"));
         }
+    }
+    if let Some(admin) = &configuration.admin
+        && let Some(first) = seen.get(&admin.listen)
+    {
+        let (line, _) = source.position(first.places.listen.start);
+        let message = format!(
+            "listener \"{}\" already listens on {} (line {line})",
+            first.name, admin.listen
+        );
+        return Err(Located::new(source, admin.place.clone(), message)
+            .with_help("give the admin listener an address or port of its own"));
     }
     Ok(())
 }

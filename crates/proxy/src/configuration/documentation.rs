@@ -6,7 +6,10 @@ use midspan_policy::LegSettings;
 use serde::de::value::Error;
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 
+use super::admin::AdminTable;
+use super::control::ControlTable;
 use super::file::{File, ListenerTable, LogSettings, MarksTable, RelayTable};
+use super::limits::LimitsTable;
 use super::transparent::InterceptionTable;
 
 /// Reads nothing; notes which fields a struct asks for.
@@ -64,9 +67,12 @@ fn documented(heading: &str) -> Vec<(&'static str, Vec<&'static str>)> {
 fn every_key_is_documented() {
     for (heading, keys) in [
         ("`[relay]`", keys::<RelayTable>()),
+        ("`[limits]`", keys::<LimitsTable>()),
         ("`[log]`", keys::<LogSettings>()),
         ("`[marks]`", keys::<MarksTable>()),
         ("`[interception]`", keys::<InterceptionTable>()),
+        ("`[control]`", keys::<ControlTable>()),
+        ("`[admin]`", keys::<AdminTable>()),
         ("`[[listener]]`", keys::<ListenerTable>()),
         ("A leg", keys::<LegSettings>()),
     ] {
@@ -100,9 +106,12 @@ fn every_key_is_in_the_example() {
     let all = [
         keys::<File>(),
         keys::<RelayTable>(),
+        keys::<LimitsTable>(),
         keys::<LogSettings>(),
         keys::<MarksTable>(),
         keys::<InterceptionTable>(),
+        keys::<ControlTable>(),
+        keys::<AdminTable>(),
         keys::<ListenerTable>(),
         keys::<LegSettings>(),
     ];

@@ -1,5 +1,6 @@
 //! The file as it is written: one struct per table, one field per key.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 
@@ -10,7 +11,14 @@ use midspan_units::{ByteSize, TimeSpan};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
+use super::admin::AdminTable;
+use super::control::ControlTable;
+use super::explicit::{AccessKey, ExplicitKeys, Networks, explicit, negotiation};
+use super::limits::{LimitsTable, ListenerLimitKeys};
 use super::transparent::{Family, HandshakeKey, Hosts, InterceptionTable, Ports, TransparentKeys};
+use crate::relay::negotiation::HeaderVersion;
+use crate::relay::{ListenerLimits, RelayLimits};
+
 use super::{Configuration, Forward, Listener, Mode, Places, RelaySettings, THREAD_LIMIT};
 
 /// The whole file.
@@ -20,11 +28,17 @@ pub(super) struct File {
     #[serde(default)]
     relay: RelayTable,
     #[serde(default)]
+    limits: LimitsTable,
+    #[serde(default)]
     log: LogSettings,
     #[serde(default)]
     marks: MarksTable,
     #[serde(default)]
     interception: InterceptionTable,
+    #[serde(default)]
+    control: ControlTable,
+    #[serde(default)]
+    admin: Option<AdminTable>,
     listener: Spanned<Vec<ListenerTable>>,
 }
 
@@ -37,6 +51,7 @@ pub(super) struct RelayTable {
     pipe_memory: Option<Spanned<ByteSize>>,
     drain_timeout: Option<Spanned<TimeSpan>>,
     reset_timeout: Option<Spanned<TimeSpan>>,
+    user: Option<Spanned<String>>,
 }
 
 /// `[log]`: what is logged, and how.
@@ -110,7 +125,29 @@ pub(super) struct ListenerTable {
     #[serde(default)]
     handshake: Option<Spanned<HandshakeKey>>,
     #[serde(default)]
+    users: Option<Spanned<BTreeMap<String, String>>>,
+    #[serde(default)]
+    clients: Option<Spanned<Networks>>,
+    #[serde(default)]
+    access: Option<Spanned<Vec<Spanned<AccessKey>>>>,
+    #[serde(default)]
+    negotiation_timeout: Option<Spanned<TimeSpan>>,
+    #[serde(default)]
+    accept_proxy_protocol: Option<Spanned<bool>>,
+    #[serde(default)]
+    proxy_protocol_from: Option<Spanned<Networks>>,
+    #[serde(default)]
+    send_proxy_protocol: Option<Spanned<HeaderVersion>>,
+    #[serde(default)]
     connect_timeout: Option<Spanned<TimeSpan>>,
+    #[serde(default)]
+    sessions: Option<Spanned<u32>>,
+    #[serde(default)]
+    sessions_per_client: Option<Spanned<u32>>,
+    #[serde(default)]
+    idle_timeout: Option<Spanned<TimeSpan>>,
+    #[serde(default)]
+    half_closed_timeout: Option<Spanned<TimeSpan>>,
     #[serde(default)]
     client_leg: Option<Spanned<LegSettings>>,
     #[serde(default)]
@@ -124,13 +161,17 @@ enum ModeKey {
     /// Connects to one fixed address.
     #[default]
     Forward,
+    /// Connects to where the client says, by SOCKS5.
+    Socks5,
+    /// The same by HTTP.
+    Http,
     /// Takes connections that this machine forwards.
     Transparent,
 }
 
 /// An address with a port.
 #[derive(Debug, Clone, Copy)]
-struct Address(SocketAddr);
+pub(super) struct Address(pub(super) SocketAddr);
 
 impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -175,16 +216,19 @@ pub(super) fn read(source: &Source) -> Result<Configuration, Located> {
     let file: File = midspan_document::read(source)?;
     let listeners = file.listener.span();
     let marks = file.marks.checked(source)?;
+    let (limits, still) = file.limits.checked(source)?;
     let configuration = Configuration {
-        relay: file.relay.checked(source)?,
+        relay: file.relay.checked(source, limits)?,
         log: file.log,
         marks,
         interception: file.interception.checked(source, marks.marks)?,
+        control: file.control.checked(source)?,
+        admin: file.admin.map(|admin| admin.checked(source)).transpose()?,
         listeners: file
             .listener
             .into_inner()
             .into_iter()
-            .map(|listener| listener.checked(source))
+            .map(|listener| listener.checked(source, &still))
             .collect::<Result<_, _>>()?,
         source: source.clone(),
     };
@@ -219,7 +263,7 @@ pub(super) fn within<T: PartialOrd + fmt::Display>(
 }
 
 impl RelayTable {
-    fn checked(self, source: &Source) -> Result<RelaySettings, Located> {
+    fn checked(self, source: &Source, limits: RelayLimits) -> Result<RelaySettings, Located> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let span = |value: &Option<Spanned<ByteSize>>| value.as_ref().map(Spanned::span);
         let pipe_span = span(&self.pipe_memory).or(span(&self.pipe_size));
@@ -271,6 +315,8 @@ impl RelayTable {
                 DEFAULT_RESET_TIMEOUT,
                 TimeSpan::ZERO..=TimeSpan::from_seconds(3_600),
             )?,
+            limits,
+            user: self.user.map(Spanned::into_inner),
         })
     }
 }
@@ -312,7 +358,7 @@ impl MarksTable {
 }
 
 impl ListenerTable {
-    fn checked(self, source: &Source) -> Result<Listener, Located> {
+    fn checked(self, source: &Source, still: &ListenerLimits) -> Result<Listener, Located> {
         let name = self.name.span();
         let span = |address: &Option<Spanned<Address>>| {
             address.as_ref().map_or(name.clone(), Spanned::span)
@@ -331,6 +377,12 @@ impl ListenerTable {
             DEFAULT_CONNECT_TIMEOUT,
             TimeSpan::from_milliseconds(1)..=TimeSpan::from_seconds(3_600),
         )?;
+        let limits = ListenerLimitKeys {
+            sessions: self.sessions,
+            sessions_per_client: self.sessions_per_client,
+            idle_timeout: self.idle_timeout,
+            half_closed_timeout: self.half_closed_timeout,
+        };
         let keys = TransparentKeys {
             interfaces: self.interfaces,
             families: self.families,
@@ -339,17 +391,31 @@ impl ListenerTable {
             except: self.except,
             handshake: self.handshake,
         };
+        let explicit_keys = ExplicitKeys {
+            users: self.users,
+            clients: self.clients,
+            access: self.access,
+            negotiation_timeout: self.negotiation_timeout,
+            accept_proxy_protocol: self.accept_proxy_protocol,
+            proxy_protocol_from: self.proxy_protocol_from,
+            send_proxy_protocol: self.send_proxy_protocol,
+        };
+        let mode = match self.mode {
+            ModeKey::Forward => forward(source, self.listen, self.to, &keys, &places)?,
+            ModeKey::Socks5 => explicit("socks5", source, self.listen, self.to, &keys)?,
+            ModeKey::Http => explicit("http", source, self.listen, self.to, &keys)?,
+            ModeKey::Transparent => transparent(source, self.listen, self.to, keys, &places)?,
+        };
         Ok(Listener {
             name: self.name.into_inner(),
-            mode: match self.mode {
-                ModeKey::Forward => forward(source, self.listen, self.to, &keys, &places)?,
-                ModeKey::Transparent => transparent(source, self.listen, self.to, keys, &places)?,
-            },
+            negotiation: negotiation(source, &mode, explicit_keys, &places.listen)?,
+            mode,
             session: SessionSettings {
                 client: self.client_leg.map(Spanned::into_inner).unwrap_or_default(),
                 server: self.server_leg.map(Spanned::into_inner).unwrap_or_default(),
                 connect_timeout: Some(connect_timeout),
             },
+            limits: limits.checked(source, still)?,
             places,
         })
     }
@@ -386,7 +452,10 @@ fn transparent(
 ) -> Result<Mode, Located> {
     for (key, address) in [("listen", listen), ("to", to)] {
         if let Some(address) = address {
-            let message = format!("`{key}` is for listeners of mode \"forward\"");
+            let message = match key {
+                "to" => "`to` is for listeners of mode \"forward\"".to_owned(),
+                _ => format!("`{key}` is not for listeners of mode \"transparent\""),
+            };
             return Err(Located::new(source, address.span(), message));
         }
     }

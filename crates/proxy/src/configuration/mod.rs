@@ -2,10 +2,15 @@
 //!
 //! `docs/configuration.md` explains every key to users.
 
+mod admin;
 mod check;
+mod control;
 #[cfg(test)]
 mod documentation;
+mod explicit;
 mod file;
+mod fixed;
+mod limits;
 mod transparent;
 
 use std::net::{IpAddr, SocketAddr};
@@ -18,8 +23,13 @@ use midspan_policy::{LegSettings, SessionSettings};
 use midspan_units::{ByteSize, TimeSpan};
 use serde::{Deserialize, Serialize};
 
+pub use crate::relay::negotiation::Negotiation;
+use crate::relay::{ListenerLimits, RelayLimits};
+pub use admin::AdminSettings;
 pub use check::{INITIAL_WINDOW_LIMIT, LISTENER_LIMIT, THREAD_LIMIT};
+pub use control::ControlSocket;
 pub use file::{LogFormat, LogLevel, LogSettings};
+pub(crate) use transparent::prefix;
 pub use transparent::{InterceptionSettings, Transparent};
 
 /// Everything that `midspan run` is told.
@@ -33,6 +43,10 @@ pub struct Configuration {
     pub marks: Place,
     /// What holds for all transparent listeners.
     pub interception: InterceptionSettings,
+    /// Where commands to the running proxy are taken.
+    pub control: ControlSocket,
+    /// Where Midspan tells about itself, if anywhere.
+    pub admin: Option<AdminSettings>,
     /// Where connections are accepted; at least one.
     pub listeners: Vec<Listener>,
     source: Source,
@@ -53,6 +67,10 @@ pub struct RelaySettings {
     /// When one leg has failed: how long the other leg's peer may take to read what the failed
     /// leg had delivered, before it is reset as well.
     pub reset_timeout: TimeSpan,
+    /// The file's `[limits]`, but the time-outs, which are the listeners'.
+    pub limits: RelayLimits,
+    /// The user that the relay process becomes when it is started by root; `None` for `nobody`.
+    pub user: Option<String>,
 }
 
 /// What a listener does with connections.
@@ -60,8 +78,19 @@ pub struct RelaySettings {
 pub enum Mode {
     /// Connects to one fixed address.
     Forward(Forward),
+    /// Connects to where the client says, in the language of the listener's negotiation.
+    Explicit(Explicit),
     /// Takes connections that this machine forwards, and keeps their addresses.
     Transparent(Transparent),
+}
+
+/// Clients name the server themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Explicit {
+    /// Address and port to accept at.
+    pub listen: SocketAddr,
+    /// Name of the mode: `socks5` or `http`.
+    pub mode: &'static str,
 }
 
 /// From one address to another.
@@ -82,6 +111,11 @@ pub struct Listener {
     pub mode: Mode,
     /// How both legs of a session are set up.
     pub session: SessionSettings,
+    /// How many sessions it takes, and how long they may be still.
+    pub limits: ListenerLimits,
+    /// What is said before a session, and who may have which; `None` where nothing is and
+    /// anybody may.
+    pub negotiation: Option<Negotiation>,
     places: Places,
 }
 
@@ -91,6 +125,16 @@ impl Listener {
     pub const fn forward(&self) -> Option<Forward> {
         match &self.mode {
             Mode::Forward(forward) => Some(*forward),
+            Mode::Explicit(_) | Mode::Transparent(_) => None,
+        }
+    }
+
+    /// Where it listens; `None` for transparent ones, which have an address of their own.
+    #[must_use]
+    pub const fn listen(&self) -> Option<SocketAddr> {
+        match &self.mode {
+            Mode::Forward(forward) => Some(forward.listen),
+            Mode::Explicit(explicit) => Some(explicit.listen),
             Mode::Transparent(_) => None,
         }
     }
@@ -100,7 +144,7 @@ impl Listener {
     pub const fn transparent(&self) -> Option<&Transparent> {
         match &self.mode {
             Mode::Transparent(transparent) => Some(transparent),
-            Mode::Forward(_) => None,
+            Mode::Forward(_) | Mode::Explicit(_) => None,
         }
     }
 }
@@ -168,6 +212,12 @@ impl Configuration {
     #[must_use]
     pub fn listen_error(&self, listener: &Listener, message: impl std::fmt::Display) -> Located {
         Located::new(&self.source, listener.places.listen.clone(), message)
+    }
+
+    /// An error at the key `listen` of `[admin]`.
+    #[must_use]
+    pub fn admin_error(&self, admin: &AdminSettings, message: impl std::fmt::Display) -> Located {
+        Located::new(&self.source, admin.place.clone(), message)
     }
 
     /// The transparent listeners, in their order.

@@ -43,6 +43,9 @@ pub struct InterceptionSettings {
     pub opening_limit: u32,
     /// Most connections that one client (an IPv4 address, an IPv6 /64) is opening.
     pub opening_limit_per_client: u32,
+    /// For how long a client's connections to a network pass untouched whose answers do not come
+    /// back this way.
+    pub asymmetric_route_time: TimeSpan,
     /// A relay that has been still for this long is ended.
     pub watchdog_timeout: TimeSpan,
 }
@@ -59,6 +62,7 @@ pub(super) struct InterceptionTable {
     queue: Option<Spanned<u16>>,
     opening_limit: Option<Spanned<u32>>,
     opening_limit_per_client: Option<Spanned<u32>>,
+    asymmetric_route_time: Option<Spanned<TimeSpan>>,
     watchdog_timeout: Option<Spanned<TimeSpan>>,
 }
 
@@ -74,6 +78,7 @@ const DEFAULT_QUEUE: u16 = 7700;
 /// Each takes a descriptor and about 10 KB of kernel memory.
 const DEFAULT_OPENING_LIMIT: u32 = 1024;
 const DEFAULT_OPENING_LIMIT_PER_CLIENT: u32 = 128;
+const DEFAULT_ASYMMETRIC_ROUTE_TIME: TimeSpan = TimeSpan::from_seconds(600);
 const DEFAULT_WATCHDOG_TIMEOUT: TimeSpan = TimeSpan::from_seconds(3);
 
 /// `IFNAMSIZ`, less the closing zero.
@@ -141,6 +146,13 @@ impl InterceptionTable {
                 self.opening_limit_per_client,
                 DEFAULT_OPENING_LIMIT_PER_CLIENT,
                 1..=4096,
+            )?,
+            asymmetric_route_time: within(
+                source,
+                "asymmetric_route_time",
+                self.asymmetric_route_time,
+                DEFAULT_ASYMMETRIC_ROUTE_TIME,
+                TimeSpan::ZERO..=TimeSpan::from_seconds(86_400),
             )?,
             watchdog_timeout: within(
                 source,
@@ -357,7 +369,8 @@ impl<'de> Deserialize<'de> for Hosts {
     }
 }
 
-fn prefix(text: &str) -> Option<Prefix> {
+/// An address, or a prefix.
+pub(crate) fn prefix(text: &str) -> Option<Prefix> {
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length.parse::<u8>().ok()?)),
         None => (text, None),

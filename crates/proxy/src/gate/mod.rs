@@ -9,18 +9,24 @@
 //!   refuses, so does the rule that a mark on the SYN leads to. When it cannot be reached, the SYN
 //!   goes on untouched, so that the network itself tells the client. While nothing is heard, the
 //!   client's further SYNs are dropped, as on a path without an answer.
-//! - *Early*: the SYN is sent on to the listener at once; the server is called on accepting.
-//! - Too many at a time, or signed (TCP-MD5, TCP-AO): the SYN goes on untouched.
+//! - *Early*: the server is called, and the SYN is sent on to the listener at once.
+//! - Too many at a time, or signed (TCP-MD5, TCP-AO): the SYN goes on untouched. So it does where
+//!   the policy says so, or the server's answers do not come back this way
+//!   ([`midspan_policy::leave_alone::AsymmetricRoutes`]).
 //!
 //! "Sent on" is: dropped where it is, behind the host's filter, and sent again with the listener's
 //! mark, which leads it through `lo` to the listener.
 
+mod held;
 mod openings;
+mod running;
+mod statistics;
 mod syn;
 mod thread;
 
-pub use openings::{Arrival, Connection, Limits, Openings, Released};
-pub use thread::{Gate, GateStatistics};
+pub use openings::{Arrival, Connection, OpeningLimits, Openings, Released};
+pub use running::{Decided, Gate, GateObserver};
+pub use statistics::GateStatistics;
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,13 +34,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use midspan_linux::tcp;
-use midspan_policy::{Handshake, LegStart};
+use midspan_policy::{LegStart, Request};
 use midspan_units::TimeSpan;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+use crate::relay::Limits;
+
 /// What a gate is started with.
-#[derive(Debug)]
 pub struct GateSettings {
     /// Number of the queue.
     pub queue: u16,
@@ -42,10 +49,18 @@ pub struct GateSettings {
     pub mask: u32,
     /// The mark that makes a rule answer a SYN with a RST.
     pub refused_mark: u32,
-    /// Transparent listeners.
-    pub listeners: Vec<GateListener>,
+    /// The mark that makes rules watch what comes of a SYN that passes untouched.
+    pub watched_mark: u32,
+    /// Conntrack zone in which server legs call.
+    pub server_zone: u16,
+    /// For how long servers are left alone whose answers do not come back this way.
+    pub asymmetric_route_time: TimeSpan,
+    /// Transparent listeners, each with who decides about its connections.
+    pub listeners: Vec<Decided>,
     /// Where released connections are found.
     pub openings: Arc<Openings<OwnedFd>>,
+    /// Whether the relay has room for one more; `None`: always.
+    pub limits: Option<Arc<Limits>>,
     /// A raw socket for IPv4 packets, one for IPv6.
     pub raw: [OwnedFd; 2],
 }
@@ -57,12 +72,8 @@ pub struct GateListener {
     pub name: String,
     /// The mark of SYNs for it.
     pub mark: u32,
-    /// When the client is answered.
-    pub handshake: Handshake,
     /// How server legs are set up.
     pub server: ServerLeg,
-    /// Give up calling the server after this time.
-    pub connect_timeout: Option<TimeSpan>,
 }
 
 /// How a server leg with the client's address is set up.
@@ -126,4 +137,12 @@ pub fn set_common_options(socket: &OwnedFd) -> io::Result<()> {
 
 fn errno(error: io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
+/// A connection as policies see it.
+const fn request(connection: Connection) -> Request {
+    Request {
+        client: connection.client,
+        server: connection.server,
+    }
 }

@@ -8,6 +8,14 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use midspan_policy::Handshake;
+use midspan_units::TimeSpan;
+
+use crate::relay::Seat;
+
+/// Most that are noted until they are taken; the gate takes them several times a second.
+const UNANSWERED_LIMIT: usize = 256;
+
 /// Both ends of a connection, as the client sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Connection {
@@ -19,7 +27,7 @@ pub struct Connection {
 
 /// How many may be opened at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct OpeningLimits {
     /// By all clients together.
     pub all: usize,
     /// By one client: an IPv4 address, or an IPv6 network of 64 bits.
@@ -43,19 +51,29 @@ pub enum Arrival {
 }
 
 /// What the relay gets for a connection that it has accepted.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Released<S> {
     /// The server leg, if it is connected.
     pub server: Option<S>,
+    /// How the client's SYN was answered.
+    pub handshake: Handshake,
     /// The mark that the client's SYN had, without our bits.
     pub mark: u32,
+    /// When the client's first SYN came.
+    pub since: Instant,
+    /// Give up connecting to the server after this time.
+    pub connect_timeout: Option<TimeSpan>,
+    /// Its place among the sessions.
+    pub seat: Option<Seat>,
 }
 
 /// Connections that are being opened; `S` is a connected server leg.
 #[derive(Debug)]
 pub struct Openings<S> {
     table: Mutex<Table<S>>,
-    limits: Limits,
+    /// Accepted by the relay, and never answered by their servers.
+    unanswered: Mutex<Vec<Connection>>,
+    limits: OpeningLimits,
 }
 
 #[derive(Debug)]
@@ -80,12 +98,13 @@ enum State<S> {
 impl<S> Openings<S> {
     /// Nothing is being opened yet.
     #[must_use]
-    pub const fn new(limits: Limits) -> Self {
+    pub const fn new(limits: OpeningLimits) -> Self {
         Self {
             table: Mutex::new(Table {
                 connections: BTreeMap::new(),
                 clients: BTreeMap::new(),
             }),
+            unanswered: Mutex::new(Vec::new()),
             limits,
         }
     }
@@ -159,15 +178,33 @@ impl<S> Openings<S> {
         old.len()
     }
 
+    /// The relay has given up a connection that was accepted early, since its server never
+    /// answered.
+    pub fn note_unanswered(&self, connection: Connection) {
+        let mut unanswered = lock(&self.unanswered);
+        if unanswered.len() < UNANSWERED_LIMIT {
+            unanswered.push(connection);
+        }
+    }
+
+    /// What was [noted](Self::note_unanswered) since the last time.
+    pub fn take_unanswered(&self) -> Vec<Connection> {
+        std::mem::take(&mut lock(&self.unanswered))
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.lock().connections.len()
     }
 
-    /// Nothing here panics while it holds the lock, so the table is whole in any case.
     fn lock(&self) -> MutexGuard<'_, Table<S>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
+}
+
+/// Nothing here panics while it holds a lock, so what it protects is whole in any case.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<S> Table<S> {
@@ -205,13 +242,17 @@ mod tests {
     }
 
     fn openings(all: usize, per_client: usize) -> Openings<&'static str> {
-        Openings::new(Limits { all, per_client })
+        Openings::new(OpeningLimits { all, per_client })
     }
 
     fn released(server: &'static str) -> Released<&'static str> {
         Released {
             server: Some(server),
+            handshake: Handshake::EndToEnd,
             mark: 5,
+            since: Instant::now(),
+            connect_timeout: None,
+            seat: None,
         }
     }
 
@@ -223,8 +264,9 @@ mod tests {
         assert_eq!(openings.arrive(one, 7), Arrival::Held);
         openings.release(one, released("leg"), Instant::now());
         assert_eq!(openings.arrive(one, 7), Arrival::Released);
-        assert_eq!(openings.take(one), Some(released("leg")));
-        assert_eq!(openings.take(one), None);
+        let taken = openings.take(one).unwrap();
+        assert_eq!((taken.server, taken.mark), (Some("leg"), 5));
+        assert!(openings.take(one).is_none());
         assert_eq!(
             (openings.count(), openings.arrive(one, 7)),
             (0, Arrival::New)
@@ -271,7 +313,7 @@ mod tests {
         openings.arrive(two, 7);
         assert_eq!(openings.expire(start), 0);
         assert_eq!(openings.expire(start + Duration::from_secs(1)), 1);
-        assert_eq!(openings.take(one), None);
+        assert!(openings.take(one).is_none());
         assert_eq!(openings.arrive(two, 7), Arrival::Held);
     }
 
@@ -285,7 +327,7 @@ mod tests {
         openings.release(one, released("old leg"), Instant::now());
         assert_eq!(openings.arrive(one, 3), Arrival::New);
         // The old leg is not handed on.
-        assert_eq!(openings.take(one), None);
+        assert!(openings.take(one).is_none());
         assert_eq!(openings.arrive(one, 3), Arrival::Held);
     }
 }

@@ -20,8 +20,17 @@ pub struct Syn {
     pub is_authenticated: bool,
 }
 
-/// Reads a packet from its IP header on; `None` for what is no SYN.
-pub fn read(packet: &[u8]) -> Option<Syn> {
+/// What a client sends to open a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Segment {
+    /// The first segment.
+    Syn(Syn),
+    /// Any later one.
+    Acknowledgement(Connection),
+}
+
+/// Reads a packet from its IP header on; `None` for what is neither.
+pub fn read(packet: &[u8]) -> Option<Segment> {
     let packet = SlicedPacket::from_ip(packet).ok()?;
     let (source, destination): (IpAddr, IpAddr) = match packet.net? {
         NetSlice::Ipv4(ip) => {
@@ -43,18 +52,21 @@ pub fn read(packet: &[u8]) -> Option<Syn> {
     let Some(TransportSlice::Tcp(tcp)) = packet.transport else {
         return None;
     };
-    if !tcp.syn() || tcp.ack() || tcp.rst() || tcp.fin() {
-        return None;
+    let connection = Connection {
+        client: SocketAddr::new(source, tcp.source_port()),
+        server: SocketAddr::new(destination, tcp.destination_port()),
+    };
+    match (tcp.syn(), tcp.ack()) {
+        _ if tcp.rst() || tcp.fin() => None,
+        (false, true) => Some(Segment::Acknowledgement(connection)),
+        (true, false) => Some(Segment::Syn(Syn {
+            connection,
+            sequence: tcp.sequence_number(),
+            is_authenticated: option_kinds(tcp.options())
+                .any(|kind| AUTHENTICATION_OPTIONS.contains(&kind)),
+        })),
+        _ => None,
     }
-    Some(Syn {
-        connection: Connection {
-            client: SocketAddr::new(source, tcp.source_port()),
-            server: SocketAddr::new(destination, tcp.destination_port()),
-        },
-        sequence: tcp.sequence_number(),
-        is_authenticated: option_kinds(tcp.options())
-            .any(|kind| AUTHENTICATION_OPTIONS.contains(&kind)),
-    })
 }
 
 /// The kinds of TCP's options (RFC 9293, section 3.1), up to the end or the first that is broken.
@@ -75,6 +87,13 @@ fn option_kinds(mut options: &[u8]) -> impl Iterator<Item = u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn read_syn(packet: &[u8]) -> Option<Syn> {
+        match read(packet)? {
+            Segment::Syn(syn) => Some(syn),
+            Segment::Acknowledgement(_) => None,
+        }
+    }
     use etherparse::PacketBuilder;
 
     fn packet(change: impl FnOnce(&mut etherparse::TcpHeader)) -> Vec<u8> {
@@ -91,7 +110,7 @@ mod tests {
 
     #[test]
     fn addresses_of_both_families() {
-        let syn = read(&packet(|_| {})).unwrap();
+        let syn = read_syn(&packet(|_| {})).unwrap();
         assert_eq!(syn.connection.client, "192.0.2.1:1234".parse().unwrap());
         assert_eq!(syn.connection.server, "198.51.100.2:80".parse().unwrap());
         assert!(!syn.is_authenticated);
@@ -102,7 +121,7 @@ mod tests {
             .syn()
             .write(&mut six, b"early data")
             .unwrap();
-        let syn = read(&six).unwrap();
+        let syn = read_syn(&six).unwrap();
         assert_eq!(
             (syn.connection.client.port(), syn.connection.server.port()),
             (1, 2)
@@ -112,13 +131,13 @@ mod tests {
 
     #[test]
     fn what_is_no_first_segment_is_nothing() {
-        assert_eq!(read(&packet(|tcp| tcp.ack = true)), None);
-        assert_eq!(read(&packet(|tcp| tcp.syn = false)), None);
+        assert_eq!(read_syn(&packet(|tcp| tcp.ack = true)), None);
+        assert_eq!(read_syn(&packet(|tcp| tcp.syn = false)), None);
         let whole = packet(|_| {});
         for length in 0..whole.len() {
-            assert_eq!(read(&whole[..length]), None);
+            assert_eq!(read_syn(&whole[..length]), None);
         }
-        assert_eq!(read(&[0xff; 60]), None);
+        assert_eq!(read_syn(&[0xff; 60]), None);
     }
 
     #[test]
@@ -126,11 +145,11 @@ mod tests {
         let mut md5 = vec![1, 1, 19, 18];
         md5.resize(20, 0);
         let signed = packet(|tcp| tcp.set_options_raw(&md5).unwrap());
-        assert!(read(&signed).unwrap().is_authenticated);
+        assert!(read_syn(&signed).unwrap().is_authenticated);
         let ao = packet(|tcp| tcp.set_options_raw(&[2, 4, 5, 180, 29, 4, 0, 0]).unwrap());
-        assert!(read(&ao).unwrap().is_authenticated);
+        assert!(read_syn(&ao).unwrap().is_authenticated);
         // A length of 0 does not make it go in circles; 19 as a value is not an option.
         let odd = packet(|tcp| tcp.set_options_raw(&[9, 0, 2, 4, 19, 19, 0, 0]).unwrap());
-        assert!(!read(&odd).unwrap().is_authenticated);
+        assert!(!read_syn(&odd).unwrap().is_authenticated);
     }
 }

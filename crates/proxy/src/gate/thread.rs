@@ -1,15 +1,19 @@
 //! The gate's thread.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod verdicts;
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use midspan_linux::connection_tracking::ConnectionTracking;
 use midspan_linux::packet_queue::{BUFFER, PacketQueue, Verdict};
 use midspan_linux::raw_packet::RawSocket;
-use midspan_policy::Handshake;
+use midspan_policy::leave_alone::{AsymmetricRoutes, Passage};
+use midspan_policy::{Admission, Handshake};
+use midspan_units::{Time, TimeSpan};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
@@ -17,20 +21,25 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use tracing::{debug, warn};
 
+use super::held::{Arrived, Held, HeldSyns};
 use super::openings::{Arrival, Connection, Openings, Released};
-use super::{GateListener, GateSettings, call, syn};
+use super::running::{Decided, Update};
+use super::statistics::{Counters, count};
+use super::syn::{self, Segment};
+use super::{GateSettings, call, request};
+use crate::relay::{Limits, Seat, Shortage};
+use crate::seeded_faults::{self, Fault};
 
-/// Room in the queue beyond the connections being opened: SYNs that came together.
-const QUEUE_MARGIN: u32 = 1024;
 /// Longest time without a sign of life.
 const BEAT: Duration = Duration::from_millis(100);
 /// A gate that wakes later than this was stopped: what waits in the queue is from before. Its
 /// clients have tried again meanwhile, perhaps past the gate.
 const STALE: Duration = Duration::from_millis(500);
-/// For how long a released SYN may stay unaccepted: the client's second try comes after 1 s, its
-/// third after 3 s.
-const ACCEPT_LIMIT: Duration = Duration::from_secs(10);
-const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
+/// For how long a released SYN may stay unaccepted: the listener repeats its answer after 1 s and
+/// 3 s. Without an end of its own, a client that resets while its connection is half open would
+/// keep its server leg for longer; one that is slower is called for once more on accepting.
+const ACCEPT_LIMIT: Duration = Duration::from_secs(4);
+const EXPIRY_INTERVAL: Duration = Duration::from_millis(250);
 /// At most so often is the same trouble logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 const EVENTS: usize = 256;
@@ -41,168 +50,75 @@ const STALE_READS: usize = 16_384;
 /// Token of the queue; held connections count from 1.
 const QUEUE: u64 = 0;
 
-macro_rules! statistics {
-    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// What a gate has done since its start.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-        pub struct GateStatistics {
-            $($(#[doc = $doc])+ pub $name: u64,)+
-        }
-
-        #[derive(Debug, Default)]
-        struct Counters {
-            $($name: AtomicU64,)+
-        }
-
-        impl Counters {
-            fn read(&self) -> GateStatistics {
-                GateStatistics {
-                    $($name: self.$name.load(Ordering::Relaxed),)+
-                }
-            }
-        }
-    };
+/// On which terms a connection is taken.
+struct Terms {
+    connect_timeout: Option<TimeSpan>,
+    seat: Option<Seat>,
 }
 
-statistics! {
-    /// Turns of the thread: at least ten each second while it is well.
-    turns,
-    /// New connections that were taken.
-    taken,
-    /// Connections that servers refused, and so the clients were.
-    refused,
-    /// Connections given up since no server answered in time.
-    unanswered,
-    /// Passed untouched: too many were being opened.
-    passed_full,
-    /// Passed untouched: signed with TCP-MD5 or TCP-AO.
-    passed_authenticated,
-    /// Passed untouched: the server cannot be reached, or cannot be called from the client's
-    /// address and port.
-    passed_unreachable,
-    /// SYNs dropped because an earlier one of the connection is held.
-    retransmissions_held,
-    /// SYNs dropped because the gate had been stopped while they waited.
-    dropped_stale,
-    /// Released connections whose client did not go on.
-    expired,
-}
-
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
-/// A running gate; it ends when this value goes.
-#[derive(Debug)]
-pub struct Gate {
-    stop: Arc<AtomicBool>,
-    counters: Arc<Counters>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Gate {
-    /// Takes the queue and starts the thread. Needs `CAP_NET_ADMIN`.
-    ///
-    /// # Errors
-    /// The queue or a thread cannot be had.
-    pub fn start(settings: GateSettings, limit: u32) -> std::io::Result<Self> {
-        let queue = PacketQueue::bind(settings.queue, limit.saturating_add(QUEUE_MARGIN))?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &queue, EventData::new_u64(QUEUE), EventFlags::IN)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let counters = Arc::new(Counters::default());
-        let now = Instant::now();
-        let worker = Worker {
-            queue,
-            epoll,
-            raw: settings.raw.map(RawSocket::from_socket),
-            mask: settings.mask,
-            refused_mark: settings.refused_mark,
-            listeners: settings.listeners,
-            openings: settings.openings,
-            held: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
-            next_token: QUEUE + 1,
-            counters: Arc::clone(&counters),
-            now,
-            next_expiry: now + EXPIRY_INTERVAL,
-            next_log: now,
-        };
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("gate".to_owned())
-            .spawn(move || {
-                if let Err(error) = worker.run(&stopped) {
-                    tracing::error!("no connections are taken any more: {error}");
-                }
-            })?;
-        Ok(Self {
-            stop,
-            counters,
-            thread: Some(thread),
-        })
-    }
-
-    /// Whether its thread runs.
-    #[must_use]
-    pub fn is_running(&self) -> bool {
-        self.thread
-            .as_ref()
-            .is_some_and(|thread| !thread.is_finished())
-    }
-
-    /// Its numbers.
-    #[must_use]
-    pub fn statistics(&self) -> GateStatistics {
-        self.counters.read()
-    }
-}
-
-impl Drop for Gate {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // A panic was reported when it happened.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// A packet from the queue.
-struct Arrived {
-    packet: u32,
-    mark: u32,
-    bytes: Vec<u8>,
-}
-
-/// A SYN that waits in the queue while its server is being called.
-struct Held {
-    arrived: Arrived,
-    connection: Connection,
-    listener: usize,
-    server: OwnedFd,
-    deadline: Option<Instant>,
-}
-
-struct Worker {
+pub(super) struct Worker {
+    updates: Receiver<Update>,
     queue: PacketQueue,
     epoll: OwnedFd,
     raw: [RawSocket; 2],
     mask: u32,
     refused_mark: u32,
-    listeners: Vec<GateListener>,
+    watched_mark: u32,
+    tracking: ConnectionTracking,
+    server_zone: u16,
+    listeners: Vec<Decided>,
     openings: Arc<Openings<OwnedFd>>,
-    held: BTreeMap<u64, Held>,
-    deadlines: BTreeSet<(Instant, u64)>,
+    limits: Option<Arc<Limits>>,
+    routes: AsymmetricRoutes,
+    held: HeldSyns,
     next_token: u64,
     counters: Arc<Counters>,
     now: Instant,
     next_expiry: Instant,
     next_log: Instant,
+    start: Instant,
+    next_route_log: Instant,
 }
 
 impl Worker {
-    fn run(mut self, stop: &AtomicBool) -> std::io::Result<()> {
+    /// Takes the queue, with room for so many packets.
+    pub fn new(
+        settings: GateSettings,
+        queue_length: u32,
+        counters: Arc<Counters>,
+        updates: Receiver<Update>,
+    ) -> std::io::Result<Self> {
+        let queue = PacketQueue::bind(settings.queue, queue_length)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &queue, EventData::new_u64(QUEUE), EventFlags::IN)?;
+        let now = Instant::now();
+        Ok(Self {
+            updates,
+            queue,
+            epoll,
+            raw: settings.raw.map(RawSocket::from_socket),
+            mask: settings.mask,
+            refused_mark: settings.refused_mark,
+            watched_mark: settings.watched_mark,
+            tracking: ConnectionTracking::open()?,
+            server_zone: settings.server_zone,
+            listeners: settings.listeners,
+            openings: settings.openings,
+            limits: settings.limits,
+            routes: AsymmetricRoutes::new(settings.asymmetric_route_time),
+            held: HeldSyns::default(),
+            next_token: QUEUE + 1,
+            counters,
+            now,
+            next_expiry: now + EXPIRY_INTERVAL,
+            next_log: now,
+            start: now,
+            next_route_log: now,
+        })
+    }
+
+    /// Runs until it is stopped.
+    pub fn run(mut self, stop: &AtomicBool) -> std::io::Result<()> {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         let mut buffer = vec![0; BUFFER];
         while !stop.load(Ordering::Relaxed) {
@@ -228,12 +144,31 @@ impl Worker {
             }
             self.handle_deadlines();
             self.expire();
+            while let Ok((listeners, done)) = self.updates.try_recv() {
+                self.change_listeners(listeners);
+                // Whoever asked may have given up waiting.
+                let _ = done.send(());
+            }
         }
         Ok(())
     }
 
+    fn change_listeners(&mut self, listeners: Vec<Decided>) {
+        let old = std::mem::replace(&mut self.listeners, listeners);
+        let new = |listener: usize| {
+            let (gone, _) = old.get(listener)?;
+            self.listeners
+                .iter()
+                .position(|(known, _)| known.mark == gone.mark)
+        };
+        for held in self.held.reassign(new) {
+            self.end_call(held.server, held.connection);
+            self.leave(held.arrived.packet, held.connection);
+        }
+    }
+
     fn timeout(&self) -> Timespec {
-        let next = self.deadlines.first().map(|(deadline, _)| *deadline);
+        let next = self.held.next_deadline();
         let wait = next.map_or(BEAT, |next| {
             next.saturating_duration_since(self.now).min(BEAT)
         });
@@ -254,7 +189,7 @@ impl Worker {
                 });
             })?;
             for arrived in arrived.drain(..) {
-                self.handle_syn(arrived);
+                self.handle_packet(arrived);
             }
             if !more {
                 break;
@@ -279,22 +214,30 @@ impl Worker {
         Ok(())
     }
 
-    fn handle_syn(&mut self, arrived: Arrived) {
+    fn handle_packet(&mut self, arrived: Arrived) {
         let ours = arrived.mark & self.mask;
-        let listener = self.listeners.iter().position(|known| known.mark == ours);
-        let (Some(listener), Some(syn)) = (listener, syn::read(&arrived.bytes)) else {
-            return self.pass(arrived.packet);
-        };
+        let listener = self
+            .listeners
+            .iter()
+            .position(|(known, _)| known.mark == ours);
+        match (listener, syn::read(&arrived.bytes)) {
+            (Some(listener), Some(Segment::Syn(syn))) => self.handle_syn(arrived, listener, syn),
+            (Some(_), Some(Segment::Acknowledgement(connection))) => {
+                self.prove_asymmetric(connection);
+                self.pass(arrived.packet);
+            }
+            _ => self.pass(arrived.packet),
+        }
+    }
+
+    fn handle_syn(&mut self, arrived: Arrived, listener: usize, syn: syn::Syn) {
         if syn.is_authenticated {
             count(&self.counters.passed_authenticated);
             return self.pass(arrived.packet);
         }
         match self.openings.arrive(syn.connection, syn.sequence) {
-            Arrival::New => self.open(arrived, syn.connection, listener),
-            Arrival::Held => {
-                count(&self.counters.retransmissions_held);
-                self.decide(arrived.packet, Verdict::Drop);
-            }
+            Arrival::New => self.admit(arrived, syn.connection, listener),
+            Arrival::Held => self.handle_repetition(&arrived, syn.connection),
             Arrival::HeldOther => self.replace_held(arrived, syn.connection),
             // The listener's answer was lost: it answers once more.
             Arrival::Released => {
@@ -309,15 +252,127 @@ impl Worker {
         }
     }
 
-    fn open(&mut self, arrived: Arrived, connection: Connection, listener: usize) {
-        let mark = arrived.mark & !self.mask;
-        let Some(settings) = self.listeners.get(listener) else {
-            return self.pass(arrived.packet);
-        };
-        if settings.handshake == Handshake::Early {
-            return self.release(&arrived, connection, listener, None);
+    /// A new connection: is it to be taken?
+    fn admit(&mut self, arrived: Arrived, connection: Connection, listener: usize) {
+        self.suspect_routes();
+        let now = self.time();
+        let request = request(connection);
+        match self.routes.arrive(now, &request) {
+            Passage::Take => {}
+            Passage::Pass => {
+                count(&self.counters.passed_asymmetric);
+                return self.leave(arrived.packet, connection);
+            }
+            Passage::PassWatched => {
+                count(&self.counters.passed_asymmetric);
+                return self.leave_watched(&arrived, connection);
+            }
         }
-        let timeout = settings.connect_timeout.map(Duration::from);
+        let Some((_, policy)) = self.listeners.get_mut(listener) else {
+            return self.leave(arrived.packet, connection);
+        };
+        match policy.admit(now, &request) {
+            Admission::Intercept {
+                handshake,
+                connect_timeout,
+                ..
+            } => {
+                let seat = match self.take_seat(connection, listener) {
+                    Ok(seat) => seat,
+                    Err(shortage) => {
+                        self.count_shortage(shortage);
+                        return self.leave(arrived.packet, connection);
+                    }
+                };
+                let terms = Terms {
+                    connect_timeout,
+                    seat,
+                };
+                match handshake {
+                    Handshake::Early => self.open_early(&arrived, connection, listener, terms),
+                    Handshake::EndToEnd if seeded_faults::is(Fault::AcceptBeforeConnect) => {
+                        self.open_early(&arrived, connection, listener, terms);
+                    }
+                    Handshake::EndToEnd => self.call(arrived, connection, listener, terms),
+                }
+            }
+            Admission::Bypass => {
+                count(&self.counters.passed_by_policy);
+                self.leave(arrived.packet, connection);
+            }
+            Admission::Refuse => {
+                count(&self.counters.refused_by_policy);
+                self.refuse(&arrived, connection);
+            }
+        }
+    }
+
+    /// A place for a connection among the relay's sessions.
+    fn take_seat(&self, connection: Connection, listener: usize) -> Result<Option<Seat>, Shortage> {
+        match (&self.limits, self.listeners.get(listener)) {
+            (Some(limits), Some((known, _))) => limits.take(&known.name, connection.client.ip()),
+            _ => Ok(None),
+        }
+    }
+
+    fn count_shortage(&self, shortage: Shortage) {
+        count(match shortage {
+            Shortage::Sessions => &self.counters.passed_sessions,
+            Shortage::Client => &self.counters.passed_client,
+            Shortage::Memory => &self.counters.passed_memory,
+            Shortage::Descriptors => &self.counters.passed_descriptors,
+        });
+    }
+
+    /// Lets a connection go to the relay before its server has answered, and calls that meanwhile.
+    fn open_early(
+        &mut self,
+        arrived: &Arrived,
+        connection: Connection,
+        listener: usize,
+        terms: Terms,
+    ) {
+        let mark = arrived.mark & !self.mask;
+        let Some((settings, _)) = self.listeners.get(listener) else {
+            return self.leave(arrived.packet, connection);
+        };
+        match call(connection, mark, &settings.server) {
+            Ok(calling) => {
+                let released = Released {
+                    server: Some(calling.socket),
+                    handshake: Handshake::Early,
+                    mark,
+                    since: self.now,
+                    connect_timeout: terms.connect_timeout,
+                    seat: terms.seat,
+                };
+                self.release(arrived, connection, listener, released);
+            }
+            Err(error) => self.leave_uncalled(arrived.packet, connection, &error),
+        }
+    }
+
+    /// The server cannot be called from the client's address and port.
+    fn leave_uncalled(&mut self, packet: u32, connection: Connection, error: &Errno) {
+        // The client uses its port again, and the server leg of its last connection is about to be
+        // closed. On its own the SYN would be taken for a part of that one; the client repeats it.
+        if *error == Errno::ADDRNOTAVAIL {
+            debug!("{} waits for its last connection to end", connection.client);
+            self.openings.forget(connection);
+            return self.decide(packet, Verdict::Drop);
+        }
+        debug!("{} passes untouched: {error}", connection.server);
+        count(&self.counters.passed_unreachable);
+        self.leave(packet, connection);
+    }
+
+    /// Holds the SYN and calls its server.
+    fn call(&mut self, arrived: Arrived, connection: Connection, listener: usize, terms: Terms) {
+        let mark = arrived.mark & !self.mask;
+        let Some((settings, _)) = self.listeners.get(listener) else {
+            return self.leave(arrived.packet, connection);
+        };
+        let timeout = terms.connect_timeout.map(Duration::from);
         match call(connection, mark, &settings.server) {
             Ok(calling) => {
                 let held = Held {
@@ -325,16 +380,67 @@ impl Worker {
                     connection,
                     listener,
                     server: calling.socket,
+                    since: self.now,
                     deadline: timeout.and_then(|timeout| self.now.checked_add(timeout)),
+                    connect_timeout: terms.connect_timeout,
+                    seat: terms.seat,
+                    repetitions: 0,
                 };
                 self.hold(held);
             }
-            Err(error) => {
-                debug!("{} passes untouched: {error}", connection.server);
-                count(&self.counters.passed_unreachable);
-                self.openings.forget(connection);
-                self.pass(arrived.packet);
-            }
+            Err(error) => self.leave_uncalled(arrived.packet, connection, &error),
+        }
+    }
+
+    /// The client has sent its SYN once more, while the first is held.
+    fn handle_repetition(&mut self, arrived: &Arrived, connection: Connection) {
+        let now = self.time();
+        let Some((token, held)) = self.held.of(connection) else {
+            return self.decide(arrived.packet, Verdict::Drop);
+        };
+        held.repetitions = held.repetitions.saturating_add(1);
+        let passage = self
+            .routes
+            .repeat(now, &request(connection), held.repetitions);
+        // The server may have answered since this turn began.
+        let is_answered = rustix::net::getpeername(&held.server).is_ok();
+        if passage == Passage::Take || is_answered {
+            count(&self.counters.retransmissions_held);
+            return self.decide(arrived.packet, Verdict::Drop);
+        }
+        if let Some(held) = self.held.take(token) {
+            self.decide(held.arrived.packet, Verdict::Drop);
+            self.end_call(held.server, connection);
+        }
+        if passage == Passage::Pass {
+            count(&self.counters.passed_asymmetric);
+            return self.leave(arrived.packet, connection);
+        }
+        count(&self.counters.passed_unanswered);
+        self.leave_watched(arrived, connection);
+    }
+
+    /// A client acknowledges what its server has answered by another way.
+    fn prove_asymmetric(&mut self, connection: Connection) {
+        let now = self.time();
+        self.routes.prove(now, &request(connection));
+        count(&self.counters.asymmetric_routes_found);
+        if self.now >= self.next_route_log {
+            self.next_route_log = self.now + LOG_INTERVAL;
+            warn!(
+                server = %connection.server,
+                client = %connection.client,
+                "answers of a server do not come back this way: its network is left alone for \
+                 this client for a while; where that is so for all clients, put it into `except`"
+            );
+        }
+    }
+
+    /// Sessions accepted early whose servers never answered.
+    fn suspect_routes(&mut self) {
+        let now = self.time();
+        for connection in self.openings.take_unanswered() {
+            self.routes.suspect(now, &request(connection));
         }
     }
 
@@ -346,23 +452,18 @@ impl Worker {
         if let Err(error) = epoll::add(&self.epoll, &held.server, data, interest) {
             warn!("a connection passes untouched: cannot watch its server leg: {error}");
             count(&self.counters.passed_unreachable);
-            self.openings.forget(held.connection);
-            return self.pass(held.arrived.packet);
-        }
-        if let Some(deadline) = held.deadline {
-            self.deadlines.insert((deadline, token));
+            return self.leave(held.arrived.packet, held.connection);
         }
         self.held.insert(token, held);
     }
 
     /// The client has begun anew from the same port; the server that is being called is the same.
     fn replace_held(&mut self, arrived: Arrived, connection: Connection) {
-        let held = self
-            .held
-            .values_mut()
-            .find(|held| held.connection == connection);
-        let packet = match held {
-            Some(held) => std::mem::replace(&mut held.arrived, arrived).packet,
+        let packet = match self.held.of(connection) {
+            Some((_, held)) => {
+                held.repetitions = 0;
+                std::mem::replace(&mut held.arrived, arrived).packet
+            }
             None => arrived.packet,
         };
         self.decide(packet, Verdict::Drop);
@@ -370,7 +471,7 @@ impl Worker {
 
     /// The server has answered, or the network in its place.
     fn handle_answer(&mut self, token: u64) {
-        let Some(held) = self.take(token) else {
+        let Some(held) = self.held.take(token) else {
             return;
         };
         match sockopt::socket_error(&held.server) {
@@ -380,27 +481,33 @@ impl Worker {
                     connection,
                     listener,
                     server,
+                    since,
+                    connect_timeout,
+                    seat,
                     ..
                 } = held;
                 // Watched by the relay from now on.
                 let _ = epoll::delete(&self.epoll, &server);
-                self.release(&arrived, connection, listener, Some(server));
+                let released = Released {
+                    server: Some(server),
+                    handshake: Handshake::EndToEnd,
+                    mark: arrived.mark & !self.mask,
+                    since,
+                    connect_timeout,
+                    seat,
+                };
+                self.release(&arrived, connection, listener, released);
             }
             Ok(Err(Errno::CONNREFUSED | Errno::CONNRESET)) => {
                 count(&self.counters.refused);
-                self.openings.forget(held.connection);
-                let mark = Some(held.arrived.mark & !self.mask | self.refused_mark);
-                self.decide(held.arrived.packet, Verdict::Accept { mark });
+                self.refuse(&held.arrived, held.connection);
             }
             Ok(Err(Errno::TIMEDOUT)) => self.give_up(held),
             // The network says why, and says it to the client itself once its SYN comes.
             Ok(Err(_)) | Err(_) => {
                 count(&self.counters.passed_unreachable);
-                self.openings.forget(held.connection);
-                let packet = held.arrived.packet;
-                // Before the SYN leaves, so that its answer does not find this socket.
-                drop(held);
-                self.pass(packet);
+                self.end_call(held.server, held.connection);
+                self.leave(held.arrived.packet, held.connection);
             }
         }
     }
@@ -411,10 +518,8 @@ impl Worker {
         arrived: &Arrived,
         connection: Connection,
         listener: usize,
-        server: Option<OwnedFd>,
+        released: Released<OwnedFd>,
     ) {
-        let mark = arrived.mark & !self.mask;
-        let released = Released { server, mark };
         self.openings.release(connection, released, self.now);
         match self.send_on(&arrived.bytes, connection, listener) {
             Ok(()) => {
@@ -423,8 +528,7 @@ impl Worker {
             }
             Err(error) => {
                 warn!("a connection passes untouched: its SYN cannot be sent on: {error}");
-                self.openings.forget(connection);
-                self.pass(arrived.packet);
+                self.leave(arrived.packet, connection);
             }
         }
     }
@@ -435,7 +539,10 @@ impl Worker {
         connection: Connection,
         listener: usize,
     ) -> std::io::Result<()> {
-        let mark = self.listeners.get(listener).map_or(0, |known| known.mark);
+        let mark = self
+            .listeners
+            .get(listener)
+            .map_or(0, |(known, _)| known.mark);
         let [four, six] = &mut self.raw;
         let raw = if connection.server.is_ipv4() {
             four
@@ -454,23 +561,16 @@ impl Worker {
     /// After a stop: the clients have tried again meanwhile, and their SYNs have gone past the
     /// gate.
     fn abandon_held(&mut self) {
-        for (_, held) in std::mem::take(&mut self.held) {
+        for held in self.held.take_all() {
             count(&self.counters.dropped_stale);
             self.openings.forget(held.connection);
             self.decide(held.arrived.packet, Verdict::Drop);
         }
-        self.deadlines.clear();
     }
 
     fn handle_deadlines(&mut self) {
-        while let Some((deadline, token)) = self.deadlines.first().copied() {
-            if deadline > self.now {
-                return;
-            }
-            self.deadlines.pop_first();
-            if let Some(held) = self.take(token) {
-                self.give_up(held);
-            }
+        while let Some(held) = self.held.take_due(self.now) {
+            self.give_up(held);
         }
     }
 
@@ -485,35 +585,8 @@ impl Worker {
         }
     }
 
-    fn take(&mut self, token: u64) -> Option<Held> {
-        let held = self.held.remove(&token)?;
-        if let Some(deadline) = held.deadline {
-            self.deadlines.remove(&(deadline, token));
-        }
-        Some(held)
-    }
-
-    /// It goes on as if there were no gate.
-    fn pass(&self, packet: u32) {
-        self.decide(packet, Verdict::Accept { mark: None });
-    }
-
-    fn decide(&self, packet: u32, verdict: Verdict) {
-        // An error: the queue was emptied meanwhile, and the packet is gone.
-        if let Err(error) = self.queue.decide(packet, verdict) {
-            debug!("no verdict on a packet: {error}");
-        }
-    }
-
-    fn log_full(&mut self) {
-        if self.now < self.next_log {
-            return;
-        }
-        self.next_log = self.now + LOG_INTERVAL;
-        warn!(
-            opening = self.openings.count(),
-            "connections pass untouched: too many are being opened, by all or by one client \
-             (interception.opening_limit, opening_limit_per_client)"
-        );
+    /// The time that the policy crate is told.
+    fn time(&self) -> Time {
+        Time::ZERO + self.now.saturating_duration_since(self.start).into()
     }
 }

@@ -3,9 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use midspan_linux::interception::Interception;
+use midspan_linux::interception::{Interception, InterceptionError, Plan};
+use midspan_linux::netlink::Prefix;
 use midspan_units::TimeSpan;
 use tracing::{info, warn};
+
+use super::firewall::Firewall;
 
 /// Rule changes come in groups: one look serves a whole one.
 const RULE_DELAY: Duration = Duration::from_millis(100);
@@ -20,23 +23,28 @@ const PASS_AFTER: Duration = Duration::from_millis(600);
 /// Rules in force, and what is known of the relay.
 pub(super) struct Guard {
     interception: Interception,
+    firewall: Firewall,
     /// The next look at the rules.
     next_look: Instant,
     last_look: Instant,
     last_life: Instant,
+    /// The relay gives signs of life.
+    alive: bool,
     watchdog_timeout: Duration,
     /// No new connections are wanted any more, and no signs of life expected.
     draining: bool,
 }
 
 impl Guard {
-    pub fn new(interception: Interception, watchdog_timeout: TimeSpan) -> Self {
+    pub fn new(interception: Interception, firewall: Firewall, watchdog_timeout: TimeSpan) -> Self {
         let now = Instant::now();
         Self {
             interception,
+            firewall,
             next_look: now + RULE_INTERVAL,
             last_look: now,
             last_life: now,
+            alive: true,
             watchdog_timeout: watchdog_timeout.into(),
             draining: false,
         }
@@ -46,25 +54,75 @@ impl Guard {
         &self.interception
     }
 
+    /// Whether new connections are taken.
+    pub const fn is_taking(&self) -> bool {
+        self.interception.is_taking()
+    }
+
+    /// Takes connections from now on.
+    pub fn take_from_now(&mut self) {
+        self.last_life = Instant::now();
+        self.take_or_pass();
+    }
+
+    /// Knows the legs of another plan too, before sockets have its marks.
+    pub fn expect_legs(&mut self, plan: &Plan) -> Result<(), InterceptionError> {
+        self.interception.expect_legs(plan)
+    }
+
+    /// Other rules from now on; what cannot be changed now is tried again.
+    pub fn change(&mut self, plan: Plan, watchdog_timeout: TimeSpan) {
+        self.watchdog_timeout = watchdog_timeout.into();
+        let old = self.interception.plan();
+        let is_other = old.selections != plan.selections;
+        if let Err(error) = self.interception.change(plan) {
+            warn!("rules cannot be changed: {error}");
+            self.next_look = Instant::now() + RULE_PAUSE;
+        }
+        if is_other {
+            match self.interception.probe() {
+                Ok(probe) => self.firewall = Firewall::open(probe),
+                Err(error) => {
+                    warn!("whether the firewall lets connections pass is not known: {error}")
+                }
+            }
+        }
+        // The relay has answered a moment ago, before the rules were changed.
+        self.last_life = Instant::now();
+        self.take_or_pass();
+    }
+
+    /// New connections from and to these hosts pass untouched from now on.
+    pub fn set_bypasses(&mut self, bypasses: Vec<Prefix>) -> Result<(), InterceptionError> {
+        let result = self.interception.set_bypasses(bypasses);
+        if result.is_err() {
+            self.next_look = Instant::now() + RULE_PAUSE;
+        }
+        result
+    }
+
     /// When to call [`handle_rules`](Self::handle_rules) and [`is_still`](Self::is_still) at the
     /// latest.
     pub fn next(&self) -> Instant {
         if self.draining {
             return self.next_look;
         }
-        let limit = match self.interception.is_taking() {
+        let limit = match self.alive {
             true => PASS_AFTER,
             false => self.watchdog_timeout,
         };
-        self.next_look.min(self.last_life + limit)
+        let still = self.last_life + limit;
+        let firewall = self.firewall.next().unwrap_or(still);
+        self.next_look.min(still).min(firewall)
     }
 
     /// The relay has given a sign of life.
     pub fn handle_life(&mut self, now: Instant) {
         self.last_life = now;
-        if !self.interception.is_taking() && !self.draining {
-            info!("the relay answers again: new connections are taken");
-            self.set_taking(true);
+        if !self.alive && !self.draining {
+            info!("the relay answers again");
+            self.alive = true;
+            self.take_or_pass();
         }
     }
 
@@ -76,7 +134,8 @@ impl Guard {
             let look = (now + RULE_DELAY).max(self.last_look + RULE_PAUSE);
             self.next_look = self.next_look.min(look);
         }
-        if now < self.next_look {
+        let firewall = self.firewall.next().is_some_and(|next| now >= next);
+        if now < self.next_look && !firewall {
             return;
         }
         self.last_look = now;
@@ -89,6 +148,10 @@ impl Guard {
                 self.next_look = now + Duration::from_secs(1);
             }
         }
+        if !self.draining {
+            self.firewall.look_again(now);
+            self.take_or_pass();
+        }
     }
 
     /// Whether the relay has been still for so long that it must be ended. Before that, new
@@ -98,9 +161,10 @@ impl Guard {
             return false;
         }
         let still = now.saturating_duration_since(self.last_life);
-        if still >= PASS_AFTER && self.interception.is_taking() {
+        if still >= PASS_AFTER && self.alive {
             warn!("the relay does not answer: new connections pass untouched");
-            self.set_taking(false);
+            self.alive = false;
+            self.take_or_pass();
         }
         still >= self.watchdog_timeout
     }
@@ -108,10 +172,12 @@ impl Guard {
     /// The relay is about to end.
     pub fn stop_taking(&mut self) {
         self.draining = true;
-        self.set_taking(false);
+        self.take_or_pass();
     }
 
-    fn set_taking(&mut self, taking: bool) {
+    /// New connections are taken where nothing speaks against it.
+    fn take_or_pass(&mut self) {
+        let taking = !self.draining && self.alive && self.firewall.lets_pass();
         if let Err(error) = self.interception.set_taking(taking) {
             warn!("rules cannot be changed: {error}");
             self.next_look = Instant::now() + RULE_PAUSE;

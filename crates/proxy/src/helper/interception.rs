@@ -5,18 +5,20 @@ use std::os::fd::OwnedFd;
 
 use midspan_linux::initial_window::InitialWindows;
 use midspan_linux::interception::{self, InterceptionError, Marks, Plan, Selection};
+use midspan_linux::netlink::Prefix;
 use midspan_linux::raw_packet::{Family, RawSocket};
 use midspan_policy::Handshake;
 
-use super::listening::Listening;
+use super::listening::Open;
+use super::slots::Slots;
 use crate::Error;
-use crate::configuration::Configuration;
-use crate::control::{GateListenerMessage, GateMessage};
+use crate::configuration::{Configuration, Listener, Mode};
+use crate::control::{GateListenerMessage, GateMessage, ListenerMessage};
 
 /// Groups of initial windows: which legs they are for.
-pub(super) const FORWARD: u8 = 0;
-pub(super) const CLIENT_LEG: u8 = 1;
-pub(super) const SERVER_LEG: u8 = 2;
+const FORWARD: u8 = 0;
+const CLIENT_LEG: u8 = 1;
+const SERVER_LEG: u8 = 2;
 
 /// The initial windows that the configuration asks for, by group.
 pub(super) fn windows(configuration: &Configuration) -> BTreeSet<(u8, u32)> {
@@ -34,55 +36,152 @@ pub(super) fn windows(configuration: &Configuration) -> BTreeSet<(u8, u32)> {
     windows
 }
 
-/// The marks of interception; `None` without transparent listeners.
-pub(super) fn marks(configuration: &Configuration) -> Result<Option<Marks>, Error> {
-    let listeners = configuration.transparent().count();
-    if listeners == 0 {
-        return Ok(None);
-    }
-    let field = configuration.interception.place.marks;
-    let others = windows(configuration).len();
-    let marks = Marks::new(field, listeners, others).map_err(InterceptionError::from)?;
-    Ok(Some(marks))
+/// The marks of everything that a configuration has.
+pub(super) struct Marking<'a> {
+    configuration: &'a Configuration,
+    slots: &'a Slots,
+    initial: Option<&'a InitialWindows>,
+    /// Of interception; `None` without transparent listeners.
+    marks: Option<Marks>,
 }
 
-/// What is to be intercepted; `listening` are the sockets of the transparent listeners.
-pub(super) fn plan(
-    configuration: &Configuration,
-    listening: &[Listening<'_>],
-    initial: Option<&InitialWindows>,
-) -> Plan {
-    let selections = configuration.transparent().map(|(listener, transparent)| {
-        let port = |ipv4: bool| {
-            listening
-                .iter()
-                .filter(|other| other.listener.name == listener.name)
-                .map(|other| other.address)
-                .find(|address| address.is_ipv4() == ipv4)
-                .map(|address| address.port())
+impl<'a> Marking<'a> {
+    /// With the initial windows as they are installed, or are about to be.
+    pub fn new(
+        configuration: &'a Configuration,
+        slots: &'a Slots,
+        initial: Option<&'a InitialWindows>,
+    ) -> Result<Self, Error> {
+        let names = configuration.transparent();
+        let numbers: Vec<usize> = names
+            .map(|(listener, _)| slots.of(&listener.name))
+            .collect();
+        let field = configuration.interception.place.marks;
+        let others = initial.map_or_else(|| windows(configuration).len(), InitialWindows::count);
+        let marks = match numbers.is_empty() {
+            true => None,
+            false => {
+                Some(Marks::with_slots(field, &numbers, others).map_err(InterceptionError::from)?)
+            }
         };
-        Selection {
-            interfaces: transparent.interfaces.clone(),
-            ipv4_port: port(true),
-            ipv6_port: port(false),
-            ports: transparent.ports.clone(),
-            except_ports: transparent.except_ports.clone(),
-            except: transparent.except.clone(),
-        }
-    });
-    let all = windows(configuration);
-    let marks_of = |wanted: u8| {
-        all.iter()
-            .filter(|(group, _)| *group == wanted)
-            .filter_map(|(group, window)| initial?.mark_of_group(*group, *window))
-            .collect()
-    };
-    Plan {
-        place: configuration.interception.place.clone(),
-        selections: selections.collect(),
-        client_leg_marks: marks_of(CLIENT_LEG),
-        server_leg_marks: marks_of(SERVER_LEG),
+        Ok(Self {
+            configuration,
+            slots,
+            initial,
+            marks,
+        })
     }
+
+    /// Of interception; `None` without transparent listeners.
+    pub const fn marks(&self) -> Option<&Marks> {
+        self.marks.as_ref()
+    }
+
+    /// Of sockets towards clients, and of those that listen for them.
+    pub fn client_leg(&self, listener: &Listener) -> Option<u32> {
+        let window = listener.session.client.initial_window;
+        match listener.mode {
+            Mode::Forward(_) | Mode::Explicit(_) => self.window(FORWARD, window),
+            Mode::Transparent(_) => (self.window(CLIENT_LEG, window))
+                .or(self.marks.as_ref().map(|marks| marks.client_leg)),
+        }
+    }
+
+    /// Of sockets towards servers.
+    pub fn server_leg(&self, listener: &Listener) -> Option<u32> {
+        let window = listener.session.server.initial_window;
+        match listener.mode {
+            Mode::Forward(_) | Mode::Explicit(_) => self.window(FORWARD, window),
+            Mode::Transparent(_) => (self.window(SERVER_LEG, window))
+                .or(self.marks.as_ref().map(|marks| marks.server_leg)),
+        }
+    }
+
+    fn window(&self, group: u8, window: Option<u32>) -> Option<u32> {
+        self.initial?.mark_of_group(group, window?)
+    }
+
+    /// What is to be intercepted; `open` is where the listeners listen. `earlier` interfaces may
+    /// have connections still.
+    pub fn plan(&self, open: &[Open], earlier: &BTreeSet<String>, bypasses: &[Prefix]) -> Plan {
+        let selections = self.configuration.transparent();
+        let selections = selections.map(|(listener, transparent)| {
+            let port = |ipv4: bool| {
+                open.iter()
+                    .filter(|open| open.is_transparent && open.name == listener.name)
+                    .map(|open| open.address)
+                    .find(|address| address.is_ipv4() == ipv4)
+                    .map(|address| address.port())
+            };
+            Selection {
+                slot: self.slots.of(&listener.name),
+                interfaces: transparent.interfaces.clone(),
+                ipv4_port: port(true),
+                ipv6_port: port(false),
+                ports: transparent.ports.clone(),
+                except_ports: transparent.except_ports.clone(),
+                except: transparent.except.clone(),
+            }
+        });
+        let marks_of = |group| self.initial.map(|initial| initial.marks_of_group(group));
+        Plan {
+            place: self.configuration.interception.place.clone(),
+            selections: selections.collect(),
+            more_interfaces: earlier.clone(),
+            bypasses: bypasses.to_vec(),
+            client_leg_marks: marks_of(CLIENT_LEG).into_iter().flatten().collect(),
+            server_leg_marks: marks_of(SERVER_LEG).into_iter().flatten().collect(),
+        }
+    }
+
+    /// What the gate is told; `None` without transparent listeners.
+    pub fn gate(&self) -> Option<GateMessage> {
+        let marks = self.marks.as_ref()?;
+        let listeners = self.configuration.transparent().zip(&marks.listeners);
+        let listeners = listeners.map(|((listener, transparent), mark)| GateListenerMessage {
+            name: listener.name.clone(),
+            mark: *mark,
+            is_early: transparent.handshake == Handshake::Early,
+            server_mark: self.server_leg(listener).unwrap_or(marks.server_leg),
+            server_leg: listener.session.server.clone(),
+            connect_timeout: listener.session.connect_timeout,
+        });
+        let settings = &self.configuration.interception;
+        Some(GateMessage {
+            queue: settings.place.queue,
+            mask: marks.mask,
+            refused_mark: marks.refused,
+            watched_mark: marks.watched,
+            server_zone: settings.place.server_zone(),
+            asymmetric_route_time: settings.asymmetric_route_time,
+            opening_limit: settings.opening_limit,
+            opening_limit_per_client: settings.opening_limit_per_client,
+            listeners: listeners.collect(),
+        })
+    }
+
+    /// What the relay is told of a listener.
+    pub fn listener(&self, listener: &Listener, open: &Open) -> ListenerMessage {
+        ListenerMessage {
+            limits: listener.limits,
+            name: listener.name.clone(),
+            listen: open.address,
+            to: listener.forward().map(|forward| forward.to),
+            client_leg: listener.session.client.clone(),
+            server_leg: listener.session.server.clone(),
+            connect_timeout: listener.session.connect_timeout,
+            negotiation: listener.negotiation.clone(),
+            client_mark: self.client_leg(listener),
+            server_mark: self.server_leg(listener),
+        }
+    }
+}
+
+/// How many numbers transparent listeners may have before one must be used again.
+pub(super) fn slot_limit(configuration: &Configuration, initial: Option<&InitialWindows>) -> usize {
+    let others = initial.map_or_else(|| windows(configuration).len(), InitialWindows::count);
+    let possible = usize::try_from(configuration.marks.marks.count()).unwrap_or(usize::MAX);
+    possible.saturating_sub(others.saturating_add(Marks::BESIDES_LISTENERS))
 }
 
 /// The rules that [`run`](crate::run) would put in force for this configuration, as text for
@@ -91,10 +190,12 @@ pub(super) fn plan(
 /// # Errors
 /// The mark field is too small, or the program `nft` is missing.
 pub fn describe_rules(configuration: &Configuration) -> Result<String, Error> {
-    let Some(_) = marks(configuration)? else {
+    if configuration.transparent().next().is_none() {
         return Ok(String::new());
-    };
-    let mut plan = plan(configuration, &[], None);
+    }
+    let slots = Slots::default().assign(configuration, slot_limit(configuration, None));
+    let marking = Marking::new(configuration, &slots, None)?;
+    let mut plan = marking.plan(&[], &BTreeSet::new(), &[]);
     let transparent = configuration.transparent();
     for (selection, (_, transparent)) in plan.selections.iter_mut().zip(transparent) {
         selection.ipv4_port = transparent.ipv4.then_some(EXAMPLE_PORT);
@@ -105,53 +206,12 @@ pub fn describe_rules(configuration: &Configuration) -> Result<String, Error> {
 
 const EXAMPLE_PORT: u16 = 40_000;
 
-/// What the gate is told, and the raw sockets it needs; `None` without transparent listeners.
-pub(super) fn gate(
-    configuration: &Configuration,
-    initial: Option<&InitialWindows>,
-) -> Result<Option<(GateMessage, [OwnedFd; 2])>, Error> {
-    let Some(marks) = marks(configuration)? else {
-        return Ok(None);
-    };
+/// The raw sockets that the gate needs.
+pub(super) fn raw_sockets() -> Result<Vec<OwnedFd>, Error> {
     let open = |family| {
         RawSocket::open(family).map_err(Error::system(
             "open a raw socket, which transparent listeners need (CAP_NET_RAW)",
         ))
     };
-    let sockets = [open(Family::V4)?, open(Family::V6)?];
-    let listeners =
-        configuration
-            .transparent()
-            .zip(&marks.listeners)
-            .map(|((listener, transparent), mark)| {
-                let server = &listener.session.server;
-                GateListenerMessage {
-                    name: listener.name.clone(),
-                    mark: *mark,
-                    is_early: transparent.handshake == Handshake::Early,
-                    server_mark: leg_mark(initial, SERVER_LEG, server.initial_window)
-                        .unwrap_or(marks.server_leg),
-                    server_leg: server.clone(),
-                    connect_timeout: listener.session.connect_timeout,
-                }
-            });
-    let settings = &configuration.interception;
-    let message = GateMessage {
-        queue: settings.place.queue,
-        mask: marks.mask,
-        refused_mark: marks.refused,
-        opening_limit: settings.opening_limit,
-        opening_limit_per_client: settings.opening_limit_per_client,
-        listeners: listeners.collect(),
-    };
-    Ok(Some((message, sockets)))
-}
-
-/// The mark of a leg's initial window.
-pub(super) fn leg_mark(
-    initial: Option<&InitialWindows>,
-    group: u8,
-    window: Option<u32>,
-) -> Option<u32> {
-    initial?.mark_of_group(group, window?)
+    Ok(vec![open(Family::V4)?, open(Family::V6)?])
 }

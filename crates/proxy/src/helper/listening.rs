@@ -9,14 +9,14 @@ use midspan_policy::LegStart;
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 
-use crate::configuration::{Listener, Mode};
+use crate::configuration::{Explicit, Forward, Listener, Mode};
 
 /// Connections that wait to be accepted; the kernel takes at most `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
 /// Why a listener cannot listen.
 #[derive(Debug, Error)]
-pub(super) enum ListenError {
+pub(crate) enum ListenError {
     #[error("{0} is in use by another program (ss -tlnp shows which)")]
     InUse(SocketAddr),
     #[error(
@@ -40,50 +40,118 @@ pub(super) enum ListenError {
     Leg(#[from] LegError),
 }
 
-/// The sockets of a listener, of one address.
-#[derive(Debug)]
-pub(super) struct Listening<'a> {
-    /// The listener.
-    pub listener: &'a Listener,
+/// An address at which a listener listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Open {
+    /// Name of the listener.
+    pub name: String,
+    /// It has an address of its own that the kernel has chosen.
+    pub is_transparent: bool,
     /// Where its sockets listen.
     pub address: SocketAddr,
-    /// One for each thread.
-    pub sockets: Vec<OwnedFd>,
 }
 
-/// Opens all sockets of a listener, `count` for each address. They share the address
-/// (`SO_REUSEPORT`): the kernel spreads connections over them. `mark` is inherited by accepted
-/// connections.
-pub(super) fn open(
-    listener: &Listener,
-    mark: Option<u32>,
-    count: usize,
-) -> Result<Vec<Listening<'_>>, ListenError> {
+/// New sockets, one for each thread, and where they listen.
+pub(super) type Opened = (Open, Vec<OwnedFd>);
+
+/// Where the listener is to listen; port 0 stands for any.
+fn wanted(listener: &Listener) -> Vec<SocketAddr> {
     match &listener.mode {
-        Mode::Forward(forward) => {
-            let place = Place {
-                listener,
-                address: forward.listen,
-                is_transparent: false,
-            };
-            place.refuse_if_in_use()?;
-            Ok(vec![place.open(mark, count)?])
+        Mode::Forward(Forward { listen, .. }) | Mode::Explicit(Explicit { listen, .. }) => {
+            vec![*listen]
         }
         Mode::Transparent(transparent) => {
             // Only rules lead here; whoever else calls these addresses is refused.
             let four = transparent.ipv4.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
             let six = transparent.ipv6.then_some(IpAddr::V6(Ipv6Addr::LOCALHOST));
-            let open = |address| {
-                let place = Place {
-                    listener,
-                    address: SocketAddr::new(address, 0),
-                    is_transparent: true,
-                };
-                place.open(mark, count)
-            };
-            four.into_iter().chain(six).map(open).collect()
+            let addresses = four.into_iter().chain(six);
+            addresses.map(|ip| SocketAddr::new(ip, 0)).collect()
         }
     }
+}
+
+/// Whether a listener with an address could listen at present.
+pub(super) fn try_forward(listener: &Listener) -> Result<(), ListenError> {
+    let Some(address) = listener.listen() else {
+        return Ok(());
+    };
+    let place = Place {
+        listener,
+        address,
+        is_transparent: false,
+    };
+    place.refuse_if_in_use()
+}
+
+/// The addresses of a listener: those it has among `present`, without sockets, and new ones.
+/// `mark` is inherited by accepted connections.
+pub(super) fn open(
+    listener: &Listener,
+    mark: Option<u32>,
+    count: usize,
+    present: &[Open],
+) -> Result<Vec<Opened>, ListenError> {
+    let is_transparent = listener.transparent().is_some();
+    let open = |address: SocketAddr| {
+        let found = present.iter().find(|open| match is_transparent {
+            true => {
+                open.is_transparent
+                    && open.name == listener.name
+                    && open.address.ip() == address.ip()
+            }
+            // Whatever it was called.
+            false => !open.is_transparent && open.address == address,
+        });
+        if let Some(found) = found {
+            let name = listener.name.clone();
+            let open = Open {
+                name,
+                ..found.clone()
+            };
+            return Ok((open, Vec::new()));
+        }
+        let place = Place {
+            listener,
+            address,
+            is_transparent,
+        };
+        // Our own sockets at another address of the same port are about to go.
+        if !is_transparent
+            && !present
+                .iter()
+                .any(|open| open.address.port() == address.port())
+        {
+            place.refuse_if_in_use()?;
+        }
+        place.open(mark, count)
+    };
+    wanted(listener).into_iter().map(open).collect()
+}
+
+/// Connections to the admin listener that wait to be accepted.
+const ADMIN_BACKLOG: i32 = 64;
+
+/// Opens the socket of the admin listener.
+pub(super) fn open_admin(address: SocketAddr) -> Result<OwnedFd, ListenError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::AddrInUse => ListenError::InUse(address),
+        io::ErrorKind::AddrNotAvailable => ListenError::NotLocal(address.ip()),
+        io::ErrorKind::PermissionDenied => ListenError::PrivilegedPort(address.port()),
+        _ => ListenError::Io { address, source },
+    };
+    let open = || -> io::Result<Socket> {
+        let domain = Domain::for_address(address);
+        let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(ADMIN_BACKLOG)?;
+        Ok(socket)
+    };
+    open().map(OwnedFd::from).map_err(failed)
 }
 
 /// An address to listen at.
@@ -94,7 +162,7 @@ struct Place<'a> {
     is_transparent: bool,
 }
 
-impl<'a> Place<'a> {
+impl Place<'_> {
     /// With `SO_REUSEPORT` alone, two programs of one user would share the connections unnoticed.
     fn refuse_if_in_use(&self) -> Result<(), ListenError> {
         let probe = self.socket()?;
@@ -102,7 +170,7 @@ impl<'a> Place<'a> {
         probe.listen(1).map_err(self.failed())
     }
 
-    fn open(mut self, mark: Option<u32>, count: usize) -> Result<Listening<'a>, ListenError> {
+    fn open(mut self, mark: Option<u32>, count: usize) -> Result<Opened, ListenError> {
         let mut sockets = Vec::with_capacity(count);
         for _ in 0..count {
             let socket = self.open_one(mark)?;
@@ -111,11 +179,12 @@ impl<'a> Place<'a> {
             self.address = address.as_socket().unwrap_or(self.address);
             sockets.push(socket.into());
         }
-        Ok(Listening {
-            listener: self.listener,
+        let open = Open {
+            name: self.listener.name.clone(),
+            is_transparent: self.is_transparent,
             address: self.address,
-            sockets,
-        })
+        };
+        Ok((open, sockets))
     }
 
     fn open_one(&self, mark: Option<u32>) -> Result<Socket, ListenError> {

@@ -3,32 +3,51 @@
 //!
 //! It handles no traffic and reads nothing that comes from the network.
 
+mod commands;
+mod control_socket;
+mod firewall;
 mod guard;
 mod interception;
 mod listening;
+mod notify;
 mod relay_process;
+mod reload;
+mod routes;
 mod signals;
+mod slots;
 mod supervision;
+mod trial;
 
-use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::collections::BTreeSet;
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use midspan_linux::capability::{self, Capability};
-use midspan_linux::initial_window::{self, InitialWindows};
+use midspan_linux::initial_window::InitialWindows;
 use midspan_linux::interception::Interception;
 use midspan_linux::tcp;
 use midspan_policy::LegStart;
 use tracing::{info, warn};
 
-use crate::configuration::{Configuration, Mode};
+use crate::configuration::{Configuration, Listener, Mode};
+use crate::user::User;
 use crate::{Error, logging};
+use control_socket::ControlSocket;
+use firewall::Firewall;
+use guard::Guard;
+use interception::Marking;
 pub use interception::describe_rules;
-use interception::{CLIENT_LEG, FORWARD, SERVER_LEG, leg_mark};
-use listening::Listening;
-use relay_process::RelayProcess;
+pub(crate) use listening::ListenError;
+use listening::Open;
+use notify::Notifier;
+use relay_process::{Listeners, RelayProcess};
+use routes::RouteWatch;
 use signals::Signals;
+use slots::Slots;
+use supervision::Supervisor;
+pub(crate) use trial::{check_addresses, try_firewall, try_to_listen};
 
 /// What `midspan run` is started with.
 #[derive(Debug)]
@@ -43,9 +62,9 @@ pub struct RunOptions {
 
 /// Runs the proxy until a signal ends it.
 ///
-/// Call it while the process has one thread, with signals as they are by default. SIGTERM, SIGINT
-/// and SIGHUP let the sessions end, for at most `drain_timeout`; a second one ends them at once,
-/// with a reset.
+/// Call it while the process has one thread, with signals as they are by default. SIGTERM and
+/// SIGINT let the sessions end, for at most `drain_timeout`; a second one ends them at once, with
+/// a reset. SIGHUP reads the configuration file again.
 ///
 /// # Errors
 /// What keeps the proxy from starting, or from going on; see [`Error`]. Routes and rules are
@@ -55,35 +74,114 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
     logging::start(configuration.log);
     // Before the first route, so that no signal leaves one behind.
     let signals = Signals::catch().map_err(Error::system("catch signals"))?;
+    let notifier = Notifier::from_environment();
     check_machine(&configuration)?;
+    let user = relay_user(&configuration)?;
+    let control = ControlSocket::open(&configuration.control)?;
+    remove_leftovers()?;
     let windows = install_initial_windows(&configuration)?;
     raise_descriptor_limit();
-    let listening = listen(&configuration, windows.as_ref())?;
-    let mut interception = install_interception(&configuration, &listening, windows.as_ref())?;
+    let limit = interception::slot_limit(&configuration, windows.as_ref());
+    let slots = Slots::default().assign(&configuration, limit);
+    let marking = Marking::new(&configuration, &slots, windows.as_ref())?;
+    let (open, listeners) = listen(&configuration, &marking)?;
+    let mut interception = install_interception(&configuration, &marking, &open)?;
+    let admin = open_admin(&configuration)?;
     let arguments = &options.relay_arguments;
-    let mut relay = start_relay(&configuration, arguments, listening, windows.as_ref())?;
-    // Routes can be changed with this one; ports, sockets and the relay are there.
-    capability::give_up_all_but(&[Capability::CAP_NET_ADMIN])?;
+    let mut relay = RelayProcess::start(&configuration, arguments, user, listeners, admin)?;
+    // Rules, routes and listeners can be changed with these; the relay is there.
+    // And the relay can be ended, though it is another user.
+    let kill = user.map(|_| Capability::CAP_KILL);
+    let kept: Vec<Capability> = KEPT.into_iter().chain(kill).collect();
+    capability::give_up_all_but(&kept)?;
     supervision::wait_until_ready(&mut relay, &signals)?;
-    if let Some(interception) = &mut interception {
-        interception.set_taking(true)?;
+    if let Some((interception, firewall)) = &mut interception {
+        interception.set_taking(firewall.lets_pass())?;
     }
     info!(
         listeners = configuration.listeners.len(),
         threads = configuration.relay.threads,
         "ready"
     );
+    let watchdog_timeout = configuration.interception.watchdog_timeout;
+    let mut supervisor = Supervisor {
+        file: options.configuration,
+        relay,
+        signals,
+        windows,
+        guard: interception
+            .map(|(interception, firewall)| Guard::new(interception, firewall, watchdog_timeout)),
+        slots,
+        open,
+        interfaces: BTreeSet::new(),
+        bypasses: Vec::new(),
+        control,
+        notifier,
+        ready_since: Instant::now(),
+        reloads: 0,
+        reload_error: None,
+        routes: RouteWatch::new(),
+        drain_until: None,
+        configuration: configuration.clone(),
+    };
+    supervisor.remember_interfaces(&configuration);
+    supervisor.notifier.ready(&supervisor.status_line());
     if let Some(ready) = options.ready {
         announce(ready);
     }
-    supervision::supervise(&mut relay, &signals, windows, interception, &configuration)
+    supervisor.supervise()
+}
+
+/// What the helper keeps: to change rules and routes, and to open sockets at a reload.
+const KEPT: [Capability; 3] = [
+    Capability::CAP_NET_ADMIN,
+    Capability::CAP_NET_BIND_SERVICE,
+    Capability::CAP_NET_RAW,
+];
+
+/// Whom the relay is to become; `None` where it cannot become anybody.
+fn relay_user(configuration: &Configuration) -> Result<Option<User>, Error> {
+    let name = configuration.relay.user.as_deref();
+    let may = capability::is_held(Capability::CAP_SETUID)?
+        && capability::is_held(Capability::CAP_SETGID)?
+        && has_all_users();
+    match (may, name) {
+        (false, None) => Ok(None),
+        (false, Some(name)) => {
+            warn!("relay.user = \"{name}\" needs root: the relay goes on as this user");
+            Ok(None)
+        }
+        (true, name) => match User::find(name) {
+            Some(user) => Ok(Some(user)),
+            None => Err(Error::NoUser(name.unwrap_or("nobody").to_owned())),
+        },
+    }
+}
+
+/// In a user namespace of an ordinary user there is but one.
+fn has_all_users() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let mut lines = map.lines().map(|line| line.split_whitespace().collect());
+    let first: Vec<&str> = lines.next().unwrap_or_default();
+    first == ["0", "0", "4294967295"]
+}
+
+/// What a run that was killed left behind, under whatever names.
+fn remove_leftovers() -> Result<(), Error> {
+    if !capability::is_held(Capability::CAP_NET_ADMIN)? {
+        return Ok(());
+    }
+    match midspan_linux::interception::remove_all_leftovers() {
+        Ok(0) => {}
+        Ok(removed) => info!(removed, "removed rules and routes of an earlier run"),
+        Err(error) => warn!("rules and routes of an earlier run may be left: {error}"),
+    }
+    Ok(())
 }
 
 /// What cannot be known from the file alone.
 fn check_machine(configuration: &Configuration) -> Result<(), Error> {
-    configuration
-        .check_addresses(is_local)
-        .map_err(midspan_document::Error::from)?;
+    check_addresses(configuration)?;
     for (listener, leg, settings) in configuration.legs() {
         tcp::check(&LegStart::from(settings)).map_err(|error| {
             midspan_document::Error::from(configuration.leg_error(
@@ -97,117 +195,87 @@ fn check_machine(configuration: &Configuration) -> Result<(), Error> {
     Ok(())
 }
 
-/// Towards an address of its own the kernel sends from that very address; towards 127.0.0.9 from
-/// 127.0.0.1. Nothing is sent here.
-fn is_local(address: IpAddr) -> bool {
-    let any: IpAddr = match address {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let source = || -> io::Result<IpAddr> {
-        let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
-        socket.connect(SocketAddr::new(address, 9))?;
-        Ok(socket.local_addr()?.ip())
-    };
-    address.is_loopback() || source().is_ok_and(|source| source == address)
-}
-
 /// `None` where no leg has an initial window.
 fn install_initial_windows(configuration: &Configuration) -> Result<Option<InitialWindows>, Error> {
     // Before anything is installed: whether there are marks enough for all.
-    interception::marks(configuration)?;
+    let limit = interception::slot_limit(configuration, None);
+    let slots = Slots::default().assign(configuration, limit);
+    Marking::new(configuration, &slots, None)?;
     let windows = interception::windows(configuration);
-    if !windows.is_empty() {
-        let place = configuration.marks;
-        return Ok(Some(InitialWindows::install_groups(place, &windows)?));
+    if windows.is_empty() {
+        return Ok(None);
     }
-    if capability::is_held(Capability::CAP_NET_ADMIN)? {
-        match initial_window::remove_leftovers(configuration.marks) {
-            Ok(0) => {}
-            Ok(removed) => info!(removed, "removed rules and routes of an earlier run"),
-            Err(error) => warn!("rules and routes of an earlier run may be left: {error}"),
-        }
-    }
-    Ok(None)
+    let place = configuration.marks;
+    Ok(Some(InitialWindows::install_groups(place, &windows)?))
 }
 
 /// Opens the sockets of all listeners.
-fn listen<'a>(
-    configuration: &'a Configuration,
-    windows: Option<&InitialWindows>,
-) -> Result<Vec<Listening<'a>>, Error> {
-    let marks = interception::marks(configuration)?;
-    let mut all = Vec::with_capacity(configuration.listeners.len());
+fn listen(
+    configuration: &Configuration,
+    marking: &Marking<'_>,
+) -> Result<(Vec<Open>, Listeners), Error> {
+    let mut all = Vec::new();
+    let mut messages = Vec::new();
     for listener in &configuration.listeners {
-        let window = listener.session.client.initial_window;
-        let mark = match &listener.mode {
-            Mode::Forward(_) => leg_mark(windows, FORWARD, window),
-            Mode::Transparent(_) => leg_mark(windows, CLIENT_LEG, window)
-                .or(marks.as_ref().map(|marks| marks.client_leg)),
-        };
+        let mark = marking.client_leg(listener);
         let threads = configuration.relay.threads;
-        let opened = listening::open(listener, mark, threads).map_err(|error| {
+        let opened = listening::open(listener, mark, threads, &[]).map_err(|error| {
             midspan_document::Error::from(configuration.listen_error(listener, error))
         })?;
-        all.extend(opened);
-        match &listener.mode {
-            Mode::Forward(forward) => {
-                info!(listener = %listener.name, listen = %forward.listen, to = %forward.to, "listening");
-            }
-            Mode::Transparent(transparent) => {
-                let interfaces = transparent.interfaces.join(" ");
-                info!(listener = %listener.name, interfaces, "transparent");
-            }
+        for (open, sockets) in opened {
+            messages.push((marking.listener(listener, &open), sockets));
+            all.push(open);
         }
+        log_listener(listener);
     }
-    Ok(all)
+    let gate = match marking.gate() {
+        Some(message) => Some((message, interception::raw_sockets()?)),
+        None => None,
+    };
+    Ok((all, Listeners { messages, gate }))
 }
 
-/// `None` without transparent listeners. Takes nothing yet.
+fn log_listener(listener: &Listener) {
+    let name = &listener.name;
+    match &listener.mode {
+        Mode::Forward(forward) => {
+            info!(listener = %name, listen = %forward.listen, to = %forward.to, "listening");
+        }
+        Mode::Explicit(explicit) => {
+            info!(listener = %name, listen = %explicit.listen, mode = explicit.mode, "listening");
+        }
+        Mode::Transparent(transparent) => {
+            let interfaces = transparent.interfaces.join(" ");
+            info!(listener = %name, interfaces, "transparent");
+        }
+    }
+}
+
+/// `None` without transparent listeners. Takes nothing yet, and nothing later where the host's
+/// firewall does not let it.
 fn install_interception(
     configuration: &Configuration,
-    listening: &[Listening<'_>],
-    windows: Option<&InitialWindows>,
-) -> Result<Option<Interception>, Error> {
-    if configuration.transparent().next().is_some() {
-        let plan = interception::plan(configuration, listening, windows);
-        return Ok(Some(Interception::install(plan)?));
+    marking: &Marking<'_>,
+    open: &[Open],
+) -> Result<Option<(Interception, Firewall)>, Error> {
+    if configuration.transparent().next().is_none() {
+        return Ok(None);
     }
-    if capability::is_held(Capability::CAP_NET_ADMIN)? {
-        let place = &configuration.interception.place;
-        match midspan_linux::interception::remove_leftovers(place) {
-            Ok(false) => {}
-            Ok(true) => info!("removed the rules of an earlier run's transparent listeners"),
-            Err(error) => warn!("rules of an earlier run may be left: {error}"),
-        }
-    }
-    Ok(None)
+    let plan = marking.plan(open, &BTreeSet::new(), &[]);
+    let interception = Interception::install(plan)?;
+    let firewall = Firewall::open(interception.probe()?);
+    Ok(Some((interception, firewall)))
 }
 
-fn start_relay(
-    configuration: &Configuration,
-    arguments: &[String],
-    listening: Vec<Listening<'_>>,
-    windows: Option<&InitialWindows>,
-) -> Result<RelayProcess, Error> {
-    let marks = interception::marks(configuration)?;
-    let server_mark = |listening: &Listening<'_>| {
-        let window = listening.listener.session.server.initial_window;
-        match listening.listener.mode {
-            Mode::Forward(_) => leg_mark(windows, FORWARD, window),
-            Mode::Transparent(_) => leg_mark(windows, SERVER_LEG, window)
-                .or(marks.as_ref().map(|marks| marks.server_leg)),
-        }
+/// The socket of the admin listener; `None` where there is none.
+fn open_admin(configuration: &Configuration) -> Result<Option<OwnedFd>, Error> {
+    let Some(admin) = &configuration.admin else {
+        return Ok(None);
     };
-    let listening = listening
-        .into_iter()
-        .map(|listening| {
-            let mark = server_mark(&listening);
-            (listening, mark)
-        })
-        .collect();
-    let gate = interception::gate(configuration, windows)?;
-    RelayProcess::start(configuration, arguments, listening, gate)
+    let socket = listening::open_admin(admin.listen)
+        .map_err(|error| midspan_document::Error::from(configuration.admin_error(admin, error)))?;
+    info!(listen = %admin.listen, "metrics and sessions");
+    Ok(Some(socket))
 }
 
 /// Every session needs two descriptors and its pipes; the soft limit is often 1024.

@@ -1,22 +1,34 @@
 //! The relay process, seen from the helper.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use midspan_linux::{descriptor_passing, process};
+use midspan_units::TimeSpan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::process::{PidfdFlags, pidfd_open};
 
-use super::listening::Listening;
 use crate::Error;
-use crate::configuration::Configuration;
-use crate::control::{self, FromRelay, GateMessage, ListenerMessage, ToRelay};
+use crate::configuration::{Configuration, RelaySettings};
+use crate::control::{self, AdminMessage, FromRelay, ToRelay};
+use crate::relay_process::{GateAndSockets, ListenerAndSockets};
+use crate::seeded_faults;
+use crate::user::{USER_VARIABLE, User};
 
 /// How long the relay may leave a message unread before the next.
 const SEND_LIMIT: Duration = Duration::from_secs(10);
+
+/// What the relay is told of its listeners.
+pub(super) struct Listeners {
+    /// Those whose sockets it has already come without.
+    pub messages: Vec<ListenerAndSockets>,
+    /// If one is transparent; with raw sockets for a gate that is new.
+    pub gate: Option<GateAndSockets>,
+}
 
 /// The relay process and the connection to it. It is killed when this value goes.
 pub(super) struct RelayProcess {
@@ -32,8 +44,9 @@ impl RelayProcess {
     pub fn start(
         configuration: &Configuration,
         arguments: &[String],
-        listening: Vec<(Listening<'_>, Option<u32>)>,
-        gate: Option<(GateMessage, [OwnedFd; 2])>,
+        user: Option<User>,
+        listeners: Listeners,
+        admin: Option<OwnedFd>,
     ) -> Result<Self, Error> {
         let (control, theirs) =
             descriptor_passing::pair().map_err(Error::system("open a socket pair"))?;
@@ -44,6 +57,10 @@ impl RelayProcess {
             .env_clear()
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null());
+        if let Some(user) = user {
+            command.env(USER_VARIABLE, user.to_string());
+        }
+        seeded_faults::pass_on(&mut command);
         process::end_with_parent_thread(&mut command);
         let child = command
             .spawn()
@@ -59,43 +76,55 @@ impl RelayProcess {
             control,
             end,
         };
-        relay.configure(configuration, listening, gate)?;
-        Ok(relay)
-    }
-
-    fn configure(
-        &self,
-        configuration: &Configuration,
-        listening: Vec<(Listening<'_>, Option<u32>)>,
-        gate: Option<(GateMessage, [OwnedFd; 2])>,
-    ) -> Result<(), Error> {
         let settings = ToRelay::Settings {
             relay: configuration.relay.clone(),
             log: configuration.log,
-            listeners: listening.len(),
+            listeners: listeners.messages.len(),
+            admin: configuration.admin.as_ref().map(|admin| AdminMessage {
+                allow_remote: admin.allow_remote,
+            }),
         };
-        control::send(&self.control, &settings, &[])?;
-        for (listening, server_mark) in listening {
-            let listener = listening.listener;
-            let message = ToRelay::Listener(Box::new(ListenerMessage {
-                name: listener.name.clone(),
-                listen: listening.address,
-                to: listener.forward().map(|forward| forward.to),
-                client_leg: listener.session.client.clone(),
-                server_leg: listener.session.server.clone(),
-                connect_timeout: listener.session.connect_timeout,
-                server_mark,
-            }));
-            let sockets = &listening.sockets;
+        let admin: Vec<BorrowedFd<'_>> = admin.iter().map(AsFd::as_fd).collect();
+        control::send(&relay.control, &settings, &admin)?;
+        relay.send_listeners(listeners)?;
+        Ok(relay)
+    }
+
+    fn send_listeners(&self, listeners: Listeners) -> Result<(), Error> {
+        let send = |message: ToRelay, sockets: Vec<OwnedFd>| {
             let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-            control::send(&self.control, &message, &sockets)?;
+            control::send(&self.control, &message, &sockets)
+        };
+        for (message, sockets) in listeners.messages {
+            send(ToRelay::Listener(Box::new(message)), sockets)?;
         }
-        if let Some((message, sockets)) = gate {
-            let message = ToRelay::Gate(Box::new(message));
-            let sockets = sockets.each_ref().map(AsFd::as_fd);
-            control::send(&self.control, &message, &sockets)?;
+        if let Some((message, sockets)) = listeners.gate {
+            send(ToRelay::Gate(Box::new(message)), sockets)?;
         }
         Ok(())
+    }
+
+    /// Other listeners from now on; the relay answers [`FromRelay::Reloaded`] or
+    /// [`FromRelay::NotReloaded`].
+    pub fn reload(&self, relay: &RelaySettings, listeners: Listeners) -> Result<(), Error> {
+        let message = ToRelay::Reload {
+            drain_timeout: relay.drain_timeout,
+            limits: relay.limits,
+            listeners: listeners.messages.len(),
+        };
+        control::send(&self.control, &message, &[])?;
+        self.send_listeners(listeners)
+    }
+
+    /// Accepts no more at these addresses; connections that are being opened have `after`.
+    pub fn retire(&self, addresses: Vec<SocketAddr>, after: TimeSpan) -> Result<(), Error> {
+        let message = ToRelay::Retire { addresses, after };
+        Ok(control::send(&self.control, &message, &[])?)
+    }
+
+    /// The id of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Readable when the relay has said something, or is gone.

@@ -9,28 +9,50 @@ use signal_hook::low_level::pipe;
 
 /// Receives SIGTERM, SIGINT and SIGHUP. Without it they would end the process and leave its
 /// routes behind.
-pub(super) struct Signals(UnixStream);
+pub(super) struct Signals {
+    end: UnixStream,
+    reload: UnixStream,
+}
 
 impl Signals {
     /// Catches the signals from here on.
     pub fn catch() -> io::Result<Self> {
-        let (reader, writer) = UnixStream::pair()?;
-        reader.set_nonblocking(true)?;
-        for signal in [SIGTERM, SIGINT, SIGHUP] {
-            pipe::register(signal, writer.try_clone()?)?;
-        }
-        Ok(Self(reader))
+        Ok(Self {
+            end: catch(&[SIGTERM, SIGINT])?,
+            reload: catch(&[SIGHUP])?,
+        })
     }
 
-    /// Takes the signals that have come; returns how many.
-    pub fn take(&self) -> usize {
-        let mut bytes = [0; 16];
-        (&self.0).read(&mut bytes).unwrap_or(0)
+    /// Readable when a signal to end has come.
+    pub fn end(&self) -> BorrowedFd<'_> {
+        self.end.as_fd()
+    }
+
+    /// Readable when a signal to reload has come.
+    pub fn reload(&self) -> BorrowedFd<'_> {
+        self.reload.as_fd()
+    }
+
+    /// Takes the signals to end that have come; whether there was one.
+    pub fn take_end(&self) -> bool {
+        take(&self.end)
+    }
+
+    /// Takes the signals to reload that have come; whether there was one.
+    pub fn take_reload(&self) -> bool {
+        take(&self.reload)
     }
 }
 
-impl AsFd for Signals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+fn catch(signals: &[i32]) -> io::Result<UnixStream> {
+    let (reader, writer) = UnixStream::pair()?;
+    reader.set_nonblocking(true)?;
+    for signal in signals {
+        pipe::register(*signal, writer.try_clone()?)?;
     }
+    Ok(reader)
+}
+
+fn take(mut stream: &UnixStream) -> bool {
+    stream.read(&mut [0; 64]).is_ok_and(|count| count > 0)
 }

@@ -1,22 +1,31 @@
-//! Watching over the relay, the signals and the routes.
+//! Watching over the relay, signals, commands, routes and rules.
 
-use std::os::fd::AsFd;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use midspan_linux::initial_window::InitialWindows;
-use midspan_linux::interception::Interception;
+use midspan_linux::netlink::Prefix;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
+use super::control_socket::ControlSocket;
 use super::guard::Guard;
+use super::listening::Open;
+use super::notify::Notifier;
 use super::relay_process::RelayProcess;
+use super::routes::RouteWatch;
 use super::signals::Signals;
+use super::slots::Slots;
 use crate::Error;
 use crate::configuration::Configuration;
 use crate::control::FromRelay;
 
 /// How long the relay may take to listen.
 const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long it may take to carry a reload out.
+const RELOAD_LIMIT: Duration = Duration::from_secs(5);
 
 /// What the relay may take to end itself after its sessions had their time.
 const END_MARGIN: Duration = Duration::from_secs(5);
@@ -27,79 +36,77 @@ const END_LIMIT: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// Route changes come in groups: one look at the tables serves a whole one.
-const ROUTE_DELAY: Duration = Duration::from_millis(100);
-
-/// The tables are looked at even if nothing has been heard of them.
-const ROUTE_INTERVAL: Duration = Duration::from_secs(10);
+/// A running proxy, as the helper sees it.
+pub(super) struct Supervisor {
+    /// The configuration file.
+    pub file: PathBuf,
+    /// What is in force.
+    pub configuration: Configuration,
+    pub relay: RelayProcess,
+    pub signals: Signals,
+    pub windows: Option<InitialWindows>,
+    pub guard: Option<Guard>,
+    pub slots: Slots,
+    /// Where the relay listens.
+    pub open: Vec<Open>,
+    /// Interfaces of transparent listeners, those that have gone included.
+    pub interfaces: BTreeSet<String>,
+    pub bypasses: Vec<Prefix>,
+    pub control: Option<ControlSocket>,
+    pub notifier: Notifier,
+    pub ready_since: Instant,
+    pub reloads: u64,
+    pub reload_error: Option<String>,
+    pub routes: RouteWatch,
+    pub drain_until: Option<Instant>,
+}
 
 /// What there is to wait for.
 #[derive(Debug, Clone, Copy, Default)]
 struct Events {
-    signals: bool,
-    control: bool,
-    ended: bool,
+    end: bool,
+    reload: bool,
+    relay: bool,
+    relay_ended: bool,
     routes: bool,
     rules: bool,
 }
 
-fn wait(
-    relay: &RelayProcess,
-    signals: &Signals,
-    windows: Option<&InitialWindows>,
-    interception: Option<&Interception>,
-    until: Option<Instant>,
-) -> Result<Events, Error> {
+/// Waits for the first of these descriptors, and no longer than `until`; which are ready.
+fn wait(descriptors: &mut [PollFd<'_>], until: Option<Instant>) -> Result<Vec<bool>, Error> {
     let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
     let timeout = match timeout.map(Timespec::try_from) {
         Some(Ok(timeout)) => Some(timeout),
         _ => None,
     };
-    let (signals, control, end) = (signals.as_fd(), relay.control(), relay.end());
-    let routes = windows.map(InitialWindows::changes);
-    let mut descriptors = vec![
-        PollFd::new(&signals, PollFlags::IN),
-        PollFd::new(&control, PollFlags::IN),
-        PollFd::new(&end, PollFlags::IN),
-    ];
-    if let Some(routes) = &routes {
-        descriptors.push(PollFd::new(routes, PollFlags::IN));
-    }
-    let first_of_rules = descriptors.len();
-    let rules = interception.map(Interception::changes);
-    for changes in rules.iter().flatten() {
-        descriptors.push(PollFd::new(changes, PollFlags::IN));
-    }
-    match poll(&mut descriptors, timeout.as_ref()) {
+    match poll(descriptors, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(Error::system("wait for events")(error.into())),
     }
-    let is_ready = |index: usize| {
-        descriptors
-            .get(index)
-            .is_some_and(|descriptor| !descriptor.revents().is_empty())
-    };
-    Ok(Events {
-        signals: is_ready(0),
-        control: is_ready(1),
-        ended: is_ready(2),
-        routes: windows.is_some() && is_ready(3),
-        rules: is_ready(first_of_rules) || is_ready(first_of_rules + 1),
-    })
+    let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
+    Ok(descriptors.iter().map(is_ready).collect())
 }
 
 /// Returns when the relay accepts connections.
 pub(super) fn wait_until_ready(relay: &mut RelayProcess, signals: &Signals) -> Result<(), Error> {
     let limit = Instant::now() + START_LIMIT;
     loop {
-        let events = wait(relay, signals, None, None, Some(limit))?;
-        if events.signals && signals.take() > 0 {
+        let ready = {
+            let (end, control, ended) = (signals.end(), relay.control(), relay.end());
+            let mut descriptors =
+                [&end, &control, &ended].map(|descriptor| PollFd::new(descriptor, PollFlags::IN));
+            wait(&mut descriptors, Some(limit))?
+        };
+        let [end, control, ended] = ready[..] else {
+            continue;
+        };
+        if end && signals.take_end() {
             return Err(Error::Interrupted);
         }
-        if events.control && relay.receive()? == Some(FromRelay::Ready) {
+        if control && relay.receive()? == Some(FromRelay::Ready) {
             return Ok(());
         }
-        if events.control || events.ended {
+        if control || ended {
             return Err(Error::RelayNotStarted(relay.finish(END_LIMIT)?));
         }
         if Instant::now() >= limit {
@@ -108,137 +115,173 @@ pub(super) fn wait_until_ready(relay: &mut RelayProcess, signals: &Signals) -> R
     }
 }
 
-/// Returns when the relay has ended: without an error only where it was told to.
-pub(super) fn supervise(
-    relay: &mut RelayProcess,
-    signals: &Signals,
-    mut windows: Option<InitialWindows>,
-    interception: Option<Interception>,
-    configuration: &Configuration,
-) -> Result<(), Error> {
-    let settings = &configuration.relay;
-    let watchdog_timeout = configuration.interception.watchdog_timeout;
-    let mut routes = RouteWatch::new();
-    let mut guard = interception.map(|taken| Guard::new(taken, watchdog_timeout));
-    let mut drain_until: Option<Instant> = None;
-    loop {
-        let next = [
-            drain_until,
-            windows.as_ref().map(|_| routes.next),
-            guard.as_ref().map(Guard::next),
-        ];
-        let until = next.into_iter().flatten().min();
-        let rules = guard.as_ref().map(Guard::interception);
-        let events = wait(relay, signals, windows.as_ref(), rules, until)?;
-        let now = Instant::now();
-        if events.ended {
-            return ended(relay, drain_until.is_some());
-        }
-        if events.control {
-            match relay.receive()? {
-                Some(FromRelay::Alive) => {
-                    if let Some(guard) = &mut guard {
-                        guard.handle_life(now);
-                    }
+impl Supervisor {
+    /// Returns when the relay has ended: without an error only where it was told to.
+    pub fn supervise(mut self) -> Result<(), Error> {
+        loop {
+            let events = self.wait()?;
+            let now = Instant::now();
+            if events.relay_ended {
+                return self.ended();
+            }
+            if events.relay {
+                match self.relay.receive()? {
+                    Some(FromRelay::Alive) => self.handle_life(now),
+                    Some(_) | None => return self.ended(),
                 }
-                Some(FromRelay::Ready) | None => return ended(relay, drain_until.is_some()),
             }
-        }
-        if let Some(guard) = &mut guard {
-            guard.handle_rules(events.rules, now);
-            if guard.is_still(now) {
-                warn!("the relay gives no sign of life: ending it");
-                relay.kill()?;
-                return Err(Error::RelayStill(watchdog_timeout));
+            if let Some(guard) = &mut self.guard {
+                guard.handle_rules(events.rules, now);
+                if guard.is_still(now) {
+                    warn!("the relay gives no sign of life: ending it");
+                    self.relay.kill()?;
+                    let limit = self.configuration.interception.watchdog_timeout;
+                    return Err(Error::RelayStill(limit));
+                }
             }
-        }
-        if events.signals && signals.take() > 0 {
-            if drain_until.is_some() {
-                warn!("a second signal: ending all sessions now");
-                relay.kill()?;
+            if events.end && self.signals.take_end() {
+                if self.is_draining() {
+                    warn!("a second signal: ending all sessions now");
+                    self.relay.kill()?;
+                    return Ok(());
+                }
+                self.drain(now)?;
+            }
+            if self.drain_until.is_some_and(|until| now >= until) {
+                warn!("the relay did not end in time: ending it");
+                self.relay.kill()?;
                 return Ok(());
             }
-            info!(
-                drain_timeout = %settings.drain_timeout,
-                "a signal: no new connections, waiting for the sessions to end"
-            );
-            if let Some(guard) = &mut guard {
-                guard.stop_taking();
+            if let Some(windows) = &mut self.windows {
+                self.routes.handle(windows, events.routes, now);
             }
-            relay.drain()?;
-            let limit = Duration::from(settings.drain_timeout) + END_MARGIN;
-            drain_until = now.checked_add(limit);
+            self.notifier.handle_time(now);
+            if events.reload && self.signals.take_reload() {
+                if self.is_draining() {
+                    warn!("no reload: the proxy is about to end");
+                } else {
+                    // What is wrong has been logged.
+                    let _ = self.reload_and_say();
+                }
+            }
+            self.serve_commands(now);
         }
-        if drain_until.is_some_and(|until| now >= until) {
-            warn!("the relay did not end in time: ending it");
-            relay.kill()?;
+    }
+
+    /// Whether the proxy is about to end.
+    pub const fn is_draining(&self) -> bool {
+        self.drain_until.is_some()
+    }
+
+    fn wait(&self) -> Result<Events, Error> {
+        let next = [
+            self.drain_until,
+            self.windows.as_ref().map(|_| self.routes.next()),
+            self.guard.as_ref().map(Guard::next),
+            self.notifier.next(),
+            self.control.as_ref().and_then(ControlSocket::next),
+        ];
+        let until = next.into_iter().flatten().min();
+        let (end, reload) = (self.signals.end(), self.signals.reload());
+        let (relay, relay_end) = (self.relay.control(), self.relay.end());
+        let routes = self.windows.as_ref().map(InitialWindows::changes);
+        let rules = (self.guard.as_ref()).map(|guard| guard.interception().changes());
+        let rules = rules.into_iter().flatten();
+        let clients = self.control.iter().flat_map(ControlSocket::interests);
+        let sources: Vec<_> = [end, reload, relay, relay_end]
+            .into_iter()
+            .chain(routes)
+            .chain(rules)
+            .map(|descriptor| (descriptor, PollFlags::IN))
+            .chain(clients)
+            .collect();
+        let mut descriptors: Vec<PollFd<'_>> = sources
+            .iter()
+            .map(|(descriptor, interest)| PollFd::new(descriptor, *interest))
+            .collect();
+        let ready = wait(&mut descriptors, until)?;
+        let mut ready = ready.into_iter();
+        let mut take = |count: usize| ready.by_ref().take(count).fold(false, |any, is| any | is);
+        Ok(Events {
+            end: take(1),
+            reload: take(1),
+            relay: take(1),
+            relay_ended: take(1),
+            routes: take(usize::from(self.windows.is_some())),
+            rules: take(2 * usize::from(self.guard.is_some())),
+        })
+    }
+
+    fn serve_commands(&mut self, now: Instant) {
+        // Out of its place meanwhile, since commands change everything else.
+        if let Some(mut control) = self.control.take() {
+            control.serve(now, |request| self.answer(request));
+            self.control = Some(control);
+        }
+    }
+
+    fn handle_life(&mut self, now: Instant) {
+        self.notifier.handle_life(now);
+        if let Some(guard) = &mut self.guard {
+            guard.handle_life(now);
+        }
+    }
+
+    fn drain(&mut self, now: Instant) -> Result<(), Error> {
+        let drain_timeout = self.configuration.relay.drain_timeout;
+        info!(
+            %drain_timeout,
+            "a signal: no new connections, waiting for the sessions to end"
+        );
+        self.notifier.stopping("waiting for the sessions to end");
+        if let Some(guard) = &mut self.guard {
+            guard.stop_taking();
+        }
+        self.relay.drain()?;
+        let limit = Duration::from(drain_timeout) + END_MARGIN;
+        self.drain_until = now.checked_add(limit);
+        Ok(())
+    }
+
+    fn ended(&mut self) -> Result<(), Error> {
+        let status = self.relay.finish(END_LIMIT)?;
+        if self.is_draining() && status.success() {
+            info!("all sessions have ended");
             return Ok(());
         }
-        if let Some(windows) = &mut windows {
-            routes.handle(windows, events.routes, now);
-        }
-    }
-}
-
-fn ended(relay: &mut RelayProcess, was_asked: bool) -> Result<(), Error> {
-    let status = relay.finish(END_LIMIT)?;
-    if was_asked && status.success() {
-        info!("all sessions have ended");
-        return Ok(());
-    }
-    Err(Error::RelayEnded(status))
-}
-
-/// When to look at the routing tables again.
-struct RouteWatch {
-    next: Instant,
-    next_thorough: Instant,
-    not_copied: usize,
-}
-
-impl RouteWatch {
-    fn new() -> Self {
-        let next = Instant::now() + ROUTE_INTERVAL;
-        Self {
-            next,
-            next_thorough: next,
-            not_copied: 0,
-        }
+        Err(Error::RelayEnded(status))
     }
 
-    fn handle(&mut self, windows: &mut InitialWindows, changed: bool, now: Instant) {
-        if changed {
-            // Read away now, so that waiting does not return at once until the look is due.
-            windows.forget_changes();
-            self.next = self.next.min(now + ROUTE_DELAY);
-        }
-        if now < self.next {
-            return;
-        }
-        let thorough = now >= self.next_thorough;
-        if thorough {
-            self.next_thorough = now + ROUTE_INTERVAL;
-        }
-        self.next = self.next_thorough;
-        match windows.refresh(thorough) {
-            Ok(refreshed) => {
-                if refreshed.added + refreshed.removed > 0 {
-                    debug!(
-                        added = refreshed.added,
-                        removed = refreshed.removed,
-                        "routes for initial windows follow the main table"
-                    );
+    /// Whether the relay has taken a reload over.
+    ///
+    /// # Errors
+    /// It has ended, or does not answer; then it is ended, which the caller's next event shows.
+    pub fn wait_for_reload(&mut self) -> Result<bool, Error> {
+        let limit = Instant::now() + RELOAD_LIMIT;
+        loop {
+            let ready = {
+                let (control, end) = (self.relay.control(), self.relay.end());
+                let mut descriptors =
+                    [&control, &end].map(|descriptor| PollFd::new(descriptor, PollFlags::IN));
+                wait(&mut descriptors, Some(limit))?
+            };
+            let now = Instant::now();
+            if ready.first() == Some(&true) {
+                match self.relay.receive()? {
+                    Some(FromRelay::Alive) => self.handle_life(now),
+                    Some(FromRelay::Reloaded) => return Ok(true),
+                    Some(FromRelay::NotReloaded) => return Ok(false),
+                    Some(FromRelay::Ready) | None => {
+                        return Err(Error::RelayEnded(self.relay.kill()?));
+                    }
                 }
-                if refreshed.not_copied > self.not_copied {
-                    warn!(
-                        "{} routes cannot be copied; their destinations go without an initial \
-                         window",
-                        refreshed.not_copied
-                    );
-                }
-                self.not_copied = refreshed.not_copied;
+            } else if ready.get(1) == Some(&true) {
+                return Err(Error::RelayEnded(self.relay.kill()?));
+            } else if now >= limit {
+                // What it has taken over is not known.
+                self.relay.kill()?;
+                return Err(Error::RelayStill(RELOAD_LIMIT.into()));
             }
-            Err(error) => warn!("routes for initial windows may be out of date: {error}"),
         }
     }
 }

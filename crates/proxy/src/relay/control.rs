@@ -49,11 +49,16 @@ impl Control {
     /// Gives a command; one that comes later in a relay's life is never taken back.
     pub fn give(&self, command: Command) {
         self.command.fetch_max(command as u8, Ordering::Release);
+        self.wake();
+    }
+
+    /// Wakes all threads, which look for news then.
+    pub fn wake(&self) {
         // Fails only when it is readable already.
         let _ = rustix::io::write(&self.wake_up, &1_u64.to_ne_bytes());
     }
 
-    /// Becomes readable when a command comes, and stays so.
+    /// Becomes readable when a command or a question comes, and stays so.
     pub const fn wake_up(&self) -> &OwnedFd {
         &self.wake_up
     }

@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use midspan_policy::LegStart;
+use midspan_policy::{Handshake, LegStart};
+use midspan_units::TimeSpan;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use super::limits::Seat;
 use super::settings::Destination;
+use super::system;
 use crate::gate::{self, Connection, ServerLeg};
 
 /// How the server leg of a session comes about.
@@ -21,15 +23,52 @@ pub enum Way {
     Connected(OwnedFd),
 }
 
+/// What a client wants of a listener.
+#[derive(Debug)]
+pub struct Wanted {
+    /// The server.
+    pub server: SocketAddr,
+    /// The way there.
+    pub way: Way,
+    /// How long the client has waited already.
+    pub waited: TimeSpan,
+    /// How the client's SYN was answered.
+    pub handshake: Handshake,
+    /// The gate has asked the policy already; give up connecting after this time.
+    pub admitted: Option<Option<TimeSpan>>,
+    /// Its place among the sessions, if the gate has taken one.
+    pub seat: Option<Seat>,
+}
+
 /// The server that the client on this socket wants, and the way there; `None` where that would
 /// be this listener itself.
-pub fn find(
-    destination: &Destination,
-    client: &OwnedFd,
-    address: SocketAddr,
-) -> Option<(SocketAddr, Way)> {
+pub fn find(destination: &Destination, client: &OwnedFd, address: SocketAddr) -> Option<Wanted> {
     let openings = match destination {
-        Destination::Fixed(server) => return Some((*server, Way::New)),
+        Destination::Fixed(server) => {
+            return Some(Wanted {
+                server: *server,
+                way: Way::New,
+                waited: TimeSpan::ZERO,
+                handshake: Handshake::Early,
+                admitted: None,
+                seat: None,
+            });
+        }
+        Destination::Negotiated(negotiator) => {
+            // Only where nothing is to be said.
+            let server = negotiator.settings.silent()?;
+            let access = &negotiator.settings.access;
+            let is_allowed = access.admits(address.ip())
+                && access.allows(address.ip(), server, crate::machine::is_own);
+            return is_allowed.then_some(Wanted {
+                server,
+                way: Way::New,
+                waited: TimeSpan::ZERO,
+                handshake: Handshake::Early,
+                admitted: None,
+                seat: None,
+            });
+        }
         Destination::Original(openings) => openings,
     };
     // A transparent listener's socket has the address that the client called.
@@ -42,13 +81,44 @@ pub fn find(
         client: address,
         server,
     };
-    let way = match openings.take(connection) {
-        Some(released) => released
-            .server
-            .map_or(Way::AsClient(released.mark), Way::Connected),
-        None => Way::AsClient(0),
+    let (way, waited, handshake, admitted, seat) = match openings.take(connection) {
+        Some(released) => (
+            released
+                .server
+                .map_or(Way::AsClient(released.mark), Way::Connected),
+            released.since.elapsed().into(),
+            released.handshake,
+            Some(released.connect_timeout),
+            released.seat,
+        ),
+        None => {
+            let way = Way::AsClient(0);
+            (way, TimeSpan::ZERO, Handshake::Early, None, None)
+        }
     };
-    Some((server, way))
+    Some(Wanted {
+        server,
+        way,
+        waited,
+        handshake,
+        admitted,
+        seat,
+    })
+}
+
+/// Tells the gate, if there is one, that the server of this client has never answered.
+pub fn note_unanswered(destination: &Destination, client: &OwnedFd) {
+    let Destination::Original(openings) = destination else {
+        return;
+    };
+    let server = rustix::net::getsockname(client).ok();
+    // Fails where the client has gone meanwhile, and then nothing is to be learnt.
+    let client = rustix::net::getpeername(client).ok().flatten();
+    let server = server.and_then(|address| address.try_into().ok());
+    let client = client.and_then(|address| address.try_into().ok());
+    if let (Some(client), Some(server)) = (client, server) {
+        openings.note_unanswered(Connection { client, server });
+    }
 }
 
 /// A server leg that has been called, or is connected. `start` is what it is set to if it is
@@ -71,14 +141,9 @@ pub fn call(
             Ok((calling.socket, calling.option_errors))
         }
         Way::New => {
-            let family = match connection.server {
-                SocketAddr::V4(_) => AddressFamily::INET,
-                SocketAddr::V6(_) => AddressFamily::INET6,
-            };
-            let flags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
-            let server = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+            let server = system::socket(connection.server)?;
             let errors = set_up(&server, &start);
-            match rustix::net::connect(&server, &connection.server) {
+            match system::connect(&server, connection.server) {
                 Ok(()) | Err(Errno::INPROGRESS) => Ok((server, errors)),
                 Err(error) => Err(error),
             }

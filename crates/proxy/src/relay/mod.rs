@@ -11,8 +11,14 @@
 //! | `session` | two sockets, two transfers, events, failures | |
 //! | `opening` | accept, ask the policy, set up, connect | |
 //! | `destination` | which server, and how its leg comes about | |
+//! | [`negotiation`] | what is said before a session | |
 //! | `worker` | the loop of one thread | |
+//! | `limits` | how much is taken on: sessions, memory, descriptors | |
+//! | `memory` | what sessions take, and who stops reading | |
+//! | `system` | the system calls of all these | |
 //! | `table`, `timers`, `pipes` | its sessions, deadlines and pipes | |
+//! | `update` | listeners that come, change and go while it runs | |
+//! | [`observation`] | what can be seen of it all, at little cost | |
 //! | `statistics`, `control`, `settings` | numbers out, commands in, what it starts with | |
 //!
 //! # Moving data
@@ -39,6 +45,7 @@
 //! | reset after a FIN | as above | the FIN is passed on too, then settle |
 //! | both legs failed | | close both |
 //! | `connect_timeout` | reset the client leg | |
+//! | `idle_timeout`, `half_closed_timeout` | | both legs reset |
 //! | process dies | both legs reset | both legs reset |
 //!
 //! **Settling** a leg: as soon as its peer has acknowledged everything (`SIOCOUTQ` = 0), or after
@@ -54,52 +61,80 @@
 //!
 //! # The policy
 //!
-//! For each connection [`Policy::admit`] is called when it is accepted, [`Policy::start`] when
+//! For each connection [`Policy::admit`] is called when it is accepted, or, of a transparent
+//! listener, at its SYN by the [gate](crate::gate) with a policy of its own; [`Policy::start`] when
 //! both sockets exist and before the server is called (what is offered in the SYN depends on it),
 //! and [`Policy::sample`] at most every [`Policy::sampling_interval`] while data flows. Carried
 //! out: all of [`LegStart`](midspan_policy::LegStart) that [`midspan_linux::tcp::apply`] can set;
 //! pacing rate and send buffer of a [`Decision`](midspan_policy::Decision). Not carried out yet: its segment size and in-flight
-//! cap; the initial-window class (set by whoever opens the listener); the handshake (that of a
-//! transparent listener is its configuration's, carried out by the gate before there is a
-//! session); a bypass (`Bypass` relays without any set-up).
+//! cap; the initial-window class (set by whoever opens the listener); for forward listeners the
+//! handshake, and a bypass (`Bypass` relays without any set-up).
 //!
 //! SIGPIPE must be ignored, as the Rust runtime does at start: `splice` has no `MSG_NOSIGNAL`.
 
 mod control;
 mod destination;
 mod direction;
+#[cfg(feature = "failing-calls")]
+pub mod failing_calls;
 mod lifecycle;
+mod limits;
+mod memory;
+pub mod negotiation;
+pub mod observation;
 mod opening;
 mod pipes;
 mod session;
 mod settings;
 mod statistics;
+mod system;
 mod table;
 mod timers;
 mod transfer;
+mod update;
 mod worker;
 
-pub use settings::{Destination, Error, Listener, Settings};
+pub use limits::{Limits, ListenerLimits, RelayLimits, Seat, SessionLimits, Shortage};
+pub use settings::{Destination, Error, Listener, Negotiator, Settings};
 pub use statistics::Statistics;
+pub use update::ListenerId;
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use midspan_policy::{Configured, Policy};
 use midspan_units::Time;
 
 use control::{Clock, Command, Control};
+use negotiation::Names;
+use observation::{Journal, Mailbox, Observer, Registry};
 use opening::Acceptor;
 use pipes::Pipes;
 use statistics::Counters;
-use worker::Worker;
+use update::Update;
+use worker::{Common, Observation, Worker};
+
+/// How long the log may take for its last lines.
+const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// A running relay. Dropping it is [`Relay::stop`].
 #[derive(Debug)]
 pub struct Relay {
     control: Arc<Control>,
     counters: Vec<Arc<Counters>>,
+    mailboxes: Vec<Arc<Mailbox>>,
+    registry: Arc<Registry>,
     threads: Vec<JoinHandle<()>>,
+    updates: Vec<Sender<Update>>,
+    next_listener: u64,
+    clock: Clock,
+    limits: Arc<Limits>,
+    names: Arc<Names>,
+    /// Writes the log; ends after the threads.
+    writer: Option<JoinHandle<()>>,
 }
 
 impl Relay {
@@ -126,9 +161,12 @@ impl Relay {
         if settings.threads == 0 {
             return Err(Error::NoThreads);
         }
+        let registry = Arc::new(Registry::default());
+        let limits = Arc::new(Limits::new(&settings.limits));
         let mut acceptors: Vec<Vec<Acceptor>> = Vec::new();
         acceptors.resize_with(settings.threads, Vec::new);
-        for mut listener in listeners {
+        let count = listeners.len() as u64;
+        for (id, mut listener) in (0..).map(ListenerId).zip(listeners) {
             let sockets = std::mem::take(&mut listener.sockets);
             if sockets.len() != settings.threads {
                 return Err(Error::SocketCount {
@@ -140,19 +178,37 @@ impl Relay {
             for (acceptors, socket) in acceptors.iter_mut().zip(sockets) {
                 opening::prepare_listener(&socket, &listener)?;
                 let policy = policy(&listener);
-                acceptors.push(Acceptor::new(socket, &listener, policy));
+                let places = limits.set_listener(&listener.name, listener.limits.sessions);
+                acceptors.push(Acceptor::new(
+                    id,
+                    Some(socket),
+                    &listener,
+                    policy,
+                    registry.counters(&listener.name),
+                    places,
+                ));
             }
         }
         warn_without_pipes(settings);
         let control = Control::new().map_err(Error::kernel("make an event descriptor"))?;
-        let mut relay = Self {
-            control: Arc::new(control),
-            counters: Vec::new(),
-            threads: Vec::new(),
-        };
         let clock = Clock::start();
+        let (journal, writer) = Journal::start().map_err(Error::kernel("start a thread"))?;
+        let control = Arc::new(control);
+        let mut relay = Self {
+            names: Arc::new(Names::new(settings.threads, Arc::clone(&control))),
+            control,
+            counters: Vec::new(),
+            mailboxes: Vec::new(),
+            registry,
+            threads: Vec::new(),
+            updates: Vec::new(),
+            next_listener: count,
+            clock,
+            limits,
+            writer: Some(writer),
+        };
         for (number, acceptors) in acceptors.into_iter().enumerate() {
-            relay.start_thread(number, acceptors, settings, clock)?;
+            relay.start_thread(number, acceptors, settings, &journal)?;
         }
         Ok(relay)
     }
@@ -162,12 +218,28 @@ impl Relay {
         number: usize,
         acceptors: Vec<Acceptor>,
         settings: &Settings,
-        clock: Clock,
+        journal: &Journal,
     ) -> Result<(), Error> {
+        let observation = Observation {
+            registry: Arc::clone(&self.registry),
+            mailbox: Arc::default(),
+            journal: journal.clone(),
+            sampling_interval: settings.sampling_interval,
+        };
+        self.mailboxes.push(Arc::clone(&observation.mailbox));
         let pipes = Pipes::new(settings.pipes_per_thread(), settings.real_pipe_size());
-        let control = Arc::clone(&self.control);
-        let worker = Worker::new(acceptors, pipes, settings.reset_timeout, control, clock)
+        let common = Common {
+            control: Arc::clone(&self.control),
+            clock: self.clock,
+            limits: Arc::clone(&self.limits),
+            reset_timeout: settings.reset_timeout,
+        };
+        let (sender, updates) = mpsc::channel();
+        let mut worker = Worker::new(acceptors, pipes, common, observation, updates)
             .map_err(Error::kernel("set up epoll"))?;
+        worker.negotiations.names = Some(Arc::clone(&self.names));
+        worker.negotiations.thread = number;
+        self.updates.push(sender);
         let counters = worker.counters();
         counters.threads_running.set(1);
         self.counters.push(Arc::clone(&counters));
@@ -185,6 +257,16 @@ impl Relay {
         Ok(())
     }
 
+    /// Who looks up names, for [`Destination::Negotiated`]: the other end of this
+    /// socket.
+    ///
+    /// # Errors
+    /// Those of starting a thread.
+    pub(crate) fn set_resolver(&self, socket: OwnedFd) -> Result<(), Error> {
+        let started = self.names.set_resolver(socket);
+        started.map_err(Error::kernel("start a thread"))
+    }
+
     /// The numbers of all threads together.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
@@ -193,6 +275,31 @@ impl Relay {
             counters.add_to(&mut sum);
         }
         sum
+    }
+
+    /// Its limits, and what is used of them.
+    #[must_use]
+    pub fn limits(&self) -> Arc<Limits> {
+        Arc::clone(&self.limits)
+    }
+
+    /// Other limits of all listeners together from now on.
+    pub fn change_limits(&self, limits: &RelayLimits) {
+        self.limits.change(limits);
+    }
+
+    /// Looks at the relay from elsewhere.
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        let threads = self.counters.iter().zip(&self.mailboxes);
+        Observer {
+            control: Arc::clone(&self.control),
+            threads: threads
+                .map(|(counters, mailbox)| (Arc::clone(counters), Arc::clone(mailbox)))
+                .collect(),
+            registry: Arc::clone(&self.registry),
+            limits: Arc::clone(&self.limits),
+        }
     }
 
     /// Accepts what already waits, then no more, and lets the sessions finish. It returns at
@@ -213,6 +320,14 @@ impl Drop for Relay {
         for thread in self.threads.drain(..) {
             // A panic was reported when it happened; its sessions have been reset.
             let _ = thread.join();
+        }
+        // The last lines; a log that nobody reads any more does not keep the relay from ending.
+        let limit = Instant::now() + LAST_LINES;
+        while let Some(writer) = &self.writer
+            && !writer.is_finished()
+            && Instant::now() < limit
+        {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }

@@ -1,26 +1,44 @@
 //! From a waiting connection to a session: accept, ask the policy, set both sockets up, call the
 //! server.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use midspan_linux::tcp;
-use midspan_policy::{Admission, LegStart, Policy, Request, Start};
+use midspan_policy::{Admission, Handshake, LegStart, Policy, Request, Start};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
-use rustix::net::SocketFlags;
 
 use super::destination::{self, Way};
+use super::limits::{Limits, ListenerLimits, Places, Seat, Shortage};
+use super::observation::ListenerCounters;
+use super::session::Session;
+pub use super::settings::Negotiator;
 use super::settings::{Destination, Error, Listener};
+use super::system;
+use super::update::ListenerId;
 use crate::gate::{Connection, set_common_options};
 
 /// One listening socket of one thread, and who decides about its connections.
 pub struct Acceptor {
+    /// Which listener it belongs to.
+    pub id: ListenerId,
+    /// Sessions that were accepted here and go on; their policy is this one's.
+    pub sessions: usize,
+    /// Then it is closed, after what waits has been accepted.
+    pub retire_at: Option<Time>,
     /// Name of the listener.
     pub name: String,
     /// The listening socket, while accepting.
     pub socket: Option<OwnedFd>,
     /// Decides about the sessions.
     pub policy: Box<dyn Policy + Send>,
+    /// Counts its sessions.
+    pub counters: Arc<ListenerCounters>,
+    /// How many sessions it takes, and how long they may be still.
+    pub limits: ListenerLimits,
+    places: Arc<Places>,
     /// Accepting is paused until then.
     pub paused_until: Option<Time>,
     to: Destination,
@@ -32,6 +50,8 @@ pub struct Acceptor {
 pub enum Opened {
     /// Both sockets; the server has not answered yet.
     Session {
+        /// Who calls whom.
+        caller: Caller,
         /// Accepted.
         client: OwnedFd,
         /// Being connected.
@@ -40,17 +60,34 @@ pub enum Opened {
         connect_timeout: Option<TimeSpan>,
         /// Options that the kernel refused.
         option_errors: u64,
+        /// Its place.
+        seat: Seat,
     },
+    /// There is no room: it has been reset.
+    Shed(Shortage),
+    /// The client is to be spoken with first; with its place.
+    Negotiation(OwnedFd, SocketAddr, Negotiator, Seat),
     /// The policy refused it.
     Refused,
     /// The server cannot be reached, and the kernel knows at once.
-    Unconnected,
+    Unconnected(Caller, Errno),
     /// It went away before it was accepted.
     Gone,
     /// No connection waits.
     Nothing,
-    /// No descriptors or memory are left: better not try again at once.
+    /// It waits still, since no descriptors or memory are left for it.
     Exhausted(Errno),
+}
+
+/// Who calls whom, and since when.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller {
+    /// Both ends.
+    pub request: Request,
+    /// When the client is answered.
+    pub handshake: Handshake,
+    /// How long it has waited already.
+    pub waited: TimeSpan,
 }
 
 /// Sets on a listening socket what all connections accepted from it inherit.
@@ -67,12 +104,25 @@ pub fn prepare_listener(socket: &OwnedFd, listener: &Listener) -> Result<(), Err
 }
 
 impl Acceptor {
-    /// For one socket of a listener.
-    pub fn new(socket: OwnedFd, listener: &Listener, policy: Box<dyn Policy + Send>) -> Self {
+    /// For one socket of a listener; the socket may come later.
+    pub fn new(
+        id: ListenerId,
+        socket: Option<OwnedFd>,
+        listener: &Listener,
+        policy: Box<dyn Policy + Send>,
+        counters: Arc<ListenerCounters>,
+        places: Arc<Places>,
+    ) -> Self {
         Self {
+            id,
+            sessions: 0,
+            retire_at: None,
             name: listener.name.clone(),
-            socket: Some(socket),
+            socket,
             policy,
+            counters,
+            limits: listener.limits,
+            places,
             paused_until: None,
             to: listener.to.clone(),
             server_mark: listener.server_mark,
@@ -80,12 +130,22 @@ impl Acceptor {
         }
     }
 
+    /// When a session that has been still until then is to end.
+    pub fn still_after(&self, session: &Session) -> Option<Time> {
+        let limits = &self.limits;
+        let timeout = match session.is_half_closed() {
+            true => limits.half_closed_timeout,
+            false => limits.idle_timeout,
+        };
+        timeout.map(|timeout| session.still_after(timeout))
+    }
+
     /// Takes one waiting connection and calls the server for it.
-    pub fn open(&mut self, now: Time) -> Opened {
+    pub fn open(&mut self, now: Time, limits: &Limits) -> Opened {
         let Some(socket) = &self.socket else {
             return Opened::Nothing;
         };
-        let (client, address) = match rustix::net::acceptfrom_with(socket, flags()) {
+        let (client, address) = match system::accept(socket) {
             Ok(accepted) => accepted,
             Err(Errno::AGAIN) => return Opened::Nothing,
             // Linux hands on network errors that the new connection already has: accept(2).
@@ -103,36 +163,64 @@ impl Acceptor {
             ) => return Opened::Gone,
             Err(error) => return Opened::Exhausted(error),
         };
-        let Some(client_address) = address.and_then(|address| address.try_into().ok()) else {
+        let Some(client_address): Option<SocketAddr> =
+            address.and_then(|address| address.try_into().ok())
+        else {
             return Opened::Gone;
         };
-        let Some((server, way)) = destination::find(&self.to, &client, client_address) else {
+        if let Destination::Negotiated(negotiator) = &self.to
+            && negotiator.settings.silent().is_none()
+        {
+            let negotiator = negotiator.clone();
+            return match limits.take_of(&self.places, client_address.ip()) {
+                Ok(seat) => Opened::Negotiation(client, client_address, negotiator, seat),
+                Err(shortage) => Opened::Shed(shortage),
+            };
+        }
+        let Some(wanted) = destination::find(&self.to, &client, client_address) else {
             return Opened::Refused;
         };
         let request = Request {
             client: client_address,
-            server,
+            server: wanted.server,
         };
+        let seat = match wanted.seat {
+            Some(seat) => seat,
+            None => match limits.take_of(&self.places, client_address.ip()) {
+                Ok(seat) => seat,
+                // Dropping the client resets it: the listener's SO_LINGER is inherited.
+                Err(shortage) => return Opened::Shed(shortage),
+            },
+        };
+        let way = wanted.way;
+        let caller = Caller {
+            request,
+            handshake: wanted.handshake,
+            waited: wanted.waited,
+        };
+        if let Some(connect_timeout) = wanted.admitted {
+            return self.connect(client, caller, (way, seat), Some(now), connect_timeout);
+        }
         match self.policy.admit(now, &request) {
-            // Dropping the client resets it: the listener's SO_LINGER is inherited.
             Admission::Refuse => Opened::Refused,
             // What has been accepted cannot be bypassed any more, but its session can be left as
             // the kernel makes it.
-            Admission::Bypass => self.connect(client, request, way, None, None),
+            Admission::Bypass => self.connect(client, caller, (way, seat), None, None),
             Admission::Intercept {
                 connect_timeout, ..
-            } => self.connect(client, request, way, Some(now), connect_timeout),
+            } => self.connect(client, caller, (way, seat), Some(now), connect_timeout),
         }
     }
 
     fn connect(
         &mut self,
         client: OwnedFd,
-        request: Request,
-        way: Way,
+        caller: Caller,
+        (way, seat): (Way, Seat),
         start: Option<Time>,
         connect_timeout: Option<TimeSpan>,
     ) -> Opened {
+        let request = caller.request;
         let start = match start {
             Some(now) => self.policy.start(now, &request),
             None => Start::default(),
@@ -149,14 +237,82 @@ impl Acceptor {
         let set_up = |server: &OwnedFd, leg: &LegStart| self.set_up_server(server, mark, leg);
         match destination::call(way, connection, mark.unwrap_or(0), start.server, set_up) {
             Ok((server, errors)) => Opened::Session {
+                caller,
                 client,
                 server,
                 connect_timeout,
                 option_errors: option_errors + errors,
+                seat,
             },
-            Err(error) if is_shortage(error) => Opened::Exhausted(error),
-            Err(_) => Opened::Unconnected,
+            // Without a server there is nothing to wait for.
+            Err(error) if is_shortage(error) => Opened::Shed(Shortage::Descriptors),
+            Err(error) => {
+                tracing::debug!(
+                    listener = self.name,
+                    "{} cannot be called: {error}",
+                    caller.request.server
+                );
+                Opened::Unconnected(caller, error)
+            }
         }
+    }
+
+    /// Takes one waiting connection to reset it, with a descriptor that was kept for this; whether
+    /// one was there.
+    pub fn shed(&self, reserve: &mut Option<OwnedFd>) -> rustix::io::Result<bool> {
+        let (Some(socket), Some(descriptor)) = (&self.socket, reserve.take()) else {
+            return Err(Errno::MFILE);
+        };
+        drop(descriptor);
+        // Dropping the client resets it.
+        match rustix::net::accept(socket) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a client that has said what it wants may have it: how long the server may take, and
+    /// the options that its leg was refused.
+    pub fn admit(
+        &mut self,
+        now: Time,
+        client: &OwnedFd,
+        request: &Request,
+    ) -> Option<(Option<TimeSpan>, u64)> {
+        let connect_timeout = match self.policy.admit(now, request) {
+            Admission::Refuse => return None,
+            Admission::Bypass => return Some((None, 0)),
+            Admission::Intercept {
+                connect_timeout, ..
+            } => connect_timeout,
+        };
+        let start = self.policy.start(now, request).client;
+        let errors = match start == LegStart::default() {
+            true => 0,
+            false => self.note(tcp::apply(client, &start)),
+        };
+        Some((connect_timeout, errors))
+    }
+
+    /// Begins to connect to one of the addresses of a server; and the options that were refused.
+    ///
+    /// # Errors
+    /// Those of `socket(2)` and `connect(2)`.
+    pub fn call(&mut self, now: Time, request: &Request) -> rustix::io::Result<(OwnedFd, u64)> {
+        let start = self.policy.start(now, request).server;
+        let connection = Connection {
+            client: request.client,
+            server: request.server,
+        };
+        let mark = self.server_mark;
+        let set_up = |server: &OwnedFd, leg: &LegStart| self.set_up_server(server, mark, leg);
+        destination::call(Way::New, connection, mark.unwrap_or(0), start, set_up)
+    }
+
+    /// The server of a session has never answered.
+    pub fn note_unanswered(&self, client: &OwnedFd) {
+        destination::note_unanswered(&self.to, client);
     }
 
     /// Sets what a leg that is about to be opened starts with; the options that were refused.
@@ -185,10 +341,6 @@ impl Acceptor {
         }
         1
     }
-}
-
-const fn flags() -> SocketFlags {
-    SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC)
 }
 
 /// Whether the machine is short of something, rather than this server out of reach.

@@ -8,7 +8,9 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use midspan_units::{Time, TimeSpan};
-use rustix::pipe::{PipeFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with};
+use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
+
+use super::system;
 
 /// How long the kernel is not asked again after it has refused a pipe.
 const PAUSE: TimeSpan = TimeSpan::from_seconds(1);
@@ -99,7 +101,7 @@ impl Pipes {
 }
 
 fn make(size: usize) -> Option<Pipe> {
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
+    let (reader, writer) = system::pipe().ok()?;
     fcntl_setpipe_size(&writer, size).ok()?;
     // Read back: what counts is what the kernel has given.
     (fcntl_getpipe_size(&writer).ok()? >= size).then_some(Pipe { reader, writer })

@@ -8,11 +8,15 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, sockopt};
 
-use midspan_linux::tcp;
+use midspan_linux::tcp::{self, SocketMemory};
 
 use super::lifecycle::{self, Failures, Step};
+use super::limits::Seat;
+use super::observation::{Ending, LegReport, Record, ReportedPhase, SessionReport};
 use super::statistics::Counters;
+use super::system;
 use super::transfer::{Moved, Shared, Side, Transfer};
+use crate::seeded_faults::{self, Fault};
 
 /// First and longest wait between two looks at an unacknowledged queue.
 const FIRST_LOOK: TimeSpan = TimeSpan::from_milliseconds(2);
@@ -45,7 +49,7 @@ pub enum End {
     /// By a reset.
     Reset,
     /// The server could not be reached.
-    Unconnected,
+    Unconnected(Errno),
 }
 
 /// Two legs and what passes between them.
@@ -68,11 +72,49 @@ pub struct Session {
     pub queued: bool,
     /// Data has passed since the policy last saw a sample.
     pub active: bool,
+    /// What it notes for observers.
+    pub record: Record,
+    /// What it notes for time-outs and the memory budget.
+    pub upkeep: Upkeep,
+    /// Its place; given back when the session goes.
+    _seat: Seat,
+}
+
+/// What a session notes for time-outs and the memory budget.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Upkeep {
+    /// When data moved last, in tenths of seconds.
+    moved_at: u32,
+    /// Unacknowledged bytes when it seemed idle last.
+    undelivered: u32,
+    /// KiB of kernel memory when it was measured last.
+    pub measured: u32,
+    /// Bytes moved since; not zero if there was anything at all.
+    pub unmeasured: u32,
+    /// Its windows are kept small.
+    pub is_clamped: bool,
+}
+
+/// What a turn of a session came to.
+#[derive(Debug, Clone, Copy)]
+pub struct Turn {
+    /// The next step.
+    pub step: Step,
+    /// There is more to do at once.
+    pub unfinished: bool,
+    /// The kernel had no memory: there is more to do after a moment.
+    pub starved: bool,
 }
 
 impl Session {
     /// With a client that was accepted and a server that is being connected to.
-    pub const fn new(client: OwnedFd, server: OwnedFd, listener: u16) -> Self {
+    pub fn new(
+        [client, server]: [OwnedFd; 2],
+        listener: u16,
+        record: Record,
+        seat: Seat,
+        now: Time,
+    ) -> Self {
         Self {
             client,
             server,
@@ -89,7 +131,24 @@ impl Session {
             listener,
             queued: false,
             active: false,
+            record,
+            upkeep: Upkeep {
+                moved_at: tenths(now),
+                ..Upkeep::default()
+            },
+            _seat: seat,
         }
+    }
+
+    /// Both legs are connected already.
+    pub fn begin_relaying(&mut self, now: Time) {
+        self.phase = Phase::Relaying;
+        self.record.note_connected(now);
+    }
+
+    /// The socket towards the client.
+    pub const fn client(&self) -> &OwnedFd {
+        &self.client
     }
 
     /// Takes in what epoll says of a leg; how the session ends, if it does.
@@ -98,8 +157,11 @@ impl Session {
         leg: Leg,
         flags: EventFlags,
         shared: &mut Shared,
+        now: Time,
     ) -> Option<End> {
         let gone = EventFlags::ERR | EventFlags::HUP;
+        // Something has come or gone.
+        self.upkeep.unmeasured = self.upkeep.unmeasured.max(1);
         let (from, to) = self.directions(leg);
         if flags.intersects(EventFlags::IN | EventFlags::RDHUP) {
             from.direction.handle_readable();
@@ -123,11 +185,11 @@ impl Session {
             if self.phase == Phase::Connecting {
                 return self.handle_failed_connecting(leg, error, shared);
             }
-            self.note_failure(leg, error == Errno::PIPE, shared);
+            self.note_failure(leg, error, error == Errno::PIPE, shared);
         }
         if leg == Leg::Server && self.phase == Phase::Connecting && flags.contains(EventFlags::OUT)
         {
-            self.phase = Phase::Relaying;
+            self.begin_relaying(now);
         }
         None
     }
@@ -141,25 +203,29 @@ impl Session {
         match leg {
             // Refused, timed out, unreachable. A reset can only follow an answer.
             Leg::Server if !matches!(error, Errno::CONNRESET | Errno::PIPE) => {
-                Some(End::Unconnected)
+                Some(End::Unconnected(error))
             }
             Leg::Server => {
                 self.phase = Phase::Relaying;
-                self.note_failure(leg, error == Errno::PIPE, shared);
+                self.note_failure(leg, error, error == Errno::PIPE, shared);
                 None
             }
             // What the client had sent before its reset is still for the server.
             Leg::Client if has_data(&self.client) => {
-                self.note_failure(leg, error == Errno::PIPE, shared);
+                self.note_failure(leg, error, error == Errno::PIPE, shared);
                 None
             }
-            Leg::Client => Some(End::Reset),
+            Leg::Client => {
+                self.record.note_failure(Ending::of_failure(leg, error));
+                Some(End::Reset)
+            }
         }
     }
 
-    /// Moves what can be moved both ways; the next step, and whether there is more to do at once.
-    pub fn advance(&mut self, shared: &mut Shared, now: Time, counters: &Counters) -> (Step, bool) {
-        let mut unfinished = false;
+    /// Moves what can be moved both ways.
+    pub fn advance(&mut self, shared: &mut Shared, now: Time, counters: &Counters) -> Turn {
+        system::enter_session(self.record.id);
+        let (mut unfinished, mut starved) = (false, false);
         // A failure gives both directions something to do: read on, drop, pass an end on.
         for _ in 0..FAILURES_PER_TURN {
             let last = self.to_client.direction.is_done() && !self.failures.any();
@@ -173,11 +239,95 @@ impl Session {
             counters.bytes_to_client.add(down.copied + down.spliced);
             let failed_down = self.note_moved(Leg::Server, &down, shared, counters);
             unfinished = up.unfinished || down.unfinished;
+            starved = up.starved || down.starved;
+            let moved = up.copied + up.spliced + down.copied + down.spliced;
+            if moved > 0 {
+                self.upkeep.moved_at = tenths(now);
+                let moved = u32::try_from(moved).unwrap_or(u32::MAX);
+                self.upkeep.unmeasured = self.upkeep.unmeasured.saturating_add(moved);
+            }
             if !failed_up && !failed_down {
                 break;
             }
         }
-        (self.step(), unfinished)
+        system::enter_session(0);
+        let is_done = self.to_server.direction.is_done() || self.to_client.direction.is_done();
+        if seeded_faults::is(Fault::HalfCloseEndsBoth) && is_done {
+            return Turn {
+                step: Step::Close,
+                unfinished: false,
+                starved: false,
+            };
+        }
+        if system::take_pretence() {
+            for direction in [&mut self.to_server, &mut self.to_client] {
+                direction.direction.handle_readable();
+                direction.direction.handle_writable();
+            }
+            unfinished = true;
+        }
+        Turn {
+            step: self.step(),
+            unfinished,
+            starved,
+        }
+    }
+
+    /// Whether one direction has ended and the other has not.
+    pub const fn is_half_closed(&self) -> bool {
+        self.to_server.direction.has_ended() != self.to_client.direction.has_ended()
+    }
+
+    /// When the session has been still for so long.
+    pub fn still_after(&self, timeout: TimeSpan) -> Time {
+        Time::from_nanoseconds(u64::from(self.upkeep.moved_at) * TENTH) + timeout
+    }
+
+    /// Nothing has moved for as long as is allowed: whether peers have not even acknowledged
+    /// anything meanwhile. Otherwise it counts as moving now.
+    pub fn is_idle(&mut self, now: Time) -> bool {
+        let of = |leg| tcp::unacknowledged_bytes(self.socket(leg)).map_or(0, |bytes| bytes.bytes());
+        let undelivered = of(Leg::Client) + of(Leg::Server);
+        let undelivered = u32::try_from(undelivered).unwrap_or(u32::MAX);
+        if undelivered == 0 || undelivered == self.upkeep.undelivered {
+            return true;
+        }
+        self.upkeep.undelivered = undelivered;
+        self.upkeep.moved_at = tenths(now);
+        false
+    }
+
+    /// Ends for want of movement.
+    pub fn note_still(&mut self) {
+        self.record.note_failure(match self.is_half_closed() {
+            true => Ending::HalfClosedTimedOut,
+            false => Ending::IdleTimedOut,
+        });
+    }
+
+    /// The memory of both sockets' queues.
+    pub fn memory(&self) -> [SocketMemory; 2] {
+        [&self.client, &self.server].map(|socket| tcp::memory(socket).unwrap_or_default())
+    }
+
+    /// Keeps the windows of both legs from growing beyond this; `None`: lets them grow again.
+    pub fn clamp_windows(&mut self, limit: Option<ByteSize>) {
+        self.upkeep.is_clamped = limit.is_some();
+        for socket in [&self.client, &self.server] {
+            // Without it, more comes before its sender stops.
+            let _ = tcp::set_window_clamp(socket, limit);
+        }
+    }
+
+    /// Has the direction towards this leg stop reading, or go on; whether that is a change.
+    pub const fn hold_back(&mut self, towards: Leg, held_back: bool) -> bool {
+        let (_, to) = self.directions(towards);
+        to.direction.hold_back(held_back)
+    }
+
+    /// Whether a direction has stopped reading.
+    pub const fn is_held_back(&self) -> bool {
+        self.to_server.direction.is_held_back() || self.to_client.direction.is_held_back()
     }
 
     /// What comes next, as things stand.
@@ -248,6 +398,34 @@ impl Session {
         })
     }
 
+    /// Reads both legs for the numbers of the listener.
+    pub fn sample_for_numbers(&mut self) {
+        if let Ok(sample) = self.sample() {
+            self.record.note_sample(&sample);
+        }
+    }
+
+    /// The session as it is shown, with a reading of both legs.
+    pub fn report(&self, now: Time) -> SessionReport {
+        let leg = |socket: &OwnedFd| {
+            let sample = tcp::sample(socket).unwrap_or_default();
+            let local = rustix::net::getsockname(socket).ok();
+            let peer = rustix::net::getpeername(socket).ok().flatten();
+            LegReport {
+                local: local.and_then(|address| address.try_into().ok()),
+                peer: peer.and_then(|address| address.try_into().ok()),
+                ..LegReport::from(&sample)
+            }
+        };
+        let phase = match self.phase {
+            Phase::Connecting => ReportedPhase::Connecting,
+            Phase::Relaying => ReportedPhase::Relaying,
+            Phase::Settling { .. } => ReportedPhase::Settling,
+        };
+        let legs = [leg(&self.client), leg(&self.server)];
+        self.record.report(now, phase, legs)
+    }
+
     /// Carries out a live decision; the number of options that the kernel refused.
     ///
     /// Not carried out yet: `segment_size` and `in_flight_cap`.
@@ -278,12 +456,16 @@ impl Session {
         counters.bytes_copied.add(moved.copied);
         counters.bytes_spliced.add(moved.spliced);
         self.active |= moved.copied + moved.spliced > 0;
+        self.record
+            .note_moved(inbound, moved.copied + moved.spliced);
         match moved.failed {
             None => return false,
             // EPIPE of a write proves nothing: the true error may have been swallowed by a splice.
-            Some((Side::Outbound, _)) => self.note_failure(inbound.other(), false, shared),
+            Some((Side::Outbound, error)) => {
+                self.note_failure(inbound.other(), error, false, shared);
+            }
             Some((Side::Inbound, error)) => {
-                self.note_failure(inbound, error == Errno::PIPE, shared);
+                self.note_failure(inbound, error, error == Errno::PIPE, shared);
                 let (from, _) = self.directions(inbound);
                 from.direction.handle_inbound_exhausted();
             }
@@ -293,13 +475,17 @@ impl Session {
 
     /// A leg has failed: what it delivered is read to its end, what was for it is dropped.
     /// `after_end`: surely after its FIN (the kernel says EPIPE then).
-    fn note_failure(&mut self, leg: Leg, after_end: bool, shared: &mut Shared) {
+    fn note_failure(&mut self, leg: Leg, error: Errno, after_end: bool, shared: &mut Shared) {
         if !self.failures.note(leg) {
             return;
         }
+        self.record.note_failure(Ending::of_failure(leg, error));
         let after_end = after_end || *self.end_seen(leg);
         let (from, to) = self.directions(leg);
         from.direction.handle_inbound_failed(after_end);
+        if seeded_faults::is(Fault::ResetOvertakesData) {
+            from.abandon(shared);
+        }
         to.abandon(shared);
     }
 
@@ -326,6 +512,14 @@ impl Session {
     }
 }
 
+/// Nanoseconds of a tenth of a second.
+const TENTH: u64 = 100_000_000;
+
+/// Tenths of seconds since the relay's start, rounded up: enough for 13 years.
+fn tenths(now: Time) -> u32 {
+    u32::try_from(now.nanoseconds().div_ceil(TENTH)).unwrap_or(u32::MAX)
+}
+
 fn has_data(socket: &OwnedFd) -> bool {
     rustix::net::recv(socket, &mut [0_u8; 1][..], RecvFlags::PEEK).is_ok_and(|(_, count)| count > 0)
 }
@@ -338,6 +532,8 @@ mod tests {
     #[test]
     fn an_idle_session_is_small() {
         let size = size_of::<Session>();
-        assert!(size <= 184, "{size} bytes");
+        assert!(size <= 336, "{size} bytes");
+        // What it notes for observers; docs/observability.md says so.
+        assert_eq!(size_of::<Record>(), 160);
     }
 }

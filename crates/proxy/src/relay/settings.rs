@@ -5,10 +5,13 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use midspan_explicit::Credentials;
 use midspan_policy::SessionSettings;
 use midspan_units::{ByteSize, TimeSpan};
 use thiserror::Error;
 
+use super::limits::{ListenerLimits, RelayLimits};
+use super::negotiation::Negotiation;
 use crate::gate::Openings;
 
 /// What is fixed for the whole relay.
@@ -25,10 +28,15 @@ pub struct Settings {
     /// When a leg has failed, the time that the other leg's peer has to take what the failed leg
     /// had delivered, before it is reset as well.
     pub reset_timeout: TimeSpan,
+    /// How often some of the sessions that move data are read for the numbers of their listener.
+    /// `None`: only at their end.
+    pub sampling_interval: Option<TimeSpan>,
+    /// How much it takes on.
+    pub limits: RelayLimits,
 }
 
 impl Default for Settings {
-    /// One thread per core, 64 pipes of 1 MiB, 30 s.
+    /// One thread per core, 64 pipes of 1 MiB, 30 s, no sampling, no limits.
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -36,6 +44,8 @@ impl Default for Settings {
             pipe_size: ByteSize::from_bytes(1 << 20),
             pipe_memory: ByteSize::from_bytes(64 << 20),
             reset_timeout: TimeSpan::from_seconds(30),
+            sampling_interval: None,
+            limits: RelayLimits::default(),
         }
     }
 }
@@ -70,6 +80,28 @@ pub enum Destination {
     /// To where the client wanted to go, from the client's own address and port. The listening
     /// sockets are transparent. Server legs that are connected already are found here.
     Original(Arc<Openings<OwnedFd>>),
+    /// To where the client says, or to one server after a word with one of the two.
+    Negotiated(Negotiator),
+}
+
+/// How clients are spoken with before there is a session.
+#[derive(Debug, Clone)]
+pub struct Negotiator {
+    /// What was configured.
+    pub settings: Arc<Negotiation>,
+    /// Its users, as they are compared.
+    pub credentials: Option<Arc<Credentials>>,
+}
+
+impl From<Negotiation> for Destination {
+    fn from(settings: Negotiation) -> Self {
+        let credentials = settings.users.as_ref();
+        let credentials = credentials.map(|users| Arc::new(users.credentials()));
+        Self::Negotiated(Negotiator {
+            settings: Arc::new(settings),
+            credentials,
+        })
+    }
 }
 
 impl From<SocketAddr> for Destination {
@@ -94,6 +126,8 @@ pub struct Listener {
     /// How legs are set up. `initial_window` is not the relay's: Linux has it on routes only,
     /// which whoever opens the listener selects by the marks.
     pub settings: SessionSettings,
+    /// How many sessions it takes, and how long they may be still.
+    pub limits: ListenerLimits,
 }
 
 /// Why a relay cannot start.

@@ -44,6 +44,34 @@ statistics! {
     sessions_unconnected,
     /// Connections that the policy refused.
     refused_by_policy,
+    /// Connections shed: as many sessions as there may be.
+    shed_sessions,
+    /// Connections shed: as many sessions of the client as there may be.
+    shed_client,
+    /// Connections shed: the memory budget is used up.
+    shed_memory,
+    /// Connections shed: no descriptor, or no memory of the kernel.
+    shed_descriptors,
+    /// Times that a direction stopped reading since too much waited in its outbound leg.
+    held_back,
+    /// Clients that are being spoken with now; they count as sessions that exist.
+    negotiations_active,
+    /// Clients that went away before they had said what they want.
+    negotiations_abandoned,
+    /// Clients or servers that the access rules refused.
+    refused_by_access,
+    /// Clients that broke the rules of their language.
+    refused_malformed,
+    /// Clients that asked for more than this proxy does.
+    refused_unsupported,
+    /// Clients without a name and password, or with wrong ones.
+    refused_unauthenticated,
+    /// Clients that did not say in time what they want.
+    refused_silent,
+    /// Clients for which there was no room.
+    refused_overloaded,
+    /// Names that have no address.
+    names_not_found,
     /// Bytes handed to the kernel towards clients.
     bytes_to_client,
     /// Bytes handed to the kernel towards servers.
@@ -67,6 +95,8 @@ statistics! {
     option_errors,
     /// Times that a session was sampled for the policy.
     samples,
+    /// Sessions whose line was not logged because the log could not keep up.
+    lines_lost,
 }
 
 /// A number with one writer.
@@ -74,6 +104,11 @@ statistics! {
 pub(super) struct Counter(AtomicU64);
 
 impl Counter {
+    /// Zero.
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
     /// The number.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

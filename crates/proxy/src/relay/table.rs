@@ -88,6 +88,30 @@ impl<T> Table<T> {
         place.content.as_mut().filter(|_| is_current)
     }
 
+    /// Number of places, taken or free.
+    pub const fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The key of the value at a place, if there is one.
+    pub fn key_at(&self, place: usize) -> Option<Key> {
+        let taken = self.places.get(place)?;
+        taken.content.as_ref()?;
+        Some(Key::new(place, taken.generation))
+    }
+
+    /// The value at a place, if there is one.
+    pub fn at_place(&mut self, place: usize) -> Option<&mut T> {
+        self.places.get_mut(place)?.content.as_mut()
+    }
+
+    /// All values.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.places
+            .iter()
+            .filter_map(|place| place.content.as_ref())
+    }
+
     /// Takes a value out; its key finds nothing from now on.
     pub fn remove(&mut self, key: Key) -> Option<T> {
         self.get_mut(key)?;

@@ -10,11 +10,12 @@ use std::os::fd::BorrowedFd;
 
 use midspan_units::Time;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
-use rustix::pipe::{SpliceFlags, splice};
+use rustix::net::Shutdown;
 
 use super::direction::{Action, Direction, Method, Reading};
 use super::pipes::{Pipe, Pipes};
+use super::system;
+use crate::seeded_faults::{self, Fault};
 
 /// Bytes in the shared buffer; also the most that a session can keep in a buffer of its own, per
 /// direction.
@@ -64,6 +65,8 @@ pub struct Moved {
     pub failed: Option<(Side, Errno)>,
     /// The turn ended before the work did.
     pub unfinished: bool,
+    /// The kernel had no memory for a call: to be tried again after a moment.
+    pub starved: bool,
 }
 
 /// Where the bytes are that [`Direction::held`] counts.
@@ -108,7 +111,7 @@ impl Transfer {
             let result = match self.direction.next() {
                 Action::Read(Method::Copy) => self.copy(from, to, last, shared, &mut moved),
                 Action::Read(Method::Splice) => match shared.pipes.take(now) {
-                    Some(pipe) => self.fill(pipe, from, last, shared),
+                    Some(pipe) => self.fill(pipe, from, shared),
                     None => {
                         shared.pipe_shortages += 1;
                         self.copy(from, to, last, shared, &mut moved)
@@ -125,9 +128,16 @@ impl Transfer {
                 }
                 Action::WaitReadable | Action::WaitWritable | Action::Nothing => return moved,
             };
-            if let Err(failed) = result {
-                moved.failed = Some(failed);
-                return moved;
+            match result {
+                Ok(()) => {}
+                Err((_, error)) if is_want_of_memory(error) => {
+                    moved.starved = true;
+                    return moved;
+                }
+                Err(failed) => {
+                    moved.failed = Some(failed);
+                    return moved;
+                }
             }
         }
         moved.unfinished = true;
@@ -151,16 +161,17 @@ impl Transfer {
         shared: &mut Shared,
         moved: &mut Moved,
     ) -> Result<(), (Side, Errno)> {
-        let read = rustix::net::recv(from, &mut shared.buffer[..], RecvFlags::empty());
-        let read = read.map(|(count, _)| count);
+        let read = system::receive(from, &mut shared.buffer[..]);
         let read = verify_end(read, from, last);
         let Some(count) = self.note_read(Method::Copy, read, BUFFER_SIZE)? else {
             return Ok(());
         };
         let bytes = &shared.buffer[..count];
-        let written = match rustix::net::send(to, bytes, SendFlags::NOSIGNAL) {
+        let written = match system::send(to, bytes) {
             Ok(written) => written,
             Err(Errno::AGAIN | Errno::INTR) => 0,
+            // It has been read and must not be lost.
+            Err(error) if is_want_of_memory(error) => 0,
             Err(error) => return Err((Side::Outbound, error)),
         };
         moved.copied += written as u64;
@@ -180,12 +191,15 @@ impl Transfer {
         &mut self,
         pipe: Pipe,
         from: BorrowedFd<'_>,
-        last: bool,
         shared: &mut Shared,
     ) -> Result<(), (Side, Errno)> {
         let size = shared.pipes.size();
-        let read = splice(from, None, pipe.writer(), None, size, splice_flags());
-        let read = verify_end(read, from, last);
+        let read = system::splice(from, pipe.writer(), size);
+        if read == Ok(0) {
+            shared.pipes.give_back(pipe);
+            self.direction.handle_splice_exhausted();
+            return Ok(());
+        }
         match self.note_read(Method::Splice, read, size) {
             Ok(Some(_)) => {
                 self.held = Held::Pipe(pipe);
@@ -226,13 +240,16 @@ impl Transfer {
         shared: &mut Shared,
         moved: &mut Moved,
     ) -> Result<(), (Side, Errno)> {
+        if seeded_faults::is(Fault::LastPipeDropped) && self.direction.is_end_ahead() {
+            return self.lose_held(shared);
+        }
         let held = self.direction.held() as usize;
         let written = match &self.held {
             Held::Buffer { bytes, start } => {
                 let rest = bytes.get(*start as usize..).unwrap_or_default();
-                rustix::net::send(to, rest, SendFlags::NOSIGNAL)
+                system::send(to, rest)
             }
-            Held::Pipe(pipe) => splice(pipe.reader(), None, to, None, held, splice_flags()),
+            Held::Pipe(pipe) => system::splice(pipe.reader(), to, held),
             Held::Nothing => Ok(0),
         };
         let written = match written {
@@ -263,6 +280,17 @@ impl Transfer {
     }
 }
 
+/// A fault to be found by tests.
+impl Transfer {
+    fn lose_held(&mut self, shared: &mut Shared) -> Result<(), (Side, Errno)> {
+        self.direction.handle_written(self.direction.held(), false);
+        if let Held::Pipe(pipe) = std::mem::replace(&mut self.held, Held::Nothing) {
+            shared.pipes.discard(pipe);
+        }
+        Ok(())
+    }
+}
+
 /// Tells an end from a failure that reads like one.
 ///
 /// A splice into a socket that is reset meanwhile returns what went before and swallows the
@@ -284,8 +312,9 @@ fn verify_end(
     }
 }
 
-const fn splice_flags() -> SpliceFlags {
-    SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK)
+/// The kernel is short of memory just now; nothing is wrong with the leg.
+const fn is_want_of_memory(error: Errno) -> bool {
+    matches!(error, Errno::NOMEM | Errno::NOBUFS)
 }
 
 /// Counts of one system call fit 32 bits: buffers and pipes are smaller.

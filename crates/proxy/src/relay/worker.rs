@@ -3,9 +3,14 @@
 //! A token of epoll is a session's [`Key`] and its leg, so an event for a session that has ended
 //! finds nothing. Bit 63 marks the loop's own descriptors.
 
+mod negotiating;
+mod observed;
+mod shedding;
+
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 use midspan_policy::Leg;
 use midspan_units::{Time, TimeSpan};
@@ -16,13 +21,23 @@ use rustix::io::Errno;
 
 use super::control::{Clock, Command, Control};
 use super::lifecycle::Step;
-use super::opening::{Acceptor, Opened};
+use super::limits::{Limits, Seat, Shortage};
+use super::memory::Measuring;
+use super::negotiation::Negotiations;
+use super::observation::{Ending, Journal, Mailbox, Registry};
+use super::opening::{Acceptor, Caller, Opened};
 use super::pipes::Pipes;
 use super::session::{End, Phase, Session};
 use super::statistics::Counters;
+use super::system;
 use super::table::{Key, Table};
 use super::timers::Timers;
 use super::transfer::Shared;
+use super::update::Update;
+use crate::seeded_faults::{self, Fault};
+
+use negotiating::NEGOTIATION;
+use observed::Sampling;
 
 /// Events taken at once.
 const EVENTS: usize = 512;
@@ -30,30 +45,63 @@ const EVENTS: usize = 512;
 const ACCEPTS_PER_TURN: usize = 16;
 /// Such turns when accepting ends; more than any backlog needs.
 const LAST_ACCEPT_TURNS: usize = 4096;
-/// How long accepting rests when descriptors or memory are short.
-const ACCEPT_PAUSE: TimeSpan = TimeSpan::from_milliseconds(100);
+/// How long a session waits for memory of the kernel.
+const STARVED_PAUSE: TimeSpan = TimeSpan::from_milliseconds(10);
 /// Longest wait for an event: the kernel takes at most 24 days.
 const LONGEST_WAIT: TimeSpan = TimeSpan::from_seconds(3600);
 /// Marks tokens of the loop's own descriptors.
 const OWN: u64 = 1 << 63;
 /// The token of the wake-up descriptor; those of the acceptors follow.
 const WAKE_UP: u64 = OWN;
-const FIRST_ACCEPTOR: u64 = OWN + 1;
+pub(super) const FIRST_ACCEPTOR: u64 = OWN + 1;
 
 /// One thread of the relay.
 pub struct Worker {
-    epoll: OwnedFd,
-    acceptors: Vec<Acceptor>,
-    sessions: Table<Session>,
+    pub(super) epoll: OwnedFd,
+    pub(super) acceptors: Vec<Acceptor>,
+    pub(super) sessions: Table<Session>,
     timers: Timers,
-    turns: VecDeque<Key>,
-    shared: Shared,
-    counters: Arc<Counters>,
+    pub(super) turns: VecDeque<Key>,
+    pub(super) shared: Shared,
+    pub(super) counters: Arc<Counters>,
     control: Arc<Control>,
     clock: Clock,
-    now: Time,
+    pub(super) now: Time,
     reset_timeout: TimeSpan,
-    accepting: bool,
+    pub(super) accepting: bool,
+    pub(super) updates: Receiver<Update>,
+    observation: Observation,
+    sampling: Option<Sampling>,
+    pub(super) limits: Arc<Limits>,
+    pub(super) measuring: Measuring,
+    /// With it a connection can be taken when there is no other, to reset it.
+    reserve: Option<OwnedFd>,
+    pub(super) negotiations: Negotiations,
+}
+
+/// Where a thread tells of its sessions.
+#[derive(Debug, Clone)]
+pub struct Observation {
+    /// Counts.
+    pub registry: Arc<Registry>,
+    /// Questions to this thread.
+    pub mailbox: Arc<Mailbox>,
+    /// Lines of the log.
+    pub journal: Journal,
+    /// How often live sessions are read.
+    pub sampling_interval: Option<TimeSpan>,
+}
+
+/// What all threads of one relay have in common.
+pub struct Common {
+    /// Commands to them.
+    pub control: Arc<Control>,
+    /// Their clock.
+    pub clock: Clock,
+    /// What they may take, all together.
+    pub limits: Arc<Limits>,
+    /// How long one side of a session outlives the failure of the other.
+    pub reset_timeout: TimeSpan,
 }
 
 impl Worker {
@@ -64,10 +112,17 @@ impl Worker {
     pub fn new(
         acceptors: Vec<Acceptor>,
         pipes: Pipes,
-        reset_timeout: TimeSpan,
-        control: Arc<Control>,
-        clock: Clock,
+        common: Common,
+        observation: Observation,
+        updates: Receiver<Update>,
     ) -> rustix::io::Result<Self> {
+        let Common {
+            control,
+            clock,
+            limits,
+            reset_timeout,
+        } = common;
+        let reserve = rustix::io::fcntl_dupfd_cloexec(control.wake_up(), 0)?;
         let worker = Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             acceptors,
@@ -81,6 +136,13 @@ impl Worker {
             now: clock.now(),
             reset_timeout,
             accepting: true,
+            updates,
+            sampling: observation.sampling_interval.map(Sampling::new),
+            observation,
+            limits,
+            measuring: Measuring::default(),
+            reserve: Some(reserve),
+            negotiations: Negotiations::new(),
         };
         let wake_up = EventData::new_u64(WAKE_UP);
         // Edge-triggered: each command wakes every thread once.
@@ -116,12 +178,22 @@ impl Worker {
             }
             self.take_turns();
             self.handle_timers();
+            self.handle_names();
+            self.handle_negotiation_timers();
             self.resume_accepting();
+            self.handle_updates();
+            self.retire_due();
             self.publish();
+            self.answer_questions();
+            self.sample_some();
+            self.measure_some();
             match self.control.command() {
                 Command::Run => {}
                 Command::Drain => self.stop_accepting(),
-                Command::Stop => return Ok(()),
+                Command::Stop => {
+                    self.end_all();
+                    return Ok(());
+                }
             }
         }
     }
@@ -131,8 +203,22 @@ impl Worker {
         if !self.turns.is_empty() {
             return Some(Timespec::default());
         }
-        let resume = self.acceptors.iter().filter_map(|a| a.paused_until).min();
-        let next = [self.timers.next(), resume].into_iter().flatten().min()?;
+        let resume = self.acceptors.iter();
+        let resume = resume
+            .flat_map(|a| [a.paused_until, a.retire_at])
+            .flatten()
+            .min();
+        let sampling = self.sampling.as_ref().and_then(Sampling::next);
+        let measuring = self.measuring.next();
+        let negotiations = self.negotiations.timers.next();
+        let next = [
+            self.timers.next(),
+            negotiations,
+            resume,
+            sampling,
+            measuring,
+        ];
+        let next = next.into_iter().flatten().min()?;
         let wait = next.since(self.now).min(LONGEST_WAIT);
         let nanoseconds = wait.nanoseconds();
         Some(Timespec {
@@ -144,7 +230,9 @@ impl Worker {
 
     fn handle_event(&mut self, event: &Event) {
         let token = event.data.u64();
-        if token & OWN == 0 {
+        if token & NEGOTIATION == NEGOTIATION {
+            self.go_on(Key::from_number(token & !NEGOTIATION));
+        } else if token & OWN == 0 {
             let leg = if token & 1 == 0 {
                 Leg::Client
             } else {
@@ -162,11 +250,12 @@ impl Worker {
             return;
         };
         let was_connecting = session.phase == Phase::Connecting;
-        if let Some(end) = session.handle_event(leg, flags, &mut self.shared) {
+        if let Some(end) = session.handle_event(leg, flags, &mut self.shared, self.now) {
             self.end(key, end);
             return;
         }
         if session.phase == Phase::Connecting {
+            self.note_memory(key);
             return;
         }
         if was_connecting {
@@ -180,8 +269,13 @@ impl Worker {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        let (step, unfinished) = session.advance(&mut self.shared, self.now, &self.counters);
-        match step {
+        let turn = session.advance(&mut self.shared, self.now, &self.counters);
+        if let Some(sampling) = &mut self.sampling
+            && session.record.unsampled
+        {
+            sampling.wish(self.now);
+        }
+        match turn.step {
             Step::Close => {
                 session.close_in_order();
                 self.end(key, End::Closed);
@@ -189,35 +283,64 @@ impl Worker {
             Step::Reset => self.end(key, End::Reset),
             Step::Settle(leg) if session.is_acknowledged(leg) => self.end(key, End::Reset),
             Step::Continue | Step::Settle(_) => {
-                if unfinished && !session.queued {
+                if turn.unfinished && !session.queued {
                     session.queued = true;
                     self.turns.push_back(key);
                 }
-                self.schedule(key);
+                self.schedule(key, turn.starved);
+                self.note_memory(key);
             }
         }
     }
 
-    /// Sets the deadline that a session's state asks for, if it has none.
-    fn schedule(&mut self, key: Key) {
+    /// Sets the deadline that a session's state asks for, if it has no earlier one.
+    fn schedule(&mut self, key: Key, starved: bool) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
+        let again = starved.then(|| self.now + STARVED_PAUSE);
         let deadline = match session.phase {
             Phase::Relaying if session.has_failed() => {
                 session.settle_until(self.now + self.reset_timeout);
-                session.next_look(self.now)
+                let look = session.next_look(self.now);
+                self.timers.set(key, &mut session.timer, look);
+                again
             }
-            Phase::Relaying if session.active && session.timer.is_none() => {
+            Phase::Relaying => {
                 let acceptor = self.acceptors.get(usize::from(session.listener));
-                let interval = acceptor.and_then(|acceptor| acceptor.policy.sampling_interval());
-                interval.map(|interval| self.now + interval)
+                let interval = acceptor
+                    .filter(|_| session.active)
+                    .and_then(|acceptor| acceptor.policy.sampling_interval());
+                let still = acceptor.and_then(|acceptor| acceptor.still_after(session));
+                let sample = interval.map(|interval| self.now + interval);
+                [again, sample, still].into_iter().flatten().min()
             }
-            _ => return,
+            Phase::Connecting | Phase::Settling { .. } => again,
         };
-        if deadline.is_some() {
+        // A deadline that comes too early is looked at and set anew.
+        if deadline.is_some_and(|deadline| session.timer.is_none_or(|timer| deadline < timer)) {
             self.timers.set(key, &mut session.timer, deadline);
         }
+    }
+
+    /// A session's deadline while it relays: it may be its last, or there may be more to move.
+    fn look_after(&mut self, key: Key) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let acceptor = self.acceptors.get(usize::from(session.listener));
+        let still = acceptor.and_then(|acceptor| acceptor.still_after(session));
+        if still.is_some_and(|still| still <= self.now) && session.is_idle(self.now) {
+            session.note_still();
+            self.end(key, End::Reset);
+            return;
+        }
+        let is_sampled =
+            acceptor.is_some_and(|acceptor| acceptor.policy.sampling_interval().is_some());
+        if session.active && is_sampled {
+            self.sample(key);
+        }
+        self.advance(key);
     }
 
     /// One turn for each session that could go on at once.
@@ -240,8 +363,13 @@ impl Worker {
             };
             session.timer = None;
             match session.phase {
-                Phase::Connecting => self.end(key, End::Unconnected),
-                Phase::Relaying => self.sample(key),
+                Phase::Connecting => {
+                    if let Some(acceptor) = self.acceptors.get(usize::from(session.listener)) {
+                        acceptor.note_unanswered(session.client());
+                    }
+                    self.end(key, End::Unconnected(Errno::TIMEDOUT));
+                }
+                Phase::Relaying => self.look_after(key),
                 Phase::Settling { deadline, .. } => {
                     let delivered = match session.step() {
                         Step::Settle(leg) => session.is_acknowledged(leg),
@@ -252,6 +380,8 @@ impl Worker {
                     } else {
                         let look = session.next_look(self.now);
                         self.timers.set(key, &mut session.timer, look);
+                        // It may have been short of memory.
+                        self.advance(key);
                     }
                 }
             }
@@ -281,26 +411,34 @@ impl Worker {
             let Some(acceptor) = self.acceptors.get_mut(index) else {
                 return false;
             };
-            match acceptor.open(self.now) {
+            match acceptor.open(self.now, &self.limits) {
                 Opened::Session {
+                    caller,
                     client,
                     server,
                     connect_timeout,
                     option_errors,
+                    seat,
                 } => {
                     self.counters.option_errors.add(option_errors);
-                    self.begin(index, client, server, connect_timeout);
+                    self.begin(index, caller, [client, server], connect_timeout, seat);
+                }
+                Opened::Negotiation(client, address, negotiator, seat) => {
+                    self.negotiate(index, (client, address), &negotiator, seat);
                 }
                 Opened::Refused => self.counters.refused_by_policy.add(1),
-                Opened::Unconnected => {
+                Opened::Unconnected(caller, error) => {
                     self.counters.sessions_opened.add(1);
                     self.counters.sessions_unconnected.add(1);
+                    self.note_unconnected(index, caller, error, None);
                 }
                 Opened::Gone => self.counters.accept_errors.add(1),
                 Opened::Nothing => return false,
+                Opened::Shed(shortage) => self.count_shed(shortage),
                 Opened::Exhausted(error) => {
-                    self.pause_accepting(index, error);
-                    return false;
+                    if !self.shed(index, error) {
+                        return false;
+                    }
                 }
             }
         }
@@ -311,28 +449,31 @@ impl Worker {
     fn begin(
         &mut self,
         index: usize,
-        client: OwnedFd,
-        server: OwnedFd,
+        caller: Caller,
+        [client, server]: [OwnedFd; 2],
         connect_timeout: Option<TimeSpan>,
+        seat: Seat,
     ) {
         let token = self.sessions.next_key().number() << 1;
         let interest =
             EventFlags::IN | EventFlags::OUT | EventFlags::PRI | EventFlags::RDHUP | EventFlags::ET;
-        let watched = epoll::add(&self.epoll, &client, EventData::new_u64(token), interest)
-            .and_then(|()| {
-                epoll::add(
-                    &self.epoll,
-                    &server,
-                    EventData::new_u64(token | 1),
-                    interest,
-                )
-            });
-        if let Err(error) = watched {
-            self.pause_accepting(index, error);
+        let watched = system::watch(&self.epoll, &client, token, interest)
+            .and_then(|()| system::watch(&self.epoll, &server, token | 1, interest));
+        if watched.is_err() {
+            // Dropping them resets both.
+            self.count_shed(Shortage::Descriptors);
             return;
         }
         let listener = u16::try_from(index).unwrap_or(u16::MAX);
-        let key = self.sessions.insert(Session::new(client, server, listener));
+        let Some(record) = self.record(index, caller) else {
+            return;
+        };
+        if let Some(acceptor) = self.acceptors.get_mut(index) {
+            acceptor.sessions += 1;
+        }
+        let session = Session::new([client, server], listener, record, seat, self.now);
+        self.limits.budget.begin_session();
+        let key = self.sessions.insert(session);
         self.counters.sessions_opened.add(1);
         self.counters.sessions_active.add(1);
         if let Some(session) = self.sessions.get_mut(key) {
@@ -346,17 +487,31 @@ impl Worker {
         let Some(mut session) = self.sessions.remove(key) else {
             return;
         };
+        if let Some(acceptor) = self.acceptors.get_mut(usize::from(session.listener)) {
+            acceptor.sessions = acceptor.sessions.saturating_sub(1);
+        }
+        if let End::Unconnected(error) = end {
+            session.record.note_failure(Ending::of_connecting(error));
+        }
+        let ended = observed::last_words(&mut session, end == End::Closed, self.now);
+        let ended = ended.map(|ended| self.with_last_destination(ended));
+        self.negotiations.destinations.remove(&session.record.id);
+        self.log(ended);
+        if seeded_faults::is(Fault::FinForReset) {
+            session.close_in_order();
+        }
         session.release(&mut self.shared);
+        self.forget_memory(session.upkeep.measured);
         self.timers.set(key, &mut session.timer, None);
         self.counters.sessions_active.decrement();
         match end {
             End::Closed => self.counters.sessions_closed.add(1),
             End::Reset => self.counters.sessions_reset.add(1),
-            End::Unconnected => self.counters.sessions_unconnected.add(1),
+            End::Unconnected(_) => self.counters.sessions_unconnected.add(1),
         }
     }
 
-    fn watch_acceptor(&self, index: usize) -> rustix::io::Result<()> {
+    pub(super) fn watch_acceptor(&self, index: usize) -> rustix::io::Result<()> {
         let Some(acceptor) = self.acceptors.get(index) else {
             return Ok(());
         };
@@ -367,45 +522,6 @@ impl Worker {
         }
     }
 
-    /// Rests for a moment instead of failing in a circle; old sessions go on.
-    fn pause_accepting(&mut self, index: usize, error: Errno) {
-        self.counters.accept_errors.add(1);
-        let Some(acceptor) = self.acceptors.get_mut(index) else {
-            return;
-        };
-        if acceptor.paused_until.is_some() {
-            return;
-        }
-        acceptor.paused_until = Some(self.now + ACCEPT_PAUSE);
-        if let Some(socket) = &acceptor.socket {
-            let _ = epoll::delete(&self.epoll, socket);
-        }
-        if self.counters.accept_pauses.get().is_power_of_two()
-            || self.counters.accept_pauses.get() == 0
-        {
-            tracing::warn!(
-                listener = acceptor.name,
-                "cannot accept, pausing: {error} (raise the limit of open files?)"
-            );
-        }
-        self.counters.accept_pauses.add(1);
-    }
-
-    fn resume_accepting(&mut self) {
-        for index in 0..self.acceptors.len() {
-            let acceptor = &mut self.acceptors[index];
-            if acceptor.paused_until.is_none_or(|until| until > self.now) {
-                continue;
-            }
-            acceptor.paused_until = None;
-            if self.accepting
-                && let Err(error) = self.watch_acceptor(index)
-            {
-                self.pause_accepting(index, error);
-            }
-        }
-    }
-
     /// Takes what waits already, then no more.
     fn stop_accepting(&mut self) {
         if !self.accepting {
@@ -413,21 +529,31 @@ impl Worker {
         }
         self.accepting = false;
         for index in 0..self.acceptors.len() {
-            let mut turns = 0;
-            while turns < LAST_ACCEPT_TURNS && self.accept(index) {
-                turns += 1;
-            }
-            if let Some(socket) = self.acceptors[index].socket.take() {
-                // Closing it is not enough: another process may share it.
-                let _ = epoll::delete(&self.epoll, &socket);
-            }
+            self.close_acceptor(index);
+        }
+    }
+
+    /// Takes what waits already, then no more.
+    pub(super) fn close_acceptor(&mut self, index: usize) {
+        let mut turns = 0;
+        while turns < LAST_ACCEPT_TURNS && self.accept(index) {
+            turns += 1;
+        }
+        let Some(acceptor) = self.acceptors.get_mut(index) else {
+            return;
+        };
+        (acceptor.retire_at, acceptor.paused_until) = (None, None);
+        if let Some(socket) = acceptor.socket.take() {
+            // Closing it is not enough: another process may share it.
+            let _ = epoll::delete(&self.epoll, &socket);
         }
     }
 
     fn publish(&mut self) {
         self.counters.pipes.set(self.shared.pipes.count() as u64);
-        let in_use = self.shared.pipes.in_use() as u64;
-        self.counters.pipes_in_use.set(in_use);
+        let in_use = self.shared.pipes.in_use();
+        self.counters.pipes_in_use.set(in_use as u64);
+        self.note_pipes(in_use);
         self.counters.pipe_shortages.set(self.shared.pipe_shortages);
     }
 }
@@ -438,6 +564,7 @@ impl Drop for Worker {
         let active = self.counters.sessions_active.get();
         self.counters.sessions_reset.add(active);
         self.counters.sessions_active.set(0);
+        self.forget_all_memory();
         self.counters.pipes.set(0);
         self.counters.pipes_in_use.set(0);
     }

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use midspan_policy::SessionSettings;
-use midspan_proxy::relay::{Listener, Relay, Settings, Statistics};
+use midspan_proxy::relay::{Listener, ListenerLimits, Relay, Settings, Statistics};
 use socket2::{Domain, SockRef, Socket, Type};
 
 /// Nothing here takes long; a test that hangs fails after this.
@@ -32,8 +32,19 @@ pub fn settings() -> Settings {
 }
 
 pub fn bench_with(settings: Settings, sessions: SessionSettings) -> Bench {
+    bench_limited(settings, sessions, ListenerLimits::default())
+}
+
+pub fn bench_limited(
+    settings: Settings,
+    sessions: SessionSettings,
+    limits: ListenerLimits,
+) -> Bench {
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let listener = listener(&settings, server.local_addr().unwrap(), sessions);
+    let listener = Listener {
+        limits,
+        ..listener(&settings, server.local_addr().unwrap(), sessions)
+    };
     let address = local_address(&listener);
     Bench {
         relay: Relay::start(&settings, vec![listener]).unwrap(),
@@ -62,6 +73,7 @@ pub fn listener(settings: &Settings, to: SocketAddr, sessions: SessionSettings) 
         to: to.into(),
         server_mark: None,
         settings: sessions,
+        limits: ListenerLimits::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Signal, kill_process, kill_process_group};
 
 use crate::support::*;
 
@@ -84,6 +84,44 @@ pub fn a_killed_helper_leaves_nothing_closed() {
         "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:8080\"\nto = \"10.3.0.2:80\"\n";
     Midspan::ready(&network.gateway, forward).stop();
     no_trace(&network);
+}
+
+/// As `kill -9` of the whole service, or the kernel's out-of-memory killer, would end it.
+pub fn killed_together_they_fail_open() {
+    for way in ["both processes", "the process group"] {
+        let network = Network::new();
+        rules(&network.gateway, STRICT);
+        let listener = network.listen(PORT);
+        let mut midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+        let mut open = Vec::new();
+        for (server, _) in BOTH {
+            let mut near = network.connect(server, PORT).unwrap();
+            let (mut far, _) = accept(&listener);
+            echoes(&mut near, &mut far);
+            open.push((near, far));
+        }
+        assert_eq!(network.taken(PORT), 2);
+        let (relay, helper) = (midspan.relay(), midspan.helper());
+        if way == "the process group" {
+            kill_process_group(helper, Signal::KILL).unwrap();
+        } else {
+            kill_process(relay, Signal::KILL).unwrap();
+            kill_process(helper, Signal::KILL).unwrap();
+        }
+        for (near, far) in &mut open {
+            assert!(is_reset(near) && is_reset(far), "{way}");
+        }
+        untouched_within_a_second(&network, &listener);
+        midspan.wait();
+        // Nothing of it is needed for what passes now, and the next run is as the first.
+        let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+        let near = network.connect(SERVER, PORT).unwrap();
+        let _far = accept(&listener);
+        assert_eq!(network.taken(PORT), 1);
+        abort(near);
+        midspan.stop();
+        no_trace(&network);
+    }
 }
 
 fn untouched_within_a_second(network: &Network, listener: &std::net::TcpListener) {
@@ -188,7 +226,7 @@ pub fn nothing_is_left_behind() {
     no_trace(&network);
 }
 
-fn no_trace(network: &Network) {
+pub fn no_trace(network: &Network) {
     let tables = output(&network.gateway, "nft", &["list", "tables"]);
     assert!(!tables.contains("midspan"), "{tables}");
     for family in ["-4", "-6"] {

@@ -2,16 +2,31 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod admission;
+mod asymmetric;
+mod capture;
+#[path = "../capture_file/mod.rs"]
+mod capture_file;
+mod check;
 mod failing;
+mod firewall;
+mod flood;
 mod handshake;
+mod load;
 mod passing;
+mod path_mtu;
+mod reloading;
+mod signed;
+mod soak;
 mod support;
 mod untaken;
+mod uplinks;
 
 use std::os::fd::AsFd;
 use std::time::Instant;
 
 use midspan_linux::namespace;
+use midspan_proxy::check::{CheckOptions, check as check_all, kernel_main};
 use midspan_proxy::{RunOptions, relay_main, run};
 
 fn main() {
@@ -19,7 +34,8 @@ fn main() {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["relay"] => end(relay_main()),
-        ["measure"] => handshake::measure(),
+        ["check", file] => print_check(file),
+        ["check-kernel", file] => end(kernel_main(file.as_ref())),
         ["run", file] => end(run(RunOptions {
             configuration: file.into(),
             relay_arguments: vec!["relay".to_owned()],
@@ -27,6 +43,24 @@ fn main() {
         })),
         [filter] if !filter.starts_with('-') => test(filter),
         _ => test(""),
+    }
+}
+
+/// One line for each finding, its parts between tabs.
+fn print_check(file: &str) {
+    let options = CheckOptions {
+        configuration: file.into(),
+        kernel_arguments: vec!["check-kernel".to_owned(), file.to_owned()],
+    };
+    for finding in check_all(&options).unwrap().checks {
+        let state = format!("{:?}", finding.state).to_lowercase();
+        let parts = [
+            state,
+            finding.check,
+            finding.found,
+            finding.mend.unwrap_or_default(),
+        ];
+        println!("{}", parts.map(|part| part.replace('\n', " ")).join("\t"));
     }
 }
 
@@ -50,8 +84,16 @@ fn test(filter: &str) {
         return println!("skipped: there is no program nft");
     }
     println!("in network namespaces of its own, as {privilege:?}");
-    let tests: [(&str, fn()); 24] = [
+    let tests: &[(&str, fn())] = &[
         ("addresses are kept", passing::addresses_are_kept),
+        (
+            "no connection is reset under load",
+            load::no_connection_is_reset,
+        ),
+        (
+            "an aborted connection ends at the server",
+            load::an_aborted_connection_ends_at_the_server,
+        ),
         (
             "behind NAT and a strict firewall",
             passing::a_strict_gateway,
@@ -61,7 +103,7 @@ fn test(filter: &str) {
             untaken::forward_is_obeyed,
         ),
         (
-            "the gateway's own services",
+            "SSH and other services of the gateway go on",
             untaken::own_services_are_left_alone,
         ),
         ("a closed port refuses", handshake::a_closed_port_refuses),
@@ -73,13 +115,49 @@ fn test(filter: &str) {
             "an unreachable host is reported",
             handshake::an_unreachable_host_is_reported,
         ),
+        (
+            "the policy is asked at the SYN",
+            admission::the_policy_is_asked_at_the_syn,
+        ),
         ("early data is kept", handshake::early_data_is_kept),
         (
-            "ports and hosts are left alone",
+            "ports, hosts and interfaces are left alone",
             untaken::exceptions_are_left_alone,
         ),
-        ("path MTU", passing::the_path_mtu_is_found),
-        ("two uplinks", passing::marks_of_others_choose_the_way),
+        (
+            "asymmetric route, end to end",
+            asymmetric::the_first_connection_waits_and_the_next_do_not,
+        ),
+        (
+            "asymmetric route, early",
+            asymmetric::after_an_early_handshake_the_next_pass,
+        ),
+        (
+            "asymmetric route or dead server",
+            asymmetric::a_dead_server_stays_dead,
+        ),
+        (
+            "asymmetric route or late answer",
+            asymmetric::a_late_answer_is_no_proof,
+        ),
+        (
+            "path MTU on both legs",
+            path_mtu::the_path_mtu_is_found_on_both_legs,
+        ),
+        (
+            "unreachable in mid-session",
+            path_mtu::unreachable_in_mid_session_reaches_its_leg,
+        ),
+        (
+            "two uplinks, by marks",
+            uplinks::marks_of_others_choose_the_way,
+        ),
+        (
+            "two uplinks, by marks kept in conntrack",
+            uplinks::marks_kept_in_conntrack_keep_each_session_on_its_uplink,
+        ),
+        ("TCP-MD5", signed::tcp_md5_passes),
+        ("TCP-AO", signed::tcp_ao_passes),
         (
             "redirected connections",
             untaken::what_the_host_redirects_is_left_alone,
@@ -90,20 +168,76 @@ fn test(filter: &str) {
             passing::listeners_and_windows,
         ),
         (
-            "the internal listener",
+            "loops to our own listeners are refused",
             untaken::the_internal_listener_serves_nobody,
         ),
         ("SIGTERM", failing::sessions_go_on_while_it_drains),
         ("flows under way go on", untaken::flows_under_way_go_on),
         ("a SYN under way goes on", untaken::a_syn_under_way_goes_on),
         ("a firewall reload", failing::rules_are_put_back),
+        (
+            "a firewall that stops connections",
+            firewall::a_firewall_that_stops_connections,
+        ),
+        (
+            "iptables that stop connections",
+            firewall::iptables_that_stop_connections,
+        ),
+        ("a firewall that changes", firewall::a_firewall_that_changes),
+        (
+            "a routing rule that takes the mark",
+            firewall::a_routing_rule_that_takes_the_mark,
+        ),
+        ("the probe stays inside", firewall::the_probe_stays_inside),
+        ("check: a good machine", check::a_good_machine),
+        (
+            "check: a firewall that lacks a rule",
+            check::a_firewall_that_lacks_a_rule,
+        ),
+        (
+            "check: things that are missing",
+            check::things_that_are_missing,
+        ),
+        (
+            "check: names and numbers of others",
+            check::names_and_numbers_of_others,
+        ),
+        ("check: leftovers", check::leftovers_are_found_and_left),
+        ("check: an ordinary user", check::an_ordinary_user),
         ("a killed relay", failing::a_killed_relay_fails_open),
         (
             "a killed helper",
             failing::a_killed_helper_leaves_nothing_closed,
         ),
+        (
+            "both killed, and their process group",
+            failing::killed_together_they_fail_open,
+        ),
         ("a stopped relay", failing::a_stopped_relay_fails_open),
-        ("spoofed SYNs", handshake::spoofed_syns_stop_nobody),
+        (
+            "10,000 spoofed SYNs a second",
+            flood::spoofed_syns_stop_nobody,
+        ),
+        ("reload", reloading::listeners_change_under_traffic),
+        (
+            "reload of windows",
+            reloading::windows_and_listeners_come_and_go,
+        ),
+        ("bypass", reloading::bypassed_connections_pass_untouched),
+        (
+            "leftovers under other names",
+            reloading::leftovers_are_found_under_other_names,
+        ),
+        (
+            "a parameter after a crash",
+            reloading::the_parameter_comes_back_after_a_crash,
+        ),
+        ("a capture of both legs", capture::legs_are_told_apart),
+        (
+            "a capture behind NAT",
+            capture::legs_are_told_apart_behind_nat,
+        ),
+        ("soak", soak::nothing_is_lost_or_left),
         ("nothing is left behind", failing::nothing_is_left_behind),
     ];
     for (name, test) in tests {

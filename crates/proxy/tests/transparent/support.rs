@@ -6,7 +6,8 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::netlink::{Netlink, Prefix, RouteMetrics};
 use midspan_linux::nftables;
+use midspan_proxy::command::{Answer, Request, ask};
 use rustix::process::{Pid, Signal, kill_process};
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -31,6 +33,8 @@ pub const PORT: u16 = 80;
 /// client – gateway – router – server; clients are at the gateway's interface `acc`.
 pub struct Network {
     pub client: NetworkNamespace,
+    /// A router between client and gateway, in some networks.
+    pub access: Option<NetworkNamespace>,
     pub gateway: NetworkNamespace,
     pub router: NetworkNamespace,
     pub server: NetworkNamespace,
@@ -38,6 +42,15 @@ pub struct Network {
 
 impl Network {
     pub fn new() -> Self {
+        Self::build(false)
+    }
+
+    /// client – access router – gateway – router – server.
+    pub fn with_access_router() -> Self {
+        Self::build(true)
+    }
+
+    fn build(with_access_router: bool) -> Self {
         let make = |name: &str| {
             let namespace = NetworkNamespace::new(name).unwrap();
             // Addresses can be used at once.
@@ -57,11 +70,22 @@ impl Network {
         };
         let network = Self {
             client: make("client"),
+            access: with_access_router.then(|| make("access")),
             gateway: make("gateway"),
             router: make("router"),
             server: make("server"),
         };
-        link(&network.client, "eth", &network.gateway, "acc", 1);
+        match &network.access {
+            None => link(&network.client, "eth", &network.gateway, "acc", 1),
+            Some(access) => {
+                link(&network.client, "eth", access, "inner", 1);
+                link(access, "outer", &network.gateway, "acc", 5);
+                route(access, "0.0.0.0/0", "10.5.0.1", "outer");
+                route(access, "::/0", "fd05::1", "outer");
+                route(&network.gateway, "10.1.0.0/24", "10.5.0.2", "acc");
+                route(&network.gateway, "fd01::/64", "fd05::2", "acc");
+            }
+        }
         link(&network.router, "near", &network.gateway, "wan", 2);
         link(&network.server, "eth", &network.router, "far", 3);
         for (namespace, interface, near) in [
@@ -343,6 +367,14 @@ pub struct Midspan {
     directory: tempfile::TempDir,
 }
 
+fn with_socket(directory: &Path, text: &str) -> String {
+    let socket = directory.join("control");
+    format!("[control]\nsocket = \"{}\"\n{text}", socket.display())
+}
+
+pub const RELAY: &str = "[relay]\nthreads = 2\npipe_size = \"64 KiB\"\npipe_memory = \"1 MiB\"\n";
+pub const TRANSPARENT_LISTENER: &str =
+    "[[listener]]\nname = \"test\"\nmode = \"transparent\"\ninterfaces = [\"acc\"]\n";
 pub const TRANSPARENT: &str = "[relay]\nthreads = 2\npipe_size = \"64 KiB\"\npipe_memory = \"1 MiB\"\n\
     [[listener]]\nname = \"test\"\nmode = \"transparent\"\ninterfaces = [\"acc\"]\n";
 
@@ -350,7 +382,7 @@ impl Midspan {
     pub fn start(gateway: &NetworkNamespace, text: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file: PathBuf = directory.path().join("midspan.toml");
-        fs::write(&file, text).unwrap();
+        fs::write(&file, with_socket(directory.path(), text)).unwrap();
         let log = File::create(directory.path().join("log")).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
@@ -358,7 +390,9 @@ impl Midspan {
             .arg(file)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(log);
+            .stderr(log)
+            // A process group of its own, as a service has.
+            .process_group(0);
         let child = gateway.spawn(command).unwrap();
         Self { child, directory }
     }
@@ -375,6 +409,17 @@ impl Midspan {
 
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+
+    /// Writes another configuration; the answer of a reload.
+    pub fn reload(&self, text: &str) -> Answer {
+        let text = with_socket(self.directory.path(), text);
+        fs::write(self.directory.path().join("midspan.toml"), text).unwrap();
+        self.ask(&Request::Reload)
+    }
+
+    pub fn ask(&self, request: &Request) -> Answer {
+        ask(&self.directory.path().join("control"), request).unwrap()
     }
 
     pub fn relay(&self) -> Pid {
@@ -408,10 +453,16 @@ impl Midspan {
     }
 
     /// Ends it in good order.
-    pub fn stop(mut self) {
+    pub fn stop(self) {
+        self.end();
+    }
+
+    /// The same; what it has logged.
+    pub fn end(mut self) -> String {
         kill_process(self.helper(), Signal::TERM).unwrap();
         let status = self.wait();
         assert!(status.success(), "{status}: {}", self.log());
+        self.log()
     }
 }
 

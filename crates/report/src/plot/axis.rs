@@ -13,6 +13,9 @@ pub struct Axis {
     pub label: String,
     /// The unit of the values as in records: "s", "bit/s", "bytes", "share", "" or any other.
     pub unit: String,
+    /// Whether equal ratios, not differences, are equally far apart; only where all values lie
+    /// above zero.
+    pub logarithmic: bool,
 }
 
 impl Axis {
@@ -22,7 +25,15 @@ impl Axis {
         Self {
             label: label.to_owned(),
             unit: unit.to_owned(),
+            logarithmic: false,
         }
+    }
+
+    /// On a logarithmic scale.
+    #[must_use]
+    pub fn on_a_logarithmic_scale(mut self) -> Self {
+        self.logarithmic = true;
+        self
     }
 }
 
@@ -45,6 +56,14 @@ pub(super) struct Range {
 }
 
 impl Range {
+    /// The axis that shows all finite `values` as it asks to.
+    pub fn new(axis: &Axis, values: &[f64]) -> Self {
+        let logarithmic = axis.logarithmic.then(|| Self::logarithmic(axis, values));
+        logarithmic
+            .flatten()
+            .unwrap_or_else(|| Self::linear(axis, values))
+    }
+
     /// A linear axis that shows all finite `values`, from zero unless they lie far from it.
     pub fn linear(axis: &Axis, values: &[f64]) -> Self {
         let (least, most) = extent(values).unwrap_or((0.0, 1.0));

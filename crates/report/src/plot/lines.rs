@@ -80,8 +80,8 @@ impl<'a> Layout<'a> {
     fn new(plot: &'a LinePlot) -> Self {
         let names = plot.series.iter().map(|series| series.name.as_str());
         let heading = Heading::new(&plot.title, names.take(MOST_SERIES));
-        let x = Range::linear(&plot.x, &plot.coordinates(|point| point.0));
-        let y = Range::linear(&plot.y, &plot.coordinates(|point| point.1));
+        let x = Range::new(&plot.x, &plot.coordinates(|point| point.0));
+        let y = Range::new(&plot.y, &plot.coordinates(|point| point.1));
         let labels = y.ticks().iter();
         let widths = labels.map(|tick| estimated_width(&tick.label, TEXT));
         let widest = to_pixels(widths.fold(0.0, f64::max).min(160.0));

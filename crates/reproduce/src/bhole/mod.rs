@@ -1,16 +1,19 @@
-//! Bhole: Tables 1, 4, 5 and 6 and Fig. 9, by simulation.
+//! Bhole: Tables 1 to 6 and Figs 3 to 9, by simulation.
 
+mod figures;
 mod scenario;
 #[cfg(test)]
 mod tests;
 
 use midspan_records::Record;
+use midspan_report::Axis;
 use midspan_sim::proxy::LocalAck;
 use midspan_units::TimeSpan;
 
-use crate::Error;
 use crate::run::{number, simulated};
-use scenario::{Case, Outcome};
+use crate::{Effort, Error, FigurePlot, Simulated};
+use figures::{CwndFigure, named, throughput_figure};
+use scenario::{Case, Congestion, Outcome};
 
 /// Most packets between ours and the paper's where the paper names everything that matters.
 const CLOSE: u64 = 2;
@@ -25,26 +28,43 @@ const SATURATED: f64 = 0.01;
 const HIDDEN: &str = "acknowledged first, the service time is hidden behind the packets before";
 const ONE_ROUND_TRIP: &str = "not matched: each copy is kept for a round trip of the second leg, \
     and its room is used a round trip of the first leg later. The paper leaves the node open: hop 4";
+const CONGESTION: &str = "the paper names no cross traffic: as much as the hop's rate, for 0.5 s \
+    from 1.4 s on, gives its TCP figure in both tables; that fixed it";
+const CONGESTED_PTS: &str = "with the cross traffic that gives TCP's figure; only PTS above TCP is \
+    asked for";
 const NO_NUMBERS: &str = "the paper prints no numbers";
 const NOT_PRINTED: &str = "the paper ends at 40 packets";
 
-/// All tables.
-pub(crate) fn records(progress: &mut dyn FnMut(&str)) -> Result<Vec<Record>, Error> {
+/// The tables and figures that are asked for.
+pub(crate) fn simulate(
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Simulated, Error> {
     let mut tables = Tables::default();
-    let steps: [(&str, Step); 6] = [
-        ("table 1", Tables::table_1),
-        ("table 4", Tables::table_4),
-        ("table 5, acknowledged first", Tables::table_5),
-        ("table 5, served first", Tables::table_5_served_first),
-        ("table 6", Tables::table_6),
-        ("figure 9", Tables::figure_9),
+    // Each table with the figure that shows it.
+    let steps: [(&str, &str, Step); 8] = [
+        ("table 1", "figure 3", Tables::table_1),
+        ("table 2", "figure 4", Tables::table_2),
+        ("table 3", "figure 5", Tables::table_3),
+        ("table 4", "figure 6", Tables::table_4),
+        ("table 5", "figure 7", Tables::table_5),
+        ("table 5", "figure 7", Tables::table_5_served_first),
+        ("table 6", "figure 8", Tables::table_6),
+        ("figure 9", "figure 9", Tables::figure_9),
     ];
-    for (name, step) in steps {
-        step(&mut tables)?;
-        progress(name);
+    for (table, figure, step) in steps {
+        if effort.wants(table) || effort.wants(figure) {
+            step(&mut tables)?;
+            progress(table);
+        }
     }
-    tables.nothing_lost();
-    Ok(tables.records)
+    if effort.item.is_none() {
+        tables.nothing_lost();
+    }
+    Ok(Simulated {
+        records: tables.records,
+        figures: tables.figures,
+    })
 }
 
 type Step = fn(&mut Tables) -> Result<(), Error>;
@@ -53,7 +73,10 @@ type Step = fn(&mut Tables) -> Result<(), Error>;
 #[derive(Debug, Default)]
 struct Tables {
     records: Vec<Record>,
+    figures: Vec<FigurePlot>,
+    /// Without those of Tables 2 and 3, where congestion loses packets.
     retransmissions: u64,
+    congestion_repairs: u64,
     bytes_beyond_window: u64,
 }
 
@@ -75,10 +98,64 @@ impl Tables {
     /// Without congestion; what the source had sent.
     fn table_1(&mut self) -> Result<(), Error> {
         let duration = TimeSpan::from_milliseconds(2500);
+        let mut figure = CwndFigure::default();
         for (name, nodes, paper) in [("TCP", &[][..], 230), ("PTS at hop 4", &[4], 510)] {
-            let outcome = self.run(&Case::new(10, duration, nodes))?;
+            let case = Case::new(10, duration, nodes);
+            let outcome = self.run(&case)?;
             self.close("table 1", name, outcome.sent, paper);
+            figure.add(&case)?;
         }
+        self.figures
+            .push(figure.plot("figure 3", "without congestion"));
+        Ok(())
+    }
+
+    /// With congestion on the third hop; what the receiver had got.
+    fn table_2(&mut self) -> Result<(), Error> {
+        self.congested(
+            2,
+            ["table 2", "figure 4", "with congestion in the first half"],
+            287,
+        )
+    }
+
+    /// With congestion on the seventh hop.
+    fn table_3(&mut self) -> Result<(), Error> {
+        self.congested(
+            6,
+            ["table 3", "figure 5", "with congestion in the second half"],
+            252,
+        )
+    }
+
+    fn congested(&mut self, hop: usize, names: [&str; 3], paper: u64) -> Result<(), Error> {
+        let [table, item, title] = names;
+        let congestion = Congestion {
+            hop,
+            start: TimeSpan::from_milliseconds(1400),
+            duration: TimeSpan::from_milliseconds(500),
+        };
+        let mut figure = CwndFigure::default();
+        let mut plain = 0;
+        for (name, nodes, paper) in [("TCP", &[][..], 173), ("PTS at hop 4", &[4], paper)] {
+            let case = Case {
+                congestion: Some(congestion),
+                ..Case::new(10, TimeSpan::from_seconds(3), nodes)
+            };
+            let outcome = case.run()?;
+            let record = packets(table, name, outcome.got, Some(paper));
+            self.congestion_repairs += outcome.retransmissions;
+            self.bytes_beyond_window += outcome.bytes_beyond_window;
+            self.records.push(if nodes.is_empty() {
+                plain = outcome.got;
+                let close = outcome.got.abs_diff(paper) <= CLOSE;
+                record.with_ok(close).with_note(CONGESTION)
+            } else {
+                record.with_ok(outcome.got > plain).with_note(CONGESTED_PTS)
+            });
+            figure.add(&case)?;
+        }
+        self.figures.push(figure.plot(item, title));
         Ok(())
     }
 
@@ -86,12 +163,21 @@ impl Tables {
     fn table_4(&mut self) -> Result<(), Error> {
         let outcome = self.run(&Case::new(5, TEN_SECONDS, &[]))?;
         self.close("table 4", "TCP", outcome.got, 2210);
-        let paper = [2530, 2970, 3570, 4470, 3570, 2970, 2530];
-        for (node, paper) in (1..).zip(paper) {
+        let printed = [2530, 2970, 3570, 4470, 3570, 2970, 2530];
+        let mut ours = Vec::new();
+        for (node, paper) in (1..).zip(printed) {
             let outcome = self.run(&Case::new(5, TEN_SECONDS, &[node]))?;
             let case = format!("PTS at hop {node}");
             self.close("table 4", &case, outcome.got, paper);
+            ours.push((number(node as u64), number(outcome.got)));
         }
+        let paper = (1..)
+            .zip(printed)
+            .map(|(node, got)| (number(node), number(got)));
+        let series = vec![named("here", ours), named("paper", paper.collect())];
+        let x = Axis::new("hops between source and PTS", "");
+        self.figures
+            .push(throughput_figure("figure 6", "PTS by its place", x, series));
         Ok(())
     }
 
@@ -110,12 +196,27 @@ impl Tables {
             self.records.push(record.with_note(HIDDEN));
         }
         self.fall("acknowledged first", &row);
+        let points = |values: &mut dyn Iterator<Item = f64>| {
+            let times = TABLE_5.iter().map(|(service, _)| number(*service) * 1e-6);
+            times.zip(values).collect()
+        };
+        let ours = points(&mut row.iter().copied());
+        let paper = points(&mut TABLE_5.iter().map(|(_, got)| number(*got)));
+        let series = vec![named("acknowledged first", ours), named("paper", paper)];
+        let x = Axis::new("service time", "s");
+        self.figures.push(throughput_figure(
+            "figure 7",
+            "PTS by its service time",
+            x,
+            series,
+        ));
         Ok(())
     }
 
     /// As [`table_5`](Self::table_5), but the node serves first and acknowledges then.
     fn table_5_served_first(&mut self) -> Result<(), Error> {
         let mut row = Vec::new();
+        let mut means = Vec::new();
         for (service, paper) in TABLE_5 {
             let mut got = Vec::new();
             for seed in 1..=SEEDS {
@@ -124,6 +225,7 @@ impl Tables {
             }
             let mean = number(got.iter().sum()) / number(SEEDS);
             row.push(mean);
+            means.push((number(service) * 1e-6, mean));
             let case = table_5_name("served first", service);
             let mut record = simulated("table 5", &case, "packets", "packets", mean)
                 .with_note(format!("mean, least and most of {SEEDS} seeds"));
@@ -133,6 +235,13 @@ impl Tables {
             self.records.push(record);
         }
         self.fall("served first", &row);
+        if let Some(figure) = self
+            .figures
+            .iter_mut()
+            .find(|figure| figure.item == "figure 7")
+        {
+            figure.plot.series.push(named("served first", means));
+        }
         Ok(())
     }
 
@@ -168,6 +277,24 @@ impl Tables {
         }
         grows(&mut row);
         saturates(&mut row);
+        let of = |value: fn(&Record) -> Option<f64>| -> Vec<(f64, f64)> {
+            let buffers = TABLE_6.iter().map(|(buffer, _)| number(*buffer));
+            let pairs = buffers.zip(&row);
+            pairs
+                .filter_map(|(buffer, record)| Some((buffer, value(record)?)))
+                .collect()
+        };
+        let series = vec![
+            named("here", of(|record| Some(record.value))),
+            named("paper", of(|record| record.paper)),
+        ];
+        let x = Axis::new("C_max", "packets");
+        self.figures.push(throughput_figure(
+            "figure 8",
+            "PTS by its buffer",
+            x,
+            series,
+        ));
         self.records.extend(row);
         Ok(())
     }
@@ -175,6 +302,7 @@ impl Tables {
     /// By number of nodes.
     fn figure_9(&mut self) -> Result<(), Error> {
         let mut row = Vec::new();
+        let mut points = Vec::new();
         for (name, nodes) in FIGURE_9 {
             let case = Case {
                 rate: 5,
@@ -184,21 +312,36 @@ impl Tables {
             };
             let got = self.run(&case)?.got;
             row.push(packets("figure 9", name, got, None).with_note(NO_NUMBERS));
+            points.push((number(nodes.len() as u64), number(got)));
         }
         grows(&mut row);
         saturates(&mut row);
+        let x = Axis::new("PTS nodes", "");
+        let series = vec![named("here", points)];
+        self.figures.push(throughput_figure(
+            "figure 9",
+            "Several PTS nodes",
+            x,
+            series,
+        ));
         self.records.extend(row);
         Ok(())
     }
 
-    /// Whatever the buffer, nothing that was acknowledged is lost: nothing was even sent twice.
+    /// Whatever the buffer, nothing that was acknowledged is lost: nothing was even sent twice,
+    /// but for what congestion dropped on the way.
     fn nothing_lost(&mut self) {
+        let repairs = number(self.congestion_repairs);
+        let case = "tables 2 and 3";
+        let record = simulated("all tables", case, "retransmissions", "packets", repairs);
+        self.records
+            .push(record.with_note("what congestion dropped"));
         let counts = [
             ("retransmissions", "packets", self.retransmissions),
             ("beyond the window", "bytes", self.bytes_beyond_window),
         ];
         for (quantity, unit, count) in counts {
-            let record = simulated("all tables", "every leg", quantity, unit, number(count));
+            let record = simulated("all tables", "the others", quantity, unit, number(count));
             self.records.push(record.with_ok(count == 0));
         }
     }

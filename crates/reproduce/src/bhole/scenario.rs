@@ -3,11 +3,11 @@
 
 use midspan_sim::proxy::{Buffers, LocalAck, RelayConfiguration, Service, ServiceTime};
 use midspan_sim::tcp::{AckRule, ReceiverConfiguration, SenderConfiguration, Variant};
-use midspan_sim::{Flow, NoObserver, Results, Scenario};
-use midspan_units::{Probability, TimeSpan};
+use midspan_sim::{Flow, NoObserver, Pattern, Results, Scenario, Traffic};
+use midspan_units::{Probability, Time, TimeSpan};
 
 use crate::Error;
-use crate::run::{link, run};
+use crate::run::{CwndWatch, Points, link, megabits, number, run};
 
 const PACKET: u64 = 1000;
 
@@ -28,6 +28,17 @@ pub(super) struct Case {
     pub(super) buffer: u64,
     pub(super) duration: TimeSpan,
     pub(super) seed: u64,
+    /// Cross traffic that fills a hop for a time.
+    pub(super) congestion: Option<Congestion>,
+}
+
+/// Momentary congestion: as much cross traffic as the hop's rate, for a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Congestion {
+    /// Hops between the source and the congested one.
+    pub(super) hop: usize,
+    pub(super) start: TimeSpan,
+    pub(super) duration: TimeSpan,
 }
 
 /// What happened in a case. The SYN counts as the first packet.
@@ -56,6 +67,7 @@ impl Case {
             buffer: 1024,
             duration,
             seed: 1,
+            congestion: None,
         }
     }
 
@@ -71,10 +83,23 @@ impl Case {
             flow = flow.split_at(nodes[*node], self.relay());
         }
         scenario.add_flow(flow);
+        if let (Some(congestion), Some(rate)) = (self.congestion, megabits(self.rate)) {
+            scenario.add_traffic(Traffic {
+                name: "congestion".to_owned(),
+                from: nodes[congestion.hop],
+                to: nodes[congestion.hop + 1],
+                packet_size: 1040,
+                rate,
+                sources: 1,
+                pattern: Pattern::Constant,
+                start: congestion.start,
+                end: Some(congestion.start + congestion.duration),
+            });
+        }
         scenario
     }
 
-    const fn relay(&self) -> RelayConfiguration {
+    fn relay(&self) -> RelayConfiguration {
         RelayConfiguration {
             buffers: Buffers::Granted {
                 size: self.buffer * PACKET,
@@ -84,12 +109,20 @@ impl Case {
                 local_ack: self.local_ack,
             }),
             pacing: None,
+            ..RelayConfiguration::default()
         }
     }
 
     pub(super) fn run(&self) -> Result<Outcome, Error> {
         let (results, NoObserver) = run(&self.scenario(), NoObserver)?;
         Ok(Outcome::of(&results))
+    }
+
+    /// As [`run`](Self::run), with cwnd in packets against time of each connection.
+    pub(super) fn watch(&self) -> Result<(Outcome, Vec<Points>), Error> {
+        let watch = CwndWatch::new(self.nodes.len() + 1, number(PACKET), Time::ZERO);
+        let (results, watch) = run(&self.scenario(), watch)?;
+        Ok((Outcome::of(&results), watch.into_points()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The tables as `docs/papers/bhole.md` has them.
 
 use super::*;
+use crate::Effort;
 
 /// What `step` records.
 fn table(step: Step) -> Vec<Record> {
@@ -94,20 +95,30 @@ fn figure_9_each_node_more_is_better() {
 #[test]
 fn every_table_is_there_and_nothing_is_lost() {
     let mut told = Vec::new();
-    let records = records(&mut |step| told.push(step.to_owned())).unwrap();
-    assert_eq!(told.len(), 6);
+    let out = simulate(&Effort::quick(), &mut |step| told.push(step.to_owned())).unwrap();
+    let records = out.records;
+    assert_eq!(told.len(), 8);
+    let figures: Vec<&str> = out
+        .figures
+        .iter()
+        .map(|figure| figure.item.as_str())
+        .collect();
+    let expected: Vec<String> = (3..=9).map(|number| format!("figure {number}")).collect();
+    assert_eq!(figures, expected);
     for (item, count) in [
         ("table 1", 2),
+        ("table 2", 2),
+        ("table 3", 2),
         ("table 4", 8),
         ("table 5", 15),
         ("table 6", 7),
         ("figure 9", 4),
-        ("all tables", 2),
+        ("all tables", 3),
     ] {
         let found = records.iter().filter(|record| record.item == item).count();
         assert_eq!(found, count, "{item}");
     }
-    let lost = records.iter().filter(|record| record.item == "all tables");
+    let lost = records.iter().filter(|record| record.case == "the others");
     for record in lost {
         assert_eq!((record.value, record.ok), (0.0, Some(true)), "{record:?}");
     }
@@ -124,4 +135,62 @@ fn a_row_that_falls_or_still_grows_is_marked() {
     assert_eq!(marks([1, 2, 2]), [None, Some(true), Some(true)]);
     assert_eq!(marks([2, 1, 1]), [None, Some(false), Some(true)]);
     assert_eq!(marks([1, 2, 3]), [None, Some(true), Some(false)]);
+}
+
+#[test]
+fn tables_2_and_3_with_momentary_congestion() {
+    let mut tables = Tables::default();
+    tables.table_2().unwrap();
+    tables.table_3().unwrap();
+    // TCP, then PTS, with congestion in the first and in the second half.
+    assert_eq!(row(&tables.records, ""), [173, 304, 173, 288]);
+    assert!(tables.records.iter().all(|record| record.ok == Some(true)));
+    assert!(tables.congestion_repairs > 0, "congestion loses packets");
+    assert_eq!(tables.figures.len(), 2);
+    // cwnd of TCP and of the two connections of PTS; congestion takes it down to one packet.
+    for figure in &tables.figures {
+        let names: Vec<&str> = figure
+            .plot
+            .series
+            .iter()
+            .map(|series| series.name.as_str())
+            .collect();
+        assert_eq!(names, ["TCP", "PTS connection-1", "PTS connection-2"]);
+        let least = |index: usize| {
+            let points = figure.plot.series[index]
+                .points
+                .iter()
+                .filter(|(at, _)| *at > 1.0);
+            points.map(|(_, cwnd)| *cwnd).fold(f64::INFINITY, f64::min)
+        };
+        let congested = if figure.item == "figure 4" {
+            [0, 1]
+        } else {
+            [0, 2]
+        };
+        assert!(
+            congested.iter().all(|index| least(*index) < 2.0),
+            "{}",
+            figure.item
+        );
+        let other = if figure.item == "figure 4" { 2 } else { 1 };
+        assert!(
+            least(other) > 2.0,
+            "{}: the other connection is not affected",
+            figure.item
+        );
+    }
+}
+
+#[test]
+fn an_item_brings_its_table_and_its_figure() {
+    for item in ["table 4", "figure 6"] {
+        let effort = Effort {
+            item: Some(item.into()),
+            ..Effort::quick()
+        };
+        let out = simulate(&effort, &mut |_| {}).unwrap();
+        assert!(out.records.iter().all(|record| record.item == "table 4"));
+        assert_eq!((out.records.len(), out.figures.len()), (8, 1));
+    }
 }

@@ -1,23 +1,27 @@
-//! Shikama: Figs 7 and 8 and 10 to 13, by simulation.
+//! Shikama: Figs 7 to 17, by simulation.
 
 mod bursts;
+mod distributions;
+mod measure;
 mod scenario;
 #[cfg(test)]
 mod tests;
 
-use midspan_records::Record;
-use midspan_units::TimeSpan;
+use midspan_records::{Record, statistics};
+use midspan_report::{Axis, LinePlot, Series};
 
-use crate::Error;
 use crate::run::{number, simulated};
-use bursts::Bursts;
-use scenario::{AMPLE, NARROW, Scheme, Setting};
+use crate::{Effort, Error, FigurePlot, Simulated};
+use distributions::bursts;
+use measure::{Measured, Runs, SCHEMES, measure};
+use scenario::{Scheme, Setting};
 
-const SCHEMES: [Scheme; 3] = [Scheme::A, Scheme::B, Scheme::C];
-/// P_L.
-const LOSSES: [&str; 7] = ["0.0001", "0.0003", "0.001", "0.003", "0.01", "0.03", "0.1"];
-/// The P_L of at most 0.0002, where B is to be below C with a B_L of 20 packets.
-const RARE: [&str; 1] = ["0.0001"];
+/// P_L, in the steps of Table 1.
+const LOSSES: [&str; 10] = [
+    "0.0001", "0.0002", "0.0005", "0.001", "0.002", "0.005", "0.01", "0.02", "0.05", "0.1",
+];
+/// The P_L where B is to be below C with a B_L of 20 packets.
+const RARE: [&str; 2] = ["0.0001", "0.0002"];
 /// Two throughputs are the same within this share.
 const SAME: f64 = 0.005;
 /// Most loss over the wired section where there is none in the paper.
@@ -28,227 +32,250 @@ const NO_OVERFLOW: &str = "the paper sees losses of B here; a burst of 43 packet
 const SLOW_START: &str = "all in the first slow start";
 const TOO_SHORT: &str = "too short a run for the bound of 10⁻⁵ with the first slow start in it";
 
-/// How long and how often.
+/// A condition of the wired section: figures of throughput and of loss over P_L.
 #[derive(Debug, Clone, Copy)]
-struct Effort {
-    duration: TimeSpan,
-    runs: u64,
+struct Condition {
+    throughput: &'static str,
+    loss: &'static str,
+    /// B_L in packets, D_W in ms, B_W in Mbit/s.
+    queue: u32,
+    delay: u64,
+    rate: u64,
 }
 
-impl Effort {
-    const PAPER: Self = Self {
-        duration: TimeSpan::from_seconds(1000),
-        runs: 10,
-    };
-    const QUICK: Self = Self {
-        duration: TimeSpan::from_seconds(100),
-        runs: 1,
-    };
-}
+const CONDITIONS: [Condition; 4] = [
+    Condition::new("figure 10", "figure 11", 20, 30, 10),
+    Condition::new("figure 12", "figure 13", 50, 30, 10),
+    Condition::new("figure 14", "figure 15", 20, 40, 10),
+    Condition::new("figure 16", "figure 17", 20, 30, 20),
+];
 
-/// All figures; `quick` takes one run of 100 s instead of ten of 1,000 s.
-pub(crate) fn records(quick: bool, progress: &mut dyn FnMut(&str)) -> Result<Vec<Record>, Error> {
-    let effort = if quick { Effort::QUICK } else { Effort::PAPER };
-    let mut records = section_5_1(effort, progress)?;
-    let mut short = points(20, effort, progress)?;
-    let mut long = points(50, effort, progress)?;
-    for point in short.iter_mut().chain(&mut long) {
-        records.extend(point.records());
+impl Condition {
+    const fn new(
+        throughput: &'static str,
+        loss: &'static str,
+        queue: u32,
+        delay: u64,
+        rate: u64,
+    ) -> Self {
+        Self {
+            throughput,
+            loss,
+            queue,
+            delay,
+            rate,
+        }
     }
-    for (short, long) in short.iter().zip(&long) {
-        records.extend(short.against());
-        records.extend(long.against());
-        let ratio = long.measured[0].mean / short.measured[0].mean;
-        let case = format!("A, P_L = {}", short.loss);
-        let quantity = "throughput at B_L 50 against B_L 20";
-        let record = simulated("section 5.3", &case, quantity, "", ratio);
-        records.push(record.with_ok((ratio - 1.0).abs() <= SAME));
+
+    fn name(&self) -> String {
+        let (queue, delay, rate) = (self.queue, self.delay, self.rate);
+        format!("B_L = {queue}, D_W = {delay} ms, B_W = {rate} Mbit/s")
     }
-    Ok(records)
+
+    fn settings(&self) -> Vec<Setting> {
+        let of = |loss| {
+            SCHEMES.map(|scheme| {
+                Setting::new(scheme, loss)
+                    .with_queue(self.queue)
+                    .with_wire(self.delay, self.rate)
+            })
+        };
+        LOSSES.into_iter().flat_map(of).collect()
+    }
 }
 
-/// A point of the figures: the three schemes at one P_L and B_L.
+/// The figures that are asked for.
+pub(crate) fn simulate(
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Simulated, Error> {
+    let mut out = distributions::distributions(effort, progress)?;
+    if effort.wants("figure 9") {
+        let mut examples = distributions::cwnd_examples()?;
+        out.records.append(&mut examples.records);
+        out.figures.append(&mut examples.figures);
+    }
+    // Of A at each P_L, under the first condition.
+    let mut first: Option<Vec<f64>> = None;
+    for condition in CONDITIONS {
+        let items = [condition.throughput, condition.loss];
+        if !items.iter().any(|item| effort.wants(item)) {
+            continue;
+        }
+        let points = points(&condition, effort, progress)?;
+        for point in &points {
+            out.records.extend(point.records(&condition));
+        }
+        let of_a: Vec<f64> = points
+            .iter()
+            .map(|point| point.measured[0].mean())
+            .collect();
+        match &first {
+            None => first = Some(of_a),
+            Some(first) => out.records.extend(unchanged(&condition, first, &of_a)),
+        }
+        out.figures.extend(plots(&condition, &points));
+    }
+    Ok(out)
+}
+
+/// The three schemes at one P_L.
 #[derive(Debug)]
 struct Point {
     loss: &'static str,
-    queue: u32,
     /// Of A, B and C.
-    measured: [Measured; 3],
+    measured: Vec<Measured>,
+    runs: Runs,
 }
 
-/// All runs of a setting.
-#[derive(Debug, Default)]
-struct Measured {
-    /// Throughput in bit/s: the mean of the runs, the least and the most.
-    mean: f64,
-    least: f64,
-    most: f64,
-    /// Packets that came to the queue of n2, and that found it full.
-    handled: u64,
-    drops: u64,
-    /// Whether the runs are as long as the paper's.
-    runs_are_full: bool,
-    bursts: Bursts,
-}
-
-fn points(queue: u32, effort: Effort, progress: &mut dyn FnMut(&str)) -> Result<Vec<Point>, Error> {
-    let mut points = Vec::new();
-    for loss in LOSSES {
-        let mut measured = <[Measured; 3]>::default();
-        for (measured, scheme) in measured.iter_mut().zip(SCHEMES) {
-            *measured = measure(scheme, loss, queue, effort)?;
-        }
-        progress(&format!("B_L = {queue}, P_L = {loss}"));
-        points.push(Point {
-            loss,
-            queue,
-            measured,
-        });
-    }
-    Ok(points)
-}
-
-fn measure(scheme: Scheme, loss: &str, queue: u32, effort: Effort) -> Result<Measured, Error> {
-    let setting = Setting {
-        scheme,
-        loss: loss.parse()?,
-        queue,
-        duration: effort.duration,
-    };
-    let mut measured = Measured {
-        least: f64::INFINITY,
-        runs_are_full: effort.duration >= Effort::PAPER.duration,
-        ..Measured::default()
-    };
-    for seed in 1..=effort.runs {
-        let (results, bursts) = setting.run(seed)?;
-        let throughput = number(results.flows[0].delivered * 8) / effort.duration.as_seconds();
-        measured.mean += throughput / number(effort.runs);
-        measured.least = measured.least.min(throughput);
-        measured.most = measured.most.max(throughput);
-        let narrow = &results.links[NARROW.0].up;
-        measured.handled += narrow.handled.packets;
-        measured.drops += narrow.queue_full.packets;
-        measured.bursts.add(bursts);
-    }
-    Ok(measured)
-}
-
-/// Figs 7 and 8: forward data and bursts where node n2 has room for all.
-fn section_5_1(effort: Effort, progress: &mut dyn FnMut(&str)) -> Result<Vec<Record>, Error> {
-    let mut records = Vec::new();
-    for (item, scheme, paper) in [("figure 7", Scheme::B, 43.0), ("figure 8", Scheme::A, 2.0)] {
-        for loss in ["0.001", "0.01"] {
-            let mut measured = measure(scheme, loss, AMPLE, effort)?;
-            let case = format!("{scheme:?}, P_L = {loss}");
-            let forward = number(measured.bursts.largest_forward_data);
-            let mut forward = simulated(item, &case, "largest forward data", "segments", forward)
-                .with_ok(forward <= 43.0);
-            forward.paper = Some(43.0);
-            records.push(forward);
-            let mut bursts = bursts(item, &case, scheme, &mut measured.bursts);
-            if let [longest, ..] = bursts.as_mut_slice() {
-                longest.paper = Some(paper);
-            }
-            records.append(&mut bursts);
-        }
-        progress(item);
-    }
-    Ok(records)
-}
-
-/// The longest burst and p99.9; paced, the latter is to be at most 2.
-fn bursts(item: &str, case: &str, scheme: Scheme, bursts: &mut Bursts) -> Vec<Record> {
-    let Some(summary) = bursts.summary() else {
-        return Vec::new();
-    };
-    let longest = number(summary.longest);
-    let longest = simulated(item, case, "largest burst", "packets", longest);
-    let mut most = simulated(item, case, "p99.9 burst", "packets", number(summary.most));
-    if scheme == Scheme::A {
-        most.ok = Some(summary.most <= 2);
-    }
-    vec![longest, most]
+fn points(
+    condition: &Condition,
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<Point>, Error> {
+    let runs = Runs::of(effort);
+    let name = condition.name();
+    let measured = measure(&condition.settings(), runs, effort.threads, |setting| {
+        progress(&format!("{name}, P_L = {}", setting.loss));
+    })?;
+    let mut measured = measured.into_iter();
+    let points = LOSSES.into_iter().map(|loss| Point {
+        loss,
+        measured: measured.by_ref().take(SCHEMES.len()).collect(),
+        runs,
+    });
+    Ok(points.collect())
 }
 
 impl Point {
-    fn case(&self, scheme: Scheme) -> String {
-        format!("{scheme:?}, B_L = {}, P_L = {}", self.queue, self.loss)
+    fn case(&self, condition: &Condition, scheme: &str) -> String {
+        format!("{scheme}, {}, P_L = {}", condition.name(), self.loss)
     }
 
-    /// Which figures show throughput and loss.
-    const fn figures(&self) -> [&'static str; 2] {
-        if self.queue == 20 {
-            ["figure 10", "figure 11"]
-        } else {
-            ["figure 12", "figure 13"]
-        }
-    }
-
-    /// What was measured, for each scheme.
-    fn records(&mut self) -> Vec<Record> {
-        let [throughput, loss] = self.figures();
+    /// What was measured of each scheme, and of the schemes against each other.
+    fn records(&self, condition: &Condition) -> Vec<Record> {
         let mut records = Vec::new();
-        for (index, scheme) in SCHEMES.into_iter().enumerate() {
-            let case = self.case(scheme);
-            let measured = &mut self.measured[index];
-            let record = simulated(throughput, &case, "throughput", "bit/s", measured.mean);
-            records.push(record.with_spread(measured.least, measured.most));
-            let mut bursts = bursts("section 5.1", &case, scheme, &mut measured.bursts);
-            records.append(&mut bursts);
-            records.extend(measured.drops(loss, &case, scheme, self.queue));
+        for (scheme, measured) in SCHEMES.into_iter().zip(&self.measured) {
+            let case = self.case(condition, &format!("{scheme:?}"));
+            let value = measured.mean();
+            let record = simulated(condition.throughput, &case, "throughput", "bit/s", value);
+            let mean = statistics::mean(&measured.throughputs);
+            records.push(match mean.and_then(|mean| mean.interval()) {
+                Some((low, high)) => record.with_spread(low, high),
+                None => record,
+            });
+            records.extend(bursts("section 5.1", &case, scheme, measured));
+            records.extend(self.drops(condition, &case, scheme, measured));
         }
+        records.extend(self.against(condition));
         records
     }
 
-    /// What the text says of the schemes' throughput against each other.
-    fn against(&self) -> Vec<Record> {
-        let [a, b, c] = [0, 1, 2].map(|index| self.measured[index].mean);
-        let item = self.figures()[0];
-        let ratio = |over: &str, value| {
-            let case = format!("B_L = {}, P_L = {}", self.queue, self.loss);
-            simulated(item, &case, &format!("throughput of {over}"), "", value)
-        };
-        let mut records = vec![
-            ratio("A against B", a / b).with_ok(a >= b * (1.0 - SAME)),
-            ratio("A against C", a / c).with_ok(a >= c * (1.0 - SAME)),
-        ];
-        let mut record = ratio("B against C", b / c);
-        if self.queue == 20 && RARE.contains(&self.loss) {
-            record.ok = Some(b < c);
-        }
-        records.push(record);
-        records
-    }
-}
-
-impl Measured {
     /// What was dropped at node n2, of all runs. The paper sees nothing dropped of A and C.
-    fn drops(&self, item: &str, case: &str, scheme: Scheme, queue: u32) -> [Record; 3] {
-        let late = self.bursts.late_drops;
-        let mut drops = simulated(item, case, "wired drops", "packets", number(self.drops));
-        let quantity = "wired drops after the first slow start";
-        let mut after = simulated(item, case, quantity, "packets", number(late));
-        let share = number(self.drops) / number(self.handled.max(1));
-        let mut loss = simulated(item, case, "wired loss", "share", share);
+    fn drops(
+        &self,
+        condition: &Condition,
+        case: &str,
+        scheme: Scheme,
+        measured: &Measured,
+    ) -> [Record; 3] {
+        let (drops, late) = (number(measured.drops), number(measured.bursts.late_drops));
+        let record = |quantity, unit, value| simulated(condition.loss, case, quantity, unit, value);
+        let mut all = record("wired drops", "packets", drops);
+        let mut after = record("wired drops after the first slow start", "packets", late);
+        let mut loss = record("wired loss", "share", measured.loss());
         if scheme == Scheme::B {
-            if queue == 50 {
+            if condition.queue == 50 {
                 loss.note = Some(NO_OVERFLOW.to_owned());
             }
-            return [drops, after, loss];
+            return [all, after, loss];
         }
-        drops.paper = Some(0.0);
-        if self.drops > 0 && late == 0 {
-            drops.note = Some(SLOW_START.to_owned());
+        all.paper = Some(0.0);
+        if drops > 0.0 && late == 0.0 {
+            all.note = Some(SLOW_START.to_owned());
         }
-        let bound = NO_LOSS * number(self.handled);
-        after.ok = Some(number(late) < bound);
-        // However short a run is, its slow start may drop two packets.
-        if self.runs_are_full {
-            loss.ok = Some(share < NO_LOSS);
+        after.ok = Some(late < NO_LOSS * number(measured.handled));
+        // However short a run is, its slow start may drop three packets.
+        if self.runs.are_full() {
+            loss.ok = Some(measured.loss() < NO_LOSS);
         } else {
             loss.note = Some(TOO_SHORT.to_owned());
         }
-        [drops, after, loss]
+        [all, after, loss]
     }
+
+    /// What the text says of the schemes' throughput against each other. Runs of the same number
+    /// meet the same losses on the wireless section.
+    fn against(&self, condition: &Condition) -> Vec<Record> {
+        let [a, b, c] = self.measured.as_slice() else {
+            return Vec::new();
+        };
+        let (a, b, c) = (a.mean(), b.mean(), c.mean());
+        let ratio = |pair: &str, value| {
+            let case = self.case(condition, pair);
+            simulated(
+                condition.throughput,
+                &case,
+                "ratio of throughputs",
+                "",
+                value,
+            )
+        };
+        let mut last = ratio("B against C", b / c);
+        if condition.queue == 20 && RARE.contains(&self.loss) {
+            last.ok = Some(b < c);
+        }
+        vec![
+            ratio("A against B", a / b).with_ok(a >= b * (1.0 - SAME)),
+            ratio("A against C", a / c).with_ok(a >= c * (1.0 - SAME)),
+            last,
+        ]
+    }
+}
+
+/// A is not changed by the wired section.
+fn unchanged(condition: &Condition, first: &[f64], here: &[f64]) -> Vec<Record> {
+    let pairs = LOSSES.into_iter().zip(first.iter().zip(here));
+    pairs
+        .map(|(loss, (first, here))| {
+            let case = format!("A, {}, P_L = {loss}", condition.name());
+            let quantity = "throughput against figure 10";
+            let ratio = here / first;
+            simulated(condition.throughput, &case, quantity, "", ratio)
+                .with_ok((ratio - 1.0).abs() <= SAME)
+        })
+        .collect()
+}
+
+/// Throughput and loss over P_L.
+fn plots(condition: &Condition, points: &[Point]) -> [FigurePlot; 2] {
+    let series = |value: fn(&Measured) -> f64| {
+        let of = |(index, scheme): (usize, Scheme)| Series {
+            name: format!("{scheme:?}"),
+            points: points
+                .iter()
+                .filter_map(|point| {
+                    let loss: f64 = point.loss.parse().ok()?;
+                    Some((loss, value(point.measured.get(index)?)))
+                })
+                .collect(),
+        };
+        SCHEMES.into_iter().enumerate().map(of).collect()
+    };
+    let x = || Axis::new("loss on the wireless section", "share").on_a_logarithmic_scale();
+    let plot = |y, series| LinePlot {
+        title: condition.name(),
+        x: x(),
+        y,
+        series,
+    };
+    let throughput = Axis::new("throughput", "bit/s");
+    let loss = Axis::new("loss on the wired section", "share");
+    [
+        FigurePlot::new(
+            condition.throughput,
+            plot(throughput, series(Measured::mean)),
+        ),
+        FigurePlot::new(condition.loss, plot(loss, series(Measured::loss))),
+    ]
 }

@@ -1,15 +1,15 @@
 //! The scenario of §4: n0, a wireless link, n1 where the proxy stands, a wire, n2 with a short
 //! queue, a narrow link, n3.
 
-use midspan_model::papers::shikama::WIRELESS_WINDOW;
+use midspan_model::papers::shikama::{SEGMENT, WIRELESS_WINDOW};
 use midspan_sim::proxy::{Buffers, RelayConfiguration};
 use midspan_sim::tcp::{AckRule, ReceiverConfiguration, SenderConfiguration, Variant};
 use midspan_sim::{Flow, LinkId, NodeId, Results, Scenario};
-use midspan_units::{Probability, TimeSpan};
+use midspan_units::{Probability, Time, TimeSpan};
 
-use super::bursts::Bursts;
+use super::bursts::Watch;
 use crate::Error;
-use crate::run::{link, megabits, run};
+use crate::run::{CwndWatch, link, megabits, run};
 
 /// The link from n2 to n3.
 pub(super) const NARROW: LinkId = LinkId(2);
@@ -36,31 +36,76 @@ pub(super) enum Scheme {
 pub(super) struct Setting {
     pub(super) scheme: Scheme,
     /// P_L.
-    pub(super) loss: Probability,
+    pub(super) loss: &'static str,
     /// B_L, in packets.
-    pub(super) queue: u32,
-    pub(super) duration: TimeSpan,
+    queue: u32,
+    /// D_W, in ms.
+    delay: u64,
+    /// B_W, in Mbit/s.
+    rate: u64,
 }
 
 impl Setting {
-    pub(super) fn run(&self, seed: u64) -> Result<(Results, Bursts), Error> {
-        run(&self.scenario(seed), Bursts::default())
+    /// B_L of 20 packets, D_W of 30 ms, B_W of 10 Mbit/s.
+    pub(super) const fn new(scheme: Scheme, loss: &'static str) -> Self {
+        Self {
+            scheme,
+            loss,
+            queue: 20,
+            delay: 30,
+            rate: 10,
+        }
+    }
+
+    /// With another B_L, in packets.
+    pub(super) const fn with_queue(mut self, queue: u32) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// With another D_W, in ms, and B_W, in Mbit/s.
+    pub(super) const fn with_wire(mut self, delay: u64, rate: u64) -> Self {
+        self.delay = delay;
+        self.rate = rate;
+        self
+    }
+
+    pub(super) fn run(&self, seed: u64, duration: TimeSpan) -> Result<(Results, Watch), Error> {
+        let scenario = self.scenario(seed, duration)?;
+        let watch = Watch::new(&scenario)?;
+        run(&scenario, watch)
+    }
+
+    /// cwnd on the wireless section in segments against time in a minute, and its mean over that
+    /// time.
+    pub(super) fn cwnd(&self) -> Result<(Vec<(f64, f64)>, f64), Error> {
+        let duration = TimeSpan::from_seconds(60);
+        let watch = CwndWatch::new(1, f64::from(SEGMENT), Time::ZERO);
+        let (_, watch) = run(&self.scenario(1, duration)?, watch)?;
+        let points = watch.into_points().pop().unwrap_or_default();
+        // In steps: each value holds from its first point to the next.
+        let area: f64 = points
+            .windows(2)
+            .map(|pair| (pair[1].0 - pair[0].0) * pair[0].1)
+            .sum();
+        let span = points.last().map_or(1.0, |last| last.0.max(1e-9));
+        Ok((points, area / span))
     }
 
     /// Random draws depend on the seed only, so that schemes meet the same losses.
-    fn scenario(&self, seed: u64) -> Scenario {
-        let mut scenario = Scenario::new(seed, self.duration);
+    fn scenario(&self, seed: u64, duration: TimeSpan) -> Result<Scenario, Error> {
+        let mut scenario = Scenario::new(seed, duration);
         let nodes = ["n0", "n1", "n2", "n3"].map(|name| scenario.add_node(name));
         let wireless = |loss| link(WIRELESS, TimeSpan::from_milliseconds(10), loss, AMPLE);
-        let (there, back) = (wireless(self.loss), wireless(Probability::ZERO));
+        let (there, back) = (wireless(self.loss.parse()?), wireless(Probability::ZERO));
         scenario.add_link("wireless", nodes[0], nodes[1], &there, &back);
         let wire = link(100, TimeSpan::ZERO, Probability::ZERO, AMPLE);
         scenario.add_link("wire", nodes[1], nodes[2], &wire, &wire);
-        let delay = TimeSpan::from_milliseconds(30);
-        let narrow = link(10, delay, Probability::ZERO, self.queue);
+        let delay = TimeSpan::from_milliseconds(self.delay);
+        let narrow = link(self.rate, delay, Probability::ZERO, self.queue);
         scenario.add_link("narrow", nodes[2], nodes[3], &narrow, &narrow);
         scenario.add_flow(self.flow(nodes));
-        scenario
+        Ok(scenario)
     }
 
     fn flow(&self, [n0, n1, _, n3]: [NodeId; 4]) -> Flow {
@@ -74,6 +119,7 @@ impl Setting {
             buffers: Buffers::Separate { send: WINDOW },
             service: None,
             pacing,
+            ..RelayConfiguration::default()
         };
         let mut flow = flow.with_sender(sender(WINDOW)).split_at(n1, relay);
         flow.sender = sender(WIRELESS_WINDOW.bytes());

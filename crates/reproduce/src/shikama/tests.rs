@@ -1,24 +1,18 @@
 //! What §5 says, with runs of 200 s, and the records.
 
 use midspan_sim::Results;
+use midspan_units::TimeSpan;
 
-use super::bursts::Summary;
+use super::bursts::Bursts;
+use super::measure::{Runs, SCHEMES, measure};
+use super::scenario::{AMPLE, NARROW};
 use super::*;
 
-const LONG: TimeSpan = TimeSpan::from_seconds(200);
-
-fn run(scheme: Scheme, loss: &str, queue: u32) -> (Results, Bursts) {
-    let setting = Setting {
-        scheme,
-        loss: loss.parse().unwrap(),
-        queue,
-        duration: LONG,
-    };
-    setting.run(1).unwrap()
-}
-
-fn summary(bursts: &mut Bursts) -> Summary {
-    bursts.summary().unwrap()
+fn run(setting: Setting) -> (Results, Bursts) {
+    let (results, watch) = setting.run(1, TimeSpan::from_seconds(200)).unwrap();
+    let mut bursts = Bursts::default();
+    bursts.add(watch);
+    (results, bursts)
 }
 
 fn throughput(results: &Results) -> u64 {
@@ -33,22 +27,23 @@ fn overflows(results: &Results) -> u64 {
 #[test]
 fn an_unpaced_proxy_sends_bursts_up_to_the_wireless_window() {
     // §5.1: 64 KB are 43 segments; fewer losses make larger bursts.
-    let (_, mut rare) = run(Scheme::B, "0.001", AMPLE);
-    let (_, mut often) = run(Scheme::B, "0.01", AMPLE);
-    let (longest, forward_data) = (summary(&mut rare).longest, rare.largest_forward_data);
-    assert_eq!((longest, forward_data), (43, 43));
-    let (rare, often) = (summary(&mut rare), summary(&mut often));
-    assert!(often.most < rare.most, "{often:?} {rare:?}");
+    let of = |loss| run(Setting::new(Scheme::B, loss).with_queue(AMPLE)).1;
+    let (rare, often) = (of("0.001"), of("0.01"));
+    assert_eq!(rare.forward.largest(), Some(43));
+    assert_eq!(rare.lengths.largest(), Some(43));
+    assert!(often.lengths.quantile(999) < rare.lengths.quantile(999));
 }
 
 #[test]
 fn pacing_ends_bursts_and_overflows() {
     for loss in ["0.0001", "0.001", "0.01", "0.05"] {
-        let (small, mut bursts) = run(Scheme::A, loss, 20);
-        let (large, _) = run(Scheme::A, loss, 50);
-        assert!(bursts.largest_forward_data > 30, "{bursts:?}");
-        let summary = summary(&mut bursts);
-        assert!(summary.most <= 2, "{loss}: {summary:?}");
+        let (small, bursts) = run(Setting::new(Scheme::A, loss));
+        let (large, _) = run(Setting::new(Scheme::A, loss).with_queue(50));
+        assert!(bursts.forward.largest() > Some(30), "{bursts:?}");
+        assert!(
+            bursts.lengths.quantile(999) <= Some(2),
+            "{loss}: {bursts:?}"
+        );
         // All in the first slow start.
         assert!(overflows(&small) <= 3, "{loss}: {}", overflows(&small));
         assert_eq!(bursts.late_drops, 0, "{loss}");
@@ -64,7 +59,7 @@ fn pacing_ends_bursts_and_overflows() {
 #[test]
 fn the_paced_proxy_is_best_and_the_unpaced_one_may_be_worse_than_none() {
     for loss in ["0.0001", "0.001", "0.01", "0.05"] {
-        let [a, b, c] = SCHEMES.map(|scheme| run(scheme, loss, 20).0);
+        let [a, b, c] = SCHEMES.map(|scheme| run(Setting::new(scheme, loss)).0);
         // Within 0.5 %.
         let best = throughput(&a) * 201 / 200;
         assert!(best >= throughput(&b) && best >= throughput(&c), "{loss}");
@@ -77,38 +72,100 @@ fn the_paced_proxy_is_best_and_the_unpaced_one_may_be_worse_than_none() {
 
 #[test]
 fn every_figure_is_there_and_its_bounds_hold() {
-    let records = records(true, &mut |_| {}).unwrap();
+    let out = simulate(&Effort::quick(), &mut |_| {}).unwrap();
     let count = |item: &str, quantity: &str| {
         let of = |record: &&Record| record.item == item && record.quantity == quantity;
-        records.iter().filter(of).count()
+        out.records.iter().filter(of).count()
     };
     for item in ["figure 7", "figure 8"] {
         assert_eq!(count(item, "largest forward data"), 2);
         assert_eq!(count(item, "largest burst"), 2);
         assert_eq!(count(item, "p99.9 burst"), 2);
     }
-    for (throughput, loss) in [("figure 10", "figure 11"), ("figure 12", "figure 13")] {
-        assert_eq!(count(throughput, "throughput"), 21);
-        assert_eq!(count(throughput, "throughput of A against B"), 7);
-        assert_eq!(count(loss, "wired drops"), 21);
-        assert_eq!(count(loss, "wired loss"), 21);
+    assert_eq!(count("figure 9", "mean cwnd"), 2);
+    for condition in CONDITIONS {
+        assert_eq!(count(condition.throughput, "throughput"), 30);
+        assert_eq!(count(condition.throughput, "ratio of throughputs"), 30);
+        assert_eq!(count(condition.loss, "wired drops"), 30);
+        assert_eq!(count(condition.loss, "wired loss"), 30);
+        let others = if condition.throughput == "figure 10" {
+            0
+        } else {
+            10
+        };
+        let unchanged = count(condition.throughput, "throughput against figure 10");
+        assert_eq!(unchanged, others);
     }
     // Not of C, where nothing is handed on.
-    assert_eq!(count("section 5.1", "p99.9 burst"), 28);
-    let verdicts = |ok| records.iter().filter(|record| record.ok == ok).count();
-    assert_eq!(verdicts(Some(false)), 0);
-    assert!(verdicts(Some(true)) > 80);
+    let p999 = |scheme: &str| {
+        let of = |record: &&Record| {
+            record.item == "section 5.1"
+                && record.quantity == "p99.9 burst"
+                && record.case.starts_with(scheme)
+        };
+        out.records.iter().filter(of).count()
+    };
+    assert_eq!(["A", "B", "C"].map(p999), [40, 40, 0]);
+    let missed: Vec<&Record> = out
+        .records
+        .iter()
+        .filter(|record| record.ok == Some(false))
+        .collect();
+    assert!(missed.is_empty(), "{missed:#?}");
+    let figures: Vec<&str> = out
+        .figures
+        .iter()
+        .map(|figure| figure.item.as_str())
+        .collect();
+    let expected: Vec<String> = (7..=17).map(|number| format!("figure {number}")).collect();
+    assert_eq!(figures, expected);
+}
+
+#[test]
+fn one_figure_may_be_asked_for() {
+    let effort = Effort {
+        item: Some("figure 8".into()),
+        ..Effort::quick()
+    };
+    let out = simulate(&effort, &mut |_| {}).unwrap();
+    assert!(out.records.iter().all(|record| record.item == "figure 8"));
+    assert_eq!((out.records.len(), out.figures.len()), (6, 1));
 }
 
 #[test]
 fn a_full_run_keeps_the_bound_on_wired_loss() {
-    let effort = Effort {
-        runs: 1,
-        ..Effort::PAPER
+    let runs = Runs {
+        count: 1,
+        duration: TimeSpan::from_seconds(1000),
     };
-    let measured = measure(Scheme::A, "0.001", 20, effort).unwrap();
-    let [drops, after, loss] = measured.drops("figure 11", "", Scheme::A, 20);
+    let measured = measure(&[Setting::new(Scheme::A, "0.001")], runs, 1, |_| ()).unwrap();
+    let point = Point {
+        loss: "0.001",
+        measured: Vec::new(),
+        runs,
+    };
+    let [drops, after, loss] = point.drops(&CONDITIONS[0], "", Scheme::A, &measured[0]);
     assert_eq!((drops.value, drops.paper), (2.0, Some(0.0)));
     assert_eq!((after.value, after.ok), (0.0, Some(true)));
     assert_eq!(loss.ok, Some(true), "{loss:?}");
+}
+
+#[test]
+fn the_number_of_threads_changes_nothing() {
+    let settings = [
+        Setting::new(Scheme::A, "0.01"),
+        Setting::new(Scheme::B, "0.01"),
+    ];
+    let runs = Runs {
+        count: 3,
+        duration: TimeSpan::from_seconds(20),
+    };
+    let [one, many] = [1, 4].map(|threads| {
+        let measured = measure(&settings, runs, threads, |_| ()).unwrap();
+        measured
+            .into_iter()
+            .map(|measured| measured.throughputs)
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(one, many);
 }

@@ -10,8 +10,10 @@ pub(crate) struct Heap {
 const CHILDREN: usize = 4;
 
 impl Heap {
-    pub(crate) fn smallest(&self) -> Option<u128> {
-        self.keys.first().copied()
+    /// The smallest; the largest possible where there is none.
+    #[inline]
+    pub(crate) fn smallest(&self) -> u128 {
+        self.keys.first().copied().unwrap_or(u128::MAX)
     }
 
     pub(crate) fn push(&mut self, key: u128) {
@@ -124,7 +126,8 @@ mod tests {
                         }
                     }
                 }
-                prop_assert_eq!(heap.smallest(), model.first().copied());
+                let smallest = model.first().copied().unwrap_or(u128::MAX);
+                prop_assert_eq!(heap.smallest(), smallest);
             }
         }
     }

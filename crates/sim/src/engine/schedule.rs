@@ -17,9 +17,15 @@ pub(crate) struct Event {
 /// stays where it is, and when its time comes the place is asked for its deadline again. Only a
 /// deadline that moves forward makes a new entry; the old one is then void, and dropped when it
 /// comes up. So the queue holds little more than one entry for each place.
+///
+/// Links and everything else have a queue each: nearly all events are those of a few links, and
+/// need not pass the timers of many flows that lie far ahead.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    heap: Heap,
+    links: Heap,
+    others: Heap,
+    /// Places below this are links.
+    link_places: u32,
     /// Of each place, when its valid entry is; the end of time where it has none.
     entries: Vec<Time>,
     now: Time,
@@ -28,9 +34,12 @@ pub(crate) struct Schedule {
 const NEVER: Time = Time::from_nanoseconds(u64::MAX);
 
 impl Schedule {
-    pub(crate) fn new(places: usize) -> Self {
+    /// For so many places, of which the first `link_places` are links.
+    pub(crate) fn new(places: usize, link_places: usize) -> Self {
         Self {
-            heap: Heap::default(),
+            links: Heap::default(),
+            others: Heap::default(),
+            link_places: u32::try_from(link_places).unwrap_or(u32::MAX),
             entries: vec![NEVER; places],
             now: Time::ZERO,
         }
@@ -46,7 +55,16 @@ impl Schedule {
         let entry = &mut self.entries[place as usize];
         if at < *entry {
             *entry = at;
-            self.heap.push(key(at, place));
+            self.heap_of(place).push(key(at, place));
+        }
+    }
+
+    #[inline]
+    fn heap_of(&mut self, place: u32) -> &mut Heap {
+        if place < self.link_places {
+            &mut self.links
+        } else {
+            &mut self.others
         }
     }
 
@@ -54,9 +72,11 @@ impl Schedule {
     /// [`again`](Self::again) before the next call of anything else.
     pub(crate) fn next(&mut self, until: Time) -> Option<Event> {
         loop {
-            let top = self.heap.smallest()?;
-            let event = event(top);
-            if event.at > until {
+            let link = self.links.smallest();
+            let other = self.others.smallest();
+            let event = event(link.min(other));
+            // An empty queue has its end at the end of time.
+            if event.at > until || event.at == NEVER {
                 return None;
             }
             if self.entries[event.place as usize] == event.at {
@@ -64,7 +84,7 @@ impl Schedule {
                 self.now = event.at;
                 return Some(event);
             }
-            self.heap.pop();
+            self.heap_of(event.place).pop();
         }
     }
 
@@ -76,14 +96,15 @@ impl Schedule {
     /// The place of the event on top has none ahead.
     pub(crate) fn done(&mut self, event: Event) {
         self.entries[event.place as usize] = NEVER;
-        self.heap.pop();
+        self.heap_of(event.place).pop();
     }
 
     /// The place of the event on top has its next one at `at`.
     pub(crate) fn again(&mut self, event: Event, at: Time) {
         debug_assert!(at >= self.now, "an event in the past");
         self.entries[event.place as usize] = at;
-        self.heap.replace_smallest(key(at, event.place));
+        self.heap_of(event.place)
+            .replace_smallest(key(at, event.place));
     }
 }
 
@@ -119,7 +140,7 @@ mod tests {
     #[test]
     fn ties_go_by_place_whatever_the_order_of_insertion() {
         for places in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
-            let mut schedule = Schedule::new(3);
+            let mut schedule = Schedule::new(3, places[0] as usize);
             for place in places {
                 schedule.wake(place, at(5));
             }
@@ -129,7 +150,7 @@ mod tests {
 
     #[test]
     fn an_earlier_deadline_voids_the_later_entry() {
-        let mut schedule = Schedule::new(1);
+        let mut schedule = Schedule::new(1, 0);
         schedule.wake(0, at(9));
         schedule.wake(0, at(4));
         schedule.wake(0, at(7)); // There is one at 4: asked then.
@@ -138,7 +159,7 @@ mod tests {
 
     #[test]
     fn nothing_comes_after_the_end() {
-        let mut schedule = Schedule::new(2);
+        let mut schedule = Schedule::new(2, 1);
         schedule.wake(0, at(10));
         schedule.wake(1, at(11));
         let event = schedule.next(at(10)).unwrap();

@@ -17,6 +17,8 @@ use crate::packet::Packet;
 #[derive(Debug)]
 pub(crate) struct Directed {
     pub(super) kind: Kind,
+    /// Larger packets are cut.
+    pub(super) mtu: u32,
     /// What left a fixed link, in order: the link itself keeps no packets.
     pub(super) on_the_way: VecDeque<(Time, Packet)>,
     /// Takes what the link before delivers at once.
@@ -38,6 +40,7 @@ pub(crate) struct NewLink<'a> {
     pub(crate) direction: Direction,
     pub(crate) configuration: &'a Configuration,
     pub(crate) loss: &'a LossPattern,
+    pub(crate) mtu: Option<u32>,
 }
 
 impl Directed {
@@ -46,7 +49,10 @@ impl Directed {
         let state = configuration.state;
         let stream = stream(link.seed, link.name, link.direction);
         let loss = || Loss::new(link.loss, state.loss, stream.clone());
-        let kind = if let Ok(fixed) = FixedLink::with_loss(configuration, loss()) {
+        let kind = if let Ok(fixed) = FixedLink::with_loss(
+            configuration,
+            Loss::fixed(link.loss, state.loss, stream.clone()),
+        ) {
             Kind::Fixed(fixed)
         } else {
             let queue = DropTail::new(configuration.queue);
@@ -59,6 +65,7 @@ impl Directed {
         };
         Ok(Self {
             kind,
+            mtu: link.mtu.unwrap_or(u32::MAX),
             on_the_way: VecDeque::new(),
             joined: false,
         })

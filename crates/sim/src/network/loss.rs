@@ -33,6 +33,8 @@ pub enum LossPattern {
 /// A [`LossPattern`] at work.
 #[derive(Debug)]
 pub(crate) enum Loss {
+    /// Nothing is lost, and nothing is drawn: only where that never changes.
+    Never,
     Independent(Bernoulli),
     Scripted {
         lost: Vec<u64>,
@@ -53,6 +55,14 @@ pub(crate) enum Loss {
 }
 
 impl Loss {
+    /// As [`new`](Self::new), on a link that never changes.
+    pub(crate) fn fixed(pattern: &LossPattern, configured: Probability, stream: Stream) -> Self {
+        match pattern {
+            LossPattern::Independent if configured == Probability::ZERO => Self::Never,
+            _ => Self::new(pattern, configured, stream),
+        }
+    }
+
     pub(crate) fn new(pattern: &LossPattern, configured: Probability, stream: Stream) -> Self {
         match pattern {
             LossPattern::Independent => Self::Independent(Bernoulli::new(configured, stream)),
@@ -82,8 +92,10 @@ impl Loss {
 }
 
 impl LossModel for Loss {
+    #[inline]
     fn is_lost(&mut self, now: Time, size: u32) -> bool {
         match self {
+            Self::Never => false,
             Self::Independent(model) => model.is_lost(now, size),
             Self::Scripted { lost, sent } => {
                 *sent += 1;
@@ -116,12 +128,17 @@ impl LossModel for Loss {
     fn set_probability(&mut self, probability: Probability) {
         match self {
             Self::Independent(model) => model.set_probability(probability),
-            Self::Scripted { .. } | Self::PerBit { .. } | Self::GilbertElliott { .. } => {}
+            Self::Never
+            | Self::Scripted { .. }
+            | Self::PerBit { .. }
+            | Self::GilbertElliott { .. } => {}
         }
     }
 }
 
 /// 1 − (1 − e)^(8·size), without loss of digits where e is tiny.
+#[cold]
+#[inline(never)]
 fn any_bit(bit: Probability, size: u32) -> Probability {
     let none = 8.0 * f64::from(size) * libm::log1p(-bit.as_f64());
     Probability::from_f64(-libm::expm1(none)).unwrap_or(Probability::ONE)

@@ -12,7 +12,7 @@ pub use loss::LossPattern;
 
 pub(crate) use directed::{Directed, NewLink};
 
-use midspan_link::{Cell, Counters, DropReason, Output, Verdict};
+use midspan_link::{Cell, Counters, DropReason, Output, Queue as _, Verdict, fragments};
 use midspan_units::Time;
 
 use crate::engine::Schedule;
@@ -23,6 +23,10 @@ use directed::Kind;
 #[derive(Debug)]
 pub(crate) struct Network {
     links: Vec<Directed>,
+    /// Identification of the next packet that is fragmented.
+    identification: u16,
+    /// Fragments that were dropped, until they are told.
+    dropped_fragments: Vec<Dropped>,
     /// No packet is handed to a link after this time.
     end: Time,
 }
@@ -56,10 +60,15 @@ impl Network {
                 link.joined = joined;
             }
         }
-        Self { links, end }
+        Self {
+            links,
+            identification: 0,
+            dropped_fragments: Vec::new(),
+            end,
+        }
     }
 
-    /// Hands a packet to the link at `packet.hop` of its route, and to those joined to it.
+    /// Hands a packet to the link of its route where it is, and to those joined to it.
     /// Returns what was dropped, if it was.
     #[inline]
     pub(crate) fn handle(
@@ -67,21 +76,25 @@ impl Network {
         schedule: &mut Schedule,
         now: Time,
         route: &[u32],
-        mut packet: Packet,
+        packet: &mut Packet,
     ) -> Option<Dropped> {
         let mut at = now;
         loop {
-            let place = route[usize::from(packet.hop)];
+            let place = route[packet.passage.hop()];
             let link = &mut self.links[place as usize];
+            if packet.size > link.mtu {
+                self.handle_fragments(schedule, at, route, packet);
+                return None;
+            }
             let Kind::Fixed(fixed) = &mut link.kind else {
-                return link.change(schedule, place, now, packet);
+                return link.change(schedule, place, now, *packet);
             };
-            match fixed.handle(at, &packet) {
+            match fixed.handle(at, packet) {
                 Verdict::Delivered { due } => {
-                    let next = route.get(usize::from(packet.hop) + 1);
+                    let next = route.get(packet.passage.hop() + 1);
                     if due <= self.end && next.is_some_and(|next| self.links[*next as usize].joined)
                     {
-                        packet.hop += 1;
+                        packet.passage.advance();
                         at = due;
                         continue;
                     }
@@ -89,19 +102,45 @@ impl Network {
                     if link.on_the_way.is_empty() {
                         schedule.wake(place, due);
                     }
-                    link.on_the_way.push_back((due, packet));
+                    link.on_the_way.push_back((due, *packet));
                     return None;
                 }
                 Verdict::Dropped { due, reason } => {
                     return Some(Dropped {
                         at: due,
                         link: place,
-                        packet,
+                        packet: *packet,
                         reason,
                     });
                 }
             }
         }
+    }
+
+    /// Hands a packet over in fragments.
+    #[cold]
+    fn handle_fragments(
+        &mut self,
+        schedule: &mut Schedule,
+        at: Time,
+        route: &[u32],
+        packet: &Packet,
+    ) {
+        let mtu = self.links[route[packet.passage.hop()] as usize].mtu;
+        self.identification = self.identification.wrapping_add(1);
+        for mut fragment in fragments(packet, mtu, self.identification) {
+            let dropped = self.handle(schedule, at, route, &mut fragment);
+            self.dropped_fragments.extend(dropped);
+        }
+    }
+
+    /// Fragments that were dropped since the last call.
+    pub(crate) fn take_dropped_fragments(&mut self) -> Vec<Dropped> {
+        std::mem::take(&mut self.dropped_fragments)
+    }
+
+    pub(crate) const fn has_dropped_fragments(&self) -> bool {
+        !self.dropped_fragments.is_empty()
     }
 
     /// The next packet that has come out of a link by `now`.
@@ -122,6 +161,14 @@ impl Network {
         match &link.kind {
             Kind::Fixed(_) => link.on_the_way.front().map(|(due, _)| *due),
             Kind::Changing(changing) => changing.poll_timeout(),
+        }
+    }
+
+    /// Packets and bytes that wait, as of the last packet that was handed over.
+    pub(crate) fn queue(&self, place: u32) -> (usize, u64) {
+        match &self.links[place as usize].kind {
+            Kind::Fixed(link) => (link.queue_packets(), link.queue_bytes()),
+            Kind::Changing(link) => (link.queue().packets(), link.queue().bytes()),
         }
     }
 

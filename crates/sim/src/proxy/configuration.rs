@@ -1,5 +1,6 @@
 //! How a relay is set.
 
+use midspan_policy::Handshake;
 use midspan_units::{BitRate, TimeSpan};
 
 /// How a relay is set. The default forwards at once and buffers without limit.
@@ -13,6 +14,8 @@ pub struct RelayConfiguration {
     /// issued at this rate, headers included; while any remain, nothing more is read from the
     /// inbound leg. `None` forwards at once.
     pub pacing: Option<BitRate>,
+    /// Whether the SYN is answered at once, or when the outbound leg's has been (Maki §II).
+    pub handshake: Handshake,
 }
 
 /// Where a session's data lies while the proxy has it.
@@ -30,6 +33,16 @@ pub enum Buffers {
         /// Its size, in bytes.
         size: u64,
     },
+}
+
+impl Buffers {
+    /// A send buffer of so many full segments.
+    #[must_use]
+    pub fn segments(segments: u64, segment_size: u32) -> Self {
+        Self::Separate {
+            send: segments.saturating_mul(u64::from(segment_size)),
+        }
+    }
 }
 
 impl Default for Buffers {

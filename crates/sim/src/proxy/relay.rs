@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 
 use midspan_link::Stream;
+use midspan_policy::{Handshake, InputPacing, LegDecision};
 use midspan_units::{Time, TimeSpan};
 
 use super::configuration::{Buffers, LocalAck, RelayConfiguration, ServiceTime};
 use crate::packet::{Data, DataKind};
 use crate::random::exponential;
-use crate::tcp::{Receiver, Sender};
+use crate::tcp::{Receiver, Sender, SenderConfiguration};
 
 /// Joins the receiver of the inbound leg to the sender of the outbound leg.
 ///
@@ -30,8 +31,12 @@ pub struct Relay {
     forwarded: u64,
     /// What is being served, and until when.
     job: Option<(Time, Job)>,
-    /// When the next paced segment may be issued.
-    next_issue: Time,
+    /// Pacing at the input of TCP, where it is asked for.
+    pacing: Option<InputPacing>,
+    /// A SYN that is answered when the outbound leg's has been.
+    held: Option<Data>,
+    /// The outbound leg's SYN was answered, or needed no answer.
+    established: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,10 +58,19 @@ enum Job {
 }
 
 impl Relay {
-    /// A relay that has seen nothing yet, and draws its service times from `stream`.
+    /// A relay that has seen nothing yet, writes to a sender that is set as `outbound`, and
+    /// draws its service times from `stream`.
     #[must_use]
-    pub const fn new(configuration: RelayConfiguration, stream: Stream) -> Self {
+    pub fn new(
+        configuration: RelayConfiguration,
+        outbound: &SenderConfiguration,
+        stream: Stream,
+    ) -> Self {
+        let pacing = |rate| InputPacing::new(rate, outbound.segment_size, outbound.header_size);
         Self {
+            pacing: configuration.pacing.map(pacing),
+            held: None,
+            established: false,
             configuration,
             stream,
             arrived: VecDeque::new(),
@@ -64,7 +78,6 @@ impl Relay {
             read: 0,
             forwarded: 0,
             job: None,
-            next_issue: Time::ZERO,
         }
     }
 
@@ -81,6 +94,7 @@ impl Relay {
     /// piece: the forward data.
     pub fn run(&mut self, now: Time, inbound: &mut Receiver, outbound: &mut Sender) -> u64 {
         let read_before = self.read;
+        self.answer_held(now, inbound, outbound);
         loop {
             let mut moved = false;
             if let Some((_, job)) = self.job.take_if(|(end, _)| *end <= now) {
@@ -103,10 +117,15 @@ impl Relay {
                 break;
             }
         }
-        inbound.handle_release(match self.configuration.buffers {
-            Buffers::Separate { .. } => self.read,
-            Buffers::Granted { .. } => outbound.unacknowledged(),
-        });
+        inbound.handle_release(
+            now,
+            match self.configuration.buffers {
+                Buffers::Separate { .. } => self.read,
+                Buffers::Granted { .. } => outbound.unacknowledged(),
+            },
+        );
+        let waiting = inbound.next() - self.forwarded;
+        outbound.handle_full_buffer(self.room(outbound) < waiting.min(segment_size(outbound)));
         self.check_invariants(inbound, outbound);
         self.read - read_before
     }
@@ -115,14 +134,34 @@ impl Relay {
     #[must_use]
     pub fn poll_timeout(&self, outbound: &Sender) -> Option<Time> {
         let service = self.job.as_ref().map(|(end, _)| *end);
-        let waiting = self.read - self.forwarded;
-        let paced = self.configuration.pacing.is_some() && waiting > 0;
-        let issue = (paced && self.room(outbound) >= waiting.min(segment_size(outbound)))
-            .then_some(self.next_issue);
+        let paced = self
+            .pacing
+            .as_ref()
+            .filter(|pacing| self.room(outbound) >= pacing.chunk());
+        let issue = paced.and_then(InputPacing::poll_timeout);
         match (service, issue) {
             // Served and paced: nothing is issued while a segment is served.
             (Some(end), Some(_)) if self.local_ack() == Some(LocalAck::BeforeService) => Some(end),
             _ => service.into_iter().chain(issue).min(),
+        }
+    }
+
+    /// Carries out what a policy decided for the outbound leg: its send buffer, its rate where
+    /// forwarding is paced, and the rest by the sender itself.
+    pub fn handle_decision(&mut self, decision: &LegDecision, outbound: &mut Sender) {
+        if let (Some(size), Buffers::Separate { send }) =
+            (decision.send_buffer, &mut self.configuration.buffers)
+        {
+            *send = size.bytes().max(segment_size(outbound));
+        }
+        let mut for_sender = *decision;
+        if let (Some(rate), Some(pacing)) = (decision.pacing_rate, &mut self.pacing) {
+            pacing.set_rate(rate);
+            for_sender.pacing_rate = None;
+        }
+        outbound.handle_decision(&for_sender);
+        if let Some(pacing) = &mut self.pacing {
+            pacing.set_segment_size(outbound.configuration().segment_size);
         }
     }
 
@@ -137,11 +176,26 @@ impl Relay {
     }
 
     fn accept(&mut self, now: Time, segment: &Data, inbound: &mut Receiver) {
-        inbound.handle_segment(now, segment);
+        let end_to_end = self.configuration.handshake == Handshake::EndToEnd;
+        if end_to_end && segment.kind == DataKind::Synchronise && !self.established {
+            self.held = Some(*segment);
+        } else {
+            inbound.handle_segment(now, segment);
+        }
         if self.opening == Opening::NotAsked {
             self.opening = Opening::Asked;
         }
         debug_assert!(segment.kind != DataKind::Synchronise || segment.length == 0);
+    }
+
+    /// The outbound leg is established: a SYN that waits for that is answered.
+    fn answer_held(&mut self, now: Time, inbound: &mut Receiver, outbound: &Sender) {
+        self.established |= outbound.is_open();
+        if self.established
+            && let Some(segment) = self.held.take()
+        {
+            inbound.handle_segment(now, &segment);
+        }
     }
 
     /// What is served next.
@@ -158,11 +212,16 @@ impl Relay {
             self.opening = Opening::Done;
             return Some(Job::Open);
         }
-        if self.configuration.pacing.is_some() {
-            return self.next_paced(now, inbound, outbound).map(Job::Forward);
+        let room = self.room(outbound);
+        if let Some(pacing) = &mut self.pacing {
+            // Forward data is read when all that was read before has been issued.
+            if pacing.may_read() {
+                pacing.handle_read(inbound.next() - self.read);
+                self.read = inbound.next();
+            }
+            return pacing.poll_chunk(now, room).map(Job::Forward);
         }
         let ready = inbound.next() - self.read;
-        let room = self.room(outbound);
         let bytes = if self.local_ack() == Some(LocalAck::BeforeService) {
             // Served one by one.
             let chunk = ready.min(segment_size(outbound));
@@ -174,26 +233,13 @@ impl Relay {
         (bytes > 0).then_some(Job::Forward(bytes))
     }
 
-    /// Shikama §3.2: forward data is read when all that was read before has been issued.
-    fn next_paced(&mut self, now: Time, inbound: &Receiver, outbound: &Sender) -> Option<u64> {
-        if self.read == self.forwarded {
-            self.read = inbound.next();
-        }
-        let chunk = (self.read - self.forwarded).min(segment_size(outbound));
-        let issue = chunk > 0 && now >= self.next_issue && self.room(outbound) >= chunk;
-        if !issue {
-            return None;
-        }
-        let rate = self.configuration.pacing?;
-        let size = chunk + u64::from(outbound.configuration().header_size);
-        self.next_issue = now + rate.transmission_time(size);
-        Some(chunk)
-    }
-
     fn finish(&mut self, now: Time, job: Job, inbound: &mut Receiver, outbound: &mut Sender) {
         match job {
             Job::Acknowledge(segment) => self.accept(now, &segment, inbound),
-            Job::Open => outbound.handle_open(),
+            Job::Open => {
+                outbound.handle_open();
+                self.answer_held(now, inbound, outbound);
+            }
             Job::Forward(bytes) => {
                 self.forwarded += bytes;
                 outbound.handle_write(bytes);
@@ -224,7 +270,8 @@ impl Relay {
         debug_assert!(self.forwarded <= self.read && self.read <= inbound.next());
         debug_assert_eq!(self.forwarded, outbound.written());
         debug_assert!(match self.configuration.buffers {
-            Buffers::Separate { send } => outbound.written() - outbound.unacknowledged() <= send,
+            // A decision may have lowered it below what is in it.
+            Buffers::Separate { .. } => true,
             Buffers::Granted { size } => inbound.next() - outbound.unacknowledged() <= size,
         });
     }

@@ -32,7 +32,7 @@ impl Session {
             ..SenderConfiguration::default()
         };
         Self {
-            relay: Relay::new(relay, stream_for(1, "service", "test")),
+            relay: Relay::new(relay, &outbound, stream_for(1, "service", "test")),
             inbound,
             outbound: Sender::new(outbound, 1 << 30),
         }

@@ -53,6 +53,16 @@ pub enum ScenarioError {
         /// The least that is possible.
         least: u64,
     },
+    /// A setting of a link, of traffic or of a source makes no sense.
+    #[error("{place}: {setting} {problem}")]
+    Setting {
+        /// The link, traffic, flow or dialogue.
+        place: String,
+        /// The setting.
+        setting: &'static str,
+        /// What is wrong with it, and what it must be.
+        problem: String,
+    },
     /// The schedule of a link is not in order.
     #[error("link \"{link}\": {error}")]
     Schedule {
@@ -66,14 +76,6 @@ pub enum ScenarioError {
     TooMany {
         /// How many there are.
         count: usize,
-    },
-    /// A workload of a path file that the simulator does not know yet.
-    #[error("flow \"{flow}\": the simulator does not run the workload `{workload}`")]
-    Workload {
-        /// The flow.
-        flow: String,
-        /// The workload.
-        workload: &'static str,
     },
     /// A congestion control of a path file that the simulator does not have.
     #[error("\"{place}\": the simulator has no congestion control \"{name}\"; it has {known}")]

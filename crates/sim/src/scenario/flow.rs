@@ -1,13 +1,13 @@
 //! One flow of data.
 
-use midspan_units::{ByteSize, TimeSpan};
+use midspan_units::TimeSpan;
 
-use super::NodeId;
+use super::{NodeId, Source};
 use crate::proxy::RelayConfiguration;
 use crate::tcp::{ReceiverConfiguration, SenderConfiguration};
 
 /// Data from one node to another over TCP, perhaps split at proxies on the way.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Flow {
     /// What it is called; gives its random numbers.
     pub name: String,
@@ -23,10 +23,23 @@ pub struct Flow {
     pub splits: Vec<Split>,
     /// What is sent.
     pub source: Source,
+    /// Which of its ends opened the connection: tells a proxy's policy its client leg from its
+    /// server leg.
+    pub client: Client,
     /// When the connection is opened.
     pub start: TimeSpan,
     /// How long after its start the flow ends: nothing more is written then. `None` for never.
     pub stop: Option<TimeSpan>,
+}
+
+/// The end of a flow that is the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Client {
+    /// It sends the data: an upload.
+    #[default]
+    Sender,
+    /// It receives the data: a download.
+    Receiver,
 }
 
 /// A proxy that splits a flow.
@@ -42,16 +55,6 @@ pub struct Split {
     pub relay: RelayConfiguration,
 }
 
-/// What a flow sends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Source {
-    /// As much as possible, without end.
-    #[default]
-    Bulk,
-    /// So much.
-    Fixed(ByteSize),
-}
-
 impl Flow {
     /// A bulk flow of the default TCP from the start on, not split.
     #[must_use]
@@ -64,6 +67,7 @@ impl Flow {
             receiver: ReceiverConfiguration::default(),
             splits: Vec::new(),
             source: Source::Bulk,
+            client: Client::Sender,
             start: TimeSpan::ZERO,
             stop: None,
         }

@@ -1,25 +1,41 @@
 //! From a path file to scenarios.
 
-use midspan_path::{
-    Flow as PathFlow, HostSettings, NodeIndex, NodeKind, Order, Path, ProxySettings, Workload,
+mod linux;
+
+use midspan_path::{Direction, Flow as PathFlow, Order, Path, Traffic as PathTraffic, Workload};
+use midspan_units::{ByteSize, TimeSpan};
+
+use super::{
+    Client, Dialogue, Distribution, Flow, FlowId, NodeId, Pattern, Scenario, ScenarioError, Source,
+    Traffic,
 };
-use midspan_policy::{Buffer, LegSettings};
-use midspan_units::TimeSpan;
+use linux::{host_receiver, host_sender, split};
 
-use super::{Flow, NodeId, Scenario, ScenarioError, Source, Split};
-use crate::proxy::{Buffers, RelayConfiguration};
-use crate::tcp::{AckRule, ReceiverConfiguration, SenderConfiguration, Variant};
-
-/// What Linux's autotuning may advertise and keep unacknowledged at most: half of the third
-/// number of `tcp_rmem`, and the third number of `tcp_wmem`, as Linux sets them.
-const RECEIVE_WINDOW: u64 = 3 << 20;
-const SEND_BUFFER: u64 = 4 << 20;
-/// A packet at the network layer.
-const PACKET: u32 = 1500;
 /// Of a flow of fixed size: when it is given up.
 const LONGEST: TimeSpan = TimeSpan::from_seconds(24 * 3600);
 
-const KNOWN: &str = "cubic and reno";
+/// A request of HTTP without cookies, as curl sends it.
+const REQUEST: ByteSize = ByteSize::from_bytes(100);
+
+/// A scenario that was made from a path file.
+#[derive(Debug, Clone)]
+pub struct PathScenario {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// Its flows, by those of the path.
+    pub flows: Vec<PathFlowParts>,
+}
+
+/// What a flow of a path file became.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathFlowParts {
+    /// Its place among the path's flows.
+    pub flow: usize,
+    /// The flows that carry its data: one, or one for each connection of a page.
+    pub data: Vec<FlowId>,
+    /// The flows that carry its requests, if it has any.
+    pub requests: Vec<FlowId>,
+}
 
 impl Scenario {
     /// The scenarios of a path file, with its proxies or without: one for each flow where flows
@@ -27,200 +43,193 @@ impl Scenario {
     ///
     /// TCP is set as Linux sets it, as far as the simulator models that: segments that fill
     /// packets of 1,500 bytes with timestamps, ten at first, CUBIC or Reno with SACK, time-outs
-    /// of at least 200 ms, a delayed ACK after 40 ms. Windows are fixed at what autotuning
-    /// would allow at most. A proxy's `pacing_rate` paces at the input of TCP. Its
-    /// `notsent_lowat`, `keepalive` and `user_timeout` have no effect.
+    /// of at least 200 ms, a delayed ACK after 40 ms, windows that are autotuned. What a client
+    /// downloads it asks for with a request of 100 bytes. A proxy's `pacing_rate` paces at the
+    /// input of TCP. Its `notsent_lowat`, `keepalive` and `user_timeout` have no effect.
     ///
     /// # Errors
-    /// A flow's workload is not one file or bulk data, or a congestion control is unknown.
-    pub fn from_path(path: &Path, proxies: bool) -> Result<Vec<Self>, ScenarioError> {
-        let flows: Vec<&PathFlow> = path.flows.iter().collect();
-        let groups: Vec<&[&PathFlow]> = match path.order {
+    /// A congestion control is unknown.
+    pub fn from_path(path: &Path, proxies: bool) -> Result<Vec<PathScenario>, ScenarioError> {
+        let flows: Vec<usize> = (0..path.flows.len()).collect();
+        let groups: Vec<&[usize]> = match path.order {
             Order::InTurn => flows.chunks(1).collect(),
             Order::Together => flows.chunks(flows.len().max(1)).collect(),
         };
         groups
             .into_iter()
-            .map(|group| of_flows(path, group, proxies))
+            .map(|group| Builder::new(path, proxies).build(group))
             .collect()
     }
 }
 
-fn of_flows(path: &Path, flows: &[&PathFlow], proxies: bool) -> Result<Scenario, ScenarioError> {
-    let mut scenario = Scenario::new(path.seed, TimeSpan::ZERO);
-    for node in &path.nodes {
-        scenario.add_node(&node.name);
-    }
-    for link in &path.links {
-        let [first, second] = link.between.map(|node| NodeId(node.0));
-        scenario.add_link(&link.name, first, second, &link.up, &link.down);
-    }
-    for flow in flows {
-        let flow = of_flow(path, flow, proxies)?;
-        let end = flow.stop.map_or(LONGEST, |stop| flow.start + stop);
-        scenario.duration = scenario.duration.max(end);
-        scenario.add_flow(flow);
-    }
-    Ok(scenario)
+struct Builder<'a> {
+    path: &'a Path,
+    proxies: bool,
+    scenario: Scenario,
 }
 
-fn of_flow(path: &Path, flow: &PathFlow, proxies: bool) -> Result<Flow, ScenarioError> {
-    let unknown = |workload| {
-        Err(ScenarioError::Workload {
-            flow: flow.name.clone(),
-            workload,
-        })
-    };
-    let (source, stop) = match flow.workload {
-        Workload::Download { size } | Workload::Upload { size } => (Source::Fixed(size), None),
-        Workload::BulkDownload { duration } | Workload::BulkUpload { duration } => {
-            (Source::Bulk, Some(duration))
+impl<'a> Builder<'a> {
+    /// Nodes and links.
+    fn new(path: &'a Path, proxies: bool) -> Self {
+        let mut scenario = Scenario::new(path.seed, TimeSpan::ZERO);
+        for node in &path.nodes {
+            scenario.add_node(&node.name);
         }
-        Workload::RequestResponse { .. } => return unknown("request-response"),
-        Workload::Page { .. } => return unknown("page"),
-    };
-    let upload = flow.workload.is_upload();
-    let (from, to) = if upload {
-        (flow.from, flow.to)
-    } else {
-        (flow.to, flow.from)
-    };
-    let mut splits = Vec::new();
-    if proxies {
-        for node in path.proxies_of(flow) {
-            splits.push(split(path, node, upload)?);
+        for link in &path.links {
+            let [first, second] = link.between.map(|node| NodeId(node.0));
+            let added = scenario.add_link(&link.name, first, second, &link.up, &link.down);
+            if let Some(mtu) = link.mtu {
+                scenario.set_mtu(added, Direction::Up, mtu);
+                scenario.set_mtu(added, Direction::Down, mtu);
+            }
         }
-        // They come from the client's side on.
-        if !upload {
-            splits.reverse();
+        for traffic in &path.traffic {
+            scenario.add_traffic(of_traffic(traffic));
         }
-    }
-    Ok(Flow {
-        name: flow.name.clone(),
-        from: NodeId(from.0),
-        to: NodeId(to.0),
-        sender: host_sender(path, from)?,
-        receiver: host_receiver(path, to),
-        splits,
-        source,
-        start: flow.start,
-        stop,
-    })
-}
-
-fn host(path: &Path, node: NodeIndex) -> HostSettings {
-    match &path.node(node).kind {
-        NodeKind::Host(settings) => settings.clone(),
-        NodeKind::Router | NodeKind::Proxy(_) => HostSettings::default(),
-    }
-}
-
-fn host_sender(path: &Path, node: NodeIndex) -> Result<SenderConfiguration, ScenarioError> {
-    let settings = host(path, node);
-    let name = &path.node(node).name;
-    Ok(SenderConfiguration {
-        window_limit: settings
-            .send_buffer
-            .map_or(SEND_BUFFER, |size| size.bytes()),
-        ..sender(
+        Self {
             path,
-            name,
-            settings.congestion_control.as_deref(),
-            settings.initial_window,
-        )?
-    })
-}
-
-fn host_receiver(path: &Path, node: NodeIndex) -> ReceiverConfiguration {
-    let settings = host(path, node);
-    let window = settings.receive_buffer.map(|size| size.bytes() / 2);
-    receiver(path, window)
-}
-
-/// A proxy's session: the legs by the direction of the data.
-fn split(path: &Path, node: NodeIndex, upload: bool) -> Result<Split, ScenarioError> {
-    let default = ProxySettings::default();
-    let settings = match &path.node(node).kind {
-        NodeKind::Proxy(settings) => &**settings,
-        NodeKind::Host(_) | NodeKind::Router => &default,
-    };
-    let (inbound, outbound) = if upload {
-        (&settings.client_leg, &settings.server_leg)
-    } else {
-        (&settings.server_leg, &settings.client_leg)
-    };
-    let name = &path.node(node).name;
-    let control = outbound.congestion_control.as_deref();
-    Ok(Split {
-        node: NodeId(node.0),
-        inbound: receiver(path, fixed(inbound.receive_buffer)),
-        outbound: sender(path, name, control, outbound.initial_window)?,
-        relay: relay(outbound),
-    })
-}
-
-fn relay(outbound: &LegSettings) -> RelayConfiguration {
-    RelayConfiguration {
-        buffers: Buffers::Separate {
-            send: fixed(outbound.send_buffer).unwrap_or(SEND_BUFFER),
-        },
-        service: None,
-        pacing: outbound.pacing_rate,
-    }
-}
-
-const fn fixed(buffer: Buffer) -> Option<u64> {
-    match buffer {
-        Buffer::Auto => None,
-        Buffer::Fixed(size) => Some(size.bytes()),
-    }
-}
-
-/// IP and TCP header, timestamps included.
-const fn header_size(path: &Path) -> u32 {
-    match path.family {
-        midspan_path::Family::Ipv4 => 20 + 32,
-        midspan_path::Family::Ipv6 => 40 + 32,
-    }
-}
-
-fn sender(
-    path: &Path,
-    place: &str,
-    congestion_control: Option<&str>,
-    initial_window: Option<u32>,
-) -> Result<SenderConfiguration, ScenarioError> {
-    let variant = match congestion_control {
-        None | Some("cubic") => Variant::Cubic,
-        Some("reno") => Variant::Sack,
-        Some(name) => {
-            return Err(ScenarioError::CongestionControl {
-                place: place.to_owned(),
-                name: name.to_owned(),
-                known: KNOWN,
-            });
+            proxies,
+            scenario,
         }
-    };
-    Ok(SenderConfiguration {
-        variant,
-        segment_size: PACKET - header_size(path),
-        header_size: header_size(path),
-        initial_window: initial_window.unwrap_or(10),
-        minimum_timeout: TimeSpan::from_milliseconds(200),
-        maximum_timeout: TimeSpan::from_seconds(120),
-        ..SenderConfiguration::default()
-    })
+    }
+
+    fn build(mut self, group: &[usize]) -> Result<PathScenario, ScenarioError> {
+        let mut flows = Vec::new();
+        for index in group {
+            flows.push(self.add(*index)?);
+        }
+        Ok(PathScenario {
+            scenario: self.scenario,
+            flows,
+        })
+    }
+
+    fn add(&mut self, index: usize) -> Result<PathFlowParts, ScenarioError> {
+        let flow = &self.path.flows[index];
+        let mut parts = PathFlowParts {
+            flow: index,
+            data: Vec::new(),
+            requests: Vec::new(),
+        };
+        let end = match flow.workload {
+            Workload::BulkDownload { duration } | Workload::BulkUpload { duration } => duration,
+            _ => LONGEST,
+        };
+        self.scenario.duration = self.scenario.duration.max(flow.start + end);
+        let (count, answer, parallel) = match flow.workload {
+            Workload::Upload { size } => {
+                let made = self.flow(flow, &flow.name, true, Source::Fixed(size))?;
+                parts.data.push(self.scenario.add_flow(made));
+                return Ok(parts);
+            }
+            Workload::BulkDownload { duration } | Workload::BulkUpload { duration } => {
+                let upload = flow.workload.is_upload();
+                let mut made = self.flow(flow, &flow.name, upload, Source::Bulk)?;
+                made.stop = Some(duration);
+                parts.data.push(self.scenario.add_flow(made));
+                return Ok(parts);
+            }
+            Workload::Download { size } => (1, size, 1),
+            Workload::RequestResponse { count, size } => (count, size, 1),
+            Workload::Page {
+                objects,
+                size,
+                parallel,
+            } => (objects, size, parallel.min(objects)),
+        };
+        let mut connections = Vec::new();
+        for connection in 0..parallel {
+            let name = match connection {
+                0 => flow.name.clone(),
+                _ => format!("{}/{connection}", flow.name),
+            };
+            let requests = format!("{name}/requests");
+            let requests = self.flow(flow, &requests, true, Source::Dialogue)?;
+            let mut answers = self.flow(flow, &name, false, Source::Dialogue)?;
+            // The same connection: it is open already.
+            answers.sender.handshake = false;
+            for split in &mut answers.splits {
+                split.outbound.handshake = false;
+            }
+            let pair = [
+                self.scenario.add_flow(requests),
+                self.scenario.add_flow(answers),
+            ];
+            parts.requests.push(pair[0]);
+            parts.data.push(pair[1]);
+            connections.push(pair);
+        }
+        self.scenario.add_dialogue(Dialogue {
+            connections,
+            count,
+            request: REQUEST,
+            answer,
+        });
+        Ok(parts)
+    }
+
+    /// One direction of a connection of a flow.
+    fn flow(
+        &self,
+        flow: &PathFlow,
+        name: &str,
+        upload: bool,
+        source: Source,
+    ) -> Result<Flow, ScenarioError> {
+        let path = self.path;
+        let (from, to) = if upload {
+            (flow.from, flow.to)
+        } else {
+            (flow.to, flow.from)
+        };
+        let mut splits = Vec::new();
+        if self.proxies {
+            for node in path.proxies_of(flow) {
+                splits.push(split(path, node, upload)?);
+            }
+            // They come from the client's side on.
+            if !upload {
+                splits.reverse();
+            }
+        }
+        Ok(Flow {
+            name: name.to_owned(),
+            from: NodeId(from.0),
+            to: NodeId(to.0),
+            sender: host_sender(path, from)?,
+            receiver: host_receiver(path, to),
+            splits,
+            source,
+            client: if upload {
+                Client::Sender
+            } else {
+                Client::Receiver
+            },
+            start: flow.start,
+            stop: None,
+        })
+    }
 }
 
-fn receiver(path: &Path, window: Option<u64>) -> ReceiverConfiguration {
-    ReceiverConfiguration {
-        buffer: window.unwrap_or(RECEIVE_WINDOW),
-        acknowledge: AckRule::Delayed {
-            segments: 2,
-            timeout: TimeSpan::from_milliseconds(40),
-        },
-        selective: true,
-        header_size: header_size(path),
-        segment_size: PACKET - header_size(path),
+fn of_traffic(traffic: &PathTraffic) -> Traffic {
+    let pareto = |mean: TimeSpan, shape| Distribution::Pareto {
+        mean: mean.as_seconds(),
+        shape,
+    };
+    Traffic {
+        name: traffic.name.clone(),
+        from: NodeId(traffic.from.0),
+        to: NodeId(traffic.to.0),
+        packet_size: u32::try_from(traffic.packet_size.bytes()).unwrap_or(u32::MAX),
+        rate: traffic.rate,
+        sources: traffic.sources,
+        pattern: traffic
+            .on_off
+            .map_or(Pattern::Constant, |turns| Pattern::OnOff {
+                on: pareto(turns.on, turns.shape),
+                off: pareto(turns.off, turns.shape),
+            }),
+        start: traffic.start,
+        end: traffic.duration.map(|duration| traffic.start + duration),
     }
 }

@@ -4,16 +4,19 @@ mod error;
 mod flow;
 mod from_path;
 mod route;
+mod source;
 
 pub use error::ScenarioError;
-pub use flow::{Flow, Source, Split};
+pub use flow::{Client, Flow, Split};
+pub use from_path::{PathFlowParts, PathScenario};
+pub use source::{Dialogue, Distribution, Pattern, Source, Traffic};
 
 use midspan_link::{Configuration, Direction};
 use midspan_units::TimeSpan;
 
 use crate::network::LossPattern;
 
-pub(crate) use route::{feeders, routes};
+pub(crate) use route::{Routes, feeders, route_of, routes};
 
 /// A node by its place in the scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,9 +64,14 @@ pub struct Scenario {
     pub duration: TimeSpan,
     /// Stop after so many events, whatever the time: a guard against a scenario without end.
     pub event_limit: u64,
+    /// Fragments of a packet that is not whole after this time are given up (RFC 791 §3.2:
+    /// 15 s; Linux: 30 s).
+    pub reassembly_timeout: TimeSpan,
     pub(crate) nodes: Vec<String>,
     pub(crate) links: Vec<ScenarioLink>,
     pub(crate) flows: Vec<Flow>,
+    pub(crate) dialogues: Vec<Dialogue>,
+    pub(crate) traffic: Vec<Traffic>,
 }
 
 #[derive(Debug, Clone)]
@@ -72,6 +80,7 @@ pub(crate) struct ScenarioLink {
     pub(crate) between: [NodeId; 2],
     pub(crate) directions: [Configuration; 2],
     pub(crate) loss: [LossPattern; 2],
+    pub(crate) mtu: [Option<u32>; 2],
 }
 
 impl Scenario {
@@ -85,6 +94,9 @@ impl Scenario {
             nodes: Vec::new(),
             links: Vec::new(),
             flows: Vec::new(),
+            dialogues: Vec::new(),
+            traffic: Vec::new(),
+            reassembly_timeout: TimeSpan::from_seconds(30),
         }
     }
 
@@ -109,6 +121,7 @@ impl Scenario {
             between: [first, second],
             directions: [up.clone(), down.clone()],
             loss: [LossPattern::default(), LossPattern::default()],
+            mtu: [None, None],
         });
         LinkId(self.links.len() - 1)
     }
@@ -131,6 +144,30 @@ impl Scenario {
         if let Some(link) = self.links.get_mut(link.0) {
             link.loss[usize::from(direction == Direction::Down)] = pattern;
         }
+    }
+
+    /// Sets the largest packet that one direction of a link carries whole, in bytes (at least
+    /// 68); larger ones are fragmented. A link that does not exist is left alone.
+    pub fn set_mtu(&mut self, link: LinkId, direction: Direction, mtu: u32) {
+        if let Some(link) = self.links.get_mut(link.0) {
+            link.mtu[usize::from(direction == Direction::Down)] = Some(mtu);
+        }
+    }
+
+    /// Adds traffic without TCP.
+    pub fn add_traffic(&mut self, traffic: Traffic) {
+        self.traffic.push(traffic);
+    }
+
+    /// Adds requests and answers over flows that were added before.
+    pub fn add_dialogue(&mut self, dialogue: Dialogue) {
+        self.dialogues.push(dialogue);
+    }
+
+    /// The traffic without TCP.
+    #[must_use]
+    pub fn traffic(&self) -> &[Traffic] {
+        &self.traffic
     }
 
     /// Adds a flow.

@@ -1,6 +1,7 @@
 //! Ways through the links.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use midspan_link::Direction;
 
@@ -13,7 +14,7 @@ pub(crate) fn place_of(link: LinkId, direction: Direction) -> u32 {
 }
 
 /// The way of a leg's data, and back.
-pub(crate) type Routes = [Box<[u32]>; 2];
+pub(crate) type Routes = [Arc<[u32]>; 2];
 
 /// The ways of all legs of a flow: by the fewest links; of several, that whose links were added
 /// first.
@@ -23,17 +24,25 @@ pub(crate) fn routes(scenario: &Scenario, flow: &Flow) -> Result<Vec<Routes>, Sc
     stops.push(flow.to);
     stops
         .windows(2)
-        .map(|leg| {
-            let forward = way(scenario, flow, leg[0], leg[1])?;
-            let back = forward.iter().rev().map(|place| place ^ 1).collect();
-            Ok([forward.into_boxed_slice(), back])
-        })
+        .map(|leg| route_of(scenario, &flow.name, leg[0], leg[1]))
         .collect()
+}
+
+/// The way from one node to another by the fewest links, and back over the same links.
+pub(crate) fn route_of(
+    scenario: &Scenario,
+    name: &str,
+    from: NodeId,
+    to: NodeId,
+) -> Result<Routes, ScenarioError> {
+    let forward = way(scenario, name, from, to)?;
+    let back = forward.iter().rev().map(|place| place ^ 1).collect();
+    Ok([forward.into(), back])
 }
 
 fn way(
     scenario: &Scenario,
-    flow: &Flow,
+    flow: &str,
     from: NodeId,
     to: NodeId,
 ) -> Result<Vec<u32>, ScenarioError> {
@@ -57,14 +66,14 @@ fn way(
     if node != to || from == to {
         let name = |node| scenario.node_name(node).unwrap_or("?").to_owned();
         return Err(ScenarioError::Disconnected {
-            flow: flow.name.clone(),
+            flow: flow.to_owned(),
             from: name(from),
             to: name(to),
         });
     }
     if places.len() > 255 {
         return Err(ScenarioError::TooLong {
-            flow: flow.name.clone(),
+            flow: flow.to_owned(),
             links: places.len(),
         });
     }

@@ -1,6 +1,10 @@
 //! Whether a scenario can be simulated.
 
+mod sources;
+
 use std::collections::BTreeSet;
+
+use midspan_link::LEAST_MTU;
 
 use crate::proxy::{Buffers, RelayConfiguration};
 use crate::scenario::{Flow, NodeId, Scenario, ScenarioError};
@@ -15,9 +19,24 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), ScenarioError> {
                 name: link.name.clone(),
             });
         }
+        for mtu in link.mtu.iter().flatten() {
+            if *mtu < LEAST_MTU {
+                return Err(ScenarioError::Setting {
+                    place: format!("link \"{}\"", link.name),
+                    setting: "the MTU",
+                    problem: format!("is {mtu}; it must be at least {LEAST_MTU}"),
+                });
+            }
+        }
     }
     for flow in &scenario.flows {
         check_flow(scenario, flow)?;
+    }
+    for traffic in &scenario.traffic {
+        sources::check_traffic(scenario, traffic)?;
+    }
+    for dialogue in &scenario.dialogues {
+        sources::check_dialogue(scenario, dialogue)?;
     }
     Ok(())
 }
@@ -38,6 +57,7 @@ fn check_flow(scenario: &Scenario, flow: &Flow) -> Result<(), ScenarioError> {
     let mut nodes = vec![flow.from, flow.to];
     nodes.extend(flow.splits.iter().map(|split| split.node));
     check_nodes(scenario, &format!("flow \"{}\"", flow.name), &nodes)?;
+    sources::check_source(flow)?;
     let last = flow.splits.len() + 1;
     Leg(flow, 1).check_sender(&flow.sender)?;
     for (leg, split) in (1..).zip(&flow.splits) {

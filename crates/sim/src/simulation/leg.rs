@@ -1,19 +1,24 @@
 //! From a scenario to legs, relays and links.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use midspan_link::Direction;
 use midspan_units::Time;
 
+use super::application::{DialogueState, FlowState};
+use super::background::TrafficSource;
 use crate::network::{Directed, Network, NewLink};
 use crate::packet::Way;
 use crate::proxy::{Buffers, Relay};
 use crate::random::stream_for;
-use crate::scenario::{self, Flow, Scenario, ScenarioError, Source};
+use crate::scenario::{self, Flow, Routes, Scenario, ScenarioError, Traffic};
 use crate::tcp::{Receiver, ReceiverConfiguration, Sender, Variant};
 
 /// One TCP connection of a flow.
 #[derive(Debug)]
 pub(super) struct Leg {
-    routes: [Box<[u32]>; 2],
+    routes: Routes,
     pub(super) flow: u32,
     pub(super) header_size: u32,
     /// The relay that writes to its sender.
@@ -32,29 +37,6 @@ impl Leg {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct FlowState {
-    pub(super) start: Time,
-    pub(super) stop: Option<Time>,
-    pub(super) started: bool,
-    /// `None` for a flow without end.
-    pub(super) size: Option<u64>,
-    pub(super) first_leg: u32,
-    legs: u32,
-    pub(super) finished: Option<Time>,
-}
-
-impl FlowState {
-    pub(super) fn legs(&self) -> impl Iterator<Item = usize> {
-        let first = self.first_leg as usize;
-        first..first + self.legs as usize
-    }
-
-    pub(super) fn leg(&self, leg: usize) -> Option<usize> {
-        self.legs().nth(leg)
-    }
-}
-
 /// What a scenario's flows are made into.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
@@ -63,6 +45,10 @@ pub(super) struct Parts {
     pub(super) receivers: Vec<Receiver>,
     pub(super) relays: Vec<(u32, Relay)>,
     pub(super) flows: Vec<FlowState>,
+    pub(super) dialogues: Vec<DialogueState>,
+    pub(super) traffic: Vec<TrafficSource>,
+    /// The ways that are known: many flows share few, and a processor's cache holds these.
+    ways: BTreeSet<Arc<[u32]>>,
 }
 
 pub(super) fn build(scenario: &Scenario) -> Result<Parts, ScenarioError> {
@@ -70,14 +56,28 @@ pub(super) fn build(scenario: &Scenario) -> Result<Parts, ScenarioError> {
     for flow in &scenario.flows {
         parts.add_flow(scenario, flow)?;
     }
+    for (number, dialogue) in (0..).zip(&scenario.dialogues) {
+        let state = DialogueState::new(number, dialogue, &mut parts.flows);
+        parts.dialogues.push(state);
+    }
+    for (number, traffic) in (0..).zip(&scenario.traffic) {
+        parts.add_traffic(scenario, traffic, number)?;
+    }
     Ok(parts)
 }
 
 impl Parts {
+    fn share(&mut self, routes: Routes) -> Routes {
+        routes.map(|way| {
+            if let Some(known) = self.ways.get(&way) {
+                return Arc::clone(known);
+            }
+            self.ways.insert(Arc::clone(&way));
+            way
+        })
+    }
+
     fn add_flow(&mut self, scenario: &Scenario, flow: &Flow) -> Result<(), ScenarioError> {
-        let index = |length: usize| {
-            u32::try_from(length).map_err(|_| ScenarioError::TooMany { count: length })
-        };
         let first_leg = index(self.legs.len())?;
         let routes = scenario::routes(scenario, flow)?;
         let legs = index(routes.len())?;
@@ -93,7 +93,7 @@ impl Parts {
                     onward = Some(index(self.relays.len())?);
                     let place = format!("{}/{position}", flow.name);
                     let stream = stream_for(scenario.seed, "service", &place);
-                    let relay = Relay::new(split.relay, stream);
+                    let relay = Relay::new(split.relay, &split.outbound, stream);
                     self.relays.push((index(self.legs.len())?, relay));
                     match split.relay.buffers {
                         Buffers::Granted { size } => ReceiverConfiguration {
@@ -106,12 +106,15 @@ impl Parts {
                 None => flow.receiver,
             };
             let selective = matches!(sender.variant, Variant::Sack | Variant::Cubic);
-            self.senders.push(Sender::new(sender, receiver.buffer));
-            self.receivers.push(Receiver::new(ReceiverConfiguration {
+            let receiver = Receiver::new(ReceiverConfiguration {
                 // SACK is used where both ends offer it (RFC 2018 §2).
                 selective: receiver.selective && selective,
                 ..receiver
-            }));
+            });
+            let window = receiver.initial_window();
+            self.senders.push(Sender::new(sender, window));
+            self.receivers.push(receiver);
+            let routes = self.share(routes);
             self.legs.push(Leg {
                 routes,
                 flow: index(self.flows.len())?,
@@ -121,20 +124,36 @@ impl Parts {
             });
             feeder = onward;
         }
-        self.flows.push(FlowState {
-            start: Time::ZERO + flow.start,
-            stop: flow.stop.map(|stop| Time::ZERO + (flow.start + stop)),
-            started: false,
-            size: match flow.source {
-                Source::Bulk => None,
-                Source::Fixed(size) => Some(size.bytes()),
-            },
-            first_leg,
-            legs,
-            finished: None,
-        });
+        let flow = FlowState::new(flow, scenario.seed, first_leg, legs);
+        self.flows.push(flow);
         Ok(())
     }
+
+    fn add_traffic(
+        &mut self,
+        scenario: &Scenario,
+        traffic: &Traffic,
+        number: u32,
+    ) -> Result<(), ScenarioError> {
+        let connection = index(self.legs.len())?;
+        let routes = scenario::route_of(scenario, &traffic.name, traffic.from, traffic.to)?;
+        let sources = TrafficSource::of(scenario, traffic, number, connection);
+        self.traffic.extend(sources);
+        let way = || Leg {
+            routes: routes.clone(),
+            flow: u32::MAX,
+            header_size: 0,
+            feeder: None,
+            onward: None,
+        };
+        self.legs
+            .extend(std::iter::repeat_with(way).take(traffic.sources as usize));
+        Ok(())
+    }
+}
+
+fn index(length: usize) -> Result<u32, ScenarioError> {
+    u32::try_from(length).map_err(|_| ScenarioError::TooMany { count: length })
 }
 
 pub(super) fn network(
@@ -152,6 +171,7 @@ pub(super) fn network(
                 direction,
                 configuration: &link.directions[index],
                 loss: &link.loss[index],
+                mtu: link.mtu[index],
             });
             links.push(directed.map_err(|error| ScenarioError::Schedule {
                 link: link.name.clone(),

@@ -1,22 +1,43 @@
 //! The simulation itself: who handles which event.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `leg` | makes legs, relays and links of a scenario |
+//! | `places` | numbers whatever can have an event |
+//! | `transfer` | packets: sent, on links, delivered; timers of senders and receivers |
+//! | `application` | what flows write, when they end |
+//! | `background` | traffic without TCP |
+//! | `control` | carries out what policies decide |
+//! | `outcome` | the results |
 
+mod application;
+mod background;
 mod check;
+mod control;
 mod leg;
+mod outcome;
 mod places;
+mod transfer;
 
-use midspan_link::Output;
+use midspan_link::Reassembly;
 use midspan_units::{Time, TimeSpan};
 
 use crate::engine::{Event, Schedule};
-use crate::network::{Dropped, Network};
+use crate::network::Network;
 use crate::observer::{NoObserver, Observer};
-use crate::packet::{Acknowledgement, Data, Packet, Segment, Way};
+use crate::packet::Packet;
 use crate::proxy::Relay;
-use crate::results::{FlowResults, LegResults, LinkResults, Results, StopReason};
-use crate::scenario::{FlowId, LinkId, Scenario, ScenarioError};
+use crate::results::{Results, StopReason};
+use crate::scenario::{FlowId, Scenario, ScenarioError};
 use crate::tcp::{Receiver, Sender};
-use leg::{FlowState, Leg};
+use application::{DialogueState, FlowState};
+use background::TrafficSource;
+use control::Control;
+use leg::Leg;
 use places::{Place, Places};
+
+/// Packets that are put together from fragments at the same time, at all hosts.
+const REASSEMBLY_LIMIT: usize = 65_536;
 
 /// A scenario at work.
 #[derive(Debug)]
@@ -24,13 +45,20 @@ pub struct Simulation<O = NoObserver> {
     schedule: Schedule,
     places: Places,
     network: Network,
-    /// The legs of all flows; those of one flow are neighbours, in the order of its data.
+    /// The legs of all flows; those of one flow are neighbours, in the order of its data. Then
+    /// the ways of traffic without TCP.
     legs: Vec<Leg>,
     senders: Vec<Sender>,
     receivers: Vec<Receiver>,
     /// Each with its inbound leg; its outbound leg is the next one.
     relays: Vec<(u32, Relay)>,
     flows: Vec<FlowState>,
+    dialogues: Vec<DialogueState>,
+    traffic: Vec<TrafficSource>,
+    /// Policies; `None` where nobody set any.
+    control: Option<Box<Control>>,
+    /// Fragments at their hosts; `None` where no link makes any.
+    reassembly: Option<Box<Reassembly<Packet>>>,
     /// Flows that have data left to deliver.
     unfinished: usize,
     end: Time,
@@ -72,16 +100,30 @@ impl<O: Observer> Simulation<O> {
         check::check(scenario)?;
         let parts = leg::build(scenario)?;
         let network = leg::network(scenario, &parts.legs, join)?;
-        let places = Places::new(
+        let places = Places::new([
             network.len(),
-            parts.legs.len(),
+            parts.senders.len(),
+            parts.senders.len(),
             parts.relays.len(),
             parts.flows.len(),
-        )?;
-        let mut schedule = Schedule::new(places.count());
+            parts.traffic.len(),
+            parts.relays.len(),
+            1,
+        ])?;
+        let mut schedule = Schedule::new(places.count(), network.len());
         for (index, flow) in (0..).zip(&parts.flows) {
-            schedule.wake(places.flow(index), flow.start);
+            if let Some(at) = flow.next_write {
+                schedule.wake(places.flow(index), at);
+            }
         }
+        for (index, source) in (0..).zip(&parts.traffic) {
+            schedule.wake(places.traffic(index), source.start);
+        }
+        let cut = scenario.links.iter().flat_map(|link| link.mtu).flatten();
+        let reassembly = cut.min().map(|_| {
+            let timeout = scenario.reassembly_timeout;
+            Box::new(Reassembly::new(timeout, REASSEMBLY_LIMIT))
+        });
         Ok(Self {
             schedule,
             places,
@@ -90,8 +132,16 @@ impl<O: Observer> Simulation<O> {
             senders: parts.senders,
             receivers: parts.receivers,
             relays: parts.relays,
-            unfinished: parts.flows.len(),
+            // Traffic alone runs for the whole time.
+            unfinished: parts
+                .flows
+                .len()
+                .max(usize::from(!parts.traffic.is_empty())),
             flows: parts.flows,
+            dialogues: parts.dialogues,
+            traffic: parts.traffic,
+            control: None,
+            reassembly,
             end: Time::ZERO + scenario.duration,
             now: Time::ZERO,
             events: 0,
@@ -118,7 +168,7 @@ impl<O: Observer> Simulation<O> {
             }
             let Some(event) = self.schedule.next(until) else {
                 self.now = self.now.max(until);
-                break if self.schedule.is_empty() {
+                break if self.schedule.is_empty() && !self.flows.is_empty() {
                     StopReason::Stalled
                 } else {
                     StopReason::TimeIsUp
@@ -156,9 +206,12 @@ impl<O: Observer> Simulation<O> {
         self.receivers.get(self.flows.get(flow.0)?.leg(leg)?)
     }
 
-    /// Packets on links, at this time. What was handed to a link and is to be lost is not counted.
+    /// Packets on links, and fragments that wait for others, at this time. What was handed to a
+    /// link and is to be lost is not counted.
     pub fn packets_on_the_way(&self) -> u64 {
-        self.network.on_the_way()
+        use midspan_link::Cell;
+        let waiting = self.reassembly.as_ref().map_or(0, |cell| cell.held());
+        self.network.on_the_way() + waiting as u64
     }
 
     fn handle(&mut self, event: Event) {
@@ -172,239 +225,20 @@ impl<O: Observer> Simulation<O> {
             }
             Place::Flow(flow) => {
                 self.schedule.done(event);
-                self.start_or_stop(flow);
+                self.handle_flow(flow);
             }
-        }
-    }
-
-    fn handle_link(&mut self, event: Event, link: u32) {
-        let output = self.network.poll(link, self.now);
-        match self.network.poll_timeout(link) {
-            Some(at) => self.schedule.again(event, at.max(self.now)),
-            None => self.schedule.done(event),
-        }
-        match output {
-            Some(Output::Delivered { packet, .. }) => self.pass_on(packet),
-            Some(Output::Dropped {
-                due,
-                packet,
-                reason,
-            }) => self.tell_drop(&Dropped {
-                at: due,
-                link,
-                packet,
-                reason,
-            }),
-            None => {}
-        }
-    }
-
-    /// A packet has come out of a link: it goes to the next one, or has arrived.
-    fn pass_on(&mut self, mut packet: Packet) {
-        let leg = &self.legs[packet.connection as usize];
-        let route = leg.route(packet.way);
-        if usize::from(packet.hop) + 1 < route.len() {
-            packet.hop += 1;
-            let dropped = self
-                .network
-                .handle(&mut self.schedule, self.now, route, packet);
-            if let Some(dropped) = dropped {
-                self.tell_drop(&dropped);
-            }
-            return;
-        }
-        self.observer.delivered(self.now, &packet);
-        match packet.segment {
-            Segment::Data(data) => self.deliver_data(packet.connection, &data),
-            Segment::Acknowledgement(ack) => self.deliver_ack(packet.connection, &ack),
-        }
-    }
-
-    fn deliver_data(&mut self, leg: u32, data: &Data) {
-        let receiver = &mut self.receivers[leg as usize];
-        if let Some(relay) = self.legs[leg as usize].onward {
-            let (_, joined) = &mut self.relays[relay as usize];
-            joined.handle_segment(self.now, data, receiver);
-            self.run_relay(relay);
-        } else {
-            receiver.handle_segment(self.now, data);
-            // The application at the end reads at once.
-            receiver.handle_release(u64::MAX);
-            self.flush_receiver(leg);
-            self.check_finished(leg);
-        }
-    }
-
-    fn deliver_ack(&mut self, leg: u32, ack: &Acknowledgement) {
-        self.senders[leg as usize].handle_acknowledgement(self.now, ack);
-        match self.legs[leg as usize].feeder {
-            Some(relay) => self.run_relay(relay),
-            None => self.flush_sender(leg),
-        }
-    }
-
-    fn handle_receiver_timer(&mut self, event: Event, leg: u32) {
-        let deadline = self.receivers[leg as usize].poll_timeout();
-        if self.postpone(event, deadline.map(|(at, _)| at)) {
-            return;
-        }
-        self.receivers[leg as usize].handle_timeout(self.now);
-        self.flush_receiver(leg);
-    }
-
-    fn handle_sender_timer(&mut self, event: Event, leg: u32) {
-        let deadline = self.senders[leg as usize].poll_timeout();
-        if self.postpone(event, deadline.map(|(at, _)| at)) {
-            return;
-        }
-        self.senders[leg as usize].handle_timeout(self.now);
-        self.flush_sender(leg);
-    }
-
-    /// Puts an event off to its deadline, if that has not come. Returns whether it was.
-    fn postpone(&mut self, event: Event, deadline: Option<Time>) -> bool {
-        match deadline {
-            Some(at) if at > self.now => {
-                self.schedule.again(event, at);
-                true
-            }
-            Some(_) => {
+            Place::Traffic(source) => {
                 self.schedule.done(event);
-                false
+                self.send_traffic(source);
             }
-            None => {
+            Place::Control(relay) => {
                 self.schedule.done(event);
-                true
+                self.take_sample(relay);
             }
-        }
-    }
-
-    fn run_relay(&mut self, index: u32) {
-        let (inbound, relay) = &mut self.relays[index as usize];
-        let (inbound, outbound) = (*inbound, *inbound + 1);
-        let receiver = &mut self.receivers[inbound as usize];
-        let sender = &mut self.senders[outbound as usize];
-        let forwarded = relay.run(self.now, receiver, sender);
-        if forwarded > 0 {
-            self.observer.forwarded(self.now, inbound, forwarded);
-        }
-        self.flush_receiver(inbound);
-        self.flush_sender(outbound);
-        let (_, relay) = &self.relays[index as usize];
-        if let Some(at) = relay.poll_timeout(&self.senders[outbound as usize]) {
-            self.schedule.wake(self.places.relay(index), at);
-        }
-    }
-
-    fn start_or_stop(&mut self, index: u32) {
-        let flow = &mut self.flows[index as usize];
-        if flow.started {
-            self.senders[flow.first_leg as usize].handle_stop();
-            self.finish(index);
-            return;
-        }
-        flow.started = true;
-        if let Some(stop) = flow.stop {
-            self.schedule.wake(self.places.flow(index), stop);
-        }
-        let (first, bytes) = (flow.first_leg, flow.size.unwrap_or(u64::MAX));
-        let sender = &mut self.senders[first as usize];
-        sender.handle_write(bytes);
-        sender.handle_open();
-        self.flush_sender(first);
-    }
-
-    fn flush_sender(&mut self, leg: u32) {
-        while let Some(data) = self.senders[leg as usize].poll_transmit(self.now) {
-            let size = data.length + self.legs[leg as usize].header_size;
-            self.send(leg, Way::Forward, size, Segment::Data(data));
-        }
-        if let Some((at, _)) = self.senders[leg as usize].poll_timeout() {
-            self.schedule.wake(self.places.sender(leg), at);
-        }
-    }
-
-    fn flush_receiver(&mut self, leg: u32) {
-        if let Some(ack) = self.receivers[leg as usize].poll_transmit() {
-            let size = self.receivers[leg as usize].size_of(&ack);
-            self.send(leg, Way::Back, size, Segment::Acknowledgement(ack));
-        }
-        if let Some((at, _)) = self.receivers[leg as usize].poll_timeout() {
-            self.schedule.wake(self.places.receiver(leg), at);
-        }
-    }
-
-    fn send(&mut self, leg: u32, way: Way, size: u32, segment: Segment) {
-        let packet = Packet {
-            connection: leg,
-            size,
-            way,
-            hop: 0,
-            segment,
-        };
-        self.observer.sent(self.now, &packet);
-        let route = self.legs[leg as usize].route(way);
-        let dropped = self
-            .network
-            .handle(&mut self.schedule, self.now, route, packet);
-        if let Some(dropped) = dropped {
-            self.tell_drop(&dropped);
-        }
-    }
-
-    fn tell_drop(&mut self, dropped: &Dropped) {
-        let link = LinkId(dropped.link as usize / 2);
-        let up = dropped.link.is_multiple_of(2);
-        self.observer
-            .dropped(dropped.at, link, up, &dropped.packet, dropped.reason);
-    }
-
-    fn check_finished(&mut self, leg: u32) {
-        let index = self.legs[leg as usize].flow;
-        let size = self.flows[index as usize].size;
-        if size.is_some_and(|size| self.receivers[leg as usize].next() >= size) {
-            self.finish(index);
-        }
-    }
-
-    fn finish(&mut self, flow: u32) {
-        let finished = &mut self.flows[flow as usize].finished;
-        if finished.is_none() {
-            *finished = Some(self.now);
-            self.unfinished -= 1;
-        }
-    }
-
-    fn results(&self, stop: StopReason) -> Results {
-        let leg = |index: usize| {
-            let (sender, receiver) = (&self.senders[index], &self.receivers[index]);
-            LegResults {
-                sender: *sender.counters(),
-                receiver: *receiver.counters(),
-                sent: sender.highest(),
-                acknowledged: sender.unacknowledged(),
-                delivered: receiver.next(),
-                round_trip_time: sender.round_trip_time(),
+            Place::Reassembly => {
+                self.schedule.done(event);
+                self.poll_reassembly();
             }
-        };
-        let flows = self.flows.iter().map(|flow| {
-            let legs: Vec<LegResults> = flow.legs().map(leg).collect();
-            FlowResults {
-                delivered: legs.last().map_or(0, |leg| leg.delivered),
-                finished: flow.finished,
-                legs,
-            }
-        });
-        let links = (0..self.network.len()).step_by(2).map(|up| LinkResults {
-            up: self.network.counters(up).unwrap_or_default(),
-            down: self.network.counters(up + 1).unwrap_or_default(),
-        });
-        Results {
-            until: self.now,
-            stop,
-            events: self.events,
-            flows: flows.collect(),
-            links: links.collect(),
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use crate::scenario::ScenarioError;
 
-/// The numbers: directions of links, then receivers, senders, relays, flows.
+const KINDS: usize = 8;
+
+/// The numbers: directions of links, then receivers, senders, relays, flows, sources of traffic,
+/// policies of relays, reassembly.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Places {
-    receivers: u32,
-    senders: u32,
-    relays: u32,
-    flows: u32,
-    end: u32,
+    /// Where the numbers of each kind end.
+    ends: [u32; KINDS],
 }
 
 /// What a number stands for, with its place among its kind.
@@ -20,61 +20,83 @@ pub(super) enum Place {
     Sender(u32),
     Relay(u32),
     Flow(u32),
+    Traffic(u32),
+    Control(u32),
+    Reassembly,
 }
 
 impl Places {
-    pub(super) fn new(
-        directions: usize,
-        legs: usize,
-        relays: usize,
-        flows: usize,
-    ) -> Result<Self, ScenarioError> {
-        let sum = |parts: &[usize]| {
-            let count = parts
-                .iter()
-                .fold(0, |sum: usize, part| sum.saturating_add(*part));
-            u32::try_from(count).map_err(|_| ScenarioError::TooMany { count })
-        };
-        Ok(Self {
-            receivers: sum(&[directions])?,
-            senders: sum(&[directions, legs])?,
-            relays: sum(&[directions, legs, legs])?,
-            flows: sum(&[directions, legs, legs, relays])?,
-            end: sum(&[directions, legs, legs, relays, flows])?,
-        })
+    /// So many of each kind.
+    pub(super) fn new(counts: [usize; KINDS]) -> Result<Self, ScenarioError> {
+        let mut sum: usize = 0;
+        let mut ends = [0; KINDS];
+        for (end, count) in ends.iter_mut().zip(counts) {
+            sum = sum.saturating_add(count);
+            *end = u32::try_from(sum).map_err(|_| ScenarioError::TooMany { count: sum })?;
+        }
+        Ok(Self { ends })
     }
 
     pub(super) const fn count(&self) -> usize {
-        self.end as usize
+        self.ends[KINDS - 1] as usize
     }
 
     pub(super) const fn receiver(&self, leg: u32) -> u32 {
-        self.receivers + leg
+        self.ends[0] + leg
     }
 
     pub(super) const fn sender(&self, leg: u32) -> u32 {
-        self.senders + leg
+        self.ends[1] + leg
     }
 
     pub(super) const fn relay(&self, relay: u32) -> u32 {
-        self.relays + relay
+        self.ends[2] + relay
     }
 
     pub(super) const fn flow(&self, flow: u32) -> u32 {
-        self.flows + flow
+        self.ends[3] + flow
     }
 
+    pub(super) const fn traffic(&self, source: u32) -> u32 {
+        self.ends[4] + source
+    }
+
+    pub(super) const fn control(&self, relay: u32) -> u32 {
+        self.ends[5] + relay
+    }
+
+    pub(super) const fn reassembly(&self) -> u32 {
+        self.ends[6]
+    }
+
+    #[inline]
     pub(super) const fn what(&self, place: u32) -> Place {
-        if place < self.receivers {
+        let [
+            links,
+            receivers,
+            senders,
+            relays,
+            flows,
+            traffic,
+            controls,
+            _,
+        ] = self.ends;
+        if place < links {
             Place::Link(place)
-        } else if place < self.senders {
-            Place::Receiver(place - self.receivers)
-        } else if place < self.relays {
-            Place::Sender(place - self.senders)
-        } else if place < self.flows {
-            Place::Relay(place - self.relays)
+        } else if place < receivers {
+            Place::Receiver(place - links)
+        } else if place < senders {
+            Place::Sender(place - receivers)
+        } else if place < relays {
+            Place::Relay(place - senders)
+        } else if place < flows {
+            Place::Flow(place - relays)
+        } else if place < traffic {
+            Place::Traffic(place - flows)
+        } else if place < controls {
+            Place::Control(place - traffic)
         } else {
-            Place::Flow(place - self.flows)
+            Place::Reassembly
         }
     }
 }
@@ -85,14 +107,17 @@ mod tests {
 
     #[test]
     fn every_number_stands_for_one_thing() {
-        let places = Places::new(4, 3, 2, 1).unwrap();
-        let all: Vec<Place> = (0..13).map(|place| places.what(place)).collect();
-        assert_eq!(places.count(), 13);
+        let places = Places::new([4, 3, 3, 2, 1, 2, 2, 1]).unwrap();
+        let all: Vec<Place> = (0..18).map(|place| places.what(place)).collect();
+        assert_eq!(places.count(), 18);
         assert_eq!(all[3], Place::Link(3));
         assert_eq!(all[places.receiver(2) as usize], Place::Receiver(2));
         assert_eq!(all[places.sender(0) as usize], Place::Sender(0));
         assert_eq!(all[places.relay(1) as usize], Place::Relay(1));
         assert_eq!(all[places.flow(0) as usize], Place::Flow(0));
-        assert!(Places::new(usize::MAX, 1, 0, 0).is_err());
+        assert_eq!(all[places.traffic(1) as usize], Place::Traffic(1));
+        assert_eq!(all[places.control(1) as usize], Place::Control(1));
+        assert_eq!(all[places.reassembly() as usize], Place::Reassembly);
+        assert!(Places::new([usize::MAX, 1, 0, 0, 0, 0, 0, 0]).is_err());
     }
 }

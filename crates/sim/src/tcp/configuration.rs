@@ -1,6 +1,6 @@
 //! How senders and receivers are set.
 
-use midspan_units::TimeSpan;
+use midspan_units::{BitRate, TimeSpan};
 
 /// The TCP sender's loss recovery and congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -42,6 +42,9 @@ pub struct SenderConfiguration {
     pub initial_window: u32,
     /// Most that may be sent and not acknowledged, in bytes, whatever cwnd and the receiver allow.
     pub window_limit: u64,
+    /// Upper bound of the sending rate, headers included (`SO_MAX_PACING_RATE`): segments leave
+    /// one by one, never two within the time that the first takes at this rate.
+    pub pacing_rate: Option<BitRate>,
     /// Whether the connection is opened by a SYN; without, data goes at once.
     pub handshake: bool,
     /// Two segments may follow the first two duplicate ACKs (RFC 3042).
@@ -60,6 +63,9 @@ pub struct SenderConfiguration {
     pub minimum_timeout: TimeSpan,
     /// Greatest retransmission time-out.
     pub maximum_timeout: TimeSpan,
+    /// Time-outs in a row after which the connection is given up (R2 of RFC 9293 §3.8.3; Linux:
+    /// 15).
+    pub give_up_after: u32,
 }
 
 impl Default for SenderConfiguration {
@@ -72,6 +78,7 @@ impl Default for SenderConfiguration {
             header_size: 40,
             initial_window: 10,
             window_limit: u64::MAX,
+            pacing_rate: None,
             handshake: true,
             limited_transmit: true,
             nagle: true,
@@ -81,6 +88,7 @@ impl Default for SenderConfiguration {
             initial_timeout: TimeSpan::from_seconds(1),
             minimum_timeout: TimeSpan::from_seconds(1),
             maximum_timeout: TimeSpan::from_seconds(60),
+            give_up_after: u32::MAX,
         }
     }
 }
@@ -110,19 +118,42 @@ impl Default for AckRule {
     }
 }
 
+/// How the advertised window grows towards the whole buffer.
+///
+/// With any but [`Fixed`](Self::Fixed), the application must read for the window to grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum WindowGrowth {
+    /// The whole buffer from the start.
+    #[default]
+    Fixed,
+    /// As Linux 2.4 without window scaling (Hasegawa Fig. 12): four segments at first, two more
+    /// for each data segment that arrives in order; advertised in whole multiples of the size of
+    /// segments that arrive.
+    Linux24,
+    /// As Linux today (dynamic right-sizing, DRS): so much at first, and once in each round trip
+    /// twice what was read in it, and more where that grows.
+    Autotuned {
+        /// The first window, in bytes; Linux has 65,535.
+        initial: u64,
+    },
+}
+
 /// How a receiver is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiverConfiguration {
     /// Room for data that has arrived and not been read, in bytes; the advertised window is what
-    /// is free of it.
+    /// is free of it, as far as it has [grown](Self::window_growth).
     pub buffer: u64,
+    /// How the advertised window grows.
+    pub window_growth: WindowGrowth,
     /// When data is acknowledged.
     pub acknowledge: AckRule,
     /// Whether ACKs carry SACK blocks.
     pub selective: bool,
     /// IP and TCP header of an ACK, in bytes.
     pub header_size: u32,
-    /// The sender's segment size, in bytes: the least step by which the window opens.
+    /// The segment size that the receiver announced, in bytes: the least step by which the
+    /// window opens.
     pub segment_size: u32,
 }
 
@@ -130,6 +161,7 @@ impl Default for ReceiverConfiguration {
     fn default() -> Self {
         Self {
             buffer: 1 << 40,
+            window_growth: WindowGrowth::default(),
             acknowledge: AckRule::default(),
             selective: true,
             header_size: 40,

@@ -19,7 +19,7 @@ mod sender;
 mod timers;
 
 pub use configuration::{
-    AckRule, ByteCounting, ReceiverConfiguration, SenderConfiguration, Variant,
+    AckRule, ByteCounting, ReceiverConfiguration, SenderConfiguration, Variant, WindowGrowth,
 };
 pub use receiver::{Receiver, ReceiverCounters};
 pub use sender::{Sender, SenderCounters};

@@ -9,6 +9,8 @@ pub enum Timer {
     Retransmission,
     /// The peer's window has been closed for as long (RFC 9293 §3.8.6.1).
     Persist,
+    /// The next segment may leave at the pacing rate.
+    Pacing,
     /// An acknowledgement has waited for a second segment long enough (RFC 9293 §3.8.6.3).
     DelayedAck,
 }
@@ -16,14 +18,14 @@ pub enum Timer {
 /// A fixed table of deadlines.
 #[derive(Debug, Clone)]
 pub(super) struct Timers<const N: usize> {
-    names: [Timer; N],
+    names: &'static [Timer; N],
     deadlines: [Time; N],
 }
 
 const NEVER: Time = Time::from_nanoseconds(u64::MAX);
 
 impl<const N: usize> Timers<N> {
-    pub(super) const fn new(names: [Timer; N]) -> Self {
+    pub(super) const fn new(names: &'static [Timer; N]) -> Self {
         Self {
             names,
             deadlines: [NEVER; N],

@@ -35,6 +35,7 @@ impl Log {
             Segment::Data(data) => {
                 writeln!(self.0, "{:?} {}+{}", data.kind, data.sequence, data.length)
             }
+            Segment::Datagram => writeln!(self.0, "datagram {}", packet.size),
             Segment::Acknowledgement(ack) => writeln!(
                 self.0,
                 "ack {} window {} {:?}",
@@ -95,8 +96,9 @@ impl Observer for Auditor {
         self.tick(now);
         self.sent += 1;
         match &packet.segment {
+            Segment::Datagram => {}
             Segment::Data(data) => {
-                assert_eq!(packet.way, Way::Forward);
+                assert_eq!(packet.way(), Way::Forward);
                 if data.length > 0 {
                     let edge = self.edges.get(&packet.connection).copied();
                     let end = data.sequence + u64::from(data.length);
@@ -104,7 +106,7 @@ impl Observer for Auditor {
                 }
             }
             Segment::Acknowledgement(ack) => {
-                assert_eq!(packet.way, Way::Back);
+                assert_eq!(packet.way(), Way::Back);
                 // Only what has arrived is acknowledged.
                 assert!(ack.number <= self.whole(packet.connection));
                 let last = self.acknowledged.entry(packet.connection).or_default();
@@ -127,6 +129,7 @@ impl Observer for Auditor {
         self.tick(now);
         self.delivered += 1;
         match &packet.segment {
+            Segment::Datagram => {}
             Segment::Data(data) => {
                 let (whole, beyond) = self.arrived.entry(packet.connection).or_default();
                 let mut start = data.sequence;

@@ -244,3 +244,28 @@ fn nothing_is_read_while_the_outbound_leg_has_no_room() {
     direction.handle_writable();
     assert_eq!(direction.next(), Action::Write);
 }
+
+/// At an urgent byte with an end behind it, splice says 0 as at the end.
+#[test]
+fn an_end_that_a_splice_has_seen_is_read_again_by_a_copy() {
+    let mut direction = Direction::new();
+    direction.handle_readable();
+    direction.handle_writable();
+    let count = BULK_AT_LEAST;
+    direction.handle_read(Method::Copy, Reading::Bytes { count, full: true });
+    direction.handle_written(count, false);
+    assert_eq!(direction.next(), Action::Read(Method::Splice));
+    direction.handle_splice_exhausted();
+    assert_eq!(direction.next(), Action::Read(Method::Copy));
+    direction.handle_read(
+        Method::Copy,
+        Reading::Bytes {
+            count: 1,
+            full: false,
+        },
+    );
+    direction.handle_written(1, false);
+    assert_eq!(direction.next(), Action::Read(Method::Copy));
+    direction.handle_read(Method::Copy, Reading::End);
+    assert_eq!(direction.next(), Action::Finish);
+}

@@ -6,13 +6,16 @@
 mod reassembly;
 #[cfg(test)]
 mod tests;
+mod window;
 
-use midspan_units::Time;
+use midspan_policy::LegSample;
+use midspan_units::{ByteSize, Time, TimeSpan};
 
 use super::configuration::{AckRule, ReceiverConfiguration};
 use super::timers::{Timer, Timers};
 use crate::packet::{Acknowledgement, Data, DataKind, SelectiveBlocks};
 use reassembly::Reassembly;
+use window::Window;
 
 /// A receiver of data as a state machine.
 #[derive(Debug, Clone)]
@@ -24,6 +27,11 @@ pub struct Receiver {
     released: u64,
     /// The end of the window that was advertised.
     edge: u64,
+    window: Window,
+    /// When a SYN was answered, until data comes.
+    answered: Option<Time>,
+    /// From the answer to the first data.
+    round_trip: Option<TimeSpan>,
     reassembly: Reassembly,
     /// Segments that arrived in order since the last ACK.
     waiting: u32,
@@ -51,15 +59,19 @@ impl Receiver {
     /// A receiver that waits for a SYN or data.
     #[must_use]
     pub fn new(configuration: ReceiverConfiguration) -> Self {
+        let window = Window::new(&configuration);
         Self {
-            edge: configuration.buffer,
+            edge: window.initial(),
+            window,
+            answered: None,
+            round_trip: None,
             configuration,
             next: 0,
             released: 0,
             reassembly: Reassembly::default(),
             waiting: 0,
             acknowledge_now: false,
-            timers: Timers::new([Timer::DelayedAck]),
+            timers: Timers::new(&[Timer::DelayedAck]),
             counters: ReceiverCounters::default(),
         }
     }
@@ -67,7 +79,12 @@ impl Receiver {
     /// A segment of the sender arrives.
     pub fn handle_segment(&mut self, now: Time, segment: &Data) {
         match segment.kind {
-            DataKind::Synchronise | DataKind::Probe => self.acknowledge_now = true,
+            DataKind::Synchronise => {
+                self.window.handle_open(now);
+                self.answered = Some(now);
+                self.acknowledge_now = true;
+            }
+            DataKind::Probe => self.acknowledge_now = true,
             DataKind::Payload => self.handle_payload(now, segment),
         }
         self.check_invariants();
@@ -75,8 +92,9 @@ impl Receiver {
 
     /// The application has taken all bytes before `up_to`, and they take no more room. More than
     /// has arrived is not taken.
-    pub fn handle_release(&mut self, up_to: u64) {
+    pub fn handle_release(&mut self, now: Time, up_to: u64) {
         self.released = self.released.max(up_to.min(self.next));
+        self.window.handle_read(now, self.released);
         let advertised = self.edge - self.next;
         // A small window is reported when it has doubled (as Linux does): the sender may be
         // waiting for it.
@@ -85,6 +103,11 @@ impl Receiver {
             self.counters.window_updates += 1;
         }
         self.check_invariants();
+    }
+
+    /// The application answers: what goes the other way carries an ACK, which does not wait.
+    pub fn handle_answer(&mut self) {
+        self.acknowledge_now |= self.waiting > 0;
     }
 
     /// The deadline of [`poll_timeout`](Self::poll_timeout) has come.
@@ -104,6 +127,7 @@ impl Receiver {
         self.waiting = 0;
         self.timers.stop(Timer::DelayedAck);
         self.edge = self.offered_edge();
+        self.window.handle_advertised(self.edge - self.next);
         self.counters.acknowledgements += 1;
         let blocks = if self.configuration.selective {
             self.reassembly.blocks(self.next)
@@ -142,6 +166,12 @@ impl Receiver {
         self.next
     }
 
+    /// What it advertises before any data has come, in bytes.
+    #[must_use]
+    pub const fn initial_window(&self) -> u64 {
+        self.window.initial()
+    }
+
     /// The end of the advertised window.
     #[must_use]
     pub const fn window_edge(&self) -> u64 {
@@ -154,8 +184,26 @@ impl Receiver {
         &self.counters
     }
 
+    /// A reading of this receiver, as a policy gets it from a real socket that only receives;
+    /// what a sender would know is left at its default. The round-trip time is that of the
+    /// handshake.
+    #[must_use]
+    pub fn sample(&self) -> LegSample {
+        LegSample {
+            round_trip_time: self.round_trip,
+            minimum_round_trip_time: self.round_trip,
+            segment_size: self.configuration.segment_size,
+            advertised_window: self.edge - self.next,
+            bytes_received: ByteSize::from_bytes(self.next),
+            ..LegSample::default()
+        }
+    }
+
     fn handle_payload(&mut self, now: Time, segment: &Data) {
         self.counters.segments += 1;
+        if let Some(answered) = self.answered.take() {
+            self.round_trip = Some(now.since(answered));
+        }
         let end = segment.sequence + u64::from(segment.length);
         let fits = end.min(self.edge);
         self.counters.bytes_beyond_window += end - fits.max(segment.sequence.min(end));
@@ -173,6 +221,8 @@ impl Receiver {
         // RFC 5681 §4.2: a segment that fills a gap is acknowledged at once.
         self.acknowledge_now |= !self.reassembly.is_empty();
         self.next = self.reassembly.take_from(fits);
+        self.window
+            .handle_data(now, segment.length, self.next, self.edge);
         self.handle_in_order(now);
     }
 
@@ -193,9 +243,12 @@ impl Receiver {
     /// The end of the window that may be advertised now. It never goes back, and moves only by
     /// steps worth sending (RFC 9293 §3.8.6.2.2).
     fn offered_edge(&self) -> u64 {
-        let free = self.released + self.configuration.buffer;
-        let step = u64::from(self.configuration.segment_size).min(self.configuration.buffer / 2);
-        if free >= self.edge + step.max(1) {
+        let free = self.window.edge(
+            self.released + self.configuration.buffer,
+            self.next,
+            self.edge,
+        );
+        if free >= self.edge + self.window.step() {
             free
         } else {
             self.edge

@@ -1,10 +1,12 @@
 //! Segments in, ACKs out; segments of 100 bytes.
 
 use super::*;
+use crate::tcp::WindowGrowth;
 use midspan_units::TimeSpan;
 
 const EVERY: ReceiverConfiguration = ReceiverConfiguration {
     buffer: 1000,
+    window_growth: WindowGrowth::Fixed,
     acknowledge: AckRule::Every,
     selective: true,
     header_size: 40,
@@ -42,7 +44,7 @@ fn ack(receiver: &mut Receiver) -> Option<Ack> {
 
 fn feed(receiver: &mut Receiver, sequence: u64) -> Option<Ack> {
     receiver.handle_segment(at(0), &data(sequence));
-    receiver.handle_release(u64::MAX);
+    receiver.handle_release(at(0), u64::MAX);
     ack(receiver)
 }
 
@@ -90,7 +92,7 @@ fn the_second_segment_or_the_timer_brings_a_delayed_ack() {
     assert_eq!(feed(&mut receiver, 100), Some((200, 1000, vec![])));
     assert_eq!(receiver.poll_timeout(), None);
     receiver.handle_segment(at(50), &data(200));
-    receiver.handle_release(u64::MAX);
+    receiver.handle_release(at(0), u64::MAX);
     assert_eq!(ack(&mut receiver), None);
     receiver.handle_timeout(at(150));
     assert_eq!(ack(&mut receiver), Some((300, 1000, vec![])));
@@ -115,13 +117,13 @@ fn a_window_that_closed_is_reported_when_it_opens() {
     receiver.handle_segment(at(0), &data(300));
     assert_eq!(ack(&mut receiver), Some((300, 0, vec![])));
     assert_eq!(receiver.counters().bytes_beyond_window, 100);
-    receiver.handle_release(50);
+    receiver.handle_release(at(0), 50);
     assert_eq!(ack(&mut receiver), None); // Too little to be worth a segment.
-    receiver.handle_release(100);
+    receiver.handle_release(at(0), 100);
     assert_eq!(ack(&mut receiver), Some((300, 100, vec![])));
-    receiver.handle_release(150);
+    receiver.handle_release(at(0), 150);
     assert_eq!(ack(&mut receiver), None);
-    receiver.handle_release(200);
+    receiver.handle_release(at(0), 200);
     assert_eq!(ack(&mut receiver), Some((300, 200, vec![])));
     assert_eq!(receiver.counters().window_updates, 2);
 }
@@ -138,4 +140,78 @@ fn a_probe_and_a_syn_are_answered() {
         receiver.handle_segment(at(0), &segment);
         assert_eq!(ack(&mut receiver), Some((0, 1000, vec![])));
     }
+}
+
+/// Hasegawa Fig. 12: Linux 2.4 (client 2) advertises 5,840, 5,840, 8,816, 13,224, … bytes while
+/// segments of 4,420 bytes less 12 of timestamps arrive.
+#[test]
+fn linux_2_4_advertises_what_figure_12_of_hasegawa_shows() {
+    let mut receiver = Receiver::new(ReceiverConfiguration {
+        buffer: 524_280,
+        window_growth: WindowGrowth::Linux24,
+        segment_size: 1460,
+        ..EVERY
+    });
+    receiver.handle_segment(
+        at(0),
+        &Data {
+            kind: DataKind::Synchronise,
+            length: 0,
+            ..data(0)
+        },
+    );
+    let mut windows = vec![ack(&mut receiver).unwrap().1];
+    for segment in 0..6 {
+        let arriving = Data {
+            length: 4408,
+            ..data(segment * 4408)
+        };
+        receiver.handle_segment(at(0), &arriving);
+        receiver.handle_release(at(0), u64::MAX);
+        windows.push(ack(&mut receiver).unwrap().1);
+    }
+    assert_eq!(windows, [5840, 5840, 8816, 13224, 13224, 17632, 22040]);
+}
+
+#[test]
+fn an_autotuned_window_doubles_what_was_read_in_a_round_trip() {
+    let mut receiver = Receiver::new(ReceiverConfiguration {
+        buffer: 100_000,
+        window_growth: WindowGrowth::Autotuned { initial: 2000 },
+        ..EVERY
+    });
+    assert_eq!(receiver.initial_window(), 2000);
+    receiver.handle_segment(
+        at(0),
+        &Data {
+            kind: DataKind::Synchronise,
+            length: 0,
+            ..data(0)
+        },
+    );
+    assert_eq!(ack(&mut receiver), Some((0, 2000, vec![])));
+    // The first data comes 100 ms after the answer: that is the round trip.
+    let mut sequence = 0;
+    let mut arrive = |receiver: &mut Receiver, milliseconds: u64, segments: u64| {
+        for _ in 0..segments {
+            receiver.handle_segment(at(milliseconds), &data(sequence));
+            receiver.handle_release(at(milliseconds), u64::MAX);
+            sequence += 100;
+        }
+        ack(receiver).unwrap().1
+    };
+    assert_eq!(arrive(&mut receiver, 100, 10), 2000);
+    // The first of these ends the round trip: 1,100 bytes were read in it, Linux starts from
+    // 1,000. (2 · 1,100 + 16 · 100) · (1 + 2 · 100 / 1,000)
+    assert_eq!(arrive(&mut receiver, 200, 10), 4560);
+    // Not within the same round trip, and not where no more was read.
+    assert_eq!(arrive(&mut receiver, 299, 1), 4560);
+    assert_eq!(arrive(&mut receiver, 300, 45), 4560);
+    // 4,500 bytes, against 1,100: (2 · 4,500 + 16 · 100) · (1 + 2 · 3,400 / 1,100)
+    assert_eq!(arrive(&mut receiver, 400, 1), 76_127);
+    assert_eq!(arrive(&mut receiver, 401, 700), 76_127);
+    // Never beyond the buffer.
+    assert_eq!(arrive(&mut receiver, 501, 1), 100_000);
+    // An idle sender does not make it smaller.
+    assert_eq!(arrive(&mut receiver, 900, 1), 100_000);
 }

@@ -1,12 +1,17 @@
 //! The sender of data: what it may send, and what it does about loss.
 //!
-//! The common core is here and in `transmit` (which segment is next), `growth` (how cwnd opens)
-//! and `round_trip` (the retransmission timer). What the variants do of their own about
-//! duplicate ACKs and in recovery has a file each: `tahoe`, `reno`, `new_reno`, `sack`; `cubic`
+//! The common core is here and in `transmit` (which segment is next), `growth` (how cwnd opens),
+//! `loss` (what all do about a loss), `round_trip` (the retransmission timer) and `limits` (what
+//! holds sending back). What the variants do of their own about duplicate ACKs and in recovery has
+//! a file each: `tahoe`, `reno`, `new_reno`, `sack`; `cubic`
 //! has SACK's recovery and a growth of its own.
 
 mod cubic;
+mod decision;
+mod getters;
 mod growth;
+mod limits;
+mod loss;
 mod new_reno;
 mod reno;
 mod round_trip;
@@ -17,12 +22,13 @@ mod tahoe;
 mod tests;
 mod transmit;
 
-use midspan_units::{Time, TimeSpan};
+use midspan_units::Time;
 
 use super::configuration::{SenderConfiguration, Variant};
 use super::timers::{Timer, Timers};
 use crate::packet::{Acknowledgement, Data};
 use cubic::Cubic;
+use limits::Limits;
 use round_trip::RoundTrip;
 use sack::Scoreboard;
 
@@ -33,6 +39,8 @@ const DUPLICATE_THRESHOLD: u32 = 3;
 #[derive(Debug, Clone)]
 pub struct Sender {
     configuration: SenderConfiguration,
+    /// The segment size that it was made with: most that a decision may ask for.
+    segment_ceiling: u32,
     phase: Phase,
     /// SND.UNA: the first byte that is not acknowledged.
     unacknowledged: u64,
@@ -66,12 +74,17 @@ pub struct Sender {
     /// Slow start after a time-out: byte counting is careful (RFC 3465 §2.3).
     after_timeout: bool,
     syn_resent: bool,
+    /// Time-outs in a row, and what was unacknowledged at the first of them.
+    timeouts_in_row: (u32, u64),
     probe: bool,
     round_trip: RoundTrip,
     scoreboard: Scoreboard,
     cubic: Cubic,
-    timers: Timers<2>,
+    /// When the next segment may leave at the pacing rate.
+    next_release: Time,
+    timers: Timers<3>,
     counters: SenderCounters,
+    limits: Limits,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +125,7 @@ impl Sender {
     pub fn new(configuration: SenderConfiguration, peer_window: u64) -> Self {
         let segment = u64::from(configuration.segment_size);
         Self {
+            segment_ceiling: configuration.segment_size,
             phase: Phase::Closed,
             unacknowledged: 0,
             next: 0,
@@ -133,12 +147,15 @@ impl Sender {
             partial_seen: false,
             after_timeout: false,
             syn_resent: false,
+            timeouts_in_row: (0, 0),
             probe: false,
             round_trip: RoundTrip::new(&configuration),
             scoreboard: Scoreboard::default(),
             cubic: Cubic::default(),
-            timers: Timers::new([Timer::Retransmission, Timer::Persist]),
+            next_release: Time::ZERO,
+            timers: Timers::new(&[Timer::Retransmission, Timer::Persist, Timer::Pacing]),
             counters: SenderCounters::default(),
+            limits: Limits::default(),
             configuration,
         }
     }
@@ -197,6 +214,7 @@ impl Sender {
                 self.phase = Phase::Synchronise;
                 self.syn_resent = true;
                 self.counters.timeouts += 1;
+                self.timeouts_in_row.0 += 1;
                 self.round_trip.back_off();
             }
             Some(Timer::Retransmission) => self.time_out(now),
@@ -204,7 +222,7 @@ impl Sender {
                 self.probe = true;
                 self.round_trip.back_off();
             }
-            Some(Timer::DelayedAck) | None => {}
+            Some(Timer::Pacing | Timer::DelayedAck) | None => {}
         }
         self.check_invariants();
     }
@@ -213,6 +231,9 @@ impl Sender {
     #[inline]
     pub fn poll_transmit(&mut self, now: Time) -> Option<Data> {
         let segment = self.next_segment(now);
+        if segment.is_none() {
+            self.note_limit(now);
+        }
         self.check_invariants();
         segment
     }
@@ -224,74 +245,18 @@ impl Sender {
         self.timers.next()
     }
 
-    /// How it was set.
+    /// Whether so many time-outs in a row have passed that the connection is given up.
     #[must_use]
-    pub const fn configuration(&self) -> &SenderConfiguration {
-        &self.configuration
+    pub const fn has_given_up(&self) -> bool {
+        self.timeouts_in_row.0 >= self.configuration.give_up_after
     }
 
-    /// What it has done.
-    #[must_use]
-    pub const fn counters(&self) -> &SenderCounters {
-        &self.counters
-    }
-
-    /// cwnd in bytes.
-    #[must_use]
-    pub const fn cwnd(&self) -> u64 {
-        self.cwnd
-    }
-
-    /// ssthresh in bytes; `None` before the first loss.
-    #[must_use]
-    pub const fn ssthresh(&self) -> Option<u64> {
-        if self.ssthresh == u64::MAX {
-            None
-        } else {
-            Some(self.ssthresh)
+    /// The connection is closed at once: nothing more is sent, no timer runs.
+    pub fn handle_abort(&mut self) {
+        self.phase = Phase::Closed;
+        for timer in [Timer::Retransmission, Timer::Persist, Timer::Pacing] {
+            self.timers.stop(timer);
         }
-    }
-
-    /// SND.UNA: all bytes before this have been acknowledged.
-    #[must_use]
-    pub const fn unacknowledged(&self) -> u64 {
-        self.unacknowledged
-    }
-
-    /// The first byte that was never sent.
-    #[must_use]
-    pub const fn highest(&self) -> u64 {
-        self.highest
-    }
-
-    /// The end of what the application has written.
-    #[must_use]
-    pub const fn written(&self) -> u64 {
-        self.written
-    }
-
-    /// Whether the handshake is over, or was not asked for.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.phase == Phase::Open
-    }
-
-    /// The smoothed round-trip time, once measured.
-    #[must_use]
-    pub fn round_trip_time(&self) -> Option<TimeSpan> {
-        self.round_trip.smoothed()
-    }
-
-    /// The least round-trip time measured.
-    #[must_use]
-    pub const fn least_round_trip_time(&self) -> Option<TimeSpan> {
-        self.round_trip.least()
-    }
-
-    /// The retransmission time-out, doubled where it was.
-    #[must_use]
-    pub fn retransmission_timeout(&self) -> TimeSpan {
-        self.round_trip.timeout()
     }
 
     fn segment_size(&self) -> u64 {
@@ -305,6 +270,7 @@ impl Sender {
     fn establish(&mut self, now: Time) {
         self.phase = Phase::Open;
         self.timers.stop(Timer::Retransmission);
+        self.timeouts_in_row = (0, 0);
         if self.syn_resent {
             // RFC 5681 §3.1: after a lost SYN, one segment.
             self.cwnd = self.segment_size();
@@ -368,71 +334,6 @@ impl Sender {
         }
     }
 
-    /// Whether duplicate ACKs may be taken for a new loss. Those that follow a go-back may have
-    /// been caused by segments that were sent twice (RFC 6582 §4.1, RFC 6675 §5.1).
-    fn may_retransmit_fast(&self) -> bool {
-        !self.recovering
-            && self
-                .recover
-                .is_none_or(|recover| self.unacknowledged > recover)
-    }
-
-    /// ssthresh after a loss: half of what is under way (RFC 5681, equation 4), or CUBIC's share.
-    /// Neither what fast recovery nor what limited transmit adds to the window counts.
-    fn reduced_threshold(&mut self) -> u64 {
-        let under_way = if self.recovering {
-            self.ssthresh
-        } else {
-            (self.next - self.unacknowledged).min(self.cwnd)
-        };
-        let reduced = match self.configuration.variant {
-            Variant::Cubic => self.cubic.reduce(under_way, self.segment_size()),
-            _ => under_way / 2,
-        };
-        reduced.max(2 * self.segment_size())
-    }
-
-    /// Slow start ends at a whole number of segments, as in 4.4BSD and ns-2.
-    fn round_threshold(&mut self) {
-        self.ssthresh -= self.ssthresh % self.segment_size();
-    }
-
-    /// A loss was detected by duplicate ACKs: the common part.
-    fn enter_fast_retransmit(&mut self) {
-        self.counters.fast_retransmits += 1;
-        self.ssthresh = self.reduced_threshold();
-        self.recover = Some(self.highest);
-        self.cwnd_fraction = 0;
-        self.round_trip.cancel();
-    }
-
-    /// The retransmission timer has run out (RFC 6298 §5.4–5.6, RFC 5681 §3.1): slow start from
-    /// the first byte that is not acknowledged.
-    fn time_out(&mut self, now: Time) {
-        self.counters.timeouts += 1;
-        // Of a segment that times out again, the first time-out has set ssthresh.
-        if self.recover != Some(self.highest)
-            || self.next > self.unacknowledged + self.segment_size()
-        {
-            self.ssthresh = self.reduced_threshold();
-            self.round_threshold();
-        }
-        if self.configuration.variant == Variant::Cubic {
-            self.cubic.time_out();
-        }
-        self.cwnd = self.segment_size();
-        self.cwnd_fraction = 0;
-        self.recovering = false;
-        self.recover = Some(self.highest);
-        self.resend = None;
-        self.duplicates = 0;
-        self.after_timeout = true;
-        self.next = self.unacknowledged;
-        self.round_trip.cancel();
-        self.round_trip.back_off();
-        self.restart_timer(now);
-    }
-
     fn restart_timer(&mut self, now: Time) {
         let deadline = now + self.round_trip.timeout();
         self.timers.set(Timer::Retransmission, deadline);
@@ -444,7 +345,9 @@ impl Sender {
         debug_assert!(self.highest <= self.written, "sent what was not written");
         debug_assert!(self.cwnd >= 1 && self.ssthresh >= 2 * self.segment_size());
         debug_assert!(
-            self.unacknowledged == self.highest || self.timers.is_running(Timer::Retransmission),
+            self.unacknowledged == self.highest
+                || self.timers.is_running(Timer::Retransmission)
+                || self.phase == Phase::Closed,
             "data under way without a timer"
         );
         debug_assert!(!self.recovering || self.recover.is_some());

@@ -1,6 +1,6 @@
 //! Round-trip time and retransmission time-out (RFC 6298).
 
-use midspan_units::{Time, TimeSpan};
+use midspan_units::{BitRate, Time, TimeSpan};
 
 use crate::tcp::SenderConfiguration;
 
@@ -19,6 +19,10 @@ pub(super) struct RoundTrip {
     doubled: u32,
     /// The number that ends the measurement, and when it began.
     timed: Option<(u64, Time)>,
+    /// What was acknowledged when the measurement began.
+    acknowledged: u64,
+    /// What was acknowledged during the last measurement, and how long that took.
+    delivered: Option<(u64, TimeSpan)>,
 }
 
 impl RoundTrip {
@@ -32,7 +36,15 @@ impl RoundTrip {
             timeout: configuration.initial_timeout,
             doubled: 0,
             timed: None,
+            acknowledged: 0,
+            delivered: None,
         }
+    }
+
+    /// The rate at which data was acknowledged over the last measurement.
+    pub(super) fn delivery_rate(&self) -> Option<BitRate> {
+        let (bytes, span) = self.delivered?;
+        BitRate::from_transfer(bytes, span)
     }
 
     /// The retransmission time-out as it is now, doubled where it was.
@@ -55,11 +67,13 @@ impl RoundTrip {
         self.least
     }
 
-    /// A new segment that ends at `end` was sent; it is timed unless another one is.
+    /// A new segment that ends at `end` was sent while all before `acknowledged` was
+    /// acknowledged; it is timed unless another one is.
     #[inline]
-    pub(super) fn start(&mut self, now: Time, end: u64) {
+    pub(super) fn start(&mut self, now: Time, acknowledged: u64, end: u64) {
         if self.timed.is_none() {
             self.timed = Some((end, now));
+            self.acknowledged = acknowledged;
         }
     }
 
@@ -72,6 +86,7 @@ impl RoundTrip {
     #[inline]
     pub(super) fn acknowledge(&mut self, now: Time, number: u64) {
         if let Some((_, start)) = self.timed.take_if(|(end, _)| *end <= number) {
+            self.delivered = Some((number - self.acknowledged, now.since(start)));
             self.measure(now.since(start));
         }
     }
@@ -175,7 +190,7 @@ mod tests {
     #[test]
     fn a_cancelled_measurement_is_not_taken() {
         let mut round_trip = estimator(ms(1));
-        round_trip.start(Time::ZERO, 1000);
+        round_trip.start(Time::ZERO, 0, 1000);
         round_trip.cancel();
         round_trip.acknowledge(Time::ZERO + ms(5), 1000);
         assert_eq!(round_trip.smoothed(), None);

@@ -1,21 +1,23 @@
 //! What a real socket's `TCP_INFO` would say.
 
 use midspan_policy::LegSample;
-use midspan_units::ByteSize;
+use midspan_units::{ByteSize, Time};
 
 use super::Sender;
 
 impl Sender {
     /// A reading of this sender, as a policy gets it from a real socket. What belongs to the
-    /// other direction (our own window, bytes received) and what the simulator does not measure
-    /// (delivery rate, limited-by times) is left at its default.
+    /// other direction (our own window, bytes received) is left at its default. The delivery rate
+    /// is that of the last segment whose round trip was measured.
     #[must_use]
-    pub fn sample(&self) -> LegSample {
+    pub fn sample(&self, now: Time) -> LegSample {
         let segment = self.segment_size();
         let segments = |bytes: u64| u32::try_from(bytes / segment).unwrap_or(u32::MAX);
         LegSample {
             round_trip_time: self.round_trip_time(),
             minimum_round_trip_time: self.least_round_trip_time(),
+            delivery_rate: self.round_trip.delivery_rate(),
+            pacing_rate: self.configuration.pacing_rate,
             segment_size: self.configuration.segment_size,
             congestion_window: segments(self.cwnd),
             slow_start_threshold: self.ssthresh().map(segments),
@@ -27,6 +29,7 @@ impl Sender {
             segments_retransmitted: u32::try_from(self.counters.retransmissions)
                 .unwrap_or(u32::MAX),
             timeouts_pending: self.round_trip.doubled(),
+            limited: self.limited_times(now),
             ..LegSample::default()
         }
     }

@@ -14,6 +14,9 @@ impl Sender {
             Phase::Synchronise => return Some(self.synchronise(now)),
             Phase::Closed | Phase::Synchronised => return None,
         }
+        if self.is_held_by_pacing(now) {
+            return None;
+        }
         if let Some(sequence) = self.resend.take() {
             return Some(self.send_again(now, sequence));
         }
@@ -25,6 +28,16 @@ impl Sender {
             self.next = self.scoreboard.skip(self.next).max(self.next);
         }
         self.next_in_window(now)
+    }
+
+    /// Whether the pacing rate holds the next segment back; if so, sets the timer for it.
+    #[inline]
+    fn is_held_by_pacing(&mut self, now: Time) -> bool {
+        let held = self.configuration.pacing_rate.is_some() && now < self.next_release;
+        if held {
+            self.timers.set(Timer::Pacing, self.next_release);
+        }
+        held
     }
 
     /// The next segment from SND.NXT on, if the windows let it pass.
@@ -49,7 +62,7 @@ impl Sender {
     /// What may be sent beyond cwnd because as much has left the network: by limited transmit
     /// (RFC 3042), one segment for each of the first two duplicate ACKs; with SACK, what the
     /// receiver is known to hold (RFC 6675 §5, step 3).
-    fn beyond_cwnd(&self) -> u64 {
+    pub(super) fn beyond_cwnd(&self) -> u64 {
         let gone_back = self.next < self.highest;
         if self.is_selective() && (gone_back || self.configuration.limited_transmit) {
             self.scoreboard.held_below(self.next)
@@ -122,7 +135,7 @@ impl Sender {
         self.phase = Phase::Synchronised;
         self.counters.syns += 1;
         if !self.syn_resent {
-            self.round_trip.start(now, 0);
+            self.round_trip.start(now, 0, 0);
         }
         self.restart_timer(now);
         Data {
@@ -149,20 +162,25 @@ impl Sender {
         let end = sequence + length;
         self.counters.segments += 1;
         if sequence < self.highest {
+            // What was sent may be beyond a limit that was lowered since.
             self.counters.retransmissions += 1;
             self.counters.bytes_retransmitted += length;
         } else {
-            self.round_trip.start(now, end);
+            debug_assert!(
+                end - self.unacknowledged <= self.configuration.window_limit,
+                "the window limit is exceeded"
+            );
+            self.round_trip.start(now, self.unacknowledged, end);
         }
         self.highest = self.highest.max(end);
         if !self.timers.is_running(Timer::Retransmission) {
             self.restart_timer(now);
         }
         debug_assert!(end <= self.peer_edge, "the receiver's window is exceeded");
-        debug_assert!(
-            end - self.unacknowledged <= self.configuration.window_limit,
-            "the window limit is exceeded"
-        );
+        if let Some(rate) = self.configuration.pacing_rate {
+            let size = length + u64::from(self.configuration.header_size);
+            self.next_release = now + rate.transmission_time(size);
+        }
         Data {
             kind: DataKind::Payload,
             sequence,

@@ -52,7 +52,7 @@ fn the_backed_off_timeout_stays_until_a_new_segment_is_timed() {
 fn a_policy_reads_what_a_socket_would_say() {
     let mut script = two();
     script.deadline();
-    let sample = script.sender.sample();
+    let sample = script.sender.sample(at(1000));
     assert_eq!(
         (sample.congestion_window, sample.slow_start_threshold),
         (1, Some(2))
@@ -63,7 +63,7 @@ fn a_policy_reads_what_a_socket_would_say() {
     assert_eq!(sample.round_trip_time, None);
     script.ack(1100, 2);
     script.ack(1200, 3);
-    let sample = script.sender.sample();
+    let sample = script.sender.sample(at(1200));
     assert_eq!(
         sample.round_trip_time,
         Some(TimeSpan::from_milliseconds(100))

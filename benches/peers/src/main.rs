@@ -1,0 +1,106 @@
+//! Midspan beside HAProxy, nginx and plain routing.
+//!
+//! A client, a gateway and a server, each in a network namespace of its own, joined by veth. What
+//! stands on the gateway changes from run to run; all take turns in one run of this program, so
+//! that what the machine does meanwhile falls on all of them.
+//!
+//! | module | job |
+//! | --- | --- |
+//! | [`network`] | the three namespaces |
+//! | [`peer`] | what stands on the gateway: nothing, Midspan, HAProxy, nginx |
+//! | [`server`], [`load`] | what stands behind and before it |
+//! | [`usage`] | CPU time and memory of its processes |
+//! | [`run`] | one run: start, load, read |
+//! | [`rounds`] | rounds, their order, and how they are resumed |
+//! | [`verdict`] | medians, paired ratios, bounds |
+
+mod load;
+mod network;
+mod peer;
+mod rounds;
+mod run;
+mod server;
+mod usage;
+mod verdict;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use peer::Peer;
+use verdict::Verdict;
+
+/// Anything that stops a measurement.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Exit code where a bound was missed.
+const NOT_MET: u8 = 3;
+
+/// Midspan beside HAProxy, nginx and plain routing: bulk, connections, memory, latency.
+///
+/// Example: `cargo run --release -p peers -- --rounds 5 --state target/peers.jsonl`
+#[derive(Parser, Debug, Clone)]
+#[command(about)]
+struct Arguments {
+    /// Runs of each peer, alternating
+    #[arg(long, default_value_t = 9)]
+    rounds: usize,
+    /// Which to compare; all by default
+    #[arg(long, value_delimiter = ',', value_enum)]
+    peers: Vec<Peer>,
+    /// Seconds of each bulk transfer
+    #[arg(long, default_value_t = 2.5)]
+    bulk_seconds: f64,
+    /// Seconds of connections
+    #[arg(long, default_value_t = 2.0)]
+    connection_seconds: f64,
+    /// Clients that connect at once
+    #[arg(long, default_value_t = 16)]
+    clients: usize,
+    /// Idle sessions
+    #[arg(long, default_value_t = 9000)]
+    sessions: usize,
+    /// Rounds that measure the memory of idle sessions, which hardly varies
+    #[arg(long, default_value_t = 3)]
+    memory_rounds: usize,
+    /// Round trips of one byte
+    #[arg(long, default_value_t = 4000)]
+    round_trips: usize,
+    /// Midspan's program [default: `midspan` beside this program]
+    #[arg(long)]
+    midspan: Option<PathBuf>,
+    /// File that keeps finished runs; with it, an interrupted measurement goes on
+    #[arg(long)]
+    state: Option<PathBuf>,
+    /// Print JSON records instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    match measure(Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(NOT_MET),
+        Err(failure) => {
+            eprintln!("peers: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(mut arguments: Arguments) -> Result<bool, Failure> {
+    if arguments.peers.is_empty() {
+        arguments.peers = Peer::ALL.to_vec();
+    }
+    // The host's network is left alone, and an ordinary user becomes root of a namespace.
+    midspan_linux::namespace::isolate()?;
+    let runs = rounds::measure(&arguments)?;
+    let verdict = Verdict::of(&runs);
+    if arguments.json {
+        println!("{}", verdict.records.to_json());
+    } else {
+        verdict.print(arguments.rounds);
+    }
+    Ok(verdict.is_met())
+}

@@ -1,0 +1,33 @@
+//! HAProxy, from Debian.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use midspan_lab::programs::Program;
+
+use crate::Failure;
+
+/// `tuned`: splicing forced, with pipes of 1 MB, its fastest settings for bulk.
+pub fn command(tuned: bool, folder: &Path) -> Result<Command, Failure> {
+    let mut text = String::from("global\n    maxconn 9500\n");
+    if tuned {
+        text.push_str("    tune.pipesize 1048576\n");
+    }
+    text.push_str("defaults\n    mode tcp\n    timeout connect 30s\n");
+    text.push_str("    timeout client 10m\n    timeout server 10m\n    maxconn 9500\n");
+    if tuned {
+        text.push_str("    option splice-request\n    option splice-response\n");
+    }
+    for (index, (from, to)) in super::forwards().enumerate() {
+        writeln!(
+            text,
+            "listen l{index}\n    bind {from}\n    server s{index} {to}"
+        )?;
+    }
+    let file = folder.join("haproxy.cfg");
+    std::fs::write(&file, text)?;
+    let mut command = Program::Haproxy.command()?;
+    command.arg("-db").arg("-f").arg(file);
+    Ok(command)
+}

@@ -1,0 +1,35 @@
+//! nginx's stream module, from Debian.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use midspan_lab::programs::Program;
+
+use crate::Failure;
+
+/// The module, where Debian puts it.
+const MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
+
+/// As it comes, but for the number of connections.
+pub fn command(folder: &Path) -> Result<Command, Failure> {
+    if !Path::new(MODULE).exists() {
+        return Err(format!("{MODULE} is missing: apt install libnginx-mod-stream").into());
+    }
+    let mut text = format!(
+        "load_module {MODULE};\nuser root root;\nworker_processes auto;\ndaemon off;\n\
+         pid {0}/nginx.pid;\nerror_log stderr;\nworker_rlimit_nofile 20000;\n\
+         events {{ worker_connections 20000; }}\nstream {{\n",
+        folder.display()
+    );
+    for (from, to) in super::forwards() {
+        writeln!(text, "  server {{ listen {from}; proxy_pass {to}; }}")?;
+    }
+    text.push_str("}\n");
+    let file = folder.join("nginx.conf");
+    std::fs::write(&file, text)?;
+    let mut command = Program::Nginx.command()?;
+    command.arg("-p").arg(folder).arg("-c").arg(file);
+    command.args(["-e", "stderr"]);
+    Ok(command)
+}

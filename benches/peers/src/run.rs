@@ -1,0 +1,117 @@
+//! One run: a peer is started, loaded and read.
+
+use std::time::Duration;
+
+use midspan_linux::process::RunningProgram;
+use midspan_records::statistics::quantile;
+use serde::{Deserialize, Serialize};
+
+use crate::network::Network;
+use crate::peer::Peer;
+use crate::server::{ECHO, HOLD, SINK, Services};
+use crate::{Arguments, Failure, load, usage};
+
+/// Flows of the bulk transfer with several flows.
+pub const MANY_FLOWS: usize = 16;
+/// Sessions opened before memory is first read.
+const WARM_UP_SESSIONS: usize = 64;
+/// Load before each measurement that is not counted.
+const WARM_UP: Duration = Duration::from_millis(200);
+
+/// What is measured.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(rename_all = "kebab-case")]
+pub enum Quantity {
+    /// Bit/s of one flow.
+    Bulk1,
+    /// CPU seconds of the peer a byte, one flow.
+    BulkCpu1,
+    /// Bit/s of [`MANY_FLOWS`] flows.
+    Bulk16,
+    /// CPU seconds of the peer a byte, [`MANY_FLOWS`] flows.
+    BulkCpu16,
+    /// Connections a second.
+    Connections,
+    /// CPU seconds of the peer a connection.
+    ConnectionCpu,
+    /// Time from the call to the first answer byte that 99 % stay below.
+    SetUpP99,
+    /// Its median.
+    SetUpMedian,
+    /// Median round trip of one byte.
+    RoundTrip,
+    /// Bytes of the peer's own memory an idle session.
+    IdleMemory,
+}
+
+/// One value.
+pub type Value = (Quantity, f64);
+
+/// Measures `peer` once; with the memory of idle sessions if `memory`.
+pub fn measure(
+    peer: Peer,
+    network: &Network,
+    services: &Services,
+    arguments: &Arguments,
+    memory: bool,
+) -> Result<Vec<Value>, Failure> {
+    let folder = tempfile::tempdir()?;
+    let mut program = peer.start(network, arguments, folder.path())?;
+    let process = program
+        .as_mut()
+        .map(RunningProgram::child)
+        .map(|child| child.id());
+    let cpu = || process.map_or(Duration::ZERO, usage::cpu_time);
+    let mut values = Vec::new();
+
+    let span = Duration::from_secs_f64(arguments.bulk_seconds);
+    for (flows, rate, cost) in [
+        (1, Quantity::Bulk1, Quantity::BulkCpu1),
+        (MANY_FLOWS, Quantity::Bulk16, Quantity::BulkCpu16),
+    ] {
+        let target = peer.target(SINK);
+        load::bulk(&network.client, target, flows, WARM_UP).map_err(during("bulk"))?;
+        let before = cpu();
+        let (bytes, elapsed) =
+            load::bulk(&network.client, target, flows, span).map_err(during("bulk"))?;
+        let bytes = bytes as f64;
+        values.push((rate, 8.0 * bytes / elapsed));
+        values.push((cost, (cpu() - before).as_secs_f64() / bytes));
+    }
+
+    let target = peer.target(ECHO);
+    let clients = arguments.clients;
+    load::connections(&network.client, target, clients, WARM_UP).map_err(during("connections"))?;
+    let before = cpu();
+    let span = Duration::from_secs_f64(arguments.connection_seconds);
+    let made =
+        load::connections(&network.client, target, clients, span).map_err(during("connections"))?;
+    let spent = (cpu() - before).as_secs_f64();
+    let count = made.set_up.len() as f64;
+    let quantile = |fraction| quantile(&made.set_up, fraction).ok_or("no connections");
+    values.push((Quantity::Connections, count / made.elapsed));
+    values.push((Quantity::ConnectionCpu, spent / count));
+    values.push((Quantity::SetUpMedian, quantile(0.5)?));
+    values.push((Quantity::SetUpP99, quantile(0.99)?));
+
+    let trip = load::round_trip(&network.client, target, arguments.round_trips)
+        .map_err(during("round trips"))?;
+    values.push((Quantity::RoundTrip, trip));
+
+    if let Some(process) = process.filter(|_| memory) {
+        let target = peer.target(HOLD);
+        let warm = load::idle_sessions(&network.client, target, WARM_UP_SESSIONS)?;
+        let before = usage::memory(process)?;
+        let sessions = arguments.sessions.saturating_sub(WARM_UP_SESSIONS).max(1);
+        let idle = load::idle_sessions(&network.client, target, sessions)?;
+        let growth = usage::memory(process)?.saturating_sub(before);
+        services.release();
+        drop((warm, idle));
+        values.push((Quantity::IdleMemory, growth as f64 / sessions as f64));
+    }
+    Ok(values)
+}
+
+fn during(what: &str) -> impl Fn(Failure) -> Failure {
+    move |failure| format!("{what}: {failure}").into()
+}

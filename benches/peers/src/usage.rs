@@ -1,0 +1,62 @@
+//! CPU time and memory of a peer's processes.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::Failure;
+
+/// The process and all that descend from it.
+fn family(process: u32) -> Vec<u32> {
+    let mut all = vec![process];
+    let mut next = 0;
+    while let Some(&parent) = all.get(next) {
+        next += 1;
+        for thread in threads(parent) {
+            let file = format!("/proc/{parent}/task/{thread}/children");
+            let children = fs::read_to_string(file).unwrap_or_default();
+            all.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|id| id.parse::<u32>().ok()),
+            );
+        }
+    }
+    all
+}
+
+fn threads(process: u32) -> Vec<String> {
+    let Ok(folder) = fs::read_dir(format!("/proc/{process}/task")) else {
+        return Vec::new();
+    };
+    folder
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect()
+}
+
+/// What the processes have run so far, in the kernel and outside.
+pub fn cpu_time(process: u32) -> Duration {
+    let mut nanoseconds = 0_u64;
+    for member in family(process) {
+        for thread in threads(member) {
+            let file = format!("/proc/{member}/task/{thread}/schedstat");
+            let text = fs::read_to_string(file).unwrap_or_default();
+            let run: Option<u64> = text.split(' ').next().and_then(|run| run.parse().ok());
+            nanoseconds += run.unwrap_or(0);
+        }
+    }
+    Duration::from_nanos(nanoseconds)
+}
+
+/// Bytes of memory that are the processes' own: not files, not shared.
+pub fn memory(process: u32) -> Result<u64, Failure> {
+    let mut kilobytes = 0;
+    for member in family(process) {
+        let text = fs::read_to_string(format!("/proc/{member}/status"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let value = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        kilobytes += value
+            .and_then(|value| value.parse::<u64>().ok())
+            .ok_or("the kernel does not tell RssAnon")?;
+    }
+    Ok(kilobytes * 1024)
+}

@@ -1,0 +1,149 @@
+//! What happens on the way between the ends.
+
+use super::at_once;
+use crate::case::Case;
+use crate::end::WHILE;
+use crate::error::Played;
+use crate::network::{Place, Target};
+use crate::stage::Stage;
+
+/// The cases.
+pub const CASES: &[Case] = &[
+    Case::new("smaller MTU behind the proxy", |stage| {
+        smaller_mtu(stage, Place::Router)
+    }),
+    Case::new("smaller MTU before the proxy", |stage| {
+        smaller_mtu(stage, Place::Access)
+    }),
+    Case::new("smaller MTU in the middle of a transfer", mtu_shrinks),
+    Case::new("host unreachable for a while, upload", |stage| {
+        unreachable_for_a_while(
+            stage,
+            "tcp dport 80 reject with icmpx type host-unreachable",
+            true,
+        )
+    }),
+    Case::new("host unreachable for a while, download", |stage| {
+        unreachable_for_a_while(
+            stage,
+            "tcp sport 80 reject with icmpx type host-unreachable",
+            false,
+        )
+    }),
+    Case::new("port unreachable for a while, upload", |stage| {
+        unreachable_for_a_while(
+            stage,
+            "tcp dport 80 reject with icmpx type port-unreachable",
+            true,
+        )
+    }),
+    Case::new("port unreachable for a while, download", |stage| {
+        unreachable_for_a_while(
+            stage,
+            "tcp sport 80 reject with icmpx type port-unreachable",
+            false,
+        )
+    }),
+    Case::new("no route for a while, upload", |stage| {
+        unreachable_for_a_while(stage, "tcp dport 80 reject with icmpx type no-route", true)
+    }),
+    Case::new("prohibited for a while, download", |stage| {
+        unreachable_for_a_while(
+            stage,
+            "tcp sport 80 reject with icmpx type admin-prohibited",
+            false,
+        )
+    }),
+    Case::new("path dead for a while", path_dead_for_a_while),
+];
+
+const SIZE: u64 = 500_000;
+const MTU: u32 = 1300;
+
+fn smaller_mtu(stage: &mut Stage<'_>, place: Place) -> Played {
+    stage.network.narrow(place, MTU)?;
+    let (mut client, mut server) = stage.pair()?;
+    at_once(
+        &mut client,
+        &mut server,
+        |client| client.send(SIZE),
+        |server| server.receive(SIZE),
+    )?;
+    at_once(
+        &mut client,
+        &mut server,
+        |client| client.receive(SIZE),
+        |server| server.send(SIZE),
+    )?;
+    client.close();
+    server.receive_to_end()
+}
+
+fn mtu_shrinks(stage: &mut Stage<'_>) -> Played {
+    let (mut client, mut server) = stage.pair()?;
+    for narrow in [false, true] {
+        if narrow {
+            stage.network.narrow(Place::Access, MTU)?;
+            stage.network.narrow(Place::Router, MTU)?;
+        }
+        at_once(
+            &mut client,
+            &mut server,
+            |client| client.send(SIZE),
+            |server| server.receive(SIZE),
+        )?;
+        at_once(
+            &mut client,
+            &mut server,
+            |client| client.receive(SIZE),
+            |server| server.send(SIZE),
+        )?;
+    }
+    client.close();
+    server.receive_to_end()
+}
+
+/// An error that the network reports in the middle of a connection does not end it (RFC 1122,
+/// 4.2.3.9): the data comes when the way is free again.
+fn unreachable_for_a_while(stage: &mut Stage<'_>, rule: &str, upload: bool) -> Played {
+    let (mut client, mut server) = stage.pair()?;
+    client.send(100)?;
+    server.receive(100)?;
+    server.send(100)?;
+    client.receive(100)?;
+    stage.network.filter(Place::Router, rule)?;
+    let (sends, receives) = if upload {
+        (&mut client, &mut server)
+    } else {
+        (&mut server, &mut client)
+    };
+    sends.send(5000)?;
+    receives.expect_silence(2 * WHILE)?;
+    stage.network.heal(Place::Router)?;
+    receives.receive(5000)?;
+    receives.send(100)?;
+    sends.receive(100)?;
+    client.close();
+    server.receive_to_end()
+}
+
+/// Nothing passes, and nobody says so.
+fn path_dead_for_a_while(stage: &mut Stage<'_>) -> Played {
+    let port = Target::Open.port();
+    let (mut client, mut server) = stage.pair()?;
+    client.send(100)?;
+    server.receive(100)?;
+    stage.network.filter(
+        Place::Router,
+        &format!("tcp dport {port} drop; tcp sport {port} drop"),
+    )?;
+    client.send(5000)?;
+    server.send(5000)?;
+    server.expect_silence(4 * WHILE)?;
+    client.expect_silence(WHILE)?;
+    stage.network.heal(Place::Router)?;
+    server.receive(5000)?;
+    client.receive(5000)?;
+    client.close();
+    server.receive_to_end()
+}

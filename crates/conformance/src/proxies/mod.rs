@@ -1,0 +1,240 @@
+//! The proxies under test: how each is started, reached and stopped.
+//!
+//! A further one is a file of its own with a type that implements [`Proxy`], and a line in
+//! [`known`].
+
+mod haproxy;
+mod midspan;
+mod nginx;
+mod without;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use midspan_linux::namespace::NetworkNamespace;
+use midspan_linux::process::{RunningProgram, limit_open_files};
+use rustix::process::Signal;
+use socket2::Socket;
+
+use crate::Error;
+use crate::network::{Family, Network, Target};
+
+/// How long a proxy may take to start.
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// What a case asks of the proxy's configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Conditions {
+    /// Few descriptors: enough for some tens of sessions.
+    pub few_descriptors: bool,
+    /// Pipes for at most two directions at a time.
+    pub few_pipes: bool,
+    /// Keep-alive probes on both legs.
+    pub keepalive: bool,
+}
+
+/// Descriptors where there are to be few.
+const FEW_DESCRIPTORS: u64 = 128;
+
+/// A proxy that can stand on the gateway.
+pub trait Proxy: Send + Sync {
+    /// As on the command line.
+    fn name(&self) -> String;
+
+    /// What it is, with its version.
+    ///
+    /// # Errors
+    /// It is not there; the text says why.
+    fn describe(&self) -> Result<String, String>;
+
+    /// Whether the client is answered before the server is.
+    fn answers_early(&self) -> bool;
+
+    /// Whether it is Midspan, whose own documented differences apply.
+    fn is_midspan(&self) -> bool {
+        false
+    }
+
+    /// Connects a client's socket to a target, as a client of this proxy does: here, to the
+    /// gateway's port of that number.
+    ///
+    /// # Errors
+    /// Those of `connect(2)`.
+    fn connect(&self, socket: &Socket, family: Family, target: Target) -> io::Result<()> {
+        socket.connect(&Network::gateway_address(family, target).into())
+    }
+
+    /// Starts it; `None` where there is nothing to start.
+    ///
+    /// # Errors
+    /// It does not start.
+    fn start(
+        &self,
+        gateway: &NetworkNamespace,
+        conditions: Conditions,
+    ) -> Result<Option<Running>, Error>;
+}
+
+/// The signals by which a program is controlled.
+#[derive(Debug, Clone, Copy)]
+struct Signals {
+    /// Read the configuration again.
+    reload: Signal,
+    /// End when the last session has ended.
+    drain: Signal,
+    /// End now; sent after [`Self::drain`] where it is the same.
+    stop: Signal,
+}
+
+/// A proxy that runs; it is ended when this value goes.
+#[derive(Debug)]
+pub struct Running {
+    program: RunningProgram,
+    signals: Signals,
+    // Its configuration and log, as long as it runs.
+    _folder: tempfile::TempDir,
+}
+
+impl Running {
+    /// Asks it to read its configuration again.
+    pub fn reload(&mut self) {
+        self.program.signal(self.signals.reload);
+    }
+
+    /// Asks it to end with its last session.
+    pub fn drain(&mut self) {
+        self.program.signal(self.signals.drain);
+    }
+
+    /// Asks it to end now.
+    pub fn stop(&mut self) {
+        self.program.signal(self.signals.stop);
+    }
+
+    /// Kills all of its processes.
+    pub fn kill(&mut self) {
+        self.program.kill_group();
+    }
+
+    /// Whether it ends by itself within this time.
+    pub fn ends_within(&mut self, limit: Duration) -> bool {
+        self.program.wait_for(limit).is_some()
+    }
+}
+
+/// All proxies that a name on the command line stands for, in the order of tables. `program` is
+/// Midspan's.
+#[must_use]
+pub fn known(program: &Path) -> Vec<Box<dyn Proxy>> {
+    let mut proxies: Vec<Box<dyn Proxy>> = vec![Box::new(without::WithoutProxy)];
+    for mode in midspan::Mode::ALL {
+        proxies.push(Box::new(midspan::Midspan::new(program, mode)));
+    }
+    proxies.push(Box::new(haproxy::Haproxy));
+    proxies.push(Box::new(nginx::Nginx));
+    proxies
+}
+
+/// The run without a proxy, which the others are compared with.
+#[must_use]
+pub fn without() -> Box<dyn Proxy> {
+    Box::new(without::WithoutProxy)
+}
+
+/// Starts a program in a process group of its own, with its output in a file.
+fn spawn(
+    gateway: &NetworkNamespace,
+    mut command: Command,
+    conditions: Conditions,
+    folder: &Path,
+) -> Result<(RunningProgram, PathBuf), Error> {
+    let log = folder.join("log");
+    let file = File::create(&log).map_err(Error::file(&log))?;
+    command.stdin(Stdio::null()).stderr(file).process_group(0);
+    if conditions.few_descriptors {
+        limit_open_files(&mut command, FEW_DESCRIPTORS);
+    }
+    let child = gateway.spawn(command)?;
+    Ok((RunningProgram::new(child, Duration::from_secs(2)), log))
+}
+
+/// Waits until something listens on all targets' ports of the gateway.
+fn wait_until_listening(
+    name: &str,
+    gateway: &NetworkNamespace,
+    program: &mut RunningProgram,
+    log: &Path,
+) -> Result<(), Error> {
+    let begin = Instant::now();
+    while !listens(gateway)? {
+        let ended = program.wait_for(Duration::from_millis(10)).is_some();
+        if ended || begin.elapsed() > START_LIMIT {
+            return Err(did_not_start(name, log));
+        }
+    }
+    Ok(())
+}
+
+fn listens(gateway: &NetworkNamespace) -> Result<bool, Error> {
+    let ports: Vec<String> = (Target::ALL.iter())
+        .map(|target| format!(":{:04X}", target.port()))
+        .collect();
+    let complete = gateway.run(move || {
+        let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
+        let mut complete = true;
+        for table in tables {
+            let text = std::fs::read_to_string(table)?;
+            complete &= ports.iter().all(|port| {
+                text.lines().any(|line| {
+                    let fields: Vec<&str> = line.split_whitespace().take(4).collect();
+                    fields.len() == 4 && fields[1].ends_with(port) && fields[3] == "0A"
+                })
+            });
+        }
+        Ok::<_, io::Error>(complete)
+    })?;
+    complete.map_err(Error::system("read the gateway's listening sockets"))
+}
+
+fn did_not_start(name: &str, log: &Path) -> Error {
+    Error::Start {
+        proxy: name.to_owned(),
+        reason: std::fs::read_to_string(log)
+            .unwrap_or_default()
+            .trim()
+            .to_owned(),
+    }
+}
+
+/// A folder for a proxy's configuration and log.
+fn folder() -> Result<tempfile::TempDir, Error> {
+    tempfile::tempdir().map_err(Error::system("make a temporary folder"))
+}
+
+/// Both families' listening and server addresses of all targets.
+fn forwards() -> impl Iterator<Item = (std::net::SocketAddr, std::net::SocketAddr)> {
+    [Family::V4, Family::V6].into_iter().flat_map(|family| {
+        Target::ALL.into_iter().map(move |target| {
+            (
+                Network::gateway_address(family, target),
+                Network::server_address(family, target),
+            )
+        })
+    })
+}
+
+/// The first line that a program prints when asked for its version.
+fn first_line(command: &mut Command) -> Option<String> {
+    let output = command.stdin(Stdio::null()).output().ok()?;
+    let text = if output.stdout.is_empty() {
+        output.stderr
+    } else {
+        output.stdout
+    };
+    let text = String::from_utf8_lossy(&text).into_owned();
+    text.lines().next().map(str::to_owned)
+}

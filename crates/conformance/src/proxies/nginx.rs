@@ -1,0 +1,102 @@
+//! nginx's stream module from Debian.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Stdio;
+
+use midspan_lab::programs::Program;
+use midspan_linux::namespace::NetworkNamespace;
+use rustix::process::Signal;
+
+use super::{
+    Conditions, Proxy, Running, Signals, first_line, folder, forwards, spawn, wait_until_listening,
+};
+use crate::Error;
+
+/// Where Debian's package `libnginx-mod-stream` puts it.
+const MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
+
+/// nginx as a master and a worker.
+pub struct Nginx;
+
+impl Proxy for Nginx {
+    fn name(&self) -> String {
+        "nginx".to_owned()
+    }
+
+    fn describe(&self) -> Result<String, String> {
+        let mut command = Program::Nginx
+            .command()
+            .map_err(|error| error.to_string())?;
+        if !Path::new(MODULE).is_file() {
+            return Err("its stream module is not installed: \
+                        apt-get install libnginx-mod-stream"
+                .to_owned());
+        }
+        let line = first_line(command.arg("-v")).ok_or("nginx does not run")?;
+        let version = line.trim_start_matches("nginx version: ").to_owned();
+        Ok(format!("{version}, stream module with proxy_half_close"))
+    }
+
+    fn answers_early(&self) -> bool {
+        true
+    }
+
+    fn start(
+        &self,
+        gateway: &NetworkNamespace,
+        conditions: Conditions,
+    ) -> Result<Option<Running>, Error> {
+        let folder = folder()?;
+        let file = folder.path().join("nginx.conf");
+        std::fs::write(&file, configuration(conditions, folder.path()))
+            .map_err(Error::file(&file))?;
+        let mut command = Program::Nginx.command()?;
+        command
+            .arg("-c")
+            .arg(&file)
+            .arg("-e")
+            .arg(folder.path().join("error.log"))
+            .stdout(Stdio::null());
+        let (mut program, log) = spawn(gateway, command, Conditions::default(), folder.path())?;
+        wait_until_listening("nginx", gateway, &mut program, &log)?;
+        Ok(Some(Running {
+            program,
+            signals: Signals {
+                reload: Signal::HUP,
+                drain: Signal::QUIT,
+                stop: Signal::TERM,
+            },
+            _folder: folder,
+        }))
+    }
+}
+
+fn configuration(conditions: Conditions, folder: &Path) -> String {
+    // Of its connections, the listening sockets take 14.
+    let connections = if conditions.few_descriptors {
+        100
+    } else {
+        16000
+    };
+    let keepalive = if conditions.keepalive {
+        " so_keepalive=on"
+    } else {
+        ""
+    };
+    let mut text = format!(
+        "load_module {MODULE};\nuser root;\ndaemon off;\nworker_processes 1;\n\
+         worker_rlimit_nofile 18000;\npid {}/pid;\nevents {{ worker_connections {connections}; }}\n\
+         stream {{\nproxy_connect_timeout 30s;\nproxy_timeout 10m;\nproxy_half_close on;\n\
+         proxy_socket_keepalive {};\n",
+        folder.display(),
+        if conditions.keepalive { "on" } else { "off" }
+    );
+    for (listen, to) in forwards() {
+        let _ = writeln!(
+            text,
+            "server {{ listen {listen}{keepalive}; proxy_pass {to}; }}"
+        );
+    }
+    text + "}\n"
+}

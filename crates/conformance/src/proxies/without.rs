@@ -1,0 +1,35 @@
+//! No proxy: the gateway forwards packets. What the other runs are compared with.
+
+use std::io;
+
+use midspan_linux::namespace::NetworkNamespace;
+use socket2::Socket;
+
+use super::{Conditions, Proxy, Running};
+use crate::Error;
+use crate::network::{Family, Network, Target};
+
+/// Plain routing.
+pub struct WithoutProxy;
+
+impl Proxy for WithoutProxy {
+    fn name(&self) -> String {
+        "none".to_owned()
+    }
+
+    fn describe(&self) -> Result<String, String> {
+        Ok("plain routing".to_owned())
+    }
+
+    fn answers_early(&self) -> bool {
+        false
+    }
+
+    fn connect(&self, socket: &Socket, family: Family, target: Target) -> io::Result<()> {
+        socket.connect(&Network::server_address(family, target).into())
+    }
+
+    fn start(&self, _: &NetworkNamespace, _: Conditions) -> Result<Option<Running>, Error> {
+        Ok(None)
+    }
+}

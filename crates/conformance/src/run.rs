@@ -1,0 +1,327 @@
+//! Runs cases without and with proxies, and compares.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::Error;
+use crate::case::{Case, Expected};
+use crate::differences::{self, Verdict};
+use crate::error::Stop;
+use crate::network::{Family, Network};
+use crate::proxies::{self, Conditions, Proxy};
+use crate::stage::Stage;
+use crate::transcript::{Event, Transcript};
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The cases.
+    pub cases: Vec<Case>,
+    /// Over which protocols.
+    pub families: Vec<Family>,
+    /// The proxies' names; the run without one is always made.
+    pub against: Vec<String>,
+    /// The build of Midspan.
+    pub program: PathBuf,
+    /// Less data and shorter waits.
+    pub quick: bool,
+    /// Light cases that run at the same time.
+    pub jobs: usize,
+}
+
+/// One case over one protocol with one proxy.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The case's name.
+    pub case: &'static str,
+    /// IPv4 or IPv6.
+    pub family: Family,
+    /// The proxy's name.
+    pub proxy: String,
+    /// What was expected.
+    pub expected: Transcript,
+    /// What was seen.
+    pub seen: Transcript,
+    /// How they compare.
+    pub verdict: Verdict,
+}
+
+/// A proxy that takes part, or why it does not.
+#[derive(Debug, Clone)]
+pub struct Participant {
+    /// Its name.
+    pub name: String,
+    /// What it is, with its version; or why it is left out.
+    pub description: Result<String, String>,
+}
+
+/// What came out.
+#[derive(Debug, Clone)]
+pub struct Results {
+    /// Who took part.
+    pub participants: Vec<Participant>,
+    /// By case, then protocol, then proxy.
+    pub outcomes: Vec<Outcome>,
+}
+
+impl Results {
+    /// Whether nothing differs without a reason.
+    #[must_use]
+    pub fn all_conform(&self) -> bool {
+        self.outcomes
+            .iter()
+            .all(|outcome| outcome.verdict != Verdict::Different)
+    }
+}
+
+/// The names that [`Plan::against`] may have.
+#[must_use]
+pub fn proxy_names() -> Vec<String> {
+    proxies::known(&PathBuf::new())
+        .iter()
+        .map(|proxy| proxy.name())
+        .collect()
+}
+
+/// Runs the plan. `progress` is told each outcome, the number of runs done, and of all.
+///
+/// The caller must have left the host's network ([`midspan_linux::namespace::isolate`]).
+///
+/// # Errors
+/// A case cannot be run, or fails already without a proxy.
+pub fn run(
+    plan: &Plan,
+    progress: &(dyn Fn(&Outcome, usize, usize) + Sync),
+) -> Result<Results, Error> {
+    raise_descriptor_limit();
+    let mut chosen = Vec::new();
+    let mut participants = Vec::new();
+    for proxy in proxies::known(&plan.program) {
+        if !plan.against.contains(&proxy.name()) {
+            continue;
+        }
+        let description = proxy.describe();
+        participants.push(Participant {
+            name: proxy.name(),
+            description: description.clone(),
+        });
+        if description.is_ok() {
+            chosen.push(proxy);
+        }
+    }
+    let work = Work::new(plan, chosen);
+    work.run(plan, progress)?;
+    Ok(Results {
+        participants,
+        outcomes: work.into_outcomes(),
+    })
+}
+
+/// The runs, and what they gave so far.
+struct Work {
+    jobs: Vec<(Case, Family)>,
+    proxies: Vec<Box<dyn Proxy>>,
+    total: usize,
+    done: AtomicUsize,
+    failed: AtomicBool,
+    outcomes: Mutex<Vec<(usize, Vec<Outcome>)>>,
+}
+
+impl Work {
+    fn new(plan: &Plan, proxies: Vec<Box<dyn Proxy>>) -> Self {
+        let jobs: Vec<(Case, Family)> = plan
+            .cases
+            .iter()
+            .flat_map(|case| plan.families.iter().map(|family| (*case, *family)))
+            .collect();
+        let proxied = proxies
+            .iter()
+            .filter(|proxy| proxy.name() != WITHOUT)
+            .count();
+        let with_baseline = jobs.iter().filter(|(case, _)| has_baseline(case)).count();
+        Self {
+            total: jobs.len() * proxied + with_baseline,
+            jobs,
+            proxies,
+            done: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
+            outcomes: Mutex::new(Vec::new()),
+        }
+    }
+
+    fn run(
+        &self,
+        plan: &Plan,
+        progress: &(dyn Fn(&Outcome, usize, usize) + Sync),
+    ) -> Result<(), Error> {
+        let numbered = || self.jobs.iter().enumerate();
+        let light: Vec<usize> = (numbered().filter(|(_, (case, _))| !case.heavy))
+            .map(|(index, _)| index)
+            .collect();
+        let heavy = (numbered().filter(|(_, (case, _))| case.heavy)).map(|(index, _)| index);
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..plan.jobs.max(1))
+                .map(|_| {
+                    scope.spawn(|| -> Result<(), Error> {
+                        while let Some(job) = light.get(next.fetch_add(1, Ordering::Relaxed)) {
+                            self.run_job(*job, plan.quick, progress)?;
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            for worker in workers {
+                let panicked = |_| Error::Unknown("a case panicked".to_owned());
+                worker.join().map_err(panicked)??;
+            }
+            Ok::<(), Error>(())
+        })?;
+        for job in heavy {
+            self.run_job(job, plan.quick, progress)?;
+        }
+        Ok(())
+    }
+
+    /// One case over one protocol: without a proxy, then with each.
+    fn run_job(
+        &self,
+        number: usize,
+        quick: bool,
+        progress: &(dyn Fn(&Outcome, usize, usize) + Sync),
+    ) -> Result<(), Error> {
+        if self.failed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let (case, family) = self.jobs[number];
+        let result = self.outcomes_of(&case, family, quick, progress);
+        match result {
+            Ok(outcomes) => {
+                let mut all = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+                all.push((number, outcomes));
+                Ok(())
+            }
+            Err(error) => {
+                self.failed.store(true, Ordering::Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    fn outcomes_of(
+        &self,
+        case: &Case,
+        family: Family,
+        quick: bool,
+        progress: &(dyn Fn(&Outcome, usize, usize) + Sync),
+    ) -> Result<Vec<Outcome>, Error> {
+        let mut outcomes = Vec::new();
+        let mut add = |outcome: Outcome| {
+            let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+            progress(&outcome, done, self.total);
+            outcomes.push(outcome);
+        };
+        let expected = match case.expected {
+            Expected::WithoutProxy => {
+                let without = proxies::without();
+                let mut seen = perform(case, family, quick, &*without)?;
+                if has_fault(&seen) {
+                    // Once may be the machine's fault, which others use as well.
+                    seen = perform(case, family, quick, &*without)?;
+                }
+                if has_fault(&seen) {
+                    return Err(Error::Baseline {
+                        case: case.name,
+                        family: family.name().to_owned(),
+                        transcript: seen.to_string(),
+                    });
+                }
+                add(Outcome {
+                    case: case.name,
+                    family,
+                    proxy: without.name(),
+                    expected: seen.clone(),
+                    seen: seen.clone(),
+                    verdict: Verdict::Same,
+                });
+                seen
+            }
+            Expected::Events(client, server) => Transcript {
+                client: client.to_vec(),
+                server: server.to_vec(),
+                proxy: Vec::new(),
+            },
+        };
+        for proxy in self.proxies.iter().filter(|proxy| proxy.name() != WITHOUT) {
+            let seen = perform(case, family, quick, &**proxy)?;
+            add(Outcome {
+                case: case.name,
+                family,
+                proxy: proxy.name(),
+                verdict: differences::compare(&**proxy, case.name, &expected, &seen),
+                expected: expected.clone(),
+                seen,
+            });
+        }
+        Ok(outcomes)
+    }
+
+    fn into_outcomes(self) -> Vec<Outcome> {
+        let mut outcomes = self
+            .outcomes
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        outcomes.sort_by_key(|(number, _)| *number);
+        outcomes
+            .into_iter()
+            .flat_map(|(_, outcomes)| outcomes)
+            .collect()
+    }
+}
+
+/// The name of the run without a proxy.
+pub(crate) const WITHOUT: &str = "none";
+
+fn has_baseline(case: &Case) -> bool {
+    matches!(case.expected, Expected::WithoutProxy)
+}
+
+/// One run in a network of its own.
+fn perform(
+    case: &Case,
+    family: Family,
+    quick: bool,
+    proxy: &dyn Proxy,
+) -> Result<Transcript, Error> {
+    let network = Network::new()?;
+    let conditions: Conditions = case.conditions;
+    let running = proxy.start(&network.gateway, conditions)?;
+    let mut stage = Stage::new(&network, family, quick, proxy, running);
+    match (case.script)(&mut stage) {
+        Ok(()) | Err(Stop::Here) => {}
+        Err(Stop::Failed(error)) => return Err(error),
+    }
+    if !case.leaves_connections {
+        stage.expect_nothing_left()?;
+    }
+    Ok(stage.transcript())
+}
+
+fn has_fault(transcript: &Transcript) -> bool {
+    let events = transcript.client.iter().chain(&transcript.server);
+    events.chain(&transcript.proxy).any(Event::is_fault)
+}
+
+/// Five thousand sessions have ten thousand ends here.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limits = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limits.maximum,
+        maximum: limits.maximum,
+    };
+    // Without it only that case fails, and says so.
+    let _ = setrlimit(Resource::Nofile, raised);
+}

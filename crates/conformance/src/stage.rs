@@ -1,0 +1,331 @@
+//! What a case's script works with: the network, both ends, and the proxy if there is one.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use socket2::{Domain, Socket, Type};
+
+use crate::end::{End, LIMIT};
+use crate::error::{Error, Played, Stop};
+use crate::network::{Family, Network, Target};
+use crate::pattern::Direction;
+use crate::proxies::{Proxy, Running};
+use crate::transcript::{Event, Log, Transcript, errno};
+
+/// Connections that may wait at a listening socket.
+const BACKLOG: i32 = 1024;
+
+/// How long a proxy may take to let go of what has ended, or to end itself.
+const CLEAR_LIMIT: Duration = Duration::from_secs(10);
+
+/// One run of one case.
+pub struct Stage<'a> {
+    /// The network, this run's own.
+    pub network: &'a Network,
+    /// IPv4 or IPv6.
+    pub family: Family,
+    /// Less data and shorter waits.
+    pub quick: bool,
+    proxy: &'a dyn Proxy,
+    running: Option<Running>,
+    client: Log,
+    server: Log,
+    fault: Log,
+    seen_at_gateway: bool,
+}
+
+/// A socket that the server listens on.
+#[derive(Debug)]
+pub struct Listener(Socket);
+
+impl<'a> Stage<'a> {
+    /// With the proxy started, if there is one.
+    pub fn new(
+        network: &'a Network,
+        family: Family,
+        quick: bool,
+        proxy: &'a dyn Proxy,
+        running: Option<Running>,
+    ) -> Self {
+        Self {
+            network,
+            family,
+            quick,
+            proxy,
+            running,
+            client: Log::default(),
+            server: Log::default(),
+            fault: Log::default(),
+            seen_at_gateway: false,
+        }
+    }
+
+    /// `full`, or `quick` where time is short.
+    pub fn amount<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// What the ends have seen so far.
+    #[must_use]
+    pub fn transcript(&self) -> Transcript {
+        Transcript {
+            client: self.client.events(),
+            server: self.server.events(),
+            proxy: self.fault.events(),
+        }
+    }
+
+    /// What the client's end writes to.
+    pub const fn client_log(&self) -> &Log {
+        &self.client
+    }
+
+    /// What the server's end writes to.
+    pub const fn server_log(&self) -> &Log {
+        &self.server
+    }
+
+    /// A fault of the proxy itself.
+    pub fn fault(&self, event: Event) {
+        self.fault.add(event);
+    }
+
+    /// Listens on the server.
+    pub fn listen(&self, target: Target) -> Result<Listener, Stop> {
+        let any: IpAddr = match self.family {
+            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let address = SocketAddr::new(any, target.port());
+        let socket = self.network.server.run(move || {
+            let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&address.into())?;
+            socket.listen(BACKLOG)?;
+            Ok::<_, std::io::Error>(socket)
+        })?;
+        Ok(Listener(
+            socket.map_err(Error::system("listen on the server"))?,
+        ))
+    }
+
+    /// An unconnected socket of the client.
+    pub fn client_socket(&self) -> Result<Socket, Stop> {
+        let domain = match self.family {
+            Family::V4 => Domain::IPV4,
+            Family::V6 => Domain::IPV6,
+        };
+        let socket = (self.network.client).run(move || Socket::new(domain, Type::STREAM, None))?;
+        Ok(socket.map_err(Error::system("open a socket"))?)
+    }
+
+    /// Connects the client to a target, through the proxy or straight.
+    pub fn connect(&self, target: Target) -> Result<End, Stop> {
+        self.connect_with(self.client_socket()?, target, &self.client)
+    }
+
+    /// The same from a port that was used before and may not be free at once.
+    pub fn connect_from(&self, port: u16, target: Target) -> Result<End, Stop> {
+        let any: IpAddr = match self.family {
+            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let begin = Instant::now();
+        loop {
+            let socket = self.client_socket()?;
+            socket
+                .set_reuse_address(true)
+                .and_then(|()| socket.bind(&SocketAddr::new(any, port).into()))
+                .map_err(Error::system("bind the client's port"))?;
+            let log = Log::default();
+            let connected = self.connect_with(socket, target, &log);
+            let taken = log
+                .events()
+                .contains(&Event::ConnectFailed(Errno::ADDRNOTAVAIL));
+            if taken && begin.elapsed() < LIMIT {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            for event in log.events() {
+                self.client.add(event);
+            }
+            return Ok(connected?.with_log(self.client.clone()));
+        }
+    }
+
+    /// The same with a socket that was prepared, and a log of its own.
+    pub fn connect_with(&self, socket: Socket, target: Target, log: &Log) -> Result<End, Stop> {
+        let end = End::new(socket, Direction::ToServer, log.clone())?;
+        match self.proxy.connect(end.socket(), self.family, target) {
+            Ok(()) => log.add(Event::Connected),
+            Err(error) => match errno(&error) {
+                // A reset can only follow an answer: it came before the call had returned.
+                Errno::CONNRESET => {
+                    log.add(Event::Connected);
+                    log.add(Event::Failed(Errno::CONNRESET));
+                    return Err(Stop::Here);
+                }
+                Errno::INPROGRESS | Errno::AGAIN => {
+                    log.add(Event::Overdue("answer to a SYN"));
+                    return Err(Stop::Here);
+                }
+                error => {
+                    log.add(Event::ConnectFailed(error));
+                    return Err(Stop::Here);
+                }
+            },
+        }
+        Ok(end)
+    }
+
+    /// Connects to the server's port and writes nothing down; `None` where that fails. The time
+    /// limit is the socket's own.
+    pub fn try_connect(&self, socket: Socket) -> Result<Option<End>, Stop> {
+        let connected = self.proxy.connect(&socket, self.family, Target::Open);
+        match connected {
+            Ok(()) => Ok(Some(End::new(socket, Direction::ToServer, Log::default())?)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Accepts a connection if one comes in time, and writes nothing down.
+    pub fn try_accept(&self, listener: &Listener, time: Duration) -> Result<Option<End>, Stop> {
+        if !is_readable(&listener.0, time)? {
+            return Ok(None);
+        }
+        let (socket, _) = listener.0.accept().map_err(Error::system("accept"))?;
+        Ok(Some(End::new(socket, Direction::ToClient, Log::default())?))
+    }
+
+    /// Waits until a connection can be accepted.
+    pub fn wait_until_arrived(&mut self, listener: &Listener) -> Played {
+        if !is_readable(&listener.0, LIMIT)? {
+            self.server.add(Event::Overdue("connection"));
+            return Err(Stop::Here);
+        }
+        if self.running.is_some() && !self.seen_at_gateway {
+            // A session that went past the proxy would prove nothing.
+            if self.connections_at_gateway(&[ESTABLISHED, CLOSE_WAIT])? == 0 {
+                self.fault(Event::Says("the session went past the proxy"));
+            }
+            self.seen_at_gateway = true;
+        }
+        Ok(())
+    }
+
+    /// The next connection of the server.
+    pub fn accept(&mut self, listener: &Listener) -> Result<End, Stop> {
+        let log = self.server.clone();
+        self.accept_with(listener, &log)
+    }
+
+    /// The same with a log of its own.
+    pub fn accept_with(&mut self, listener: &Listener, log: &Log) -> Result<End, Stop> {
+        self.wait_until_arrived(listener)?;
+        let (socket, _) = listener.0.accept().map_err(Error::system("accept"))?;
+        log.add(Event::Accepted);
+        End::new(socket, Direction::ToClient, log.clone()).map_err(Stop::from)
+    }
+
+    /// A connection from the client to the server, both ends of it.
+    pub fn pair(&mut self) -> Result<(End, End), Stop> {
+        let listener = self.listen(Target::Open)?;
+        self.pair_at(&listener)
+    }
+
+    /// The same at a listener that goes on listening.
+    pub fn pair_at(&mut self, listener: &Listener) -> Result<(End, End), Stop> {
+        let client = self.connect(Target::Open)?;
+        Ok((client, self.accept(listener)?))
+    }
+
+    /// The same with a log for each end.
+    pub fn pair_with(
+        &mut self,
+        listener: &Listener,
+        client: &Log,
+        server: &Log,
+    ) -> Result<(End, End), Stop> {
+        let near = self.connect_with(self.client_socket()?, Target::Open, client)?;
+        Ok((near, self.accept_with(listener, server)?))
+    }
+
+    /// Does something to the proxy, if there is one.
+    pub fn with_proxy(&mut self, action: impl FnOnce(&mut Running)) {
+        if let Some(running) = &mut self.running {
+            action(running);
+        }
+    }
+
+    /// The proxy must have ended by itself.
+    pub fn expect_proxy_to_end(&mut self) {
+        if let Some(running) = &mut self.running
+            && !running.ends_within(CLEAR_LIMIT)
+        {
+            self.fault(Event::Says("the proxy still runs"));
+        }
+    }
+
+    /// All connections have ended, so the proxy must not hold any.
+    pub fn expect_nothing_left(&self) -> Result<(), Error> {
+        if self.running.is_none() {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        while self.connections_at_gateway(&[ESTABLISHED, CLOSE_WAIT])? > 0 {
+            if begin.elapsed() > CLEAR_LIMIT {
+                self.fault(Event::Says("connections are left at the proxy"));
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Connections to or from the targets' ports in one of these states that the gateway itself
+    /// holds.
+    fn connections_at_gateway(&self, states: &'static [&'static str]) -> Result<usize, Error> {
+        let ports: Vec<String> = Target::ALL
+            .iter()
+            .map(|target| format!(":{:04X}", target.port()))
+            .collect();
+        self.network
+            .gateway
+            .run(move || {
+                let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
+                let mut count = 0;
+                for table in tables {
+                    let text = std::fs::read_to_string(table)?;
+                    count += text
+                        .lines()
+                        .filter(|line| {
+                            let fields: Vec<&str> = line.split_whitespace().take(4).collect();
+                            let [_, local, remote, state] = fields[..] else {
+                                return false;
+                            };
+                            let ours = |address: &str| ports.iter().any(|p| address.ends_with(p));
+                            states.contains(&state) && (ours(local) || ours(remote))
+                        })
+                        .count();
+                }
+                Ok::<_, std::io::Error>(count)
+            })?
+            .map_err(Error::system("read the gateway's connections"))
+    }
+}
+
+fn is_readable(socket: &Socket, time: Duration) -> Result<bool, Error> {
+    let mut descriptors = [PollFd::new(socket, PollFlags::IN)];
+    let limit = Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    let ready = poll(&mut descriptors, Some(&limit));
+    Ok(ready.map_err(Error::system("wait for a connection"))? > 0)
+}
+
+/// States of connections as `/proc/net/tcp` has them.
+const ESTABLISHED: &str = "01";
+const CLOSE_WAIT: &str = "08";

@@ -1,0 +1,233 @@
+//! Values that replace those of a file: `link.satellite.loss=1 %`.
+//!
+//! An [`Override`] is a dotted key and a value, as a user types them. In an array of tables a
+//! table is chosen by its `name`, or by its place from 0; a name with a dot stands in quotes. The
+//! value is TOML, or a text without quotes: `seed=3`, `link.satellite.delay=300 ms`.
+//!
+//! Everything is checked by the file's own reader, so an override can do what the file can, and
+//! nothing else; an error points into the override.
+
+use std::ops::Range;
+
+use toml::{Table, Value};
+
+use crate::{Located, Source};
+
+/// A dotted key and the value that it is to have.
+#[derive(Debug, Clone)]
+pub struct Override {
+    /// The text as it was typed, named for errors.
+    source: Source,
+    /// The parts of the key and their places.
+    keys: Vec<Key>,
+    value: Range<usize>,
+}
+
+/// A part of a key and its place.
+type Key = (String, Range<usize>);
+
+/// Longest override, in bytes.
+const LONGEST: usize = 64 << 10;
+/// Most parts of a key.
+const DEEPEST: usize = 16;
+
+impl Override {
+    /// Takes `text`, `KEY=VALUE`, apart. `origin` is what errors call it, such as `--set`.
+    ///
+    /// # Errors
+    /// There is no `=`, an empty part in the key, or a quote without end.
+    pub fn parse(origin: &str, text: &str) -> Result<Self, Located> {
+        if text.len() > LONGEST {
+            let source = Source::new(origin, "");
+            return Err(Located::new(&source, 0..0, "longer than 64 KiB"));
+        }
+        let source = Source::new(origin, text);
+        let (keys, end) = keys(&source)?;
+        let value = text.get(end..).unwrap_or("");
+        let start = end + (value.len() - value.trim_start().len());
+        let stop = start + value.trim().len();
+        if keys.len() > DEEPEST {
+            return Err(Located::new(&source, 0..end, "a key has at most 16 parts"));
+        }
+        Ok(Self {
+            source,
+            keys,
+            value: start..stop,
+        })
+    }
+
+    /// `source` with this value, and what `read` makes of it.
+    ///
+    /// # Errors
+    /// The key leads nowhere, or `read` refuses the text with the value but not without it; the
+    /// place is one of the override. What `read` says of `source` itself where it refuses that.
+    pub fn apply<T>(
+        &self,
+        source: &Source,
+        read: impl Fn(&Source) -> Result<T, Located>,
+    ) -> Result<(Source, T), Located> {
+        read(source)?;
+        let root: Table = crate::read(source)?;
+        let mut refused = None;
+        for value in self.candidates(&root) {
+            let mut changed = Value::Table(root.clone());
+            self.put(&mut changed, value)?;
+            let Ok(text) = toml::to_string(&changed) else {
+                continue;
+            };
+            let changed = Source::new(source.name(), text);
+            match read(&changed) {
+                Ok(result) => return Ok((changed, result)),
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        Err(self.refused(refused))
+    }
+
+    /// What the value may be meant as, the likeliest first.
+    fn candidates(&self, root: &Table) -> Vec<Value> {
+        let text = &self.source.text()[self.value.clone()];
+        let plain = Value::String(text.to_owned());
+        let typed = toml::from_str::<Table>(&format!("value = {text}"))
+            .ok()
+            .filter(|table| table.len() == 1)
+            .and_then(|mut table| table.remove("value"));
+        let Some(typed) = typed else {
+            return vec![plain];
+        };
+        let mut found = Some(root).and_then(|root| step_table(root, self.keys.first()?));
+        for key in self.keys.iter().skip(1) {
+            found = found.and_then(|value| step(value, &key.0));
+        }
+        if matches!(found, Some(Value::String(_))) && !typed.is_str() {
+            vec![plain, typed]
+        } else {
+            vec![typed, plain]
+        }
+    }
+
+    /// Puts the value where the key leads.
+    fn put(&self, root: &mut Value, value: Value) -> Result<(), Located> {
+        let mut place = root;
+        for (key, span) in &self.keys {
+            place = match place {
+                Value::Table(table) => table
+                    .entry(key.clone())
+                    .or_insert_with(|| Value::Table(Table::new())),
+                Value::Array(items) => {
+                    let Some(index) = position(items, key) else {
+                        let names: Vec<String> = items
+                            .iter()
+                            .filter_map(|item| Some(item.get("name")?.as_str()?.to_owned()))
+                            .collect();
+                        let message = format!("there is none called \"{key}\"");
+                        return Err(Located::new(&self.source, span.clone(), message)
+                            .with_nearest(key, names.iter().map(String::as_str)));
+                    };
+                    &mut items[index]
+                }
+                _ => {
+                    let message = format!("`{key}`: there is no table before it");
+                    return Err(Located::new(&self.source, span.clone(), message));
+                }
+            };
+        }
+        *place = value;
+        Ok(())
+    }
+
+    /// The reader's own words, at the part of the override that they are about.
+    fn refused(&self, error: Option<Located>) -> Located {
+        let Some(error) = error else {
+            return Located::new(
+                &self.source,
+                self.value.clone(),
+                "cannot be written as TOML",
+            );
+        };
+        let last = self.keys.last().map_or(0..0, |(_, span)| span.clone());
+        let unknown = self
+            .keys
+            .iter()
+            .find(|(key, _)| error.message().contains(&format!("unknown key `{key}`")));
+        let place = match unknown {
+            Some((_, span)) => span.clone(),
+            None if self.value.is_empty() => last,
+            None => self.value.clone(),
+        };
+        let located = Located::new(&self.source, place, error.message());
+        match error.help() {
+            Some(help) => located.with_help(help),
+            None => located,
+        }
+    }
+}
+
+/// `source` with all `overrides` in their order, and what `read` makes of it.
+///
+/// # Errors
+/// As [`Override::apply`].
+pub fn read_with<T>(
+    source: &Source,
+    overrides: &[Override],
+    read: impl Fn(&Source) -> Result<T, Located>,
+) -> Result<T, Located> {
+    let mut source = source.clone();
+    for change in overrides {
+        source = change.apply(&source, &read)?.0;
+    }
+    read(&source)
+}
+
+/// The parts of the key, and where the value begins.
+fn keys(source: &Source) -> Result<(Vec<Key>, usize), Located> {
+    let text = source.text();
+    let mut keys = Vec::new();
+    let mut part = String::new();
+    let (mut start, mut quoted) = (0, false);
+    for (at, character) in text.char_indices() {
+        match character {
+            '"' => quoted = !quoted,
+            '.' | '=' if !quoted => {
+                let name = part.trim();
+                if name.is_empty() {
+                    let message = "a part of the key is empty: write it as in `link.NAME.loss=1 %`";
+                    return Err(Located::new(source, start..at + 1, message));
+                }
+                keys.push((name.to_owned(), start..at));
+                part.clear();
+                start = at + 1;
+                if character == '=' {
+                    return Ok((keys, start));
+                }
+            }
+            other => part.push(other),
+        }
+    }
+    let message = if quoted {
+        "a quote is not closed"
+    } else {
+        "there is no `=`: write KEY=VALUE, as in `link.NAME.loss=1 %`"
+    };
+    Err(Located::new(source, 0..text.len(), message))
+}
+
+fn step_table<'a>(table: &'a Table, key: &Key) -> Option<&'a Value> {
+    table.get(&key.0)
+}
+
+fn step<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    match value {
+        Value::Table(table) => table.get(key),
+        Value::Array(items) => items.get(position(items, key)?),
+        _ => None,
+    }
+}
+
+/// The table of this name, or at this place.
+fn position(items: &[Value], key: &str) -> Option<usize> {
+    items
+        .iter()
+        .position(|item| item.get("name").and_then(Value::as_str) == Some(key))
+        .or_else(|| key.parse().ok().filter(|index| *index < items.len()))
+}

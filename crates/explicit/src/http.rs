@@ -1,0 +1,158 @@
+//! HTTP/1 as a proxy's clients speak it: `CONNECT`, and requests with the whole address
+//! (RFC 9110 §9.3.6, RFC 9112 §3.2.2).
+//!
+//! A connection carries one request: the one that goes on to the server says `Connection: close`,
+//! and all that follows its head passes untouched, both ways. So nothing after the head has to be
+//! understood, and no second request can go to a wrong server.
+
+mod rewrite;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use httparse::{Header, Status};
+
+use crate::negotiation::{Failure, Next, Outcome, Refusal, Request, Step};
+use crate::{Credentials, Destination};
+
+/// Longest head of a request.
+pub const LONGEST_HEAD: usize = 16 * 1024;
+/// Most header fields in it.
+const MOST_FIELDS: usize = 128;
+
+/// The proxy's side of one client's negotiation.
+#[derive(Debug, Clone, Default)]
+pub struct Http {
+    is_tunnel: bool,
+}
+
+impl Http {
+    /// With a client that has said nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { is_tunnel: false }
+    }
+
+    /// Takes in what has come from the client and is not consumed yet. With `credentials`, only
+    /// their users are served.
+    pub fn advance(&mut self, input: &[u8], credentials: Option<&Credentials>) -> Step {
+        let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
+        let mut request = httparse::Request::new(&mut fields);
+        let seen = input.get(..LONGEST_HEAD).unwrap_or(input);
+        let length = match request.parse(seen) {
+            Ok(Status::Complete(length)) => length,
+            Ok(Status::Partial) if input.len() < LONGEST_HEAD => {
+                return Step::more(0, Vec::new());
+            }
+            Ok(Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+                return refuse(0, HEAD_TOO_LARGE, Refusal::Malformed);
+            }
+            Err(_) => return refuse(0, BAD_REQUEST, Refusal::Malformed),
+        };
+        if let Some(credentials) = credentials
+            && !is_authenticated(request.headers, credentials)
+        {
+            return refuse(length, UNAUTHENTICATED, Refusal::Unauthenticated);
+        }
+        self.is_tunnel = request.method == Some("CONNECT");
+        let wanted = match self.is_tunnel {
+            true => tunnel(&request),
+            false => rewrite::for_server(&request),
+        };
+        match wanted {
+            Ok(wanted) => Step {
+                consumed: length,
+                reply: Vec::new(),
+                next: Next::Connect(wanted),
+            },
+            Err(Refusal::Unsupported) => refuse(length, NOT_IMPLEMENTED, Refusal::Unsupported),
+            Err(refusal) => refuse(length, BAD_REQUEST, refusal),
+        }
+    }
+
+    /// What the client is told of the call.
+    #[must_use]
+    pub fn answer(&self, outcome: Outcome) -> Vec<u8> {
+        let failure = match outcome {
+            Outcome::Connected(_) if self.is_tunnel => return ESTABLISHED.as_bytes().to_vec(),
+            // The server answers itself.
+            Outcome::Connected(_) => return Vec::new(),
+            Outcome::Failed(failure) => failure,
+        };
+        let (status, text) = match failure {
+            Failure::Refused => ("502 Bad Gateway", "the server refused the connection"),
+            Failure::TimedOut => ("504 Gateway Timeout", "the server did not answer in time"),
+            Failure::HostUnreachable => ("502 Bad Gateway", "the server cannot be reached"),
+            Failure::NetworkUnreachable => ("502 Bad Gateway", "there is no route to the server"),
+            Failure::NameNotFound => ("502 Bad Gateway", "the server's name has no address"),
+            Failure::NotAllowed => ("403 Forbidden", "this proxy may not connect there"),
+            Failure::Shortage => ("503 Service Unavailable", "the proxy is overloaded"),
+        };
+        response(status, "", text)
+    }
+}
+
+const ESTABLISHED: &str = "HTTP/1.1 200 Connection established\r\n\r\n";
+
+type Answer = (&'static str, &'static str, &'static str);
+const BAD_REQUEST: Answer = ("400 Bad Request", "", "this is not a request to a proxy");
+const HEAD_TOO_LARGE: Answer = (
+    "431 Request Header Fields Too Large",
+    "",
+    "the head of the request is too large",
+);
+const NOT_IMPLEMENTED: Answer = (
+    "501 Not Implemented",
+    "",
+    "this proxy carries http:// and CONNECT",
+);
+const UNAUTHENTICATED: Answer = (
+    "407 Proxy Authentication Required",
+    "Proxy-Authenticate: Basic realm=\"midspan\"\r\n",
+    "a name and a password are needed",
+);
+
+fn refuse(consumed: usize, (status, field, text): Answer, refusal: Refusal) -> Step {
+    Step::refuse(consumed, response(status, field, text), refusal)
+}
+
+fn response(status: &str, field: &str, text: &str) -> Vec<u8> {
+    let length = text.len() + 1;
+    format!(
+        "HTTP/1.1 {status}\r\n{field}Content-Type: text/plain\r\nContent-Length: {length}\r\n\
+         Connection: close\r\n\r\n{text}\n"
+    )
+    .into_bytes()
+}
+
+fn tunnel(request: &httparse::Request<'_, '_>) -> Result<Request, Refusal> {
+    let target = request.path.ok_or(Refusal::Malformed)?;
+    let destination = Destination::parse(target, None).map_err(|_| Refusal::Malformed)?;
+    Ok(Request {
+        destination,
+        to_server: Vec::new(),
+    })
+}
+
+/// Basic authentication (RFC 7617).
+fn is_authenticated(fields: &[Header<'_>], credentials: &Credentials) -> bool {
+    let mut given = fields
+        .iter()
+        .filter(|field| field.name.eq_ignore_ascii_case("proxy-authorization"));
+    let (Some(field), None) = (given.next(), given.next()) else {
+        return false;
+    };
+    let Some((scheme, token)) = field.value.split_at_checked(6) else {
+        return false;
+    };
+    if !scheme.eq_ignore_ascii_case(b"basic ") {
+        return false;
+    }
+    let Ok(pair) = STANDARD.decode(token.trim_ascii()) else {
+        return false;
+    };
+    let Some(colon) = pair.iter().position(|byte| *byte == b':') else {
+        return false;
+    };
+    let (user, password) = pair.split_at(colon);
+    credentials.accept(user, password.get(1..).unwrap_or_default())
+}

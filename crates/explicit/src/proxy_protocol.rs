@@ -1,0 +1,245 @@
+//! The PROXY protocol, versions 1 (text) and 2 (binary): a proxy in front tells whose connection
+//! this is. Specification: HAProxy's `proxy-protocol.txt`.
+
+use std::net::SocketAddr;
+
+use ppp::{PartialResult, v1, v2};
+
+/// Longest header that is read. Version 1 needs 107 bytes; version 2 mostly far less than this,
+/// but has room for extensions.
+pub const LONGEST: usize = 4096;
+/// Longest header of version 1, its line end included.
+const LONGEST_TEXT: usize = 107;
+
+/// What a header of version 1 begins with.
+const TEXT_START: &[u8] = b"PROXY ";
+
+/// Which form of header is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
+}
+
+/// Whose connection it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Header {
+    /// This client's, which had called this server.
+    Proxied {
+        /// Who called.
+        client: SocketAddr,
+        /// Who was called.
+        server: SocketAddr,
+    },
+    /// The sender's own (a health check), or of a kind that has no such addresses: the
+    /// connection's own addresses hold.
+    Local,
+}
+
+/// What the first bytes of a connection are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// More are needed.
+    More,
+    /// A header of so many bytes.
+    Complete(Header, usize),
+    /// Not a header, or a broken one.
+    Malformed,
+}
+
+/// Reads what a connection begins with.
+#[must_use]
+pub fn read(input: &[u8]) -> Reading {
+    let complete = if input.first() == TEXT_START.first() {
+        let seen = input.get(..LONGEST_TEXT).unwrap_or(input);
+        let known = seen.len().min(TEXT_START.len());
+        // Only a whole line is parsed: of a part, one cannot tell whether it is right so far.
+        match seen.windows(2).position(|pair| pair == b"\r\n") {
+            Some(end) if seen[..end].iter().all(|byte| (b' '..=b'~').contains(byte)) => {
+                let header = v1::Header::try_from(&seen[..end + 2]).ok();
+                header.map(|header| (text(&header), end + 2))
+            }
+            Some(_) => None,
+            None if seen.len() < LONGEST_TEXT && seen.starts_with(&TEXT_START[..known]) => {
+                return Reading::More;
+            }
+            None => None,
+        }
+    } else {
+        let seen = input.get(..LONGEST).unwrap_or(input);
+        let header = v2::Header::try_from(seen);
+        if header.is_incomplete() && seen.len() < LONGEST {
+            return Reading::More;
+        }
+        header.ok().and_then(|header| binary(&header))
+    };
+    complete.map_or(Reading::Malformed, |(header, length)| {
+        Reading::Complete(header, length)
+    })
+}
+
+fn text(header: &v1::Header<'_>) -> Header {
+    match header.addresses {
+        v1::Addresses::Tcp4(of) => proxied(
+            (of.source_address, of.source_port).into(),
+            (of.destination_address, of.destination_port).into(),
+        ),
+        v1::Addresses::Tcp6(of) => proxied(
+            (of.source_address, of.source_port).into(),
+            (of.destination_address, of.destination_port).into(),
+        ),
+        v1::Addresses::Unknown => Header::Local,
+    }
+}
+
+fn binary(header: &v2::Header<'_>) -> Option<(Header, usize)> {
+    let content = match (header.command, header.protocol, header.addresses) {
+        (v2::Command::Local, _, _) => Header::Local,
+        (_, v2::Protocol::Stream, v2::Addresses::IPv4(of)) => proxied(
+            (of.source_address, of.source_port).into(),
+            (of.destination_address, of.destination_port).into(),
+        ),
+        (_, v2::Protocol::Stream, v2::Addresses::IPv6(of)) => proxied(
+            (of.source_address, of.source_port).into(),
+            (of.destination_address, of.destination_port).into(),
+        ),
+        (_, _, v2::Addresses::Unspecified | v2::Addresses::Unix(_)) => Header::Local,
+        (_, v2::Protocol::Unspecified | v2::Protocol::Datagram, _) => return None,
+    };
+    Some((content, header.len()))
+}
+
+/// An IPv4 address inside an IPv6 one is the IPv4 address: access rules see one form only.
+fn proxied(client: SocketAddr, server: SocketAddr) -> Header {
+    let canonical = |address: SocketAddr| (address.ip().to_canonical(), address.port()).into();
+    Header::Proxied {
+        client: canonical(client),
+        server: canonical(server),
+    }
+}
+
+/// The header that tells a server whose connection it is. Addresses of different families are
+/// both told as IPv6.
+#[must_use]
+pub fn write(version: Version, client: SocketAddr, server: SocketAddr) -> Vec<u8> {
+    let (client, server) = one_family(client, server);
+    match version {
+        Version::V1 => {
+            let family = if client.is_ipv4() { "TCP4" } else { "TCP6" };
+            let (source, destination) = (client.ip(), server.ip());
+            let (from, to) = (client.port(), server.port());
+            format!("PROXY {family} {source} {destination} {from} {to}\r\n").into_bytes()
+        }
+        Version::V2 => v2::Builder::with_addresses(
+            v2::Version::Two | v2::Command::Proxy,
+            v2::Protocol::Stream,
+            (client, server),
+        )
+        .build()
+        // It fails only where the content is above 64 KiB.
+        .unwrap_or_default(),
+    }
+}
+
+fn one_family(client: SocketAddr, server: SocketAddr) -> (SocketAddr, SocketAddr) {
+    if client.is_ipv4() == server.is_ipv4() {
+        return (client, server);
+    }
+    let mapped = |address: SocketAddr| match address {
+        SocketAddr::V4(address) => (address.ip().to_ipv6_mapped(), address.port()).into(),
+        SocketAddr::V6(_) => address,
+    };
+    (mapped(client), mapped(server))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    /// The examples of the specification (§2.1), and what must not pass.
+    #[test]
+    fn text_is_read() {
+        let line = b"PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\nGET";
+        let expected = Header::Proxied {
+            client: address("192.168.0.1:56324"),
+            server: address("192.168.0.11:443"),
+        };
+        assert_eq!(read(line), Reading::Complete(expected, line.len() - 3));
+        for length in 0..line.len() - 3 {
+            assert_eq!(read(&line[..length]), Reading::More, "{length} bytes");
+        }
+        let unknown = b"PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n";
+        assert_eq!(
+            read(unknown),
+            Reading::Complete(Header::Local, unknown.len())
+        );
+        for wrong in [
+            &b"GET / HTTP/1.1\r\n"[..],
+            b"PROXY TCP4 1.2.3.4 1.2.3.4 99999 1\r\n",
+            b"PROXY TCP4 ::1 ::2 1 1\r\n",
+            b"PROXY TCP4 1.2.3.4 1.2.3.4 1 1 \r\n",
+            b"PROXY\r\n",
+            &[b'P'; LONGEST + 1],
+            b"PQ",
+            b"PROXY UNKNOWN 1\n\r2\r\n",
+        ] {
+            let text = String::from_utf8_lossy(wrong);
+            assert_eq!(read(wrong), Reading::Malformed, "{text}");
+        }
+        let mut endless = b"PROXY TCP4 1.2.3.4 ".to_vec();
+        endless.resize(LONGEST_TEXT, b' ');
+        assert_eq!(read(&endless), Reading::Malformed);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for (client, server) in [
+            ("192.0.2.1:1024", "198.51.100.1:80"),
+            ("[2001:db8::1]:1024", "[2001:db8::2]:80"),
+            ("192.0.2.1:1024", "[2001:db8::2]:80"),
+        ] {
+            for version in [Version::V1, Version::V2] {
+                let (client, server) = (address(client), address(server));
+                let bytes = write(version, client, server);
+                let expected = Header::Proxied { client, server };
+                assert_eq!(read(&bytes), Reading::Complete(expected, bytes.len()));
+                for length in 0..bytes.len() {
+                    assert_eq!(read(&bytes[..length]), Reading::More, "{length} bytes");
+                }
+            }
+        }
+    }
+
+    /// The bytes of §2.2, by hand.
+    #[test]
+    fn binary_is_as_specified() {
+        let bytes = write(
+            Version::V2,
+            address("192.0.2.1:258"),
+            address("192.0.2.2:772"),
+        );
+        let mut expected = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
+        expected.extend([192, 0, 2, 1, 192, 0, 2, 2, 1, 2, 3, 4]);
+        assert_eq!(bytes, expected);
+        // LOCAL, as a health check sends it.
+        let mut local = expected.clone();
+        local[12] = 0x20;
+        assert_eq!(read(&local), Reading::Complete(Header::Local, 28));
+        // Of a datagram.
+        let mut datagram = expected.clone();
+        datagram[13] = 0x12;
+        assert_eq!(read(&datagram), Reading::Malformed);
+        // Longer than is read.
+        let mut long = expected;
+        long[14..16].copy_from_slice(&[0xff, 0xff]);
+        assert_eq!(read(&long), Reading::More);
+        long.resize(LONGEST, 0);
+        assert_eq!(read(&long), Reading::Malformed);
+    }
+}

@@ -1,0 +1,146 @@
+//! Whether the proxies carried the connections that they were put there for.
+//!
+//! A transparent proxy that takes nothing looks like plain routing, and would be measured as if
+//! it were fast or slow by itself. The kernels of the nodes count: a proxy opens a connection for
+//! each one that it carries, a node that routes opens none.
+
+use std::collections::BTreeSet;
+
+use midspan_path::{NodeIndex, Path};
+
+use crate::tcp_counters::TcpCounters;
+
+/// What kept the proxies from being measured: a reason for each that carried fewer connections
+/// than the clients of the flows `group` opened through it. `counters` is what each node counted
+/// during the run, in the order of the path file.
+pub(crate) fn missed(path: &Path, group: &[usize], counters: &[TcpCounters]) -> Vec<String> {
+    let opened = |node: NodeIndex| {
+        counters
+            .get(node.0)
+            .map_or(0, |counters| counters.connections_opened)
+    };
+    let proxies: BTreeSet<NodeIndex> = group
+        .iter()
+        .flat_map(|flow| path.proxies_of(&path.flows[*flow]))
+        .collect();
+    proxies
+        .into_iter()
+        .filter_map(|proxy| {
+            let (carried, wanted) = (opened(proxy), wanted(path, group, proxy, opened));
+            (carried < wanted).then(|| {
+                format!(
+                    "the proxy \"{}\" carried {carried} connections of {wanted}",
+                    path.node(proxy).name
+                )
+            })
+        })
+        .collect()
+}
+
+/// How many connections a proxy had to carry. A client's kernel does not count by destination:
+/// where not all flows of a client pass the proxy, one connection for each that does.
+fn wanted(
+    path: &Path,
+    group: &[usize],
+    proxy: NodeIndex,
+    opened: impl Fn(NodeIndex) -> u64,
+) -> u64 {
+    let flows = || group.iter().map(|flow| &path.flows[*flow]);
+    let clients: BTreeSet<NodeIndex> = flows().map(|flow| flow.from).collect();
+    clients
+        .into_iter()
+        .map(|client| {
+            let own = || flows().filter(|flow| flow.from == client);
+            let through = own()
+                .filter(|flow| path.proxies_of(flow).contains(&proxy))
+                .count();
+            if through == own().count() {
+                opened(client)
+            } else {
+                through as u64
+            }
+        })
+        .sum()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use midspan_document::Source;
+
+    use super::*;
+
+    /// Two flows of one client, one of them past the proxy.
+    const PATH: &str = r#"
+[[host]]
+name = "client"
+[[router]]
+name = "router"
+[[proxy]]
+name = "proxy"
+[[host]]
+name = "near"
+[[host]]
+name = "far"
+[[link]]
+name = "a"
+between = ["client", "router"]
+[[link]]
+name = "b"
+between = ["router", "near"]
+[[link]]
+name = "c"
+between = ["router", "proxy"]
+[[link]]
+name = "d"
+between = ["proxy", "far"]
+[[flow]]
+name = "to far"
+from = "client"
+to = "far"
+workload = "download"
+size = "1 KB"
+[[flow]]
+name = "to near"
+from = "client"
+to = "near"
+workload = "download"
+size = "1 KB"
+"#;
+
+    fn counters(client: u64, proxy: u64) -> Vec<TcpCounters> {
+        // Hosts, routers and proxies may stand in any order in the path.
+        let path = path();
+        path.nodes
+            .iter()
+            .map(|node| TcpCounters {
+                connections_opened: match node.name.as_str() {
+                    "client" => client,
+                    "proxy" => proxy,
+                    _ => 0,
+                },
+                ..TcpCounters::default()
+            })
+            .collect()
+    }
+
+    fn path() -> Path {
+        Path::read(&Source::new("test.toml", PATH)).unwrap()
+    }
+
+    #[test]
+    fn a_proxy_must_carry_each_connection() {
+        let path = path();
+        assert!(missed(&path, &[0], &counters(3, 3)).is_empty());
+        let reasons = missed(&path, &[0], &counters(3, 2));
+        assert_eq!(reasons, ["the proxy \"proxy\" carried 2 connections of 3"]);
+    }
+
+    #[test]
+    fn what_passes_elsewhere_is_not_asked_for() {
+        let path = path();
+        assert!(missed(&path, &[1], &counters(3, 0)).is_empty());
+        assert!(missed(&path, &[0, 1], &counters(4, 1)).is_empty());
+        assert_eq!(missed(&path, &[0, 1], &counters(4, 0)).len(), 1);
+    }
+}

@@ -1,0 +1,142 @@
+//! What a run that was killed left behind, whatever its tables, marks and routes were called.
+//!
+//! Our nftables tables say in their comment whose they are, and what
+//! `net.ipv4.tcp_early_demux` was before; our rules and routes carry a protocol number.
+
+use rtnetlink::packet_route::RouteNetlinkMessage;
+
+use super::early_demux::EarlyDemux;
+use super::{CLAIM, InterceptionError, queue_target, rules};
+use crate::claim;
+use crate::initial_window::routing::{
+    families, family_name, is_our_rule, remove_all_routes, rules as routing_rules, send,
+    unless_gone,
+};
+use crate::netlink::Netlink;
+use crate::nftables;
+
+/// How the comment of each of our tables begins.
+pub const OURS: &str = "Midspan, removed when it ends";
+const EARLY_DEMUX_WAS_ON: &str = "; net.ipv4.tcp_early_demux was 1";
+
+/// The comment of the table with our rules.
+pub fn comment(early_demux_was_on: bool) -> String {
+    let parameter = if early_demux_was_on {
+        EARLY_DEMUX_WAS_ON
+    } else {
+        ""
+    };
+    format!("{OURS}{parameter}")
+}
+
+/// A table of ours.
+#[derive(Debug, PartialEq, Eq)]
+struct Table {
+    family: String,
+    name: String,
+    early_demux_was_on: bool,
+}
+
+/// Removes all rules, routes and tables of Midspans that no longer run, and sets
+/// `net.ipv4.tcp_early_demux` back to what it was; returns how many of them there were. While
+/// another Midspan runs in this network namespace, routes and rules are left alone, since they do
+/// not say whose they are.
+///
+/// # Errors
+/// What is there cannot be removed.
+pub fn remove_all() -> Result<usize, InterceptionError> {
+    let running = claim::taken("midspan ").map_err(InterceptionError::Watch)?;
+    let mut removed = 0;
+    if running.is_empty() {
+        let netlink = Netlink::open()?;
+        // Rules first, so that nothing leads to a half-empty table.
+        for family in families() {
+            for rule in routing_rules(&netlink, family)? {
+                if !is_our_rule(&rule) {
+                    continue;
+                }
+                let result = netlink.request(
+                    || format!("remove an old {} rule", family_name(family)),
+                    async |handle| send(handle, RouteNetlinkMessage::DelRule(rule), 0).await,
+                );
+                removed += usize::from(unless_gone(result)?);
+            }
+        }
+        removed += remove_all_routes(&netlink)?;
+    }
+    // Without the program there are no tables of ours, or no way to them.
+    let Ok(text) = nftables::all() else {
+        return Ok(removed);
+    };
+    let intercepting = claim::taken(CLAIM).map_err(InterceptionError::Watch)?;
+    for table in tables(&text) {
+        let belongs_to = |owner: &String| {
+            table
+                .name
+                .strip_prefix(owner.as_str())
+                .is_some_and(|rest| ["", "_queue", "_probe"].contains(&rest))
+        };
+        if intercepting.iter().any(belongs_to) {
+            continue;
+        }
+        if table.family == "inet" {
+            nftables::apply(&rules::removal(&table.name))?;
+        } else {
+            queue_target::remove(&table.name).map_err(InterceptionError::NoQueue)?;
+        }
+        removed += 1;
+        if table.early_demux_was_on && intercepting.is_empty() {
+            EarlyDemux::switch_on();
+        }
+    }
+    Ok(removed)
+}
+
+/// The tables of ours in what `nft list ruleset` prints.
+fn tables(text: &str) -> Vec<Table> {
+    let mut found = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let Some(header) = line.strip_prefix("table ") else {
+            continue;
+        };
+        let mut words = header.split_whitespace();
+        let (Some(family), Some(name)) = (words.next(), words.next()) else {
+            continue;
+        };
+        let comment = lines.next().map(str::trim).unwrap_or_default();
+        let Some(rest) = comment.strip_prefix(&format!("comment \"{OURS}")) else {
+            continue;
+        };
+        found.push(Table {
+            family: family.to_owned(),
+            name: name.to_owned(),
+            early_demux_was_on: rest.starts_with(EARLY_DEMUX_WAS_ON),
+        });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_tables_are_known_by_their_comment() {
+        let (with, without) = (comment(true), comment(false));
+        let text = format!(
+            "table inet midspan {{\n\tcomment \"somebody else's\"\n}}\n\
+             table inet odd {{\n\tcomment \"{with}\"\n\tchain a {{\n\t}}\n}}\n\
+             table ip odd_queue {{\n\tcomment \"{without}\"\n}}\ntable ip6 filter {{\n}}\n"
+        );
+        let table = |family: &str, name: &str, early_demux_was_on| Table {
+            family: family.to_owned(),
+            name: name.to_owned(),
+            early_demux_was_on,
+        };
+        assert_eq!(
+            tables(&text),
+            [table("inet", "odd", true), table("ip", "odd_queue", false)]
+        );
+    }
+}

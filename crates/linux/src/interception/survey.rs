@@ -1,0 +1,116 @@
+//! Who else uses what interception takes: marks, routing tables, priorities, the queue, names.
+//! Nothing is changed.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use rtnetlink::packet_route::rule::RuleAttribute;
+
+use super::{InterceptionError, Place, claim_name};
+use crate::initial_window::routing::{
+    families, is_our_rule, is_ours, routes, rule_table, rules, table_of,
+};
+use crate::netlink::Netlink;
+use crate::owner::{self, Owner};
+
+/// A routing rule of somebody else (`ip rule`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignRule {
+    /// Its priority.
+    pub priority: u32,
+    /// The mark it asks for, and the bits of it that count; `None` where it asks for none.
+    pub mark: Option<(u32, u32)>,
+    /// The table it leads to.
+    pub table: u32,
+}
+
+/// What there is on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Survey {
+    /// Rules of others, both families.
+    pub rules: Vec<ForeignRule>,
+    /// Routing tables that have routes of others.
+    pub routing_tables: BTreeSet<u32>,
+    /// There are rules or routes of a Midspan with this place, running or not.
+    pub has_ours: bool,
+}
+
+impl Survey {
+    /// Looks. Needs no capability.
+    ///
+    /// # Errors
+    /// The kernel does not list rules or routes.
+    pub fn take(place: &Place) -> Result<Self, InterceptionError> {
+        let netlink = Netlink::open()?;
+        let mut survey = Self {
+            rules: Vec::new(),
+            routing_tables: BTreeSet::new(),
+            has_ours: false,
+        };
+        for family in families() {
+            for rule in rules(&netlink, family)? {
+                if is_our_rule(&rule) {
+                    survey.has_ours |= rule_table(&rule) == place.routing_table;
+                    continue;
+                }
+                let number = |wanted: fn(&RuleAttribute) -> Option<u32>| {
+                    rule.attributes.iter().find_map(wanted)
+                };
+                let mark = number(|attribute| match attribute {
+                    RuleAttribute::FwMark(mark) => Some(*mark),
+                    _ => None,
+                });
+                let mask = number(|attribute| match attribute {
+                    RuleAttribute::FwMask(mask) => Some(*mask),
+                    _ => None,
+                });
+                let priority = number(|attribute| match attribute {
+                    RuleAttribute::Priority(priority) => Some(*priority),
+                    _ => None,
+                });
+                survey.rules.push(ForeignRule {
+                    priority: priority.unwrap_or(0),
+                    mark: mark.map(|mark| (mark, mask.unwrap_or(u32::MAX))),
+                    table: rule_table(&rule),
+                });
+            }
+        }
+        for route in routes(&netlink)? {
+            let table = table_of(&route);
+            match is_ours(&route) {
+                true => survey.has_ours |= table == place.routing_table,
+                false => {
+                    survey.routing_tables.insert(table);
+                }
+            }
+        }
+        Ok(survey)
+    }
+}
+
+/// The Midspan that intercepts with this place at present, if one does; its process where `/proc`
+/// shows it.
+///
+/// # Errors
+/// It cannot be found out.
+pub fn running(place: &Place) -> Result<Option<Option<Owner>>, InterceptionError> {
+    match super::claim(place) {
+        Ok(_) => Ok(None),
+        Err(InterceptionError::InUse(_)) => Ok(Some(owner::of_abstract_name(&claim_name(place)))),
+        Err(error) => Err(error),
+    }
+}
+
+/// Who has taken a queue for packets (NFQUEUE); `None` where nobody has, `Some(None)` where the
+/// process is not to be found.
+#[must_use]
+pub fn queue_owner(queue: u16) -> Option<Option<Owner>> {
+    let text = fs::read_to_string("/proc/self/net/netfilter/nfnetlink_queue").ok()?;
+    text.lines().find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let number: u16 = fields.next()?.parse().ok()?;
+        let process = fields.next()?.parse().ok();
+        // A port's number is mostly that of the process, but need not be.
+        (number == queue).then(|| process.and_then(owner::of_process))
+    })
+}

@@ -1,0 +1,122 @@
+//! Changing what connections inherit from a socket that listens already.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use midspan_policy::{Buffer, LegStart};
+use midspan_units::ByteSize;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::leg::{LegError, apply_before_listen};
+use super::{options, raw};
+
+/// `SO_BUF_LOCK` of <asm-generic/socket.h>, since Linux 5.14: which buffers have a fixed size.
+const BUFFER_LOCK: libc::c_int = 72;
+/// `SOCK_RCVBUF_LOCK`.
+const RECEIVE_BUFFER: u32 = 2;
+
+/// Sets on a listening socket what connections accepted from now on inherit: receive buffer,
+/// congestion control and mark. What `start` and `mark` leave out goes back to what the kernel
+/// gives a new socket of this network namespace.
+///
+/// # Errors
+/// As [`apply`](super::apply); those options that can be set are set all the same. Before Linux
+/// 5.14 a fixed receive buffer cannot go back to `"auto"`.
+pub fn change_listener(
+    listener: impl AsFd,
+    start: &LegStart,
+    mark: Option<u32>,
+) -> Result<(), LegError> {
+    let listener = listener.as_fd();
+    let marked = match options::mark(listener) {
+        Ok(present) if present == mark.unwrap_or(0) => Ok(()),
+        _ => options::set_mark(listener, mark.unwrap_or(0)),
+    };
+    let defaults = set_to_defaults(listener, start);
+    apply_before_listen(listener, start)?;
+    let refused = |key, source| LegError::Refused {
+        key,
+        value: "the system's default".to_owned(),
+        source,
+    };
+    marked.map_err(|error| refused("initial_window", error))?;
+    defaults.map_err(|(key, error)| refused(key, error))
+}
+
+fn set_to_defaults(
+    listener: BorrowedFd<'_>,
+    start: &LegStart,
+) -> Result<(), (&'static str, io::Error)> {
+    let fresh = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))
+        .or_else(|_| Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP)))
+        .map_err(|error| ("receive_buffer", error))?;
+    if start.congestion_control.is_none() {
+        congestion_control(listener, &fresh).map_err(|error| ("congestion_control", error))?;
+    }
+    if start.receive_buffer == Buffer::Auto {
+        receive_buffer(listener, &fresh).map_err(|error| ("receive_buffer", error))?;
+    }
+    Ok(())
+}
+
+fn congestion_control(listener: BorrowedFd<'_>, fresh: &Socket) -> io::Result<()> {
+    let default = options::congestion_control(fresh)?;
+    if options::congestion_control(listener)? == default {
+        return Ok(());
+    }
+    options::set_congestion_control(listener, &default)
+}
+
+fn receive_buffer(listener: BorrowedFd<'_>, fresh: &Socket) -> io::Result<()> {
+    let default = options::receive_buffer(fresh)?;
+    if options::receive_buffer(listener)? == default {
+        return Ok(());
+    }
+    // The kernel doubles what it is asked for.
+    let half = Buffer::Fixed(ByteSize::from_bytes(default.bytes() / 2));
+    options::set_receive_buffer(listener, half)?;
+    let mut lock = [0; 4];
+    raw::get_option(listener, libc::SOL_SOCKET, BUFFER_LOCK, &mut lock)?;
+    let unlocked = u32::from_ne_bytes(lock) & !RECEIVE_BUFFER;
+    raw::set_option(
+        listener,
+        libc::SOL_SOCKET,
+        BUFFER_LOCK,
+        &unlocked.to_ne_bytes(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_goes_back_to_the_defaults() {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let default = options::receive_buffer(&socket).unwrap();
+        let control = options::congestion_control(&socket).unwrap();
+        let start = LegStart {
+            congestion_control: Some("reno".to_owned()),
+            receive_buffer: Buffer::Fixed(ByteSize::from_bytes(100_000)),
+            ..LegStart::default()
+        };
+        socket.listen(1).unwrap();
+        change_listener(&socket, &start, None).unwrap();
+        assert_eq!(options::congestion_control(&socket).unwrap(), "reno");
+        assert_eq!(options::receive_buffer(&socket).unwrap().bytes(), 200_000);
+        match change_listener(&socket, &LegStart::default(), None) {
+            Ok(()) => {}
+            Err(LegError::Refused { source, .. })
+                if source.raw_os_error() == Some(libc::ENOPROTOOPT) =>
+            {
+                return println!("skipped: this kernel has no SO_BUF_LOCK");
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert_eq!(options::congestion_control(&socket).unwrap(), control);
+        assert_eq!(options::receive_buffer(&socket).unwrap(), default);
+        let mut lock = [0; 4];
+        raw::get_option(socket.as_fd(), libc::SOL_SOCKET, BUFFER_LOCK, &mut lock).unwrap();
+        assert_eq!(u32::from_ne_bytes(lock) & RECEIVE_BUFFER, 0);
+    }
+}

@@ -1,0 +1,112 @@
+//! `midspan capture SESSION`: the packets of both legs of a session.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use midspan_proxy::capture::{self, CaptureEnd, CaptureError, Captured};
+use midspan_proxy::configuration::Configuration;
+use miette::{Context, IntoDiagnostic, miette};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::Outcome;
+use crate::arguments::CaptureOptions;
+use crate::progress::Spinner;
+
+/// Captures until the session ends, a signal comes or a limit is reached.
+pub fn capture(options: CaptureOptions) -> Outcome {
+    let admin = match &options.config {
+        Some(file) => admin_listener(file)?,
+        None => options.admin,
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .into_diagnostic()
+            .wrap_err("cannot catch signals")?;
+    }
+    let session = options.session;
+    let output = options
+        .output
+        .unwrap_or_else(|| format!("session-{session}.pcapng").into());
+    let what = capture::CaptureOptions {
+        admin,
+        session,
+        output: output.clone(),
+        duration: options.seconds.map(Duration::from_secs),
+        packets: options.packets,
+        snap: usize::try_from(options.snap).unwrap_or(capture::SNAP_LIMIT),
+        client_interface: options.client_interface,
+        server_interface: options.server_interface,
+    };
+    let spinner = Spinner::new();
+    let result = capture::capture(&what, &stop, &mut |captured| {
+        spinner.say(&line_of(captured))
+    });
+    spinner.finish();
+    let (captured, end) = result.map_err(explain)?;
+    println!("{}: {}", output.display(), line_of(&captured));
+    println!("{}", reason_of(end));
+    for (leg, (packets, interface)) in ["client leg", "server leg"]
+        .iter()
+        .zip(captured.packets.iter().zip(&captured.interfaces))
+    {
+        if *packets == 0 {
+            eprintln!(
+                "no packet of the {leg} was seen at {interface}: it was idle, or its packets pass \
+                 another interface (--client-interface, --server-interface), or NAT gives it \
+                 another port"
+            );
+        }
+    }
+    if captured.missed > 0 {
+        eprintln!("{} packets came too fast and are missing", captured.missed);
+    }
+    Ok(true)
+}
+
+fn admin_listener(file: &Path) -> miette::Result<SocketAddr> {
+    let configuration = Configuration::load(file)?;
+    let admin = configuration.admin.ok_or_else(|| {
+        miette!(
+            "{} has no [admin], so the running Midspan cannot be asked for its sessions: add \
+             [admin] with listen = \"127.0.0.1:9464\", and restart it",
+            file.display()
+        )
+    })?;
+    let mut address = admin.listen;
+    // One of its addresses is this machine's own.
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    Ok(address)
+}
+
+fn explain(error: CaptureError) -> miette::Report {
+    miette!("{error}")
+}
+
+fn line_of(captured: &Captured) -> String {
+    let [client, server] = captured.packets;
+    let [client_interface, server_interface] = &captured.interfaces;
+    format!(
+        "client leg ({client_interface}) {client} packets, server leg ({server_interface}) {server} \
+         packets, {} bytes",
+        captured.bytes
+    )
+}
+
+const fn reason_of(end: CaptureEnd) -> &'static str {
+    match end {
+        CaptureEnd::SessionEnded => "the session has ended",
+        CaptureEnd::ProxyGone => "Midspan does not answer any more",
+        CaptureEnd::Stopped => "stopped",
+        CaptureEnd::TimeOver => "the time is over",
+        CaptureEnd::PacketLimit => "the number of packets is reached",
+    }
+}

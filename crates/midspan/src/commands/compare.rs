@@ -1,0 +1,266 @@
+//! `midspan compare PATH`: analysis, simulator and lab side by side.
+
+use std::time::Duration;
+
+use midspan_lab::results::case_name;
+use midspan_lab::{Case, Plan as LabPlan, flow_records};
+use midspan_linux::namespace;
+use midspan_path::{Flow, Order, Path};
+use midspan_plan::{Answer, Way};
+use midspan_records::statistics::median;
+use midspan_records::{By, Record, Records};
+use midspan_report::units::format;
+use midspan_report::{Alignment, Cell, Table, stdout_width};
+use midspan_sim::NoObserver;
+use midspan_sweep::measure;
+use miette::IntoDiagnostic;
+
+use super::lab::run_with_progress;
+use super::{Outcome, choose_flows};
+use crate::commands::plan::load;
+use crate::plan_arguments::CompareOptions;
+
+/// The quantity that is compared of flows of fixed size, and of bulk flows.
+const TIME: &str = "completion time";
+const GOODPUT: &str = "goodput";
+
+/// Computes, simulates, measures and prints.
+pub fn compare(options: &CompareOptions) -> Outcome {
+    let mut path = load(&options.path, &options.set)?;
+    choose_flows(&mut path, &options.flows)?;
+    // The lab first: it moves into namespaces of its own, which must come before any thread.
+    let (lab, valid) = if options.without_lab {
+        (Vec::new(), true)
+    } else {
+        lab(&path, options)?
+    };
+    let mut rows = Vec::new();
+    for flow in &path.flows {
+        for case in [Case::Direct, Case::Midspan] {
+            if case == Case::Midspan && path.proxies_of(flow).is_empty() {
+                continue;
+            }
+            rows.push(Row::new(&path, flow, case, options.repetitions, &lab)?);
+        }
+    }
+    if options.output.json {
+        let records = Records {
+            records: rows.iter().flat_map(|row| row.records(&path)).collect(),
+        };
+        println!("{}", records.to_json());
+    } else {
+        print!("{}", table(&path, &rows).to_text(stdout_width()));
+    }
+    Ok(valid)
+}
+
+/// What the lab measured, and whether every run was valid.
+fn lab(path: &Path, options: &CompareOptions) -> miette::Result<(Vec<Record>, bool)> {
+    let cases = if path.proxies().next().is_some() {
+        vec![Case::Direct, Case::Midspan]
+    } else {
+        vec![Case::Direct]
+    };
+    let plan = LabPlan {
+        path: path.clone(),
+        cases,
+        repetitions: options.repetitions,
+        limit: Duration::from_secs(options.limit),
+    };
+    namespace::isolate().into_diagnostic()?;
+    let measurements = run_with_progress(&plan)?;
+    let valid = measurements.iter().all(|run| run.validity.is_valid());
+    Ok((flow_records(&plan, &measurements), valid))
+}
+
+/// A flow under a case, three ways.
+struct Row {
+    name: String,
+    quantity: &'static str,
+    unit: &'static str,
+    analysis: Option<f64>,
+    simulation: Option<(f64, f64, f64)>,
+    lab: Option<Record>,
+    notes: Vec<String>,
+}
+
+impl Row {
+    fn new(
+        path: &Path,
+        flow: &Flow,
+        case: Case,
+        repetitions: u32,
+        lab: &[Record],
+    ) -> miette::Result<Self> {
+        let fixed = flow.workload.total_size().is_some();
+        let (quantity, unit) = if fixed {
+            (TIME, "s")
+        } else {
+            (GOODPUT, "bit/s")
+        };
+        let name = case_name(flow, case);
+        let mut notes = Vec::new();
+        if path.order == Order::Together {
+            notes.push("alone by analysis and simulation, together with others in the lab".into());
+        }
+        let mut row = Self {
+            quantity,
+            unit,
+            analysis: analysed(path, flow, case)?,
+            simulation: None,
+            lab: lab
+                .iter()
+                .find(|record| record.case == name && record.quantity == quantity)
+                .cloned(),
+            name,
+            notes,
+        };
+        if row.analysis.is_none() {
+            row.notes
+                .push("the analysis knows transfers of one file and bulk data only".into());
+        }
+        match simulated(path, flow, case, repetitions) {
+            Ok(found) => row.simulation = found,
+            Err(reason) => row.notes.push(format!("not simulated: {reason}")),
+        }
+        Ok(row)
+    }
+
+    fn records(&self, path: &Path) -> Vec<Record> {
+        let new = |quantity: &str, unit: &str, by: By, value: f64| {
+            let mut record = Record::new(&path.name, &self.name, quantity, unit, by, value);
+            record.note = (!self.notes.is_empty()).then(|| self.notes.join("; "));
+            record
+        };
+        let mut records = Vec::new();
+        records.extend(
+            self.analysis
+                .map(|value| new(self.quantity, self.unit, By::Analysis, value)),
+        );
+        records.extend(self.simulation.map(|(value, low, high)| {
+            new(self.quantity, self.unit, By::Simulation, value).with_spread(low, high)
+        }));
+        records.extend(self.lab.clone());
+        for (quantity, by, difference) in self.differences() {
+            records.extend(difference.map(|value| new(quantity, "share", by, value)));
+        }
+        records
+    }
+
+    fn differences(&self) -> [(&'static str, By, Option<f64>); 3] {
+        let lab = self.lab.as_ref().map(|record| record.value);
+        let simulation = self.simulation.map(|(value, ..)| value);
+        let ratio = |a: Option<f64>, b: Option<f64>| Some(a? / b.filter(|b| *b > 0.0)? - 1.0);
+        [
+            (
+                "analysis against simulation",
+                By::Analysis,
+                ratio(self.analysis, simulation),
+            ),
+            (
+                "analysis against lab",
+                By::Analysis,
+                ratio(self.analysis, lab),
+            ),
+            (
+                "simulation against lab",
+                By::Simulation,
+                ratio(simulation, lab),
+            ),
+        ]
+    }
+}
+
+/// Completion time of one file, or throughput of bulk data; `None` of other workloads.
+fn analysed(path: &Path, flow: &Flow, case: Case) -> miette::Result<Option<f64>> {
+    let way = Way::of_flow(path, flow).into_diagnostic()?;
+    let proxies = if case == Case::Direct {
+        &[][..]
+    } else {
+        &way.proxies
+    };
+    let answer = Answer::new(&way, proxies).into_diagnostic()?;
+    use midspan_path::Workload;
+    Ok(match flow.workload {
+        Workload::Download { size } | Workload::Upload { size } => answer.completion_time(size),
+        Workload::BulkDownload { .. } | Workload::BulkUpload { .. } => Some(answer.throughput()),
+        Workload::RequestResponse { .. } | Workload::Page { .. } => None,
+    })
+}
+
+/// The median over `repetitions` seeds with the least and the greatest; what the simulator cannot
+/// run, in words.
+fn simulated(
+    path: &Path,
+    flow: &Flow,
+    case: Case,
+    repetitions: u32,
+) -> Result<Option<(f64, f64, f64)>, String> {
+    let mut alone = path.clone();
+    alone.flows = vec![Flow {
+        start: midspan_units::TimeSpan::ZERO,
+        ..flow.clone()
+    }];
+    alone.order = Order::InTurn;
+    let wanted = if flow.workload.total_size().is_some() {
+        "completion time"
+    } else {
+        "goodput"
+    };
+    let mut values = Vec::new();
+    for repetition in 0..repetitions {
+        alone.seed = path.seed.wrapping_add(u64::from(repetition));
+        let proxies = case != Case::Direct;
+        let measures = measure(&alone, proxies, |_| Ok(None::<NoObserver>), |_, _| ())
+            .map_err(|error| error.to_string())?;
+        let found = measures.iter().filter(|one| one.quantity == wanted);
+        values.extend(found.map(|one| one.value));
+    }
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(0.0, f64::max);
+    Ok(median(&values).map(|middle| (middle.value, low, high)))
+}
+
+fn table(path: &Path, rows: &[Row]) -> Table {
+    let mut table = Table::new(&format!(
+        "The path \"{}\" by analysis, in the simulator and in the lab",
+        path.name
+    ));
+    for heading in ["flow", "quantity"] {
+        table.add_column(heading, Alignment::Left);
+    }
+    for heading in [
+        "analysis",
+        "simulation",
+        "lab",
+        "analysis / simulation",
+        "analysis / lab",
+        "simulation / lab",
+    ] {
+        table.add_column(heading, Alignment::Right);
+    }
+    for row in rows {
+        let shown = |value: Option<f64>| {
+            value.map_or_else(|| "–".to_owned(), |value| format(value, row.unit))
+        };
+        let mut name = Cell::new(&row.name);
+        for note in &row.notes {
+            table.add_note(&mut name, note);
+        }
+        let mut cells = vec![
+            name,
+            Cell::new(row.quantity),
+            Cell::new(&shown(row.analysis)),
+            Cell::new(&shown(row.simulation.map(|(value, ..)| value))),
+            Cell::new(&shown(row.lab.as_ref().map(|record| record.value))),
+        ];
+        cells.extend(row.differences().map(|(_, _, difference)| {
+            Cell::new(&difference.map_or_else(
+                || "–".to_owned(),
+                |share| format!("{:+.0} %", share * 100.0),
+            ))
+        }));
+        table.add_row(cells);
+    }
+    table
+}

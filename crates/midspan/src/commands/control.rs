@@ -1,0 +1,91 @@
+//! `midspan status`, `bypass` and `reload`: what a running proxy is asked.
+
+use midspan_proxy::command::{Answer, ListenerStatus, Request, Status, ask, find_socket};
+use miette::{IntoDiagnostic, miette};
+
+use super::Outcome;
+use crate::arguments::{BypassOptions, ControlOptions, Switch};
+
+/// What it does.
+pub fn status(options: &ControlOptions) -> Outcome {
+    exchange(options, &Request::Status, |answer| {
+        if let Some(status) = &answer.status {
+            print_status(status);
+        }
+    })
+}
+
+/// Which connections pass untouched.
+pub fn bypass(options: &BypassOptions) -> Outcome {
+    let prefix = options.prefix.clone();
+    let request = match options.switch {
+        None => Request::BypassList,
+        Some(Switch::On) => Request::BypassOn { prefix },
+        Some(Switch::Off) => Request::BypassOff { prefix },
+    };
+    exchange(&options.control, &request, |answer| {
+        println!(
+            "{}",
+            bypassed(answer.bypasses.as_deref().unwrap_or_default())
+        );
+    })
+}
+
+/// The file is read again.
+pub fn reload(options: &ControlOptions) -> Outcome {
+    exchange(options, &Request::Reload, |_| println!("reloaded"))
+}
+
+fn exchange(options: &ControlOptions, request: &Request, print: impl FnOnce(&Answer)) -> Outcome {
+    let socket = find_socket(options.socket.as_deref(), options.config.as_deref())?;
+    let answer = ask(&socket, request)?;
+    if options.output.json {
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&answer).into_diagnostic()?
+        );
+    } else if answer.ok {
+        print(&answer);
+        for note in &answer.notes {
+            eprintln!("note: {note}");
+        }
+    }
+    match answer.ok {
+        true => Ok(true),
+        false => Err(miette!("{}", answer.error.unwrap_or_default())),
+    }
+}
+
+fn print_status(status: &Status) {
+    println!("midspan {}: {}", status.version, status.state);
+    println!("configuration: {}", status.configuration);
+    println!(
+        "uptime: {} s, reloads: {}, processes: {} (helper), {} (relay)",
+        status.uptime_seconds, status.reloads, status.pid, status.relay_pid
+    );
+    if let Some(error) = &status.reload_error {
+        println!("the last reload failed: {error}");
+    }
+    for listener in &status.listeners {
+        println!("listener {}: {}", listener.name, way(listener));
+    }
+    println!("{}", bypassed(&status.bypasses));
+}
+
+fn bypassed(prefixes: &[String]) -> String {
+    match prefixes {
+        [] => "nothing is bypassed".to_owned(),
+        prefixes => format!("bypassed: {}", prefixes.join(" ")),
+    }
+}
+
+fn way(listener: &ListenerStatus) -> String {
+    match (&listener.listen, &listener.to) {
+        (Some(listen), Some(to)) => format!("{listen} to {to}"),
+        _ => format!(
+            "{}, clients at {}",
+            listener.mode,
+            listener.interfaces.join(" ")
+        ),
+    }
+}

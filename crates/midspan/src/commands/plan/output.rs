@@ -1,0 +1,38 @@
+//! Files that a question writes.
+
+use std::path::Path;
+
+use midspan_report::LinePlot;
+use miette::{Context, IntoDiagnostic};
+
+use crate::plan_arguments::ResultOptions;
+
+/// Writes a file and says so.
+pub fn write(file: &Path, text: &str) -> miette::Result<()> {
+    std::fs::write(file, text)
+        .into_diagnostic()
+        .wrap_err_with(|| format!("cannot write {}", file.display()))?;
+    eprintln!("written: {}", file.display());
+    Ok(())
+}
+
+/// The command as it was typed.
+pub fn command_line() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    format!("midspan {}", arguments.join(" "))
+}
+
+/// Writes what `--plot` and `--html` ask for.
+pub fn write_plot(
+    options: &ResultOptions,
+    plot: &LinePlot,
+    report: impl FnOnce() -> midspan_report::Report,
+) -> miette::Result<()> {
+    if let Some(file) = &options.plot {
+        write(file, &plot.to_svg().into_diagnostic()?)?;
+    }
+    if let Some(file) = &options.html {
+        write(file, &report().to_html().into_diagnostic()?)?;
+    }
+    Ok(())
+}

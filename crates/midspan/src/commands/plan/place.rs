@@ -1,0 +1,129 @@
+//! `midspan plan place`: where proxies can stand, the best first.
+
+use midspan_plan::{Answer, Way, along, at, limit_name, place as ranked};
+use midspan_records::{By, Record, Records};
+use midspan_report::{Axis, Content, LinePlot, Report, Section, Series, pivot, stdout_width};
+use miette::IntoDiagnostic;
+
+use super::{load, output};
+use crate::commands::Outcome;
+use crate::plan_arguments::PlaceOptions;
+
+/// Ranks and prints.
+pub fn place(options: &PlaceOptions) -> Outcome {
+    let path = load(&options.path.path, &options.path.set)?;
+    let keep = usize::try_from(options.keep).unwrap_or(usize::MAX);
+    let mut records = Records::default();
+    let mut plot = LinePlot {
+        title: format!("One proxy on the path \"{}\"", path.name),
+        x: Axis::new("place along the link", "share"),
+        y: Axis::new("throughput", "bit/s"),
+        series: Vec::new(),
+    };
+    let mut sentences = Vec::new();
+    for way in Way::of_path(&path).into_diagnostic()? {
+        let direct = Answer::new(&way, &[]).into_diagnostic()?;
+        let name = way.name();
+        let case = format!("{name} direct");
+        records.records.push(throughput(&path.name, &case, &direct));
+        let places = way.nodes.len().saturating_sub(2);
+        let counts = match options.proxies {
+            Some(count) => vec![usize::try_from(count).unwrap_or(usize::MAX)],
+            None => (1..=2).filter(|count| *count <= places).collect(),
+        };
+        for count in counts {
+            let ranking = ranked(&way, count, keep).into_diagnostic()?;
+            for (rank, placement) in ranking.placements.iter().enumerate() {
+                let answer =
+                    Answer::new(&way, &at(&way, &placement.positions)).into_diagnostic()?;
+                let nodes: Vec<&str> = placement
+                    .positions
+                    .iter()
+                    .filter_map(|position| way.nodes.get(*position).map(String::as_str))
+                    .collect();
+                let nodes = nodes.join(" and ");
+                if rank == 0 {
+                    sentences.push(advice(&name, &nodes, &direct, &answer));
+                }
+                let mut record = throughput(&path.name, &format!("{name} at {nodes}"), &answer);
+                if !ranking.exhaustive {
+                    record = record.with_note(format!(
+                        "the best of {} placements that were tried, not of all",
+                        ranking.examined
+                    ));
+                }
+                records.records.push(record);
+            }
+        }
+        let tenths = along(&way).into_diagnostic()?;
+        if let Some(best) = tenths
+            .iter()
+            .max_by(|a, b| a.answer.throughput().total_cmp(&b.answer.throughput()))
+        {
+            let case = format!("{name} at {:.0} % of {}", best.share * 100.0, best.link);
+            let record = throughput(&path.name, &case, &best.answer);
+            records.records.push(record.with_note(
+                "the best tenth of the link with the longest delay, were it a route with places \
+                 of its own and its loss even along it",
+            ));
+            plot.series.push(Series {
+                name: format!("{name}, along {}", best.link),
+                points: tenths
+                    .iter()
+                    .map(|tenth| (tenth.share, tenth.answer.throughput()))
+                    .collect(),
+            });
+        }
+    }
+    let title = format!("Places for a proxy on the path \"{}\"", path.name);
+    let table = pivot(&title, &records.records);
+    if options.path.results.output.json {
+        println!("{}", records.to_json());
+    } else {
+        println!("{}\n", sentences.join("\n"));
+        print!("{}", table.to_text(stdout_width()));
+    }
+    output::write_plot(&options.path.results, &plot, || Report {
+        title,
+        summary: sentences.join(" "),
+        command: output::command_line(),
+        sections: vec![Section {
+            heading: "Places".to_owned(),
+            text: String::new(),
+            content: vec![Content::Table(table), Content::Lines(plot.clone())],
+        }],
+        records: records.clone(),
+        ..Report::default()
+    })?;
+    Ok(true)
+}
+
+fn throughput(item: &str, case: &str, answer: &Answer) -> Record {
+    let value = answer.throughput();
+    let bound = limit_name(answer.outcome.limit());
+    Record::new(item, case, "throughput", "bit/s", By::Analysis, value)
+        .with_note(format!("bound by {bound} on {}", answer.slowest_leg()))
+}
+
+fn advice(way: &str, nodes: &str, direct: &Answer, best: &Answer) -> String {
+    let gain = best
+        .outcome
+        .throughput
+        .ratio(direct.outcome.throughput)
+        .unwrap_or(1.0);
+    if gain < 1.05 {
+        return format!("{way}: a proxy brings hardly any throughput; the best place is {nodes}.");
+    }
+    format!(
+        "{way}: put {} at {nodes}, because there the slowest leg, {}, gets most: {} end to end \
+         instead of {}, {gain:.1} times as much.",
+        if best.legs.len() > 2 {
+            "the proxies"
+        } else {
+            "the proxy"
+        },
+        best.slowest_leg(),
+        best.outcome.throughput,
+        direct.outcome.throughput,
+    )
+}

@@ -1,0 +1,54 @@
+//! `midspan plan whatif`: variants of a path beside each other.
+
+use midspan_document::Override;
+use midspan_path::Path;
+use midspan_plan::Plan;
+use midspan_records::{Record, Records};
+use midspan_report::{pivot, stdout_width};
+use miette::IntoDiagnostic;
+
+use crate::commands::Outcome;
+use crate::plan_arguments::WhatifOptions;
+
+/// Analyses the path as it is and each variant of it.
+pub fn whatif(options: &WhatifOptions) -> Outcome {
+    let mut records = Records {
+        records: variant(&options.path, "")?,
+    };
+    for text in &options.variants {
+        records.records.extend(variant(&options.path, text)?);
+    }
+    if options.output.json {
+        println!("{}", records.to_json());
+    } else {
+        let title = format!("Variants of the path \"{}\"", options.path);
+        print!(
+            "{}",
+            pivot(&title, &records.records).to_text(stdout_width())
+        );
+    }
+    Ok(true)
+}
+
+/// What holds end to end with the values of `text`, several of which are joined by semicolons.
+fn variant(path: &str, text: &str) -> miette::Result<Vec<Record>> {
+    let overrides = text
+        .split(';')
+        .filter(|part| !part.trim().is_empty())
+        .map(|part| Override::parse("KEY=VALUE", part))
+        .collect::<Result<Vec<_>, _>>()?;
+    let path = Path::load_with(path, &overrides)?;
+    let plan = Plan::new(&path).into_diagnostic()?;
+    let name = if overrides.is_empty() {
+        "as it is"
+    } else {
+        text
+    };
+    let mut records = Vec::new();
+    for way in &plan.ways {
+        for (case, answer) in way.cases() {
+            records.extend(answer.records(name, &format!("{} {case}", way.way.name())));
+        }
+    }
+    Ok(records)
+}

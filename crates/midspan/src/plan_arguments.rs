@@ -1,0 +1,235 @@
+//! Options of `midspan plan` and `midspan compare`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use midspan_units::BitRate;
+
+use crate::arguments::Output;
+
+/// Options of `midspan plan`.
+#[derive(Debug, Args)]
+pub struct PlanOptions {
+    /// Another question.
+    #[command(subcommand)]
+    pub command: Option<PlanCommand>,
+    /// The path as it stands.
+    #[command(flatten)]
+    pub path: PlanPathOptions,
+}
+
+/// Questions under `midspan plan`.
+#[derive(Debug, Subcommand)]
+pub enum PlanCommand {
+    /// Rank the places where proxies can stand
+    #[command(after_help = "Example:  midspan plan place transatlantic --proxies 1")]
+    Place(PlaceOptions),
+    /// Throughput against the send buffer of the proxies, and the knee of the curve
+    #[command(after_help = "Example:  midspan plan buffers geo --plot buffers.svg")]
+    Buffers(BuffersOptions),
+    /// Compare variants of a path
+    #[command(
+        after_help = "Example:  midspan plan whatif geo link.satellite.loss='1 %' \
+                      'link.satellite.down.rate=50 Mbit/s'"
+    )]
+    Whatif(WhatifOptions),
+    /// Hold the analysis beside the simulator over paths drawn at random
+    #[command(after_help = "Example:  midspan plan agreement --seeds 101-300")]
+    Agreement(AgreementOptions),
+}
+
+/// A path, and how results are given.
+#[derive(Debug, Args)]
+pub struct PathOptions {
+    /// Built-in path or path file
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// Another value for a key of the path file, as in `link.satellite.loss=1 %`
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// How results are given.
+    #[command(flatten)]
+    pub results: ResultOptions,
+}
+
+/// How results are given.
+#[derive(Debug, Args)]
+pub struct ResultOptions {
+    /// Write a report
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Write the plot as SVG
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+    /// How results are printed.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Options of `midspan plan PATH`.
+#[derive(Debug, Args)]
+pub struct PlanPathOptions {
+    /// Built-in path or path file
+    #[arg(
+        value_name = "PATH",
+        required_unless_present_any = ["from_ss", "from_pcap", "from_ping", "from_iperf3", "from_metrics"]
+    )]
+    pub path: Option<String>,
+    /// Another value for a key of the path file, as in `link.satellite.loss=1 %`
+    #[arg(long, value_name = "KEY=VALUE", requires = "path")]
+    pub set: Vec<String>,
+    /// What was measured, instead of a path.
+    #[command(flatten)]
+    pub measured: MeasuredOptions,
+    /// How results are given.
+    #[command(flatten)]
+    pub results: ResultOptions,
+    /// Write the proxy configuration that is recommended; `-` prints it
+    #[arg(long, value_name = "FILE", requires = "path")]
+    pub config: Option<PathBuf>,
+    /// Which proxy, where the path has several
+    #[arg(long, value_name = "NODE", requires = "config")]
+    pub proxy: Option<String>,
+}
+
+/// Measurements; `-` is standard input.
+#[derive(Debug, Args)]
+#[group(multiple = true)]
+pub struct MeasuredOptions {
+    /// What `ss -tin` printed on the host that sends
+    #[arg(
+        long,
+        value_name = "FILE",
+        group = "measurement",
+        conflicts_with = "path"
+    )]
+    pub from_ss: Option<PathBuf>,
+    /// A capture (pcap or pcapng) of a connection
+    #[arg(
+        long,
+        value_name = "FILE",
+        group = "measurement",
+        conflicts_with = "path"
+    )]
+    pub from_pcap: Option<PathBuf>,
+    /// What `ping` printed
+    #[arg(
+        long,
+        value_name = "FILE",
+        group = "measurement",
+        conflicts_with = "path"
+    )]
+    pub from_ping: Option<PathBuf>,
+    /// What `iperf3 --json` printed
+    #[arg(
+        long,
+        value_name = "FILE",
+        group = "measurement",
+        conflicts_with = "path"
+    )]
+    pub from_iperf3: Option<PathBuf>,
+    /// The metrics of a running proxy: `http://ADDRESS:PORT/metrics`, or a file of them
+    #[arg(
+        long,
+        value_name = "URL|FILE",
+        group = "measurement",
+        conflicts_with = "path"
+    )]
+    pub from_metrics: Option<PathBuf>,
+    /// Rate of the slowest link, which no measurement tells
+    #[arg(long, value_name = "RATE", requires = "measurement")]
+    pub rate: Option<BitRate>,
+}
+
+/// Options of `midspan plan place`.
+#[derive(Debug, Args)]
+pub struct PlaceOptions {
+    /// The path.
+    #[command(flatten)]
+    pub path: PathOptions,
+    /// How many proxies; without, one and, where there is room, two
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=62))]
+    pub proxies: Option<u32>,
+    /// How many placements are shown
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub keep: u32,
+}
+
+/// Options of `midspan plan buffers`.
+#[derive(Debug, Args)]
+pub struct BuffersOptions {
+    /// The path.
+    #[command(flatten)]
+    pub path: PathOptions,
+}
+
+/// Options of `midspan plan whatif`.
+#[derive(Debug, Args)]
+pub struct WhatifOptions {
+    /// Built-in path or path file
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// The variants: other values for keys of the path file; several joined by `;` make one
+    #[arg(required = true, value_name = "KEY=VALUE")]
+    pub variants: Vec<String>,
+    /// How results are printed.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Options of `midspan plan agreement`.
+#[derive(Debug, Args)]
+pub struct AgreementOptions {
+    /// Seeds of the paths, first and last; 1-100 are those that the analysis was fitted on
+    #[arg(long, default_value = "101-300", value_name = "FIRST-LAST", value_parser = seeds)]
+    pub seeds: (u64, u64),
+    /// Keep what was simulated in this file, and go on from it
+    #[arg(long, value_name = "FILE")]
+    pub resume: Option<PathBuf>,
+    /// How many paths are shown, the worst first
+    #[arg(long, default_value_t = 10)]
+    pub worst: usize,
+    /// Write the plot as SVG
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+    /// How results are printed.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Most seeds of one run.
+const MOST_SEEDS: u64 = 100_000;
+
+fn seeds(text: &str) -> Result<(u64, u64), String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.trim().parse(), last.trim().parse()) {
+        (Ok(first), Ok(last)) if first <= last && last - first < MOST_SEEDS => Ok((first, last)),
+        _ => Err("write the first and the last seed, as in 101-300, at most 100,000".to_owned()),
+    }
+}
+
+/// Options of `midspan compare`.
+#[derive(Debug, Args)]
+pub struct CompareOptions {
+    /// Built-in path or path file
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// Another value for a key of the path file, as in `link.satellite.loss=1 %`
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Only the flows of these names
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub flows: Vec<String>,
+    /// How often simulator and lab run each flow; each simulation has a seed of its own
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// Leave the lab out
+    #[arg(long)]
+    pub without_lab: bool,
+    /// Most seconds that one transfer of the lab may take
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub limit: u64,
+    /// How results are printed.
+    #[command(flatten)]
+    pub output: Output,
+}

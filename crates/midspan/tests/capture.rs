@@ -1,0 +1,127 @@
+//! `midspan run` and `midspan capture` side by side, in a network namespace.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+
+use common::{MIDSPAN, midspan};
+use midspan_linux::namespace::NetworkNamespace;
+use midspan_linux::netlink::Netlink;
+
+const CONFIGURATION: &str = r#"
+[admin]
+listen = "127.0.0.1:9464"
+[[listener]]
+name = "web"
+listen = "127.0.0.1:8080"
+to = "127.0.0.1:9090"
+"#;
+
+/// Started with its configuration, ended when it goes.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn run(namespace: &NetworkNamespace, arguments: &[&str]) -> Output {
+    let mut command = Command::new(MIDSPAN);
+    command
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let child = namespace.spawn(command).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_session_is_captured_by_its_number() {
+    let namespace = match NetworkNamespace::new("capture") {
+        Ok(namespace) => namespace,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    namespace
+        .run(|| Netlink::open().unwrap().set_up("lo").unwrap())
+        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("midspan.toml");
+    std::fs::write(&file, CONFIGURATION).unwrap();
+    let configuration = file.to_str().unwrap();
+    let mut command = Command::new(MIDSPAN);
+    command
+        .args(["run", "--ready-fd", "1", "-c", configuration])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut proxy = Running(namespace.spawn(command).unwrap());
+    let mut ready = proxy.0.stdout.take().unwrap();
+    ready.read_exact(&mut [0; 1]).unwrap();
+    let (mut client, mut server, _listener) = namespace
+        .run(|| {
+            let listener = TcpListener::bind("127.0.0.1:9090").unwrap();
+            let client = TcpStream::connect("127.0.0.1:8080").unwrap();
+            let server = listener.accept().unwrap().0;
+            (client, server, listener)
+        })
+        .unwrap();
+    let talking = std::thread::spawn(move || {
+        // Until the capture has had enough.
+        for _ in 0..2_000 {
+            client.write_all(b"ping").unwrap();
+            server.read_exact(&mut [0; 4]).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    });
+    let output = folder.path().join("legs.pcapng");
+    let arguments = ["capture", "1", "-c", configuration, "--packets", "40"];
+    let captured = run(
+        &namespace,
+        &[&arguments[..], &["--output", output.to_str().unwrap()]].concat(),
+    );
+    let said = text(&captured.stderr);
+    assert!(captured.status.success(), "{said}");
+    let printed = text(&captured.stdout);
+    assert!(
+        printed.contains("the number of packets is reached"),
+        "{printed}"
+    );
+    let bytes = std::fs::read(&output).unwrap();
+    assert_eq!(bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
+    assert!(
+        printed.contains(&format!("{} bytes", bytes.len())),
+        "{printed}"
+    );
+
+    let missing = run(&namespace, &["capture", "99"]);
+    assert_eq!(missing.status.code(), Some(1));
+    let said = text(&missing.stderr);
+    assert!(said.contains("session 99 does not exist"), "{said}");
+    drop(proxy);
+    let gone = run(&namespace, &["capture", "1"]);
+    let said = text(&gone.stderr);
+    assert!(said.contains("nobody answers at 127.0.0.1:9464"), "{said}");
+    // The proxy is gone, and with it the session.
+    let _ = talking.join();
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("midspan.toml");
+    let listener = CONFIGURATION.split_once("[[listener]]").unwrap().1;
+    std::fs::write(&file, format!("[[listener]]{listener}")).unwrap();
+    let output = midspan(&["capture", "1", "-c", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("has no [admin]"), "{said}");
+}

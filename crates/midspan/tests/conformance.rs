@@ -1,0 +1,107 @@
+//! `midspan conformance`: this build at every edge of TCP, in the short form.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::process::Output;
+
+use common::{alone, midspan, midspan_as_ordinary_user, records};
+
+/// What this build does not do yet, by item and case.
+const KNOWN: [(&str, &str); 2] = [
+    ("new session after a reload", "ipv4 midspan-forward"),
+    ("new session after a reload", "ipv6 midspan-forward"),
+];
+
+fn check(output: &Output, least_cases: usize) {
+    let records = records(output);
+    let cases: std::collections::BTreeSet<&str> = records
+        .iter()
+        .map(|record| record["item"].as_str().unwrap())
+        .collect();
+    assert!(cases.len() >= least_cases, "{} cases", cases.len());
+    for record in &records {
+        let name = (
+            record["item"].as_str().unwrap(),
+            record["case"].as_str().unwrap(),
+        );
+        let ok = record["ok"].as_bool().unwrap();
+        assert!(
+            ok || KNOWN.contains(&name),
+            "{name:?}: {}\n{}",
+            record["note"],
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+fn quick(family: &str, proxy: &str, cases: &str) -> Output {
+    let _alone = alone();
+    midspan(&[
+        "conformance",
+        "--quick",
+        "--json",
+        family,
+        "--against",
+        proxy,
+        "--cases",
+        cases,
+    ])
+}
+
+// Each mode over one protocol; `make conformance` has them all.
+
+#[test]
+fn forward_listeners() {
+    check(&quick("--ipv4", "midspan-forward", "*"), 75);
+}
+
+#[test]
+fn transparent_listeners() {
+    check(&quick("--ipv6", "midspan-transparent", "*"), 75);
+}
+
+#[test]
+fn transparent_listeners_with_an_early_handshake() {
+    let openings = "refused*;*unreachable;administratively*;no answer*;first SYN*;early*;reset*";
+    check(&quick("--ipv4", "midspan-early", openings), 20);
+}
+
+#[test]
+fn an_ordinary_user_can_run_it() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [
+        "conformance",
+        "--quick",
+        "--ipv4",
+        "--json",
+        "--against",
+        "midspan-forward,midspan-transparent",
+        "--cases",
+        "refused;reset by*;half-close*;slow readers*",
+    ];
+    let Some(output) = midspan_as_ordinary_user(folder.path(), &arguments) else {
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("user namespaces") {
+        return println!("skipped: {said}");
+    }
+    check(&output, 8);
+}
+
+#[test]
+fn what_does_not_exist_is_said() {
+    for (arguments, expected) in [
+        (["--cases", "resett by client before data"], "did you mean"),
+        (["--against", "midspan-forwrd"], "did you mean"),
+        (["--program", "/does/not/exist"], "No such file"),
+    ] {
+        let output = midspan(&[&["conformance"], &arguments[..]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+        assert_eq!(output.status.code(), Some(1));
+    }
+}

@@ -1,0 +1,259 @@
+//! `docs/gateway.md`, tried as its reader would: its files are written and its commands run, in
+//! order, on network namespaces with the addresses of its picture.
+//!
+//! The program runs itself again in mount and network namespaces of its own, with a copy of /etc
+//! and an empty /run and /usr/local/bin, so nothing of the machine is touched.
+
+#![allow(clippy::unwrap_used)]
+
+mod network;
+mod page;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Read;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use midspan_lab::workload::web_server::{Files, WebServer};
+use midspan_linux::namespace::NetworkNamespace;
+use midspan_linux::process::RunningProgram;
+use network::{Network, OUTSIDE, SERVER, run, shell};
+use page::Step;
+
+/// Commands that need a whole machine, with what the test does instead.
+const NOT_IN_A_NAMESPACE: [(&str, &str); 7] = [
+    (
+        "apt-get",
+        "the packages are there, or the test says what is missing",
+    ),
+    ("git clone", "this is the clone"),
+    (
+        "cd midspan && make install",
+        "the program under test is put there",
+    ),
+    ("systemctl enable nftables", "the next line loads the rules"),
+    (
+        "systemctl enable --now midspan",
+        "started as the unit file says",
+    ),
+    ("systemctl stop midspan", "SIGTERM, as systemd does"),
+    ("systemctl disable midspan", "there is no systemd"),
+];
+
+/// The log of systemd's journal is a file here.
+const JOURNAL: &str = "journalctl --unit midspan";
+
+const PAGE: &str = include_str!("../../../../docs/gateway.md");
+const UNIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/midspan.service");
+const MIDSPAN: &str = env!("CARGO_BIN_EXE_midspan");
+const NEEDED: [&str; 7] = ["unshare", "nft", "ip", "ss", "sysctl", "curl", "nginx"];
+
+fn main() {
+    match std::env::args().nth(1).as_deref() {
+        Some("inside") => try_the_page(),
+        // As `cargo test NAME` or its options ask for; there is one test here.
+        Some(filter) if !filter.starts_with('-') && !"gateway_guide".contains(filter) => {}
+        _ => start(),
+    }
+}
+
+/// Runs this program in namespaces.
+fn start() {
+    page::check_matching();
+    let path = "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    for program in NEEDED {
+        let there = path
+            .split(':')
+            .any(|folder| Path::new(folder).join(program).is_file());
+        if !there {
+            return println!("skipped: there is no program {program}");
+        }
+    }
+    let script = r#"
+        mount -t tmpfs tmpfs "$1"
+        cp -a /etc "$1/etc" 2>/dev/null || true
+        mount --bind "$1/etc" /etc
+        mkdir "$1/bin" "$1/tmp" "$1/run" "$1/run/midspan"
+        mount --bind "$1/run" /run
+        ln -s "$2" "$1/bin/midspan"
+        mount --bind "$1/bin" /usr/local/bin
+        TMPDIR="$1/tmp" exec "$3" inside
+    "#;
+    let folder = tempfile::tempdir().unwrap();
+    let mut unshare = Command::new("unshare");
+    let is_root = rustix::process::geteuid().is_root();
+    unshare.args((!is_root).then_some("--map-root-user"));
+    let status = unshare
+        .args(["--mount", "--net", "sh", "-ec", script, "sh"])
+        .args([folder.path(), Path::new(MIDSPAN)])
+        .arg(std::env::current_exe().unwrap())
+        .env("PATH", path)
+        .env("LC_ALL", "C.UTF-8")
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+    println!("test the gateway guide ... ok");
+}
+
+fn try_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let network = Network::new();
+    let files = Files::write(folder.path().join("files"), &BTreeSet::from([10_000_000])).unwrap();
+    let address: IpAddr = SERVER.parse().unwrap();
+    let own = folder.path().join("server");
+    let _web = WebServer::start(&network.server, address, &files, &own).unwrap();
+    let mut reader = Reader {
+        network: &network,
+        midspan: None,
+        background: Vec::new(),
+        before: String::new(),
+        log: folder.path().join("log").display().to_string(),
+        met: BTreeSet::new(),
+    };
+    let mut printed = String::new();
+    for step in page::steps(PAGE) {
+        match step {
+            Step::File { path, text } => {
+                fs::create_dir_all(Path::new(&path).parent().unwrap()).unwrap();
+                fs::write(&path, text).unwrap();
+            }
+            Step::Commands { place, lines } => {
+                let node = network.place(&place);
+                printed = lines.iter().map(|line| reader.follow(node, line)).collect();
+            }
+            Step::Output(shown) => {
+                let shown_text = shown.join("\n");
+                assert!(
+                    page::is_shown(&printed, &shown),
+                    "the page shows:\n{shown_text}\nprinted was:\n{printed}"
+                );
+            }
+        }
+    }
+    for (command, _) in &NOT_IN_A_NAMESPACE {
+        assert!(reader.met.contains(command), "not on the page: {command}");
+    }
+}
+
+/// Who follows the page.
+struct Reader<'a> {
+    network: &'a Network,
+    midspan: Option<RunningProgram>,
+    background: Vec<Child>,
+    /// The host's own rules and routes before Midspan was started.
+    before: String,
+    log: String,
+    /// Commands of the lists that the page has.
+    met: BTreeSet<&'static str>,
+}
+
+impl Reader<'_> {
+    /// Does what a line says; what is printed.
+    fn follow(&mut self, node: &NetworkNamespace, line: &str) -> String {
+        println!("{}$ {line}", node.name());
+        let listed = NOT_IN_A_NAMESPACE
+            .iter()
+            .find(|(command, _)| line.starts_with(command));
+        if let Some((command, instead)) = listed {
+            println!("  {instead}");
+            self.met.insert(command);
+            match *command {
+                "systemctl enable --now midspan" => self.start_midspan(),
+                "systemctl stop midspan" => self.stop_midspan(),
+                _ => {}
+            }
+            return String::new();
+        }
+        if line.starts_with(JOURNAL) {
+            let log = fs::read_to_string(&self.log).unwrap();
+            assert!(log.contains("ready"), "{log}");
+            return log;
+        }
+        if let Some(line) = line.strip_suffix('&') {
+            self.background.push(node.spawn(shell(line)).unwrap());
+            wait_for_a_connection(node);
+            return String::new();
+        }
+        let printed = run(node, line);
+        if line.starts_with("ss ") {
+            self.check_what_the_server_sees();
+        }
+        print!("{printed}");
+        printed
+    }
+
+    /// The command of the unit file, with the program where `make install` puts it.
+    fn start_midspan(&mut self) {
+        self.before = self.rules_and_routes();
+        let unit = fs::read_to_string(UNIT).unwrap_or_else(|error| {
+            println!("  there is no unit file yet: {error}");
+            "ExecStart=/usr/local/bin/midspan run -c /etc/midspan/midspan.toml".to_owned()
+        });
+        let line = unit
+            .lines()
+            .find_map(|line| line.strip_prefix("ExecStart="));
+        let mut words = line.unwrap().split_whitespace();
+        assert!(words.next().unwrap().ends_with("/midspan"));
+        let mut command = Command::new("/usr/local/bin/midspan");
+        command
+            .args(words)
+            .args(["--ready-fd", "1"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(&self.log).unwrap());
+        let mut child = self.network.gateway.spawn(command).unwrap();
+        let mut ready = Vec::new();
+        let stdout = child.stdout.take().unwrap();
+        stdout.take(1).read_to_end(&mut ready).unwrap();
+        let said = fs::read_to_string(&self.log).unwrap();
+        assert_eq!(ready.len(), 1, "it did not start: {said}");
+        self.midspan = Some(RunningProgram::new(child, Duration::from_secs(10)));
+    }
+
+    fn stop_midspan(&mut self) {
+        // The sessions end first, so that nobody waits for `drain_timeout`.
+        for mut child in self.background.drain(..) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let mut midspan = self.midspan.take().unwrap();
+        midspan.signal(rustix::process::Signal::TERM);
+        let status = midspan.wait_for(Duration::from_secs(45));
+        let said = fs::read_to_string(&self.log).unwrap();
+        assert!(status.is_some_and(|status| status.success()), "{said}");
+        // "What is not touched".
+        assert_eq!(self.rules_and_routes(), self.before);
+    }
+
+    /// All rules, routes and the one sysctl of the gateway, without the routes that the kernel
+    /// itself makes for IPv6 (it takes a while for them).
+    fn rules_and_routes(&self) -> String {
+        let commands = "nft -s list ruleset; ip rule; ip -6 rule; \
+                        ip route show table all | grep -v 'table local'; \
+                        sysctl net.ipv4.tcp_early_demux";
+        run(&self.network.gateway, commands)
+    }
+
+    /// The server sees the gateway's own address, by its masquerade, and no other.
+    fn check_what_the_server_sees(&self) {
+        let seen = run(
+            &self.network.server,
+            "ss --no-header --tcp --numeric state established 'sport = :80'",
+        );
+        let one = seen.lines().count() == 1 && seen.contains(&format!("{OUTSIDE}:"));
+        assert!(one, "the server sees:\n{seen}");
+    }
+}
+
+/// What runs in the background has connected.
+fn wait_for_a_connection(node: &NetworkNamespace) {
+    let start = Instant::now();
+    let command = "ss --no-header --tcp --numeric state established";
+    while run(node, command).is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(20), "no connection");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

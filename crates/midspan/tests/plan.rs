@@ -1,0 +1,220 @@
+//! `midspan plan` and `midspan compare`, as they are typed.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::path::Path;
+
+use common::{midspan, records, value};
+
+fn stdout(arguments: &[&str]) -> String {
+    let output = midspan(arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn error(arguments: &[&str]) -> String {
+    let output = midspan(arguments);
+    assert!(!output.status.success(), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn sample(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plan/tests/samples");
+    folder.join(name).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_plan_has_text_tables_records_and_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (html, svg) = (file("plan.html"), file("plan.svg"));
+    let text = stdout(&["plan", "geo", "--html", &html, "--plot", &svg]);
+    for part in [
+        "one connection end to end gets",
+        "gateway to client",
+        "send buffer",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(std::fs::read_to_string(&svg).unwrap().starts_with("<svg"));
+    assert!(
+        std::fs::read_to_string(&html)
+            .unwrap()
+            .contains("end to end")
+    );
+    let found = records(&midspan(&["plan", "geo", "--json"]));
+    let direct = value(&found, "server to client direct", "throughput");
+    let split = value(&found, "server to client split", "throughput");
+    assert!(split > 5.0 * direct, "{split} {direct}");
+    assert!(found.iter().all(|record| record["by"] == "analysis"));
+}
+
+#[test]
+fn the_configuration_that_is_recommended_is_one_that_the_proxy_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    for (path, change) in [
+        ("geo", "seed=1"),
+        ("wifi", "seed=1"),
+        ("lte", "seed=1"),
+        ("geo", "proxy.gateway.client_leg.send_buffer=64 KiB"),
+        ("geo", "proxy.gateway.client_leg.pacing_rate=15 Mbit/s"),
+        ("maritime", "proxy.gateway.server_leg.keepalive=90 s"),
+    ] {
+        let file = folder.path().join("midspan.toml");
+        let name = file.to_str().unwrap();
+        stdout(&["plan", path, "--set", change, "--config", name]);
+        let rules = stdout(&["run", "--config", name, "--dry-run"]);
+        assert!(rules.contains("table inet midspan"), "{rules}");
+        let read = midspan_proxy::configuration::Configuration::load(&file).unwrap();
+        assert_eq!(read.transparent().count(), 1);
+    }
+}
+
+#[test]
+fn places_buffers_and_variants_are_told() {
+    let places = records(&midspan(&["plan", "place", "tam", "--json"]));
+    let two = places.iter().filter(|record| {
+        record["case"]
+            .as_str()
+            .is_some_and(|case| case.contains(" and "))
+    });
+    assert_eq!(two.count(), 3, "three pairs of three nodes");
+    let buffers = records(&midspan(&["plan", "buffers", "geo", "--json"]));
+    let knee = value(&buffers, "server to client", "knee");
+    assert!(knee > 1e6 && knee < 2e6, "{knee}");
+    let variants = records(&midspan(&[
+        "plan",
+        "whatif",
+        "geo",
+        "link.satellite.loss=0",
+        "link.satellite.loss=1 %",
+        "--json",
+    ]));
+    let of = |item: &str| {
+        let record = variants.iter().find(|record| {
+            record["item"] == item
+                && record["case"] == "server to client direct"
+                && record["quantity"] == "throughput"
+        });
+        record.unwrap()["value"].as_f64().unwrap()
+    };
+    assert!(of("link.satellite.loss=0") > of("as it is"));
+    assert!(of("as it is") > of("link.satellite.loss=1 %"));
+}
+
+#[test]
+fn what_is_wrong_is_shown_in_its_place() {
+    let said = error(&["plan", "whatif", "geo", "link.satelite.loss=1 %"]);
+    assert!(
+        said.contains("1:6") && said.contains("did you mean `satellite`"),
+        "{said}"
+    );
+    let said = error(&["plan", "geo", "--set", "link.satellite.loss=much"]);
+    assert!(said.contains("--set:1:21"), "{said}");
+    let said = error(&["plan", "place", "geo", "--proxies", "5"]);
+    assert!(said.contains("5 proxies do not fit"), "{said}");
+    let said = error(&["plan", "--from-pcap", &sample("ping.txt")]);
+    assert!(said.contains("its first four bytes"), "{said}");
+    assert!(error(&["plan"]).contains("<PATH>"), "{}", error(&["plan"]));
+}
+
+#[test]
+fn measurements_are_planned_from() {
+    for (option, file, quantity) in [
+        ("--from-ss", "ss.txt", "loss"),
+        ("--from-ping", "ping.txt", "round-trip time"),
+        ("--from-iperf3", "iperf3.json", "throughput"),
+        ("--from-pcap", "sender.pcap", "packets per ACK"),
+        ("--from-metrics", "metrics.txt", "loss"),
+    ] {
+        let text = stdout(&["plan", option, &sample(file)]);
+        assert!(
+            text.contains("Not told: ") && text.contains("Assumed: "),
+            "{text}"
+        );
+        let found = records(&midspan(&[
+            "plan",
+            option,
+            &sample(file),
+            "--rate",
+            "20 Mbit/s",
+            "--json",
+        ]));
+        let measured = found.iter().filter(|record| record["by"] == "measurement");
+        assert!(
+            measured
+                .clone()
+                .any(|record| record["quantity"] == quantity),
+            "{found:?}"
+        );
+        let direct = value(&found, "direct", "throughput");
+        assert!(direct > 1e5 && direct <= 20e6, "{direct}");
+    }
+}
+
+#[test]
+fn an_agreement_goes_on_where_it_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kept");
+    let name = file.to_str().unwrap();
+    let run = || {
+        midspan(&[
+            "plan",
+            "agreement",
+            "--seeds",
+            "31",
+            "--resume",
+            name,
+            "--json",
+        ])
+    };
+    let first = records(&run());
+    let kept = std::fs::read_to_string(&file).unwrap();
+    // An interrupted run leaves half a line.
+    std::fs::write(&file, format!("{kept}77 12")).unwrap();
+    let again = run();
+    assert_eq!(first, records(&again));
+    assert!(String::from_utf8_lossy(&again.stderr).contains("0 paths simulated"));
+    std::fs::write(&file, "something else\n").unwrap();
+    assert!(!run().status.success());
+}
+
+#[test]
+fn analysis_and_simulation_stand_side_by_side() {
+    let found = records(&midspan(&[
+        "compare",
+        "dsl",
+        "--flows",
+        "photo",
+        "--without-lab",
+        "--json",
+    ]));
+    for by in ["analysis", "simulation"] {
+        let record = found
+            .iter()
+            .find(|record| record["by"] == by && record["quantity"] == "completion time");
+        assert!(record.is_some(), "{by}: {found:?}");
+    }
+    let difference = value(&found, "photo direct", "analysis against simulation");
+    assert!(difference.abs() < 0.1, "{difference}");
+}
+
+#[test]
+fn a_paper_can_be_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("maki.html");
+    // Whether all that the paper claims holds is for other tests to say.
+    midspan(&[
+        "reproduce",
+        "maki",
+        "figure 11",
+        "--quick",
+        "--html",
+        file.to_str().unwrap(),
+    ]);
+    let page = std::fs::read_to_string(&file).unwrap();
+    assert!(page.contains("<svg"), "the figure is drawn");
+}

@@ -1,0 +1,44 @@
+//! Throughput against the send buffer of the proxies.
+
+use midspan_model::buffer::{self, Point};
+use midspan_model::overlay::Analysis;
+use midspan_units::ByteSize;
+
+use crate::PlanError;
+use crate::proxy_advice::KNEE;
+use crate::way::Way;
+
+/// Smallest size of the curve, and how many there are: each √2 of the one before, up to 64 MiB.
+const SMALLEST: f64 = 4096.0;
+const POINTS: i32 = 29;
+
+/// A curve and its knee.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BufferCurve {
+    /// Send buffers from 4 KiB to 64 MiB in every proxy, and what the way gets with them.
+    pub points: Vec<Point>,
+    /// The least send buffer that gives [`KNEE`] of what endless ones give.
+    pub knee: ByteSize,
+}
+
+/// The curve of `way` with its proxies.
+///
+/// # Errors
+/// The way has no proxy.
+pub fn buffers(way: &Way) -> Result<BufferCurve, PlanError> {
+    if way.proxies.is_empty() {
+        return Err(PlanError::NoProxy { ends: way.name() });
+    }
+    let legs = way.split()?;
+    let sizes: Vec<ByteSize> = (0..POINTS)
+        .map(|step| {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // At most 64 MiB.
+            let bytes = (SMALLEST * libm::pow(2.0, f64::from(step) / 2.0)).round() as u64;
+            ByteSize::from_bytes(bytes)
+        })
+        .collect();
+    Ok(BufferCurve {
+        points: buffer::curve(&legs, &sizes, &Analysis::default())?,
+        knee: buffer::knee(&legs, KNEE, &Analysis::default())?,
+    })
+}

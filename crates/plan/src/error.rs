@@ -1,0 +1,24 @@
+//! Why a question has no answer.
+
+use midspan_model::ModelError;
+use thiserror::Error;
+
+/// Why a question about a path has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PlanError {
+    /// The analysis cannot take the path.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// There are not two hosts between which data could flow.
+    #[error("the path has fewer than two hosts: add a [[host]] at each end")]
+    Hosts,
+    /// A measurement without a round trip.
+    #[error("no round trip was measured: give a ping of the path, or a capture with the handshake")]
+    NoRoundTrip,
+    /// A question about proxies on a path without one.
+    #[error("the path has no proxy between {ends}: make a node on the way a [[proxy]]")]
+    NoProxy {
+        /// The ends.
+        ends: String,
+    },
+}

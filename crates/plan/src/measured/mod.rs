@@ -1,0 +1,226 @@
+//! What was measured on a real path, in the words of the analysis.
+//!
+//! | input | module |
+//! | --- | --- |
+//! | `ss -tin` | [`ss`] |
+//! | `ping` | [`ping`] |
+//! | `iperf3 --json` | [`iperf3`] |
+//! | a capture, pcap or pcapng | [`pcap`] |
+//! | the metrics of a running proxy | [`metrics`] |
+//!
+//! Each says what it could not tell and what was assumed instead. Inputs come from anywhere: every
+//! reader is bounded in size and panics on nothing.
+
+pub mod iperf3;
+pub mod metrics;
+pub mod pcap;
+pub mod ping;
+pub mod ss;
+mod trace;
+
+use midspan_link::QueueLimit;
+use midspan_model::path::{Hop, Path as Hops};
+use midspan_path::HostSettings;
+use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
+use thiserror::Error;
+
+use crate::PlanError;
+use crate::way::{PACKET, Way};
+
+/// Largest text that is read: 64 MiB.
+pub const LARGEST_TEXT: usize = 64 << 20;
+
+/// Why an input could not be used.
+#[derive(Debug, Error)]
+pub enum MeasuredError {
+    /// It is not what it should be.
+    #[error("this is not the output of {program}: {what}")]
+    Format {
+        /// What should have written it.
+        program: &'static str,
+        /// What is wrong.
+        what: String,
+    },
+    /// It has no connection with data.
+    #[error("no TCP connection with data is in it: {hint}")]
+    Empty {
+        /// What to do.
+        hint: &'static str,
+    },
+    /// It is too large.
+    #[error("larger than {limit} bytes: cut it, or take a shorter measurement")]
+    TooLarge {
+        /// Most bytes.
+        limit: usize,
+    },
+    /// It could not be read.
+    #[error("cannot be read: {0}")]
+    Read(#[from] std::io::Error),
+}
+
+/// A stretch of the path that was measured by itself.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Stretch {
+    /// What is at its far end, in the direction of the data.
+    pub end: String,
+    /// Round trip without waiting, in seconds.
+    pub round_trip: Option<f64>,
+    /// Loss per packet.
+    pub loss: Option<f64>,
+}
+
+/// What a measurement tells of one direction of data.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Measured {
+    /// Which connection or host.
+    pub name: String,
+    /// From the sender of the data on; at least one.
+    pub stretches: Vec<Stretch>,
+    /// What the connection got, in bit/s of user data.
+    pub throughput: Option<f64>,
+    /// The highest rate that was seen, in bit/s; the path has at least that.
+    pub peak: Option<f64>,
+    /// Mean round trip, waiting included, in seconds.
+    pub mean_round_trip: Option<f64>,
+    /// Data bytes of a full segment.
+    pub segment: Option<u32>,
+    /// Data segments for each ACK.
+    pub packets_per_ack: Option<f64>,
+    /// The sender's congestion control.
+    pub congestion_control: Option<String>,
+    /// Largest window that the receiver offered, in bytes.
+    pub receive_window: Option<u64>,
+    /// What held the sender back, as a share of its busy time: the receiver's window, its own
+    /// buffer.
+    pub limited: Option<[f64; 2]>,
+    /// What it does not tell, a sentence each.
+    pub untold: Vec<String>,
+    /// What was assumed instead, a sentence each.
+    pub assumed: Vec<String>,
+}
+
+impl Measured {
+    /// The measured path as a way to be analysed. `rate` is that of its slowest link, where the
+    /// user knows it.
+    ///
+    /// # Errors
+    /// No round trip was measured.
+    pub fn way(&self, rate: Option<BitRate>) -> Result<Way, PlanError> {
+        let mut assumptions = self.assumed.clone();
+        let mut own_losses = false;
+        let rate = match (rate, self.peak.or(self.throughput)) {
+            (Some(rate), _) => rate,
+            (None, Some(seen)) if self.filled_its_queue() => {
+                own_losses = true;
+                assumptions.push(
+                    "the queue in front of the slowest link was full at times, for the round trip \
+                     grew: its rate is the highest that was seen, and the losses are its own"
+                        .to_owned(),
+                );
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Saturates.
+                let rate = (seen * f64::from(PACKET) / f64::from(PACKET - 52)) as u64;
+                BitRate::from_bits_per_second(rate).unwrap_or(crate::way::NO_LIMIT)
+            }
+            (None, seen) => {
+                assumptions.push(match seen {
+                    Some(seen) => format!(
+                        "the path has no slower link than needed; only {:.3} Mbit/s were seen \
+                         (`--rate` says what it has)",
+                        seen / 1e6
+                    ),
+                    None => "the path is never the limit (`--rate` says what it has)".to_owned(),
+                });
+                crate::way::NO_LIMIT
+            }
+        };
+        let mut hops = Vec::new();
+        for stretch in &self.stretches {
+            let round_trip = stretch.round_trip.ok_or(PlanError::NoRoundTrip)?;
+            let loss = stretch.loss.filter(|_| !own_losses).unwrap_or(0.0);
+            hops.push(Hop {
+                rate,
+                round_trip: span(round_trip),
+                loss: Probability::from_f64(loss.clamp(0.0, 1.0)).unwrap_or(Probability::ONE),
+                return_rate: None,
+                queue: None,
+            });
+        }
+        let ends = self.stretches.iter().map(|stretch| stretch.end.clone());
+        Ok(Way {
+            upload: false,
+            nodes: std::iter::once("sender".to_owned()).chain(ends).collect(),
+            links: (1..=hops.len())
+                .map(|part| format!("part {part}"))
+                .collect(),
+            overheads: vec![0; hops.len()],
+            queues: vec![QueueLimit::default(); hops.len()],
+            hops: Hops::new(hops)?,
+            proxies: Vec::new(),
+            sender: HostSettings {
+                congestion_control: self.congestion_control.clone(),
+                ..HostSettings::default()
+            },
+            receiver: HostSettings {
+                // Autotuning's maximum is twice the window.
+                receive_buffer: self
+                    .receive_window
+                    .map(|window| ByteSize::from_bytes(window.saturating_mul(2))),
+                ..HostSettings::default()
+            },
+            headers: self
+                .segment
+                .and_then(|segment| PACKET.checked_sub(segment))
+                .filter(|headers| (40..=120).contains(headers))
+                .unwrap_or(52),
+            assumptions,
+        })
+    }
+}
+
+impl Measured {
+    /// Whether the mean round trip tells of waiting in a queue: half as much again as the least
+    /// one, and at least a millisecond more.
+    fn filled_its_queue(&self) -> bool {
+        let least: Option<f64> = self.stretches.iter().map(|part| part.round_trip).sum();
+        match (self.mean_round_trip, least) {
+            (Some(mean), Some(least)) => mean > 1.5 * least && mean > least + 0.001,
+            _ => false,
+        }
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Saturates.
+fn span(seconds: f64) -> TimeSpan {
+    TimeSpan::from_nanoseconds((seconds.max(0.0) * 1e9) as u64)
+}
+
+fn check_size(text: &str) -> Result<(), MeasuredError> {
+    if text.len() > LARGEST_TEXT {
+        return Err(MeasuredError::TooLarge {
+            limit: LARGEST_TEXT,
+        });
+    }
+    Ok(())
+}
+
+/// A finite number that is not negative.
+fn number(text: &str) -> Option<f64> {
+    text.trim()
+        .parse()
+        .ok()
+        .filter(|value: &f64| value.is_finite() && *value >= 0.0)
+}
+
+/// `part` of `whole`, 0…1; `None` of nothing.
+#[allow(clippy::cast_precision_loss)] // Counts of packets and bytes.
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| (part as f64 / whole as f64).clamp(0.0, 1.0))
+}
+
+/// A text of the input, fit to be shown.
+fn shown(text: &str) -> String {
+    text.chars()
+        .filter(|character| !character.is_control())
+        .take(80)
+        .collect()
+}

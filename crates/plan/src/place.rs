@@ -1,0 +1,126 @@
+//! Where to put proxies on a way.
+
+use midspan_model::ModelError;
+use midspan_model::overlay::{self, Analysis};
+use midspan_model::path::{Hop, Path as Hops};
+use midspan_model::placement::{Ranking, rank_by};
+use midspan_units::{Probability, TimeSpan};
+
+use crate::PlanError;
+use crate::answer::Answer;
+use crate::way::{ProxyOnWay, Way};
+
+/// Parts that a link is cut into for [`along`].
+const PARTS: u32 = 10;
+
+/// The `keep` best placements of `proxies` proxies at the nodes of `way`, whose own proxies do not
+/// count; every proxy is set as the first of them, or as Linux where there is none.
+///
+/// # Errors
+/// The way has fewer nodes between its ends.
+pub fn place(way: &Way, proxies: usize, keep: usize) -> Result<Ranking, PlanError> {
+    let places = way.nodes.len().saturating_sub(2);
+    if proxies > places {
+        return Err(ModelError::Proxies { proxies, places }.into());
+    }
+    // Spread evenly, for a search that cannot try all.
+    let start = (0..proxies)
+        .map(|index| (index + 1) * (places + 1) / (proxies + 1))
+        .collect();
+    rank_by(places, start, keep, |positions| {
+        let legs = way.legs(&at(way, positions))?;
+        Ok(overlay::analyse(&legs, &Analysis::default())?)
+    })
+}
+
+/// Proxies at `positions`, set as the first proxy of the way.
+#[must_use]
+pub fn at(way: &Way, positions: &[usize]) -> Vec<ProxyOnWay> {
+    let settings = way.proxies.first().cloned().unwrap_or(ProxyOnWay {
+        position: 0,
+        inbound: midspan_policy::LegSettings::default(),
+        outbound: midspan_policy::LegSettings::default(),
+    });
+    positions
+        .iter()
+        .map(|&position| ProxyOnWay {
+            position,
+            ..settings.clone()
+        })
+        .collect()
+}
+
+/// A proxy somewhere along a link.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Along {
+    /// The link.
+    pub link: String,
+    /// How far along it, as a share of its delay, in the direction of the data.
+    pub share: f64,
+    /// What the way gets with a proxy there and no other.
+    pub answer: Answer,
+}
+
+/// A proxy at every tenth of the link with the longest delay: for a link that is a route with
+/// places of its own. Delay and loss are taken as even along it. Empty where no link has a delay.
+///
+/// # Errors
+/// None for a way that [`Way::of_path`] made.
+pub fn along(way: &Way) -> Result<Vec<Along>, PlanError> {
+    let hops = way.hops.hops().iter().enumerate();
+    let Some((index, longest)) = hops.max_by_key(|(_, hop)| hop.round_trip) else {
+        return Ok(Vec::new());
+    };
+    if longest.round_trip == TimeSpan::ZERO {
+        return Ok(Vec::new());
+    }
+    (1..PARTS)
+        .map(|part| {
+            let share = f64::from(part) / f64::from(PARTS);
+            let cut = way.cut(index, share)?;
+            Ok(Along {
+                link: way.links[index].clone(),
+                share,
+                answer: Answer::new(&cut, &at(way, &[index + 1]))?,
+            })
+        })
+        .collect()
+}
+
+impl Way {
+    /// The way with link `index` cut in two at `share` of its delay, 0…1, without proxies.
+    ///
+    /// # Errors
+    /// None for a link of the way.
+    fn cut(&self, index: usize, share: f64) -> Result<Self, PlanError> {
+        let mut hops = self.hops.hops().to_vec();
+        let whole = hops[index];
+        let part = |share: f64| Hop {
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                clippy::cast_precision_loss
+            )] // A part of it.
+            round_trip: TimeSpan::from_nanoseconds(
+                (whole.round_trip.nanoseconds() as f64 * share) as u64,
+            ),
+            // 1 − (1 − p)^share.
+            loss: Probability::from_f64(
+                (1.0 - libm::pow(1.0 - whole.loss.as_f64(), share)).clamp(0.0, 1.0),
+            )
+            .unwrap_or(whole.loss),
+            ..whole
+        };
+        hops.splice(index..=index, [part(share), part(1.0 - share)]);
+        let mut cut = self.clone();
+        cut.hops = Hops::new(hops)?;
+        cut.proxies.clear();
+        let name = self.links[index].clone();
+        let node = format!("{:.0} % of {name}", share * 100.0);
+        cut.nodes.insert(index + 1, node);
+        cut.links.insert(index, name);
+        cut.overheads.insert(index, self.overheads[index]);
+        cut.queues.insert(index, self.queues[index]);
+        Ok(cut)
+    }
+}

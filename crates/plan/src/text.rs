@@ -1,0 +1,217 @@
+//! A plan in sentences that a network engineer can act on.
+
+use std::fmt::Write;
+
+use midspan_model::leg::Limit;
+use midspan_policy::Buffer;
+use midspan_units::ByteSize;
+
+use crate::answer::Answer;
+use crate::plan::{Plan, WayPlan};
+use crate::proxy_advice::ProxyAdvice;
+use crate::way::ProxyOnWay;
+
+/// Below this gain a proxy is not worth its place.
+const HARDLY: f64 = 1.05;
+
+impl Plan {
+    /// The advice, a paragraph for each way.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for way in &self.ways {
+            for sentence in way.sentences() {
+                text.push_str(&sentence);
+                text.push('\n');
+            }
+            text.push('\n');
+        }
+        text
+    }
+}
+
+impl WayPlan {
+    /// What to do and why, a sentence each.
+    #[must_use]
+    pub fn sentences(&self) -> Vec<String> {
+        let mut sentences = vec![self.about_direct()];
+        let congested = self.advice.iter().any(|advice| advice.acks.congested());
+        match (&self.split, self.best()) {
+            (Some(split), Some(best)) => {
+                sentences.push(self.about_split(split));
+                for (advice, before) in self.advice.iter().zip(&self.way.proxies) {
+                    sentences.extend(changes(advice, before, best));
+                }
+                sentences.extend(self.about_gain(split, best, congested));
+            }
+            _ => sentences.push(
+                "There is no proxy on this way: `midspan plan place` says where one would help."
+                    .to_owned(),
+            ),
+        }
+        for assumption in &self.way.assumptions {
+            sentences.push(format!("Assumed: {assumption}."));
+        }
+        sentences
+    }
+
+    fn about_direct(&self) -> String {
+        format!(
+            "From {}, one connection end to end gets {}, bound by {}.",
+            self.way.name(),
+            self.direct.outcome.throughput,
+            self.direct.limit(),
+        )
+    }
+
+    fn about_split(&self, split: &Answer) -> String {
+        let proxies: Vec<&str> = self
+            .advice
+            .iter()
+            .map(|advice| advice.node.as_str())
+            .collect();
+        let mut text = format!(
+            "Split at {} as set, it gets {}, bound by {} on the leg {}.",
+            proxies.join(" and "),
+            split.outcome.throughput,
+            split.limit(),
+            split.slowest_leg(),
+        );
+        let lost = split.outcome.coupling_loss();
+        if lost >= 0.02 {
+            // Writing to a string cannot fail.
+            let _ = write!(
+                text,
+                " The legs wait for each other, which costs {:.0} %.",
+                lost * 100.0
+            );
+        }
+        text
+    }
+
+    fn about_gain(&self, split: &Answer, best: &Answer, congested: bool) -> Vec<String> {
+        let mut sentences = Vec::new();
+        if best.throughput() > split.throughput() * 1.01 {
+            sentences.push(format!("With that it gets {}.", best.outcome.throughput));
+        }
+        let gain = best
+            .outcome
+            .throughput
+            .ratio(self.direct.outcome.throughput)
+            .unwrap_or(1.0);
+        let faster = match (self.direct.completion[1], best.completion[1]) {
+            (Some(direct), Some(split)) if split > 0.0 => direct / split,
+            _ => 1.0,
+        };
+        sentences.push(if gain < HARDLY && faster < HARDLY && congested {
+            "Splitting alone hardly helps here: what counts are the ACKs.".to_owned()
+        } else if gain < HARDLY && faster < HARDLY {
+            "A proxy hardly helps here: leave this traffic alone.".to_owned()
+        } else {
+            format!(
+                "Against the direct connection that is {gain:.1} times the throughput; 1 MB comes \
+                 {faster:.1} times as fast."
+            )
+        });
+        sentences
+    }
+}
+
+/// What to change in a proxy, and why.
+fn changes(advice: &ProxyAdvice, before: &ProxyOnWay, best: &Answer) -> Vec<String> {
+    let node = &advice.node;
+    let (new, old) = (&advice.settings, before);
+    let mut sentences = Vec::new();
+    let to = best
+        .leg_names
+        .iter()
+        .find(|name| name.starts_with(&format!("{node} to ")))
+        .map_or("", |name| name.rsplit(" to ").next().unwrap_or(""));
+    if new.outbound.congestion_control != old.outbound.congestion_control {
+        let control = new
+            .outbound
+            .congestion_control
+            .as_deref()
+            .unwrap_or("cubic");
+        sentences.push(format!(
+            "Let {node} send with {control} towards {to}, because loss there is no congestion, \
+             and {control} does not slow down for it."
+        ));
+    }
+    if let (Some(window), None) = (new.outbound.initial_window, old.outbound.initial_window) {
+        sentences.push(format!(
+            "Put an initial window of {window} segments towards {to}, because slow start from 10 \
+             takes many of its round trips."
+        ));
+    }
+    if let (Buffer::Fixed(size), true) = (
+        new.outbound.send_buffer,
+        new.outbound.send_buffer != old.outbound.send_buffer,
+    ) {
+        sentences.push(format!(
+            "Put a send buffer of {} towards {to} into {node}, because what is in flight and what \
+             bridges a loss before {node} need {}.",
+            readable(size),
+            readable(advice.send_buffer)
+        ));
+    }
+    if let (Buffer::Fixed(size), true) = (
+        new.inbound.receive_buffer,
+        new.inbound.receive_buffer != old.inbound.receive_buffer,
+    ) {
+        sentences.push(format!(
+            "Put a receive buffer of {} into {node}, because {} are in flight towards it.",
+            readable(size),
+            readable(advice.receive_buffer)
+        ));
+    }
+    if let Some(pacing) = advice.pacing {
+        sentences.push(format!(
+            "Pace {node} towards {to} at {}, because a loss before {node} sets {} packets free at \
+             once, and {} of them find no room in the queue behind it.",
+            pacing.rate, pacing.burst, pacing.lost
+        ));
+    }
+    let acks = &advice.acks;
+    if acks.congested() {
+        let mut text = format!(
+            "Thin ACKs from {to} to one for {} packets",
+            acks.packets_per_ack
+        );
+        if acks.segment.fragments > 1 {
+            let _ = write!(
+                text,
+                ", or send segments of {} bytes ({} fragments)",
+                acks.segment.segment, acks.segment.fragments
+            );
+        }
+        let _ = write!(
+            text,
+            ", because {:.1} packets come in the time of one ACK and every second is acknowledged.",
+            acks.k
+        );
+        sentences.push(text);
+    }
+    let narrow = best
+        .outcome
+        .legs
+        .iter()
+        .any(|leg| leg.isolated.limit == Limit::ReceiveBuffer);
+    if narrow && best.outcome.limit() == Limit::ReceiveBuffer && advice.pacing.is_none() {
+        sentences.push(
+            "The receiver's window is what binds: raise its `tcp_rmem`, if it is yours.".to_owned(),
+        );
+    }
+    sentences
+}
+
+/// A size with three digits.
+fn readable(size: ByteSize) -> String {
+    #[allow(clippy::cast_precision_loss)] // Three digits are shown.
+    let bytes = size.bytes() as f64;
+    match bytes {
+        bytes if bytes >= 1e6 => format!("{:.2} MB", bytes / 1e6),
+        bytes if bytes >= 1e3 => format!("{:.0} KB", bytes / 1e3),
+        bytes => format!("{bytes:.0} B"),
+    }
+}

@@ -1,0 +1,139 @@
+//! The built-in paths: what is said of them makes sense.
+
+#![allow(clippy::unwrap_used)]
+
+use midspan_model::leg::Limit;
+use midspan_path::{Path, built_in};
+use midspan_plan::{Answer, Plan, PlanError, Way, buffers};
+
+fn plan(name: &str) -> Plan {
+    Plan::new(&Path::load(name).unwrap()).unwrap()
+}
+
+#[test]
+fn every_built_in_path_has_a_plan() {
+    for path in built_in() {
+        let plan = plan(path.name);
+        assert!(!plan.ways.is_empty());
+        assert!(
+            plan.text().contains("one connection end to end gets"),
+            "{}",
+            plan.text()
+        );
+        assert_eq!(plan.proxies(), ["gateway"], "{}", path.name);
+        for way in &plan.ways {
+            let (direct, split) = (&way.direct, way.split.as_ref().unwrap());
+            assert!(
+                split.throughput() > direct.throughput() * 0.98,
+                "{}",
+                path.name
+            );
+            if let Some(advised) = &way.advised {
+                assert!(
+                    advised.throughput() > split.throughput() * 0.98,
+                    "{}",
+                    path.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn flows_both_ways_make_two_ways_and_equal_ones_make_one() {
+    assert_eq!(plan("lte").ways.len(), 2);
+    assert_eq!(plan("geo").ways.len(), 1);
+    let names: Vec<String> = plan("lte").ways.iter().map(|way| way.way.name()).collect();
+    assert_eq!(names, ["server to client", "client to server"]);
+}
+
+#[test]
+fn geo_is_bound_by_loss_and_split_it_is_not() {
+    let plan = plan("geo");
+    let way = &plan.ways[0];
+    assert_eq!(way.direct.outcome.limit(), Limit::Loss);
+    let gain = way.split.as_ref().unwrap().throughput() / way.direct.throughput();
+    assert!(gain > 5.0, "{gain}");
+}
+
+#[test]
+fn narrow_upstreams_ask_for_fewer_acks() {
+    let plan = plan("hasegawa");
+    let acks = &plan.ways[0].advice[0].acks;
+    assert!(acks.congested() && acks.packets_per_ack == 9, "{acks:?}");
+    assert!(acks.segment.fragments > 1 && acks.segment.segment > 4000);
+    assert_eq!(plan.ways[0].direct.outcome.limit(), Limit::Acknowledgements);
+    assert!(
+        plan.text().contains("Thin ACKs from client"),
+        "{}",
+        plan.text()
+    );
+}
+
+#[test]
+fn small_buffers_are_seen_and_raised() {
+    use midspan_document::Override;
+    let set = |text: &str| Override::parse("--set", text).unwrap();
+    let changes = [set("proxy.gateway.client_leg.send_buffer=64 KiB")];
+    let path = Path::load_with("geo", &changes).unwrap();
+    let plan = Plan::new(&path).unwrap();
+    let way = &plan.ways[0];
+    assert_eq!(
+        way.split.as_ref().unwrap().outcome.limit(),
+        Limit::SendBuffer
+    );
+    assert!(
+        plan.text().contains("Put a send buffer of"),
+        "{}",
+        plan.text()
+    );
+    let advised = way.advised.as_ref().unwrap();
+    assert!(advised.throughput() > 10.0 * way.split.as_ref().unwrap().throughput());
+    let text = plan.configuration("gateway").unwrap();
+    assert!(
+        text.contains("send_buffer = ") && text.contains("congestion_control = \"bbr\""),
+        "{text}"
+    );
+    assert_eq!(plan.configuration("server"), None);
+}
+
+#[test]
+fn bursts_that_overflow_a_queue_are_paced() {
+    use midspan_document::Override;
+    // A loss before the proxy, a short queue behind it, and behind that a slower link.
+    let changes: Vec<Override> = [
+        "link.terrestrial.loss=0.1 %",
+        "link.satellite.queue=5 packets",
+        "link.satellite.loss=0 %",
+    ]
+    .map(|text| Override::parse("--set", text).unwrap())
+    .into();
+    let plan = Plan::new(&Path::load_with("geo", &changes).unwrap()).unwrap();
+    let pacing = plan.ways[0].advice[0].pacing.unwrap();
+    assert!(pacing.lost > 0 && pacing.burst > pacing.lost, "{pacing:?}");
+    assert_eq!(pacing.rate.to_string(), "20 Mbit/s");
+    assert!(
+        plan.text()
+            .contains("Pace gateway towards client at 20 Mbit/s"),
+        "{}",
+        plan.text()
+    );
+}
+
+#[test]
+fn a_path_without_a_proxy_says_so() {
+    let text = "[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n[[link]]\nname = \"l\"\n\
+                between = [\"a\", \"b\"]\nrate = \"1 Mbit/s\"\n";
+    let path = Path::read(&midspan_document::Source::new("p.toml", text)).unwrap();
+    let plan = Plan::new(&path).unwrap();
+    assert!(
+        plan.text().contains("There is no proxy on this way"),
+        "{}",
+        plan.text()
+    );
+    assert_eq!(plan.ways[0].way.name(), "b to a");
+    let way = &Way::of_path(&path).unwrap()[0];
+    assert!(matches!(buffers(way), Err(PlanError::NoProxy { .. })));
+    let answer = Answer::new(way, &[]).unwrap();
+    assert_eq!(answer.outcome.limit(), Limit::Bandwidth);
+}

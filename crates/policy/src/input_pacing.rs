@@ -1,0 +1,192 @@
+//! Pacing at the input of TCP, coupled with flow control (Shikama §3.2).
+
+use midspan_units::{BitRate, Time};
+
+/// Cuts forward data into chunks of a segment and issues them at a rate.
+///
+/// While any chunk remains, nothing more is read from the inbound leg, so nothing can pile up
+/// between the legs: what arrives meanwhile stays in the inbound leg's receive buffer, whose
+/// advertised window holds the sender back.
+///
+/// | kind | calls |
+/// | --- | --- |
+/// | input | [`handle_read`](Self::handle_read): forward data was read |
+/// | output | [`poll_chunk`](Self::poll_chunk) until `None`: the next chunk to be written; [`poll_timeout`](Self::poll_timeout): when to ask again |
+/// | getters | [`may_read`](Self::may_read), [`remaining`](Self::remaining) |
+///
+/// ```
+/// use midspan_policy::InputPacing;
+/// use midspan_units::{Time, TimeSpan};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut pacing = InputPacing::new("12 Mbit/s".parse()?, 1460, 40);
+/// pacing.handle_read(2000);
+/// let now = Time::ZERO;
+/// assert_eq!(pacing.poll_chunk(now, u64::MAX), Some(1460));
+/// assert_eq!(pacing.poll_chunk(now, u64::MAX), None);
+/// // 1,500 bytes at 12 Mbit/s take a millisecond.
+/// let next = Time::ZERO + TimeSpan::from_milliseconds(1);
+/// assert_eq!(pacing.poll_timeout(), Some(next));
+/// assert_eq!(pacing.poll_chunk(next, u64::MAX), Some(540));
+/// assert!(pacing.may_read());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InputPacing {
+    rate: BitRate,
+    /// Bytes of data in a full chunk; above zero.
+    segment_size: u64,
+    /// IP and TCP headers of a segment, which the rate counts.
+    header_size: u64,
+    remaining: u64,
+    next_issue: Time,
+}
+
+impl InputPacing {
+    /// Nothing read yet. Chunks have `segment_size` bytes (a zero counts as one); `rate` counts
+    /// them with `header_size` bytes each.
+    #[must_use]
+    pub fn new(rate: BitRate, segment_size: u32, header_size: u32) -> Self {
+        Self {
+            rate,
+            segment_size: u64::from(segment_size.max(1)),
+            header_size: u64::from(header_size),
+            remaining: 0,
+            next_issue: Time::ZERO,
+        }
+    }
+
+    /// Whether all that was read has been issued, so that forward data may be read again.
+    #[must_use]
+    pub const fn may_read(&self) -> bool {
+        self.remaining == 0
+    }
+
+    /// Bytes that were read and not yet issued.
+    #[must_use]
+    pub const fn remaining(&self) -> u64 {
+        self.remaining
+    }
+
+    /// The rate at which chunks are issued.
+    #[must_use]
+    pub const fn rate(&self) -> BitRate {
+        self.rate
+    }
+
+    /// From the next chunk on, another rate holds.
+    pub const fn set_rate(&mut self, rate: BitRate) {
+        self.rate = rate;
+    }
+
+    /// From the next chunk on, segments have another size.
+    pub fn set_segment_size(&mut self, segment_size: u32) {
+        self.segment_size = u64::from(segment_size.max(1));
+    }
+
+    /// Forward data of `bytes` was read from the inbound leg. Only where
+    /// [`may_read`](Self::may_read) says so; more is added to what remains.
+    pub const fn handle_read(&mut self, bytes: u64) {
+        self.remaining = self.remaining.saturating_add(bytes);
+    }
+
+    /// The next chunk, to be written to the outbound leg now; `None` before its time, and where
+    /// the outbound leg has no `room` for all of it.
+    pub fn poll_chunk(&mut self, now: Time, room: u64) -> Option<u64> {
+        let chunk = self.chunk();
+        if chunk == 0 || now < self.next_issue || room < chunk {
+            return None;
+        }
+        self.remaining -= chunk;
+        let size = chunk.saturating_add(self.header_size);
+        self.next_issue = now + self.rate.transmission_time(size);
+        Some(chunk)
+    }
+
+    /// When the next chunk may be issued, if the outbound leg has room; `None` where none
+    /// remains.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        (self.remaining > 0).then_some(self.next_issue)
+    }
+
+    /// Size of the next chunk; zero where none remains.
+    #[must_use]
+    pub fn chunk(&self) -> u64 {
+        self.remaining.min(self.segment_size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midspan_units::TimeSpan;
+    use proptest::prelude::*;
+
+    fn pacing(rate: u64) -> InputPacing {
+        InputPacing::new(BitRate::from_bits_per_second(rate).unwrap(), 1000, 40)
+    }
+
+    #[test]
+    fn a_chunk_waits_for_room_and_is_not_late_for_it() {
+        let mut pacing = pacing(8_000_000);
+        pacing.handle_read(1000);
+        assert_eq!(pacing.poll_chunk(Time::ZERO, 999), None);
+        let later = Time::ZERO + TimeSpan::from_seconds(1);
+        assert_eq!(pacing.poll_chunk(later, 1000), Some(1000));
+        assert_eq!(pacing.poll_timeout(), None);
+        // The gap counts from when the chunk went, not from when it might have gone: no burst
+        // makes up for lost time.
+        pacing.handle_read(5000);
+        let gap = TimeSpan::from_nanoseconds(1_040_000);
+        assert_eq!(pacing.poll_timeout(), Some(later + gap));
+    }
+
+    #[test]
+    fn a_new_rate_holds_from_the_next_chunk_on() {
+        let mut pacing = pacing(8_320_000);
+        pacing.handle_read(3000);
+        pacing.poll_chunk(Time::ZERO, u64::MAX);
+        pacing.set_rate(BitRate::from_bits_per_second(83_200).unwrap());
+        let next = pacing.poll_timeout().unwrap();
+        assert_eq!(next, Time::ZERO + TimeSpan::from_milliseconds(1));
+        pacing.poll_chunk(next, u64::MAX);
+        assert_eq!(
+            pacing.poll_timeout(),
+            Some(next + TimeSpan::from_milliseconds(100))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_is_issued_once_and_never_faster_than_the_rate(
+            rate in 1_000_u64..1_000_000_000,
+            reads in proptest::collection::vec(1_u64..20_000, 1..20),
+            step in 1_u64..50_000_000,
+        ) {
+            let mut pacing = pacing(rate);
+            let mut now = Time::ZERO;
+            let (mut issued, mut on_the_wire) = (0, 0);
+            let mut last = 0;
+            for read in &reads {
+                prop_assert!(pacing.may_read());
+                pacing.handle_read(*read);
+                while let Some(at) = pacing.poll_timeout() {
+                    // A caller that comes late, as a real one does.
+                    now = now.max(at) + TimeSpan::from_nanoseconds(step);
+                    let chunk = pacing.poll_chunk(now, u64::MAX).unwrap();
+                    prop_assert!((1..=1000).contains(&chunk));
+                    issued += chunk;
+                    on_the_wire += chunk + 40;
+                    last = chunk + 40;
+                }
+            }
+            prop_assert_eq!(issued, reads.iter().sum::<u64>());
+            let sent = BitRate::from_bits_per_second(rate).unwrap();
+            prop_assert!(
+                sent.transmission_time(on_the_wire - last) <= now.since(Time::ZERO)
+            );
+        }
+    }
+}

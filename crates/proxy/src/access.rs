@@ -1,0 +1,225 @@
+//! Who may use a listener, and where to: by addresses, without I/O.
+//!
+//! Every address is looked at in one form only: an IPv4 address inside an IPv6 one is the IPv4
+//! address.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+/// Addresses that begin alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    /// One of them.
+    pub address: IpAddr,
+    /// How many bits they share, at most 32 or 128.
+    pub length: u8,
+}
+
+impl Network {
+    /// Whether this address is one of them.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let length = u32::from(self.length);
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                let differing = own.to_bits() ^ other.to_bits();
+                differing.leading_zeros() >= length.min(32)
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                let differing = own.to_bits() ^ other.to_bits();
+                differing.leading_zeros() >= length.min(128)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// One line of `access`; what it does not name holds for all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessRule {
+    /// Whether it allows or denies.
+    pub allow: bool,
+    /// Clients; empty for all.
+    pub from: Vec<Network>,
+    /// Servers; empty for all.
+    pub to: Vec<Network>,
+    /// First and last port of the server; empty for all.
+    pub ports: Vec<(u16, u16)>,
+}
+
+impl AccessRule {
+    fn matches(&self, client: IpAddr, server: SocketAddr) -> bool {
+        let is_within = |networks: &[Network], address| {
+            networks.is_empty() || networks.iter().any(|network| network.contains(address))
+        };
+        let has_port = self.ports.is_empty()
+            || (self.ports.iter()).any(|(first, last)| (*first..=*last).contains(&server.port()));
+        has_port && is_within(&self.from, client) && is_within(&self.to, server.ip())
+    }
+}
+
+/// Who may use a listener, and where to.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessRules {
+    /// Clients that may use it; empty for all.
+    pub clients: Vec<Network>,
+    /// The first that matches decides; where none does, it is allowed.
+    pub rules: Vec<AccessRule>,
+    /// Addresses of this machine, of loopback and of the link are out of reach unless a rule
+    /// that names servers allows them.
+    pub protects_own: bool,
+}
+
+impl AccessRules {
+    /// Whether this client may use the listener at all.
+    #[must_use]
+    pub fn admits(&self, client: IpAddr) -> bool {
+        let mut clients = self.clients.iter();
+        self.clients.is_empty() || clients.any(|network| network.contains(client))
+    }
+
+    /// Whether this client may be connected to this server; `is_own` tells the addresses of this
+    /// machine.
+    #[must_use]
+    pub fn allows(
+        &self,
+        client: IpAddr,
+        server: SocketAddr,
+        is_own: impl FnOnce(IpAddr) -> bool,
+    ) -> bool {
+        let found = self.rules.iter().find(|rule| rule.matches(client, server));
+        match found {
+            Some(rule) if !rule.allow => false,
+            Some(rule) if !rule.to.is_empty() => true,
+            _ => {
+                let address = server.ip().to_canonical();
+                !(self.protects_own && (is_special(address) || is_own(address)))
+            }
+        }
+    }
+}
+
+/// Not the address of another host that can be reached from anywhere.
+fn is_special(address: IpAddr) -> bool {
+    let is_special = match address {
+        // 0.0.0.0/8: Linux takes 0.0.0.0 for this machine.
+        IpAddr::V4(four) => {
+            four.is_link_local() || four.octets()[0] == 0 || four == Ipv4Addr::BROADCAST
+        }
+        IpAddr::V6(six) => six.is_unicast_link_local(),
+    };
+    is_special || address.is_loopback() || address.is_unspecified() || address.is_multicast()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(text: &str) -> Network {
+        let (address, length) = text.split_once('/').unwrap();
+        Network {
+            address: address.parse().unwrap(),
+            length: length.parse().unwrap(),
+        }
+    }
+
+    fn allows(rules: &AccessRules, client: &str, server: &str) -> bool {
+        let own: IpAddr = "192.0.2.1".parse().unwrap();
+        let is_own = |address: IpAddr| address == own;
+        rules.allows(client.parse().unwrap(), server.parse().unwrap(), is_own)
+    }
+
+    #[test]
+    fn a_network_has_its_addresses_only() {
+        for (text, address, expected) in [
+            ("192.0.2.0/24", "192.0.2.255", true),
+            ("192.0.2.0/24", "192.0.3.0", false),
+            ("192.0.2.0/24", "::ffff:192.0.2.7", true),
+            ("0.0.0.0/0", "203.0.113.1", true),
+            ("0.0.0.0/0", "2001:db8::1", false),
+            ("2001:db8::/32", "2001:db8:ffff::1", true),
+            ("2001:db8::/32", "2001:db9::1", false),
+            ("::/0", "2001:db9::1", true),
+            ("192.0.2.1/32", "192.0.2.1", true),
+        ] {
+            let found = network(text).contains(address.parse().unwrap());
+            assert_eq!(found, expected, "{text} {address}");
+        }
+    }
+
+    #[test]
+    fn own_addresses_are_out_of_reach_unless_named() {
+        let mut rules = AccessRules {
+            protects_own: true,
+            ..AccessRules::default()
+        };
+        let own = [
+            "127.0.0.1:1",
+            "127.9.9.9:1",
+            "0.0.0.0:1",
+            "0.1.2.3:1",
+            "169.254.169.254:80",
+            "192.0.2.1:1",
+            "224.0.0.1:1",
+            "255.255.255.255:1",
+            "[::1]:1",
+            "[::]:1",
+            "[fe80::1]:1",
+            "[ff02::1]:1",
+            "[::ffff:127.0.0.1]:1",
+            "[::ffff:192.0.2.1]:1",
+        ];
+        for server in own {
+            assert!(!allows(&rules, "198.51.100.1", server), "{server}");
+        }
+        assert!(allows(&rules, "198.51.100.1", "192.0.2.2:1"));
+        // "All" does not mean them.
+        let mut all = AccessRule {
+            allow: true,
+            from: Vec::new(),
+            to: Vec::new(),
+            ports: Vec::new(),
+        };
+        rules.rules.push(all.clone());
+        assert!(!allows(&rules, "198.51.100.1", "127.0.0.1:1"));
+        all.to = vec![network("127.0.0.0/8")];
+        rules.rules.insert(0, all);
+        assert!(allows(&rules, "198.51.100.1", "127.0.0.1:1"));
+        assert!(!allows(&rules, "198.51.100.1", "192.0.2.1:1"));
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_decides() {
+        let rules = AccessRules {
+            clients: vec![network("198.51.100.0/24")],
+            rules: vec![
+                AccessRule {
+                    allow: true,
+                    from: vec![network("198.51.100.7/32")],
+                    to: vec![network("10.0.0.0/8")],
+                    ports: vec![(80, 80), (8000, 8100)],
+                },
+                AccessRule {
+                    allow: false,
+                    from: Vec::new(),
+                    to: vec![network("10.0.0.0/8")],
+                    ports: Vec::new(),
+                },
+            ],
+            protects_own: true,
+        };
+        assert!(allows(&rules, "198.51.100.7", "10.1.1.1:80"));
+        assert!(allows(&rules, "198.51.100.7", "10.1.1.1:8100"));
+        assert!(!allows(&rules, "198.51.100.7", "10.1.1.1:8101"));
+        assert!(!allows(&rules, "198.51.100.8", "10.1.1.1:80"));
+        assert!(!allows(&rules, "198.51.100.7", "[::ffff:10.1.1.1]:22"));
+        assert!(allows(&rules, "198.51.100.8", "203.0.113.1:22"));
+        assert!(rules.admits("198.51.100.8".parse().unwrap()));
+        assert!(!rules.admits("203.0.113.1".parse().unwrap()));
+        assert!(AccessRules::default().admits("203.0.113.1".parse().unwrap()));
+    }
+}

@@ -1,0 +1,523 @@
+//! The metrics: each is defined once, here, with its text and where its values come from.
+//!
+//! `docs/observability.md` has them as a table, which a test holds equal to [`METRICS`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::gate::GateStatistics;
+use crate::relay::Statistics;
+use crate::relay::observation::{
+    Ending, HistogramTotals, LegTotals, ListenerTotals, RATE_BOUNDS, SEGMENT_BOUNDS, TIME_BOUNDS,
+};
+
+/// All numbers at one moment.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Of the relay.
+    pub statistics: Statistics,
+    /// Bytes of memory that sessions use, and the budget if there is one.
+    pub memory: (u64, Option<u64>),
+    /// Of each listener, by its name.
+    pub listeners: BTreeMap<String, ListenerTotals>,
+    /// Of the gate, where there are transparent listeners.
+    pub gate: Option<GateStatistics>,
+}
+
+/// A metric.
+#[derive(Debug)]
+pub struct Metric {
+    /// Its name without the unit at its end.
+    name: &'static str,
+    unit: Option<&'static str>,
+    kind: Kind,
+    labels: &'static [&'static str],
+    /// What it is.
+    help: &'static str,
+    read: fn(&Snapshot, &mut Sink<'_>) -> fmt::Result,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// One value of a metric.
+enum Value<'a> {
+    Number(u64),
+    Seconds(f64),
+    /// With its bounds, and how many of these make one of the metric's unit.
+    Distribution(&'a HistogramTotals, &'static [u64], f64),
+}
+
+/// Takes the values of one metric.
+struct Sink<'a> {
+    kind: Kind,
+    labels: &'static [&'static str],
+    encoder: MetricEncoder<'a>,
+}
+
+const MICROSECONDS: f64 = 1e6;
+
+macro_rules! metrics {
+    ($($(#[doc = $doc:literal])+ $kind:ident $name:literal $([$unit:literal])?
+        ($($label:literal),*) = $read:expr;)+) => {
+        /// All metrics. Their names begin with `midspan_`.
+        pub const METRICS: &[Metric] = &[$(Metric {
+            name: concat!("midspan_", $name),
+            unit: unit!($($unit)?),
+            kind: Kind::$kind,
+            labels: &[$($label),*],
+            help: concat!($($doc),+),
+            read: $read,
+        }),+];
+    };
+}
+
+macro_rules! unit {
+    () => {
+        None
+    };
+    ($unit:literal) => {
+        Some($unit)
+    };
+}
+
+metrics! {
+    /// Always 1; the label is the version of Midspan.
+    Gauge "build_info" ("version") =
+        |_, sink| sink.put(&[env!("CARGO_PKG_VERSION")], Value::Number(1));
+    /// Threads of the relay that run.
+    Gauge "threads" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.threads_running));
+    /// Sessions begun: connections that were accepted and not refused.
+    Counter "sessions_opened" ("listener") =
+        |now, sink| each(now, |name, all| sink.put(&[name], Value::Number(all.opened)));
+    /// Sessions that exist now.
+    Gauge "sessions_active" ("listener") =
+        |now, sink| each(now, |name, all| sink.put(&[name], Value::Number(all.active)));
+    /// Sessions ended, by what ended them first.
+    Counter "sessions_ended" ("listener", "how") = |now, sink| {
+        each(now, |name, all| {
+            Ending::ALL.iter().zip(all.ended).try_for_each(|(ending, count)| {
+                sink.put(&[name, ending.name()], Value::Number(count))
+            })
+        })
+    };
+    /// Time until both legs of a session were connected, from the client's first segment on
+    /// (forward listeners: from accepting on).
+    Histogram "session_setup" ["seconds"] ("listener", "handshake") = |now, sink| {
+        each(now, |name, all| {
+            let names = ["end-to-end", "early"];
+            names.iter().zip(&all.setup).try_for_each(|(handshake, times)| {
+                let value = Value::Distribution(times, TIME_BOUNDS, MICROSECONDS);
+                sink.put(&[name, handshake], value)
+            })
+        })
+    };
+    /// Bytes of sessions handed on, by where they went.
+    Counter "forwarded" ["bytes"] ("listener", "direction") = |now, sink| {
+        each(now, |name, all| {
+            sink.put(&[name, "to_client"], Value::Number(all.bytes_to_client))?;
+            sink.put(&[name, "to_server"], Value::Number(all.bytes_to_server))
+        })
+    };
+    /// Smoothed round-trip times of legs. As all metrics of legs: read when a session ends and,
+    /// of up to 64 sessions a second and thread, while they move data.
+    Histogram "leg_round_trip_time" ["seconds"] ("listener", "leg") =
+        |now, sink| distribution(now, sink, |leg| &leg.round_trip_time, TIME_BOUNDS, MICROSECONDS);
+    /// Smallest round-trip times of legs.
+    Histogram "leg_minimum_round_trip_time" ["seconds"] ("listener", "leg") = |now, sink| {
+        distribution(now, sink, |leg| &leg.minimum_round_trip_time, TIME_BOUNDS, MICROSECONDS)
+    };
+    /// Delivery rates of legs, of the newest window each.
+    Histogram "leg_delivery_rate" ["bits_per_second"] ("listener", "leg") =
+        |now, sink| distribution(now, sink, |leg| &leg.delivery_rate, RATE_BOUNDS, 1.0);
+    /// Congestion windows of legs.
+    Histogram "leg_congestion_window" ["segments"] ("listener", "leg") =
+        |now, sink| distribution(now, sink, |leg| &leg.congestion_window, SEGMENT_BOUNDS, 1.0);
+    /// Segments sent again.
+    Counter "leg_retransmitted" ["segments"] ("listener", "leg") = |now, sink| {
+        each_leg(now, |labels, leg| sink.put(labels, Value::Number(leg.retransmitted_segments)))
+    };
+    /// Time in which legs had data to send or waited for its acknowledgement, added up.
+    Counter "leg_busy" ["seconds"] ("listener", "leg") =
+        |now, sink| each_leg(now, |labels, leg| sink.put(labels, seconds(leg.busy)));
+    /// Part of the busy time in which the peer's window held sending back.
+    Counter "leg_receive_window_limited" ["seconds"] ("listener", "leg") = |now, sink| {
+        each_leg(now, |labels, leg| sink.put(labels, seconds(leg.receive_window_limited)))
+    };
+    /// Part of the busy time in which the send buffer held sending back.
+    Counter "leg_send_buffer_limited" ["seconds"] ("listener", "leg") = |now, sink| {
+        each_leg(now, |labels, leg| sink.put(labels, seconds(leg.send_buffer_limited)))
+    };
+    /// Clients that are being spoken with before there is a session, as by SOCKS5; each is one of
+    /// the active sessions of the process, not yet of its listener.
+    Gauge "negotiations" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.negotiations_active));
+    /// Connections that came to nothing before there was a session, by reason: policy; access
+    /// (rules), overload; of listeners that speak with their clients malformed, unsupported,
+    /// unauthenticated, silent, gone (without a word), name (has no address); of transparent
+    /// listeners server_refused, server_unanswered.
+    Counter "refusals" ("reason") = |now, sink| {
+        let at_syn = now.gate.as_ref().map_or(0, |gate| gate.refused_by_policy);
+        let by_policy = now.statistics.refused_by_policy + at_syn;
+        let Statistics {
+            negotiations_abandoned: gone,
+            refused_by_access: access,
+            refused_malformed: malformed,
+            refused_unsupported: unsupported,
+            refused_unauthenticated: unauthenticated,
+            refused_silent: silent,
+            refused_overloaded: overload,
+            names_not_found: name,
+            ..
+        } = now.statistics;
+        for (reason, count) in [
+            ("policy", by_policy),
+            ("access", access),
+            ("overload", overload),
+            ("malformed", malformed),
+            ("unsupported", unsupported),
+            ("unauthenticated", unauthenticated),
+            ("silent", silent),
+            ("gone", gone),
+            ("name", name),
+        ] {
+            sink.put(&[reason], Value::Number(count))?;
+        }
+        gate(now, |gate| {
+            sink.put(&["server_refused"], Value::Number(gate.refused))?;
+            sink.put(&["server_unanswered"], Value::Number(gate.unanswered))
+        })
+    };
+    /// Connections reset after they were accepted since there was no room for one more session, by
+    /// reason: sessions, sessions_per_client, memory (the budget is used up), descriptors (or
+    /// memory of the kernel).
+    Counter "sessions_shed" ("reason") = |now, sink| {
+        let all = &now.statistics;
+        sink.put(&["sessions"], Value::Number(all.shed_sessions))?;
+        sink.put(&["sessions_per_client"], Value::Number(all.shed_client))?;
+        sink.put(&["memory"], Value::Number(all.shed_memory))?;
+        sink.put(&["descriptors"], Value::Number(all.shed_descriptors))
+    };
+    /// Memory that sessions use, as it counts for the budget: the queues of both sockets, pipes,
+    /// 9 KiB for each session.
+    Gauge "memory_used" ["bytes"] () = |now, sink| sink.put(&[], Value::Number(now.memory.0));
+    /// The budget that it may use, where there is one.
+    Gauge "memory_budget" ["bytes"] () = |now, sink| {
+        now.memory.1.map_or(Ok(()), |budget| sink.put(&[], Value::Number(budget)))
+    };
+    /// Times that a direction stopped reading since more than its share of the budget waited to be
+    /// sent.
+    Counter "directions_held_back" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.held_back));
+    /// Connections that transparent listeners let pass untouched, by reason: full (too many were
+    /// being opened), sessions, sessions_per_client, memory, descriptors (no room for one more
+    /// session), authenticated (TCP-MD5, TCP-AO), unreachable (the server, or from the
+    /// client's address), policy, unanswered (the client tried again and again), asymmetric (the
+    /// server's answers are known to come back another way).
+    Counter "bypasses" ("reason") = |now, sink| {
+        gate(now, |gate| {
+            // Named one by one: a new number of the gate must find its metric.
+            let GateStatistics {
+                turns: _,
+                taken: _,
+                refused: _,
+                unanswered: _,
+                passed_full,
+                passed_sessions,
+                passed_client,
+                passed_memory,
+                passed_descriptors,
+                passed_authenticated,
+                passed_unreachable,
+                passed_by_policy,
+                passed_unanswered,
+                passed_asymmetric,
+                refused_by_policy: _,
+                asymmetric_routes_found: _,
+                retransmissions_held: _,
+                dropped_stale: _,
+                expired: _,
+            } = *gate;
+            sink.put(&["full"], Value::Number(passed_full))?;
+            sink.put(&["sessions"], Value::Number(passed_sessions))?;
+            sink.put(&["sessions_per_client"], Value::Number(passed_client))?;
+            sink.put(&["memory"], Value::Number(passed_memory))?;
+            sink.put(&["descriptors"], Value::Number(passed_descriptors))?;
+            sink.put(&["authenticated"], Value::Number(passed_authenticated))?;
+            sink.put(&["unreachable"], Value::Number(passed_unreachable))?;
+            sink.put(&["policy"], Value::Number(passed_by_policy))?;
+            sink.put(&["unanswered"], Value::Number(passed_unanswered))?;
+            sink.put(&["asymmetric"], Value::Number(passed_asymmetric))
+        })
+    };
+    /// Proofs that the answers of a server come back another way.
+    Counter "asymmetric_routes_found" () =
+        |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.asymmetric_routes_found)));
+    /// Connections that transparent listeners took.
+    Counter "intercepted" () =
+        |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.taken)));
+    /// Connections taken whose client did not go on.
+    Counter "intercepted_expired" () =
+        |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.expired)));
+    /// SYNs dropped by transparent listeners, by reason: held (an earlier one of the connection
+    /// waits for the server), stale (the relay had been stopped).
+    Counter "syns_dropped" ("reason") = |now, sink| {
+        gate(now, |gate| {
+            sink.put(&["held"], Value::Number(gate.retransmissions_held))?;
+            sink.put(&["stale"], Value::Number(gate.dropped_stale))
+        })
+    };
+    /// Bytes of sessions handed on, by how: copied, or spliced (through a pipe, at half the CPU
+    /// time).
+    Counter "moved" ["bytes"] ("method") = |now, sink| {
+        sink.put(&["copied"], Value::Number(now.statistics.bytes_copied))?;
+        sink.put(&["spliced"], Value::Number(now.statistics.bytes_spliced))
+    };
+    /// Pipes that exist.
+    Gauge "pipes" () = |now, sink| sink.put(&[], Value::Number(now.statistics.pipes));
+    /// Pipes that hold bytes of a session.
+    Gauge "pipes_in_use" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.pipes_in_use));
+    /// Splices that had to be copies because no pipe was to be had: raise pipe_memory.
+    Counter "pipe_shortages" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.pipe_shortages));
+    /// Connections not accepted, or not opened towards the server, for want of descriptors or
+    /// memory.
+    Counter "accept_errors" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.accept_errors));
+    /// Socket options of the configuration that the kernel refused.
+    Counter "option_errors" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.option_errors));
+    /// Sessions whose line is missing in the log because the log could not keep up.
+    Counter "session_lines_lost" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.lines_lost));
+}
+
+fn each(now: &Snapshot, mut put: impl FnMut(&str, &ListenerTotals) -> fmt::Result) -> fmt::Result {
+    now.listeners
+        .iter()
+        .try_for_each(|(name, totals)| put(name, totals))
+}
+
+fn each_leg(
+    now: &Snapshot,
+    mut put: impl FnMut(&[&str], &LegTotals) -> fmt::Result,
+) -> fmt::Result {
+    each(now, |name, totals| {
+        let [client, server] = &totals.legs;
+        put(&[name, "client"], client)?;
+        put(&[name, "server"], server)
+    })
+}
+
+fn distribution(
+    now: &Snapshot,
+    sink: &mut Sink<'_>,
+    of: impl Fn(&LegTotals) -> &HistogramTotals,
+    bounds: &'static [u64],
+    divisor: f64,
+) -> fmt::Result {
+    each_leg(now, |labels, leg| {
+        sink.put(labels, Value::Distribution(of(leg), bounds, divisor))
+    })
+}
+
+fn gate(now: &Snapshot, put: impl FnOnce(&GateStatistics) -> fmt::Result) -> fmt::Result {
+    now.gate.as_ref().map_or(Ok(()), put)
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn seconds(milliseconds: u64) -> Value<'static> {
+    Value::Seconds(milliseconds as f64 / 1e3)
+}
+
+impl Sink<'_> {
+    fn put(&mut self, labels: &[&str], value: Value<'_>) -> fmt::Result {
+        if labels.is_empty() {
+            return encode_value(&mut self.encoder, self.kind, value);
+        }
+        let labels: Vec<(&str, &str)> = self
+            .labels
+            .iter()
+            .copied()
+            .zip(labels.iter().copied())
+            .collect();
+        let mut encoder = self.encoder.encode_family(&labels)?;
+        encode_value(&mut encoder, self.kind, value)
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn encode_value(encoder: &mut MetricEncoder<'_>, kind: Kind, value: Value<'_>) -> fmt::Result {
+    match (kind, value) {
+        (Kind::Counter, Value::Number(count)) => {
+            encoder.encode_counter::<NoLabelSet, _, u64>(&count, None)
+        }
+        (Kind::Counter, Value::Seconds(sum)) => {
+            encoder.encode_counter::<NoLabelSet, _, u64>(&sum, None)
+        }
+        (_, Value::Number(count)) => {
+            encoder.encode_gauge(&i64::try_from(count).unwrap_or(i64::MAX))
+        }
+        (_, Value::Seconds(time)) => encoder.encode_gauge(&time),
+        (_, Value::Distribution(totals, bounds, divisor)) => {
+            let bounds = bounds.iter().map(|bound| *bound as f64 / divisor);
+            let bounds = bounds.chain(std::iter::once(f64::INFINITY));
+            let counts = totals.counts.iter().copied();
+            let buckets: Vec<(f64, u64)> = bounds.zip(counts.chain(std::iter::repeat(0))).collect();
+            let count = totals.counts.iter().sum();
+            let sum = totals.sum as f64 / divisor;
+            encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+        }
+    }
+}
+
+impl Metric {
+    fn encode(&self, now: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let unit = self.unit.map(|unit| match unit {
+            "seconds" => Unit::Seconds,
+            "bytes" => Unit::Bytes,
+            other => Unit::Other(other.to_owned()),
+        });
+        let kind = match self.kind {
+            Kind::Counter => MetricType::Counter,
+            Kind::Gauge => MetricType::Gauge,
+            Kind::Histogram => MetricType::Histogram,
+        };
+        let help = self.help.trim();
+        let encoder = encoder.encode_descriptor(self.name, help, unit.as_ref(), kind)?;
+        let mut sink = Sink {
+            kind: self.kind,
+            labels: self.labels,
+            encoder,
+        };
+        (self.read)(now, &mut sink)
+    }
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        METRICS
+            .iter()
+            .try_for_each(|metric| metric.encode(self, &mut encoder))
+    }
+}
+
+/// The numbers in the OpenMetrics text format.
+///
+/// # Errors
+/// None that is known.
+pub fn encode(snapshot: Snapshot) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(snapshot));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCUMENTATION: &str = include_str!("../../../../docs/observability.md");
+
+    /// The name of what a query asks for.
+    fn queried_name(metric: &Metric) -> String {
+        let unit = metric.unit.map(|unit| format!("_{unit}"));
+        let total = (metric.kind == Kind::Counter).then_some("_total");
+        let name = metric.name;
+        format!(
+            "{name}{}{}",
+            unit.unwrap_or_default(),
+            total.unwrap_or_default()
+        )
+    }
+
+    fn table() -> String {
+        let row = |metric: &Metric| {
+            let labels: Vec<String> = metric.labels.iter().map(|it| format!("`{it}`")).collect();
+            let kind = format!("{:?}", metric.kind).to_lowercase();
+            let name = queried_name(metric);
+            let help = metric.help.trim();
+            format!("| `{name}` | {kind} | {} | {help} |\n", labels.join(", "))
+        };
+        METRICS.iter().map(row).collect()
+    }
+
+    #[test]
+    fn the_documentation_has_them_all() {
+        let table = table();
+        assert!(
+            DOCUMENTATION.contains(&table),
+            "docs/observability.md must have this table:\n{table}"
+        );
+    }
+
+    fn snapshot() -> Snapshot {
+        let distribution = |bounds: &[u64]| HistogramTotals {
+            counts: (0..=bounds.len() as u64).collect(),
+            sum: 2_500_000,
+        };
+        let mut totals = ListenerTotals {
+            opened: 7,
+            ..ListenerTotals::default()
+        };
+        totals.setup[1] = distribution(TIME_BOUNDS);
+        Snapshot {
+            statistics: Statistics::default(),
+            memory: (1, Some(2)),
+            listeners: [("a \"name\"".to_owned(), totals)].into(),
+            gate: Some(GateStatistics::default()),
+        }
+    }
+
+    #[test]
+    fn the_text_is_as_its_format_says() {
+        let text = encode(snapshot()).unwrap();
+        assert!(text.ends_with("# EOF\n"), "{text}");
+        for line in [
+            "# TYPE midspan_sessions_opened counter",
+            "midspan_sessions_opened_total{listener=\"a \\\"name\\\"\"} 7",
+            "# UNIT midspan_session_setup_seconds seconds",
+            "midspan_session_setup_seconds_sum{listener=\"a \\\"name\\\"\",handshake=\"early\"} 2.5",
+            "midspan_leg_round_trip_time_seconds_count{listener=\"a \\\"name\\\"\",leg=\"client\"} 0",
+            "midspan_bypasses_total{reason=\"full\"} 0",
+            "midspan_session_setup_seconds_bucket{le=\"+Inf\",listener=\"a \\\"name\\\"\",handshake=\"early\"} 171",
+            "midspan_session_setup_seconds_bucket{le=\"0.0001\",listener=\"a \\\"name\\\"\",handshake=\"early\"} 0",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+        }
+        let setup: Vec<u64> = text
+            .lines()
+            .filter(|line| line.starts_with("midspan_session_setup_seconds_bucket"))
+            .filter(|line| line.contains("early"))
+            .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
+            .collect();
+        assert_eq!(setup.len(), TIME_BOUNDS.len() + 1);
+        assert!(setup.is_sorted(), "cumulative: {setup:?}");
+        let (last, most) = (setup.last(), 18 * 19 / 2);
+        assert_eq!(last, Some(&most));
+    }
+
+    #[test]
+    fn every_metric_is_there_once() {
+        let text = encode(snapshot()).unwrap();
+        for metric in METRICS {
+            let help = format!("# HELP {}", metric.name);
+            assert!(text.contains(&help), "{help}");
+            let same = METRICS.iter().filter(|other| other.name == metric.name);
+            assert_eq!(same.count(), 1);
+            assert!(metric.help.trim().ends_with('.'), "{}", metric.name);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The admin listener: what an operator can ask a running relay, over HTTP.
+//!
+//! | request | answer |
+//! | --- | --- |
+//! | `GET /metrics` | [metrics] in the OpenMetrics text format |
+//! | `GET /sessions?after=ID&limit=N` | live sessions, JSON ([`Answer`](crate::relay::observation::Answer)) |
+//! | `GET /sessions/ID` | one live session, JSON ([`SessionReport`](crate::relay::observation::SessionReport)) |
+//! | `GET /health` | `ok`, or status 503 where a thread of the relay has ended |
+//!
+//! It only answers; nothing can be changed through it. It has a thread of its own, so that nothing
+//! it is asked stands in the way of data. Connections, requests and times are bounded (`server`).
+
+pub mod client;
+pub mod metrics;
+mod server;
+
+use std::os::fd::OwnedFd;
+
+use crate::Error;
+use crate::control::AdminMessage;
+use crate::gate::GateObserver;
+use crate::relay::observation::Observer;
+
+/// An admin listener that is not served yet.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    settings: AdminMessage,
+    socket: OwnedFd,
+}
+
+impl Admin {
+    pub const fn new(settings: AdminMessage, socket: OwnedFd) -> Self {
+        Self { settings, socket }
+    }
+
+    /// Serves it, in a thread that ends with the process.
+    ///
+    /// # Errors
+    /// The thread or its runtime cannot be had.
+    pub fn start(self, relay: Observer, gate: Option<GateObserver>) -> Result<(), Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()
+            .map_err(Error::system("start the runtime of the admin listener"))?;
+        let service = server::Service::new(relay, gate, self.settings.allow_remote);
+        let listener = std::net::TcpListener::from(self.socket);
+        let serve = move || {
+            if let Err(error) = runtime.block_on(server::serve(listener, service)) {
+                tracing::error!("the admin listener ends: {error}");
+            }
+        };
+        std::thread::Builder::new()
+            .name("admin".to_owned())
+            .spawn(serve)
+            .map_err(Error::system("start the thread of the admin listener"))?;
+        Ok(())
+    }
+}

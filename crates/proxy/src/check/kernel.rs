@@ -1,0 +1,214 @@
+//! What the kernel can do.
+
+use std::io::Read;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use midspan_linux::interception::features;
+use midspan_linux::namespace;
+use midspan_linux::netlink::Netlink;
+use midspan_linux::process::{self, RunningProgram};
+use midspan_linux::tcp::{self, LegError};
+use midspan_policy::LegStart;
+use serde::{Deserialize, Serialize};
+
+use super::{Context, Finding};
+use crate::Error;
+use crate::configuration::Configuration;
+
+/// What the child may take.
+const LIMIT: Duration = Duration::from_secs(20);
+/// `TCP_INFO` of Linux 5.4, which ends with the peer's window.
+const INFORMATION_LENGTH: usize = 232;
+
+/// What the child found.
+#[derive(Debug, Serialize, Deserialize)]
+struct Tried {
+    /// Name, what was found or why it cannot be used, what to do.
+    features: Vec<(String, Result<String, String>, String)>,
+    information_length: Option<usize>,
+    repair: Result<(), String>,
+    ipv6: bool,
+}
+
+/// The child of [`check`](super::check): tries the kernel in a network namespace of its own, and
+/// prints what it finds. Its argument is the configuration file. To be called while the process
+/// has one thread.
+///
+/// # Errors
+/// The file is wrong, or there are no namespaces for this user.
+pub fn kernel_main(configuration: &std::path::Path) -> Result<(), Error> {
+    let configuration = Configuration::load(configuration)?;
+    namespace::isolate().map_err(|error| {
+        Error::system("try the kernel in a network namespace")(std::io::Error::other(error))
+    })?;
+    let _ = Netlink::open().map(|netlink| netlink.set_up("lo"));
+    let is_transparent = configuration.transparent().next().is_some();
+    let features = match is_transparent {
+        true => features::features(&configuration.interception.place),
+        false => Vec::new(),
+    };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok();
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+    let tried = Tried {
+        features: features
+            .into_iter()
+            .map(|feature| {
+                (
+                    feature.name.to_owned(),
+                    feature.found,
+                    feature.mend.to_owned(),
+                )
+            })
+            .collect(),
+        information_length: listener.and_then(|socket| tcp::information_length(socket).ok()),
+        repair: socket
+            .and_then(tcp::try_repair)
+            .map_err(|error| error.to_string()),
+        ipv6: TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok(),
+    };
+    let text = serde_json::to_string(&tried)
+        .map_err(|error| Error::system("write what was found")(error.into()))?;
+    println!("{text}");
+    Ok(())
+}
+
+pub(super) fn findings(context: &Context<'_>, arguments: &[String]) -> Vec<Finding> {
+    let mut findings = match run_child(arguments) {
+        Ok(tried) => describe(context, tried),
+        Err(reason) => vec![Finding::warning(
+            "kernel features",
+            format!("not tried: {reason}"),
+            "run as root",
+        )],
+    };
+    findings.extend(legs(context));
+    findings
+}
+
+fn run_child(arguments: &[String]) -> Result<Tried, String> {
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    process::end_with_parent_thread(&mut command);
+    let mut child = command.spawn().map_err(|error| error.to_string())?;
+    let (output, complaint) = (child.stdout.take(), child.stderr.take());
+    let mut child = RunningProgram::new(child, Duration::ZERO);
+    // It prints less than a pipe holds.
+    let status = child
+        .wait_for(LIMIT)
+        .ok_or_else(|| format!("it took more than {} s", LIMIT.as_secs()))?;
+    if !status.success() {
+        return Err(read(complaint).trim().to_owned());
+    }
+    let output = read(output);
+    serde_json::from_str(&output).map_err(|error| error.to_string())
+}
+
+fn read(pipe: Option<impl Read>) -> String {
+    let mut text = String::new();
+    if let Some(pipe) = pipe {
+        let _ = pipe.take(1 << 16).read_to_string(&mut text);
+    }
+    text
+}
+
+fn describe(context: &Context<'_>, tried: Tried) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = tried
+        .features
+        .into_iter()
+        .map(|(name, found, mend)| {
+            let check = format!("kernel: {name}");
+            match found {
+                Ok(found) => Finding::ok(check, found),
+                Err(reason) => Finding::missing(check, reason, mend),
+            }
+        })
+        .collect();
+    let wants_ipv6 = context.configuration.listeners.iter().any(|listener| {
+        listener.listen().is_some_and(|listen| listen.is_ipv6())
+            || listener.forward().is_some_and(|f| f.to.is_ipv6())
+            || listener.transparent().is_some_and(|t| t.ipv6)
+    });
+    if wants_ipv6 {
+        findings.push(match tried.ipv6 {
+            true => Finding::ok("kernel: IPv6", "there"),
+            false => Finding::missing(
+                "kernel: IPv6",
+                "sockets of IPv6 cannot be made",
+                "start the kernel without ipv6.disable=1, or use families = [\"ipv4\"]",
+            ),
+        });
+    }
+    findings.push(match tried.information_length {
+        Some(length) if length >= INFORMATION_LENGTH => {
+            Finding::ok("kernel: TCP_INFO", format!("{length} bytes"))
+        }
+        Some(length) => Finding::warning(
+            "kernel: TCP_INFO",
+            format!("{length} bytes: some figures of legs read as 0"),
+            "a kernel from 5.4",
+        ),
+        None => Finding::missing("kernel: TCP_INFO", "cannot be read", "another kernel"),
+    });
+    // Nothing in a configuration asks for it yet.
+    findings.push(match tried.repair {
+        Ok(()) => Finding::ok(
+            "kernel: TCP_REPAIR",
+            "there; this configuration needs it not",
+        ),
+        Err(reason) => Finding::ok(
+            "kernel: TCP_REPAIR",
+            format!("{reason}; this configuration needs it not"),
+        ),
+    });
+    findings
+}
+
+/// What the legs are set to: congestion controls, buffers, pacing.
+fn legs(context: &Context<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (listener, leg, settings) in context.configuration.legs() {
+        let leg = match leg {
+            midspan_policy::Leg::Client => "client_leg",
+            midspan_policy::Leg::Server => "server_leg",
+        };
+        let check = format!("{leg} of \"{}\"", listener.name);
+        let start = LegStart::from(settings);
+        findings.push(match tcp::check(&start) {
+            Ok(()) => {
+                let control = settings.congestion_control.as_deref();
+                let mut found = format!("congestion control {}", control.unwrap_or("as it is"));
+                if let Some(rate) = settings.pacing_rate {
+                    found.push_str(&format!(", paced at {rate} (SO_MAX_PACING_RATE)"));
+                }
+                Finding::ok(check, found)
+            }
+            Err(error) => {
+                let mend = mend_leg(&error);
+                Finding::missing(check, error.to_string(), mend)
+            }
+        });
+    }
+    findings
+}
+
+fn mend_leg(error: &LegError) -> String {
+    match error {
+        LegError::UnknownCongestionControl { name, .. } => format!("modprobe tcp_{name}"),
+        LegError::RestrictedCongestionControl { name, unrestricted } => format!(
+            "sysctl -w net.ipv4.tcp_allowed_congestion_control='{} {name}'",
+            unrestricted.replace(", ", " ")
+        ),
+        LegError::BufferTooLarge { sysctl, wanted, .. } => {
+            format!("sysctl -w {sysctl}={}", wanted.bytes())
+        }
+        LegError::OutOfRange { key, .. }
+        | LegError::NotSupported { key, .. }
+        | LegError::Refused { key, .. } => format!("another value of {key} in the configuration"),
+    }
+}

@@ -1,0 +1,156 @@
+//! `midspan check`: whether a configuration can run on this machine, and what is missing.
+//!
+//! Nothing is changed that stays. What a kernel can do is tried by a child process in a network
+//! namespace of its own; whether the host's firewall lets intercepted connections work is tried
+//! with the rules that `midspan run` would set, for a fraction of a second, taking nothing.
+
+mod conflicts;
+mod firewall;
+mod kernel;
+mod limits;
+mod listeners;
+mod machine;
+mod marks;
+mod sysctls;
+
+use std::path::PathBuf;
+
+use midspan_linux::interception::survey;
+use midspan_linux::owner::Owner;
+use serde::Serialize;
+
+use crate::Error;
+use crate::configuration::Configuration;
+
+pub use kernel::kernel_main;
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// All is well.
+    Ok,
+    /// It works, but not as well as it could, or it could not be found out.
+    Warning,
+    /// It does not work without this.
+    Missing,
+}
+
+/// What one check found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at, as in `"sysctl net.ipv4.ip_forward"`.
+    pub check: String,
+    /// How it ended.
+    pub state: State,
+    /// What was found.
+    pub found: String,
+    /// What to do: a command, a rule, a key of the configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mend: Option<String>,
+}
+
+impl Finding {
+    fn ok(check: impl Into<String>, found: impl Into<String>) -> Self {
+        Self {
+            check: check.into(),
+            state: State::Ok,
+            found: found.into(),
+            mend: None,
+        }
+    }
+
+    fn warning(
+        check: impl Into<String>,
+        found: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Self {
+        Self {
+            check: check.into(),
+            state: State::Warning,
+            found: found.into(),
+            mend: Some(mend.into()),
+        }
+    }
+
+    fn missing(
+        check: impl Into<String>,
+        found: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Self {
+        Self {
+            state: State::Missing,
+            ..Self::warning(check, found, mend)
+        }
+    }
+}
+
+/// All that was found, in a fixed order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CheckReport {
+    /// One for each check.
+    pub checks: Vec<Finding>,
+}
+
+impl CheckReport {
+    /// Whether all that this configuration needs is there.
+    #[must_use]
+    pub fn is_met(&self) -> bool {
+        self.checks
+            .iter()
+            .all(|finding| finding.state != State::Missing)
+    }
+}
+
+/// What `midspan check` is started with.
+#[derive(Debug)]
+pub struct CheckOptions {
+    /// The configuration file.
+    pub configuration: PathBuf,
+    /// Arguments with which this program, run again, calls [`kernel_main`].
+    pub kernel_arguments: Vec<String>,
+}
+
+/// What the checks know.
+struct Context<'a> {
+    configuration: &'a Configuration,
+    /// A Midspan with the same place in rules and routes runs; its process, where it can be seen.
+    running: Option<Option<Owner>>,
+    is_transparent: bool,
+}
+
+/// Checks a file and this machine.
+///
+/// # Errors
+/// The file cannot be read, or is wrong at one place.
+pub fn check(options: &CheckOptions) -> Result<CheckReport, Error> {
+    let configuration = Configuration::load(&options.configuration)?;
+    crate::helper::check_addresses(&configuration)?;
+    let is_transparent = configuration.transparent().next().is_some();
+    let running = match is_transparent {
+        true => survey::running(&configuration.interception.place)?,
+        false => None,
+    };
+    let context = Context {
+        configuration: &configuration,
+        running,
+        is_transparent,
+    };
+    let file = options.configuration.display();
+    let listeners = match configuration.listeners.len() {
+        1 => "1 listener".to_owned(),
+        count => format!("{count} listeners"),
+    };
+    let mut checks = vec![Finding::ok("file", format!("{file}, {listeners}"))];
+    checks.extend(machine::findings(&context));
+    checks.extend(kernel::findings(&context, &options.kernel_arguments));
+    checks.extend(limits::findings(&context));
+    checks.extend(sysctls::findings(&context));
+    checks.extend(listeners::findings(&context));
+    if is_transparent {
+        checks.extend(conflicts::findings(&context));
+        checks.extend(marks::findings(&context));
+        checks.extend(firewall::findings(&context)?);
+    }
+    Ok(CheckReport { checks })
+}

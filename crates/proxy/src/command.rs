@@ -1,0 +1,217 @@
+//! Commands to a running proxy, over its control socket: one JSON object on one line each way.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use miette::Diagnostic;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::configuration::{Configuration, ControlSocket};
+
+/// Longest request in bytes, its line end included.
+pub const REQUEST_LIMIT: usize = 4096;
+
+/// Longest answer in bytes.
+const ANSWER_LIMIT: u64 = 1 << 20;
+
+/// How long a command may take; a reload waits for the relay.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What a running proxy can be asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// What it is and does.
+    Status,
+    /// Read the configuration file again.
+    Reload,
+    /// New connections pass untouched from now on.
+    BypassOn {
+        /// Only those from or to hosts with this prefix; `None` for all.
+        prefix: Option<String>,
+    },
+    /// New connections are taken again.
+    BypassOff {
+        /// Ends the bypass of exactly this prefix; `None` ends all.
+        prefix: Option<String>,
+    },
+    /// What passes untouched.
+    BypassList,
+}
+
+/// What a running proxy answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Answer {
+    /// What was asked has been done.
+    pub ok: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<String>,
+    /// What one should know all the same.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub notes: Vec<String>,
+    /// Prefixes whose new connections pass untouched.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bypasses: Option<Vec<String>>,
+    /// The proxy's state.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub status: Option<Status>,
+}
+
+impl Answer {
+    pub(crate) fn error(error: impl Into<String>) -> Self {
+        Self {
+            error: Some(error.into()),
+            ..Self::default()
+        }
+    }
+}
+
+/// The state of a running proxy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its version.
+    pub version: String,
+    /// `running`, `draining`, or `passing` while the relay does not answer and new connections
+    /// pass untouched.
+    pub state: String,
+    /// Process id of the helper.
+    pub pid: u32,
+    /// Process id of the relay.
+    pub relay_pid: u32,
+    /// Seconds since it was ready first.
+    pub uptime_seconds: u64,
+    /// The configuration file.
+    pub configuration: String,
+    /// Reloads that have succeeded.
+    pub reloads: u64,
+    /// The error of the last reload, if it failed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reload_error: Option<String>,
+    /// Its listeners.
+    pub listeners: Vec<ListenerStatus>,
+    /// Prefixes whose new connections pass untouched.
+    pub bypasses: Vec<String>,
+}
+
+/// A listener of a running proxy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListenerStatus {
+    /// Its name.
+    pub name: String,
+    /// `forward` or `transparent`.
+    pub mode: String,
+    /// Where a forward listener listens.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub listen: Option<String>,
+    /// Where it forwards to.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub to: Option<String>,
+    /// Where the clients of a transparent one arrive.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub interfaces: Vec<String>,
+}
+
+/// A command did not reach a proxy, or was refused.
+#[derive(Debug, Error, Diagnostic)]
+pub enum CommandError {
+    /// It is not known where to ask.
+    #[error(
+        "no control socket is known: name it with --socket, or the configuration file with \
+         --config"
+    )]
+    NoSocket,
+    /// The configuration file cannot be used.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Configuration(#[from] midspan_document::Error),
+    /// The proxy of this file takes no commands.
+    #[error("{0} has control.socket = \"none\": its proxy takes no commands")]
+    SwitchedOff(PathBuf),
+    /// Nobody answers.
+    #[error("no Midspan answers at {socket}: {source} (is it running, and may you use it?)")]
+    NoAnswer {
+        /// Where it was asked.
+        socket: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The answer is not one.
+    #[error("what answers at {socket} is not a Midspan of this version: {source}")]
+    Format {
+        /// Where it was asked.
+        socket: PathBuf,
+        /// What is wrong with the answer.
+        source: serde_json::Error,
+    },
+}
+
+/// Where the proxy takes commands unless its file says otherwise: `control.sock` in
+/// `$RUNTIME_DIRECTORY` (systemd's), for root in `/run/midspan`, for others in
+/// `$XDG_RUNTIME_DIR/midspan`. `None` where there is no such directory.
+#[must_use]
+pub fn default_socket() -> Option<PathBuf> {
+    let variable = |name| {
+        let value = std::env::var_os(name).filter(|value| !value.is_empty())?;
+        // systemd names several directories with colons between.
+        let first = value.to_str()?.split(':').next()?.to_owned();
+        Some(PathBuf::from(first))
+    };
+    let directory =
+        variable("RUNTIME_DIRECTORY").or_else(|| match rustix::process::geteuid().is_root() {
+            true => Some(PathBuf::from("/run/midspan")),
+            false => variable("XDG_RUNTIME_DIR").map(|directory| directory.join("midspan")),
+        })?;
+    Some(directory.join("control.sock"))
+}
+
+/// Where to ask: at `socket`, or where the proxy of the configuration file `file` takes commands,
+/// or where any does by default.
+///
+/// # Errors
+/// See [`CommandError`].
+pub fn find_socket(socket: Option<&Path>, file: Option<&Path>) -> Result<PathBuf, CommandError> {
+    if let Some(socket) = socket {
+        return Ok(socket.to_owned());
+    }
+    let configured = file.map(Configuration::load).transpose()?;
+    match configured.map(|configuration| configuration.control) {
+        Some(ControlSocket::At(path)) => Ok(path),
+        Some(ControlSocket::None) => Err(CommandError::SwitchedOff(
+            file.map(Path::to_owned).unwrap_or_default(),
+        )),
+        Some(ControlSocket::Default) | None => default_socket().ok_or(CommandError::NoSocket),
+    }
+}
+
+/// Asks the proxy at `socket`; waits for its answer for at most half a minute.
+///
+/// # Errors
+/// It does not answer. What it refuses is in the [`Answer`].
+pub fn ask(socket: &Path, request: &Request) -> Result<Answer, CommandError> {
+    let exchange = || -> io::Result<String> {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+        let mut line = serde_json::to_string(request)?;
+        line.push('\n');
+        stream.write_all(line.as_bytes())?;
+        let mut answer = String::new();
+        BufReader::new(stream.take(ANSWER_LIMIT)).read_line(&mut answer)?;
+        match answer.is_empty() {
+            true => Err(io::ErrorKind::UnexpectedEof.into()),
+            false => Ok(answer),
+        }
+    };
+    let answer = exchange().map_err(|source| CommandError::NoAnswer {
+        socket: socket.to_owned(),
+        source,
+    })?;
+    serde_json::from_str(&answer).map_err(|source| CommandError::Format {
+        socket: socket.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,134 @@
+//! `[limits]`, and the keys of a listener of the same names.
+
+use midspan_document::{Located, Source, Spanned};
+use midspan_units::{ByteSize, TimeSpan};
+use serde::Deserialize;
+
+use super::file::within;
+use crate::relay::{ListenerLimits, RelayLimits, SessionLimits};
+
+/// `[limits]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct LimitsTable {
+    sessions: Option<Spanned<u32>>,
+    sessions_per_client: Option<Spanned<u32>>,
+    memory: Option<Spanned<ByteSize>>,
+    idle_timeout: Option<Spanned<TimeSpan>>,
+    half_closed_timeout: Option<Spanned<TimeSpan>>,
+}
+
+/// The limits among the keys of a listener.
+#[derive(Debug)]
+pub(super) struct ListenerLimitKeys {
+    pub sessions: Option<Spanned<u32>>,
+    pub sessions_per_client: Option<Spanned<u32>>,
+    pub idle_timeout: Option<Spanned<TimeSpan>>,
+    pub half_closed_timeout: Option<Spanned<TimeSpan>>,
+}
+
+/// As long as Linux remembers a connection that it translates: nothing breaks that would not
+/// break behind a NAT as well. RFC 5382 asks for at least 2 h 4 min.
+const DEFAULT_IDLE_TIMEOUT: TimeSpan = TimeSpan::from_seconds(5 * 86_400);
+/// Long enough for an answer that is computed after the request has ended.
+const DEFAULT_HALF_CLOSED_TIMEOUT: TimeSpan = TimeSpan::from_seconds(3_600);
+const LONGEST_TIMEOUT: TimeSpan = TimeSpan::from_seconds(30 * 86_400);
+/// The default budget is the machine's memory, divided by this.
+const MEMORY_SHARE: u64 = 4;
+const LEAST_MEMORY: ByteSize = ByteSize::from_bytes(16 << 20);
+const MOST_MEMORY: ByteSize = ByteSize::from_bytes(1 << 50);
+
+impl LimitsTable {
+    /// What holds for all, and what listeners have that say nothing else.
+    pub fn checked(self, source: &Source) -> Result<(RelayLimits, ListenerLimits), Located> {
+        let sessions = session_limits(source, self.sessions, self.sessions_per_client)?;
+        let memory = match self.memory {
+            Some(memory) if memory.get_ref().bytes() == 0 => None,
+            memory => {
+                let range = LEAST_MEMORY..=MOST_MEMORY;
+                Some(within(source, "memory", memory, default_memory(), range)?)
+            }
+        };
+        let defaults = ListenerLimits {
+            sessions: SessionLimits::default(),
+            idle_timeout: Some(DEFAULT_IDLE_TIMEOUT),
+            half_closed_timeout: Some(DEFAULT_HALF_CLOSED_TIMEOUT),
+        };
+        let still = still(
+            source,
+            &defaults,
+            self.idle_timeout,
+            self.half_closed_timeout,
+        )?;
+        Ok((RelayLimits { sessions, memory }, still))
+    }
+}
+
+impl ListenerLimitKeys {
+    pub fn checked(
+        self,
+        source: &Source,
+        defaults: &ListenerLimits,
+    ) -> Result<ListenerLimits, Located> {
+        let sessions = session_limits(source, self.sessions, self.sessions_per_client)?;
+        let still = still(
+            source,
+            defaults,
+            self.idle_timeout,
+            self.half_closed_timeout,
+        )?;
+        Ok(ListenerLimits { sessions, ..still })
+    }
+}
+
+fn session_limits(
+    source: &Source,
+    sessions: Option<Spanned<u32>>,
+    per_client: Option<Spanned<u32>>,
+) -> Result<SessionLimits, Located> {
+    let read = |key: &str, value: Option<Spanned<u32>>| match value {
+        None => Ok(None),
+        value => within(source, key, value, 1, 1..=10_000_000).map(Some),
+    };
+    Ok(SessionLimits {
+        sessions: read("sessions", sessions)?,
+        sessions_per_client: read("sessions_per_client", per_client)?,
+    })
+}
+
+/// Time-outs of sessions that move nothing; zero is never.
+fn still(
+    source: &Source,
+    defaults: &ListenerLimits,
+    idle: Option<Spanned<TimeSpan>>,
+    half_closed: Option<Spanned<TimeSpan>>,
+) -> Result<ListenerLimits, Located> {
+    let read = |key: &str, value, default: Option<TimeSpan>| {
+        let default = default.unwrap_or(TimeSpan::ZERO);
+        let timeout = within(
+            source,
+            key,
+            value,
+            default,
+            TimeSpan::ZERO..=LONGEST_TIMEOUT,
+        )?;
+        Ok(Some(timeout).filter(|timeout| *timeout != TimeSpan::ZERO))
+    };
+    Ok(ListenerLimits {
+        idle_timeout: read("idle_timeout", idle, defaults.idle_timeout)?,
+        half_closed_timeout: read(
+            "half_closed_timeout",
+            half_closed,
+            defaults.half_closed_timeout,
+        )?,
+        ..*defaults
+    })
+}
+
+/// A share of the machine's memory.
+fn default_memory() -> ByteSize {
+    let machine = rustix::system::sysinfo();
+    #[allow(clippy::useless_conversion)]
+    let total = u64::from(machine.totalram).saturating_mul(machine.mem_unit.into());
+    ByteSize::from_bytes(total / MEMORY_SHARE).max(LEAST_MEMORY)
+}

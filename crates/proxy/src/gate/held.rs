@@ -1,0 +1,115 @@
+//! SYNs that wait in the queue while their servers are being called.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use midspan_units::TimeSpan;
+
+use super::openings::Connection;
+use crate::relay::Seat;
+
+/// A packet from the queue.
+#[derive(Debug)]
+pub(super) struct Arrived {
+    /// Its number, for the verdict.
+    pub packet: u32,
+    /// Its mark.
+    pub mark: u32,
+    /// It, from its IP header on.
+    pub bytes: Vec<u8>,
+}
+
+/// A SYN that waits.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// The SYN.
+    pub arrived: Arrived,
+    /// Its addresses.
+    pub connection: Connection,
+    /// Index of its listener.
+    pub listener: usize,
+    /// The server leg, being connected.
+    pub server: OwnedFd,
+    /// When it came first.
+    pub since: Instant,
+    /// When the server is given up.
+    pub deadline: Option<Instant>,
+    /// Give up connecting after this time.
+    pub connect_timeout: Option<TimeSpan>,
+    /// Its place among the sessions.
+    pub seat: Option<Seat>,
+    /// How often the client has sent it once more.
+    pub repetitions: u32,
+}
+
+/// All that wait, found by token, by connection and by deadline.
+#[derive(Debug, Default)]
+pub(super) struct HeldSyns {
+    held: BTreeMap<u64, Held>,
+    tokens: BTreeMap<Connection, u64>,
+    deadlines: BTreeSet<(Instant, u64)>,
+}
+
+impl HeldSyns {
+    /// Takes one in; its token is new.
+    pub fn insert(&mut self, token: u64, held: Held) {
+        if let Some(deadline) = held.deadline {
+            self.deadlines.insert((deadline, token));
+        }
+        self.tokens.insert(held.connection, token);
+        self.held.insert(token, held);
+    }
+
+    /// The one of a connection.
+    pub fn of(&mut self, connection: Connection) -> Option<(u64, &mut Held)> {
+        let token = *self.tokens.get(&connection)?;
+        Some((token, self.held.get_mut(&token)?))
+    }
+
+    /// Takes one out.
+    pub fn take(&mut self, token: u64) -> Option<Held> {
+        let held = self.held.remove(&token)?;
+        self.tokens.remove(&held.connection);
+        if let Some(deadline) = held.deadline {
+            self.deadlines.remove(&(deadline, token));
+        }
+        Some(held)
+    }
+
+    /// Takes one out whose time is up.
+    pub fn take_due(&mut self, now: Instant) -> Option<Held> {
+        let (deadline, token) = *self.deadlines.first()?;
+        if deadline > now {
+            return None;
+        }
+        self.deadlines.pop_first();
+        self.take(token)
+    }
+
+    /// Gives each the new number of its listener; takes out those that have none.
+    pub fn reassign(&mut self, new: impl Fn(usize) -> Option<usize>) -> Vec<Held> {
+        let mut gone = Vec::new();
+        for (token, held) in &mut self.held {
+            match new(held.listener) {
+                Some(listener) => held.listener = listener,
+                None => gone.push(*token),
+            }
+        }
+        gone.into_iter()
+            .filter_map(|token| self.take(token))
+            .collect()
+    }
+
+    /// The next deadline.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Takes all out.
+    pub fn take_all(&mut self) -> impl Iterator<Item = Held> + use<> {
+        self.tokens.clear();
+        self.deadlines.clear();
+        std::mem::take(&mut self.held).into_values()
+    }
+}

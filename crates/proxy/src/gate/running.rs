@@ -1,0 +1,112 @@
+//! A gate that runs: its thread is started, watched, told of other listeners and ended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use midspan_policy::Policy;
+
+use super::statistics::Counters;
+use super::thread::Worker;
+use super::{GateListener, GateSettings, GateStatistics};
+
+/// Room in the queue beyond the connections being opened: SYNs that came together.
+const QUEUE_MARGIN: u32 = 1024;
+/// How long the thread may take to hear of other listeners: several beats.
+const UPDATE_LIMIT: Duration = Duration::from_secs(1);
+
+/// A running gate; it ends when this value goes.
+#[derive(Debug)]
+pub struct Gate {
+    stop: Arc<AtomicBool>,
+    counters: Arc<Counters>,
+    thread: Option<JoinHandle<()>>,
+    updates: Sender<Update>,
+}
+
+/// A listener, and who decides at the SYN which of its connections are taken.
+pub type Decided = (GateListener, Box<dyn Policy + Send>);
+
+/// Other listeners from now on, and whom to tell that they are known.
+pub(super) type Update = (Vec<Decided>, Sender<()>);
+
+impl Gate {
+    /// Takes the queue and starts the thread. Needs `CAP_NET_ADMIN`.
+    ///
+    /// # Errors
+    /// The queue or a thread cannot be had.
+    pub fn start(settings: GateSettings, limit: u32) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let counters = Arc::new(Counters::default());
+        let (sender, updates) = mpsc::channel();
+        let limit = limit.saturating_add(QUEUE_MARGIN);
+        let worker = Worker::new(settings, limit, Arc::clone(&counters), updates)?;
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("gate".to_owned())
+            .spawn(move || {
+                if let Err(error) = worker.run(&stopped) {
+                    tracing::error!("no connections are taken any more: {error}");
+                }
+            })?;
+        Ok(Self {
+            stop,
+            counters,
+            thread: Some(thread),
+            updates: sender,
+        })
+    }
+
+    /// Takes SYNs for other listeners from now on; those that wait for a listener that is no
+    /// longer there go on untouched. Whether the thread has answered within a second.
+    #[must_use]
+    pub fn change_listeners(&self, listeners: Vec<Decided>) -> bool {
+        let (sender, done) = mpsc::channel();
+        let sent = self.updates.send((listeners, sender));
+        sent.is_ok() && done.recv_timeout(UPDATE_LIMIT).is_ok()
+    }
+
+    /// Whether its thread runs.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.thread
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Its numbers.
+    #[must_use]
+    pub fn statistics(&self) -> GateStatistics {
+        self.counters.read()
+    }
+
+    /// Looks at its numbers from elsewhere.
+    #[must_use]
+    pub fn observer(&self) -> GateObserver {
+        GateObserver(Arc::clone(&self.counters))
+    }
+}
+
+/// Looks at the numbers of a gate.
+#[derive(Debug, Clone)]
+pub struct GateObserver(Arc<Counters>);
+
+impl GateObserver {
+    /// Its numbers.
+    #[must_use]
+    pub fn statistics(&self) -> GateStatistics {
+        self.0.read()
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}

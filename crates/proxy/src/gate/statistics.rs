@@ -1,0 +1,75 @@
+//! What the gate counts. Each number is defined once, here.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! statistics {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// What a gate has done since its start.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct GateStatistics {
+            $($(#[doc = $doc])+ pub $name: u64,)+
+        }
+
+        /// The same while the gate runs.
+        #[derive(Debug, Default)]
+        pub(super) struct Counters {
+            $(pub $name: AtomicU64,)+
+        }
+
+        impl Counters {
+            /// The numbers now.
+            pub fn read(&self) -> GateStatistics {
+                GateStatistics {
+                    $($name: self.$name.load(Ordering::Relaxed),)+
+                }
+            }
+        }
+    };
+}
+
+statistics! {
+    /// Turns of the thread: at least ten each second while it is well.
+    turns,
+    /// New connections that were taken.
+    taken,
+    /// Connections that servers refused, and so the clients were.
+    refused,
+    /// Connections that the policy refused.
+    refused_by_policy,
+    /// Connections given up since no server answered in time.
+    unanswered,
+    /// Passed untouched: too many were being opened.
+    passed_full,
+    /// Passed untouched: as many sessions as there may be.
+    passed_sessions,
+    /// Passed untouched: as many sessions of the client as there may be.
+    passed_client,
+    /// Passed untouched: the memory budget is used up.
+    passed_memory,
+    /// Passed untouched: no descriptor, or no memory of the kernel.
+    passed_descriptors,
+    /// Passed untouched: signed with TCP-MD5 or TCP-AO.
+    passed_authenticated,
+    /// Passed untouched: the server cannot be reached, or cannot be called from the client's
+    /// address and port.
+    passed_unreachable,
+    /// Passed untouched: the policy lets them pass.
+    passed_by_policy,
+    /// Passed untouched: the server had not answered while the client tried again and again.
+    passed_unanswered,
+    /// Passed untouched: the server's answers are known not to come back this way.
+    passed_asymmetric,
+    /// Proofs that a server's answers do not come back this way.
+    asymmetric_routes_found,
+    /// SYNs dropped because an earlier one of the connection is held.
+    retransmissions_held,
+    /// SYNs dropped because the gate had been stopped while they waited.
+    dropped_stale,
+    /// Released connections whose client did not go on.
+    expired,
+}
+
+/// Adds one.
+pub(super) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}

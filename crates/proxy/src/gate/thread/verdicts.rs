@@ -1,0 +1,67 @@
+//! What becomes of a packet that waited in the queue.
+
+use std::os::fd::OwnedFd;
+
+use midspan_linux::packet_queue::Verdict;
+use tracing::{debug, warn};
+
+use super::super::held::Arrived;
+use super::super::openings::Connection;
+use super::{LOG_INTERVAL, Worker};
+
+impl Worker {
+    /// Our own call ends before the client's SYN leaves: its answer must not find our socket, and
+    /// NAT must not give it another port because ours is in use.
+    pub(super) fn end_call(&self, server: OwnedFd, connection: Connection) {
+        drop(server);
+        let Connection { client, server } = connection;
+        // There is none where the host does not track our call.
+        let _ = self.tracking.forget(client, server, self.server_zone);
+    }
+
+    /// A connection that was about to be opened passes untouched.
+    pub(super) fn leave(&self, packet: u32, connection: Connection) {
+        self.openings.forget(connection);
+        self.pass(packet);
+    }
+
+    /// The same; the rules show what the client answers if the server's answer does not come by.
+    pub(super) fn leave_watched(&self, arrived: &Arrived, connection: Connection) {
+        self.openings.forget(connection);
+        let mark = Some(arrived.mark & !self.mask | self.watched_mark);
+        self.decide(arrived.packet, Verdict::Accept { mark });
+    }
+
+    /// The rules answer with a RST.
+    pub(super) fn refuse(&self, arrived: &Arrived, connection: Connection) {
+        self.openings.forget(connection);
+        let mark = Some(arrived.mark & !self.mask | self.refused_mark);
+        self.decide(arrived.packet, Verdict::Accept { mark });
+    }
+
+    /// It goes on as if there were no gate.
+    pub(super) fn pass(&self, packet: u32) {
+        self.decide(packet, Verdict::Accept { mark: None });
+    }
+
+    /// Tells the kernel what to do with it.
+    pub(super) fn decide(&self, packet: u32, verdict: Verdict) {
+        // An error: the queue was emptied meanwhile, and the packet is gone.
+        if let Err(error) = self.queue.decide(packet, verdict) {
+            debug!("no verdict on a packet: {error}");
+        }
+    }
+
+    /// At most now and then: the reason is the same for many.
+    pub(super) fn log_full(&mut self) {
+        if self.now < self.next_log {
+            return;
+        }
+        self.next_log = self.now + LOG_INTERVAL;
+        warn!(
+            opening = self.openings.count(),
+            "connections pass untouched: too many are being opened, by all or by one client \
+             (interception.opening_limit, opening_limit_per_client)"
+        );
+    }
+}

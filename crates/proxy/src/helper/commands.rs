@@ -1,0 +1,214 @@
+//! What an operator can ask of the running proxy, carried out.
+
+use std::net::IpAddr;
+
+use midspan_linux::netlink::Prefix;
+use tracing::{info, warn};
+
+use super::supervision::Supervisor;
+use crate::command::{Answer, ListenerStatus, Request, Status};
+use crate::configuration::{Listener, Mode, prefix};
+
+/// Most prefixes that pass untouched.
+const BYPASS_LIMIT: usize = 1000;
+
+impl Supervisor {
+    /// Carries a request out.
+    pub(super) fn answer(&mut self, request: Request) -> Answer {
+        match request {
+            Request::Status => Answer {
+                ok: true,
+                status: Some(self.status()),
+                ..Answer::default()
+            },
+            Request::Reload if self.is_draining() => Answer::error("the proxy is about to end"),
+            Request::Reload => match self.reload_and_say() {
+                Ok(notes) => Answer {
+                    ok: true,
+                    notes,
+                    ..Answer::default()
+                },
+                Err(error) => Answer::error(format!("{error}; the old configuration goes on")),
+            },
+            Request::BypassList => self.list(),
+            Request::BypassOn { prefix } => self.change_bypasses(prefix.as_deref(), true),
+            Request::BypassOff { prefix } => self.change_bypasses(prefix.as_deref(), false),
+        }
+    }
+
+    fn list(&self) -> Answer {
+        Answer {
+            ok: true,
+            bypasses: Some(self.bypasses.iter().map(text).collect()),
+            notes: self.bypass_notes(),
+            ..Answer::default()
+        }
+    }
+
+    fn change_bypasses(&mut self, prefix: Option<&str>, on: bool) -> Answer {
+        if self.configuration.transparent().next().is_none() && on {
+            return Answer::error(
+                "no listener is transparent, so there is nothing to bypass: clients of forward \
+                 listeners connect to Midspan itself",
+            );
+        }
+        let prefixes = match prefix.map(parse) {
+            None => everything(),
+            Some(Some(prefix)) => vec![prefix],
+            Some(None) => {
+                return Answer::error(
+                    "not an address or prefix: write 192.0.2.1, 192.0.2.0/24 or 2001:db8::/32",
+                );
+            }
+        };
+        let mut bypasses = self.bypasses.clone();
+        if on {
+            let new = prefixes.iter().filter(|p| !self.bypasses.contains(p));
+            bypasses.extend(new);
+            if bypasses.len() > BYPASS_LIMIT {
+                return Answer::error(format!("more than {BYPASS_LIMIT} prefixes"));
+            }
+        } else if prefix.is_none() {
+            bypasses.clear();
+        } else {
+            bypasses.retain(|bypass| !prefixes.contains(bypass));
+            if bypasses.len() == self.bypasses.len() {
+                return Answer::error("this prefix is not bypassed; `midspan bypass` lists them");
+            }
+        }
+        if let Some(guard) = &mut self.guard
+            && let Err(error) = guard.set_bypasses(bypasses.clone())
+        {
+            warn!("rules cannot be changed, they are tried again: {error}");
+            self.bypasses = bypasses;
+            return Answer::error(format!("the rules cannot be changed yet: {error}"));
+        }
+        let names: Vec<String> = bypasses.iter().map(text).collect();
+        info!(bypasses = names.join(" "), "bypass changed");
+        self.bypasses = bypasses;
+        self.notifier.status(&self.status_line());
+        self.list()
+    }
+
+    /// What a bypass does not do.
+    fn bypass_notes(&self) -> Vec<String> {
+        let forward: Vec<&str> = self
+            .configuration
+            .listeners
+            .iter()
+            .filter(|listener| listener.listen().is_some())
+            .map(|listener| listener.name.as_str())
+            .collect();
+        match forward.is_empty() {
+            true => Vec::new(),
+            false => vec![format!(
+                "these listeners cannot be bypassed, their clients connect to Midspan itself: \
+                 {}",
+                forward.join(", ")
+            )],
+        }
+    }
+
+    fn status(&self) -> Status {
+        let is_passing = (self.guard.as_ref()).is_some_and(|guard| !guard.is_taking());
+        let state = match (self.is_draining(), is_passing) {
+            (true, _) => "draining",
+            (false, true) => "passing",
+            (false, false) => "running",
+        };
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            state: state.to_owned(),
+            pid: std::process::id(),
+            relay_pid: self.relay.id(),
+            uptime_seconds: self.ready_since.elapsed().as_secs(),
+            configuration: self.file.display().to_string(),
+            reloads: self.reloads,
+            reload_error: self.reload_error.clone(),
+            listeners: self.configuration.listeners.iter().map(listener).collect(),
+            bypasses: self.bypasses.iter().map(text).collect(),
+        }
+    }
+
+    /// The state in one line, for the service manager.
+    pub(super) fn status_line(&self) -> String {
+        let mut line = format!("{} listeners", self.configuration.listeners.len());
+        if !self.bypasses.is_empty() {
+            line.push_str(&format!(", {} prefixes bypassed", self.bypasses.len()));
+        }
+        if self.reload_error.is_some() {
+            line.push_str(", the last reload failed: see the log");
+        }
+        line
+    }
+}
+
+fn listener(listener: &Listener) -> ListenerStatus {
+    let status = |mode: &str| ListenerStatus {
+        name: listener.name.clone(),
+        mode: mode.to_owned(),
+        listen: None,
+        to: None,
+        interfaces: Vec::new(),
+    };
+    match &listener.mode {
+        Mode::Forward(forward) => ListenerStatus {
+            listen: Some(forward.listen.to_string()),
+            to: Some(forward.to.to_string()),
+            ..status("forward")
+        },
+        Mode::Explicit(explicit) => ListenerStatus {
+            listen: Some(explicit.listen.to_string()),
+            ..status(explicit.mode)
+        },
+        Mode::Transparent(transparent) => ListenerStatus {
+            interfaces: transparent.interfaces.clone(),
+            ..status("transparent")
+        },
+    }
+}
+
+fn everything() -> Vec<Prefix> {
+    let all = |address: IpAddr| Prefix { address, length: 0 };
+    vec![
+        all(std::net::Ipv4Addr::UNSPECIFIED.into()),
+        all(std::net::Ipv6Addr::UNSPECIFIED.into()),
+    ]
+}
+
+/// A prefix without the bits behind it.
+fn parse(text: &str) -> Option<Prefix> {
+    let Prefix { address, length } = prefix(text)?;
+    let address = match address {
+        IpAddr::V4(four) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+            IpAddr::from((four.to_bits() & mask).to_be_bytes())
+        }
+        IpAddr::V6(six) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
+            IpAddr::from((six.to_bits() & mask).to_be_bytes())
+        }
+    };
+    Some(Prefix { address, length })
+}
+
+fn text(prefix: &Prefix) -> String {
+    format!("{}/{}", prefix.address, prefix.length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_loses_the_bits_behind_it() {
+        let of = |written: &str| parse(written).as_ref().map(text);
+        assert_eq!(of("192.0.2.77/24").as_deref(), Some("192.0.2.0/24"));
+        assert_eq!(of("192.0.2.77").as_deref(), Some("192.0.2.77/32"));
+        assert_eq!(of("10.0.0.1/0").as_deref(), Some("0.0.0.0/0"));
+        assert_eq!(of("2001:db8::1/32").as_deref(), Some("2001:db8::/32"));
+        assert_eq!(of("::1/0").as_deref(), Some("::/0"));
+        assert_eq!(of("192.0.2.0/33"), None);
+        assert_eq!(of("example.org"), None);
+    }
+}

@@ -1,0 +1,113 @@
+//! What systemd is told (sd_notify(3)): a datagram of lines to the socket that it names.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use tracing::debug;
+
+/// Without news of the relay for so long, no sign of life is passed on. It gives one each second.
+const RELAY_LIMIT: Duration = Duration::from_millis(2_500);
+
+/// The way to the service manager, if it started this process.
+pub(super) struct Notifier {
+    socket: Option<(UnixDatagram, SocketAddr)>,
+    watchdog: Option<Watchdog>,
+}
+
+/// The manager ends a service that gives no sign of life for its time-out.
+struct Watchdog {
+    /// Half of the time-out.
+    interval: Duration,
+    next: Instant,
+    last_life: Instant,
+}
+
+impl Notifier {
+    /// As the environment says.
+    pub fn from_environment() -> Self {
+        let variable = |name| std::env::var(name).ok();
+        let socket = variable("NOTIFY_SOCKET").and_then(|name| {
+            let address = match name.strip_prefix('@') {
+                Some(name) => SocketAddr::from_abstract_name(name).ok()?,
+                None => SocketAddr::from_pathname(&name).ok()?,
+            };
+            let socket = UnixDatagram::unbound().ok()?;
+            // A manager that does not read must not stop us.
+            socket.set_nonblocking(true).ok()?;
+            Some((socket, address))
+        });
+        let is_for_us =
+            variable("WATCHDOG_PID").is_none_or(|pid| pid.parse() == Ok(std::process::id()));
+        let timeout = variable("WATCHDOG_USEC").and_then(|time| time.parse::<u64>().ok());
+        let now = Instant::now();
+        let watchdog = timeout
+            .filter(|timeout| *timeout > 0 && is_for_us && socket.is_some())
+            .map(|timeout| Watchdog {
+                interval: Duration::from_micros(timeout.div_ceil(2)),
+                next: now,
+                last_life: now,
+            });
+        Self { socket, watchdog }
+    }
+
+    /// Connections are accepted.
+    pub fn ready(&self, status: &str) {
+        self.send(&format!("READY=1\nSTATUS={status}"));
+    }
+
+    /// The configuration is being read; [`ready`](Self::ready) says when that is done.
+    pub fn reloading(&self) {
+        let time = clock_gettime(ClockId::Monotonic);
+        let microseconds = i128::from(time.tv_sec) * 1_000_000 + i128::from(time.tv_nsec) / 1_000;
+        self.send(&format!(
+            "RELOADING=1\nMONOTONIC_USEC={microseconds}\nSTATUS=reloading"
+        ));
+    }
+
+    /// The proxy is about to end.
+    pub fn stopping(&self, status: &str) {
+        self.send(&format!("STOPPING=1\nSTATUS={status}"));
+    }
+
+    /// One line for people.
+    pub fn status(&self, status: &str) {
+        self.send(&format!("STATUS={status}"));
+    }
+
+    /// The relay has given a sign of life.
+    pub fn handle_life(&mut self, now: Instant) {
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.last_life = now;
+        }
+    }
+
+    /// When to call [`handle_time`](Self::handle_time) at the latest.
+    pub fn next(&self) -> Option<Instant> {
+        self.watchdog.as_ref().map(|watchdog| watchdog.next)
+    }
+
+    /// Passes a sign of life on, when it is time and the relay lives.
+    pub fn handle_time(&mut self, now: Instant) {
+        let Some(watchdog) = &mut self.watchdog else {
+            return;
+        };
+        if now < watchdog.next {
+            return;
+        }
+        watchdog.next = now + watchdog.interval;
+        let still = now.saturating_duration_since(watchdog.last_life);
+        if still <= watchdog.interval.max(RELAY_LIMIT) {
+            self.send("WATCHDOG=1");
+        }
+    }
+
+    fn send(&self, message: &str) {
+        if let Some((socket, address)) = &self.socket
+            && let Err(error) = socket.send_to_addr(message.as_bytes(), address)
+        {
+            debug!("the service manager cannot be told \"{message}\": {error}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Reading the configuration again while sessions go on.
+//!
+//! In this order, so that no moment is without a way: new sockets are opened, the rules are tried
+//! and know the marks that legs will have; relay and gate take the new listeners over beside the old ones; rules lead to the new ones, all
+//! at once; then those that have gone are closed. Whatever fails before the relay has taken over
+//! leaves the old configuration in force.
+
+use std::os::fd::OwnedFd;
+
+use midspan_linux::initial_window::InitialWindows;
+use midspan_linux::interception::{Interception, Plan};
+use midspan_units::TimeSpan;
+use tracing::{error, info, warn};
+
+use super::firewall::Firewall;
+use super::guard::Guard;
+use super::interception::{self, Marking};
+use super::listening::{self, Open};
+use super::relay_process::Listeners;
+use super::slots::Slots;
+use super::supervision::Supervisor;
+use super::{check_machine, log_listener};
+use crate::Error;
+use crate::configuration::Configuration;
+
+/// How long connections of a transparent listener that has gone may still arrive, which were
+/// being opened: the client's answer is under way.
+const OPENING_TIME: TimeSpan = TimeSpan::from_seconds(10);
+
+/// Most interfaces that are remembered for connections of listeners that have gone.
+const INTERFACE_LIMIT: usize = 1000;
+
+/// What is to be in force next.
+struct Next {
+    open: Vec<Open>,
+    listeners: Listeners,
+    /// `None` where nothing is and was transparent.
+    plan: Option<Plan>,
+}
+
+impl Supervisor {
+    /// Reloads and says how it went, in the log, to the service manager and, returned, to whoever
+    /// has asked: what needs a restart.
+    pub(super) fn reload_and_say(&mut self) -> Result<Vec<String>, Error> {
+        self.notifier.reloading();
+        let result = self.reload();
+        self.reload_error = result.as_ref().err().map(ToString::to_string);
+        let notes = match &result {
+            Ok(fixed) => {
+                self.reloads += 1;
+                let note =
+                    |key: &&str| format!("{key} has changed in the file: it needs a restart");
+                let notes: Vec<String> = fixed.iter().map(note).collect();
+                for note in &notes {
+                    warn!("{note}");
+                }
+                info!(listeners = self.configuration.listeners.len(), "reloaded");
+                notes
+            }
+            Err(error) => {
+                error!("not reloaded, the old configuration goes on: {error}");
+                Vec::new()
+            }
+        };
+        self.notifier.ready(&self.status_line());
+        result.map(|_| notes)
+    }
+
+    /// Puts the file in force; names the keys that need a restart.
+    fn reload(&mut self) -> Result<Vec<&'static str>, Error> {
+        let mut new = Configuration::load(&self.file)?;
+        let fixed = new.keep_fixed(&self.configuration);
+        check_machine(&new)?;
+        let places = self.windows.as_ref().map(InitialWindows::places);
+        let plan = self.guard.as_ref();
+        let plan = plan.map(|guard| guard.interception().plan().clone());
+        let result = self.reload_to(new);
+        if result.is_err() {
+            if let (Some(guard), Some(plan)) = (&mut self.guard, plan)
+                && *guard.interception().plan() != plan
+            {
+                guard.change(plan, self.configuration.interception.watchdog_timeout);
+            }
+            // Marks of the old configuration's windows are as they were.
+            match (&mut self.windows, places) {
+                (Some(windows), Some(places)) => windows.set_places(places)?,
+                _ => self.windows = None,
+            }
+        }
+        result.map(|()| fixed)
+    }
+
+    fn reload_to(&mut self, new: Configuration) -> Result<(), Error> {
+        self.change_windows(&new)?;
+        let limit = interception::slot_limit(&new, self.windows.as_ref());
+        let slots = self.slots.assign(&new, limit);
+        let Next {
+            open,
+            listeners,
+            plan,
+        } = self.prepare(&new, &slots)?;
+        let guard = match (&mut self.guard, &plan) {
+            (Some(guard), Some(plan)) => {
+                guard.interception().check(plan)?;
+                guard.expect_legs(plan)?;
+                None
+            }
+            (None, Some(plan)) => {
+                let interception = Interception::install(plan.clone())?;
+                let firewall = Firewall::open(interception.probe()?);
+                let watchdog_timeout = new.interception.watchdog_timeout;
+                Some(Guard::new(interception, firewall, watchdog_timeout))
+            }
+            _ => None,
+        };
+        self.relay.reload(&new.relay, listeners)?;
+        if !self.wait_for_reload()? {
+            return Err(Error::RelayNotReloaded);
+        }
+        // From here on there is no way back, and none is needed: what fails is tried again.
+        if let Some(mut guard) = guard {
+            guard.take_from_now();
+            self.guard = Some(guard);
+        } else if let (Some(guard), Some(plan)) = (&mut self.guard, plan) {
+            guard.change(plan, new.interception.watchdog_timeout);
+        }
+        let is_open = |old: &Open| open.iter().any(|open| open.address == old.address);
+        let gone = self.open.iter().filter(|old| !is_open(old));
+        let gone: Vec<_> = gone.map(|old| old.address).collect();
+        if !gone.is_empty()
+            && let Err(error) = self.relay.retire(gone, OPENING_TIME)
+        {
+            warn!("listeners that have gone may still accept: {error}");
+        }
+        self.remember_interfaces(&new);
+        self.configuration = new;
+        self.open = open;
+        self.slots = slots;
+        Ok(())
+    }
+
+    fn change_windows(&mut self, new: &Configuration) -> Result<(), Error> {
+        let wanted = interception::windows(new);
+        match &mut self.windows {
+            Some(windows) => windows.change_groups(&wanted)?,
+            None if wanted.is_empty() => {}
+            None => {
+                self.windows = Some(InitialWindows::install_groups(new.marks, &wanted)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens what is new.
+    fn prepare(&self, new: &Configuration, slots: &Slots) -> Result<Next, Error> {
+        let marking = Marking::new(new, slots, self.windows.as_ref())?;
+        let mut open = Vec::new();
+        let mut messages = Vec::new();
+        for listener in &new.listeners {
+            let mark = marking.client_leg(listener);
+            let opened = listening::open(listener, mark, new.relay.threads, &self.open).map_err(
+                |error| midspan_document::Error::from(new.listen_error(listener, error)),
+            )?;
+            if opened.iter().any(|(_, sockets)| !sockets.is_empty()) {
+                log_listener(listener);
+            }
+            for (place, sockets) in opened {
+                messages.push((marking.listener(listener, &place), sockets));
+                open.push(place);
+            }
+        }
+        let gate = match marking.gate() {
+            None => None,
+            Some(message) => {
+                let raw: Vec<OwnedFd> = match self.guard {
+                    Some(_) => Vec::new(),
+                    None => interception::raw_sockets()?,
+                };
+                Some((message, raw))
+            }
+        };
+        let is_intercepted = gate.is_some() || self.guard.is_some();
+        let plan = is_intercepted.then(|| marking.plan(&open, &self.interfaces, &self.bypasses));
+        Ok(Next {
+            open,
+            listeners: Listeners { messages, gate },
+            plan,
+        })
+    }
+
+    /// Connections that exist go on at the interfaces at which they arrive.
+    pub(super) fn remember_interfaces(&mut self, configuration: &Configuration) {
+        let names = configuration.transparent();
+        let names = names.flat_map(|(_, transparent)| &transparent.interfaces);
+        let room = INTERFACE_LIMIT.saturating_sub(self.interfaces.len());
+        self.interfaces.extend(names.take(room).cloned());
+    }
+}

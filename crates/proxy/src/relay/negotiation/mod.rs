@@ -1,0 +1,106 @@
+//! What is said before a session: by whom, who is wanted, and what became of the call.
+//!
+//! ```text
+//! heading ──► speaking ──► resolving ──► calling ──► delivering ──► a session
+//!    └───────────┴─────────────┴────────────┴──► refusing ──► closed
+//! ```
+//!
+//! | stage | what is awaited | until |
+//! | --- | --- | --- |
+//! | heading | the header of the PROXY protocol | `negotiation_timeout` |
+//! | speaking | SOCKS5 or HTTP | the same |
+//! | resolving | the addresses of a name | 15 s |
+//! | calling | the first of them that answers (RFC 8305) | `connect_timeout` |
+//! | delivering | room for the answer to the client, and for what the server is told first | `negotiation_timeout` |
+//! | refusing | the client's end, after it was told why | `PARTING_TIME` |
+//!
+//! The client is read only while something is to be understood, so whatever follows stays in the
+//! kernel; what was read too much is handed to the server first. Where a socket fails while
+//! delivering, the session finds that out itself.
+
+mod calling;
+mod names;
+mod settings;
+mod talk;
+
+pub use names::Names;
+pub use settings::{HeaderVersion, Language, Negotiation, Users};
+
+use calling::failure;
+pub(super) use talk::{Joined, Step, Talk};
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use midspan_units::TimeSpan;
+
+use super::table::{Key, Table};
+use super::timers::Timers;
+
+/// Most bytes of a client that are kept.
+const INPUT_LIMIT: usize = 16 << 10;
+
+/// How long a client that was told why may take to close.
+const PARTING_TIME: TimeSpan = TimeSpan::from_seconds(2);
+
+/// Most of them in one thread: what they keep is bounded by this.
+pub(super) const MOST_TALKS: usize = 8192;
+
+/// The negotiations of one thread.
+pub(super) struct Negotiations {
+    /// By key.
+    pub talks: Table<Talk>,
+    /// Their deadlines.
+    pub timers: Timers,
+    /// How many there are.
+    pub count: usize,
+    /// Where names are looked up.
+    pub names: Option<Arc<Names>>,
+    /// The number of this thread there.
+    pub thread: usize,
+    /// What clients called the servers of live sessions, by the number of the session.
+    pub destinations: BTreeMap<u64, Box<str>>,
+}
+
+impl Negotiations {
+    /// None, and nobody to ask for names.
+    pub fn new() -> Self {
+        Self {
+            talks: Table::new(),
+            timers: Timers::default(),
+            count: 0,
+            names: None,
+            thread: 0,
+            destinations: BTreeMap::new(),
+        }
+    }
+
+    /// Asks for a name; whether an answer will come.
+    pub fn ask(&self, key: Key, name: &str) -> bool {
+        let names = self.names.as_ref();
+        names.is_some_and(|names| names.ask(self.thread, key, name))
+    }
+}
+
+/// Why a client was sent away, for the metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// Access rules, or a caller that is no known proxy.
+    Access,
+    /// The policy.
+    Policy,
+    /// It speaks another language, or breaks its rules.
+    Malformed,
+    /// It asks for more than this proxy does.
+    Unsupported,
+    /// It has no name and password, or wrong ones.
+    Unauthenticated,
+    /// It has not said in time what it wants.
+    Silent,
+    /// It went away before it had said so.
+    Gone,
+    /// The name it wants has no address.
+    Name,
+    /// Too many negotiate, or too many names are being looked up.
+    Overload,
+}

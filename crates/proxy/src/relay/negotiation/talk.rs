@@ -1,0 +1,527 @@
+//! One client that is spoken with.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use midspan_explicit::http::Http;
+use midspan_explicit::proxy_protocol::{self, Header, Reading};
+use midspan_explicit::socks5::Socks5;
+use midspan_explicit::{
+    Credentials, Destination, Failure, Host, HostName, Next, Outcome, Refusal, Request,
+};
+use midspan_linux::tcp;
+use midspan_units::{Time, TimeSpan};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
+
+use super::calling::{Called, Calling};
+use super::{INPUT_LIMIT, Language, Negotiation, PARTING_TIME, Reason, failure};
+use crate::relay::limits::Seat;
+
+/// Most bytes that are dropped of a client that was sent away.
+const PARTING_BYTES: usize = 1 << 20;
+
+/// How long a name may be looked up: what name servers are given by default, and a little.
+const LONGEST_LOOK_UP: TimeSpan = TimeSpan::from_seconds(15);
+
+/// How long a server may take where the policy does not say.
+const LONGEST_CALL: TimeSpan = TimeSpan::from_seconds(60);
+
+/// A client, and how far the negotiation with it is.
+pub struct Talk {
+    /// Number of its listener.
+    pub listener: usize,
+    /// Its deadline among the timers.
+    pub timer: Option<Time>,
+    /// Since when it is here.
+    pub begin: Time,
+    /// How the listener negotiates.
+    pub settings: Arc<Negotiation>,
+    credentials: Option<Arc<Credentials>>,
+    client: OwnedFd,
+    /// Who it is, perhaps as a proxy tells.
+    client_address: SocketAddr,
+    /// Whom it has called: this proxy, or as a proxy tells.
+    called: Option<SocketAddr>,
+    language: Speaker,
+    stage: Stage,
+    /// Read, and not understood yet.
+    input: Vec<u8>,
+    to_client: Vec<u8>,
+    to_server: Vec<u8>,
+    destination: Option<Destination>,
+    deadline: Time,
+    /// Its place among the sessions.
+    seat: Seat,
+}
+
+enum Speaker {
+    Nobody(SocketAddr),
+    Socks5(Socks5),
+    Http(Http),
+}
+
+enum Stage {
+    Heading,
+    Speaking,
+    Resolving,
+    /// The addresses are known, and it is to be decided whether they may be called.
+    Calling(Calling),
+    Delivering(SocketAddr, OwnedFd),
+    Refusing {
+        reason: Option<Reason>,
+        dropped: usize,
+        is_shut: bool,
+    },
+    Over,
+}
+
+/// What is to be done for it.
+pub enum Step {
+    /// Nothing before an event or the deadline.
+    Wait,
+    /// Look this name up.
+    Resolve(HostName),
+    /// Decide which of these addresses may be called, by [`Talk::call`] or [`Talk::fail`].
+    Decide(Vec<SocketAddr>),
+    /// Both legs are connected: [`Talk::into_joined`].
+    Join,
+    /// No server has answered; the client is being told.
+    Unconnected(SocketAddr, Errno),
+    /// It is over, without a session.
+    End(Option<Reason>),
+}
+
+/// What a session begins with.
+pub struct Joined {
+    pub client: OwnedFd,
+    pub server: OwnedFd,
+    pub client_address: SocketAddr,
+    pub server_address: SocketAddr,
+    pub begin: Time,
+    pub listener: usize,
+    /// What the client called the server, if it gave a name.
+    pub name: Option<Box<str>>,
+    pub seat: Seat,
+}
+
+impl Talk {
+    /// With a client that has been accepted.
+    pub fn new(
+        client: OwnedFd,
+        client_address: SocketAddr,
+        listener: usize,
+        settings: Arc<Negotiation>,
+        credentials: Option<Arc<Credentials>>,
+        seat: Seat,
+        now: Time,
+    ) -> Self {
+        let called = rustix::net::getsockname(&client);
+        Self {
+            seat,
+            listener,
+            timer: None,
+            begin: now,
+            credentials,
+            client_address: canonical(client_address),
+            called: called
+                .ok()
+                .and_then(|address| address.try_into().ok())
+                .map(canonical),
+            language: match settings.language {
+                Language::Fixed(server) => Speaker::Nobody(server),
+                Language::Socks5 => Speaker::Socks5(Socks5::new()),
+                Language::Http => Speaker::Http(Http::new()),
+            },
+            stage: match settings.proxies {
+                Some(_) => Stage::Heading,
+                None => Stage::Speaking,
+            },
+            client,
+            input: Vec::new(),
+            to_client: Vec::new(),
+            to_server: Vec::new(),
+            destination: None,
+            deadline: now + settings.timeout,
+            settings,
+        }
+    }
+
+    /// The socket towards the client.
+    pub const fn client(&self) -> &OwnedFd {
+        &self.client
+    }
+
+    /// Who the client is.
+    pub const fn client_address(&self) -> SocketAddr {
+        self.client_address
+    }
+
+    /// What is to be done next. `call` begins to connect to an address.
+    pub fn advance(
+        &mut self,
+        now: Time,
+        call: impl FnMut(SocketAddr) -> rustix::io::Result<OwnedFd>,
+    ) -> Step {
+        if now >= self.deadline
+            && let Some(step) = self.expire(now)
+        {
+            return step;
+        }
+        match &mut self.stage {
+            Stage::Heading | Stage::Speaking => self.listen(now),
+            Stage::Resolving => self.watch_client(),
+            Stage::Calling(calling) => match calling.advance(now, call) {
+                Called::Waiting => self.watch_client(),
+                Called::Connected(address, server) => {
+                    self.connected(address, server, now);
+                    self.deliver()
+                }
+                Called::Failed(error) => {
+                    let tried = self.wanted();
+                    self.fail(failure(error), None, now);
+                    Step::Unconnected(tried, error)
+                }
+            },
+            Stage::Delivering(..) => self.deliver(),
+            Stage::Refusing { .. } => self.part(),
+            Stage::Over => Step::End(None),
+        }
+    }
+
+    /// When to look again without an event.
+    pub fn next(&self) -> Time {
+        match &self.stage {
+            Stage::Calling(calling) => calling
+                .next()
+                .map_or(self.deadline, |next| next.min(self.deadline)),
+            _ => self.deadline,
+        }
+    }
+
+    /// Takes in what has been found out of the name.
+    pub fn handle_addresses(&mut self, addresses: Option<Vec<IpAddr>>, now: Time) -> Step {
+        if !matches!(self.stage, Stage::Resolving) {
+            return Step::Wait;
+        }
+        let port = self.destination.as_ref().map_or(0, |wanted| wanted.port);
+        match addresses {
+            None => self.fail(Failure::Shortage, Some(Reason::Overload), now),
+            Some(addresses) if addresses.is_empty() => {
+                self.fail(Failure::NameNotFound, Some(Reason::Name), now)
+            }
+            Some(addresses) => {
+                let with_port = |address: IpAddr| SocketAddr::new(address.to_canonical(), port);
+                Step::Decide(addresses.into_iter().map(with_port).collect())
+            }
+        }
+    }
+
+    /// Calls the server, which has these addresses; to be advanced next.
+    pub fn call(&mut self, addresses: Vec<SocketAddr>, timeout: Option<TimeSpan>, now: Time) {
+        self.deadline = now + timeout.unwrap_or(LONGEST_CALL);
+        self.stage = Stage::Calling(Calling::new(addresses, now));
+    }
+
+    /// Tells the client that there will be no server.
+    pub fn fail(&mut self, failure: Failure, reason: Option<Reason>, now: Time) -> Step {
+        let outcome = Outcome::Failed(failure);
+        let reply = match &self.language {
+            Speaker::Nobody(_) => Vec::new(),
+            Speaker::Socks5(socks) => socks.answer(outcome),
+            Speaker::Http(http) => http.answer(outcome),
+        };
+        self.refuse(reply, reason, now)
+    }
+
+    fn refuse(&mut self, reply: Vec<u8>, reason: Option<Reason>, now: Time) -> Step {
+        self.to_client.extend(reply);
+        self.input = Vec::new();
+        if self.to_client.is_empty() {
+            // What it speaks is not known, or nothing can be said: a reset.
+            self.stage = Stage::Over;
+            return Step::End(reason);
+        }
+        self.deadline = now + PARTING_TIME;
+        self.stage = Stage::Refusing {
+            reason,
+            dropped: 0,
+            is_shut: false,
+        };
+        self.part()
+    }
+
+    fn expire(&mut self, now: Time) -> Option<Step> {
+        Some(match &self.stage {
+            Stage::Heading | Stage::Speaking => Step::End(Some(Reason::Silent)),
+            Stage::Resolving => self.fail(Failure::TimedOut, Some(Reason::Name), now),
+            Stage::Calling(calling) => {
+                let tried = calling.tried().unwrap_or_else(|| self.wanted());
+                self.fail(Failure::TimedOut, None, now);
+                Step::Unconnected(tried, Errno::TIMEDOUT)
+            }
+            // The session's own rules hold from here on.
+            Stage::Delivering(..) => {
+                (self.to_client, self.to_server) = (Vec::new(), Vec::new());
+                return None;
+            }
+            Stage::Refusing { reason, .. } => {
+                // It had its time: a close that is a reset where it still sends.
+                let _ = tcp::set_reset_on_close(&self.client, false);
+                Step::End(*reason)
+            }
+            Stage::Over => Step::End(None),
+        })
+    }
+
+    /// Reads and understands until a whole request is there.
+    fn listen(&mut self, now: Time) -> Step {
+        loop {
+            match self.understand(now) {
+                Some(step) => return step,
+                None => match self.read() {
+                    Ok(0) => return Step::End(Some(Reason::Gone)),
+                    Ok(_) => {}
+                    Err(Errno::AGAIN) => return self.answer_now(),
+                    Err(Errno::INTR) => {}
+                    Err(_) => return Step::End(Some(Reason::Gone)),
+                },
+            }
+        }
+    }
+
+    fn read(&mut self) -> rustix::io::Result<usize> {
+        let mut buffer = [0_u8; 4096];
+        let room = INPUT_LIMIT
+            .saturating_sub(self.input.len())
+            .min(buffer.len());
+        // A language that wants more than this has refused before.
+        let Some(buffer) = buffer.get_mut(..room).filter(|buffer| !buffer.is_empty()) else {
+            return Ok(0);
+        };
+        let (_, count) = rustix::net::recv(&self.client, &mut *buffer, RecvFlags::empty())?;
+        self.input.extend_from_slice(&buffer[..count]);
+        Ok(count)
+    }
+
+    /// Sends what is to be said before the client goes on; little, so that there is room.
+    fn answer_now(&mut self) -> Step {
+        match flush(&self.client, &mut self.to_client) {
+            Ok(()) => Step::Wait,
+            Err(_) => Step::End(Some(Reason::Gone)),
+        }
+    }
+
+    /// The next step of what has been read; `None` where more must be.
+    fn understand(&mut self, now: Time) -> Option<Step> {
+        if matches!(self.stage, Stage::Heading) {
+            match proxy_protocol::read(&self.input) {
+                Reading::More => return None,
+                Reading::Malformed => return Some(Step::End(Some(Reason::Malformed))),
+                Reading::Complete(header, length) => {
+                    self.input.drain(..length);
+                    if let Header::Proxied { client, server } = header {
+                        self.client_address = client;
+                        self.called = Some(server);
+                    }
+                    self.stage = Stage::Speaking;
+                    if !self.settings.access.admits(self.client_address.ip()) {
+                        return Some(Step::End(Some(Reason::Access)));
+                    }
+                }
+            }
+        }
+        loop {
+            let credentials = self.credentials.as_deref();
+            let step = match &mut self.language {
+                Speaker::Nobody(server) => {
+                    let server = *server;
+                    self.begin_resolving(now);
+                    return Some(Step::Decide(vec![server]));
+                }
+                Speaker::Socks5(socks) => socks.advance(&self.input, credentials),
+                Speaker::Http(http) => http.advance(&self.input, credentials),
+            };
+            self.input.drain(..step.consumed.min(self.input.len()));
+            self.to_client.extend(step.reply);
+            match step.next {
+                Next::More if step.consumed == 0 => return None,
+                Next::More => {}
+                Next::Connect(request) => return Some(self.request(request, now)),
+                Next::Refuse(refusal) => {
+                    let reason = match refusal {
+                        Refusal::Malformed => Reason::Malformed,
+                        Refusal::Unsupported => Reason::Unsupported,
+                        Refusal::Unauthenticated => Reason::Unauthenticated,
+                    };
+                    return Some(self.refuse(Vec::new(), Some(reason), now));
+                }
+            }
+        }
+    }
+
+    fn request(&mut self, request: Request, now: Time) -> Step {
+        self.to_server = request.to_server;
+        self.begin_resolving(now);
+        let host = request.destination.host.clone();
+        let port = request.destination.port;
+        self.destination = Some(request.destination);
+        match host {
+            Host::Address(address) => Step::Decide(vec![SocketAddr::new(address, port)]),
+            Host::Name(name) => Step::Resolve(name),
+        }
+    }
+
+    /// The client has said what it wants.
+    fn begin_resolving(&mut self, now: Time) {
+        self.stage = Stage::Resolving;
+        self.deadline = now + LONGEST_LOOK_UP;
+    }
+
+    /// A client that is gone needs no server. Its end alone does not say so: the answer may
+    /// still be awaited.
+    fn watch_client(&mut self) -> Step {
+        if let Ok(Err(_)) | Err(_) = sockopt::socket_error(&self.client) {
+            return Step::End(Some(Reason::Gone));
+        }
+        self.answer_now()
+    }
+
+    fn connected(&mut self, address: SocketAddr, server: OwnedFd, now: Time) {
+        let own = rustix::net::getsockname(&server);
+        let own = own.ok().and_then(|own| own.try_into().ok());
+        let outcome = Outcome::Connected(canonical(own.unwrap_or(address)));
+        match &self.language {
+            Speaker::Nobody(_) => {}
+            Speaker::Socks5(socks) => self.to_client.extend(socks.answer(outcome)),
+            Speaker::Http(http) => self.to_client.extend(http.answer(outcome)),
+        }
+        let mut first = match self.settings.header {
+            Some(version) => {
+                let called = self.called.unwrap_or(address);
+                proxy_protocol::write(version.into(), self.client_address, called)
+            }
+            None => Vec::new(),
+        };
+        first.append(&mut self.to_server);
+        first.append(&mut self.input);
+        self.to_server = first;
+        self.deadline = now + self.settings.timeout;
+        self.stage = Stage::Delivering(address, server);
+    }
+
+    /// Sends what is to be said to both; then they are joined.
+    fn deliver(&mut self) -> Step {
+        let Stage::Delivering(_, server) = &self.stage else {
+            return Step::Wait;
+        };
+        let sides = [
+            (&self.client, &mut self.to_client),
+            (server, &mut self.to_server),
+        ];
+        for (socket, bytes) in sides {
+            if flush(socket, bytes).is_err() {
+                bytes.clear();
+            }
+        }
+        if !self.to_client.is_empty() || !self.to_server.is_empty() {
+            return Step::Wait;
+        }
+        Step::Join
+    }
+
+    /// Lets the client read why, and waits for its end: a close with unread data would be a
+    /// reset, which takes back what it was told.
+    fn part(&mut self) -> Step {
+        let Stage::Refusing {
+            reason,
+            dropped,
+            is_shut,
+        } = &mut self.stage
+        else {
+            return Step::Wait;
+        };
+        if flush(&self.client, &mut self.to_client).is_err() {
+            return Step::End(*reason);
+        }
+        if !self.to_client.is_empty() {
+            return Step::Wait;
+        }
+        if !*is_shut {
+            *is_shut = true;
+            let _ = rustix::net::shutdown(&self.client, Shutdown::Write);
+        }
+        let mut buffer = [0_u8; 4096];
+        while *dropped < PARTING_BYTES {
+            match rustix::net::recv(&self.client, &mut buffer[..], RecvFlags::empty()) {
+                Ok((0, _)) => {
+                    let _ = tcp::set_reset_on_close(&self.client, false);
+                    return Step::End(*reason);
+                }
+                Ok((count, _)) => *dropped += count,
+                Err(Errno::AGAIN) => return Step::Wait,
+                Err(Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+        Step::End(*reason)
+    }
+
+    /// What a session begins with; `None` before [`Step::Join`].
+    pub fn into_joined(self) -> Option<Joined> {
+        let name = self.name();
+        let Stage::Delivering(server_address, server) = self.stage else {
+            return None;
+        };
+        Some(Joined {
+            client: self.client,
+            server,
+            client_address: self.client_address,
+            server_address,
+            begin: self.begin,
+            listener: self.listener,
+            name,
+            seat: self.seat,
+        })
+    }
+
+    /// Who is wanted, as far as an address is known.
+    fn wanted(&self) -> SocketAddr {
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        match &self.language {
+            Speaker::Nobody(server) => *server,
+            _ => self.destination.as_ref().map_or(nowhere, |wanted| {
+                wanted
+                    .address()
+                    .unwrap_or_else(|| SocketAddr::new(nowhere.ip(), wanted.port))
+            }),
+        }
+    }
+
+    /// The name of the server, where one was given.
+    pub fn name(&self) -> Option<Box<str>> {
+        match self.destination.as_ref()?.host {
+            Host::Name(_) => self.destination.as_ref().map(|d| d.to_string().into()),
+            Host::Address(_) => None,
+        }
+    }
+}
+
+/// Sends what can be sent at once; the rest stays.
+fn flush(socket: impl AsFd, bytes: &mut Vec<u8>) -> rustix::io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::net::send(&socket, bytes, SendFlags::NOSIGNAL) {
+            Ok(count) => drop(bytes.drain(..count.min(bytes.len()))),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// An IPv4 address inside an IPv6 one is the IPv4 address.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}

@@ -1,0 +1,105 @@
+//! One line of the log for each session, at its end.
+//!
+//! A log may be slow: a terminal that is scrolled back, a pipe that nobody reads. So the lines are
+//! written by a thread of their own, through a bounded queue. What finds the queue full is counted
+//! and not logged.
+
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tracing::{Level, info};
+
+use super::{Ending, LegReport, SessionReport};
+
+/// Lines that may wait to be written.
+const QUEUE: usize = 4096;
+
+/// Between two tries to put a line into a full queue.
+const LAST_PAUSE: Duration = Duration::from_millis(2);
+
+/// A session that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub report: SessionReport,
+    pub ending: Ending,
+}
+
+/// The way to the log, for one thread.
+#[derive(Debug, Clone)]
+pub struct Journal(SyncSender<Box<Ended>>);
+
+impl Journal {
+    /// Starts the thread that writes; it ends with the last clone of the journal.
+    ///
+    /// # Errors
+    /// A thread cannot be had.
+    pub fn start() -> std::io::Result<(Self, JoinHandle<()>)> {
+        let (sender, receiver) = sync_channel(QUEUE);
+        let thread = std::thread::Builder::new()
+            .name("journal".to_owned())
+            .spawn(move || write_all(&receiver))?;
+        Ok((Self(sender), thread))
+    }
+
+    /// Whether anybody wants the lines.
+    pub fn is_wanted() -> bool {
+        tracing::enabled!(target: "session", Level::INFO)
+    }
+
+    /// Queues a line; `false` where the log cannot keep up.
+    pub fn write(&self, ended: Ended) -> bool {
+        self.0.try_send(Box::new(ended)).is_ok()
+    }
+
+    /// Queues a line of a session that ends together with its thread, which may wait a little.
+    pub fn write_until(&self, ended: Ended, limit: Instant) -> bool {
+        let mut line = Box::new(ended);
+        loop {
+            match self.0.try_send(line) {
+                Ok(()) => return true,
+                Err(TrySendError::Full(back)) if Instant::now() < limit => {
+                    line = back;
+                    std::thread::sleep(LAST_PAUSE);
+                }
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+fn write_all(receiver: &Receiver<Box<Ended>>) {
+    while let Ok(ended) = receiver.recv() {
+        write(&ended);
+    }
+}
+
+fn write(ended: &Ended) {
+    let session = &ended.report;
+    let rtt = |leg: &LegReport| (leg.rtt_seconds, leg.min_rtt_seconds);
+    let (client_rtt, client_min_rtt) = rtt(&session.client_leg);
+    let (server_rtt, server_min_rtt) = rtt(&session.server_leg);
+    info!(
+        target: "session",
+        session = session.id,
+        listener = session.listener,
+        client = %session.client,
+        server = %session.server,
+        destination = session.destination,
+        handshake = session.handshake,
+        ended = ended.ending.name(),
+        setup_seconds = session.setup_seconds,
+        duration_seconds = session.duration_seconds,
+        bytes_to_client = session.bytes_to_client,
+        bytes_to_server = session.bytes_to_server,
+        client_rtt_seconds = client_rtt,
+        client_min_rtt_seconds = client_min_rtt,
+        client_retransmitted_segments = session.client_leg.retransmitted_segments,
+        client_delivery_rate_bits_per_second = session.client_leg.delivery_rate_bits_per_second,
+        server_rtt_seconds = server_rtt,
+        server_min_rtt_seconds = server_min_rtt,
+        server_retransmitted_segments = session.server_leg.retransmitted_segments,
+        server_delivery_rate_bits_per_second = session.server_leg.delivery_rate_bits_per_second,
+        "session ended"
+    );
+}

@@ -1,0 +1,117 @@
+//! What can be seen of the relay while it runs, at little cost to it.
+//!
+//! | module | job | written by |
+//! | --- | --- | --- |
+//! | `ending` | how a session ended | |
+//! | `record` | what a session notes of itself: times, bytes, addresses | its thread |
+//! | `numbers` | counters and histograms of one listener in one thread | its thread |
+//! | `registry` | the sums over the threads, for whoever asks | |
+//! | `report` | a session as it is shown: in `/sessions`, and in its line of the log | |
+//! | `inquiry` | questions to the threads, which alone know their sessions | |
+//! | `journal` | the lines of the log, in a thread of its own: a slow log delays no data | |
+//!
+//! The thread that moves the data adds to plain numbers that only it writes. It reads `TCP_INFO`
+//! (2 µs for both legs) at the end of a session and, where [`Settings::sampling_interval`] is
+//! set, of at most [`SAMPLES_AT_ONCE`] sessions an interval, and of those only that moved data.
+//!
+//! [`Settings::sampling_interval`]: super::Settings::sampling_interval
+
+mod ending;
+mod inquiry;
+mod journal;
+mod numbers;
+mod record;
+mod registry;
+mod report;
+
+pub use ending::Ending;
+pub use inquiry::{Answer, Question};
+pub use numbers::{
+    HistogramTotals, LegTotals, ListenerTotals, RATE_BOUNDS, SEGMENT_BOUNDS, TIME_BOUNDS,
+};
+pub use report::{LegReport, Phase as ReportedPhase, SessionReport};
+
+pub(super) use inquiry::Mailbox;
+pub(super) use journal::{Ended, Journal};
+pub(super) use numbers::ListenerCounters;
+pub(super) use record::Record;
+pub(super) use registry::Registry;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::control::Control;
+use super::limits::Limits;
+use super::statistics::{Counters, Statistics};
+
+/// Most sessions of one thread whose `TCP_INFO` is read at a time.
+pub const SAMPLES_AT_ONCE: usize = 64;
+
+/// How long a thread may take to answer; it looks for questions in every turn of its loop.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+
+/// Looks at a relay from outside; as many of these as are wanted.
+#[derive(Debug, Clone)]
+pub struct Observer {
+    pub(super) control: Arc<Control>,
+    pub(super) threads: Vec<(Arc<Counters>, Arc<Mailbox>)>,
+    pub(super) registry: Arc<Registry>,
+    pub(super) limits: Arc<Limits>,
+}
+
+impl Observer {
+    /// The numbers of all threads together.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let mut sum = Statistics::default();
+        for (counters, _) in &self.threads {
+            counters.add_to(&mut sum);
+        }
+        sum
+    }
+
+    /// The numbers of each listener by its name, all threads together.
+    #[must_use]
+    pub fn listeners(&self) -> BTreeMap<String, ListenerTotals> {
+        self.registry.totals()
+    }
+
+    /// Bytes of memory that the sessions use, and the budget if there is one.
+    #[must_use]
+    pub fn memory(&self) -> (u64, Option<u64>) {
+        (self.limits.budget.used(), self.limits.budget.limit())
+    }
+
+    /// Whether all threads run.
+    #[must_use]
+    pub fn is_well(&self) -> bool {
+        self.statistics().threads_running == self.threads.len() as u64
+    }
+
+    /// Live sessions, in the order of their beginning.
+    pub async fn sessions(&self, question: Question) -> Answer {
+        let (reply, mut replies) = tokio::sync::mpsc::channel(self.threads.len().max(1));
+        let asked = self
+            .threads
+            .iter()
+            .filter(|(_, mailbox)| mailbox.put(question, reply.clone()))
+            .count();
+        drop(reply);
+        self.control.wake();
+        let mut sessions = Vec::new();
+        let mut answered = 0;
+        let all = async {
+            while let Some(reply) = replies.recv().await {
+                answered += 1;
+                sessions.extend(reply);
+            }
+        };
+        let _ = tokio::time::timeout(ANSWER_LIMIT, all).await;
+        Answer::new(
+            question,
+            sessions,
+            answered == asked && asked == self.threads.len(),
+        )
+    }
+}

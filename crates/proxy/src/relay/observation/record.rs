@@ -1,0 +1,132 @@
+//! What a session notes of itself.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use midspan_policy::{Handshake, Leg, Request, SessionSample};
+use midspan_units::{Time, TimeSpan};
+
+use super::numbers::LastReading;
+use super::report::{LegReport, Phase, SessionReport, handshake_name};
+use super::{Ending, ListenerCounters};
+
+/// Times, bytes and addresses of a session, and where they are counted.
+#[derive(Debug)]
+pub struct Record {
+    /// Unique in the run of a relay, counted from 1.
+    pub id: u64,
+    /// The numbers of its listener in this thread.
+    pub listener: Arc<ListenerCounters>,
+    /// Who called.
+    pub client: SocketAddr,
+    /// Who was called.
+    pub server: SocketAddr,
+    /// When the client was answered.
+    pub handshake: Handshake,
+    /// Bytes handed to the kernel towards the client.
+    pub bytes_to_client: u64,
+    /// Bytes handed to the kernel towards the server.
+    pub bytes_to_server: u64,
+    /// When the client was first heard of.
+    begin: Time,
+    /// How long it took to connect both legs, once they are.
+    setup: Option<TimeSpan>,
+    /// What failed first.
+    failure: Option<Ending>,
+    /// Data has passed since it was sampled last.
+    pub unsampled: bool,
+    last: [LastReading; 2],
+}
+
+impl Record {
+    /// Of a session that is accepted now, its client having waited for some time already.
+    pub fn new(
+        id: u64,
+        listener: Arc<ListenerCounters>,
+        request: Request,
+        handshake: Handshake,
+        now: Time,
+        waited: TimeSpan,
+    ) -> Self {
+        listener.opened.add(1);
+        listener.active.add(1);
+        let begin = now.nanoseconds().saturating_sub(waited.nanoseconds());
+        Self {
+            id,
+            listener,
+            client: request.client,
+            server: request.server,
+            handshake,
+            bytes_to_client: 0,
+            bytes_to_server: 0,
+            begin: Time::from_nanoseconds(begin),
+            setup: None,
+            failure: None,
+            unsampled: false,
+            last: [LastReading::default(); 2],
+        }
+    }
+
+    /// Both legs are connected.
+    pub fn note_connected(&mut self, now: Time) {
+        let time = now.since(self.begin);
+        self.setup = Some(time);
+        self.listener.observe_setup(self.handshake, time);
+    }
+
+    /// Something failed; the first failure decides how the session ended.
+    pub fn note_failure(&mut self, ending: Ending) {
+        self.failure.get_or_insert(ending);
+    }
+
+    /// Bytes were handed to the kernel.
+    pub fn note_moved(&mut self, inbound: Leg, count: u64) {
+        let (bytes, counter) = match inbound {
+            Leg::Client => (&mut self.bytes_to_server, &self.listener.bytes_to_server),
+            Leg::Server => (&mut self.bytes_to_client, &self.listener.bytes_to_client),
+        };
+        *bytes += count;
+        counter.add(count);
+        self.unsampled |= count > 0;
+    }
+
+    /// Both legs were read.
+    pub fn note_sample(&mut self, sample: &SessionSample) {
+        self.unsampled = false;
+        let [client, server] = &mut self.last;
+        for (leg, last) in [(Leg::Client, client), (Leg::Server, server)] {
+            self.listener.observe_leg(leg, sample.leg(leg), last);
+        }
+    }
+
+    /// The session ended: `closed` in good order, or by what failed.
+    pub fn note_end(&self, closed: bool) -> Ending {
+        let ending = match closed {
+            true => Ending::Closed,
+            false => self.failure.unwrap_or(Ending::Drained),
+        };
+        self.listener.active.decrement();
+        self.listener.count_end(ending);
+        ending
+    }
+
+    /// The session as it is shown, with its client leg and its server leg.
+    pub fn report(&self, now: Time, phase: Phase, legs: [LegReport; 2]) -> SessionReport {
+        let [client_leg, server_leg] = legs;
+        SessionReport {
+            id: self.id,
+            listener: self.listener.name.to_string(),
+            client: self.client,
+            server: self.server,
+            destination: None,
+            handshake: handshake_name(self.handshake).to_owned(),
+            phase,
+            setup_seconds: self.setup.map(TimeSpan::as_seconds),
+            duration_seconds: now.since(self.begin).as_seconds(),
+            bytes_to_client: self.bytes_to_client,
+            bytes_to_server: self.bytes_to_server,
+            client_leg,
+            server_leg,
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Listeners that come, change and go while the relay runs.
+//!
+//! Each thread gets its part by a channel and carries it out between two turns of its loop. A
+//! change keeps the listening socket, so that no connection is lost: what connections inherit
+//! from it is set anew, and a new [`Acceptor`] takes it over. The old one stays, without a socket,
+//! until the last session that it has accepted ends: that session's policy is the old one's.
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{self, Sender};
+use std::time::{Duration, Instant};
+
+use midspan_linux::tcp;
+use midspan_policy::{Configured, LegStart};
+use midspan_units::{Time, TimeSpan};
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::Relay;
+use super::opening::{self, Acceptor};
+use super::settings::{Error, Listener};
+use super::worker::{FIRST_ACCEPTOR, Worker};
+
+/// Names a listener of one relay, for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListenerId(pub(super) u64);
+
+/// What a thread is told.
+pub enum Update {
+    /// A new listener.
+    Add(Box<Acceptor>),
+    /// A listener is different from now on.
+    Change(Box<Change>),
+    /// A listener accepts no more after this time.
+    Retire(ListenerId, Time),
+    /// Says that all before this is done.
+    Report(Sender<()>),
+}
+
+/// A listener as it is from now on.
+pub struct Change {
+    acceptor: Acceptor,
+    client: LegStart,
+    mark: Option<u32>,
+}
+
+impl Relay {
+    /// The listeners that the relay was started with, in their order.
+    pub fn first_listeners(count: usize) -> impl Iterator<Item = ListenerId> {
+        (0..count as u64).map(ListenerId)
+    }
+
+    /// Accepts for one more listener, with sessions set up as its settings say.
+    ///
+    /// # Errors
+    /// It has not one socket per thread, or what the kernel refuses.
+    pub fn add_listener(&mut self, mut listener: Listener) -> Result<ListenerId, Error> {
+        let sockets = std::mem::take(&mut listener.sockets);
+        if sockets.len() != self.threads.len() {
+            return Err(Error::SocketCount {
+                listener: listener.name,
+                sockets: sockets.len(),
+                threads: self.threads.len(),
+            });
+        }
+        for socket in &sockets {
+            opening::prepare_listener(socket, &listener)?;
+        }
+        let id = ListenerId(self.next_listener);
+        self.next_listener += 1;
+        for (updates, socket) in self.updates.iter().zip(sockets) {
+            let acceptor = self.acceptor(id, Some(socket), &listener);
+            // A thread that has ended is noticed by its owner.
+            let _ = updates.send(Update::Add(Box::new(acceptor)));
+        }
+        self.control.wake();
+        Ok(id)
+    }
+
+    /// Accepts by other settings from now on; sessions that exist go on as they are. The sockets
+    /// are those it has (those of `listener` are not looked at), with `mark` for the client legs.
+    pub fn change_listener(&mut self, id: ListenerId, listener: &Listener, mark: Option<u32>) {
+        for updates in &self.updates {
+            let change = Change {
+                acceptor: self.acceptor(id, None, listener),
+                client: LegStart::from(&listener.settings.client),
+                mark,
+            };
+            let _ = updates.send(Update::Change(Box::new(change)));
+        }
+        self.control.wake();
+    }
+
+    /// Accepts no more for a listener once this time is over; its sessions go on.
+    pub fn retire_listener(&mut self, id: ListenerId, after: TimeSpan) {
+        let at = self.clock.now() + after;
+        for updates in &self.updates {
+            let _ = updates.send(Update::Retire(id, at));
+        }
+        self.control.wake();
+    }
+
+    fn acceptor(&self, id: ListenerId, socket: Option<OwnedFd>, listener: &Listener) -> Acceptor {
+        let policy = Box::new(Configured::new(listener.settings.clone()));
+        let counters = self.registry.counters(&listener.name);
+        let limits = listener.limits.sessions;
+        let places = self.limits.set_listener(&listener.name, limits);
+        Acceptor::new(id, socket, listener, policy, counters, places)
+    }
+
+    /// Waits until all threads have done what they were told; whether they have.
+    #[must_use]
+    pub fn wait_for_updates(&self, limit: Duration) -> bool {
+        let (sender, reports) = mpsc::channel();
+        for updates in &self.updates {
+            let _ = updates.send(Update::Report(sender.clone()));
+        }
+        drop(sender);
+        self.control.wake();
+        let end = Instant::now() + limit;
+        self.updates.iter().all(|_| {
+            let left = end.saturating_duration_since(Instant::now());
+            reports.recv_timeout(left).is_ok()
+        })
+    }
+}
+
+/// A session names its acceptor by 16 bits. Each old one has a session at least.
+const PLACE_LIMIT: usize = 1 << 15;
+
+/// Whether an acceptor has ended, with all its sessions.
+fn is_free(acceptor: &Acceptor) -> bool {
+    acceptor.socket.is_none() && acceptor.sessions == 0
+}
+
+impl Worker {
+    /// Carries out what the relay's owner has asked for.
+    pub(super) fn handle_updates(&mut self) {
+        while let Ok(update) = self.updates.try_recv() {
+            match update {
+                Update::Add(acceptor) => {
+                    let index = self.place(*acceptor);
+                    self.watch(index);
+                }
+                Update::Change(change) => self.change(*change),
+                Update::Retire(id, at) => {
+                    if let Some(index) = self.find(id) {
+                        self.acceptors[index].retire_at = Some(at);
+                    }
+                }
+                Update::Report(sender) => {
+                    // Its owner may have given up waiting.
+                    let _ = sender.send(());
+                }
+            }
+        }
+    }
+
+    /// Closes what was to be closed by now.
+    pub(super) fn retire_due(&mut self) {
+        for index in 0..self.acceptors.len() {
+            if self.acceptors[index]
+                .retire_at
+                .is_some_and(|at| at <= self.now)
+            {
+                self.close_acceptor(index);
+            }
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        let Change {
+            mut acceptor,
+            client,
+            mark,
+        } = change;
+        let Some(old) = self.find(acceptor.id) else {
+            return;
+        };
+        if self.acceptors.len() >= PLACE_LIMIT && !self.acceptors.iter().any(is_free) {
+            tracing::warn!(
+                listener = acceptor.name,
+                "a listener goes on as it is: too many old ones have sessions"
+            );
+            return;
+        }
+        acceptor.socket = self.acceptors[old].socket.take();
+        acceptor.paused_until = self.acceptors[old].paused_until.take();
+        if let Some(socket) = &acceptor.socket
+            && let Err(error) = tcp::change_listener(socket, &client, mark)
+        {
+            self.counters().option_errors.add(1);
+            tracing::warn!(
+                listener = acceptor.name,
+                "a listener goes on without an option: {error}"
+            );
+        }
+        let index = self.place(acceptor);
+        let Some(socket) = &self.acceptors[index].socket else {
+            return;
+        };
+        let token = EventData::new_u64(FIRST_ACCEPTOR + index as u64);
+        // While accepting is paused, the socket is not watched.
+        if self.acceptors[index].paused_until.is_none()
+            && epoll::modify(&self.epoll, socket, token, EventFlags::IN).is_err()
+        {
+            self.watch(index);
+        }
+    }
+
+    fn watch(&mut self, index: usize) {
+        if !self.accepting {
+            // Too late: the relay accepts no more.
+            self.close_acceptor(index);
+        } else if let Err(error) = self.watch_acceptor(index) {
+            self.pause_accepting(index, error);
+        }
+    }
+
+    /// Puts an acceptor where one has ended, or at the end.
+    fn place(&mut self, acceptor: Acceptor) -> usize {
+        match self.acceptors.iter().position(is_free) {
+            Some(index) => {
+                self.acceptors[index] = acceptor;
+                index
+            }
+            None => {
+                self.acceptors.push(acceptor);
+                self.acceptors.len() - 1
+            }
+        }
+    }
+
+    /// Where the listener accepts now.
+    fn find(&self, id: ListenerId) -> Option<usize> {
+        self.acceptors
+            .iter()
+            .position(|acceptor| acceptor.id == id && acceptor.socket.is_some())
+    }
+}

@@ -1,0 +1,283 @@
+//! What a thread does for clients that are spoken with before there is a session.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use midspan_explicit::Failure;
+use midspan_policy::{Handshake, Request};
+use midspan_units::TimeSpan;
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::{OWN, Worker};
+use crate::relay::limits::Seat;
+use crate::relay::negotiation::{Joined, MOST_TALKS, Reason, Step, Talk};
+use crate::relay::observation::{Ended, SessionReport};
+use crate::relay::opening::{Caller, Negotiator};
+use crate::relay::session::Session;
+use crate::relay::table::Key;
+
+/// Marks tokens of negotiations, all of whose sockets have the same.
+pub(super) const NEGOTIATION: u64 = OWN | 1 << 62;
+
+const INTEREST: EventFlags = EventFlags::IN
+    .union(EventFlags::OUT)
+    .union(EventFlags::RDHUP)
+    .union(EventFlags::ET);
+
+fn token(key: Key) -> EventData {
+    EventData::new_u64(NEGOTIATION | key.number())
+}
+
+impl Worker {
+    /// Begins to speak with a client.
+    pub(super) fn negotiate(
+        &mut self,
+        index: usize,
+        (client, address): (OwnedFd, SocketAddr),
+        negotiator: &Negotiator,
+        seat: Seat,
+    ) {
+        let settings = Arc::clone(&negotiator.settings);
+        // Dropping the client resets it.
+        if !settings.hears(address.ip()) {
+            return self.count_refusal(Reason::Access);
+        }
+        if self.negotiations.count >= MOST_TALKS {
+            return self.count_refusal(Reason::Overload);
+        }
+        let key = self.negotiations.talks.next_key();
+        if let Err(error) = epoll::add(&self.epoll, &client, token(key), INTEREST) {
+            return self.pause_accepting(index, error);
+        }
+        let credentials = negotiator.credentials.clone();
+        let talk = Talk::new(
+            client,
+            address,
+            index,
+            settings,
+            credentials,
+            seat,
+            self.now,
+        );
+        let key = self.negotiations.talks.insert(talk);
+        self.negotiations.count += 1;
+        // It counts as a session: it holds a descriptor, and draining waits for it.
+        self.counters.sessions_active.add(1);
+        self.counters.negotiations_active.add(1);
+        if let Some(acceptor) = self.acceptors.get_mut(index) {
+            acceptor.sessions += 1;
+        }
+        self.go_on(key);
+    }
+
+    /// Does what an event or the time asks for.
+    pub(super) fn go_on(&mut self, key: Key) {
+        let Some(talk) = self.negotiations.talks.get_mut(key) else {
+            return;
+        };
+        let (listener, now, epoll) = (talk.listener, self.now, &self.epoll);
+        let Some(acceptor) = self.acceptors.get_mut(listener) else {
+            return self.forget(key, None);
+        };
+        let client = talk.client_address();
+        let step = talk.advance(now, |server| {
+            let request = Request { client, server };
+            let (socket, errors) = acceptor.call(now, &request)?;
+            self.counters.option_errors.add(errors);
+            epoll::add(epoll, &socket, token(key), INTEREST)?;
+            Ok(socket)
+        });
+        self.carry_out(key, step);
+    }
+
+    fn carry_out(&mut self, key: Key, mut step: Step) {
+        loop {
+            let Some(talk) = self.negotiations.talks.get_mut(key) else {
+                return;
+            };
+            step = match step {
+                Step::Wait => {
+                    let next = Some(talk.next());
+                    self.negotiations.timers.set(key, &mut talk.timer, next);
+                    return;
+                }
+                Step::Resolve(name) => {
+                    if self.negotiations.ask(key, name.as_str()) {
+                        Step::Wait
+                    } else {
+                        let Some(talk) = self.negotiations.talks.get_mut(key) else {
+                            return;
+                        };
+                        talk.handle_addresses(None, self.now)
+                    }
+                }
+                Step::Decide(addresses) => match self.decide(key, addresses) {
+                    None => return self.go_on(key),
+                    Some(step) => step,
+                },
+                Step::Unconnected(server, error) => {
+                    let (client, listener) = (talk.client_address(), talk.listener);
+                    let waited = self.now.since(talk.begin);
+                    let name = talk.name();
+                    let caller = caller(client, server, waited);
+                    self.counters.sessions_opened.add(1);
+                    self.counters.sessions_unconnected.add(1);
+                    self.note_unconnected(listener, caller, error, name);
+                    return self.go_on(key);
+                }
+                Step::Join => return self.join(key),
+                Step::End(reason) => return self.forget(key, reason),
+            };
+        }
+    }
+
+    /// Which addresses may be called, and for how long; `None` where they are being called.
+    fn decide(&mut self, key: Key, mut addresses: Vec<SocketAddr>) -> Option<Step> {
+        let now = self.now;
+        let talk = self.negotiations.talks.get_mut(key)?;
+        let client = talk.client_address();
+        let access = &talk.settings.access;
+        addresses.retain(|server| access.allows(client.ip(), *server, crate::machine::is_own));
+        let Some(server) = addresses.first().copied() else {
+            return Some(talk.fail(Failure::NotAllowed, Some(Reason::Access), now));
+        };
+        let acceptor = self.acceptors.get_mut(talk.listener)?;
+        match acceptor.admit(now, talk.client(), &Request { client, server }) {
+            None => Some(talk.fail(Failure::NotAllowed, Some(Reason::Policy), now)),
+            Some((timeout, errors)) => {
+                self.counters.option_errors.add(errors);
+                talk.call(addresses, timeout, now);
+                None
+            }
+        }
+    }
+
+    /// What the resolver has found out.
+    pub(super) fn handle_names(&mut self) {
+        let Some(names) = &self.negotiations.names else {
+            return;
+        };
+        for (key, addresses) in names.take(self.negotiations.thread) {
+            let now = self.now;
+            if let Some(talk) = self.negotiations.talks.get_mut(key) {
+                let step = talk.handle_addresses(addresses, now);
+                self.carry_out(key, step);
+            }
+        }
+    }
+
+    /// Those whose time has come.
+    pub(super) fn handle_negotiation_timers(&mut self) {
+        while let Some(key) = self.negotiations.timers.pop_due(self.now) {
+            if let Some(talk) = self.negotiations.talks.get_mut(key) {
+                talk.timer = None;
+                self.go_on(key);
+            }
+        }
+    }
+
+    /// Makes a session of it. The sockets are watched anew, so that epoll says once more what
+    /// there is to do.
+    fn join(&mut self, key: Key) {
+        let Some(Joined {
+            client,
+            server,
+            client_address,
+            server_address,
+            begin,
+            listener,
+            name,
+            seat,
+        }) = self.take_out(key).and_then(Talk::into_joined)
+        else {
+            return;
+        };
+        let waited = self.now.since(begin);
+        let caller = caller(client_address, server_address, waited);
+        let Some(record) = self.record(listener, caller) else {
+            return;
+        };
+        let id = record.id;
+        let session = self.sessions.next_key().number() << 1;
+        let interest = INTEREST | EventFlags::PRI;
+        let watch = |socket: &OwnedFd, token| {
+            epoll::modify(&self.epoll, socket, EventData::new_u64(token), interest)
+        };
+        if let Err(error) = watch(&client, session).and_then(|()| watch(&server, session | 1)) {
+            return self.pause_accepting(listener, error);
+        }
+        let number = u16::try_from(listener).unwrap_or(u16::MAX);
+        let mut joined = Session::new([client, server], number, record, seat, self.now);
+        self.limits.budget.begin_session();
+        joined.begin_relaying(self.now);
+        self.sessions.insert(joined);
+        if let Some(acceptor) = self.acceptors.get_mut(listener) {
+            acceptor.sessions += 1;
+        }
+        self.counters.sessions_opened.add(1);
+        self.counters.sessions_active.add(1);
+        if let Some(name) = name {
+            self.negotiations.destinations.insert(id, name);
+        }
+    }
+
+    /// It ends without a session.
+    fn forget(&mut self, key: Key, reason: Option<Reason>) {
+        if let Some(reason) = reason {
+            self.count_refusal(reason);
+        }
+        drop(self.take_out(key));
+    }
+
+    fn take_out(&mut self, key: Key) -> Option<Talk> {
+        let mut talk = self.negotiations.talks.remove(key)?;
+        self.negotiations.timers.set(key, &mut talk.timer, None);
+        self.negotiations.count = self.negotiations.count.saturating_sub(1);
+        self.counters.sessions_active.decrement();
+        self.counters.negotiations_active.decrement();
+        if let Some(acceptor) = self.acceptors.get_mut(talk.listener) {
+            acceptor.sessions = acceptor.sessions.saturating_sub(1);
+        }
+        Some(talk)
+    }
+
+    fn count_refusal(&self, reason: Reason) {
+        let counters = &self.counters;
+        let counter = match reason {
+            Reason::Access => &counters.refused_by_access,
+            Reason::Policy => &counters.refused_by_policy,
+            Reason::Malformed => &counters.refused_malformed,
+            Reason::Unsupported => &counters.refused_unsupported,
+            Reason::Unauthenticated => &counters.refused_unauthenticated,
+            Reason::Silent => &counters.refused_silent,
+            Reason::Gone => &counters.negotiations_abandoned,
+            Reason::Name => &counters.names_not_found,
+            Reason::Overload => &counters.refused_overloaded,
+        };
+        counter.add(1);
+    }
+
+    /// What the client called the server, in what is shown of a session.
+    pub(super) fn with_destination(&self, mut report: SessionReport) -> SessionReport {
+        let name = self.negotiations.destinations.get(&report.id);
+        report.destination = name.map(ToString::to_string);
+        report
+    }
+
+    /// The same of a session that has ended.
+    pub(super) fn with_last_destination(&mut self, mut ended: Ended) -> Ended {
+        let name = self.negotiations.destinations.remove(&ended.report.id);
+        ended.report.destination = name.map(String::from);
+        ended
+    }
+}
+
+const fn caller(client: SocketAddr, server: SocketAddr, waited: TimeSpan) -> Caller {
+    Caller {
+        request: Request { client, server },
+        // It hears of success when the server has answered.
+        handshake: Handshake::EndToEnd,
+        waited,
+    }
+}

@@ -1,0 +1,187 @@
+//! What a thread tells of its sessions.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use midspan_policy::SessionSample;
+use midspan_units::{Time, TimeSpan};
+use rustix::io::Errno;
+
+use super::Worker;
+use crate::relay::observation::{
+    Ended, Ending, Journal, LegReport, Question, Record, ReportedPhase, SAMPLES_AT_ONCE,
+    SessionReport,
+};
+use crate::relay::opening::Caller;
+use crate::relay::session::Session;
+
+/// Most places of the table that are looked at for one round of samples.
+const PLACES_AT_ONCE: usize = 4096;
+
+/// How long a thread that ends waits for the log, for all its sessions together.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// When the next sessions are sampled, and which.
+#[derive(Debug)]
+pub(super) struct Sampling {
+    interval: TimeSpan,
+    next: Option<Time>,
+    place: usize,
+}
+
+impl Sampling {
+    pub const fn new(interval: TimeSpan) -> Self {
+        Self {
+            interval,
+            next: None,
+            place: 0,
+        }
+    }
+
+    /// There is something to sample. An idle relay is not woken.
+    pub fn wish(&mut self, now: Time) {
+        if self.next.is_none() {
+            self.next = Some(now + self.interval);
+        }
+    }
+
+    /// When the next round is due.
+    pub const fn next(&self) -> Option<Time> {
+        self.next
+    }
+}
+
+/// Counts a session that ends, in good order if `closed`; the line for the log, if anybody wants
+/// it.
+pub(super) fn last_words(session: &mut Session, closed: bool, now: Time) -> Option<Ended> {
+    let sample = session
+        .sample()
+        .unwrap_or_else(|_| SessionSample::default());
+    session.record.note_sample(&sample);
+    let ending = session.record.note_end(closed);
+    Journal::is_wanted().then(|| {
+        let legs = [(&sample.client).into(), (&sample.server).into()];
+        let report = session.record.report(now, ReportedPhase::Ended, legs);
+        Ended { report, ending }
+    })
+}
+
+impl Worker {
+    /// What a new session notes of itself.
+    pub(super) fn record(&self, acceptor: usize, caller: Caller) -> Option<Record> {
+        let listener = Arc::clone(&self.acceptors.get(acceptor)?.counters);
+        Some(Record::new(
+            self.observation.registry.next_session(),
+            listener,
+            caller.request,
+            caller.handshake,
+            self.now,
+            caller.waited,
+        ))
+    }
+
+    /// A session that never had a server leg.
+    pub(super) fn note_unconnected(
+        &self,
+        acceptor: usize,
+        caller: Caller,
+        error: Errno,
+        name: Option<Box<str>>,
+    ) {
+        let Some(mut record) = self.record(acceptor, caller) else {
+            return;
+        };
+        record.note_failure(Ending::of_connecting(error));
+        let ending = record.note_end(false);
+        let legs = [LegReport::default(), LegReport::default()];
+        self.log(Journal::is_wanted().then(|| Ended {
+            report: SessionReport {
+                destination: name.map(String::from),
+                ..record.report(self.now, ReportedPhase::Ended, legs)
+            },
+            ending,
+        }));
+    }
+
+    pub(super) fn log(&self, ended: Option<Ended>) {
+        if let Some(ended) = ended
+            && !self.observation.journal.write(ended)
+        {
+            self.counters.lines_lost.add(1);
+        }
+    }
+
+    /// The relay ends: counts and logs the sessions that are left. Their sockets are closed, by a
+    /// reset, when the thread drops them.
+    pub(super) fn end_all(&mut self) {
+        let limit = Instant::now() + LAST_WAIT;
+        for place in 0..self.sessions.places() {
+            let Some(session) = self.sessions.at_place(place) else {
+                continue;
+            };
+            let Some(ended) = last_words(session, false, self.now) else {
+                continue;
+            };
+            let ended = self.with_last_destination(ended);
+            if !self.observation.journal.write_until(ended, limit) {
+                self.counters.lines_lost.add(1);
+            }
+        }
+    }
+
+    /// Answers what was asked, if anything was.
+    pub(super) fn answer_questions(&self) {
+        for inquiry in self.observation.mailbox.take() {
+            // Whoever asked may have given up meanwhile.
+            let _ = inquiry.reply.try_send(self.answer(inquiry.question));
+        }
+    }
+
+    fn answer(&self, question: Question) -> Vec<SessionReport> {
+        let mut found: Vec<&Session> = self
+            .sessions
+            .iter()
+            .filter(|session| session.record.id > question.after)
+            .collect();
+        let bound = question.bound();
+        if found.len() > bound {
+            found.select_nth_unstable_by_key(bound, |session| session.record.id);
+            found.truncate(bound);
+        }
+        found
+            .into_iter()
+            .map(|session| self.with_destination(session.report(self.now)))
+            .collect()
+    }
+
+    /// Reads some of the sessions that moved data, in turn.
+    pub(super) fn sample_some(&mut self) {
+        let now = self.now;
+        let Some(sampling) = self
+            .sampling
+            .as_mut()
+            .filter(|sampling| sampling.next.is_some_and(|next| next <= now))
+        else {
+            return;
+        };
+        let places = self.sessions.places();
+        let most = places.min(PLACES_AT_ONCE);
+        let (mut looked, mut sampled) = (0, 0);
+        while looked < most && sampled < SAMPLES_AT_ONCE {
+            if sampling.place >= places {
+                sampling.place = 0;
+            }
+            if let Some(session) = self.sessions.at_place(sampling.place)
+                && session.record.unsampled
+            {
+                session.sample_for_numbers();
+                sampled += 1;
+            }
+            sampling.place += 1;
+            looked += 1;
+        }
+        // After a whole turn nothing is left, until something moves again.
+        let is_whole = looked == places;
+        sampling.next = (!is_whole).then_some(now + sampling.interval);
+    }
+}

@@ -1,0 +1,255 @@
+//! Looking up names, in a process of its own.
+//!
+//! The system's resolver reads files and loads libraries, which the relay may not; and what it
+//! reads comes from the network, which is not for the helper. So the relay, before it gives up its
+//! rights, starts a process of the same user and without capabilities. That one waits for the
+//! first question, then runs this program once more as the resolver itself, and again should that
+//! ever crash. The resolver may read files, but neither write them nor run programs. Questions and
+//! answers are JSON over a `SOCK_SEQPACKET` pair, the standard input of both.
+//!
+//! A few threads look up at the same time, since one name of a dead name server takes seconds.
+
+use std::net::{IpAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Receiver, TrySendError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use midspan_explicit::MAXIMUM_ADDRESSES;
+use midspan_linux::{capability, descriptor_passing, process, sandbox};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::user::USER_VARIABLE;
+
+/// Says to a relay process that it is one of these instead.
+const VARIABLE: &str = "MIDSPAN_RESOLVER";
+/// The value for the one that waits.
+const WAITING: &str = "waiting";
+/// The value for the one that looks up.
+const LOOKING_UP: &str = "looking-up";
+
+/// How long to wait before a resolver that has crashed is started again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Names that are looked up at the same time.
+const THREADS: usize = 16;
+/// Names that wait for one of them.
+const QUEUE: usize = 512;
+/// Nobody waits any longer for a name that has waited for so long.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// glibc keeps buffers on the stack.
+const STACK: usize = 512 << 10;
+/// Longest message: 16 addresses, or a name of 253 bytes.
+const MESSAGE: usize = 4096;
+
+/// A name is to be looked up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Question {
+    /// The thread of the relay that asks.
+    pub thread: usize,
+    /// For what; comes back.
+    pub key: u64,
+    pub name: String,
+}
+
+/// It has been.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    pub thread: usize,
+    pub key: u64,
+    /// `None`: too many wait. Empty: there are none.
+    pub addresses: Option<Vec<IpAddr>>,
+}
+
+/// Whether this process is to call [`main`].
+pub(crate) fn is_wanted() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
+
+/// Starts the process that waits; questions go to the other end of this. It ends with the thread
+/// that has started it.
+///
+/// # Errors
+/// Those of a socket pair, and of running this program again.
+pub(crate) fn start() -> std::io::Result<OwnedFd> {
+    let (relay, own) = descriptor_passing::pair()?;
+    let mut command = this_program(WAITING, own);
+    if let Some(user) = std::env::var_os(USER_VARIABLE) {
+        command.env(USER_VARIABLE, user);
+    }
+    command.spawn()?;
+    Ok(relay)
+}
+
+/// The resolver process, either of them; returns when the relay has gone.
+pub(crate) fn main(relay: OwnedFd) -> Result<(), Error> {
+    capability::give_up_all_but(&[])?;
+    if std::env::var_os(VARIABLE).is_some_and(|value| value == LOOKING_UP) {
+        sandbox::enter_to_read_files()?;
+        return serve(&relay).map_err(Error::system("look up names"));
+    }
+    wait_and_run(&relay).map_err(Error::system("start the resolver"))
+}
+
+fn wait_and_run(relay: &OwnedFd) -> std::io::Result<()> {
+    loop {
+        match poll(&mut [PollFd::new(relay, PollFlags::IN)], None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        let status = this_program(LOOKING_UP, relay.try_clone()?).status()?;
+        if status.success() {
+            return Ok(());
+        }
+        // There is no log in this process but standard error.
+        eprintln!("warning: the resolver process has ended: {status}");
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn this_program(role: &str, connection: OwnedFd) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg0("midspan")
+        .args(std::env::args_os().skip(1))
+        .env_clear()
+        .env(VARIABLE, role)
+        .stdin(Stdio::from(connection))
+        .stdout(Stdio::null());
+    process::end_with_parent_thread(&mut command);
+    command
+}
+
+/// Answers questions until the other side has gone.
+fn serve(relay: &OwnedFd) -> std::io::Result<()> {
+    let (questions, waiting) = mpsc::sync_channel::<(Question, Instant)>(QUEUE);
+    let waiting = Arc::new(Mutex::new(waiting));
+    for number in 0..THREADS {
+        let (waiting, relay) = (Arc::clone(&waiting), relay.try_clone()?);
+        std::thread::Builder::new()
+            .name(format!("names {number}"))
+            .stack_size(STACK)
+            .spawn(move || look_up_all(&waiting, &relay))?;
+    }
+    while let Some(question) = receive::<Question>(relay)? {
+        match questions.try_send((question, Instant::now())) {
+            Ok(()) => {}
+            Err(TrySendError::Full((question, _)) | TrySendError::Disconnected((question, _))) => {
+                answer(relay, &question, None);
+            }
+        }
+    }
+    Ok(())
+}
+
+type Waiting = Mutex<Receiver<(Question, Instant)>>;
+
+fn look_up_all(waiting: &Waiting, relay: &OwnedFd) {
+    loop {
+        let next = waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .recv();
+        let Ok((question, since)) = next else {
+            return;
+        };
+        let addresses = (since.elapsed() < PATIENCE).then(|| look_up(&question.name));
+        answer(relay, &question, addresses);
+    }
+}
+
+/// The addresses of a name, in the system's order (RFC 6724); empty where there are none.
+fn look_up(name: &str) -> Vec<IpAddr> {
+    let mut addresses = Vec::new();
+    for found in (name, 0_u16).to_socket_addrs().into_iter().flatten() {
+        let address = found.ip().to_canonical();
+        let alike = |other: &&IpAddr| other.is_ipv4() == address.is_ipv4();
+        // Each family bounded by itself, so that many of one leave room for the other.
+        if addresses.iter().filter(alike).count() < MAXIMUM_ADDRESSES
+            && !addresses.contains(&address)
+        {
+            addresses.push(address);
+        }
+    }
+    addresses
+}
+
+fn answer(relay: &OwnedFd, question: &Question, addresses: Option<Vec<IpAddr>>) {
+    let answer = Answer {
+        thread: question.thread,
+        key: question.key,
+        addresses,
+    };
+    // A relay that has gone needs no answer.
+    let _ = send(relay, &answer, SendFlags::NOSIGNAL);
+}
+
+/// Sends one message.
+///
+/// # Errors
+/// `WouldBlock` where too much is under way, with [`SendFlags::DONTWAIT`].
+pub(crate) fn send(
+    socket: impl AsFd,
+    message: &impl Serialize,
+    flags: SendFlags,
+) -> std::io::Result<()> {
+    let bytes = serde_json::to_vec(message)?;
+    loop {
+        match rustix::net::send(&socket, &bytes, flags) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The next message; `None` when the other side has gone.
+pub(crate) fn receive<T: DeserializeOwned>(socket: impl AsFd) -> std::io::Result<Option<T>> {
+    let mut bytes = [0_u8; MESSAGE];
+    loop {
+        match rustix::net::recv(&socket, &mut bytes[..], RecvFlags::empty()) {
+            Ok((0, _)) | Err(Errno::CONNRESET) => return Ok(None),
+            Ok((count, _)) => {
+                let bytes = bytes.get(..count).unwrap_or_default();
+                return Ok(Some(serde_json::from_slice(bytes)?));
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_answered_and_the_end_of_the_relay_ends_it() {
+        let (relay, own) = descriptor_passing::pair().unwrap();
+        let server = std::thread::spawn(move || serve(&own));
+        let ask = |key, name: &str| {
+            let question = Question {
+                thread: 3,
+                key,
+                name: name.to_owned(),
+            };
+            send(&relay, &question, SendFlags::NOSIGNAL).unwrap();
+            receive::<Answer>(&relay).unwrap().unwrap()
+        };
+        let known = ask(7, "localhost");
+        assert_eq!((known.thread, known.key), (3, 7));
+        let addresses = known.addresses.unwrap();
+        assert!(!addresses.is_empty() && addresses.iter().all(IpAddr::is_loopback));
+        assert_eq!(ask(8, "nonsuch.invalid").addresses, Some(Vec::new()));
+        drop(relay);
+        server.join().unwrap().unwrap();
+    }
+}

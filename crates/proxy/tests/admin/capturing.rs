@@ -1,0 +1,111 @@
+//! Both legs of a forward session over loopback.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+
+use midspan_proxy::capture::{CaptureEnd, CaptureError, CaptureOptions, SNAP_LIMIT, capture};
+
+use crate::capture_file::CaptureFile;
+use crate::support::*;
+
+const COUNT: usize = 30_000;
+
+pub fn a_forward_session() {
+    let proxy = Proxy::ready(CONFIGURATION);
+    let listener = TcpListener::bind(SERVER).unwrap();
+    let (mut client, mut server) = session(&listener);
+    // Others at the same time, not to be captured.
+    let (mut other_client, mut other_server) = session(&listener);
+    let file = proxy.directory.path().join("legs.pcapng");
+    let options = CaptureOptions {
+        admin: admin(),
+        session: 1,
+        output: file.clone(),
+        duration: None,
+        packets: 100_000,
+        snap: 80,
+        client_interface: None,
+        server_interface: None,
+    };
+    let missing = CaptureOptions {
+        session: 77,
+        snap: SNAP_LIMIT,
+        ..options.clone()
+    };
+    let stop = AtomicBool::new(false);
+    let error = capture(&missing, &stop, &mut |_| {}).unwrap_err();
+    assert!(matches!(error, CaptureError::NoSession(77)), "{error}");
+
+    // Stopped by hand.
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let (ready, begun) = channel();
+    let first = options.clone();
+    let thread = std::thread::spawn(move || {
+        capture(&first, &stopped, &mut |_| {
+            let _ = ready.send(());
+        })
+    });
+    begun.recv_timeout(LIMIT).unwrap();
+    client.write_all(&[7; COUNT]).unwrap();
+    server.read_exact(&mut [0; COUNT]).unwrap();
+    exchange(&mut other_client, &mut other_server);
+    // Until the last acknowledgements are there.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    stop.store(true, Ordering::Relaxed);
+    let (captured, end) = thread.join().unwrap().unwrap();
+    assert_eq!(end, CaptureEnd::Stopped);
+    assert_eq!(captured.interfaces, ["lo", "lo"]);
+    let content = CaptureFile::read(&file);
+    content.is_read_by_tcpdump(&file);
+    let count = u32::try_from(COUNT).unwrap();
+    // Towards the server: in on the client leg, out on the server leg; nothing back but ACKs.
+    for (leg, is_outgoing, bytes) in [
+        (0, false, count),
+        (0, true, 0),
+        (1, true, count),
+        (1, false, 0),
+    ] {
+        let segments = content.segments(leg, is_outgoing);
+        let sent: u32 = segments.iter().map(|segment| segment.payload).sum();
+        assert_eq!(sent, bytes, "leg {leg}, outgoing {is_outgoing}");
+        assert!(!segments.is_empty(), "leg {leg}, outgoing {is_outgoing}");
+    }
+    let addresses = content.segments(1, true);
+    assert!(
+        addresses
+            .iter()
+            .all(|segment| segment.destination.to_string() == SERVER)
+    );
+    assert!(
+        content
+            .packets
+            .iter()
+            .all(|packet| packet.bytes.len() <= 80)
+    );
+
+    // Ended by its limit.
+    let limited = CaptureOptions {
+        packets: 3,
+        ..options
+    };
+    let (ready, begun) = channel();
+    let stop = AtomicBool::new(false);
+    let thread = std::thread::spawn(move || {
+        capture(&limited, &stop, &mut |_| {
+            let _ = ready.send(());
+        })
+    });
+    begun.recv_timeout(LIMIT).unwrap();
+    for _ in 0..10 {
+        exchange(&mut client, &mut server);
+    }
+    let (captured, end) = thread.join().unwrap().unwrap();
+    assert_eq!(end, CaptureEnd::PacketLimit);
+    assert_eq!(captured.packets.iter().sum::<u64>(), 3);
+    close(client, server);
+    close(other_client, other_server);
+}

@@ -1,0 +1,74 @@
+//! Those who disturb.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
+
+use crate::support::*;
+
+pub fn requests_disturb_nothing() {
+    let _proxy = Proxy::ready(CONFIGURATION);
+    let listener = TcpListener::bind(SERVER).unwrap();
+    let (mut client, mut server) = session(&listener);
+    let mut hostile: Vec<TcpStream> = Vec::new();
+    let huge = [
+        b"GET /metrics HTTP/1.1\r\nX: ".as_slice(),
+        &vec![b'x'; 1 << 20],
+    ]
+    .concat();
+    let many = format!("GET / HTTP/1.1\r\n{}", "X: y\r\n".repeat(10_000));
+    for number in 0..500 {
+        let Ok(mut stream) = TcpStream::connect(ADMIN) else {
+            continue;
+        };
+        stream.set_nonblocking(true).unwrap();
+        // What does not fit the kernel's buffers is not sent; the rest is hostile enough.
+        let _ = match number % 6 {
+            0 => stream.write(&[0xff; 4096]),
+            1 => stream.write(b"GET /sessions?limit=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+            2 => stream.write(&huge),
+            3 => stream.write(many.as_bytes()),
+            4 => stream.write(b"GET /met"),
+            _ => stream.write(b""),
+        };
+        hostile.push(stream);
+        if number % 10 == 0 {
+            exchange(&mut client, &mut server);
+            let (other_client, other_server) = session(&listener);
+            close(other_client, other_server);
+        }
+    }
+    // While most of them still wait.
+    for _ in 0..100 {
+        exchange(&mut client, &mut server);
+    }
+    // Nobody holds a place for long: those that wait in vain are closed, and then it answers.
+    let answers = || {
+        let mut stream = connect(ADMIN);
+        let _ = stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer.starts_with("HTTP/1.1 200")
+    };
+    drop(hostile);
+    wait_until("answering again", answers);
+    exchange(&mut client, &mut server);
+    close(client, server);
+}
+
+/// Nobody reads what the proxy logs.
+pub fn a_stuck_log_stops_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let _proxy = Proxy::ready_with(CONFIGURATION, directory, Stdio::from(writer));
+    let listener = TcpListener::bind(SERVER).unwrap();
+    // A line has about 600 bytes, the pipe takes 64 KiB, the queue 4096 lines.
+    for _ in 0..400 {
+        let (client, server) = session(&listener);
+        close(client, server);
+    }
+    let ended = "midspan_sessions_ended_total{listener=\"web\",how=\"closed\"}";
+    wait_until("all counted", || metric(ended) == 400.0);
+    assert_eq!(metric("midspan_session_lines_lost_total"), 0.0);
+    drop(reader);
+}

@@ -1,0 +1,106 @@
+//! Who may, and where to.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use socket2::{Domain, Socket, Type};
+
+use super::support::*;
+
+fn socks(destination: &[u8]) -> u8 {
+    let mut client = connect(SOCKS);
+    client.write_all(b"\x05\x01\x00").unwrap();
+    exactly::<2>(&mut client);
+    client
+        .write_all(&[b"\x05\x01\x00", destination].concat())
+        .unwrap();
+    exactly::<10>(&mut client)[1]
+}
+
+pub fn own_addresses_are_out_of_reach() {
+    let _listeners = ["127.0.0.1:9090", "[::1]:9090", "192.0.2.1:9090"]
+        .map(|address| TcpListener::bind(address).unwrap());
+    let _proxy = Proxy::ready(&with_head(
+        "[[listener]]\nname = \"socks\"\nmode = \"socks5\"\n\
+         [[listener]]\nname = \"http\"\nmode = \"http\"\n",
+    ));
+    let own: [&[u8]; 8] = [
+        b"\x01\x7f\x00\x00\x01\x23\x82",
+        b"\x01\x7f\x01\x02\x03\x23\x82",
+        b"\x01\x00\x00\x00\x00\x23\x82",
+        b"\x01\xc0\x00\x02\x01\x23\x82",
+        b"\x01\xa9\xfe\xa9\xfe\x23\x82",
+        b"\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x23\x82",
+        // 127.0.0.1 inside an IPv6 address, and a name with an own address.
+        b"\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\x7f\x00\x00\x01\x23\x82",
+        b"\x03\x09localhost\x23\x82",
+    ];
+    for destination in own {
+        assert_eq!(socks(destination), 2, "{destination:?}");
+    }
+    assert_eq!(refusals("access"), 8.0);
+    let mut client = connect(HTTP);
+    client
+        .write_all(b"GET http://localhost:9464/metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    assert!(rest(&mut client).starts_with(b"HTTP/1.1 403 "));
+}
+
+fn connect_from(source: &str, to: &str) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let source: SocketAddr = source.parse().unwrap();
+    let to: SocketAddr = to.parse().unwrap();
+    socket.bind(&source.into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    bounded(socket.into())
+}
+
+pub fn rules_decide() {
+    let listener = TcpListener::bind(SERVER).unwrap();
+    let _other = TcpListener::bind("127.0.0.1:9093").unwrap();
+    let _proxy = Proxy::ready(&with_head(
+        r#"
+[[listener]]
+name = "socks"
+mode = "socks5"
+access = [
+    { allow = "127.0.0.0/8", ports = [9090], from = "127.0.0.1" },
+    { deny = "all" },
+]
+[[listener]]
+name = "forward"
+listen = "127.0.0.1:8080"
+to = "127.0.0.1:9090"
+clients = ["127.0.0.7"]
+[[listener]]
+name = "open"
+mode = "socks5"
+listen = "0.0.0.0:1081"
+clients = ["127.0.0.7"]
+access = [{ allow = "127.0.0.1" }]
+"#,
+    ));
+    assert_eq!(socks(b"\x01\x7f\x00\x00\x01\x23\x82"), 0);
+    assert_eq!(socks(b"\x01\x7f\x00\x00\x01\x23\x85"), 2);
+    assert_eq!(socks(b"\x01\xc0\x00\x02\x09\x23\x82"), 2);
+    // Another client.
+    let mut client = connect_from("127.0.0.2:0", SOCKS);
+    client
+        .write_all(b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x23\x82")
+        .unwrap();
+    assert_eq!(exactly::<12>(&mut client)[3], 2);
+    drop(listener.accept().unwrap());
+    // Of a forward listener, before the server hears of it.
+    let mut refused = connect_from("127.0.0.2:0", FORWARD);
+    assert!(refused.read(&mut [0]).is_err());
+    let mut served = connect_from("127.0.0.7:0", FORWARD);
+    let (mut server, _) = listener.accept().unwrap();
+    server.write_all(b"x").unwrap();
+    assert_eq!(exactly::<1>(&mut served), *b"x");
+    // Of a listener that is open to all addresses.
+    let mut refused = connect_from("127.0.0.2:0", "127.0.0.1:1081");
+    assert!(refused.read(&mut [0]).is_err());
+    let mut heard = connect_from("127.0.0.7:0", "127.0.0.1:1081");
+    heard.write_all(b"\x05\x01\x00").unwrap();
+    assert_eq!(exactly::<2>(&mut heard), *b"\x05\x00");
+}

@@ -1,0 +1,117 @@
+//! Ends, resets and failures, by each mode.
+
+use std::io::Write;
+use std::net::{Shutdown, TcpListener};
+use std::time::Duration;
+
+use socket2::SockRef;
+
+use super::support::*;
+
+pub fn half_close_in_each_mode() {
+    let _proxy = Proxy::ready(&each_mode(""));
+    let listener = TcpListener::bind(SERVER).unwrap();
+    for mode in MODES {
+        // The client ends first, and the answer comes after.
+        let mut client = through(mode);
+        let mut server = bounded(listener.accept().unwrap().0);
+        client.write_all(b"question").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(rest(&mut server), b"question", "{mode}");
+        server.write_all(b"answer").unwrap();
+        drop(server);
+        assert_eq!(rest(&mut client), b"answer", "{mode}");
+        // The server ends first, and speaks first.
+        let mut client = through(mode);
+        let mut server = bounded(listener.accept().unwrap().0);
+        server.write_all(b"banner").unwrap();
+        server.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(rest(&mut client), b"banner", "{mode}");
+        client.write_all(b"after").unwrap();
+        drop(client);
+        assert_eq!(rest(&mut server), b"after", "{mode}");
+    }
+}
+
+pub fn resets_in_each_mode() {
+    let _proxy = Proxy::ready(&each_mode(""));
+    let listener = TcpListener::bind(SERVER).unwrap();
+    for mode in MODES {
+        for by_server in [true, false] {
+            let client = through(mode);
+            let server = bounded(listener.accept().unwrap().0);
+            let (mut ends, stays) = match by_server {
+                true => (server, client),
+                false => (client, server),
+            };
+            ends.write_all(b"last").unwrap();
+            SockRef::from(&ends)
+                .set_linger(Some(Duration::ZERO))
+                .unwrap();
+            drop(ends);
+            is_reset_after(stays, b"last");
+        }
+    }
+}
+
+pub fn early_data_is_kept() {
+    let _proxy = Proxy::ready(&each_mode(""));
+    let listener = TcpListener::bind(SERVER).unwrap();
+    let greeting = b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x23\x82".to_vec();
+    let connect_head = b"CONNECT 127.0.0.1:9090 HTTP/1.1\r\nHost: x\r\n\r\n".to_vec();
+    let data: Vec<u8> = (0..100_000_u32).map(|number| number as u8).collect();
+    for (address, head, reply) in [(SOCKS, greeting, 12), (HTTP, connect_head, 39)] {
+        // All at once, and the client's end with it.
+        let mut client = connect(address);
+        client.write_all(&[head, data.clone()].concat()).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        let mut server = bounded(listener.accept().unwrap().0);
+        assert!(rest(&mut server) == data, "{address}");
+        server.write_all(b"done").unwrap();
+        drop(server);
+        let answer = rest(&mut client);
+        assert_eq!(&answer[reply..], b"done", "{address}");
+    }
+}
+
+pub fn failures_have_codes() {
+    let proxy = Proxy::ready(&each_mode("connect_timeout = \"500 ms\""));
+    let socks = |target: &[u8]| {
+        let mut client = connect(SOCKS);
+        client.write_all(b"\x05\x01\x00").unwrap();
+        exactly::<2>(&mut client);
+        client
+            .write_all(&[b"\x05\x01\x00", target].concat())
+            .unwrap();
+        let reply = rest(&mut client);
+        assert_eq!(reply.len(), 10);
+        reply[1]
+    };
+    let http = |target: &str| {
+        let mut client = connect(HTTP);
+        let head = format!("CONNECT {target} HTTP/1.1\r\nHost: x\r\n\r\n");
+        client.write_all(head.as_bytes()).unwrap();
+        let reply = rest(&mut client);
+        String::from_utf8_lossy(&reply[9..12]).into_owned()
+    };
+    // Refused; unanswered; without a route; a name that does not exist.
+    assert_eq!(socks(b"\x01\x7f\x00\x00\x01\x00\x09"), 5);
+    assert_eq!(socks(b"\x01\xc0\x00\x02\x09\x00\x09"), 6);
+    assert_eq!(socks(b"\x01\xcb\x00\x71\x09\x00\x09"), 3);
+    assert_eq!(socks(b"\x03\x0fnonsuch.invalid\x00\x09"), 4);
+    assert_eq!(http("127.0.0.1:9"), "502");
+    assert_eq!(http("192.0.2.9:9"), "504");
+    assert_eq!(http("203.0.113.9:9"), "502");
+    assert_eq!(http("nonsuch.invalid:9"), "502");
+    assert_eq!(refusals("name"), 2.0);
+    wait_until("logged", || proxy.lines().len() == 6);
+    let ended = |how: &str| {
+        metric(&format!(
+            "midspan_sessions_ended_total{{listener=\"socks\",how=\"{how}\"}}"
+        ))
+    };
+    assert_eq!(ended("refused"), 1.0);
+    assert_eq!(ended("connect_timed_out"), 1.0);
+    assert_eq!(ended("server_unreachable"), 1.0);
+    assert_eq!(metric("midspan_negotiations"), 0.0);
+}

@@ -1,0 +1,81 @@
+//! Servers that are called by name.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::support::*;
+
+const HOSTS: &str = "\
+127.0.0.1 localhost
+::1 localhost
+2001:db8::9 half-dead.example
+127.0.0.1 half-dead.example
+2001:db8::9 dead.example
+";
+
+fn socks(name: &str) -> u8 {
+    let mut client = connect(SOCKS);
+    client.write_all(b"\x05\x01\x00").unwrap();
+    exactly::<2>(&mut client);
+    let length = [u8::try_from(name.len()).unwrap()];
+    let request = [
+        b"\x05\x01\x00\x03",
+        &length[..],
+        name.as_bytes(),
+        b"\x23\x82",
+    ]
+    .concat();
+    client.write_all(&request).unwrap();
+    exactly::<10>(&mut client)[1]
+}
+
+pub fn names_are_raced_and_missed() {
+    let probe = std::process::Command::new("unshare")
+        .args(["-m", "mount", "--bind", "/etc/hostname", "/etc/hosts"])
+        .output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        return println!("skipped: /etc/hosts cannot be replaced here");
+    }
+    let proxy = Proxy::ready_by(&each_mode("connect_timeout = \"2 s\""), Some(HOSTS));
+    let _listener = TcpListener::bind(SERVER).unwrap();
+    // The first address is silent: the second is called a quarter of a second later.
+    let start = Instant::now();
+    assert_eq!(socks("half-dead.example"), 0);
+    let time = start.elapsed();
+    assert!(time.as_millis() >= 250, "{time:?}");
+    // The first refuses: the second is called at once.
+    assert_eq!(socks("localhost"), 0);
+    assert!(matches!(socks("dead.example"), 4 | 6));
+    assert_eq!(socks("nonsuch.example"), 4);
+    // A resolver that dies is replaced for the next name.
+    let before = resolver(&proxy).expect("a resolver");
+    kill_process(before, Signal::KILL).unwrap();
+    wait_until("gone", || resolver(&proxy) != Some(before));
+    assert_eq!(socks("localhost"), 0);
+}
+
+/// The process that looks names up: the one with threads of that name.
+fn resolver(proxy: &Proxy) -> Option<Pid> {
+    find(proxy.id())
+}
+
+fn find(process: u32) -> Option<Pid> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).ok()?;
+    let tasks: Vec<_> = tasks.flatten().map(|task| task.path()).collect();
+    let read = |name: &str| {
+        let files = tasks.iter().map(|task| task.join(name));
+        let texts = files.filter_map(|file| fs::read_to_string(file).ok());
+        texts.collect::<Vec<_>>()
+    };
+    if read("comm").iter().any(|name| name.trim() == "names 0") {
+        return Pid::from_raw(i32::try_from(process).ok()?);
+    }
+    let children = read("children").join(" ");
+    children
+        .split_whitespace()
+        .find_map(|child| find(child.parse().ok()?))
+}

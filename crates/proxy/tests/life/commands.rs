@@ -1,0 +1,189 @@
+//! The control socket.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+use midspan_proxy::command::Request;
+use rustix::process::Signal;
+
+use crate::support::*;
+
+fn configuration() -> String {
+    format!("{RELAY}{}", listener("web", loopback(8080), loopback(9090)))
+}
+
+pub fn status_and_refusals() {
+    let proxy = Proxy::ready(&configuration());
+    let mode = fs::metadata(proxy.socket()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let status = proxy.status();
+    assert_eq!(status.version, env!("CARGO_PKG_VERSION"));
+    assert_eq!(
+        (status.state.as_str(), status.pid),
+        ("running", proxy.child.id())
+    );
+    let web = &status.listeners[0];
+    assert_eq!((web.name.as_str(), web.mode.as_str()), ("web", "forward"));
+    assert_eq!(web.to.as_deref(), Some("127.0.0.1:9090"));
+    // Nothing here can be bypassed.
+    for prefix in [None, Some("192.0.2.0/24".to_owned())] {
+        let answer = proxy.ask(&Request::BypassOn { prefix });
+        assert!(answer.error.unwrap().contains("no listener is transparent"));
+    }
+    let answer = proxy.ask(&Request::BypassList);
+    assert!(answer.ok && answer.notes[0].contains("these listeners cannot be bypassed"));
+    // While it drains it still says so, and takes no other file.
+    let upstream = TcpListener::bind(loopback(9090)).unwrap();
+    let session = connect(loopback(8080));
+    let served = upstream.accept().unwrap();
+    let mut proxy = proxy;
+    proxy.signal(Signal::TERM);
+    wait_until("draining", || proxy.status().state == "draining");
+    assert!(
+        proxy
+            .ask(&Request::Reload)
+            .error
+            .unwrap()
+            .contains("about to end")
+    );
+    proxy.signal(Signal::HUP);
+    drop((session, served));
+    assert!(proxy.wait().success(), "{}", proxy.log());
+    assert!(!proxy.socket().exists());
+}
+
+fn say(proxy: &Proxy, bytes: &[u8]) -> String {
+    let mut stream = UnixStream::connect(proxy.socket()).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    // It may close before it has read all.
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8(answer).unwrap()
+}
+
+pub fn hostile_clients() {
+    let proxy = Proxy::ready(&configuration());
+    let long = vec![b'x'; 100_000];
+    let deep = [vec![b'['; 4000], b"\n".to_vec()].concat();
+    for bytes in [
+        &b"\n"[..],
+        b"status\n",
+        b"{\"command\":\"status\",\"more\":1}x\n",
+        b"{\"command\":\"shutdown\"}\n",
+        b"{\"command\":\"bypass-on\",\"prefix\":7}\n",
+        b"{\"command\":\"bypass-on\",\"prefixes\":[]}\n",
+        b"\xff\xfe\x00\n",
+        &deep,
+        &long,
+    ] {
+        let answer = say(&proxy, bytes);
+        assert!(
+            answer.contains("\"ok\":false") && answer.ends_with("}\n"),
+            "{answer}"
+        );
+    }
+    // Half a command and the end of the connection.
+    assert_eq!(
+        {
+            let mut stream = UnixStream::connect(proxy.socket()).unwrap();
+            stream.write_all(b"{\"command\"").unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut answer = String::new();
+            stream.set_read_timeout(Some(LIMIT)).unwrap();
+            stream.read_to_string(&mut answer).unwrap();
+            answer
+        },
+        ""
+    );
+    // In pieces, and with more behind it.
+    let mut stream = UnixStream::connect(proxy.socket()).unwrap();
+    for byte in b"{\"command\":\"status\"}\n{\"command\":\"reload\"}\n" {
+        if stream.write_all(&[*byte]).is_err() {
+            break;
+        }
+    }
+    // Clients that say nothing take all places; they lose them after a time, and meanwhile stop
+    // nobody but other clients.
+    let silent: Vec<UnixStream> = (0..40)
+        .map(|_| UnixStream::connect(proxy.socket()).unwrap())
+        .collect();
+    let start = Instant::now();
+    let upstream = TcpListener::bind(loopback(9090)).unwrap();
+    let mut client = connect(loopback(8080));
+    let (mut server, _) = upstream.accept().unwrap();
+    client.write_all(b"x").unwrap();
+    server.read_exact(&mut [0]).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(4));
+    drop(silent.into_iter().take(10).collect::<Vec<_>>());
+    assert_eq!(proxy.status().reloads, 0);
+    drop((client, server));
+    proxy.stop();
+}
+
+pub fn the_socket_is_ours() {
+    let proxy = Proxy::ready(&configuration());
+    // A second one does not take the place of one that answers.
+    let other = configuration().replace("8080", "8081");
+    let text = format!(
+        "[control]\nsocket = \"{}\"\n{other}",
+        proxy.socket().display()
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("midspan.toml");
+    let fails = |text: &str, expected: &str| {
+        fs::write(&file, text).unwrap();
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .arg("run")
+            .arg(&file)
+            .stdin(std::process::Stdio::null())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains(expected), "{error}");
+    };
+    fails(&text, "another Midspan answers there");
+    assert_eq!(proxy.status().state, "running");
+    // Nor that of a file.
+    let plain = directory.path().join("plain");
+    fs::write(&plain, "important").unwrap();
+    let text = format!("[control]\nsocket = \"{}\"\n{other}", plain.display());
+    fails(&text, "a file that is not a socket");
+    assert_eq!(fs::read_to_string(&plain).unwrap(), "important");
+    // What a killed one left is replaced.
+    let socket = proxy.socket();
+    let mut proxy = proxy;
+    proxy.child.kill().unwrap();
+    proxy.child.wait().unwrap();
+    assert!(
+        fs::symlink_metadata(&socket)
+            .unwrap()
+            .file_type()
+            .is_socket()
+    );
+    wait_until("refused", || is_refused(loopback(8080)));
+    drop(UnixListener::bind(directory.path().join("stale")).unwrap());
+    let text = format!(
+        "[control]\nsocket = \"{}\"\n{other}",
+        directory.path().join("stale").display()
+    );
+    fs::write(&file, text).unwrap();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .arg("run")
+        .arg(&file)
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut byte = [0];
+    child.stdout.take().unwrap().read_exact(&mut byte).unwrap();
+    let answer = midspan_proxy::command::ask(&directory.path().join("stale"), &Request::Status);
+    assert!(answer.unwrap().ok);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

@@ -1,0 +1,157 @@
+//! What the service manager hears (sd_notify(3)).
+
+use std::os::unix::net::UnixDatagram;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, kill_process};
+
+use crate::support::*;
+
+struct Manager {
+    socket: UnixDatagram,
+    directory: tempfile::TempDir,
+}
+
+impl Manager {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = UnixDatagram::bind(directory.path().join("notify")).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        Self { socket, directory }
+    }
+
+    fn start(&self, watchdog: &str) -> Proxy {
+        let path = self.directory.path().join("notify");
+        let text = format!("{RELAY}{}", listener("web", loopback(8080), loopback(9090)));
+        // A relay outlives its killed helper by a moment.
+        wait_until("the last relay has gone", || is_refused(loopback(8080)));
+        Proxy::start(
+            &text,
+            &[
+                ("NOTIFY_SOCKET", path.to_str().unwrap()),
+                ("WATCHDOG_USEC", watchdog),
+            ],
+        )
+    }
+
+    fn hear(&self) -> String {
+        let mut buffer = [0; 4096];
+        let count = self.socket.recv(&mut buffer).unwrap();
+        String::from_utf8(buffer[..count].to_vec()).unwrap()
+    }
+
+    /// The next message but signs of life.
+    fn hear_news(&self) -> String {
+        loop {
+            let message = self.hear();
+            if message != "WATCHDOG=1" {
+                return message;
+            }
+        }
+    }
+}
+
+pub fn the_manager_is_told() {
+    let manager = Manager::new();
+    let mut proxy = manager.start("0");
+    // Said when connections are accepted.
+    assert_eq!(manager.hear(), "READY=1\nSTATUS=1 listeners");
+    drop(connect(loopback(8080)));
+    let microseconds = || {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1_000
+    };
+    for (text, ready) in [
+        (
+            format!(
+                "{RELAY}{}{}",
+                listener("web", loopback(8080), loopback(9090)),
+                listener("new", loopback(8081), loopback(9090))
+            ),
+            "READY=1\nSTATUS=2 listeners",
+        ),
+        (
+            "nonsense".to_owned(),
+            "READY=1\nSTATUS=2 listeners, the last reload failed: see the log",
+        ),
+    ] {
+        proxy.write(&text);
+        let before = microseconds();
+        proxy.signal(Signal::HUP);
+        let message = manager.hear();
+        let lines: Vec<&str> = message.lines().collect();
+        assert_eq!(lines[0], "RELOADING=1");
+        let time = lines[1].strip_prefix("MONOTONIC_USEC=").unwrap();
+        let time: i128 = time.parse().unwrap();
+        assert!(before <= time && time <= microseconds());
+        assert_eq!(manager.hear(), ready);
+    }
+    proxy.signal(Signal::TERM);
+    assert!(manager.hear().starts_with("STOPPING=1\n"));
+    assert!(proxy.wait().success());
+}
+
+pub fn a_still_relay_is_not_vouched_for() {
+    let manager = Manager::new();
+    let mut proxy = manager.start("1000000");
+    assert!(manager.hear_news().starts_with("READY=1"));
+    // At half of the time, at least.
+    let start = Instant::now();
+    for _ in 0..4 {
+        assert_eq!(manager.hear(), "WATCHDOG=1");
+    }
+    assert!(start.elapsed() >= Duration::from_millis(1_400));
+    // The helper is well, and its relay is not.
+    let relay = pid(proxy.status().relay_pid);
+    kill_process(relay, Signal::STOP).unwrap();
+    let start = Instant::now();
+    manager
+        .socket
+        .set_read_timeout(Some(Duration::from_millis(1_500)))
+        .unwrap();
+    while manager.socket.recv(&mut [0; 64]).is_ok() {
+        assert!(
+            start.elapsed() < LIMIT,
+            "a relay that is still is vouched for"
+        );
+    }
+    assert_eq!(proxy.status().state, "running");
+    manager.socket.set_read_timeout(Some(LIMIT)).unwrap();
+    kill_process(relay, Signal::CONT).unwrap();
+    assert_eq!(manager.hear(), "WATCHDOG=1");
+    proxy.signal(Signal::TERM);
+    assert!(manager.hear_news().starts_with("STOPPING=1"));
+    assert!(proxy.wait().success());
+}
+
+/// What systemd says of the unit file that is delivered.
+pub fn the_unit_file_is_right() {
+    let unit = include_str!("../../../../deploy/midspan.service");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("midspan.service");
+    let program = std::env::current_exe().unwrap();
+    let text = unit.replace("/usr/bin/midspan", program.to_str().unwrap());
+    std::fs::write(&file, text).unwrap();
+    let analyze = |arguments: &[&str]| {
+        std::process::Command::new("systemd-analyze")
+            .args(arguments)
+            .arg(&file)
+            .env_remove("NOTIFY_SOCKET")
+            .output()
+    };
+    let Ok(verified) = analyze(&["verify"]) else {
+        return println!("skipped: there is no program systemd-analyze");
+    };
+    let complaints = String::from_utf8(verified.stderr).unwrap();
+    // Of this unit; systemd before 253 does not know notify-reload.
+    let complaints: Vec<&str> = complaints
+        .lines()
+        .filter(|line| line.contains("midspan.service") && !line.contains("notify-reload"))
+        .collect();
+    assert!(complaints.is_empty(), "{complaints:?}");
+    let judged = analyze(&["security", "--offline=true", "--threshold=30"]).unwrap();
+    let text = String::from_utf8_lossy(&judged.stdout);
+    let overall = text.lines().last().unwrap_or_default();
+    println!("    {overall}");
+    assert!(judged.status.success(), "{overall}");
+}

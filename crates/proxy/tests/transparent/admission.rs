@@ -1,0 +1,136 @@
+//! What the policy says of a SYN is carried out.
+
+use std::io::ErrorKind;
+use std::sync::{Arc, Mutex};
+
+use midspan_linux::initial_window::MarkField;
+use midspan_linux::interception::{Interception, Place, Plan, Selection};
+use midspan_linux::raw_packet::{Family, RawSocket};
+use midspan_policy::{
+    Admission, Configured, Decision, Policy, Request, SessionSample, SessionSettings, Start,
+};
+use midspan_proxy::gate::{Gate, GateListener, GateSettings, OpeningLimits, Openings, ServerLeg};
+use midspan_units::{Time, TimeSpan};
+
+use crate::support::*;
+
+const BYPASSED: u16 = 81;
+const REFUSED: u16 = 82;
+
+/// Bypasses one port, refuses another, and takes notes.
+struct ByPort {
+    seen: Arc<Mutex<Vec<Request>>>,
+    otherwise: Configured,
+}
+
+impl Policy for ByPort {
+    fn admit(&mut self, now: Time, request: &Request) -> Admission {
+        self.seen.lock().unwrap().push(*request);
+        match request.server.port() {
+            BYPASSED => Admission::Bypass,
+            REFUSED => Admission::Refuse,
+            _ => self.otherwise.admit(now, request),
+        }
+    }
+
+    fn start(&mut self, now: Time, request: &Request) -> Start {
+        self.otherwise.start(now, request)
+    }
+
+    fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision {
+        self.otherwise.sample(now, sample)
+    }
+
+    fn sampling_interval(&self) -> Option<TimeSpan> {
+        None
+    }
+}
+
+/// Rules and a gate, without a relay: what the policy lets pass or refuses needs none.
+fn start(policy: ByPort) -> (Interception, Gate) {
+    let plan = Plan {
+        place: Place {
+            table: "midspan".to_owned(),
+            marks: MarkField::new(0x0f00_0000).unwrap(),
+            routing_table: 7690,
+            rule_priority: 100,
+            zone: 7700,
+            queue: 7700,
+            forward_priority: 100,
+        },
+        selections: vec![Selection {
+            interfaces: vec!["acc".to_owned()],
+            ipv4_port: Some(40_000),
+            ipv6_port: Some(40_000),
+            ..Selection::default()
+        }],
+        client_leg_marks: [].into(),
+        server_leg_marks: [].into(),
+        more_interfaces: [].into(),
+        bypasses: Vec::new(),
+    };
+    let place = plan.place.clone();
+    let mut interception = Interception::install(plan).unwrap();
+    let marks = interception.marks();
+    let limits = OpeningLimits {
+        all: 16,
+        per_client: 16,
+    };
+    let listener = GateListener {
+        name: "test".to_owned(),
+        mark: marks.listeners[0],
+        server: ServerLeg {
+            mark: marks.server_leg,
+            ..ServerLeg::default()
+        },
+    };
+    let settings = GateSettings {
+        queue: place.queue,
+        mask: marks.mask,
+        refused_mark: marks.refused,
+        watched_mark: marks.watched,
+        server_zone: place.server_zone(),
+        asymmetric_route_time: TimeSpan::ZERO,
+        listeners: vec![(listener, Box::new(policy))],
+        openings: Arc::new(Openings::new(limits)),
+        limits: None,
+        raw: [Family::V4, Family::V6].map(|family| RawSocket::open(family).unwrap()),
+    };
+    let gate = Gate::start(settings, 16).unwrap();
+    interception.set_taking(true).unwrap();
+    (interception, gate)
+}
+
+pub fn the_policy_is_asked_at_the_syn() {
+    let network = Network::new();
+    let _refused = network.listen(REFUSED);
+    let listener = network.listen(BYPASSED);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let policy = ByPort {
+        seen: Arc::clone(&seen),
+        otherwise: Configured::new(SessionSettings::default()),
+    };
+    let (interception, gate) = network.gateway.run(move || start(policy)).unwrap();
+    for (server, client) in BOTH {
+        let mut near = network.connect(server, BYPASSED).unwrap();
+        let (mut far, from) = accept(&listener);
+        assert_eq!(from, near.local_addr().unwrap());
+        assert_eq!(network.taken(BYPASSED), 0);
+        echoes(&mut near, &mut far);
+        let refused = network.connect(server, REFUSED).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
+        let asked = std::mem::take(&mut *seen.lock().unwrap());
+        let ports: Vec<u16> = asked.iter().map(|request| request.server.port()).collect();
+        assert_eq!(ports, [BYPASSED, REFUSED]);
+        for request in asked {
+            assert_eq!(request.client.ip().to_string(), client);
+            assert_eq!(request.server.ip().to_string(), server);
+        }
+    }
+    let statistics = gate.statistics();
+    assert_eq!(statistics.passed_by_policy, 2);
+    assert_eq!(statistics.refused_by_policy, 2);
+    assert_eq!(statistics.taken, 0);
+    drop(gate);
+    network.gateway.run(move || drop(interception)).unwrap();
+}

@@ -1,0 +1,133 @@
+//! Servers whose answers do not come back through the gateway.
+
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use crate::support::*;
+
+/// Client and server have a link of their own, by which the server answers: what the client sends
+/// goes through the gateway, what it gets does not.
+fn asymmetric() -> Network {
+    let network = Network::new();
+    link(&network.server, "back", &network.client, "side", 6);
+    for (namespace, interface) in [(&network.client, "side"), (&network.server, "eth")] {
+        for interface in ["all", interface] {
+            let parameter = format!("net/ipv4/conf/{interface}/rp_filter");
+            namespace.set_parameter(&parameter, "0").unwrap();
+        }
+    }
+    route(&network.server, "10.1.0.0/24", "10.6.0.1", "back");
+    route(&network.server, "fd01::/64", "fd06::1", "back");
+    network
+}
+
+/// Connects, and shows that the connection works and how long it took.
+fn connects(network: &Network, server: &str, listener: &TcpListener) -> Duration {
+    let start = Instant::now();
+    let mut near = network.connect(server, PORT).unwrap();
+    let time = start.elapsed();
+    let (mut far, _) = accept(listener);
+    echoes(&mut near, &mut far);
+    assert_eq!(network.taken(PORT), 0);
+    abort(near);
+    time
+}
+
+pub fn the_first_connection_waits_and_the_next_do_not() {
+    let network = asymmetric();
+    let listener = network.listen(PORT);
+    for (server, _) in BOTH {
+        connects(&network, server, &listener);
+    }
+    let text = format!("[interception]\nasymmetric_route_time = \"12 s\"\n{TRANSPARENT}");
+    let midspan = Midspan::ready(&network.gateway, &text);
+    for (server, _) in BOTH {
+        let first = connects(&network, server, &listener);
+        assert!(first < Duration::from_secs(8), "{first:?}");
+        assert!(first > Duration::from_millis(500), "not taken: {first:?}");
+        for _ in 0..3 {
+            let next = connects(&network, server, &listener);
+            assert!(next < Duration::from_millis(900), "{server}: {next:?}");
+        }
+        println!("  {server}: {first:?}, then at once");
+    }
+    assert!(midspan.log().contains("do not come back this way"));
+    // When the time is over, nobody has to wait either, and it is known for another while.
+    std::thread::sleep(Duration::from_secs(12));
+    for (server, _) in BOTH {
+        for _ in 0..3 {
+            let next = connects(&network, server, &listener);
+            assert!(next < Duration::from_millis(900), "{server}: {next:?}");
+        }
+    }
+    // Once the answers come this way, connections are taken when the time is over.
+    output(&network.server, "ip", &["route", "del", "10.1.0.0/24"]);
+    std::thread::sleep(Duration::from_secs(12));
+    connects(&network, SERVER, &listener);
+    let near = network.connect(SERVER, PORT).unwrap();
+    assert_eq!(network.taken(PORT), 1);
+    abort(near);
+    midspan.stop();
+}
+
+/// What has been accepted cannot be saved; what comes after it can.
+pub fn after_an_early_handshake_the_next_pass() {
+    let network = asymmetric();
+    let listener = network.listen(PORT);
+    let text = format!("{}connect_timeout = \"2 s\"\n", early());
+    let midspan = Midspan::ready(&network.gateway, &text);
+    for (server, _) in BOTH {
+        assert!(is_reset_early(network.connect(server, PORT)));
+        for _ in 0..3 {
+            let next = connects(&network, server, &listener);
+            assert!(next < Duration::from_millis(900), "{server}: {next:?}");
+        }
+    }
+    midspan.stop();
+}
+
+/// A server that is only dead is no proof of anything, and another one in its network is taken.
+pub fn a_dead_server_stays_dead() {
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    network.filter_port(7);
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    for (server, _) in BOTH {
+        let result = connect(&network.client, server, 7, Duration::from_secs(5));
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::TimedOut);
+        let mut near = network.connect(server, PORT).unwrap();
+        let (mut far, _) = accept(&listener);
+        assert_eq!(network.taken(PORT), 1);
+        echoes(&mut near, &mut far);
+        abort(near);
+        wait_until("closed", || network.taken(PORT) == 0);
+    }
+    assert!(!midspan.log().contains("do not come back this way"));
+    midspan.stop();
+}
+
+/// A server that answers after the client's SYN has passed answers through the gateway: that is
+/// no asymmetric route either.
+pub fn a_late_answer_is_no_proof() {
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    network.filter_port(PORT);
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| network.connect(SERVER, PORT).unwrap());
+        // Its second repetition has passed by then, the one after that has not.
+        std::thread::sleep(Duration::from_millis(3500));
+        network.unfilter();
+        let mut near = waiting.join().unwrap();
+        let (mut far, _) = accept(&listener);
+        echoes(&mut near, &mut far);
+        assert_eq!(network.taken(PORT), 0);
+        abort(near);
+    });
+    let near = network.connect(SERVER, PORT).unwrap();
+    assert_eq!(network.taken(PORT), 1);
+    abort(near);
+    assert!(!midspan.log().contains("do not come back this way"));
+    midspan.stop();
+}

@@ -1,0 +1,229 @@
+//! Host firewalls that would stop intercepted connections.
+
+use std::time::{Duration, Instant};
+
+use crate::support::*;
+
+/// What a gateway's `input` may have that stops connections by `lo`.
+const CLOSED_INPUT: &str = r#"
+table inet filter {
+    chain input { type filter hook input priority filter; policy drop;
+        meta l4proto ipv6-icmp accept
+        ct state established,related accept
+        tcp dport 22 accept
+    }
+}
+"#;
+
+/// New connections of this machine to itself only.
+const CLOSED_OUTPUT: &str = r#"
+table inet guard {
+    chain out { type filter hook output priority 10; policy accept;
+        meta l4proto ipv6-icmp accept
+        ip saddr 10.1.0.0/16 ct state new oifname != "lo" drop
+        ip6 saddr fd01::/16 ct state new oifname != "lo" drop
+    }
+}
+"#;
+
+/// Without connection tracking: the listener's answers have addresses of others.
+const CLOSED_ANSWERS: &str = r#"
+table inet guard {
+    chain out { type filter hook output priority 10; policy accept;
+        oifname "lo" accept
+        fib saddr type != local tcp flags & (syn | ack) == (syn | ack) drop
+    }
+}
+"#;
+
+const EARLY_DROP: &str = r#"
+table inet guard {
+    chain raw { type filter hook prerouting priority raw; policy accept;
+        iifname "lo" fib saddr type != local drop
+    }
+}
+"#;
+
+/// The shell commands of the last line that says what is missing.
+fn missing(log: &str) -> Vec<String> {
+    let line = log
+        .lines()
+        .rev()
+        .find_map(|line| line.split_once("what is missing: "));
+    let (_, commands) = line.unwrap_or_else(|| panic!("nothing is missing: {log}"));
+    commands.split("; ").map(str::to_owned).collect()
+}
+
+/// Word for word as they were printed.
+fn execute(network: &Network, commands: &[String]) {
+    for command in commands {
+        let shell = format!("{command} && echo done");
+        let printed = output(&network.gateway, "sh", &["-c", &shell]);
+        assert!(printed.contains("done"), "{command}");
+    }
+}
+
+fn goes_through(network: &Network, listener: &std::net::TcpListener, taken: bool) -> bool {
+    BOTH.iter().all(|(server, _)| {
+        let Ok(mut near) = network.connect(server, PORT) else {
+            panic!("no connection to {server}");
+        };
+        let (mut far, _) = accept(listener);
+        echoes(&mut near, &mut far);
+        let result = (network.taken(PORT) == 1) == taken;
+        abort(near);
+        wait_until("closed", || network.taken(PORT) == 0);
+        result
+    })
+}
+
+pub fn a_firewall_that_stops_connections() {
+    for (closed, hook, chain) in [
+        (CLOSED_INPUT, "INPUT", "inet filter input"),
+        (CLOSED_OUTPUT, "OUTPUT", "inet guard out"),
+        (CLOSED_ANSWERS, "OUTPUT", "inet guard out"),
+        (EARLY_DROP, "PREROUTING", "inet guard raw"),
+    ] {
+        for text in [TRANSPARENT.to_owned(), early()] {
+            let network = Network::new();
+            rules(&network.gateway, closed);
+            let listener = network.listen(PORT);
+            let midspan = Midspan::ready(&network.gateway, &text);
+            let log = midspan.log();
+            assert!(
+                log.contains(&format!("at {hook}, in chain \"{chain}\"")),
+                "{log}"
+            );
+            assert!(log.contains("IPv4 and IPv6"), "{log}");
+            assert!(goes_through(&network, &listener, false), "{log}");
+            let commands = missing(&log);
+            assert_eq!(commands.len(), 1, "{commands:?}");
+            execute(&network, &commands);
+            wait_until("mended", || midspan.log().contains("pass again"));
+            wait_until("taken", || goes_through(&network, &listener, true));
+            midspan.stop();
+        }
+    }
+}
+
+pub fn iptables_that_stop_connections() {
+    let network = Network::new();
+    let run = |command: &str| output(&network.gateway, "sh", &["-c", command]);
+    if !run("iptables -A INPUT -m mark --mark 1 -j ACCEPT && echo done").contains("done") {
+        return println!("skipped: there is no iptables, or no match of marks");
+    }
+    for program in ["iptables", "ip6tables"] {
+        run(&format!("{program} -A INPUT -p ipv6-icmp -j ACCEPT"));
+        run(&format!("{program} -A INPUT -i lo -j DROP"));
+    }
+    let listener = network.listen(PORT);
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    assert!(goes_through(&network, &listener, false));
+    let commands = missing(&midspan.log());
+    assert_eq!(
+        commands,
+        [
+            "iptables -I INPUT -m mark --mark 0x0b000000/0x0f000000 -j ACCEPT",
+            "ip6tables -I INPUT -m mark --mark 0x0b000000/0x0f000000 -j ACCEPT",
+        ]
+    );
+    execute(&network, &commands);
+    wait_until("mended", || midspan.log().contains("pass again"));
+    wait_until("taken", || goes_through(&network, &listener, true));
+    midspan.stop();
+}
+
+/// A reload may close what was open, and open it again.
+pub fn a_firewall_that_changes() {
+    let network = Network::new();
+    rules(&network.gateway, STRICT);
+    let listener = network.listen(PORT);
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    let mut near = network.connect(SERVER, PORT).unwrap();
+    let (mut far, _) = accept(&listener);
+    assert_eq!(network.taken(PORT), 1);
+    for (number, reload) in ["", "flush ruleset\n"].iter().enumerate() {
+        let closed = format!("{reload}table inet filter\ndelete table inet filter\n{CLOSED_INPUT}");
+        rules(&network.gateway, &closed);
+        let start = Instant::now();
+        wait_until("passing", || {
+            midspan.log().matches("pass untouched").count() > number
+        });
+        assert!(
+            start.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            start.elapsed()
+        );
+        // The line comes first, then the rules.
+        std::thread::sleep(Duration::from_millis(200));
+        let mut other = network.connect(SERVER, PORT).unwrap();
+        let (mut served, _) = accept(&listener);
+        echoes(&mut other, &mut served);
+        assert_eq!(network.taken(PORT), 1);
+        // What Midspan carries goes on.
+        echoes(&mut near, &mut far);
+        let open = format!("flush ruleset\n{STRICT}");
+        rules(&network.gateway, &open);
+        wait_until("mended", || {
+            midspan.log().matches("pass again").count() > number
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        echoes(&mut near, &mut far);
+        let again = network.connect(SERVER, PORT).unwrap();
+        let _served = accept(&listener);
+        assert_eq!(network.taken(PORT), 2, "{}", midspan.log());
+        abort(again);
+        wait_until("closed", || network.taken(PORT) == 1);
+    }
+    let log = midspan.log();
+    assert_eq!(log.matches("pass untouched").count(), 2, "{log}");
+    assert_eq!(log.matches("pass again").count(), 2, "{log}");
+    abort(near);
+    midspan.stop();
+}
+
+/// A rule of somebody else that comes first leads Midspan's marks elsewhere.
+pub fn a_routing_rule_that_takes_the_mark() {
+    let network = Network::new();
+    for family in ["-4", "-6"] {
+        let rule = "rule add priority 50 fwmark 0x0b000000/0x0b000000 lookup main";
+        let arguments: Vec<&str> = std::iter::once(family).chain(rule.split(' ')).collect();
+        output(&network.gateway, "ip", &arguments);
+    }
+    let listener = network.listen(PORT);
+    let text = TRANSPARENT.to_owned();
+    let midspan = Midspan::ready(&network.gateway, &text);
+    let log = midspan.log();
+    assert!(log.contains("another routing rule takes"), "{log}");
+    assert!(goes_through(&network, &listener, false));
+    midspan.stop();
+}
+
+/// None of the probe's packets is seen outside, nor is anything left of it.
+pub fn the_probe_stays_inside() {
+    let network = Network::new();
+    let count = |namespace, names: [&str; 1]| {
+        rules(
+            namespace,
+            &format!(
+                "table inet seen {{\n counter seen {{ }}\n chain in {{\n \
+                 type filter hook prerouting priority 0;\n \
+                 iifname \"{}\" meta l4proto tcp counter name seen\n }}\n}}\n",
+                names[0]
+            ),
+        );
+    };
+    count(&network.client, ["eth"]);
+    count(&network.router, ["near"]);
+    rules(&network.gateway, STRICT);
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    let tables = output(&network.gateway, "nft", &["list", "tables"]);
+    assert!(!tables.contains("probe"), "{tables}");
+    // A listener that had not forgotten would answer again after a second.
+    std::thread::sleep(Duration::from_millis(1500));
+    for namespace in [&network.client, &network.router] {
+        let counters = output(namespace, "nft", &["list", "counters"]);
+        assert!(counters.contains("packets 0"), "{counters}");
+    }
+    midspan.stop();
+}

@@ -1,0 +1,293 @@
+//! Reloads, bypasses, and what a crash leaves behind.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use midspan_proxy::command::Request;
+use rustix::process::{Signal, kill_process};
+
+use crate::failing::no_trace;
+use crate::support::*;
+
+const WINDOWS: &str =
+    "client_leg = { initial_window = 30 }\nserver_leg = { initial_window = 20 }\n";
+
+fn on(prefix: Option<&str>) -> Request {
+    let prefix = prefix.map(str::to_owned);
+    Request::BypassOn { prefix }
+}
+
+fn off(prefix: Option<&str>) -> Request {
+    let prefix = prefix.map(str::to_owned);
+    Request::BypassOff { prefix }
+}
+
+/// Lets the thread end that makes connections, after a failure too.
+#[derive(Default)]
+struct EndTraffic(Arc<AtomicBool>);
+
+impl Drop for EndTraffic {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// New connections one after the other while listeners around theirs come and go.
+pub fn listeners_change_under_traffic() {
+    let network = Network::new();
+    rules(&network.gateway, STRICT);
+    let listener = network.listen(PORT);
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    let relay = midspan.relay();
+    let mut near = network.connect(SERVER, PORT).unwrap();
+    let (mut far, _) = accept(&listener);
+    let count = AtomicUsize::new(0);
+    let other = "[[listener]]\nname = \"other\"\nmode = \"transparent\"\ninterfaces = [\"acc2\"]\n";
+    let early = early();
+    let before = format!("{other}{TRANSPARENT_LISTENER}");
+    std::thread::scope(|scope| {
+        let end = EndTraffic::default();
+        let (stop, count, network, listener) = (Arc::clone(&end.0), &count, &network, &listener);
+        scope.spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                for server in [SERVER, SERVER6] {
+                    let mut near = network.connect(server, PORT).unwrap();
+                    let (mut far, _) = accept(listener);
+                    echoes(&mut near, &mut far);
+                    abort(near);
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        for text in [
+            format!("{TRANSPARENT}{other}"),
+            format!("{RELAY}{before}"),
+            TRANSPARENT.to_owned(),
+            early.clone(),
+            format!("{TRANSPARENT}{WINDOWS}{other}{WINDOWS}"),
+            format!("{TRANSPARENT}{other}"),
+            TRANSPARENT.to_owned(),
+        ] {
+            let seen = count.load(Ordering::Relaxed);
+            let answer = midspan.reload(&text);
+            assert!(answer.ok, "{:?}: {}", answer.error, midspan.log());
+            wait_until("connections", || count.load(Ordering::Relaxed) > seen + 3);
+            echoes(&mut near, &mut far);
+        }
+        let failed = midspan.reload("[[listener]]\nname = 1\n");
+        assert!(failed.error.unwrap().contains("midspan.toml:4:8"));
+    });
+    println!("    {} connections", count.load(Ordering::Relaxed));
+    assert_eq!(midspan.relay(), relay);
+    // The listener goes; its sessions do not.
+    let forward = "[[listener]]\nname = \"f\"\nlisten = \"127.0.0.1:8080\"\nto = \"10.3.0.2:80\"\n";
+    let answer = midspan.reload(&format!("{RELAY}{forward}"));
+    assert!(answer.ok, "{:?}", answer.error);
+    wait_until("closed", || network.taken(PORT) == 1);
+    let mut untouched = network.connect(SERVER, PORT).unwrap();
+    let (mut served, _) = accept(&listener);
+    echoes(&mut untouched, &mut served);
+    assert_eq!(network.taken(PORT), 1, "{}", midspan.log());
+    std::thread::sleep(Duration::from_millis(700));
+    // And comes back.
+    assert!(midspan.reload(TRANSPARENT).ok);
+    let mut again = network.connect(SERVER, PORT).unwrap();
+    let (mut served_again, _) = accept(&listener);
+    echoes(&mut again, &mut served_again);
+    assert_eq!(network.taken(PORT), 2, "{}", midspan.log());
+    carries(near, far, 500_000);
+    for stream in [untouched, again] {
+        abort(stream);
+    }
+    midspan.stop();
+    no_trace(&network);
+}
+
+/// From forward listeners alone to transparent ones with initial windows, and back.
+pub fn windows_and_listeners_come_and_go() {
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let forward = format!(
+        "{RELAY}[[listener]]\nname = \"f\"\nlisten = \"127.0.0.1:8080\"\nto = \"10.3.0.2:80\"\n"
+    );
+    let midspan = Midspan::ready(&network.gateway, &forward);
+    let routes = |table: &str| {
+        let four = output(&network.gateway, "ip", &["route", "show", "table", table]);
+        let six = output(
+            &network.gateway,
+            "ip",
+            &["-6", "route", "show", "table", table],
+        );
+        (four, six)
+    };
+    let mut sessions = Vec::new();
+    for window in [30, 40, 50] {
+        let legs = format!("client_leg = {{ initial_window = {window} }}\n");
+        let answer = midspan.reload(&format!("{TRANSPARENT}{legs}"));
+        assert!(answer.ok, "{:?}: {}", answer.error, midspan.log());
+        let (four, six) = routes("7700");
+        let expected = format!("initcwnd {window}");
+        assert!(
+            four.contains(&expected) && six.contains(&expected),
+            "{four}{six}"
+        );
+        for (server, _) in BOTH {
+            let mut near = network.connect(server, PORT).unwrap();
+            let (mut far, _) = accept(&listener);
+            echoes(&mut near, &mut far);
+            sessions.push((near, far));
+        }
+        for (near, far) in &mut sessions {
+            echoes(near, far);
+        }
+    }
+    assert_eq!(network.taken(PORT), 6);
+    let answer = midspan.reload(&forward);
+    assert!(answer.ok, "{:?}", answer.error);
+    for (near, far) in &mut sessions {
+        echoes(near, far);
+    }
+    // A mark field that is too small leaves all as it was.
+    let many: String = (0..13)
+        .map(|number| TRANSPARENT_LISTENER.replace("test", &format!("test{number}")))
+        .collect();
+    let failed = midspan.reload(&format!("{RELAY}{many}"));
+    assert!(failed.error.unwrap().contains("widen marks.mask"));
+    for (near, far) in sessions {
+        carries(near, far, 100_000);
+    }
+    midspan.stop();
+    no_trace(&network);
+}
+
+pub fn bypassed_connections_pass_untouched() {
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    let mut near = network.connect(SERVER, PORT).unwrap();
+    let (mut far, _) = accept(&listener);
+    let is_taken = |server| {
+        let mut near = network.connect(server, PORT).unwrap();
+        let (mut far, _) = accept(&listener);
+        echoes(&mut near, &mut far);
+        let taken = network.taken(PORT) == 2;
+        abort(near);
+        wait_until("closed", || network.taken(PORT) == 1);
+        taken
+    };
+    assert!(is_taken(SERVER) && is_taken(SERVER6));
+    for (request, four, six) in [
+        (on(Some("10.3.0.0/16")), false, true),
+        (on(Some("fd01::/64")), false, false),
+        (on(Some("fd03::2")), false, false),
+        (off(Some("10.3.0.99/16")), true, false),
+        (off(None), true, true),
+        (on(None), false, false),
+        (off(Some("::/0")), false, true),
+    ] {
+        let answer = midspan.ask(&request);
+        assert!(answer.ok, "{request:?}: {:?}", answer.error);
+        assert_eq!(
+            (is_taken(SERVER), is_taken(SERVER6)),
+            (four, six),
+            "{request:?}"
+        );
+        // Live sessions are kept.
+        echoes(&mut near, &mut far);
+    }
+    let list = || midspan.ask(&Request::BypassList).bypasses.unwrap();
+    assert_eq!(list(), ["0.0.0.0/0"]);
+    // It outlives a firewall reload, and one of the configuration.
+    rules(&network.gateway, "flush ruleset\n");
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(!is_taken(SERVER) && is_taken(SERVER6));
+    assert!(midspan.reload(&early()).ok);
+    assert!(!is_taken(SERVER) && is_taken(SERVER6));
+    let status = midspan.ask(&Request::Status).status.unwrap();
+    assert_eq!((status.bypasses, status.reloads), (list(), 1));
+    for (request, error) in [
+        (on(Some("10.0.0.0/33")), "not an address"),
+        (on(Some("; flush ruleset")), "not an address"),
+        (off(Some("10.9.0.0/16")), "is not bypassed"),
+    ] {
+        let answer = midspan.ask(&request);
+        assert!(!answer.ok && answer.error.unwrap().contains(error));
+    }
+    abort(near);
+    midspan.stop();
+    no_trace(&network);
+}
+
+fn renamed(text: &str) -> String {
+    format!(
+        "[marks]\nmask = 0x00f00000\ntable = 8800\n[interception]\ntable = \"other\"\n\
+         routing_table = 8790\nrule_priority = 90\nzone = 8800\nqueue = 8800\n{text}"
+    )
+}
+
+/// Rules, routes and tables of a killed run, though the file has other names since.
+pub fn leftovers_are_found_under_other_names() {
+    let network = Network::new();
+    let forward =
+        "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:8080\"\nto = \"10.3.0.2:80\"\n";
+    let mut midspan = Midspan::ready(
+        &network.gateway,
+        &renamed(&format!("{TRANSPARENT}{WINDOWS}")),
+    );
+    kill_process(midspan.helper(), Signal::KILL).unwrap();
+    midspan.wait();
+    let tables = output(&network.gateway, "nft", &["list", "tables"]);
+    let rules = output(&network.gateway, "ip", &["rule", "show"]);
+    assert!(
+        tables.contains("inet other") && rules.contains("8790"),
+        "{tables}{rules}"
+    );
+    let before = [tables, rules];
+    // Another Midspan that runs keeps its own.
+    let running = Midspan::ready(&network.gateway, &format!("{TRANSPARENT}{WINDOWS}"));
+    assert!(!before[0].is_empty());
+    let third = forward.replace("8080", "8081");
+    Midspan::ready(&network.gateway, &third).stop();
+    let listener = network.listen(PORT);
+    let near = network.connect(SERVER, PORT).unwrap();
+    let (_far, _) = accept(&listener);
+    assert_eq!(network.taken(PORT), 1);
+    abort(near);
+    running.stop();
+    no_trace(&network);
+    for family in ["-4", "-6"] {
+        let rules = output(&network.gateway, "ip", &[family, "rule", "show"]);
+        assert!(!rules.contains("proto 77"), "{rules}");
+        let ours = ["route", "show", "table", "all", "proto", "77"];
+        let ours = output(&network.gateway, "ip", &[&[family][..], &ours].concat());
+        assert_eq!(ours, "");
+    }
+    let tables = output(&network.gateway, "nft", &["list", "tables"]);
+    assert!(!tables.contains("other"), "{tables}");
+}
+
+pub fn the_parameter_comes_back_after_a_crash() {
+    let parameter = "/proc/sys/net/ipv4/tcp_early_demux";
+    let forward =
+        "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:8080\"\nto = \"10.3.0.2:80\"\n";
+    for (was, next) in [("1", forward), ("1", TRANSPARENT), ("0", TRANSPARENT)] {
+        let network = Network::new();
+        let is = || {
+            output(&network.gateway, "cat", &[parameter])
+                .trim()
+                .to_owned()
+        };
+        network
+            .gateway
+            .set_parameter("net/ipv4/tcp_early_demux", was)
+            .unwrap();
+        let mut midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+        assert_eq!(is(), "0");
+        kill_process(midspan.helper(), Signal::KILL).unwrap();
+        midspan.wait();
+        assert_eq!(is(), "0");
+        Midspan::ready(&network.gateway, next).stop();
+        assert_eq!(is(), was);
+    }
+}

@@ -1,0 +1,144 @@
+//! Maki: Tables I and II.
+
+use midspan_model::ModelError;
+use midspan_model::overlay::Reading;
+use midspan_model::papers::maki::{expected_throughput, table_1, table_2};
+use midspan_model::papers::maki_figures::{figure_8_border, figure_9, figure_10, figure_11};
+use midspan_records::{By, Record};
+
+/// Throughput that §IV prints for the homogeneous path, unsplit.
+const SECTION_4_PRINTED: f64 = 800e3;
+
+pub(crate) fn records() -> Result<Vec<Record>, ModelError> {
+    let mut records = Vec::new();
+    for row in table_1() {
+        let case = format!("{} legs", row.legs);
+        let gain = |value, precision: &str| {
+            let record = Record::new("table 1", &case, "gain", "", By::Analysis, value);
+            with_paper(record, row.paper).with_note(precision)
+        };
+        records.push(gain(
+            f64::from(row.single),
+            "single precision, as the paper computed",
+        ));
+        records.push(gain(row.double, "double precision"));
+    }
+    for cell in table_2()? {
+        let network = format!("{:?}", cell.network).to_lowercase();
+        let throughput = |value, reading: &str| {
+            let case = format!("{network}, R{}, {reading}", cell.router);
+            let record = Record::new("table 2", &case, "throughput", "bit/s", By::Analysis, value);
+            with_paper(record, cell.paper * 1e6)
+        };
+        // The slower of the two legs; then with a send buffer of 64 packets the coupling of §III
+        // as it is printed, and with stalls counted once.
+        let readings = [
+            (cell.expected, "Eq. (1)"),
+            (cell.printed.throughput, "coupling as printed"),
+            (cell.conserving.throughput, "coupling conserving"),
+        ];
+        records.extend(readings.map(|(value, name)| throughput(value.bits_per_second(), name)));
+    }
+    let expected = expected_throughput().bits_per_second();
+    let record = Record::new(
+        "section 4",
+        "homogeneous path",
+        "expected throughput",
+        "bit/s",
+        By::Analysis,
+        expected,
+    );
+    records.push(with_paper(record, SECTION_4_PRINTED).with_note("the paper says \"about\""));
+    records.extend(figures()?);
+    Ok(records)
+}
+
+/// What the text says of Figs 8–11, in both readings.
+fn figures() -> Result<Vec<Record>, ModelError> {
+    let mut records = Vec::new();
+    for (delay, paper) in [(5, 0.01), (50, 0.01), (500, 0.0001)] {
+        let (case, border) = (format!("WAN {delay} ms"), figure_8_border(delay)?);
+        let quantity = "loss from which the WAN limits";
+        let record = Record::new("figure 8", &case, quantity, "share", By::Analysis, border);
+        records.push(with_paper(record, paper).with_note("read off the figure, in powers of ten"));
+    }
+    for (reading, name) in [
+        (Reading::Printed, "as printed"),
+        (Reading::Conserving, "packets conserved"),
+    ] {
+        let mut push = |item, case: &str, quantity, unit, value, paper, note| {
+            let case = format!("{case}, {name}");
+            let record = Record::new(item, &case, quantity, unit, By::Analysis, value);
+            records.push(with_paper(record, paper).with_note(note));
+        };
+        // Where LAN2 is at least as lossy and as long as the others, as section III C assumes.
+        let gains = figure_9(reading)?;
+        let most = gains
+            .iter()
+            .skip(1)
+            .flat_map(|line| &line.points)
+            .filter(|(loss, _)| *loss >= 0.01)
+            .map(|(_, gain)| *gain)
+            .fold(0.0, f64::max);
+        push(
+            "figure 9",
+            "LAN2 the worst",
+            "greatest gain",
+            "",
+            most,
+            3.0,
+            "the paper says \"about\"",
+        );
+        let least = gains
+            .iter()
+            .flat_map(|line| &line.points)
+            .map(|(_, gain)| *gain)
+            .fold(f64::MAX, f64::min);
+        push(
+            "figure 9",
+            "everywhere",
+            "least gain",
+            "",
+            least,
+            1.0,
+            "the paper says \"always larger than 1\"",
+        );
+        let shares = figure_10(reading)?;
+        let worst = shares
+            .iter()
+            .flat_map(|line| &line.points)
+            .map(|(_, share)| 1.0 - share)
+            .fold(0.0, f64::max);
+        push(
+            "figure 10",
+            "send buffer 10 KB",
+            "greatest coupling loss",
+            "share",
+            worst,
+            0.4,
+            "the paper says \"up to about\"; its send buffer is not printed",
+        );
+        for line in figure_11(reading)? {
+            let at = line
+                .points
+                .iter()
+                .find(|(size, _)| *size >= 512e3)
+                .map_or(0.0, |(_, share)| *share);
+            push(
+                "figure 11",
+                &line.name,
+                "share of the expected throughput at 512 KB",
+                "share",
+                at,
+                1.0,
+                "the paper says \"more than about 512 Kbytes\"",
+            );
+        }
+    }
+    Ok(records)
+}
+
+fn with_paper(mut record: Record, paper: f64) -> Record {
+    record.paper = Some(paper);
+    record
+}

@@ -1,0 +1,91 @@
+//! Runs of the cases, and what they give.
+
+use midspan_records::{Record, statistics};
+use midspan_sweep::in_parallel;
+use midspan_units::TimeSpan;
+
+use super::scenario::Case;
+use crate::run::simulated;
+use crate::{Effort, Error};
+
+/// How often and how long each case runs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Runs {
+    count: usize,
+    /// Measured from here on.
+    warm_up: TimeSpan,
+    end: TimeSpan,
+    threads: usize,
+}
+
+impl Runs {
+    /// Ten runs of so many seconds; where less is enough, three of a fifth of that. The first
+    /// fifth is left out.
+    pub(super) const fn of(effort: &Effort, seconds: u64) -> Self {
+        let (count, seconds) = if effort.quick {
+            (3, seconds / 5)
+        } else {
+            (10, seconds)
+        };
+        Self {
+            count,
+            warm_up: TimeSpan::from_seconds(seconds / 5),
+            end: TimeSpan::from_seconds(seconds),
+            threads: effort.threads,
+        }
+    }
+}
+
+/// Throughput of all runs of a case, in bit/s. Runs of the same number have the same losses.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Measured(Vec<f64>);
+
+impl Measured {
+    pub(super) fn mean(&self) -> f64 {
+        statistics::mean(&self.0).map_or(0.0, |mean| mean.value)
+    }
+
+    /// Its throughput over that of `other`, run by run.
+    pub(super) fn over(&self, other: &Self) -> Self {
+        let pairs = self.0.iter().zip(&other.0);
+        Self(pairs.map(|(ours, theirs)| ours / theirs).collect())
+    }
+
+    /// Its throughput over a fixed one.
+    pub(super) fn over_fixed(&self, other: f64) -> Self {
+        Self(self.0.iter().map(|value| value / other).collect())
+    }
+
+    /// The mean as a record, with its 95 % interval.
+    pub(super) fn record(&self, item: &str, case: &str, quantity: &str, unit: &str) -> Record {
+        let record = simulated(item, case, quantity, unit, self.mean());
+        match statistics::mean(&self.0).and_then(|mean| mean.interval()) {
+            Some((low, high)) => record.with_spread(low, high),
+            None => record,
+        }
+    }
+}
+
+/// Measures all cases, on all cores; `done` is told of each run by the place of its case.
+pub(super) fn measure(
+    cases: &[Case],
+    runs: Runs,
+    mut done: impl FnMut(usize),
+) -> Result<Vec<Measured>, Error> {
+    let throughputs = in_parallel(
+        cases.len() * runs.count,
+        runs.threads,
+        |run| {
+            cases[run / runs.count].throughput(
+                (run % runs.count) as u64 + 1,
+                runs.warm_up,
+                runs.end,
+            )
+        },
+        |run| done(run / runs.count),
+    )?;
+    Ok(throughputs
+        .chunks(runs.count)
+        .map(|runs| Measured(runs.to_vec()))
+        .collect())
+}

@@ -1,0 +1,146 @@
+//! The scenarios of §III C and §IV: networks in a row, proxies between some of them.
+//! `docs/papers/maki.md` says why these parameters.
+
+use midspan_model::papers::maki_figures::Network;
+use midspan_sim::proxy::{Buffers, RelayConfiguration};
+use midspan_sim::tcp::{AckRule, ReceiverConfiguration, SenderConfiguration, Variant};
+use midspan_sim::{Flow, Scenario, Simulation, StopReason};
+use midspan_units::{Probability, TimeSpan};
+
+use crate::Error;
+use crate::run::{link, number};
+
+/// Bytes of data in a packet.
+const PACKET: u32 = 1000;
+/// "Enough to not limit the performance" (§III C), in Mbit/s.
+const AMPLE_RATE: u64 = 10_000;
+/// Room in front of each link, in packets: no packet is lost but at random.
+const AMPLE_QUEUE: u32 = 1_000_000;
+/// No bound, in bytes.
+pub(super) const UNBOUNDED: u64 = 1 << 40;
+
+/// A bulk flow over some of the networks.
+#[derive(Debug, Clone)]
+pub(super) struct Case {
+    /// Loss and delay one way of each.
+    networks: Vec<Network>,
+    /// The routers between which it flows; 0 stands before the first network.
+    ends: [usize; 2],
+    /// The routers with a proxy.
+    proxies: Vec<usize>,
+    /// Of all receivers, in bytes.
+    receive_buffer: u64,
+    /// Of the proxies, in bytes; also holds what is under way.
+    send_buffer: u64,
+    /// Of the first sender, in bytes.
+    window_limit: u64,
+}
+
+impl Case {
+    /// From end to end, without a proxy; buffers bound nothing.
+    pub(super) fn new(networks: &[Network]) -> Self {
+        Self {
+            networks: networks.to_vec(),
+            ends: [0, networks.len()],
+            proxies: Vec::new(),
+            receive_buffer: UNBOUNDED,
+            send_buffer: UNBOUNDED,
+            window_limit: u64::MAX,
+        }
+    }
+
+    /// With proxies on these routers.
+    pub(super) fn split_at(mut self, routers: &[usize]) -> Self {
+        self.proxies = routers.to_vec();
+        self
+    }
+
+    /// With buffers of so many bytes.
+    pub(super) const fn with_buffers(mut self, receive: u64, send: u64) -> Self {
+        self.receive_buffer = receive;
+        self.send_buffer = send;
+        self
+    }
+
+    /// Over one network alone, as a leg that never waits for another: where a proxy would send,
+    /// with its send buffer.
+    pub(super) fn alone(mut self, network: usize) -> Self {
+        self.ends = [network, network + 1];
+        self.proxies.clear();
+        self.window_limit = if network > 0 {
+            self.send_buffer
+        } else {
+            u64::MAX
+        };
+        self
+    }
+
+    /// Throughput in bit/s of user data between the times `warm_up` and `end`.
+    pub(super) fn throughput(
+        &self,
+        seed: u64,
+        warm_up: TimeSpan,
+        end: TimeSpan,
+    ) -> Result<f64, Error> {
+        let mut simulation = Simulation::new(&self.scenario(seed, end))?;
+        let before = simulation.run_until(warm_up);
+        let results = simulation.run();
+        if results.stop != StopReason::TimeIsUp {
+            return Err(Error::Ended {
+                until: results.until,
+                reason: results.stop,
+            });
+        }
+        let delivered = results.flows[0].delivered - before.flows[0].delivered;
+        Ok(number(delivered) * 8.0 / (end - warm_up).as_seconds())
+    }
+
+    /// A network's losses depend on the seed only, so that a flow with proxies, one without and
+    /// one over a network alone meet the same draws.
+    fn scenario(&self, seed: u64, duration: TimeSpan) -> Scenario {
+        let mut scenario = Scenario::new(seed, duration);
+        let mut routers = vec![scenario.add_node("R0")];
+        for (index, (loss, delay)) in self.networks.iter().enumerate() {
+            let next = scenario.add_node(&format!("R{}", index + 1));
+            let there = link(AMPLE_RATE, *delay, *loss, AMPLE_QUEUE);
+            let back = link(AMPLE_RATE, *delay, Probability::ZERO, AMPLE_QUEUE);
+            let name = format!("network {}", index + 1);
+            scenario.add_link(&name, routers[index], next, &there, &back);
+            routers.push(next);
+        }
+        let [from, to] = self.ends.map(|router| routers[router]);
+        let mut flow = Flow::bulk("file", from, to)
+            .with_sender(sender())
+            .with_receiver(receiver(self.receive_buffer));
+        let relay = RelayConfiguration {
+            buffers: Buffers::Separate {
+                send: self.send_buffer,
+            },
+            ..RelayConfiguration::default()
+        };
+        for router in &self.proxies {
+            flow = flow.split_at(routers[*router], relay);
+        }
+        flow.sender.window_limit = self.window_limit;
+        scenario.add_flow(flow);
+        scenario
+    }
+}
+
+fn sender() -> SenderConfiguration {
+    SenderConfiguration {
+        variant: Variant::Reno,
+        segment_size: PACKET,
+        initial_window: 2,
+        ..SenderConfiguration::default()
+    }
+}
+
+fn receiver(buffer: u64) -> ReceiverConfiguration {
+    ReceiverConfiguration {
+        buffer,
+        acknowledge: AckRule::Every,
+        segment_size: PACKET,
+        ..ReceiverConfiguration::default()
+    }
+}

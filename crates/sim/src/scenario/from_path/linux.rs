@@ -1,0 +1,162 @@
+//! TCP of hosts and proxies, set as Linux sets it as far as the simulator models that.
+
+use midspan_path::{HostSettings, NodeIndex, NodeKind, Path, ProxySettings, Window};
+use midspan_policy::{Buffer, Handshake, LegSettings};
+use midspan_units::TimeSpan;
+
+use crate::proxy::{Buffers, RelayConfiguration};
+use crate::scenario::{NodeId, ScenarioError, Split};
+use crate::tcp::{AckRule, ReceiverConfiguration, SenderConfiguration, Variant, WindowGrowth};
+
+/// What Linux's autotuning may advertise and keep unacknowledged at most: half of the third
+/// number of `tcp_rmem`, and the third number of `tcp_wmem`, as Linux sets them.
+const RECEIVE_WINDOW: u64 = 3 << 20;
+const SEND_BUFFER: u64 = 4 << 20;
+/// A packet at the network layer.
+const PACKET: u32 = 1500;
+const KNOWN: &str = "cubic and reno";
+/// What Linux advertises at first.
+const FIRST_WINDOW: u64 = 65_535;
+/// Time-outs in a row after which Linux gives up (`tcp_retries2`).
+const RETRIES: u32 = 15;
+
+fn host(path: &Path, node: NodeIndex) -> HostSettings {
+    match &path.node(node).kind {
+        NodeKind::Host(settings) => settings.clone(),
+        NodeKind::Router | NodeKind::Proxy(_) => HostSettings::default(),
+    }
+}
+
+pub(super) fn host_sender(
+    path: &Path,
+    node: NodeIndex,
+) -> Result<SenderConfiguration, ScenarioError> {
+    let settings = host(path, node);
+    let name = &path.node(node).name;
+    Ok(SenderConfiguration {
+        window_limit: settings
+            .send_buffer
+            .map_or(SEND_BUFFER, |size| size.bytes()),
+        ..sender(
+            path,
+            name,
+            settings.congestion_control.as_deref(),
+            settings.initial_window,
+        )?
+    })
+}
+
+pub(super) fn host_receiver(path: &Path, node: NodeIndex) -> ReceiverConfiguration {
+    let settings = host(path, node);
+    let most = settings.receive_buffer.map(|size| size.bytes() / 2);
+    ReceiverConfiguration {
+        buffer: most.unwrap_or(RECEIVE_WINDOW),
+        window_growth: match settings.window {
+            Window::Autotuned => WindowGrowth::Autotuned {
+                initial: FIRST_WINDOW,
+            },
+            Window::Fixed => WindowGrowth::Fixed,
+            Window::Linux24 => WindowGrowth::Linux24,
+        },
+        ..receiver(path, None)
+    }
+}
+
+/// A proxy's session: the legs by the direction of the data.
+pub(super) fn split(path: &Path, node: NodeIndex, upload: bool) -> Result<Split, ScenarioError> {
+    let default = ProxySettings::default();
+    let settings = match &path.node(node).kind {
+        NodeKind::Proxy(settings) => &**settings,
+        NodeKind::Host(_) | NodeKind::Router => &default,
+    };
+    let (inbound, outbound) = if upload {
+        (&settings.client_leg, &settings.server_leg)
+    } else {
+        (&settings.server_leg, &settings.client_leg)
+    };
+    let name = &path.node(node).name;
+    let control = outbound.congestion_control.as_deref();
+    Ok(Split {
+        node: NodeId(node.0),
+        inbound: receiver(path, fixed(inbound.receive_buffer)),
+        outbound: sender(path, name, control, outbound.initial_window)?,
+        relay: relay(outbound),
+    })
+}
+
+fn relay(outbound: &LegSettings) -> RelayConfiguration {
+    RelayConfiguration {
+        buffers: Buffers::Separate {
+            send: fixed(outbound.send_buffer).unwrap_or(SEND_BUFFER),
+        },
+        service: None,
+        pacing: outbound.pacing_rate,
+        handshake: Handshake::Early,
+    }
+}
+
+const fn fixed(buffer: Buffer) -> Option<u64> {
+    match buffer {
+        Buffer::Auto => None,
+        Buffer::Fixed(size) => Some(size.bytes()),
+    }
+}
+
+/// IP and TCP header, timestamps included.
+const fn header_size(path: &Path) -> u32 {
+    match path.family {
+        midspan_path::Family::Ipv4 => 20 + 32,
+        midspan_path::Family::Ipv6 => 40 + 32,
+    }
+}
+
+fn sender(
+    path: &Path,
+    place: &str,
+    congestion_control: Option<&str>,
+    initial_window: Option<u32>,
+) -> Result<SenderConfiguration, ScenarioError> {
+    let variant = match congestion_control {
+        None | Some("cubic") => Variant::Cubic,
+        Some("reno") => Variant::Sack,
+        Some(name) => {
+            return Err(ScenarioError::CongestionControl {
+                place: place.to_owned(),
+                name: name.to_owned(),
+                known: KNOWN,
+            });
+        }
+    };
+    Ok(SenderConfiguration {
+        variant,
+        segment_size: PACKET - header_size(path),
+        header_size: header_size(path),
+        initial_window: initial_window.unwrap_or(10),
+        minimum_timeout: TimeSpan::from_milliseconds(200),
+        maximum_timeout: TimeSpan::from_seconds(120),
+        give_up_after: RETRIES,
+        // curl and web servers turn it off, and so does a proxy.
+        nagle: false,
+        ..SenderConfiguration::default()
+    })
+}
+
+/// A buffer that the operator fixed is not autotuned.
+fn receiver(path: &Path, fixed: Option<u64>) -> ReceiverConfiguration {
+    ReceiverConfiguration {
+        buffer: fixed.unwrap_or(RECEIVE_WINDOW),
+        window_growth: match fixed {
+            Some(_) => WindowGrowth::Fixed,
+            None => WindowGrowth::Autotuned {
+                initial: FIRST_WINDOW,
+            },
+        },
+        acknowledge: AckRule::Delayed {
+            segments: 2,
+            timeout: TimeSpan::from_milliseconds(40),
+        },
+        selective: true,
+        header_size: header_size(path),
+        segment_size: PACKET - header_size(path),
+    }
+}

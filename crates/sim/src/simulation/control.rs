@@ -1,0 +1,246 @@
+//! Policies at work: what they measure comes from simulated sockets, what they decide is carried
+//! out on them. The policies are those of the policy crate, as the proxy runs them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use midspan_policy::{
+    AckPolicy, AckSample, AckVerdict, Buffer, Leg as Side, LegDecision, LegStart, Policy, Request,
+    SessionSample,
+};
+use midspan_units::{ByteSize, Time};
+
+use super::Simulation;
+use crate::observer::Observer;
+use crate::packet::Acknowledgement;
+use crate::scenario::{Client, FlowId};
+
+/// All policies of a simulation.
+#[derive(Default)]
+pub(super) struct Control {
+    /// By relay.
+    sessions: BTreeMap<u32, Box<dyn Policy + Send>>,
+    /// By leg.
+    thinning: BTreeMap<u32, Thinning>,
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control")
+            .field("sessions", &self.sessions.len())
+            .field("thinning", &self.thinning.len())
+            .finish()
+    }
+}
+
+/// The ACKs of one leg under a policy.
+struct Thinning {
+    policy: Box<dyn AckPolicy + Send>,
+    /// The newest ACK that is held back, and until when.
+    held: Option<(Acknowledgement, Time)>,
+    /// Number and window edge of the ACK before.
+    last: (u64, u64),
+}
+
+impl<O: Observer> Simulation<O> {
+    /// Lets a policy decide for the session of `flow` at its proxy number `split`, from 0: it is
+    /// asked how to start now, and sampled while the flow has not ended. Returns false, and
+    /// does nothing, where there is no such proxy.
+    ///
+    /// The simulator asks for addresses nobody has: the client is 192.0.2.1, with the flow's
+    /// number as its port, the server 198.51.100.1, port 80. Of a [`Start`](midspan_policy::Start)
+    /// it obeys pacing rate and send buffer of the outbound leg; the rest is the scenario's.
+    pub fn set_policy(
+        &mut self,
+        flow: FlowId,
+        split: usize,
+        mut policy: Box<dyn Policy + Send>,
+    ) -> bool {
+        let Some(inbound) = self.flows.get(flow.0).and_then(|state| state.leg(split)) else {
+            return false;
+        };
+        let Some(relay) = self.legs[inbound].onward else {
+            return false;
+        };
+        let port = u16::try_from(flow.0).unwrap_or(u16::MAX);
+        let request = Request {
+            client: SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), port)),
+            server: SocketAddr::from((Ipv4Addr::new(198, 51, 100, 1), 80)),
+        };
+        policy.admit(self.now, &request);
+        let start = policy.start(self.now, &request);
+        let first = match self.outbound_side(relay) {
+            Side::Client => of_start(&start.client),
+            Side::Server => of_start(&start.server),
+        };
+        self.decide(relay, &first);
+        if let Some(interval) = policy.sampling_interval() {
+            let at = self.flows[flow.0].start.max(self.now) + interval;
+            self.schedule.wake(self.places.control(relay), at);
+        }
+        let control = self.control.get_or_insert_default();
+        control.sessions.insert(relay, policy);
+        true
+    }
+
+    /// Lets a policy decide which ACKs of a leg, counted from 0, leave its receiver. Returns
+    /// false, and does nothing, where there is no such leg.
+    pub fn set_ack_policy(
+        &mut self,
+        flow: FlowId,
+        leg: usize,
+        policy: Box<dyn AckPolicy + Send>,
+    ) -> bool {
+        let found = self.flows.get(flow.0).and_then(|state| state.leg(leg));
+        let Some(leg) = found.and_then(|leg| u32::try_from(leg).ok()) else {
+            return false;
+        };
+        let edge = self.receivers[leg as usize].window_edge();
+        let thinning = Thinning {
+            policy,
+            held: None,
+            last: (self.receivers[leg as usize].next(), edge),
+        };
+        let control = self.control.get_or_insert_default();
+        control.thinning.insert(leg, thinning);
+        true
+    }
+
+    /// A policy gets its sample.
+    pub(super) fn take_sample(&mut self, relay: u32) {
+        let (inbound, _) = self.relays[relay as usize];
+        let flow = &self.flows[self.legs[inbound as usize].flow as usize];
+        if flow.finished.is_some() || flow.gave_up.is_some() {
+            return;
+        }
+        let sample = self.session_sample(relay);
+        let side = self.outbound_side(relay);
+        let Some(policy) = self
+            .control
+            .as_mut()
+            .and_then(|control| control.sessions.get_mut(&relay))
+        else {
+            return;
+        };
+        let decision = *policy.sample(self.now, &sample).leg(side);
+        if let Some(interval) = policy.sampling_interval() {
+            let at = self.now + interval.max(midspan_units::TimeSpan::from_nanoseconds(1));
+            self.schedule.wake(self.places.control(relay), at);
+        }
+        self.decide(relay, &decision);
+        self.run_relay(relay);
+    }
+
+    fn decide(&mut self, relay: u32, decision: &LegDecision) {
+        let (inbound, relay) = &mut self.relays[relay as usize];
+        relay.handle_decision(decision, &mut self.senders[*inbound as usize + 1]);
+    }
+
+    /// Which side of a relay its outbound leg is on.
+    fn outbound_side(&self, relay: u32) -> Side {
+        let (inbound, _) = self.relays[relay as usize];
+        match self.flows[self.legs[inbound as usize].flow as usize].client {
+            Client::Sender => Side::Server,
+            Client::Receiver => Side::Client,
+        }
+    }
+
+    fn session_sample(&self, relay: u32) -> SessionSample {
+        let side = self.outbound_side(relay);
+        let (inbound, relay) = &self.relays[relay as usize];
+        let inward = self.receivers[*inbound as usize].sample();
+        let outward = self.senders[*inbound as usize + 1].sample(self.now);
+        let held = ByteSize::from_bytes(relay.held());
+        match side {
+            Side::Server => SessionSample {
+                client: inward,
+                server: outward,
+                held_towards_server: held,
+                ..SessionSample::default()
+            },
+            Side::Client => SessionSample {
+                client: outward,
+                server: inward,
+                held_towards_client: held,
+                ..SessionSample::default()
+            },
+        }
+    }
+
+    /// An ACK is about to leave a receiver, and somebody may have something against it.
+    pub(super) fn thin(&mut self, leg: u32, ack: Acknowledgement) {
+        let segment = u64::from(self.senders[leg as usize].configuration().segment_size);
+        let now = self.now;
+        let Some(thinning) = self.thinning(leg) else {
+            self.send_ack(leg, ack);
+            return;
+        };
+        match thinning.judge(now, &ack, segment) {
+            AckVerdict::Pass => {
+                thinning.held = None;
+                self.send_ack(leg, ack);
+            }
+            AckVerdict::HoldUntil(at) => {
+                // The first deadline holds: a later ACK does not make an earlier one wait longer.
+                let at = thinning.held.map_or(at, |(_, held)| held.min(at)).max(now);
+                thinning.held = Some((ack, at));
+                self.schedule.wake(self.places.receiver(leg), at);
+            }
+            AckVerdict::Drop => {}
+        }
+    }
+
+    pub(super) fn held_ack_deadline(&mut self, leg: u32) -> Option<Time> {
+        let (_, at) = self.thinning(leg)?.held?;
+        Some(at)
+    }
+
+    /// Sends the ACK that is held back, if its time has come.
+    pub(super) fn release_held_ack(&mut self, leg: u32) {
+        let now = self.now;
+        let held = self
+            .thinning(leg)
+            .and_then(|thinning| thinning.held.take_if(|(_, at)| *at <= now));
+        if let Some((ack, _)) = held {
+            self.send_ack(leg, ack);
+        }
+    }
+
+    #[inline]
+    fn thinning(&mut self, leg: u32) -> Option<&mut Thinning> {
+        self.control.as_mut()?.thinning.get_mut(&leg)
+    }
+}
+
+impl Thinning {
+    fn judge(&mut self, now: Time, ack: &Acknowledgement, segment: u64) -> AckVerdict {
+        let (number, edge) = std::mem::replace(&mut self.last, (ack.number, ack.window_edge));
+        let segments = (ack.number - number).div_ceil(segment.max(1));
+        let same = ack.number == number;
+        self.policy.acknowledge(
+            now,
+            &AckSample {
+                // As on the wire: the low 32 bits.
+                #[allow(clippy::cast_possible_truncation)]
+                number: ack.number as u32,
+                newly_covered: u32::try_from(segments).unwrap_or(u32::MAX),
+                duplicate: same,
+                selective: !ack.blocks.is_empty(),
+                window_update: same && ack.window_edge != edge,
+            },
+        )
+    }
+}
+
+/// What of a leg's start a simulated socket obeys.
+fn of_start(start: &LegStart) -> LegDecision {
+    LegDecision {
+        pacing_rate: start.pacing_rate,
+        send_buffer: match start.send_buffer {
+            Buffer::Fixed(size) => Some(size),
+            Buffer::Auto => None,
+        },
+        ..LegDecision::default()
+    }
+}

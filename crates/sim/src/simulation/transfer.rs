@@ -1,0 +1,257 @@
+//! Packets: from a sender or receiver over links to the other end; and the timers of both.
+
+use midspan_link::{Cell, Output};
+use midspan_units::Time;
+
+use super::Simulation;
+use crate::engine::Event;
+use crate::network::Dropped;
+use crate::observer::Observer;
+use crate::packet::{Acknowledgement, Data, Packet, Passage, Segment, Way};
+use crate::scenario::LinkId;
+
+impl<O: Observer> Simulation<O> {
+    #[inline]
+    pub(super) fn handle_link(&mut self, event: Event, link: u32) {
+        let output = self.network.poll(link, self.now);
+        match self.network.poll_timeout(link) {
+            Some(at) => self.schedule.again(event, at.max(self.now)),
+            None => self.schedule.done(event),
+        }
+        match output {
+            Some(Output::Delivered { mut packet, .. }) => self.pass_on(&mut packet),
+            Some(Output::Dropped {
+                due,
+                packet,
+                reason,
+            }) => self.tell_drop(&Dropped {
+                at: due,
+                link,
+                packet,
+                reason,
+            }),
+            None => {}
+        }
+    }
+
+    /// A packet has come out of a link: it goes to the next one, or has arrived.
+    #[inline]
+    fn pass_on(&mut self, packet: &mut Packet) {
+        let leg = &self.legs[packet.connection as usize];
+        if packet.passage.hop() + 1 < leg.route(packet.way()).len() {
+            packet.passage.advance();
+            self.enter_link(packet);
+        } else if packet.passage.is_fragment() {
+            self.reassemble(*packet);
+        } else {
+            self.arrive(packet);
+        }
+    }
+
+    /// A whole packet is at the end of its way.
+    #[inline]
+    fn arrive(&mut self, packet: &Packet) {
+        self.observer.delivered(self.now, packet);
+        match &packet.segment {
+            Segment::Data(data) => self.deliver_data(packet.connection, data),
+            Segment::Acknowledgement(ack) => self.deliver_ack(packet.connection, ack),
+            Segment::Datagram => self.deliver_traffic(packet),
+        }
+    }
+
+    #[cold]
+    fn reassemble(&mut self, packet: Packet) {
+        if let Some(cell) = &mut self.reassembly {
+            cell.handle(self.now, packet);
+        }
+        self.poll_reassembly();
+    }
+
+    pub(super) fn poll_reassembly(&mut self) {
+        while let Some(output) = self
+            .reassembly
+            .as_mut()
+            .and_then(|cell| cell.poll(self.now))
+        {
+            match output {
+                Output::Delivered { packet, .. } => self.arrive(&packet),
+                Output::Dropped { due, packet, .. } => self.observer.given_up(due, &packet),
+            }
+        }
+        let timeout = self
+            .reassembly
+            .as_ref()
+            .and_then(|cell| cell.poll_timeout());
+        if let Some(at) = timeout {
+            self.schedule
+                .wake(self.places.reassembly(), at.max(self.now));
+        }
+    }
+
+    #[inline]
+    fn deliver_data(&mut self, leg: u32, data: &Data) {
+        let receiver = &mut self.receivers[leg as usize];
+        if let Some(relay) = self.legs[leg as usize].onward {
+            let (_, joined) = &mut self.relays[relay as usize];
+            joined.handle_segment(self.now, data, receiver);
+            self.run_relay(relay);
+        } else {
+            receiver.handle_segment(self.now, data);
+            // The application at the end reads at once.
+            receiver.handle_release(self.now, u64::MAX);
+            self.flush_receiver(leg);
+            self.check_mark(leg);
+        }
+    }
+
+    #[inline]
+    fn deliver_ack(&mut self, leg: u32, ack: &Acknowledgement) {
+        let sender = &mut self.senders[leg as usize];
+        sender.handle_acknowledgement(self.now, ack);
+        self.observer.sender(self.now, leg, sender);
+        match self.legs[leg as usize].feeder {
+            Some(relay) => self.run_relay(relay),
+            None => self.flush_sender(leg),
+        }
+    }
+
+    pub(super) fn handle_receiver_timer(&mut self, event: Event, leg: u32) {
+        let own = self.receivers[leg as usize].poll_timeout();
+        let deadline = own.map(|(at, _)| at);
+        let held = self.held_ack_deadline(leg);
+        if self.postpone(event, deadline.into_iter().chain(held).min()) {
+            return;
+        }
+        self.receivers[leg as usize].handle_timeout(self.now);
+        self.release_held_ack(leg);
+        self.flush_receiver(leg);
+    }
+
+    pub(super) fn handle_sender_timer(&mut self, event: Event, leg: u32) {
+        let deadline = self.senders[leg as usize].poll_timeout();
+        if self.postpone(event, deadline.map(|(at, _)| at)) {
+            return;
+        }
+        let sender = &mut self.senders[leg as usize];
+        sender.handle_timeout(self.now);
+        self.observer.sender(self.now, leg, sender);
+        if sender.has_given_up() {
+            self.give_up(leg);
+        } else {
+            self.flush_sender(leg);
+        }
+    }
+
+    /// Puts an event off to its deadline, if that has not come. Returns whether it was.
+    fn postpone(&mut self, event: Event, deadline: Option<Time>) -> bool {
+        match deadline {
+            Some(at) if at > self.now => {
+                self.schedule.again(event, at);
+                true
+            }
+            Some(_) => {
+                self.schedule.done(event);
+                false
+            }
+            None => {
+                self.schedule.done(event);
+                true
+            }
+        }
+    }
+
+    pub(super) fn run_relay(&mut self, index: u32) {
+        let (inbound, relay) = &mut self.relays[index as usize];
+        let (inbound, outbound) = (*inbound, *inbound + 1);
+        let receiver = &mut self.receivers[inbound as usize];
+        let sender = &mut self.senders[outbound as usize];
+        let forwarded = relay.run(self.now, receiver, sender);
+        if forwarded > 0 {
+            self.observer.forwarded(self.now, inbound, forwarded);
+        }
+        self.flush_receiver(inbound);
+        self.flush_sender(outbound);
+        let (_, relay) = &self.relays[index as usize];
+        if let Some(at) = relay.poll_timeout(&self.senders[outbound as usize]) {
+            self.schedule.wake(self.places.relay(index), at);
+        }
+    }
+
+    #[inline]
+    pub(super) fn flush_sender(&mut self, leg: u32) {
+        while let Some(data) = self.senders[leg as usize].poll_transmit(self.now) {
+            let size = data.length + self.legs[leg as usize].header_size;
+            self.send(leg, Way::Forward, size, Segment::Data(data));
+        }
+        if let Some((at, _)) = self.senders[leg as usize].poll_timeout() {
+            self.schedule.wake(self.places.sender(leg), at);
+        }
+    }
+
+    #[inline]
+    pub(super) fn flush_receiver(&mut self, leg: u32) {
+        if let Some(ack) = self.receivers[leg as usize].poll_transmit() {
+            if self.control.is_some() {
+                self.thin(leg, ack);
+            } else {
+                self.send_ack(leg, ack);
+            }
+        }
+        if let Some((at, _)) = self.receivers[leg as usize].poll_timeout() {
+            self.schedule.wake(self.places.receiver(leg), at);
+        }
+    }
+
+    pub(super) fn send_ack(&mut self, leg: u32, ack: Acknowledgement) {
+        let size = self.receivers[leg as usize].size_of(&ack);
+        self.send(leg, Way::Back, size, Segment::Acknowledgement(ack));
+    }
+
+    #[inline]
+    pub(super) fn send(&mut self, leg: u32, way: Way, size: u32, segment: Segment) {
+        let mut packet = Packet {
+            connection: leg,
+            size,
+            passage: Passage::new(way),
+            segment,
+        };
+        self.observer.sent(self.now, &packet);
+        self.enter_link(&mut packet);
+    }
+
+    #[inline]
+    fn enter_link(&mut self, packet: &mut Packet) {
+        let route = self.legs[packet.connection as usize].route(packet.way());
+        let dropped = self
+            .network
+            .handle(&mut self.schedule, self.now, route, packet);
+        if O::WATCHES_QUEUES {
+            self.tell_queue(packet);
+        }
+        if let Some(dropped) = dropped {
+            self.tell_drop(&dropped);
+        }
+        if self.network.has_dropped_fragments() {
+            for dropped in self.network.take_dropped_fragments() {
+                self.tell_drop(&dropped);
+            }
+        }
+    }
+
+    /// What waits where a packet has just come to.
+    fn tell_queue(&mut self, packet: &Packet) {
+        let route = self.legs[packet.connection as usize].route(packet.way());
+        let place = route[packet.passage.hop()];
+        let (packets, bytes) = self.network.queue(place);
+        let link = LinkId(place as usize / 2);
+        let up = place.is_multiple_of(2);
+        self.observer.queue(self.now, link, up, packets, bytes);
+    }
+
+    fn tell_drop(&mut self, dropped: &Dropped) {
+        let link = LinkId(dropped.link as usize / 2);
+        let up = dropped.link.is_multiple_of(2);
+        self.observer
+            .dropped(dropped.at, link, up, &dropped.packet, dropped.reason);
+    }
+}

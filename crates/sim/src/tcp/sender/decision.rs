@@ -1,0 +1,29 @@
+//! What a policy may change on a live socket.
+
+use midspan_policy::LegDecision;
+
+use super::Sender;
+
+impl Sender {
+    /// Carries out a decision, as the proxy does on a real socket: pacing rate, segment size (at
+    /// most the one that the sender was made with) and in-flight cap (at least a segment). The
+    /// send buffer belongs to the application.
+    pub fn handle_decision(&mut self, decision: &LegDecision) {
+        if let Some(rate) = decision.pacing_rate {
+            self.configuration.pacing_rate = Some(rate);
+        }
+        if let Some(size) = decision.segment_size {
+            let size = u32::try_from(size.bytes()).unwrap_or(u32::MAX);
+            self.configuration.segment_size = size.clamp(1, self.segment_ceiling);
+            // Windows are in bytes and stay; they hold at least so many segments.
+            let segment = self.segment_size();
+            self.cwnd = self.cwnd.max(segment);
+            self.ssthresh = self.ssthresh.max(2 * segment);
+            self.configuration.window_limit = self.configuration.window_limit.max(segment);
+        }
+        if let Some(cap) = decision.in_flight_cap {
+            self.configuration.window_limit = cap.bytes().max(self.segment_size());
+        }
+        self.check_invariants();
+    }
+}

@@ -1,0 +1,13 @@
+//! Traces: what happened, as tables (CSV), distributions and a packet capture (pcap).
+//!
+//! All are [observers](crate::Observer): a simulation without them pays nothing. They write to
+//! what the caller hands them; this crate opens no file.
+
+mod bursts;
+mod capture;
+mod legs;
+mod tables;
+
+pub use bursts::{BurstWatch, Bursts, Histogram};
+pub use capture::Capture;
+pub use tables::{Kind, Trace};

@@ -1,0 +1,133 @@
+//! What a sweep goes over: `KEY=1 %,2 %,5 %` or `KEY=1 %..5 %:9`.
+
+use std::str::FromStr;
+
+use crate::{Error, Setting};
+
+/// Most values of one axis.
+const LIMIT: usize = 10_000;
+
+/// A key and the values that it takes.
+///
+/// Written as a list, `link.satellite.loss=0.1 %,1 %`, or as a range with the number of values,
+/// `link.satellite.delay=10 ms..300 ms:30`; with `log` after the number each value is the same
+/// multiple of the one before, as in `0.01 %..10 %:7log`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Axis {
+    /// Where.
+    pub key: String,
+    /// The values, as they are written in the file.
+    pub values: Vec<String>,
+}
+
+impl FromStr for Axis {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let Setting { key, value } = text.parse()?;
+        let error = |problem: &str| Error::Written {
+            given: text.to_owned(),
+            problem: problem.to_owned(),
+        };
+        let values = match value.split_once("..") {
+            Some((from, rest)) => range(from, rest).ok_or_else(|| {
+                error(
+                    "is no range: write FROM..TO:COUNT or FROM..TO:COUNTlog with the same unit at \
+                     both ends, as in \"10 ms..300 ms:30\"; at least 2 and at most 10,000 values",
+                )
+            })?,
+            None => value
+                .split(',')
+                .map(|value| value.trim().to_owned())
+                .collect(),
+        };
+        if values.len() > LIMIT || values.iter().any(String::is_empty) {
+            return Err(error(
+                "is no list: write KEY=A,B,C with at most 10,000 values",
+            ));
+        }
+        Ok(Self { key, values })
+    }
+}
+
+fn range(from: &str, rest: &str) -> Option<Vec<String>> {
+    let (to, count) = rest.rsplit_once(':')?;
+    let (count, log) = match count.trim().strip_suffix("log") {
+        Some(count) => (count, true),
+        None => (count, false),
+    };
+    let count: u32 = count.trim().parse().ok()?;
+    let ((from, unit), (to, same)) = (split(from)?, split(to)?);
+    let fits = (2..=LIMIT as u64).contains(&u64::from(count)) && unit == same;
+    if !fits || (log && (from <= 0.0 || to <= 0.0)) {
+        return None;
+    }
+    let at = |index: u32| {
+        let share = f64::from(index) / f64::from(count - 1);
+        let value = match index {
+            0 => from,
+            _ if index == count - 1 => to,
+            _ if log => from * (to / from).powf(share),
+            _ => from + (to - from) * share,
+        };
+        // Nine digits: what is between two ends need not be exact, but readable.
+        let rounded: f64 = format!("{value:.8e}").parse().unwrap_or(value);
+        format!("{rounded}{unit}")
+    };
+    Some((0..count).map(at).collect())
+}
+
+/// A number and what follows it.
+fn split(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end = text
+        .find(|character: char| !(character.is_ascii_digit() || character == '.'))
+        .unwrap_or(text.len());
+    let number: f64 = text[..end].parse().ok()?;
+    Some((number, &text[end..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(text: &str) -> Vec<String> {
+        text.parse::<Axis>().unwrap().values
+    }
+
+    #[test]
+    fn lists_and_ranges() {
+        assert_eq!(values("a.b=1 %, 2 %"), ["1 %", "2 %"]);
+        assert_eq!(values("a=5"), ["5"]);
+        assert_eq!(
+            values("a=1 Mbit/s..3 Mbit/s:3"),
+            ["1 Mbit/s", "2 Mbit/s", "3 Mbit/s"]
+        );
+        assert_eq!(
+            values("a=0.0001..0.1:4log"),
+            ["0.0001", "0.001", "0.01", "0.1"]
+        );
+        assert_eq!(values("a=0 ms..1 ms:4")[1], "0.333333333 ms");
+    }
+
+    #[test]
+    fn what_is_no_axis_is_refused() {
+        for text in [
+            "",
+            "a",
+            "=1",
+            "a=1,,2",
+            "a=1..2",
+            "a=1..2:1",
+            "a=1 s..2 ms:3",
+            "a=0..1:3log",
+            "a=1..2:10001",
+            "a=x..y:3",
+        ] {
+            assert!(
+                matches!(text.parse::<Axis>(), Err(Error::Written { .. })),
+                "{text}"
+            );
+        }
+    }
+}

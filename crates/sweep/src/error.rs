@@ -1,0 +1,71 @@
+//! Why there is no result.
+
+use midspan_document::Located;
+use midspan_sim::ScenarioError;
+use miette::{Diagnostic, LabeledSpan, SourceCode};
+use thiserror::Error;
+
+/// Why there is no result.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// A setting or an axis is not written as it must be.
+    #[error("\"{given}\" {problem}")]
+    Written {
+        /// What the user gave.
+        given: String,
+        /// What is wrong, and how to write it.
+        problem: String,
+    },
+    /// A dotted key leads nowhere.
+    #[error(
+        "{key}: there is no `{part}` {place}{}",
+        .near.as_ref().map(|near| format!(" (did you mean `{near}`?)")).unwrap_or_default()
+    )]
+    NoSuchPlace {
+        /// The whole key.
+        key: String,
+        /// The part of it that does not exist.
+        part: String,
+        /// Where it was looked for.
+        place: String,
+        /// The nearest name.
+        near: Option<String>,
+    },
+    /// The path file, with its settings, is wrong at one place.
+    #[error("{0}")]
+    Located(#[from] Located),
+    /// The simulator refuses the path.
+    #[error("the path \"{path}\" cannot be simulated: {error}")]
+    Scenario {
+        /// The path.
+        path: String,
+        /// Why.
+        error: ScenarioError,
+    },
+    /// A flow can never finish.
+    #[error("the simulation of \"{path}\" was stopped: flow \"{flow}\" {reason}")]
+    NeverFinishes {
+        /// The path.
+        path: String,
+        /// The flow.
+        flow: String,
+        /// What it has waited for.
+        reason: String,
+    },
+}
+
+impl Diagnostic for Error {
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        match self {
+            Self::Located(error) => error.source_code(),
+            _ => None,
+        }
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        match self {
+            Self::Located(error) => error.labels(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What one simulated run of a path gives.
+
+use midspan_path::Path;
+use midspan_sim::{
+    FlowResults, NoObserver, Observer, PathFlowParts, PathScenario, Results, Scenario, Simulation,
+    StopReason,
+};
+use midspan_units::{BitRate, Time};
+
+use crate::Error;
+
+/// One number of one flow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measure {
+    /// The flow, by its place in the path.
+    pub flow: usize,
+    /// What was measured.
+    pub quantity: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// The number.
+    pub value: f64,
+}
+
+/// Runs a path, with its proxies or without, and measures every flow. `observe` gives an observer
+/// for each scenario, which `seen` gets back with the results; where that is `None`, nobody
+/// watches.
+///
+/// # Errors
+/// The path cannot be simulated, or a flow can never finish.
+pub fn measure<O: Observer>(
+    path: &Path,
+    proxies: bool,
+    mut observe: impl FnMut(&PathScenario) -> Result<Option<O>, Error>,
+    mut seen: impl FnMut(O, &Results),
+) -> Result<Vec<Measure>, Error> {
+    let refused = |error| Error::Scenario {
+        path: path.name.clone(),
+        error,
+    };
+    let mut measures = Vec::new();
+    for made in Scenario::from_path(path, proxies).map_err(refused)? {
+        let results = match observe(&made)? {
+            None => Simulation::observed(&made.scenario, NoObserver)
+                .map_err(refused)?
+                .run(),
+            Some(observer) => {
+                let watched = Simulation::link_by_link(&made.scenario, observer);
+                let mut simulation = watched.map_err(refused)?;
+                let results = simulation.run();
+                seen(simulation.into_observer(), &results);
+                results
+            }
+        };
+        for parts in &made.flows {
+            add(&mut measures, path, parts, &results)?;
+        }
+    }
+    Ok(measures)
+}
+
+fn add(
+    measures: &mut Vec<Measure>,
+    path: &Path,
+    parts: &PathFlowParts,
+    results: &Results,
+) -> Result<(), Error> {
+    let flow = &path.flows[parts.flow];
+    let of = |ids: &[midspan_sim::FlowId]| -> Vec<&FlowResults> {
+        ids.iter()
+            .filter_map(|id| results.flows.get(id.0))
+            .collect()
+    };
+    let (data, requests) = (of(&parts.data), of(&parts.requests));
+    let delivered: u64 = data.iter().map(|flow| flow.delivered).sum();
+    if let Some(reason) = hindrance(results, delivered, data.iter().chain(&requests)) {
+        return Err(Error::NeverFinishes {
+            path: path.name.clone(),
+            flow: flow.name.clone(),
+            reason,
+        });
+    }
+    let ends = data
+        .iter()
+        .map(|flow| flow.finished.unwrap_or(results.until));
+    let end = ends.max().unwrap_or(results.until);
+    let span = end.since(Time::ZERO + flow.start);
+    let mut push = |quantity, unit, value| {
+        measures.push(Measure {
+            flow: parts.flow,
+            quantity,
+            unit,
+            value,
+        });
+    };
+    if flow.workload.total_size().is_some() {
+        push("completion time", "s", span.as_seconds());
+    }
+    if let Some(goodput) = BitRate::from_transfer(delivered, span) {
+        let goodput = number(goodput.bits_per_second());
+        push("goodput", "bit/s", goodput);
+        if let Some(rate) = path.data_rate(flow) {
+            let share = goodput / number(rate.bits_per_second());
+            push("share of the link", "share", share);
+        }
+    }
+    let legs = data.iter().chain(&requests).flat_map(|flow| &flow.legs);
+    let again: u64 = legs.map(|leg| leg.sender.retransmissions).sum();
+    push("retransmissions", "segments", number(again));
+    Ok(())
+}
+
+/// Why a flow has not finished, and never will.
+fn hindrance<'a>(
+    results: &Results,
+    delivered: u64,
+    mut flows: impl Iterator<Item = &'a &'a FlowResults>,
+) -> Option<String> {
+    let gave_up = flows.find_map(|flow| flow.gave_up);
+    if let Some(gave_up) = gave_up {
+        return Some(format!(
+            "can never finish: leg {} was given up after {:.0} s, when time-out after time-out had \
+             passed without an answer; {delivered} bytes had arrived",
+            gave_up.leg + 1,
+            gave_up.at.since(Time::ZERO).as_seconds()
+        ));
+    }
+    let until = results.until.since(Time::ZERO);
+    match results.stop {
+        StopReason::Stalled => Some(format!(
+            "can never finish: after {until} nothing is left that could happen; {delivered} bytes \
+             had arrived"
+        )),
+        StopReason::EventLimit => Some(format!("was not over after so many events, at {until}")),
+        StopReason::TimeIsUp | StopReason::Finished => None,
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // Far below 2⁵³.
+const fn number(count: u64) -> f64 {
+    count as f64
+}

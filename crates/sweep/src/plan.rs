@@ -1,0 +1,191 @@
+//! All runs of a sweep, and what they give.
+
+use midspan_document::Source;
+use midspan_path::Path;
+use midspan_sim::NoObserver;
+
+use crate::measure::{Measure, measure};
+use crate::setting::apply;
+use crate::work::in_parallel;
+use crate::{Axis, Error, Setting};
+
+/// What is run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The path file.
+    pub source: Source,
+    /// What holds at every point.
+    pub settings: Vec<Setting>,
+    /// What is varied: every combination is a point.
+    pub axes: Vec<Axis>,
+    /// Only these flows; all where there is none.
+    pub flows: Vec<String>,
+    /// How often each point runs, each time with another seed.
+    pub repetitions: u32,
+    /// The first seed, instead of the path file's.
+    pub seed: Option<u64>,
+    /// How many threads run.
+    pub threads: usize,
+}
+
+/// One quantity of one flow at one point.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The value of each axis, in their order.
+    pub point: Vec<String>,
+    /// Whether the path's proxies ran.
+    pub proxies: bool,
+    /// The flow's name.
+    pub flow: String,
+    /// What was measured.
+    pub quantity: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// One value for each repetition.
+    pub values: Vec<f64>,
+}
+
+/// A point, with proxies or without.
+struct Point {
+    values: Vec<String>,
+    path: Path,
+    proxies: bool,
+}
+
+impl Plan {
+    /// The path that it is about, without what is varied.
+    ///
+    /// # Errors
+    /// The path file or a setting is wrong.
+    pub fn path(&self) -> Result<Path, Error> {
+        self.choose(apply(&self.source, &self.settings)?)
+    }
+
+    /// How many runs it has.
+    ///
+    /// # Errors
+    /// The path file or a setting is wrong.
+    pub fn runs(&self) -> Result<usize, Error> {
+        Ok(self.points()?.len() * self.repetitions as usize)
+    }
+
+    /// Runs all. `done` is told after each run.
+    ///
+    /// # Errors
+    /// A value cannot be set, a path cannot be simulated, or a flow can never finish.
+    pub fn run(&self, mut done: impl FnMut()) -> Result<Vec<Row>, Error> {
+        let points = self.points()?;
+        let repetitions = self.repetitions.max(1) as usize;
+        let runs = in_parallel(
+            points.len() * repetitions,
+            self.threads,
+            |run| {
+                let point = &points[run / repetitions];
+                let mut path = point.path.clone();
+                // The same seeds at every point: what differs is what was varied.
+                path.seed = path.seed.wrapping_add((run % repetitions) as u64);
+                measure(&path, point.proxies, |_| Ok(None::<NoObserver>), |_, _| ())
+            },
+            |_| done(),
+        )?;
+        let mut rows = Vec::new();
+        for (point, runs) in points.iter().zip(runs.chunks(repetitions)) {
+            rows.extend(point.rows(runs));
+        }
+        Ok(rows)
+    }
+
+    fn points(&self) -> Result<Vec<Point>, Error> {
+        let mut combinations: Vec<Vec<String>> = vec![Vec::new()];
+        for axis in &self.axes {
+            combinations = combinations
+                .iter()
+                .flat_map(|known| {
+                    axis.values.iter().map(|value| {
+                        let mut longer = known.clone();
+                        longer.push(value.clone());
+                        longer
+                    })
+                })
+                .collect();
+        }
+        let mut points = Vec::new();
+        for values in combinations {
+            let mut settings = self.settings.clone();
+            for (axis, value) in self.axes.iter().zip(&values) {
+                settings.push(Setting {
+                    key: axis.key.clone(),
+                    value: value.clone(),
+                });
+            }
+            let path = self.choose(apply(&self.source, &settings)?)?;
+            let has_proxies = path.proxies().next().is_some();
+            for proxies in [false, true] {
+                if !proxies || has_proxies {
+                    points.push(Point {
+                        values: values.clone(),
+                        path: path.clone(),
+                        proxies,
+                    });
+                }
+            }
+        }
+        Ok(points)
+    }
+
+    /// Only the flows that were asked for, and the seed.
+    fn choose(&self, mut path: Path) -> Result<Path, Error> {
+        if let Some(seed) = self.seed {
+            path.seed = seed;
+        }
+        for name in &self.flows {
+            if !path.flows.iter().any(|flow| flow.name == *name) {
+                let known: Vec<&str> = path.flows.iter().map(|flow| flow.name.as_str()).collect();
+                return Err(Error::NoSuchPlace {
+                    key: format!("flow {name}"),
+                    part: name.clone(),
+                    place: format!("among the flows, which are {}", known.join(", ")),
+                    near: midspan_document::nearest(name, known).map(str::to_owned),
+                });
+            }
+        }
+        if !self.flows.is_empty() {
+            path.flows.retain(|flow| self.flows.contains(&flow.name));
+        }
+        if path.flows.is_empty() {
+            return Err(Error::Written {
+                given: path.name,
+                problem: "has no flow, so there is nothing to run: add a [[flow]]".into(),
+            });
+        }
+        Ok(path)
+    }
+}
+
+impl Point {
+    /// The rows of its runs, one for each quantity that every run has.
+    fn rows(&self, runs: &[Vec<Measure>]) -> Vec<Row> {
+        let Some(first) = runs.first() else {
+            return Vec::new();
+        };
+        let values_of = |wanted: &Measure| {
+            let found = |run: &Vec<Measure>| {
+                run.iter()
+                    .find(|one| one.flow == wanted.flow && one.quantity == wanted.quantity)
+                    .map(|one| one.value)
+            };
+            runs.iter().filter_map(found).collect()
+        };
+        first
+            .iter()
+            .map(|measure| Row {
+                point: self.values.clone(),
+                proxies: self.proxies,
+                flow: self.path.flows[measure.flow].name.clone(),
+                quantity: measure.quantity,
+                unit: measure.unit,
+                values: values_of(measure),
+            })
+            .collect()
+    }
+}

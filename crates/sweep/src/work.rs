@@ -1,0 +1,82 @@
+//! Many runs on all cores.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+/// What `work` gives for each number below `count`, in order, whatever the number of `threads`;
+/// `done` is told after each, from this thread, in any order. After an error the rest is left
+/// out.
+///
+/// # Errors
+/// Of all errors, that of the lowest number.
+pub fn in_parallel<T: Send, E: Send>(
+    count: usize,
+    threads: usize,
+    work: impl Fn(usize) -> Result<T, E> + Sync,
+    mut done: impl FnMut(usize),
+) -> Result<Vec<T>, E> {
+    let next = AtomicUsize::new(0);
+    let mut slots: Vec<Option<Result<T, E>>> = Vec::new();
+    slots.resize_with(count, || None);
+    thread::scope(|scope| {
+        let (sender, results) = mpsc::channel();
+        for _ in 0..threads.clamp(1, count.max(1)) {
+            let sender = sender.clone();
+            let (next, work) = (&next, &work);
+            scope.spawn(move || {
+                // Numbers are taken in order, so all below a failed one are worked on as well.
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= count {
+                        return;
+                    }
+                    let result = work(index);
+                    if result.is_err() {
+                        next.store(count, Ordering::Relaxed);
+                    }
+                    if sender.send((index, result)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for (index, result) in results {
+            done(index);
+            if let Some(slot) = slots.get_mut(index) {
+                *slot = Some(result);
+            }
+        }
+    });
+    slots.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_in_order_for_any_number_of_threads() {
+        for threads in [0, 1, 3, 50] {
+            let mut told = 0;
+            let squares = in_parallel(20, threads, |n| Ok::<_, ()>(n * n), |_| told += 1);
+            assert_eq!(squares.unwrap(), (0..20).map(|n| n * n).collect::<Vec<_>>());
+            assert_eq!(told, 20);
+        }
+        assert_eq!(in_parallel(0, 4, Ok::<usize, ()>, |_| ()), Ok(vec![]));
+    }
+
+    #[test]
+    fn the_first_error_is_returned() {
+        for threads in [1, 4] {
+            let result = in_parallel(
+                1000,
+                threads,
+                |n| if n >= 5 { Err(n) } else { Ok(n) },
+                |_| (),
+            );
+            assert_eq!(result, Err(5));
+        }
+    }
+}

@@ -259,12 +259,19 @@ fn answer_http(stream: TcpStream) {
     let mut first = String::new();
     let _ = reader.read_line(&mut first);
     let mut line = String::from("x");
+    let mut to_read = 0;
     while !line.trim().is_empty() {
         line.clear();
         if reader.read_line(&mut line).unwrap_or(0) == 0 {
             return;
         }
+        let lower = line.to_ascii_lowercase();
+        if let Some(length) = lower.strip_prefix("content-length:") {
+            to_read = length.trim().parse().unwrap_or(0);
+        }
     }
+    // A close with bytes unread is a reset, which may overtake the answer.
+    let _ = std::io::copy(&mut reader.by_ref().take(to_read), &mut std::io::sink());
     let body = first.trim();
     let length = body.len();
     let _ = write!(

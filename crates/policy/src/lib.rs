@@ -11,7 +11,8 @@
 //! | [`AckVerdict`] | for each ACK that may be thinned | pass, hold, drop |
 //!
 //! Mechanisms that need state between two decisions are state machines here as well:
-//! [`InputPacing`] (Shikama: pacing at the input of TCP).
+//! [`InputPacing`] (Shikama: pacing at the input of TCP). What all sessions of a proxy may hold
+//! together is shared out by [`memory_share`].
 //!
 //! A policy is a type that implements [`Policy`] (for sessions) or [`AckPolicy`] (for ACK
 //! thinning). The real proxy feeds it from kernel sockets, the simulator from simulated ones; the
@@ -25,6 +26,7 @@ mod configured;
 mod decision;
 mod input_pacing;
 pub mod leave_alone;
+pub mod memory_share;
 mod sample;
 mod settings;
 mod start;

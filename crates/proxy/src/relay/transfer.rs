@@ -8,6 +8,7 @@
 
 use std::os::fd::BorrowedFd;
 
+use midspan_policy::memory_share::PIECE;
 use midspan_units::Time;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
@@ -82,6 +83,8 @@ enum Held {
 pub struct Transfer {
     /// Its state.
     pub direction: Direction,
+    /// It reads little at once, since memory is short.
+    pub is_bounded: bool,
     held: Held,
 }
 
@@ -90,6 +93,7 @@ impl Transfer {
     pub const fn new() -> Self {
         Self {
             direction: Direction::new(),
+            is_bounded: false,
             held: Held::Nothing,
         }
     }
@@ -193,7 +197,10 @@ impl Transfer {
         from: BorrowedFd<'_>,
         shared: &mut Shared,
     ) -> Result<(), (Side, Errno)> {
-        let size = shared.pipes.size();
+        let size = match self.is_bounded {
+            true => shared.pipes.size().min(PIECE as usize),
+            false => shared.pipes.size(),
+        };
         let read = system::splice(from, pipe.writer(), size);
         if read == Ok(0) {
             shared.pipes.give_back(pipe);

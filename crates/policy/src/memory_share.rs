@@ -6,10 +6,11 @@
 //!
 //! | of the budget is reserved | what follows |
 //! | --- | --- |
-//! | up to a half | the kernel tunes all buffers |
-//! | more | buffers of still directions are made small; those of new sessions do not grow |
-//! | more than 5/8 | a level falls step by step; directions above it come down to it, so those that take most give first |
-//! | 3/4 | no direction gets more than [`STARTING`] for each buffer |
+//! | up to a quarter | the kernel tunes all buffers |
+//! | more | buffers of directions that are still are made small, those of new sessions too |
+//! | more than a half | a direction grows only up to a level |
+//! | more than 9/16 | a level falls step by step; directions above it come down to it, so those that take most give first |
+//! | 5/8 | no direction gets more than [`STARTING`] for each buffer |
 //! | 7/8 | nothing grows any more; new sessions are shed |
 //!
 //! A direction that moves data grows again, by the kernel's tuning, while there is room.
@@ -47,7 +48,7 @@ pub struct DirectionMemory {
     pub held: u64,
     /// The limits do not grow by themselves.
     pub is_bounded: bool,
-    /// Data has moved lately, or the direction is new.
+    /// Data has moved lately.
     pub is_active: bool,
 }
 
@@ -107,14 +108,20 @@ impl MemoryShare {
     /// So much is reserved that buffers are bounded.
     #[must_use]
     pub const fn is_short(&self) -> bool {
-        self.reserved > self.budget / 2
+        self.reserved > self.sixteenths(4)
+    }
+
+    /// So much that sessions are to be measured often.
+    #[must_use]
+    pub const fn is_watched(&self) -> bool {
+        self.reserved > self.sixteenths(8)
     }
 
     /// Whether one more session has its least.
     #[must_use]
     pub const fn has_room_for_session(&self) -> bool {
         let least = EACH_SESSION + 2 * 3 * LEAST;
-        self.reserved.saturating_add(least) <= self.eighths(7)
+        self.reserved.saturating_add(least) <= self.sixteenths(14)
     }
 
     /// Limit of each buffer of a direction that is still. A power of two, so that it seldom
@@ -133,18 +140,21 @@ impl MemoryShare {
     /// The level from now on: asked for from time to time while the budget is short.
     #[must_use]
     pub fn next_level(&self) -> u64 {
-        let lowest = match self.reserved > self.eighths(7) {
+        let lowest = match self.reserved > self.sixteenths(14) {
             true => 3 * LEAST,
             false => 2 * STARTING + PIECE,
         };
-        let level = self.level.min(self.eighths(1));
-        if self.reserved > self.eighths(5) {
-            (level / 4 * 3).max(lowest)
-        } else if self.is_short() {
-            level.max(lowest)
-        } else {
-            (level / 8 * 9).max(lowest)
-        }
+        // A buffer that is given free may jump to many times its size, so the level begins low.
+        let first = self.sixteenths(1) / 2;
+        let level = match self.is_short() {
+            true if self.is_pressed() => self.level.min(first) / 4 * 3,
+            true if self.level == u64::MAX || !self.is_watched() => {
+                first.max(self.level.min(self.sixteenths(2)))
+            }
+            true => (self.level / 8 * 9).min(self.sixteenths(2)),
+            false => first,
+        };
+        level.max(lowest)
     }
 
     /// What becomes of a direction that has just been measured, whose reservation counts already.
@@ -168,7 +178,7 @@ impl MemoryShare {
 
     fn bound_active(&self, direction: &DirectionMemory) -> Bounding {
         let own = direction.reservation();
-        if self.reserved > self.eighths(5) && own > self.level {
+        if self.is_pressed() && own > self.level {
             let each = self.level.saturating_sub(PIECE) / 2;
             let each = each.max(self.level / 3).max(LEAST);
             if !is_within(direction, each / 4 * 5) {
@@ -176,7 +186,7 @@ impl MemoryShare {
             }
         }
         if !direction.is_bounded {
-            return match self.reserved > self.eighths(6) {
+            return match self.reserved > self.sixteenths(10) {
                 true => Bounding::Freeze,
                 false => Bounding::Keep,
             };
@@ -189,21 +199,27 @@ impl MemoryShare {
             ..*direction
         };
         let freed = free.reservation();
-        let has_room = others.saturating_add(freed) <= self.eighths(4)
-            || freed <= self.level && others.saturating_add(freed) <= self.eighths(6);
+        let sum = others.saturating_add(freed);
+        let has_room = sum <= self.budget / 2 || freed <= self.level && sum <= self.sixteenths(10);
         if has_room {
             return Bounding::Free;
         }
         let started = direction.with_limits(STARTING).reservation();
-        let is_less = direction.receive_limit < STARTING && direction.send_limit < STARTING;
-        if is_less && started <= self.level && others.saturating_add(started) <= self.eighths(7) {
+        let is_less = direction.receive_limit < STARTING || direction.send_limit < STARTING;
+        if is_less && started <= self.level && others.saturating_add(started) <= self.sixteenths(14)
+        {
             return Bounding::Limit(STARTING);
         }
         Bounding::Keep
     }
 
-    const fn eighths(&self, count: u64) -> u64 {
-        self.budget / 8 * count
+    /// So much that those above the level give.
+    const fn is_pressed(&self) -> bool {
+        self.reserved > self.sixteenths(9)
+    }
+
+    const fn sixteenths(&self, count: u64) -> u64 {
+        self.budget / 16 * count
     }
 }
 

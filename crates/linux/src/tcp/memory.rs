@@ -62,7 +62,16 @@ pub fn memory(socket: impl AsFd) -> io::Result<SocketMemory> {
 /// # Errors
 /// Those of `setsockopt(2)`.
 pub fn limit_receive_queue(socket: impl AsFd, limit: ByteSize) -> io::Result<()> {
-    super::set_receive_buffer(socket, Buffer::Fixed(half(limit)))
+    let socket = socket.as_fd();
+    super::set_receive_buffer(socket, Buffer::Fixed(half(limit)))?;
+    // Without this the window stays as small as a smaller buffer had made it: Linux (6.10) notes
+    // a clamp whenever it learns the overhead of packets, and never raises that with the buffer.
+    raw::set_option(
+        socket,
+        libc::IPPROTO_TCP,
+        libc::TCP_WINDOW_CLAMP,
+        &i32::MAX.to_ne_bytes(),
+    )
 }
 
 /// The same of what is written and not yet acknowledged (`SO_SNDBUF`).

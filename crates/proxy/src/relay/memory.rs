@@ -13,8 +13,8 @@ use super::session::Session;
 use super::table::Key;
 use super::worker::Worker;
 
-/// A session that has moved this much is measured, and one that has moved this much while the
-/// budget is short.
+/// A session that has moved this much is measured, and one that has moved this much while much
+/// of the budget is reserved.
 const MOVED: [u32; 2] = [256 << 10, 16 << 10];
 /// Between two rounds of measuring others; and while the budget is short.
 const INTERVAL: [TimeSpan; 2] = [
@@ -69,12 +69,16 @@ impl Worker {
     /// Measures a session if it has moved much; has the rest of them measured in a while.
     pub(super) fn note_memory(&mut self, key: Key) {
         let short = usize::from(self.limits.budget.is_short());
+        let watched = usize::from(self.limits.budget.is_watched());
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        if session.upkeep.unmeasured >= MOVED[short] {
+        let upkeep = &session.upkeep;
+        // What was still has small buffers, and wants more at once.
+        let wakes_up = short == 1 && upkeep.is_still && upkeep.unmeasured > 0;
+        if wakes_up || upkeep.unmeasured >= MOVED[watched] {
             self.measure(key);
-        } else if session.upkeep.unmeasured > 0 && self.measuring.next.is_none() {
+        } else if upkeep.unmeasured > 0 && self.measuring.next.is_none() {
             self.measuring.next = Some(self.now + INTERVAL[short]);
         }
     }
@@ -113,7 +117,8 @@ impl Worker {
             memory = session.memory();
             note(session, &mut self.measuring, budget, sums(&memory));
         }
-        session.upkeep.is_settled = memory.iter().all(|direction| !direction.is_active);
+        session.upkeep.is_settled = true;
+        session.upkeep.is_still = memory.iter().all(|direction| !direction.is_active);
     }
 
     /// Measures some of the sessions of which something was heard, or of all in a sweep.
@@ -124,23 +129,22 @@ impl Worker {
             self.control.wake();
         }
         let is_short = budget.is_short();
-        if is_short && self.measuring.next.is_none() && self.sessions.places() > 0 {
+        let still_limit = match budget.share() {
+            Some(share) if is_short => share.still_limit(),
+            _ => u64::MAX,
+        };
+        if is_short && self.measuring.still_limit != still_limit && self.sessions.places() > 0 {
             self.measuring.next = Some(self.now);
+            // What is settled is so at another limit.
+            self.unsettle();
         }
-        if self.measuring.next.is_none_or(|next| next > self.now) {
+        self.measuring.still_limit = still_limit;
+        let is_due = |next: Time| next <= self.now;
+        if !self.measuring.next.is_some_and(is_due) {
             return;
         }
         self.measuring.next = None;
-        if is_short {
-            budget.move_level();
-            let still_limit = budget.share().map_or(0, |share| share.still_limit());
-            // What is settled is so at another limit.
-            let is_changed = self.measuring.still_limit != still_limit;
-            if self.measuring.place == 0 && is_changed {
-                self.measuring.still_limit = still_limit;
-                self.unsettle();
-            }
-        }
+        self.limits.budget.move_level();
         let places = self.sessions.places();
         let most = places.min(PLACES_AT_ONCE);
         let (mut looked, mut measured) = (0, 0);
@@ -156,7 +160,7 @@ impl Worker {
             self.begin_turn(is_short);
         }
         // After a whole turn nothing is left, until something is heard again.
-        if is_short || looked < places {
+        if (is_short && places > 0) || looked < places {
             self.measuring.next = Some(self.now + INTERVAL[usize::from(is_short)]);
         }
     }
@@ -180,11 +184,11 @@ impl Worker {
         let Some(session) = self.sessions.at_place(place) else {
             return false;
         };
-        let is_heard = session.upkeep.unmeasured > 0;
-        if is_sweep {
-            session.grow_still();
+        if is_sweep && session.grow_still() {
+            session.upkeep.is_settled = false;
         }
-        let is_wanted = is_heard || is_sweep && !session.upkeep.is_settled;
+        let is_unsettled = self.measuring.still_limit != u64::MAX && !session.upkeep.is_settled;
+        let is_wanted = is_unsettled || session.upkeep.unmeasured > 0;
         if is_wanted {
             self.measure(key);
         }

@@ -99,8 +99,10 @@ pub struct Upkeep {
     pub reserved: u32,
     /// Sweeps since each direction has moved anything, that from the client first.
     still: [u8; 2],
-    /// Its buffers are as small as those of a still session are.
+    /// It need not be looked at before it is heard of, or still for longer.
     pub is_settled: bool,
+    /// Both directions were still when it was measured last.
+    pub is_still: bool,
 }
 
 /// What a turn of a session came to.
@@ -142,6 +144,7 @@ impl Session {
             record,
             upkeep: Upkeep {
                 moved_at: tenths(now),
+                still: [bounding::STILL_AFTER; 2],
                 ..Upkeep::default()
             },
             _seat: seat,

@@ -90,7 +90,12 @@ impl Budget {
         self.share().is_some_and(|share| share.is_short())
     }
 
-    /// Whether that has become so since this was asked last, by any thread.
+    /// So much that sessions are to be measured often.
+    pub fn is_watched(&self) -> bool {
+        self.share().is_some_and(|share| share.is_watched())
+    }
+
+    /// Whether it has become short since this was asked last, by any thread.
     pub fn has_become_short(&self) -> bool {
         let is_short = self.is_short();
         is_short != self.was_short.load(Ordering::Relaxed)
@@ -136,6 +141,7 @@ mod tests {
         }
         assert!(!budget.is_short() && !budget.has_become_short());
         budget.change_reserved(0, 9 << 20);
+        assert!(budget.is_watched());
         assert!(budget.has_become_short() && !budget.has_become_short());
         assert!(!budget.is_full());
         budget.change_reserved(9 << 20, 14 << 20);

@@ -10,7 +10,7 @@ use midspan_units::ByteSize;
 use super::Session;
 
 /// Sweeps over all sessions that a direction outlives without moving anything before it is still.
-const STILL_AFTER: u8 = 2;
+pub(super) const STILL_AFTER: u8 = 2;
 
 /// The buffers of both legs as they were configured.
 #[derive(Debug, Clone, Copy)]
@@ -66,11 +66,15 @@ impl Session {
         ]
     }
 
-    /// Another sweep, without anything moved since the last unless that is noted.
-    pub const fn grow_still(&mut self) {
-        let [client, server] = &mut self.upkeep.still;
-        *client = client.saturating_add(1);
-        *server = server.saturating_add(1);
+    /// Another sweep, without anything moved since the last unless that is noted; whether a
+    /// direction is still from now on.
+    pub fn grow_still(&mut self) -> bool {
+        let mut is_new = false;
+        for still in &mut self.upkeep.still {
+            *still = still.saturating_add(1);
+            is_new |= *still == STILL_AFTER;
+        }
+        is_new
     }
 
     /// Sets the buffers of the direction from this leg. What the kernel refuses stays as it is,

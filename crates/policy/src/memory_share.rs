@@ -144,7 +144,7 @@ impl MemoryShare {
             true => 3 * LEAST,
             false => 2 * STARTING + PIECE,
         };
-        // A buffer that is given free may jump to many times its size, so the level begins low.
+        // It begins low: what has been given is not given back while data is in it.
         let first = self.sixteenths(1) / 2;
         let level = match self.is_short() {
             true if self.is_pressed() => self.level.min(first) / 4 * 3,
@@ -186,7 +186,7 @@ impl MemoryShare {
             }
         }
         if !direction.is_bounded {
-            return match self.reserved > self.sixteenths(10) {
+            return match self.is_watched() {
                 true => Bounding::Freeze,
                 false => Bounding::Keep,
             };
@@ -199,10 +199,15 @@ impl MemoryShare {
             ..*direction
         };
         let freed = free.reservation();
-        let sum = others.saturating_add(freed);
-        let has_room = sum <= self.budget / 2 || freed <= self.level && sum <= self.sixteenths(10);
-        if has_room {
+        if others.saturating_add(freed) <= self.sixteenths(4) {
             return Bounding::Free;
+        }
+        // Given free, it might jump to many times its size before it is looked at again.
+        let most = direction.receive_limit.max(direction.send_limit);
+        let each = most.saturating_mul(2).max(STARTING);
+        let grown = direction.with_limits(each).reservation();
+        if grown <= self.level && others.saturating_add(grown) <= self.sixteenths(10) {
+            return Bounding::Limit(each);
         }
         let started = direction.with_limits(STARTING).reservation();
         let is_less = direction.receive_limit < STARTING || direction.send_limit < STARTING;

@@ -9,7 +9,7 @@
 //! | up to a quarter | the kernel tunes all buffers |
 //! | more | buffers of directions that are still are made small, those of new sessions too |
 //! | more than a half | a direction grows only up to a level |
-//! | more than 9/16 | a level falls step by step; directions above it come down to it, so those that take most give first |
+//! | more than 9/16 | the level falls step by step, and rises again below; who has more comes down to it, so those that take most give first |
 //! | 5/8 | no direction gets more than [`STARTING`] for each buffer |
 //! | 7/8 | nothing grows any more; new sessions are shed |
 //!
@@ -178,7 +178,7 @@ impl MemoryShare {
 
     fn bound_active(&self, direction: &DirectionMemory) -> Bounding {
         let own = direction.reservation();
-        if self.is_pressed() && own > self.level {
+        if self.is_watched() && own > self.level {
             let each = self.level.saturating_sub(PIECE) / 2;
             let each = each.max(self.level / 3).max(LEAST);
             if !is_within(direction, each / 4 * 5) {

@@ -272,6 +272,7 @@ fn slow_readers_stay_within_the_memory_budget_and_an_old_session_finishes() {
     bench.relay.change_limits(&with_memory(BUDGET / 8));
     assert!(wait_for_reset(&bench.connect()));
     bench.wait_for("one shed", |now| now.shed_memory == 1);
+    bench.relay.change_limits(&with_memory(BUDGET));
     // Those that wake up get everything.
     let (client, mut server) = slow.swap_remove(0);
     client.shutdown(Shutdown::Write).unwrap();

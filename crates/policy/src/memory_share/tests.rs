@@ -92,7 +92,7 @@ impl Model {
 }
 
 #[test]
-fn one_bulk_direction_among_many_still_ones_is_left_to_the_kernel() {
+fn one_bulk_direction_among_many_still_ones_has_more_than_an_even_share() {
     let mut model = Model::new(128 * MIB);
     for _ in 0..1000 {
         assert!(model.open());

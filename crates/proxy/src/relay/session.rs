@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use midspan_policy::{Decision, Leg, SessionSample};
+use midspan_policy::{Decision, Leg, Request, SessionId, SessionSample};
 use midspan_units::{ByteSize, Time, TimeSpan};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -391,6 +391,11 @@ impl Session {
     pub fn sample(&self) -> std::io::Result<SessionSample> {
         let held = |transfer: &Transfer| ByteSize::from_bytes(transfer.direction.held().into());
         Ok(SessionSample {
+            session: SessionId(self.record.id),
+            request: Some(Request {
+                client: self.record.client,
+                server: self.record.server,
+            }),
             client: tcp::sample(&self.client)?,
             server: tcp::sample(&self.server)?,
             held_towards_client: held(&self.to_client),

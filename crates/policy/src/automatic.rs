@@ -1,17 +1,22 @@
 //! The policy that sets pacing, buffers and congestion control itself, by what it measures.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::net::SocketAddr;
 
 use midspan_units::{ByteSize, Time, TimeSpan};
 
 use crate::buffers::SendBuffer;
 use crate::congestion::{self, BBR, CongestionControl};
+use crate::learned_start::{Knowledge, Known};
 use crate::pacing::PacingRate;
 use crate::{
     Admission, Buffer, Configured, Decision, Handshake, Leg, LegDecision, LegSample, LegSettings,
     Pacing, PacingBy, Policy, Request, SessionId, SessionSample, SessionSettings, Start,
 };
 
+/// Data of a segment before a leg has one: of an Ethernet, with timestamps.
+const SEGMENT: u32 = 1448;
 /// How often a session with data under way is sampled.
 const SAMPLING_INTERVAL: TimeSpan = TimeSpan::from_milliseconds(100);
 
@@ -21,8 +26,22 @@ impl LegSettings {
     pub fn is_automatic(&self) -> bool {
         self.pacing != Pacing::Fixed
             || self.send_buffer == Buffer::Adaptive
-            || self.congestion_control.as_deref() == Some(congestion::AUTOMATIC)
+            || is_chosen(self)
             || (self.pacing_by == PacingBy::Input && self.pacing_rate.is_some())
+    }
+
+    /// The same, with all that is not fixed left to be found out.
+    #[must_use]
+    pub fn left_to_policy(mut self) -> Self {
+        self.congestion_control
+            .get_or_insert_with(|| congestion::AUTOMATIC.to_owned());
+        if self.pacing == Pacing::Fixed && self.pacing_rate.is_none() {
+            self.pacing = Pacing::Auto;
+        }
+        if self.send_buffer == Buffer::Auto && self.notsent_lowat.is_none() {
+            self.send_buffer = Buffer::Adaptive;
+        }
+        self
     }
 }
 
@@ -47,6 +66,7 @@ pub struct Automatic {
     configured: Configured,
     settings: SessionSettings,
     offered: Offered,
+    knowledge: Knowledge,
     sessions: BTreeMap<SessionId, [LegState; 2]>,
 }
 
@@ -67,8 +87,16 @@ impl Automatic {
             configured: Configured::new(settings.clone()),
             settings,
             offered,
+            knowledge: Knowledge::default(),
             sessions: BTreeMap::new(),
         }
+    }
+
+    /// The same, with what others know; without it, with what its own sessions learn.
+    #[must_use]
+    pub fn with_knowledge(mut self, knowledge: Knowledge) -> Self {
+        self.knowledge = knowledge;
+        self
     }
 
     /// The same, with this handshake; without it, [`Handshake::Early`].
@@ -87,9 +115,16 @@ impl Automatic {
 
 /// The policy for these settings: [`Automatic`] where they leave something to it.
 #[must_use]
-pub fn for_settings(settings: &SessionSettings, offered: Offered) -> Box<dyn Policy + Send> {
+pub fn for_settings(
+    settings: &SessionSettings,
+    offered: Offered,
+    knowledge: &Knowledge,
+) -> Box<dyn Policy + Send> {
     match settings.is_automatic() {
-        true => Box::new(Automatic::new(settings.clone(), offered)),
+        true => {
+            let policy = Automatic::new(settings.clone(), offered);
+            Box::new(policy.with_knowledge(knowledge.clone()))
+        }
         false => Box::new(Configured::new(settings.clone())),
     }
 }
@@ -100,14 +135,46 @@ impl Policy for Automatic {
     }
 
     fn start(&mut self, now: Time, request: &Request) -> Start {
-        self.configured.start(now, request)
+        let mut start = self.configured.start(now, request);
+        for (leg, settings, address) in [
+            (&mut start.client, &self.settings.client, request.client),
+            (&mut start.server, &self.settings.server, request.server),
+        ] {
+            if !settings.is_automatic() {
+                continue;
+            }
+            let learned = self
+                .knowledge
+                .paths()
+                .start(now, address.ip().into(), SEGMENT);
+            if is_chosen(settings) && learned.is_lossy && self.offered.bbr {
+                leg.congestion_control = Some(BBR.to_owned());
+            }
+            if is_paced_at_start(settings)
+                && let Some(rate) = learned.rate
+            {
+                leg.pacing_rate = Some(settings.pacing_rate.map_or(rate, |most| most.min(rate)));
+            }
+        }
+        start
     }
 
     fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision {
-        let (settings, offered) = (&self.settings, self.offered);
-        let legs = self.sessions.entry(sample.session).or_insert_with(|| {
-            [&settings.client, &settings.server].map(|leg| LegState::new(leg, offered))
-        });
+        let settings = &self.settings;
+        let legs = match self.sessions.entry(sample.session) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let paths = self.knowledge.paths();
+                let leg = |settings, address: Option<SocketAddr>| {
+                    let known = address.and_then(|address| paths.known(now, address.ip().into()));
+                    LegState::new(settings, self.offered, known)
+                };
+                new.insert([
+                    leg(&settings.client, sample.request.map(|it| it.client)),
+                    leg(&settings.server, sample.request.map(|it| it.server)),
+                ])
+            }
+        };
         let [client, server] = legs;
         Decision {
             client: client.handle_sample(
@@ -125,8 +192,21 @@ impl Policy for Automatic {
         }
     }
 
-    fn end(&mut self, _now: Time, sample: &SessionSample) {
-        self.sessions.remove(&sample.session);
+    fn end(&mut self, now: Time, sample: &SessionSample) {
+        let Some([client, server]) = self.sessions.remove(&sample.session) else {
+            return;
+        };
+        let Some(request) = sample.request else {
+            return;
+        };
+        let mut paths = self.knowledge.paths();
+        for (state, leg, address) in [
+            (client, &sample.client, request.client),
+            (server, &sample.server, request.server),
+        ] {
+            let is_lossy = state.congestion.is_some_and(|control| control.is_lossy());
+            paths.note(now, address.ip().into(), leg, is_lossy);
+        }
     }
 
     fn reason(&self, session: SessionId, leg: Leg) -> congestion::Reason {
@@ -143,15 +223,32 @@ impl Policy for Automatic {
     }
 }
 
+/// Whether the choice of congestion control is left to the policy.
+fn is_chosen(settings: &LegSettings) -> bool {
+    settings.congestion_control.as_deref() == Some(congestion::AUTOMATIC)
+}
+
+/// Whether the first flight is paced where the path is known.
+fn is_paced_at_start(settings: &LegSettings) -> bool {
+    settings.pacing == Pacing::Auto && settings.pacing_by == PacingBy::Kernel
+}
+
 impl LegState {
-    fn new(settings: &LegSettings, offered: Offered) -> Self {
+    fn new(settings: &LegSettings, offered: Offered, known: Option<Known>) -> Self {
         let is_paced = settings.pacing != Pacing::Fixed;
         let is_adaptive = settings.send_buffer == Buffer::Adaptive;
-        let is_chosen = settings.congestion_control.as_deref() == Some(congestion::AUTOMATIC);
+        let is_lossy = known.is_some_and(|known| known.is_lossy);
+        let pacing = || {
+            let pacing = PacingRate::new(settings.pacing, settings.pacing_rate);
+            match known.filter(|_| is_paced_at_start(settings)) {
+                Some(known) => pacing.started_at(known.rate),
+                None => pacing,
+            }
+        };
         Self {
-            pacing: is_paced.then(|| PacingRate::new(settings.pacing, settings.pacing_rate)),
+            pacing: is_paced.then(pacing),
             buffer: is_adaptive.then(SendBuffer::default),
-            congestion: is_chosen.then(|| CongestionControl::new(offered.bbr, false)),
+            congestion: is_chosen(settings).then(|| CongestionControl::new(offered.bbr, is_lossy)),
             is_new: true,
         }
     }
@@ -191,5 +288,125 @@ impl LegState {
             };
         }
         decision
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midspan_units::BitRate;
+
+    fn automatic(bbr: bool) -> Automatic {
+        let leg = LegSettings::default().left_to_policy();
+        let settings = SessionSettings {
+            client: leg.clone(),
+            server: leg,
+            ..SessionSettings::default()
+        };
+        assert!(settings.is_automatic());
+        Automatic::new(settings, Offered { bbr })
+    }
+
+    fn request() -> Request {
+        Request {
+            client: "192.0.2.1:1000".parse().unwrap(),
+            server: "198.51.100.1:80".parse().unwrap(),
+        }
+    }
+
+    /// A download that has brought so many megabytes over a long client leg.
+    fn sample(session: u64, megabytes: u64, lost: u32) -> SessionSample {
+        let milliseconds = |time| Some(TimeSpan::from_milliseconds(time));
+        let bytes = ByteSize::from_bytes(megabytes * 1_000_000);
+        SessionSample {
+            session: SessionId(session),
+            request: Some(request()),
+            client: LegSample {
+                segment_size: 1448,
+                round_trip_time: milliseconds(600),
+                minimum_round_trip_time: milliseconds(600),
+                delivery_rate: BitRate::from_bits_per_second(40_000_000),
+                bytes_acknowledged: bytes,
+                segments_retransmitted: lost,
+                ..LegSample::default()
+            },
+            server: LegSample {
+                segment_size: 1448,
+                round_trip_time: milliseconds(400),
+                minimum_round_trip_time: milliseconds(400),
+                bytes_received: bytes,
+                ..LegSample::default()
+            },
+            ..SessionSample::default()
+        }
+    }
+
+    #[test]
+    fn what_is_configured_is_left_alone() {
+        let settings = LegSettings {
+            congestion_control: Some("reno".into()),
+            pacing_rate: BitRate::from_bits_per_second(1_000_000),
+            send_buffer: Buffer::Fixed(ByteSize::from_bytes(1 << 20)),
+            ..LegSettings::default()
+        };
+        assert_eq!(settings.clone().left_to_policy(), settings);
+        assert!(!settings.is_automatic());
+    }
+
+    #[test]
+    fn one_session_teaches_the_next_and_is_forgotten_itself() {
+        let mut policy = automatic(true);
+        let first = policy.start(Time::ZERO, &request());
+        assert_eq!(first.client.congestion_control.as_deref(), Some("cubic"));
+        assert_eq!(first.client.pacing_rate, None);
+        let mut now = Time::ZERO;
+        let mut decisions = Vec::new();
+        for turn in 0..20 {
+            now += TimeSpan::from_milliseconds(400);
+            decisions.push(policy.sample(now, &sample(1, turn, u32::from(turn > 5))));
+        }
+        let of_client = |pick: fn(&LegDecision) -> bool| {
+            decisions.iter().filter(|said| pick(&said.client)).count()
+        };
+        assert_eq!(of_client(|said| said.congestion_control == Some(BBR)), 1);
+        assert_eq!(
+            policy.reason(SessionId(1), Leg::Client).name(),
+            "long_and_lossy"
+        );
+        assert_eq!(policy.reason(SessionId(1), Leg::Server).name(), "default");
+        // 40 Mbit/s for two round trips of 0.4 s; twice what is in flight for 0.6 s.
+        assert_eq!(of_client(|said| said.not_sent_limit.is_some()), 1);
+        assert_eq!(of_client(|said| said.send_buffer.is_some()), 1);
+        assert!(of_client(|said| said.pacing_rate.is_some()) >= 1);
+        assert!(
+            decisions
+                .iter()
+                .all(|said| said.server.pacing_rate.is_none())
+        );
+        policy.end(now, &sample(1, 20, 1));
+        assert_eq!(policy.sessions(), 0);
+        let second = policy.start(now, &request());
+        assert_eq!(second.client.congestion_control.as_deref(), Some(BBR));
+        assert_eq!(
+            second.client.pacing_rate,
+            BitRate::from_bits_per_second(40_000_000)
+        );
+        assert_eq!(second.server.congestion_control.as_deref(), Some("cubic"));
+        policy.sample(now, &sample(2, 0, 0));
+        assert_eq!(policy.reason(SessionId(2), Leg::Client).name(), "learned");
+    }
+
+    #[test]
+    fn without_bbr_nothing_changes_to_it() {
+        let mut policy = automatic(false);
+        let mut now = Time::ZERO;
+        for turn in 0..20_u32 {
+            now += TimeSpan::from_milliseconds(400);
+            let said = policy.sample(now, &sample(1, u64::from(turn), turn));
+            assert_eq!(said.client.congestion_control, None);
+        }
+        policy.end(now, &sample(1, 20, 20));
+        let start = policy.start(now, &request());
+        assert_eq!(start.client.congestion_control.as_deref(), Some("cubic"));
     }
 }

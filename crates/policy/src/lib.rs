@@ -28,6 +28,7 @@ mod configured;
 pub mod congestion;
 mod decision;
 mod input_pacing;
+pub mod learned_start;
 pub mod leave_alone;
 pub mod pacing;
 mod recent_maximum;
@@ -43,8 +44,9 @@ pub use automatic::{Automatic, Offered, for_settings};
 pub use configured::Configured;
 pub use decision::{Decision, LegDecision};
 pub use input_pacing::InputPacing;
+pub use learned_start::Knowledge;
 pub use sample::{LegSample, LimitedTimes, SessionId, SessionSample};
-pub use settings::{Buffer, LegSettings, Pacing, PacingBy, SessionSettings};
+pub use settings::{Buffer, LegSettings, Pacing, PacingBy, PolicyName, SessionSettings};
 pub use start::{LegStart, Start};
 
 use midspan_units::{Time, TimeSpan};

@@ -94,6 +94,14 @@ impl PacingRate {
         }
     }
 
+    /// The same, of a leg whose start is paced at this rate, at most the limit: the first
+    /// measurement ends that.
+    #[must_use]
+    pub fn started_at(mut self, rate: BitRate) -> Self {
+        self.rate = rate.bits_per_second();
+        self
+    }
+
     /// The rate as it was said last; `None` where there is no limit.
     #[must_use]
     pub const fn rate(&self) -> Option<BitRate> {
@@ -139,7 +147,10 @@ impl PacingRate {
         }
         let received = next.received.saturating_sub(window.received);
         if received < EVIDENCE * u64::from(inbound.segment_size) {
-            return None;
+            return match self.state {
+                State::Growing { .. } => self.say(UNLIMITED),
+                State::Paced => None,
+            };
         }
         let rate = BitRate::from_transfer(received, elapsed)?.bits_per_second();
         let is_path_limited = is_path_limited(outbound);
@@ -160,7 +171,7 @@ impl PacingRate {
             *largest = rate.max(*largest);
             *steady = if grows { 0 } else { *steady + 1 };
             if *steady < STEADY {
-                return None;
+                return self.say(UNLIMITED);
             }
             self.state = State::Paced;
         }

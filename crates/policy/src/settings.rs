@@ -41,6 +41,28 @@ impl Serialize for Buffer {
     }
 }
 
+/// Who sets what the legs of a session leave open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, DeriveDeserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyName {
+    /// The kernel ([`Configured`](crate::Configured)).
+    #[default]
+    Configured,
+    /// The proxy, by what it measures ([`Automatic`](crate::Automatic)).
+    Auto,
+}
+
+impl PolicyName {
+    /// A leg as it is set with this policy.
+    #[must_use]
+    pub fn leg(self, settings: LegSettings) -> LegSettings {
+        match self {
+            Self::Configured => settings,
+            Self::Auto => settings.left_to_policy(),
+        }
+    }
+}
+
 /// Where the rate comes from at which a leg is sent on (Shikama §3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, DeriveDeserialize, Serialize)]
 #[serde(rename_all = "lowercase")]

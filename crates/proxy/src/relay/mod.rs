@@ -107,7 +107,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use midspan_policy::{Offered, Policy};
+use midspan_policy::{Knowledge, Offered, Policy};
 use midspan_units::Time;
 
 use control::{Clock, Command, Control};
@@ -135,6 +135,8 @@ pub struct Relay {
     clock: Clock,
     limits: Arc<Limits>,
     offered: Offered,
+    /// What sessions have learned, for those of further listeners.
+    knowledge: Knowledge,
     names: Arc<Names>,
     /// Writes the log; ends after the threads.
     writer: Option<JoinHandle<()>>,
@@ -147,9 +149,14 @@ impl Relay {
     /// # Errors
     /// As [`Relay::start_with`].
     pub fn start(settings: &Settings, listeners: Vec<Listener>) -> Result<Self, Error> {
-        Self::start_with(settings, listeners, |listener| {
-            midspan_policy::for_settings(&listener.settings, settings.offered)
-        })
+        let knowledge = Knowledge::default();
+        let known = knowledge.clone();
+        let policy = |listener: &Listener| {
+            midspan_policy::for_settings(&listener.settings, settings.offered, &known)
+        };
+        let mut relay = Self::start_with(settings, listeners, policy)?;
+        relay.knowledge = knowledge;
+        Ok(relay)
     }
 
     /// Starts a relay whose sessions are decided on by `policy`, which is called once for each
@@ -210,6 +217,7 @@ impl Relay {
             clock,
             limits,
             offered: settings.offered,
+            knowledge: Knowledge::default(),
             writer: Some(writer),
         };
         for (number, acceptors) in acceptors.into_iter().enumerate() {

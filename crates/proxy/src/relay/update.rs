@@ -99,7 +99,8 @@ impl Relay {
     }
 
     fn acceptor(&self, id: ListenerId, socket: Option<OwnedFd>, listener: &Listener) -> Acceptor {
-        let policy = midspan_policy::for_settings(&listener.settings, self.offered);
+        let policy =
+            midspan_policy::for_settings(&listener.settings, self.offered, &self.knowledge);
         let counters = self.registry.counters(&listener.name);
         let limits = listener.limits.sessions;
         let places = self.limits.set_listener(&listener.name, limits);

@@ -83,8 +83,8 @@ impl Session {
         let (inbound, outbound) = (from, from.other());
         let lock = |session: &Self, leg: Leg| {
             let buffers = configured.of(leg);
-            let receive = session.transfer(leg).is_bounded || buffers.receive != Buffer::Auto;
-            let send = session.transfer(leg.other()).is_bounded || buffers.send != Buffer::Auto;
+            let receive = session.transfer(leg).is_bounded || is_fixed(buffers.receive);
+            let send = session.transfer(leg.other()).is_bounded || is_fixed(buffers.send);
             tcp::lock_queue_limits(session.socket(leg), receive, send)
         };
         match bounding {
@@ -131,10 +131,14 @@ impl Session {
     }
 }
 
+const fn is_fixed(buffer: Buffer) -> bool {
+    matches!(buffer, Buffer::Fixed(_))
+}
+
 /// At most what was configured, of which the kernel makes the double.
 fn within(each: u64, configured: Buffer) -> ByteSize {
     ByteSize::from_bytes(match configured {
-        Buffer::Auto => each,
+        Buffer::Auto | Buffer::Adaptive => each,
         Buffer::Fixed(size) => each.min(size.bytes().saturating_mul(2)),
     })
 }
@@ -150,9 +154,7 @@ fn restore<'a>(
 ) {
     let _ = match configured {
         Buffer::Fixed(_) => set(socket, configured),
-        Buffer::Auto if limit(socket) < STARTING => {
-            set_limit(socket, ByteSize::from_bytes(STARTING))
-        }
-        Buffer::Auto => Ok(()),
+        _ if limit(socket) < STARTING => set_limit(socket, ByteSize::from_bytes(STARTING)),
+        _ => Ok(()),
     };
 }

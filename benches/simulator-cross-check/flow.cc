@@ -1,6 +1,8 @@
-// One NewReno flow over a chain of links in ns-3, the scenario `single` of `src/scenario.rs`.
+// One flow over a chain of links in ns-3, the scenario `single` of `src/scenario.rs`.
 //
-//     flow LOSS SEED SECONDS
+//     flow VARIANT LOSS SEED SECONDS
+//
+// VARIANT is NewReno or Sack.
 //
 // Prints the packets that arrived in order. What ns-3 does otherwise by default is set as ns-2 has
 // it.
@@ -17,15 +19,19 @@
 
 using namespace ns3;
 
-static void MatchNs2()
+static void MatchNs2(bool sack)
 {
     Config::SetDefault("ns3::TcpL4Protocol::SocketType", StringValue("ns3::TcpNewReno"));
     // The default, PRR, sends less in recovery.
     Config::SetDefault("ns3::TcpL4Protocol::RecoveryType", StringValue("ns3::TcpClassicRecovery"));
-    Config::SetDefault("ns3::TcpSocketBase::Sack", BooleanValue(false));
+    Config::SetDefault("ns3::TcpSocketBase::Sack", BooleanValue(sack));
     // Twelve bytes in each header.
     Config::SetDefault("ns3::TcpSocketBase::Timestamp", BooleanValue(false));
-    Config::SetDefault("ns3::TcpSocketBase::LimitedTransmit", BooleanValue(true));
+    // Without SACK, a duplicate ACK that recovery does not follow counts as a segment received for
+    // good: the sender then has more under way than cwnd.
+    Config::SetDefault("ns3::TcpSocketBase::LimitedTransmit", BooleanValue(sack));
+    // Writes of 512 bytes, the default, leave small segments where the send buffer is full.
+    Config::SetDefault("ns3::BulkSendApplication::SendSize", UintegerValue(1000));
     Config::SetDefault("ns3::TcpSocketBase::MinRto", TimeValue(MilliSeconds(200)));
     Config::SetDefault("ns3::TcpSocketBase::ClockGranularity", TimeValue(MilliSeconds(10)));
     Config::SetDefault("ns3::TcpSocket::ConnTimeout", TimeValue(Seconds(3)));
@@ -38,14 +44,14 @@ static void MatchNs2()
 
 int main(int argc, char** argv)
 {
-    if (argc != 4)
+    if (argc != 5)
     {
-        std::cerr << "usage: flow LOSS SEED SECONDS" << std::endl;
+        std::cerr << "usage: flow VARIANT LOSS SEED SECONDS" << std::endl;
         return 2;
     }
-    const double loss = std::atof(argv[1]);
-    RngSeedManager::SetRun(std::atoi(argv[2]));
-    MatchNs2();
+    const double loss = std::atof(argv[2]);
+    RngSeedManager::SetRun(std::atoi(argv[3]));
+    MatchNs2(std::string(argv[1]) == "Sack");
 
     NodeContainer nodes;
     nodes.Create(4);
@@ -80,7 +86,7 @@ int main(int argc, char** argv)
     ApplicationContainer sinks =
         PacketSinkHelper("ns3::TcpSocketFactory", anywhere).Install(nodes.Get(3));
     BulkSendHelper("ns3::TcpSocketFactory", InetSocketAddress(end, 5000)).Install(nodes.Get(0));
-    Simulator::Stop(Seconds(std::atof(argv[3])));
+    Simulator::Stop(Seconds(std::atof(argv[4])));
     Simulator::Run();
     std::cout << DynamicCast<PacketSink>(sinks.Get(0))->GetTotalRx() / 1000 << std::endl;
     Simulator::Destroy();

@@ -42,4 +42,4 @@ pub use scenario::{
     Client, Dialogue, Distribution, Flow, FlowId, LinkId, NodeId, PathFlowParts, PathScenario,
     Pattern, Scenario, ScenarioError, Source, Split, Traffic,
 };
-pub use simulation::Simulation;
+pub use simulation::{Policies, Simulation};

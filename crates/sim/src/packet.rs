@@ -106,6 +106,8 @@ pub enum Segment {
     Data(Data),
     /// From receiver to sender.
     Acknowledgement(Acknowledgement),
+    /// From receiver to sender: the connection is refused.
+    Reset,
     /// No TCP: traffic that only takes room.
     Datagram,
 }

@@ -45,7 +45,7 @@ pub struct GaveUp {
 pub enum StopReason {
     /// The time that was asked for is over.
     TimeIsUp,
-    /// Every flow has delivered all its data, or was given up.
+    /// Every flow has delivered all its data, or was given up or refused.
     Finished,
     /// Nothing will ever happen again, although data is left.
     Stalled,
@@ -62,6 +62,8 @@ pub struct FlowResults {
     pub finished: Option<Time>,
     /// When and where it was given up.
     pub gave_up: Option<GaveUp>,
+    /// When its sender learnt that a proxy refuses it.
+    pub refused: Option<Time>,
     /// Its legs, from the sender of the data to its receiver.
     pub legs: Vec<LegResults>,
 }

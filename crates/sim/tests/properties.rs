@@ -126,9 +126,12 @@ fn relay() -> impl Strategy<Value = RelayConfiguration> {
     ];
     let service = prop::option::of((0_u64..3000, any::<[bool; 2]>()));
     let pacing = prop::option::of(500_000_u64..20_000_000);
-    let parts = (buffers, service, pacing, any::<bool>());
-    parts.prop_map(|(buffers, service, pacing, early)| RelayConfiguration {
+    let unsent = prop::option::of(1_u64..20_000);
+    let parts = (buffers, service, pacing, any::<bool>(), unsent);
+    parts.prop_map(|(buffers, service, pacing, early, notsent_lowat)| RelayConfiguration {
         buffers,
+        notsent_lowat,
+        refuse: false,
         service: service.map(|(microseconds, [random, first])| {
             let time = TimeSpan::from_nanoseconds(microseconds * 1000);
             Service {

@@ -152,7 +152,7 @@ impl Relay {
         if let (Some(size), Buffers::Separate { send }) =
             (decision.send_buffer, &mut self.configuration.buffers)
         {
-            *send = size.bytes().max(segment_size(outbound));
+            *send = size.bytes();
         }
         let mut for_sender = *decision;
         if let (Some(rate), Some(pacing)) = (decision.pacing_rate, &mut self.pacing) {
@@ -255,15 +255,34 @@ impl Relay {
         }
     }
 
-    /// Bytes that the outbound leg's send buffer can take.
-    const fn room(&self, outbound: &Sender) -> u64 {
-        match self.configuration.buffers {
+    /// Whether more can be moved as soon as the outbound leg has sent what it was given.
+    #[must_use]
+    pub const fn limits_unsent(&self) -> bool {
+        self.configuration.notsent_lowat.is_some()
+    }
+
+    /// Whether connections are refused: whoever sends here gets a reset.
+    #[must_use]
+    pub const fn refuses(&self) -> bool {
+        self.configuration.refuse
+    }
+
+    /// Bytes that the outbound leg's send buffer can take. It holds a segment at least.
+    fn room(&self, outbound: &Sender) -> u64 {
+        let written = outbound.written();
+        let buffer = match self.configuration.buffers {
             Buffers::Separate { send } => {
-                send.saturating_sub(outbound.written() - outbound.unacknowledged())
+                let used = written - outbound.unacknowledged();
+                send.max(segment_size(outbound)).saturating_sub(used)
             }
             // The advertised window of the inbound leg is the limit.
             Buffers::Granted { .. } => u64::MAX,
-        }
+        };
+        let unsent = self.configuration.notsent_lowat.map_or(u64::MAX, |most| {
+            let waiting = written - outbound.highest();
+            most.max(segment_size(outbound)).saturating_sub(waiting)
+        });
+        buffer.min(unsent)
     }
 
     fn check_invariants(&self, inbound: &Receiver, outbound: &Sender) {

@@ -45,7 +45,7 @@ impl Scenario {
     /// packets of 1,500 bytes with timestamps, ten at first, CUBIC or Reno with SACK, time-outs
     /// of at least 200 ms, a delayed ACK after 40 ms, windows that are autotuned. What a client
     /// downloads it asks for with a request of 100 bytes. A proxy's `pacing_rate` paces at the
-    /// input of TCP. Its `notsent_lowat`, `keepalive` and `user_timeout` have no effect.
+    /// input of TCP. Its `keepalive` and `user_timeout` have no effect.
     ///
     /// # Errors
     /// A congestion control is unknown.

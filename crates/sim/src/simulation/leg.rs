@@ -112,7 +112,9 @@ impl Parts {
                 ..receiver
             });
             let window = receiver.initial_window();
-            self.senders.push(Sender::new(sender, window));
+            let sender_at_peer =
+                Sender::new(sender, window).with_peer_window_scale(receiver.window_scale());
+            self.senders.push(sender_at_peer);
             self.receivers.push(receiver);
             let routes = self.share(routes);
             self.legs.push(Leg {

@@ -7,7 +7,8 @@
 //! | `transfer` | packets: sent, on links, delivered; timers of senders and receivers |
 //! | `application` | what flows write, when they end |
 //! | `background` | traffic without TCP |
-//! | `control` | carries out what policies decide |
+//! | `policies` | what policies say before the first byte, carried out on the scenario |
+//! | `control` | carries out what policies decide while data flows |
 //! | `outcome` | the results |
 
 mod application;
@@ -17,6 +18,7 @@ mod control;
 mod leg;
 mod outcome;
 mod places;
+mod policies;
 mod transfer;
 
 use midspan_link::Reassembly;
@@ -34,6 +36,7 @@ use application::{DialogueState, FlowState};
 use background::TrafficSource;
 use control::Control;
 use leg::Leg;
+pub use policies::Policies;
 use places::{Place, Places};
 
 /// Packets that are put together from fragments at the same time, at all hosts.
@@ -85,6 +88,25 @@ impl<O: Observer> Simulation<O> {
     /// The scenario cannot be simulated.
     pub fn observed(scenario: &Scenario, observer: O) -> Result<Self, ScenarioError> {
         Self::build(scenario, observer, true)
+    }
+
+    /// A simulation whose proxies do what `policies` decide, and that `observer` watches.
+    ///
+    /// # Errors
+    /// The scenario cannot be simulated, a policy is for a proxy that is not there, or it wants
+    /// what the simulator does not have.
+    pub fn with_policies(
+        scenario: &Scenario,
+        policies: Policies,
+        observer: O,
+    ) -> Result<Self, ScenarioError> {
+        let mut scenario = scenario.clone();
+        let policies = policies.carry_out(&mut scenario)?;
+        let mut simulation = Self::build(&scenario, observer, true)?;
+        for (flow, split, policy) in policies.into_sessions() {
+            simulation.add_policy(flow, split, policy);
+        }
+        Ok(simulation)
     }
 
     /// As [`observed`](Self::observed), but with an event for each link that a packet passes,

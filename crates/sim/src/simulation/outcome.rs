@@ -23,6 +23,7 @@ impl<O: Observer> Simulation<O> {
                 delivered: legs.last().map_or(0, |leg| leg.delivered),
                 finished: flow.finished,
                 gave_up: flow.gave_up,
+                refused: flow.refused,
                 legs,
             }
         });

@@ -55,6 +55,7 @@ impl<O: Observer> Simulation<O> {
         match &packet.segment {
             Segment::Data(data) => self.deliver_data(packet.connection, data),
             Segment::Acknowledgement(ack) => self.deliver_ack(packet.connection, ack),
+            Segment::Reset => self.deliver_reset(packet.connection),
             Segment::Datagram => self.deliver_traffic(packet),
         }
     }
@@ -93,6 +94,10 @@ impl<O: Observer> Simulation<O> {
         let receiver = &mut self.receivers[leg as usize];
         if let Some(relay) = self.legs[leg as usize].onward {
             let (_, joined) = &mut self.relays[relay as usize];
+            if joined.refuses() {
+                self.refuse(leg);
+                return;
+            }
             joined.handle_segment(self.now, data, receiver);
             self.run_relay(relay);
         } else {
@@ -137,8 +142,11 @@ impl<O: Observer> Simulation<O> {
         self.observer.sender(self.now, leg, sender);
         if sender.has_given_up() {
             self.give_up(leg);
-        } else {
-            self.flush_sender(leg);
+            return;
+        }
+        match self.legs[leg as usize].feeder {
+            Some(relay) if self.relays[relay as usize].1.limits_unsent() => self.run_relay(relay),
+            _ => self.flush_sender(leg),
         }
     }
 
@@ -161,19 +169,27 @@ impl<O: Observer> Simulation<O> {
     }
 
     pub(super) fn run_relay(&mut self, index: u32) {
-        let (inbound, relay) = &mut self.relays[index as usize];
-        let (inbound, outbound) = (*inbound, *inbound + 1);
-        let receiver = &mut self.receivers[inbound as usize];
-        let sender = &mut self.senders[outbound as usize];
-        let forwarded = relay.run(self.now, receiver, sender);
-        if forwarded > 0 {
-            self.observer.forwarded(self.now, inbound, forwarded);
-        }
-        self.flush_receiver(inbound);
-        self.flush_sender(outbound);
-        let (_, relay) = &self.relays[index as usize];
-        if let Some(at) = relay.poll_timeout(&self.senders[outbound as usize]) {
-            self.schedule.wake(self.places.relay(index), at);
+        loop {
+            let (inbound, relay) = &mut self.relays[index as usize];
+            let (inbound, outbound) = (*inbound, *inbound + 1);
+            let receiver = &mut self.receivers[inbound as usize];
+            let sender = &mut self.senders[outbound as usize];
+            let sent = sender.highest();
+            let forwarded = relay.run(self.now, receiver, sender);
+            if forwarded > 0 {
+                self.observer.forwarded(self.now, inbound, forwarded);
+            }
+            self.flush_receiver(inbound);
+            self.flush_sender(outbound);
+            let (_, relay) = &self.relays[index as usize];
+            let sender = &self.senders[outbound as usize];
+            if relay.limits_unsent() && sender.highest() > sent {
+                continue;
+            }
+            if let Some(at) = relay.poll_timeout(sender) {
+                self.schedule.wake(self.places.relay(index), at);
+            }
+            break;
         }
     }
 
@@ -199,6 +215,26 @@ impl<O: Observer> Simulation<O> {
         }
         if let Some((at, _)) = self.receivers[leg as usize].poll_timeout() {
             self.schedule.wake(self.places.receiver(leg), at);
+        }
+    }
+
+    /// A proxy answers whatever comes on a leg by a reset.
+    #[cold]
+    fn refuse(&mut self, leg: u32) {
+        let size = self.receivers[leg as usize].header_size();
+        self.send(leg, Way::Back, size, Segment::Reset);
+    }
+
+    /// A reset has reached the sender of a leg: the connection is refused. A proxy passes it on.
+    #[cold]
+    fn deliver_reset(&mut self, leg: u32) {
+        self.senders[leg as usize].handle_abort();
+        match self.legs[leg as usize].feeder {
+            Some(relay) => {
+                let (inbound, _) = self.relays[relay as usize];
+                self.refuse(inbound);
+            }
+            None => self.end_refused(leg),
         }
     }
 

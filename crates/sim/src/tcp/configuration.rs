@@ -36,12 +36,19 @@ pub struct SenderConfiguration {
     pub variant: Variant,
     /// Most data in a segment, in bytes; above zero.
     pub segment_size: u32,
+    /// Most that a decision may raise the segment size to (Hasegawa §3: oversized segments);
+    /// `None` for the segment size.
+    pub segment_ceiling: Option<u32>,
     /// IP and TCP header, in bytes: added to every packet.
     pub header_size: u32,
     /// cwnd at the start, in segments; above zero.
     pub initial_window: u32,
     /// Most that may be sent and not acknowledged, in bytes, whatever cwnd and the receiver allow.
     pub window_limit: u64,
+    /// Bits by which to shift the window that the peer advertises, whatever the peer announced:
+    /// a larger number than that reads more into it (Hasegawa §3: sending ahead). `None` for what
+    /// the peer announced.
+    pub window_scale: Option<u8>,
     /// Upper bound of the sending rate, headers included (`SO_MAX_PACING_RATE`): segments leave
     /// one by one, never two within the time that the first takes at this rate.
     pub pacing_rate: Option<BitRate>,
@@ -75,9 +82,11 @@ impl Default for SenderConfiguration {
         Self {
             variant: Variant::NewReno,
             segment_size: 1460,
+            segment_ceiling: None,
             header_size: 40,
             initial_window: 10,
             window_limit: u64::MAX,
+            window_scale: None,
             pacing_rate: None,
             handshake: true,
             limited_transmit: true,

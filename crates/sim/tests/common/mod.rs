@@ -35,6 +35,7 @@ impl Log {
             Segment::Data(data) => {
                 writeln!(self.0, "{:?} {}+{}", data.kind, data.sequence, data.length)
             }
+            Segment::Reset => writeln!(self.0, "reset"),
             Segment::Datagram => writeln!(self.0, "datagram {}", packet.size),
             Segment::Acknowledgement(ack) => writeln!(
                 self.0,
@@ -96,7 +97,7 @@ impl Observer for Auditor {
         self.tick(now);
         self.sent += 1;
         match &packet.segment {
-            Segment::Datagram => {}
+            Segment::Reset | Segment::Datagram => {}
             Segment::Data(data) => {
                 assert_eq!(packet.way(), Way::Forward);
                 if data.length > 0 {
@@ -129,7 +130,7 @@ impl Observer for Auditor {
         self.tick(now);
         self.delivered += 1;
         match &packet.segment {
-            Segment::Datagram => {}
+            Segment::Reset | Segment::Datagram => {}
             Segment::Data(data) => {
                 let (whole, beyond) = self.arrived.entry(packet.connection).or_default();
                 let mut start = data.sequence;

@@ -89,9 +89,10 @@ fn relay(outbound: &LegSettings) -> RelayConfiguration {
         buffers: Buffers::Separate {
             send: fixed(outbound.send_buffer).unwrap_or(SEND_BUFFER),
         },
-        service: None,
+        notsent_lowat: outbound.notsent_lowat.map(|most| most.bytes()),
         pacing: outbound.pacing_rate,
         handshake: Handshake::Early,
+        ..RelayConfiguration::default()
     }
 }
 

@@ -160,6 +160,20 @@ impl Receiver {
         self.configuration.header_size + options
     }
 
+    /// IP and TCP header of what it sends, in bytes, without SACK blocks.
+    #[must_use]
+    pub const fn header_size(&self) -> u32 {
+        self.configuration.header_size
+    }
+
+    /// The scale of the windows that it advertises, in bits: the least with which the whole
+    /// buffer can be told in 16 bits, at most 14 (RFC 7323 §2.3).
+    #[must_use]
+    pub fn window_scale(&self) -> u8 {
+        let fits = |bits: &u8| self.configuration.buffer >> bits <= u64::from(u16::MAX);
+        (0..14).find(fits).unwrap_or(14)
+    }
+
     /// RCV.NXT: all bytes before this have arrived.
     #[must_use]
     pub const fn next(&self) -> u64 {

@@ -189,7 +189,7 @@ impl Sender {
         // Rule 2: what was never sent.
         let limit = self
             .unacknowledged
-            .saturating_add(self.configuration.window_limit);
+            .saturating_add(self.flight_limit);
         let length = self.sendable(limit);
         if length > 0 {
             let sequence = self.next;

@@ -8,10 +8,10 @@
 //! | [`Admission`] | before there is a socket | intercept or bypass, handshake, initial-window class |
 //! | [`Start`] | before the first byte on a leg | congestion control, segment ceiling, window scale, buffers |
 //! | [`Decision`] | while data flows | rate, buffers, segment size up to the ceiling, in-flight cap |
-//! | [`AckVerdict`] | for each ACK that may be thinned | pass, hold, drop |
+//! | [`AckVerdict`] | for each ACK that may be thinned | pass, pass after a held one, hold |
 //!
 //! Mechanisms that need state between two decisions are state machines here as well:
-//! [`InputPacing`] (Shikama: pacing at the input of TCP).
+//! [`InputPacing`] (Shikama: pacing at the input of TCP), [`ack_thinning`] (Tam).
 //!
 //! A policy is a type that implements [`Policy`] (for sessions) or [`AckPolicy`] (for ACK
 //! thinning). The real proxy feeds it from kernel sockets, the simulator from simulated ones; the
@@ -19,6 +19,7 @@
 //!
 //! This crate is pure: no clock, no I/O, no random source.
 
+pub mod ack_thinning;
 mod acknowledgement;
 mod admission;
 mod configured;
@@ -29,7 +30,9 @@ mod sample;
 mod settings;
 mod start;
 
-pub use acknowledgement::{AckPolicy, AckSample, AckVerdict};
+pub use acknowledgement::{
+    AckEstimate, AckPolicy, AckSample, AckVerdict, RoundTrip, RoundTripSource,
+};
 pub use admission::{Admission, Handshake, InitialWindowClass, Request};
 pub use configured::Configured;
 pub use decision::{Decision, LegDecision};

@@ -165,7 +165,12 @@ impl<O: Observer> Simulation<O> {
                 thinning.held = Some((ack, at));
                 self.schedule.wake(self.places.receiver(leg), at);
             }
-            AckVerdict::Drop => {}
+            AckVerdict::PassAfterHeld => {
+                if let Some((held, _)) = thinning.held.take() {
+                    self.send_ack(leg, held);
+                }
+                self.send_ack(leg, ack);
+            }
         }
     }
 
@@ -203,9 +208,12 @@ impl Thinning {
                 #[allow(clippy::cast_possible_truncation)]
                 number: ack.number as u32,
                 newly_covered: u32::try_from(segments).unwrap_or(u32::MAX),
-                duplicate: same,
+                // A candidate for each segment that arrives.
+                arrived: 1,
+                duplicate: same && ack.window_edge == edge,
                 selective: !ack.blocks.is_empty(),
                 window_update: same && ack.window_edge != edge,
+                ..AckSample::default()
             },
         )
     }

@@ -4,11 +4,8 @@
 
 mod common;
 
-use common::link;
-use midspan_policy::{
-    Admission, Buffer, Decision, Handshake, InitialWindowClass, LegDecision, LegStart, Policy,
-    Request, SessionSample, Start,
-};
+use common::{link, says::Says};
+use midspan_policy::{Admission, Buffer, LegDecision, LegStart, Start};
 use midspan_sim::proxy::RelayConfiguration;
 use midspan_sim::tcp::{AckRule, ReceiverConfiguration, SenderConfiguration, Variant};
 use midspan_sim::{
@@ -16,48 +13,6 @@ use midspan_sim::{
     Segment, Simulation, StopReason,
 };
 use midspan_units::{ByteSize, Time, TimeSpan};
-
-const INTERCEPT: Admission = Admission::Intercept {
-    handshake: Handshake::Early,
-    initial_window: InitialWindowClass(0),
-    connect_timeout: None,
-};
-
-/// Says the same about every session.
-#[derive(Debug, Clone)]
-struct Says {
-    admission: Admission,
-    start: Start,
-    decision: Decision,
-}
-
-impl Default for Says {
-    fn default() -> Self {
-        Self {
-            admission: INTERCEPT,
-            start: Start::default(),
-            decision: Decision::default(),
-        }
-    }
-}
-
-impl Policy for Says {
-    fn admit(&mut self, _: Time, _: &Request) -> Admission {
-        self.admission
-    }
-
-    fn start(&mut self, _: Time, _: &Request) -> Start {
-        self.start.clone()
-    }
-
-    fn sample(&mut self, _: Time, _: &SessionSample) -> Decision {
-        self.decision
-    }
-
-    fn sampling_interval(&self) -> Option<TimeSpan> {
-        Some(TimeSpan::from_milliseconds(100))
-    }
-}
 
 fn admits(admission: Admission) -> Says {
     Says {
@@ -168,8 +123,14 @@ fn a_flow_that_is_bypassed_is_the_flow_without_a_proxy() {
     let split = scenario(3, whole_buffer(1 << 20));
     let mut plain = split.clone();
     for policies in [
-        vec![(0, admits(Admission::Bypass)), (1, admits(Admission::Bypass))],
-        vec![(1, admits(Admission::Bypass)), (0, admits(Admission::Bypass))],
+        vec![
+            (0, admits(Admission::Bypass)),
+            (1, admits(Admission::Bypass)),
+        ],
+        vec![
+            (1, admits(Admission::Bypass)),
+            (0, admits(Admission::Bypass)),
+        ],
     ] {
         let results = run(&split, policies);
         assert_eq!(results.flows[0].legs.len(), 1);
@@ -189,7 +150,10 @@ fn the_policy_of_another_proxy_still_decides_where_one_is_bypassed() {
         pacing_rate: Some("1 Mbit/s".parse().unwrap()),
         ..LegStart::default()
     };
-    let results = run(&scenario, [(0, admits(Admission::Bypass)), (1, starts(paced))]);
+    let results = run(
+        &scenario,
+        [(0, admits(Admission::Bypass)), (1, starts(paced))],
+    );
     assert_eq!(results.flows[0].legs.len(), 2);
     // 20 s at 1 Mbit/s, of 1,500 bytes 1,460 are data.
     let delivered = results.flows[0].delivered;

@@ -4,13 +4,10 @@
 
 mod common;
 
-use std::sync::{Arc, Mutex};
-
-use common::{Auditor, link};
+use common::{Auditor, link, says::Says};
 use midspan_policy::{
-    AckPolicy, AckSample, AckVerdict, Admission, Buffer, Configured, Decision, Handshake,
-    InitialWindowClass, LegDecision, LegSettings, Policy, Request, SessionSample, SessionSettings,
-    Start,
+    AckPolicy, AckSample, AckVerdict, Buffer, Configured, Decision, Handshake, LegDecision,
+    LegSettings, Policy, SessionSettings,
 };
 use midspan_sim::proxy::{Buffers, RelayConfiguration};
 use midspan_sim::tcp::{ByteCounting, ReceiverConfiguration, SenderConfiguration};
@@ -18,49 +15,6 @@ use midspan_sim::{
     Client, Flow, FlowId, NoObserver, Observer, Packet, Policies, Scenario, Segment, Simulation,
 };
 use midspan_units::{ByteSize, Time, TimeSpan};
-
-/// Admits and starts as told, says the same at each sample, and keeps the samples.
-#[derive(Debug, Clone)]
-struct Says {
-    admission: Admission,
-    start: Start,
-    decision: Decision,
-    samples: Arc<Mutex<Vec<(Time, SessionSample)>>>,
-}
-
-impl Default for Says {
-    fn default() -> Self {
-        Self {
-            admission: Admission::Intercept {
-                handshake: Handshake::Early,
-                initial_window: InitialWindowClass::default(),
-                connect_timeout: None,
-            },
-            start: Start::default(),
-            decision: Decision::default(),
-            samples: Arc::default(),
-        }
-    }
-}
-
-impl Policy for Says {
-    fn admit(&mut self, _: Time, _: &Request) -> Admission {
-        self.admission
-    }
-
-    fn start(&mut self, _: Time, _: &Request) -> Start {
-        self.start.clone()
-    }
-
-    fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision {
-        self.samples.lock().unwrap().push((now, *sample));
-        self.decision
-    }
-
-    fn sampling_interval(&self) -> Option<TimeSpan> {
-        Some(TimeSpan::from_milliseconds(100))
-    }
-}
 
 /// A simulation with this policy at the first proxy of a flow.
 fn with<O: Observer>(
@@ -191,10 +145,7 @@ fn an_in_flight_cap_bounds_the_rate() {
         decision,
         ..Says::default()
     };
-    let delivered = with(&scenario, flow, says, Auditor::default())
-        .run()
-        .flows[0]
-        .delivered;
+    let delivered = with(&scenario, flow, says, Auditor::default()).run().flows[0].delivered;
     // 14,600 bytes in each round trip of 40 ms and a segment's transmission.
     assert!((6_800_000..7_300_000).contains(&delivered), "{delivered}");
 }

@@ -128,32 +128,34 @@ fn relay() -> impl Strategy<Value = RelayConfiguration> {
     let pacing = prop::option::of(500_000_u64..20_000_000);
     let unsent = prop::option::of(1_u64..20_000);
     let parts = (buffers, service, pacing, any::<bool>(), unsent);
-    parts.prop_map(|(buffers, service, pacing, early, notsent_lowat)| RelayConfiguration {
-        buffers,
-        notsent_lowat,
-        refuse: false,
-        service: service.map(|(microseconds, [random, first])| {
-            let time = TimeSpan::from_nanoseconds(microseconds * 1000);
-            Service {
-                time: if random {
-                    ServiceTime::Exponential(time)
-                } else {
-                    ServiceTime::Constant(time)
-                },
-                local_ack: if first {
-                    LocalAck::BeforeService
-                } else {
-                    LocalAck::AfterService
-                },
-            }
-        }),
-        pacing: pacing.and_then(BitRate::from_bits_per_second),
-        handshake: if early {
-            Handshake::Early
-        } else {
-            Handshake::EndToEnd
+    parts.prop_map(
+        |(buffers, service, pacing, early, notsent_lowat)| RelayConfiguration {
+            buffers,
+            notsent_lowat,
+            refuse: false,
+            service: service.map(|(microseconds, [random, first])| {
+                let time = TimeSpan::from_nanoseconds(microseconds * 1000);
+                Service {
+                    time: if random {
+                        ServiceTime::Exponential(time)
+                    } else {
+                        ServiceTime::Constant(time)
+                    },
+                    local_ack: if first {
+                        LocalAck::BeforeService
+                    } else {
+                        LocalAck::AfterService
+                    },
+                }
+            }),
+            pacing: pacing.and_then(BitRate::from_bits_per_second),
+            handshake: if early {
+                Handshake::Early
+            } else {
+                Handshake::EndToEnd
+            },
         },
-    })
+    )
 }
 
 /// A chain of links and flows over parts of it, in both directions, each split at some of the

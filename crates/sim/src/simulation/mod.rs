@@ -36,8 +36,8 @@ use application::{DialogueState, FlowState};
 use background::TrafficSource;
 use control::Control;
 use leg::Leg;
-pub use policies::Policies;
 use places::{Place, Places};
+pub use policies::Policies;
 
 /// Packets that are put together from fragments at the same time, at all hosts.
 const REASSEMBLY_LIMIT: usize = 65_536;

@@ -156,11 +156,7 @@ fn start_sender(sender: &mut SenderConfiguration, start: &LegStart) -> Result<()
     Ok(())
 }
 
-fn start_relay(
-    relay: &mut RelayConfiguration,
-    sender: &mut SenderConfiguration,
-    start: &LegStart,
-) {
+fn start_relay(relay: &mut RelayConfiguration, sender: &mut SenderConfiguration, start: &LegStart) {
     if let (Buffer::Fixed(size), Buffers::Separate { send }) =
         (start.send_buffer, &mut relay.buffers)
     {

@@ -3,6 +3,8 @@
 #![allow(dead_code)] // Each test uses some.
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
 
+pub mod says;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

@@ -128,7 +128,10 @@ fn sending_ahead(scale: u8) -> Sender {
 #[test]
 fn a_window_is_read_with_more_bits_than_the_peer_announced() {
     let mut sender = sending_ahead(1);
-    assert_eq!(sent(&mut sender, 0), [(0, 1000), (1000, 1000), (2000, 1000)]);
+    assert_eq!(
+        sent(&mut sender, 0),
+        [(0, 1000), (1000, 1000), (2000, 1000)]
+    );
     // 4,000 + 2 · 2,000.
     sender.handle_acknowledgement(at(100), &ack(3000, 2000));
     assert_eq!(sent(&mut sender, 100).last(), Some(&(6000, 1000)));

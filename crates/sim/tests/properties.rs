@@ -241,6 +241,31 @@ fn run<O: Observer>(mut simulation: Simulation<O>) -> (Results, Simulation<O>) {
     (results, simulation)
 }
 
+/// How a small file ends over two lossy links with a proxy between: packets lost there and back.
+fn lossy(
+    sender: SenderConfiguration,
+    receiver: ReceiverConfiguration,
+    relay: RelayConfiguration,
+    lost: &[Vec<u64>; 2],
+) -> StopReason {
+    let wire = common::link("5 Mbit/s", "5 ms", "0 %", 1000);
+    let mut scenario = Scenario::new(1, TimeSpan::from_seconds(100_000));
+    let nodes = scenario.add_chain("wire", 3, &wire);
+    for link in 0..2 {
+        for (direction, lost) in [Direction::Up, Direction::Down].into_iter().zip(lost) {
+            scenario.set_loss(LinkId(link), direction, LossPattern::Scripted(lost.clone()));
+        }
+    }
+    scenario.add_flow(Flow {
+        source: Source::Fixed(ByteSize::from_bytes(30_000)),
+        ..Flow::bulk("file", nodes[0], nodes[2])
+            .with_sender(sender)
+            .with_receiver(receiver)
+            .split_at(nodes[1], relay)
+    });
+    Simulation::new(&scenario).unwrap().run().stop
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
@@ -326,23 +351,20 @@ proptest! {
         lost in prop::collection::vec(1_u64..60, 0..20),
         lost_back in prop::collection::vec(1_u64..60, 0..20),
     ) {
-        let wire = common::link("5 Mbit/s", "5 ms", "0 %", 1000);
-        let mut scenario = Scenario::new(1, TimeSpan::from_seconds(100_000));
-        let nodes = scenario.add_chain("wire", 3, &wire);
-        for link in 0..2 {
-            scenario.set_loss(LinkId(link), Direction::Up, LossPattern::Scripted(lost.clone()));
-            let pattern = LossPattern::Scripted(lost_back.clone());
-            scenario.set_loss(LinkId(link), Direction::Down, pattern);
-        }
-        scenario.add_flow(Flow {
-            source: Source::Fixed(ByteSize::from_bytes(30_000)),
-            ..Flow::bulk("file", nodes[0], nodes[2])
-                .with_sender(sender)
-                .with_receiver(receiver)
-                .split_at(nodes[1], relay)
-        });
-        let results = Simulation::new(&scenario).unwrap().run();
-        prop_assert_eq!(results.stop, StopReason::Finished);
+        prop_assert_eq!(lossy(sender, receiver, relay, &[lost, lost_back]), StopReason::Finished);
+    }
+
+    #[test]
+    fn a_flow_that_is_sent_ahead_finishes_whatever_is_lost(
+        sender in sender(),
+        scale in 0_u8..=14,
+        receiver in receiver(),
+        relay in relay(),
+        lost in prop::collection::vec(1_u64..60, 0..20),
+        lost_back in prop::collection::vec(1_u64..60, 0..20),
+    ) {
+        let sender = SenderConfiguration { window_scale: Some(scale), ..sender };
+        prop_assert_eq!(lossy(sender, receiver, relay, &[lost, lost_back]), StopReason::Finished);
     }
 
     #[test]

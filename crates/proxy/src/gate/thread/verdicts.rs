@@ -20,35 +20,42 @@ impl Worker {
     }
 
     /// A connection that was about to be opened passes untouched.
-    pub(super) fn leave(&self, packet: u32, connection: Connection) {
+    pub(super) fn leave(&mut self, packet: u32, connection: Connection) {
         self.openings.forget(connection);
         self.pass(packet);
     }
 
     /// The same; the rules show what the client answers if the server's answer does not come by.
-    pub(super) fn leave_watched(&self, arrived: &Arrived, connection: Connection) {
+    pub(super) fn leave_watched(&mut self, arrived: &Arrived, connection: Connection) {
         self.openings.forget(connection);
         let mark = Some(arrived.mark & !self.mask | self.watched_mark);
         self.decide(arrived.packet, Verdict::Accept { mark });
     }
 
     /// The rules answer with a RST.
-    pub(super) fn refuse(&self, arrived: &Arrived, connection: Connection) {
+    pub(super) fn refuse(&mut self, arrived: &Arrived, connection: Connection) {
         self.openings.forget(connection);
         let mark = Some(arrived.mark & !self.mask | self.refused_mark);
         self.decide(arrived.packet, Verdict::Accept { mark });
     }
 
     /// It goes on as if there were no gate.
-    pub(super) fn pass(&self, packet: u32) {
+    pub(super) fn pass(&mut self, packet: u32) {
         self.decide(packet, Verdict::Accept { mark: None });
     }
 
-    /// Tells the kernel what to do with it.
-    pub(super) fn decide(&self, packet: u32, verdict: Verdict) {
+    /// What is to be done with it; the kernel is told at the end of the turn at the latest.
+    pub(super) fn decide(&mut self, packet: u32, verdict: Verdict) {
         // An error: the queue was emptied meanwhile, and the packet is gone.
         if let Err(error) = self.queue.decide(packet, verdict) {
             debug!("no verdict on a packet: {error}");
+        }
+    }
+
+    /// Tells the kernel all that was decided.
+    pub(super) fn tell_decisions(&mut self) {
+        if let Err(error) = self.queue.flush() {
+            debug!("no verdict on packets: {error}");
         }
     }
 

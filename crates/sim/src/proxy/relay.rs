@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use midspan_link::Stream;
-use midspan_policy::{Handshake, InputPacing, LegDecision};
+use midspan_policy::{Handshake, InputPacing, LegDecision, PacingBy};
 use midspan_units::{Time, TimeSpan};
 
 use super::configuration::{Buffers, LocalAck, RelayConfiguration, ServiceTime};
@@ -146,18 +146,30 @@ impl Relay {
         }
     }
 
-    /// Carries out what a policy decided for the outbound leg: its send buffer, its rate where
-    /// forwarding is paced, and the rest by the sender itself.
+    /// Carries out what a policy decided for the outbound leg: its send buffer, what may wait in
+    /// it, its rate where forwarding is paced, and the rest by the sender itself. Congestion
+    /// control is the scenario's.
     pub fn handle_decision(&mut self, decision: &LegDecision, outbound: &mut Sender) {
         if let (Some(size), Buffers::Separate { send }) =
             (decision.send_buffer, &mut self.configuration.buffers)
         {
             *send = size.bytes();
         }
+        if let Some(limit) = decision.not_sent_limit {
+            self.configuration.notsent_lowat = Some(limit.bytes());
+        }
         let mut for_sender = *decision;
-        if let (Some(rate), Some(pacing)) = (decision.pacing_rate, &mut self.pacing) {
-            pacing.set_rate(rate);
-            for_sender.pacing_rate = None;
+        if let Some(rate) = decision.pacing_rate {
+            match &mut self.pacing {
+                Some(pacing) => pacing.set_rate(rate),
+                None if decision.pacing_by == PacingBy::Input => {
+                    let tcp = outbound.configuration();
+                    let pacing = InputPacing::new(rate, tcp.segment_size, tcp.header_size);
+                    self.pacing = Some(pacing);
+                }
+                None => {}
+            }
+            for_sender.pacing_rate = decision.pacing_rate.filter(|_| self.pacing.is_none());
         }
         outbound.handle_decision(&for_sender);
         if let Some(pacing) = &mut self.pacing {
@@ -279,8 +291,8 @@ impl Relay {
             Buffers::Granted { .. } => u64::MAX,
         };
         let unsent = self.configuration.notsent_lowat.map_or(u64::MAX, |most| {
-            let waiting = written - outbound.highest();
-            most.max(segment_size(outbound)).saturating_sub(waiting)
+            most.max(segment_size(outbound))
+                .saturating_sub(outbound.not_sent())
         });
         buffer.min(unsent)
     }

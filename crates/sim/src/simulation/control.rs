@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use midspan_policy::{
-    AckPolicy, AckSample, AckVerdict, Leg as Side, LegDecision, Policy, SessionSample,
+    AckPolicy, AckSample, AckVerdict, Leg as Side, LegDecision, Policy, SessionId, SessionSample,
 };
 use midspan_units::{ByteSize, Time};
 
@@ -125,6 +125,7 @@ impl<O: Observer> Simulation<O> {
     }
 
     fn session_sample(&self, relay: u32) -> SessionSample {
+        let session = SessionId(u64::from(relay));
         let side = self.outbound_side(relay);
         let (inbound, relay) = &self.relays[relay as usize];
         let inward = self.receivers[*inbound as usize].sample();
@@ -132,12 +133,14 @@ impl<O: Observer> Simulation<O> {
         let held = ByteSize::from_bytes(relay.held());
         match side {
             Side::Server => SessionSample {
+                session,
                 client: inward,
                 server: outward,
                 held_towards_server: held,
                 ..SessionSample::default()
             },
             Side::Client => SessionSample {
+                session,
                 client: outward,
                 server: inward,
                 held_towards_client: held,

@@ -38,6 +38,7 @@ use control::Control;
 use leg::Leg;
 use places::{Place, Places};
 pub use policies::Policies;
+use policies::Session;
 
 /// Packets that are put together from fragments at the same time, at all hosts.
 const REASSEMBLY_LIMIT: usize = 65_536;
@@ -87,7 +88,7 @@ impl<O: Observer> Simulation<O> {
     /// # Errors
     /// The scenario cannot be simulated.
     pub fn observed(scenario: &Scenario, observer: O) -> Result<Self, ScenarioError> {
-        Self::build(scenario, observer, true)
+        Self::build(scenario, Policies::new(), observer, true)
     }
 
     /// A simulation whose proxies do what `policies` decide, and that `observer` watches.
@@ -100,13 +101,7 @@ impl<O: Observer> Simulation<O> {
         policies: Policies,
         observer: O,
     ) -> Result<Self, ScenarioError> {
-        let mut scenario = scenario.clone();
-        let policies = policies.carry_out(&mut scenario)?;
-        let mut simulation = Self::build(&scenario, observer, true)?;
-        for (flow, split, policy) in policies.into_sessions() {
-            simulation.add_policy(flow, split, policy);
-        }
-        Ok(simulation)
+        Self::build(scenario, policies, observer, true)
     }
 
     /// As [`observed`](Self::observed), but with an event for each link that a packet passes,
@@ -115,10 +110,31 @@ impl<O: Observer> Simulation<O> {
     /// # Errors
     /// The scenario cannot be simulated.
     pub fn link_by_link(scenario: &Scenario, observer: O) -> Result<Self, ScenarioError> {
-        Self::build(scenario, observer, false)
+        Self::build(scenario, Policies::new(), observer, false)
     }
 
-    fn build(scenario: &Scenario, observer: O, join: bool) -> Result<Self, ScenarioError> {
+    fn build(
+        scenario: &Scenario,
+        policies: Policies,
+        observer: O,
+        join: bool,
+    ) -> Result<Self, ScenarioError> {
+        let policies = policies.with_those_of(scenario);
+        if policies.is_empty() {
+            return Self::assemble(scenario, Vec::new(), observer, join);
+        }
+        let mut scenario = scenario.clone();
+        let sessions = policies.carry_out(&mut scenario)?;
+        Self::assemble(&scenario, sessions, observer, join)
+    }
+
+    /// A simulation of a scenario that policies have changed as they wanted.
+    fn assemble(
+        scenario: &Scenario,
+        policies: Vec<Session>,
+        observer: O,
+        join: bool,
+    ) -> Result<Self, ScenarioError> {
         check::check(scenario)?;
         let parts = leg::build(scenario)?;
         let network = leg::network(scenario, &parts.legs, join)?;
@@ -146,7 +162,7 @@ impl<O: Observer> Simulation<O> {
             let timeout = scenario.reassembly_timeout;
             Box::new(Reassembly::new(timeout, REASSEMBLY_LIMIT))
         });
-        Ok(Self {
+        let mut simulation = Self {
             schedule,
             places,
             network,
@@ -169,7 +185,11 @@ impl<O: Observer> Simulation<O> {
             events: 0,
             event_limit: scenario.event_limit,
             observer,
-        })
+        };
+        for (flow, split, policy) in policies {
+            simulation.add_policy(flow, split, policy);
+        }
+        Ok(simulation)
     }
 
     /// Runs to the end of the scenario.

@@ -4,7 +4,9 @@
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use midspan_policy::{Admission, Buffer, Leg as Side, LegStart, Policy, Request};
+use midspan_policy::{
+    Admission, Automatic, Buffer, Leg as Side, LegStart, Offered, PacingBy, Policy, Request,
+};
 use midspan_units::Time;
 
 use crate::proxy::{Buffers, RelayConfiguration};
@@ -29,10 +31,15 @@ use crate::tcp::{SenderConfiguration, Variant, WindowGrowth};
 /// | `initial_window`, `connect_timeout`, `keepalive`, `user_timeout` | no effect |
 ///
 /// Where the proxy paces at the input of TCP, a pacing rate is that of the input.
+///
+/// Where a [scenario](Scenario::set_policy) has a policy for the same proxy, that given here holds.
 #[derive(Default)]
 pub struct Policies {
-    sessions: Vec<(FlowId, usize, Box<dyn Policy + Send>)>,
+    sessions: Vec<Session>,
 }
+
+/// The policy of a flow's session at its proxy of this number, from 0.
+pub(super) type Session = (FlowId, usize, Box<dyn Policy + Send>);
 
 impl fmt::Debug for Policies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,13 +65,34 @@ impl Policies {
         self
     }
 
+    pub(super) const fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// With those that the scenario itself has, where none is given and the proxy exists.
+    pub(super) fn with_those_of(mut self, scenario: &Scenario) -> Self {
+        for (flow, split, settings) in &scenario.policies {
+            let exists =
+                (scenario.flows.get(flow.0)).is_some_and(|flow| *split < flow.splits.len());
+            let given = (self.sessions.iter()).any(|(known, at, _)| (known, at) == (flow, split));
+            if exists && !given {
+                let policy = Automatic::new(settings.clone(), Offered::default());
+                self.sessions.push((*flow, *split, Box::new(policy)));
+            }
+        }
+        self
+    }
+
     /// Asks every policy and changes the scenario as they say. What remains are those whose
     /// session is split; their proxies are counted without those that are bypassed.
-    pub(super) fn carry_out(mut self, scenario: &mut Scenario) -> Result<Self, ScenarioError> {
+    pub(super) fn carry_out(
+        mut self,
+        scenario: &mut Scenario,
+    ) -> Result<Vec<Session>, ScenarioError> {
         // From the last proxy on: one that is bypassed does not shift those that follow.
         self.sessions
             .sort_by_key(|(flow, split, _)| (*flow, std::cmp::Reverse(*split)));
-        let mut kept: Vec<(FlowId, usize, Box<dyn Policy + Send>)> = Vec::new();
+        let mut kept: Vec<Session> = Vec::new();
         for (id, index, mut policy) in self.sessions {
             let no_proxy = || ScenarioError::NoProxy {
                 flow: id.0,
@@ -103,12 +131,7 @@ impl Policies {
             })?;
             kept.push((id, index, policy));
         }
-        self.sessions = kept;
-        Ok(self)
-    }
-
-    pub(super) fn into_sessions(self) -> Vec<(FlowId, usize, Box<dyn Policy + Send>)> {
-        self.sessions
+        Ok(kept)
     }
 }
 
@@ -168,6 +191,7 @@ fn start_relay(relay: &mut RelayConfiguration, sender: &mut SenderConfiguration,
     if let Some(rate) = start.pacing_rate {
         match &mut relay.pacing {
             Some(pacing) => *pacing = rate,
+            None if start.pacing_by == PacingBy::Input => relay.pacing = Some(rate),
             None => sender.pacing_rate = Some(rate),
         }
     }

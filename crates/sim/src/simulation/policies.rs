@@ -26,7 +26,7 @@ use crate::tcp::{SenderConfiguration, Variant, WindowGrowth};
 /// | `Refuse` | whoever sends to the proxy gets a reset |
 /// | `handshake` | both kinds |
 /// | `congestion_control` | cubic, or reno (with SACK); others are refused with the reason |
-/// | `send_buffer`, `notsent_lowat`, `pacing_rate`, `segment_ceiling`, `window_scale` | of the outbound leg |
+/// | `send_buffer`, `notsent_lowat`, `pacing_rate`, `pacing_by`, `segment_ceiling`, `window_scale` | of the outbound leg |
 /// | `receive_buffer` | of the inbound leg |
 /// | `initial_window`, `connect_timeout`, `keepalive`, `user_timeout` | no effect |
 ///

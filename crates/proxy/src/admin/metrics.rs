@@ -278,7 +278,7 @@ metrics! {
     Counter "intercepted_expired" () =
         |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.expired)));
     /// SYNs dropped by transparent listeners, by reason: held (an earlier one of the connection
-    /// waits for the server), stale (the relay had been stopped).
+    /// waits for the server, or has just been let go), stale (the relay had been stopped).
     Counter "syns_dropped" ("reason") = |now, sink| {
         gate(now, |gate| {
             sink.put(&["held"], Value::Number(gate.retransmissions_held))?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
-use midspan_linux::initial_window::InitialWindows;
+use midspan_linux::initial_window::{InitialWindows, MarkedRoute};
 use midspan_linux::interception::{self, InterceptionError, Marks, Plan, Selection};
 use midspan_linux::netlink::Prefix;
 use midspan_linux::raw_packet::{Family, RawSocket};
@@ -21,7 +21,7 @@ const CLIENT_LEG: u8 = 1;
 const SERVER_LEG: u8 = 2;
 
 /// The initial windows that the configuration asks for, by group.
-pub(super) fn windows(configuration: &Configuration) -> BTreeSet<(u8, u32)> {
+pub(super) fn windows(configuration: &Configuration) -> BTreeSet<(u8, MarkedRoute)> {
     let mut windows = BTreeSet::new();
     for listener in &configuration.listeners {
         let is_transparent = listener.transparent().is_some();
@@ -30,7 +30,7 @@ pub(super) fn windows(configuration: &Configuration) -> BTreeSet<(u8, u32)> {
             (&listener.session.server, SERVER_LEG),
         ] {
             let group = if is_transparent { group } else { FORWARD };
-            windows.extend(leg.initial_window.map(|window| (group, window)));
+            windows.extend(leg.initial_window.map(|window| (group, window.into())));
         }
     }
     windows

@@ -11,7 +11,9 @@
 //! | [`AckVerdict`] | for each ACK that may be thinned | pass, hold, drop |
 //!
 //! Mechanisms that need state between two decisions are state machines here as well:
-//! [`InputPacing`] (Shikama: pacing at the input of TCP).
+//! [`InputPacing`] (Shikama: pacing at the input of TCP),
+//! [`OversizedSegments`](oversized_segments::OversizedSegments) and
+//! [`SendingAhead`](sending_ahead::SendingAhead) (Hasegawa).
 //!
 //! A policy is a type that implements [`Policy`] (for sessions) or [`AckPolicy`] (for ACK
 //! thinning). The real proxy feeds it from kernel sockets, the simulator from simulated ones; the
@@ -25,7 +27,9 @@ mod configured;
 mod decision;
 mod input_pacing;
 pub mod leave_alone;
+pub mod oversized_segments;
 mod sample;
+pub mod sending_ahead;
 mod settings;
 mod start;
 

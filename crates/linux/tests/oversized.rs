@@ -75,7 +75,7 @@ fn what_was_agreed_on_is_read(proxy: &NetworkNamespace, client: &NetworkNamespac
         tcp::agreed(&accepted).unwrap(),
         tcp::agreed(&opened).unwrap(),
     );
-    assert_eq!((near.segment_size, near.path_mtu), (1460, 1500));
+    assert_eq!((near.segment_size, near.path_mtu), (1460, Some(1500)));
     assert!(near.timestamps);
     // Each end's own scale is the other's peer's.
     assert_eq!(near.peer_window_scale, far.own_window_scale);

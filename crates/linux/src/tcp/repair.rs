@@ -31,8 +31,8 @@ pub struct Agreed {
     /// Largest segment in bytes of data without options: the peer's MSS, or what the route has
     /// room for, if that is less.
     pub segment_size: u32,
-    /// Largest packet of the route at present (`IP_MTU`), in bytes.
-    pub path_mtu: u32,
+    /// Largest packet of the route at present (`IP_MTU`), in bytes; `None` over IPv6.
+    pub path_mtu: Option<u32>,
     /// Scale of the windows that the peer advertises.
     pub peer_window_scale: u8,
     /// Scale of the windows that we advertise.
@@ -50,7 +50,7 @@ const WINDOW_SCALES: usize = 6;
 const SEND_SEGMENT_SIZE: usize = 16;
 const HAS_TIMESTAMPS: u8 = 1;
 
-/// Reads what was agreed on. The socket must be connected over IPv4.
+/// Reads what was agreed on. The socket must be connected.
 ///
 /// # Errors
 /// Those of `getsockopt(2)`.
@@ -74,7 +74,7 @@ pub fn agreed(socket: impl AsFd) -> io::Result<Agreed> {
     let size = u32::from_ne_bytes([size[0], size[1], size[2], size[3]]);
     Ok(Agreed {
         segment_size: size + if timestamps { TIMESTAMPS_LENGTH } else { 0 },
-        path_mtu: path_mtu(socket)?,
+        path_mtu: path_mtu(socket).ok(),
         peer_window_scale,
         own_window_scale,
         timestamps,

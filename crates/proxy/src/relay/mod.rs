@@ -80,6 +80,7 @@ pub mod failing_calls;
 mod lifecycle;
 mod limits;
 mod memory;
+pub mod narrow;
 pub mod negotiation;
 pub mod observation;
 mod opening;

@@ -12,6 +12,7 @@ use midspan_linux::tcp::{self, SocketMemory};
 
 use super::lifecycle::{self, Failures, Step};
 use super::limits::Seat;
+use super::narrow::NarrowLeg;
 use super::observation::{Ending, LegReport, Record, ReportedPhase, SessionReport};
 use super::statistics::Counters;
 use super::system;
@@ -76,6 +77,8 @@ pub struct Session {
     pub record: Record,
     /// What it notes for time-outs and the memory budget.
     pub upkeep: Upkeep,
+    /// How the client's access link is dealt with.
+    pub narrow: Option<Box<NarrowLeg>>,
     /// Its place; given back when the session goes.
     _seat: Seat,
 }
@@ -136,6 +139,7 @@ impl Session {
                 moved_at: tenths(now),
                 ..Upkeep::default()
             },
+            narrow: None,
             _seat: seat,
         }
     }
@@ -230,12 +234,20 @@ impl Session {
         for _ in 0..FAILURES_PER_TURN {
             let last = self.to_client.direction.is_done() && !self.failures.any();
             let (client, server) = (self.client.as_fd(), self.server.as_fd());
-            let up = (self.to_server).advance(client, server, last, shared, now);
+            let up = (self.to_server).advance(client, server, (last, u64::MAX), shared, now);
             counters.bytes_to_server.add(up.copied + up.spliced);
             let failed_up = self.note_moved(Leg::Client, &up, shared, counters);
             let last = self.to_server.direction.is_done() && !self.failures.any();
             let (client, server) = (self.client.as_fd(), self.server.as_fd());
-            let down = (self.to_client).advance(server, client, last, shared, now);
+            let room = self.narrow.as_ref().map_or(u64::MAX, |leg| {
+                leg.room(&self.client, self.to_client.direction.held())
+            });
+            let down = (self.to_client).advance(server, client, (last, room), shared, now);
+            if let Some(leg) = &mut self.narrow
+                && down.copied + down.spliced > 0
+            {
+                leg.note_moved(now);
+            }
             counters.bytes_to_client.add(down.copied + down.spliced);
             let failed_down = self.note_moved(Leg::Server, &down, shared, counters);
             unfinished = up.unfinished || down.unfinished;
@@ -271,6 +283,12 @@ impl Session {
             unfinished,
             starved,
         }
+    }
+
+    /// Reads the leg towards a narrow client, if it is time; the options that the kernel refused.
+    pub fn look_at_narrow_leg(&mut self, now: Time, counters: &Counters) -> u64 {
+        let leg = self.narrow.as_mut();
+        leg.map_or(0, |leg| leg.look(&self.client, now, counters))
     }
 
     /// Whether one direction has ended and the other has not.
@@ -423,7 +441,12 @@ impl Session {
             Phase::Settling { .. } => ReportedPhase::Settling,
         };
         let legs = [leg(&self.client), leg(&self.server)];
-        self.record.report(now, phase, legs)
+        let narrow = self.narrow.as_ref();
+        let sample = || tcp::sample(&self.client).unwrap_or_default();
+        SessionReport {
+            narrow: narrow.map(|leg| leg.report(&sample())),
+            ..self.record.report(now, phase, legs)
+        }
     }
 
     /// Carries out a live decision; the number of options that the kernel refused.
@@ -532,7 +555,7 @@ mod tests {
     #[test]
     fn an_idle_session_is_small() {
         let size = size_of::<Session>();
-        assert!(size <= 336, "{size} bytes");
+        assert!(size <= 344, "{size} bytes");
         // What it notes for observers; docs/observability.md says so.
         assert_eq!(size_of::<Record>(), 160);
     }

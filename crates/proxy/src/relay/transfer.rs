@@ -97,24 +97,28 @@ impl Transfer {
     /// Moves what can be moved from one leg to the other.
     ///
     /// With `last`, the other direction has ended in good order, and both sockets will be closed
-    /// after this one: closing sends the FIN, so it is not sent by a call of its own.
+    /// after this one: closing sends the FIN, so it is not sent by a call of its own. No more
+    /// than `room` bytes are read, beyond what is held.
     pub fn advance(
         &mut self,
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
-        last: bool,
+        (last, room): (bool, u64),
         shared: &mut Shared,
         now: Time,
     ) -> Moved {
         let mut moved = Moved::default();
         for _ in 0..ACTIONS_PER_TURN {
+            let room = room.saturating_sub(moved.copied + moved.spliced);
+            let room = usize::try_from(room).unwrap_or(usize::MAX);
             let result = match self.direction.next() {
-                Action::Read(Method::Copy) => self.copy(from, to, last, shared, &mut moved),
+                Action::Read(_) if room == 0 => return moved,
+                Action::Read(Method::Copy) => self.copy(from, to, (last, room), shared, &mut moved),
                 Action::Read(Method::Splice) => match shared.pipes.take(now) {
-                    Some(pipe) => self.fill(pipe, from, shared),
+                    Some(pipe) => self.fill(pipe, from, room, shared),
                     None => {
                         shared.pipe_shortages += 1;
-                        self.copy(from, to, last, shared, &mut moved)
+                        self.copy(from, to, (last, room), shared, &mut moved)
                     }
                 },
                 Action::Write => self.write_held(to, shared, &mut moved),
@@ -157,13 +161,14 @@ impl Transfer {
         &mut self,
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
-        last: bool,
+        (last, room): (bool, usize),
         shared: &mut Shared,
         moved: &mut Moved,
     ) -> Result<(), (Side, Errno)> {
-        let read = system::receive(from, &mut shared.buffer[..]);
+        let most = room.min(BUFFER_SIZE);
+        let read = system::receive(from, &mut shared.buffer[..most]);
         let read = verify_end(read, from, last);
-        let Some(count) = self.note_read(Method::Copy, read, BUFFER_SIZE)? else {
+        let Some(count) = self.note_read(Method::Copy, read, most)? else {
             return Ok(());
         };
         let bytes = &shared.buffer[..count];
@@ -191,9 +196,10 @@ impl Transfer {
         &mut self,
         pipe: Pipe,
         from: BorrowedFd<'_>,
+        room: usize,
         shared: &mut Shared,
     ) -> Result<(), (Side, Errno)> {
-        let size = shared.pipes.size();
+        let size = shared.pipes.size().min(room);
         let read = system::splice(from, pipe.writer(), size);
         if read == Ok(0) {
             shared.pipes.give_back(pipe);

@@ -23,6 +23,7 @@ use super::control::{Clock, Command, Control};
 use super::lifecycle::Step;
 use super::limits::{Limits, Seat, Shortage};
 use super::memory::Measuring;
+use super::narrow::NarrowLeg;
 use super::negotiation::Negotiations;
 use super::observation::{Ending, Journal, Mailbox, Registry};
 use super::opening::{Acceptor, Caller, Opened};
@@ -313,7 +314,9 @@ impl Worker {
                     .and_then(|acceptor| acceptor.policy.sampling_interval());
                 let still = acceptor.and_then(|acceptor| acceptor.still_after(session));
                 let sample = interval.map(|interval| self.now + interval);
-                [again, sample, still].into_iter().flatten().min()
+                let narrow = session.narrow.as_ref().and_then(|leg| leg.next_look());
+                let wanted = [again, sample, still, narrow];
+                wanted.into_iter().flatten().min()
             }
             Phase::Connecting | Phase::Settling { .. } => again,
         };
@@ -339,6 +342,10 @@ impl Worker {
             acceptor.is_some_and(|acceptor| acceptor.policy.sampling_interval().is_some());
         if session.active && is_sampled {
             self.sample(key);
+        }
+        if let Some(session) = self.sessions.get_mut(key) {
+            let refused = session.look_at_narrow_leg(self.now, &self.counters);
+            self.counters.option_errors.add(refused);
         }
         self.advance(key);
     }
@@ -418,10 +425,12 @@ impl Worker {
                     server,
                     connect_timeout,
                     option_errors,
+                    narrow,
                     seat,
                 } => {
                     self.counters.option_errors.add(option_errors);
-                    self.begin(index, caller, [client, server], connect_timeout, seat);
+                    let legs = ([client, server], narrow);
+                    self.begin(index, caller, legs, connect_timeout, seat);
                 }
                 Opened::Negotiation(client, address, negotiator, seat) => {
                     self.negotiate(index, (client, address), &negotiator, seat);
@@ -450,7 +459,7 @@ impl Worker {
         &mut self,
         index: usize,
         caller: Caller,
-        [client, server]: [OwnedFd; 2],
+        ([client, server], narrow): ([OwnedFd; 2], Option<Box<NarrowLeg>>),
         connect_timeout: Option<TimeSpan>,
         seat: Seat,
     ) {
@@ -471,7 +480,8 @@ impl Worker {
         if let Some(acceptor) = self.acceptors.get_mut(index) {
             acceptor.sessions += 1;
         }
-        let session = Session::new([client, server], listener, record, seat, self.now);
+        let mut session = Session::new([client, server], listener, record, seat, self.now);
+        session.narrow = narrow;
         self.limits.budget.begin_session();
         let key = self.sessions.insert(session);
         self.counters.sessions_opened.add(1);
@@ -493,7 +503,8 @@ impl Worker {
         if let End::Unconnected(error) = end {
             session.record.note_failure(Ending::of_connecting(error));
         }
-        let ended = observed::last_words(&mut session, end == End::Closed, self.now);
+        let closed = end == End::Closed;
+        let ended = observed::last_words(&mut session, closed, self.now, &self.counters);
         let ended = ended.map(|ended| self.with_last_destination(ended));
         self.negotiations.destinations.remove(&session.record.id);
         self.log(ended);

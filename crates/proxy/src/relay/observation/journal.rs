@@ -79,6 +79,7 @@ fn write(ended: &Ended) {
     let rtt = |leg: &LegReport| (leg.rtt_seconds, leg.min_rtt_seconds);
     let (client_rtt, client_min_rtt) = rtt(&session.client_leg);
     let (server_rtt, server_min_rtt) = rtt(&session.server_leg);
+    let narrow = session.narrow.as_ref();
     info!(
         target: "session",
         session = session.id,
@@ -100,6 +101,13 @@ fn write(ended: &Ended) {
         server_min_rtt_seconds = server_min_rtt,
         server_retransmitted_segments = session.server_leg.retransmitted_segments,
         server_delivery_rate_bits_per_second = session.server_leg.delivery_rate_bits_per_second,
+        profile = narrow.map(|narrow| narrow.profile.as_str()),
+        oversized_segments = narrow.map(|narrow| narrow.oversized_segments),
+        oversized_probes = narrow.map(|narrow| narrow.probes),
+        oversized_fallbacks = narrow.map(|narrow| narrow.fallbacks),
+        sending_ahead_losses = narrow.map(|narrow| narrow.sending_ahead_losses),
+        client_acknowledgements = narrow.map(|narrow| narrow.acknowledgements),
+        client_acknowledgement_bytes = narrow.map(|narrow| narrow.acknowledgement_bytes),
         "session ended"
     );
 }

@@ -14,6 +14,7 @@ use crate::relay::observation::{
 };
 use crate::relay::opening::Caller;
 use crate::relay::session::Session;
+use crate::relay::statistics::Counters;
 
 /// Most places of the table that are looked at for one round of samples.
 const PLACES_AT_ONCE: usize = 4096;
@@ -53,15 +54,27 @@ impl Sampling {
 
 /// Counts a session that ends, in good order if `closed`; the line for the log, if anybody wants
 /// it.
-pub(super) fn last_words(session: &mut Session, closed: bool, now: Time) -> Option<Ended> {
+pub(super) fn last_words(
+    session: &mut Session,
+    closed: bool,
+    now: Time,
+    counters: &Counters,
+) -> Option<Ended> {
     let sample = session
         .sample()
         .unwrap_or_else(|_| SessionSample::default());
     session.record.note_sample(&sample);
+    if let Some(leg) = &mut session.narrow {
+        leg.end(&sample.client, counters);
+    }
     let ending = session.record.note_end(closed);
     Journal::is_wanted().then(|| {
         let legs = [(&sample.client).into(), (&sample.server).into()];
-        let report = session.record.report(now, ReportedPhase::Ended, legs);
+        let mut report = session.record.report(now, ReportedPhase::Ended, legs);
+        report.narrow = session
+            .narrow
+            .as_ref()
+            .map(|leg| leg.report(&sample.client));
         Ended { report, ending }
     })
 }
@@ -119,7 +132,7 @@ impl Worker {
             let Some(session) = self.sessions.at_place(place) else {
                 continue;
             };
-            let Some(ended) = last_words(session, false, self.now) else {
+            let Some(ended) = last_words(session, false, self.now, &self.counters) else {
                 continue;
             };
             let ended = self.with_last_destination(ended);

@@ -21,6 +21,7 @@
 //!
 //! This crate is pure: no clock, no I/O, no random source.
 
+mod access;
 mod acknowledgement;
 mod admission;
 mod configured;
@@ -33,6 +34,7 @@ pub mod sending_ahead;
 mod settings;
 mod start;
 
+pub use access::AccessLink;
 pub use acknowledgement::{AckPolicy, AckSample, AckVerdict};
 pub use admission::{Admission, Handshake, InitialWindowClass, Request};
 pub use configured::Configured;

@@ -2,7 +2,6 @@
 //! buffers and nothing more (WSO).
 
 use midspan_units::{ByteSize, Time, TimeSpan};
-use serde::{Deserialize, Serialize};
 
 use crate::{LegDecision, LegSample};
 
@@ -21,7 +20,7 @@ const LOOK: (TimeSpan, TimeSpan) = (
 );
 
 /// How a client's window is dealt with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SendAhead {
     /// As it is.
     #[default]

@@ -40,13 +40,14 @@ pub enum Event {
 enum State {
     /// Segments of the client's own size, until data flows.
     Own,
+    /// Nothing more is written until all that was is acknowledged, so that the probe is alone.
+    Draining { size: u32 },
     /// One oversized segment is under way, or about to be.
     Probing {
         size: u32,
-        /// The probe has arrived when so many bytes are acknowledged.
-        target: u64,
+        /// Bytes that had been acknowledged, and segments that had been sent, before.
+        acknowledged_before: u64,
         segments_before: u32,
-        bytes: u64,
     },
     /// Oversized segments.
     Raised { size: u32 },
@@ -58,8 +59,8 @@ enum State {
 
 /// The segment size of one leg towards a client, while data flows.
 ///
-/// It starts at the client's own segment size. Once data flows, one oversized segment is sent and
-/// nothing after it ([`LegDecision::in_flight_cap`]); when it is acknowledged the size is raised,
+/// It starts at the client's own segment size. Once data flows and all of it is acknowledged, one
+/// oversized segment is sent and nothing after it ([`LegDecision::in_flight_cap`]); when it is acknowledged the size is raised,
 /// when a time-out passes it is taken back. Until the kernel's congestion window is the smaller
 /// limit, what is in flight is bounded in bytes, not in segments (RFC 3465), so that a larger
 /// segment takes no larger share.
@@ -78,7 +79,7 @@ pub struct OversizedSegments {
     state: State,
     /// Bytes that may be in flight before anything is acknowledged; `None` until the first sample.
     initial: Option<u64>,
-    /// The in-flight cap now; `None` where the kernel's congestion window is the smaller limit.
+    /// The in-flight cap now, 0 where nothing may be written; `None` where the kernel's congestion window is the smaller limit.
     cap: Option<u64>,
     lost_probes: u8,
     fallbacks: u8,
@@ -125,7 +126,7 @@ impl OversizedSegments {
     pub const fn size(&self) -> u32 {
         match self.state {
             State::Probing { size, .. } | State::Raised { size } => size,
-            State::Own | State::Pausing { .. } | State::Ended => self.own,
+            State::Own | State::Draining { .. } | State::Pausing { .. } | State::Ended => self.own,
         }
     }
 
@@ -192,21 +193,24 @@ impl OversizedSegments {
             State::Own => {
                 let flows = acknowledged >= FLOWING * u64::from(self.own);
                 if let Some(size) = self.choose(sample).filter(|_| flows) {
-                    self.probe(size, sample);
+                    self.probe_when_drained(size, sample);
                 }
             }
-            State::Probing { size, .. } if sample.timeouts_pending > 0 => {
-                self.lose_probe(size, now)
-            }
+            State::Draining { size } => self.probe_when_drained(size, sample),
+            State::Probing { .. } if sample.timeouts_pending > 0 => self.lose_probe(now),
             State::Probing {
                 size,
-                target,
+                acknowledged_before,
                 segments_before,
-                bytes,
-            } if acknowledged >= target => {
+            } => {
+                let arrived = acknowledged.saturating_sub(acknowledged_before);
+                if arrived < u64::from(size) {
+                    return;
+                }
                 let segments = sample.segments_sent.wrapping_sub(segments_before).max(1);
-                // Too little data came to fill a segment: nothing is known.
-                if bytes / u64::from(segments) <= u64::from(self.own) {
+                let sent = arrived + outstanding(sample);
+                // Too little data came at a time to fill a segment: nothing is known.
+                if sent / u64::from(segments) <= u64::from(self.own) {
                     self.state = State::Own;
                     return;
                 }
@@ -220,7 +224,7 @@ impl OversizedSegments {
                 _ => {}
             },
             State::Pausing { until } if now >= until => self.state = State::Own,
-            State::Probing { .. } | State::Pausing { .. } | State::Ended => {}
+            State::Pausing { .. } | State::Ended => {}
         }
     }
 
@@ -238,14 +242,15 @@ impl OversizedSegments {
         measured.choose(&self.sizes)
     }
 
-    fn probe(&mut self, size: u32, sample: &LegSample) {
-        let under_way = outstanding(sample);
-        let bytes = under_way + u64::from(size);
+    fn probe_when_drained(&mut self, size: u32, sample: &LegSample) {
+        if outstanding(sample) > 0 {
+            self.state = State::Draining { size };
+            return;
+        }
         self.state = State::Probing {
             size,
-            target: sample.bytes_acknowledged.bytes() + bytes,
+            acknowledged_before: sample.bytes_acknowledged.bytes(),
             segments_before: sample.segments_sent,
-            bytes: u64::from(size),
         };
         self.event = Some(Event::Probed);
     }
@@ -255,7 +260,7 @@ impl OversizedSegments {
         self.event = Some(Event::Raised);
     }
 
-    fn lose_probe(&mut self, _size: u32, now: Time) {
+    fn lose_probe(&mut self, now: Time) {
         self.event = Some(Event::ProbeLost);
         self.lost_probes += 1;
         if self.lost_probes >= PROBES {
@@ -286,10 +291,16 @@ impl OversizedSegments {
 
     /// Sets the in-flight cap: that of the probe, or slow start counted in bytes.
     fn bound(&mut self, sample: &LegSample) {
-        if let State::Probing { target, .. } = self.state {
-            let acknowledged = sample.bytes_acknowledged.bytes();
-            self.cap = Some(target.saturating_sub(acknowledged));
-            return;
+        match self.state {
+            State::Draining { .. } => {
+                self.cap = Some(0);
+                return;
+            }
+            State::Probing { size, .. } => {
+                self.cap = Some(u64::from(size));
+                return;
+            }
+            _ => {}
         }
         let first = self.initial.is_none();
         let window = u64::from(sample.congestion_window.max(1));

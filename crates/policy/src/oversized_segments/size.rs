@@ -6,7 +6,6 @@ use midspan_model::asymmetry::{
     Asymmetry, BitErrors, bit_error_ratio, oversized_segment, retransmission_ratio, segment_loss,
 };
 use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
-use serde::{Deserialize, Serialize};
 
 /// The MTU for which sizes are planned: that of Ethernet, which most fragments have to fit.
 pub const PLANNED_MTU: u32 = 1500;
@@ -32,7 +31,7 @@ const FAST_RETRANSMIT: u64 = 4;
 const TELLING: u32 = 20;
 
 /// What an operator wants of segments on narrow legs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wish {
     /// Normal segments.
     #[default]

@@ -82,6 +82,7 @@ struct Leg {
     acknowledged: u64,
     segments: u32,
     timeouts: u32,
+    under_way: u32,
 }
 
 impl Leg {
@@ -94,6 +95,7 @@ impl Leg {
             acknowledged: 0,
             segments: 0,
             timeouts: 0,
+            under_way: 0,
         }
     }
 
@@ -105,6 +107,7 @@ impl Leg {
             segment_size: self.state.size(),
             congestion_window: 10,
             peer_window: 1 << 20,
+            unacknowledged: self.under_way,
             bytes_acknowledged: ByteSize::from_bytes(self.acknowledged),
             segments_sent: self.segments,
             timeouts_pending: self.timeouts,
@@ -169,6 +172,18 @@ fn a_lost_probe_is_tried_once_more_and_then_the_client_is_left_alone() {
     }
     let now = Time::ZERO + TimeSpan::from_milliseconds(leg.now);
     assert_eq!(leg.state.poll_timeout(now), None);
+}
+
+#[test]
+fn a_probe_waits_until_it_is_alone() {
+    let mut leg = Leg::new(None);
+    leg.look();
+    leg.flow(10_000);
+    leg.under_way = 3;
+    assert_eq!(leg.look(), (OWN, Some(0), None));
+    assert_eq!(leg.look(), (OWN, None, None));
+    leg.under_way = 0;
+    assert_eq!(leg.look(), (13_300, Some(13_300), Some(Event::Probed)));
 }
 
 #[test]
@@ -241,7 +256,7 @@ proptest! {
         samples in prop::collection::vec(
             (
                 (0_u64..5000, 0_u64..1 << 24, 0_u32..100),
-                (0_u32..2, 0_u32..3, 0_u64..1 << 22, any::<u32>()),
+                (0_u32..2, 0_u32..3, 0_u64..1 << 22, any::<u32>(), 0_u32..3),
             ),
             1..80,
         ),
@@ -251,7 +266,7 @@ proptest! {
         let mut state = OversizedSegments::new(Arc::clone(&sizes), own, None, None, known);
         let (mut now, mut acknowledged, mut lost) = (Time::ZERO, 0, 0);
         let mut cap = u64::MAX;
-        for ((later, more, segments), (timeouts, again, window, cwnd)) in samples {
+        for ((later, more, segments), (timeouts, again, window, cwnd, under_way)) in samples {
             now = now + TimeSpan::from_milliseconds(later);
             acknowledged += more;
             lost += again;
@@ -261,6 +276,7 @@ proptest! {
                 segment_size: before,
                 congestion_window: cwnd,
                 peer_window: window,
+                unacknowledged: under_way,
                 bytes_acknowledged: ByteSize::from_bytes(acknowledged),
                 segments_sent: segments,
                 segments_retransmitted: lost,
@@ -271,7 +287,8 @@ proptest! {
             prop_assert!(size == own.max(1) || sizes.contains(&size));
             prop_assert_eq!(decision.segment_size.is_some(), size != before);
             cap = decision.in_flight_cap.map_or(cap, ByteSize::bytes);
-            prop_assert!(cap > 0);
+            // Nothing may be written only as long as something is to be acknowledged.
+            prop_assert!(cap > 0 || under_way > 0);
             // A time-out always takes it back.
             prop_assert!(timeouts == 0 || before == own.max(1) || size == own.max(1));
             if let Some(next) = state.poll_timeout(now) {

@@ -73,7 +73,7 @@ pub fn segments_are_raised_after_a_probe() {
         let seen = sessions(&midspan.end());
         assert_eq!(seen.len(), 3);
         let all = |name: &str| seen.iter().map(|one| one[name]).collect::<Vec<_>>();
-        assert_eq!(all("oversized_probes"), [1, 0, 0]);
+        assert_eq!(all("oversized_probes"), [1, 0, 0], "{seen:?}");
         assert_eq!(all("oversized_fallbacks"), [0, 0, 0]);
         assert!(arrived >= 3 * least, "{arrived} oversized segments");
         for session in &seen {

@@ -66,8 +66,8 @@
 //! both sockets exist and before the server is called (what is offered in the SYN depends on it),
 //! and [`Policy::sample`] at most every [`Policy::sampling_interval`] while data flows. Carried
 //! out: all of [`LegStart`](midspan_policy::LegStart) that [`midspan_linux::tcp::apply`] can set;
-//! pacing rate and send buffer of a [`Decision`](midspan_policy::Decision). Not carried out yet: its segment size and in-flight
-//! cap; the initial-window class (set by whoever opens the listener); for forward listeners the
+//! pacing rate and send buffer of a [`Decision`](midspan_policy::Decision). Segment size and in-flight cap are decided and
+//! carried out for legs with an access profile only ([`narrow`]). Not carried out yet: the initial-window class (set by whoever opens the listener); for forward listeners the
 //! handshake, and a bypass (`Bypass` relays without any set-up).
 //!
 //! SIGPIPE must be ignored, as the Rust runtime does at start: `splice` has no `MSG_NOSIGNAL`.

@@ -196,7 +196,7 @@ fn finish_four(head: &mut [u8], part: usize, offset: u16, more: bool, number: u3
     head[2..4].copy_from_slice(&length.to_be_bytes());
     #[allow(clippy::cast_possible_truncation)]
     head[4..6].copy_from_slice(&(number as u16).to_be_bytes());
-    let flags = offset / 8 | u16::from(more) << 13;
+    let flags = (offset / 8) | (u16::from(more) << 13);
     head[6..8].copy_from_slice(&flags.to_be_bytes());
     head[10..12].fill(0);
     let sum = checksum(head);

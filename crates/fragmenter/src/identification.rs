@@ -55,7 +55,7 @@ impl Used {
         for part in &mut self.parts[..shift] {
             *part = 0;
         }
-        self.part_since = self.part_since + TimeSpan::from_nanoseconds(passed * part);
+        self.part_since += TimeSpan::from_nanoseconds(passed * part);
     }
 
     fn is_unused(&self) -> bool {

@@ -8,10 +8,10 @@
 //! | [`Admission`] | before there is a socket | intercept or bypass, handshake, initial-window class |
 //! | [`Start`] | before the first byte on a leg | congestion control, segment ceiling, window scale, buffers |
 //! | [`Decision`] | while data flows | rate, buffers, segment size up to the ceiling, in-flight cap |
-//! | [`AckVerdict`] | for each ACK that may be thinned | pass, hold, drop |
+//! | [`AckVerdict`] | for each ACK that may be thinned | pass, pass after a held one, hold |
 //!
 //! Mechanisms that need state between two decisions are state machines here as well:
-//! [`InputPacing`] (Shikama: pacing at the input of TCP),
+//! [`InputPacing`] (Shikama: pacing at the input of TCP), [`ack_thinning`] (Tam),
 //! [`OversizedSegments`](oversized_segments::OversizedSegments) and
 //! [`SendingAhead`](sending_ahead::SendingAhead) (Hasegawa).
 //!
@@ -22,26 +22,37 @@
 //! This crate is pure: no clock, no I/O, no random source.
 
 mod access;
+pub mod ack_thinning;
 mod acknowledgement;
 mod admission;
+mod automatic;
+pub mod buffers;
 mod configured;
+pub mod congestion;
 mod decision;
 mod input_pacing;
+pub mod learned_start;
 pub mod leave_alone;
 pub mod oversized_segments;
+pub mod pacing;
+mod recent_maximum;
 mod sample;
 pub mod sending_ahead;
 mod settings;
 mod start;
 
 pub use access::AccessLink;
-pub use acknowledgement::{AckPolicy, AckSample, AckVerdict};
+pub use acknowledgement::{
+    AckEstimate, AckPolicy, AckSample, AckVerdict, RoundTrip, RoundTripSource,
+};
 pub use admission::{Admission, Handshake, InitialWindowClass, Request};
+pub use automatic::{Automatic, Offered, for_settings};
 pub use configured::Configured;
 pub use decision::{Decision, LegDecision};
 pub use input_pacing::InputPacing;
-pub use sample::{LegSample, LimitedTimes, SessionSample};
-pub use settings::{Buffer, LegSettings, SessionSettings};
+pub use learned_start::Knowledge;
+pub use sample::{LegSample, LimitedTimes, SessionId, SessionSample};
+pub use settings::{Buffer, LegSettings, Pacing, PacingBy, PolicyName, SessionSettings};
 pub use start::{LegStart, Start};
 
 use midspan_units::{Time, TimeSpan};
@@ -70,7 +81,8 @@ impl Leg {
 ///
 /// Order of calls for a session: [`admit`](Policy::admit) once; if it says to intercept,
 /// [`start`](Policy::start) once; then [`sample`](Policy::sample) at each
-/// [`sampling_interval`](Policy::sampling_interval) while data flows.
+/// [`sampling_interval`](Policy::sampling_interval) while data flows; and [`end`](Policy::end)
+/// once.
 pub trait Policy {
     /// Before there is a socket: is this connection to be split, and how?
     fn admit(&mut self, now: Time, request: &Request) -> Admission;
@@ -80,6 +92,14 @@ pub trait Policy {
 
     /// What was measured on both legs: what is to change?
     fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision;
+
+    /// The session is over; this is the last that was measured.
+    fn end(&mut self, _now: Time, _sample: &SessionSample) {}
+
+    /// Why a leg of a session has its congestion control.
+    fn reason(&self, _session: SessionId, _leg: Leg) -> congestion::Reason {
+        congestion::Reason::Configured
+    }
 
     /// How often a session with data under way is to be sampled; `None` for never.
     fn sampling_interval(&self) -> Option<TimeSpan>;

@@ -113,7 +113,7 @@ pub fn repair(socket: impl AsFd, repair: Repair) -> io::Result<()> {
         .segment_ceiling
         .map(|size| (SEGMENT_SIZE, u32::from(size)));
     let scales = repair.window_scales.map(|(peer, own)| {
-        let value = u32::from(own) << 16 | u32::from(peer);
+        let value = (u32::from(own) << 16) | u32::from(peer);
         (WINDOW_SCALE, value)
     });
     let mut options = Vec::new();

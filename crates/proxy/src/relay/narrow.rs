@@ -10,7 +10,7 @@ use midspan_linux::tcp::{self, Repair};
 use midspan_policy::oversized_segments::{Event, OversizedSegments, Verdict, Verdicts};
 use midspan_policy::sending_ahead::{SendAhead, SendingAhead};
 use midspan_policy::{Buffer, LegDecision, LegSample};
-use midspan_units::{Time, TimeSpan};
+use midspan_units::{ByteSize, Time, TimeSpan};
 use serde::{Deserialize, Serialize};
 
 use super::statistics::Counters;
@@ -98,6 +98,7 @@ pub struct NarrowLeg {
     /// In-flight caps of both policies; `u64::MAX` for none.
     caps: [u64; 2],
     last_moved: Time,
+    round_trip: Option<TimeSpan>,
     next_look: Option<Time>,
     /// Segments sent when they were last counted, if they were oversized since.
     counted: Option<u32>,
@@ -203,6 +204,7 @@ impl NarrowLeg {
             ack_size: HEADERS + if agreed.timestamps { 12 } else { 0 },
             caps: [u64::MAX; 2],
             last_moved: now,
+            round_trip: None,
             next_look: None,
             counted: None,
             report: NarrowReport::default(),
@@ -211,14 +213,15 @@ impl NarrowLeg {
         Ok(Some(leg))
     }
 
-    /// Bytes that may be written now, of which `held` have been read already.
-    pub fn room(&self, socket: impl AsFd, held: u32) -> u64 {
+    /// Most bytes that may be sent and not acknowledged, if fewer than the kernel would.
+    pub fn cap(&self) -> Option<ByteSize> {
         let cap = self.caps[0].min(self.caps[1]);
-        if cap == u64::MAX {
-            return cap;
-        }
-        let queued = tcp::unacknowledged_bytes(socket).map_or(0, |bytes| bytes.bytes());
-        cap.saturating_sub(queued + u64::from(held))
+        (cap != u64::MAX).then(|| ByteSize::from_bytes(cap))
+    }
+
+    /// The smallest round-trip time by the newest reading.
+    pub const fn round_trip_time(&self) -> Option<TimeSpan> {
+        self.round_trip
     }
 
     /// Data was written: the leg is to be looked at soon.
@@ -272,6 +275,7 @@ impl NarrowLeg {
         sample: &LegSample,
         now: Time,
     ) -> std::io::Result<()> {
+        self.round_trip = sample.minimum_round_trip_time;
         if let Some(before) = self.counted {
             let sent = sample.segments_sent.wrapping_sub(before);
             self.report.oversized_segments += u64::from(sent);

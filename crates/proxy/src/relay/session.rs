@@ -1,8 +1,10 @@
 //! A session: two sockets, a transfer each way, and what epoll says of them.
 
+mod decided;
+
 use std::os::fd::{AsFd, OwnedFd};
 
-use midspan_policy::{Decision, Leg, SessionSample};
+use midspan_policy::{Leg, Request, SessionId, SessionSample};
 use midspan_units::{ByteSize, Time, TimeSpan};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -88,6 +90,8 @@ pub struct Session {
 pub struct Upkeep {
     /// When data moved last, in tenths of seconds.
     moved_at: u32,
+    /// When its policy saw a sample last.
+    pub sampled_at: Time,
     /// Unacknowledged bytes when it seemed idle last.
     undelivered: u32,
     /// KiB of kernel memory when it was measured last.
@@ -107,6 +111,8 @@ pub struct Turn {
     pub unfinished: bool,
     /// The kernel had no memory: there is more to do after a moment.
     pub starved: bool,
+    /// There is more to do then.
+    pub resume_at: Option<Time>,
 }
 
 impl Session {
@@ -229,20 +235,17 @@ impl Session {
     /// Moves what can be moved both ways.
     pub fn advance(&mut self, shared: &mut Shared, now: Time, counters: &Counters) -> Turn {
         system::enter_session(self.record.id);
-        let (mut unfinished, mut starved) = (false, false);
+        let (mut unfinished, mut starved, mut resume_at) = (false, false, None);
         // A failure gives both directions something to do: read on, drop, pass an end on.
         for _ in 0..FAILURES_PER_TURN {
             let last = self.to_client.direction.is_done() && !self.failures.any();
             let (client, server) = (self.client.as_fd(), self.server.as_fd());
-            let up = (self.to_server).advance(client, server, (last, u64::MAX), shared, now);
+            let up = (self.to_server).advance(client, server, last, shared, now);
             counters.bytes_to_server.add(up.copied + up.spliced);
             let failed_up = self.note_moved(Leg::Client, &up, shared, counters);
             let last = self.to_server.direction.is_done() && !self.failures.any();
             let (client, server) = (self.client.as_fd(), self.server.as_fd());
-            let room = self.narrow.as_ref().map_or(u64::MAX, |leg| {
-                leg.room(&self.client, self.to_client.direction.held())
-            });
-            let down = (self.to_client).advance(server, client, (last, room), shared, now);
+            let down = (self.to_client).advance(server, client, last, shared, now);
             if let Some(leg) = &mut self.narrow
                 && down.copied + down.spliced > 0
             {
@@ -252,6 +255,7 @@ impl Session {
             let failed_down = self.note_moved(Leg::Server, &down, shared, counters);
             unfinished = up.unfinished || down.unfinished;
             starved = up.starved || down.starved;
+            resume_at = up.resume_at.into_iter().chain(down.resume_at).min();
             let moved = up.copied + up.spliced + down.copied + down.spliced;
             if moved > 0 {
                 self.upkeep.moved_at = tenths(now);
@@ -269,6 +273,7 @@ impl Session {
                 step: Step::Close,
                 unfinished: false,
                 starved: false,
+                resume_at: None,
             };
         }
         if system::take_pretence() {
@@ -282,13 +287,8 @@ impl Session {
             step: self.step(),
             unfinished,
             starved,
+            resume_at,
         }
-    }
-
-    /// Reads the leg towards a narrow client, if it is time; the options that the kernel refused.
-    pub fn look_at_narrow_leg(&mut self, now: Time, counters: &Counters) -> u64 {
-        let leg = self.narrow.as_mut();
-        leg.map_or(0, |leg| leg.look(&self.client, now, counters))
     }
 
     /// Whether one direction has ended and the other has not.
@@ -409,11 +409,21 @@ impl Session {
     pub fn sample(&self) -> std::io::Result<SessionSample> {
         let held = |transfer: &Transfer| ByteSize::from_bytes(transfer.direction.held().into());
         Ok(SessionSample {
+            session: SessionId(self.record.id),
+            request: Some(Request {
+                client: self.record.client,
+                server: self.record.server,
+            }),
             client: tcp::sample(&self.client)?,
             server: tcp::sample(&self.server)?,
             held_towards_client: held(&self.to_client),
             held_towards_server: held(&self.to_server),
         })
+    }
+
+    /// The congestion control of a leg.
+    pub fn congestion_control(&self, leg: Leg) -> Option<String> {
+        tcp::congestion_control(self.socket(leg)).ok()
     }
 
     /// Reads both legs for the numbers of the listener.
@@ -432,6 +442,7 @@ impl Session {
             LegReport {
                 local: local.and_then(|address| address.try_into().ok()),
                 peer: peer.and_then(|address| address.try_into().ok()),
+                congestion_control: tcp::congestion_control(socket).ok(),
                 ..LegReport::from(&sample)
             }
         };
@@ -449,25 +460,6 @@ impl Session {
         }
     }
 
-    /// Carries out a live decision; the number of options that the kernel refused.
-    ///
-    /// Not carried out yet: `segment_size` and `in_flight_cap`.
-    pub fn carry_out(&self, decision: &Decision) -> u64 {
-        let mut refused = 0;
-        for leg in [Leg::Client, Leg::Server] {
-            let socket = self.socket(leg);
-            let decision = decision.leg(leg);
-            if let Some(rate) = decision.pacing_rate {
-                refused += u64::from(tcp::set_pacing_rate(socket, Some(rate)).is_err());
-            }
-            if let Some(size) = decision.send_buffer {
-                let buffer = midspan_policy::Buffer::Fixed(size);
-                refused += u64::from(tcp::set_send_buffer(socket, buffer).is_err());
-            }
-        }
-        refused
-    }
-
     /// Takes in what a turn of the direction from `inbound` did; whether a leg failed.
     fn note_moved(
         &mut self,
@@ -479,8 +471,8 @@ impl Session {
         counters.bytes_copied.add(moved.copied);
         counters.bytes_spliced.add(moved.spliced);
         self.active |= moved.copied + moved.spliced > 0;
-        self.record
-            .note_moved(inbound, moved.copied + moved.spliced);
+        let written = moved.copied + moved.spliced;
+        self.record.note_moved(inbound, moved.read, written);
         match moved.failed {
             None => return false,
             // EPIPE of a write proves nothing: the true error may have been swallowed by a splice.
@@ -519,6 +511,18 @@ impl Session {
         }
     }
 
+    /// Who is at the far end of a leg.
+    const fn peer(&self, leg: Leg) -> std::net::SocketAddr {
+        match leg {
+            Leg::Client => self.record.client,
+            Leg::Server => self.record.server,
+        }
+    }
+
+    const fn transfer_to(&mut self, leg: Leg) -> &mut Transfer {
+        self.directions(leg).1
+    }
+
     const fn socket(&self, leg: Leg) -> &OwnedFd {
         match leg {
             Leg::Client => &self.client,
@@ -555,8 +559,8 @@ mod tests {
     #[test]
     fn an_idle_session_is_small() {
         let size = size_of::<Session>();
-        assert!(size <= 344, "{size} bytes");
+        assert!(size <= 392, "{size} bytes");
         // What it notes for observers; docs/observability.md says so.
-        assert_eq!(size_of::<Record>(), 160);
+        assert_eq!(size_of::<Record>(), 176);
     }
 }

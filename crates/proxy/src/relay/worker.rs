@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use midspan_policy::Leg;
-use midspan_units::{Time, TimeSpan};
+use midspan_units::{BitRate, Time, TimeSpan};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{Event, EventData, EventFlags};
 use rustix::event::{Timespec, epoll};
@@ -79,6 +79,10 @@ pub struct Worker {
     reserve: Option<OwnedFd>,
     pub(super) negotiations: Negotiations,
 }
+
+/// The sockets of both legs, the client's first, the rates at which they are paced at the input of
+/// TCP, and how the client's access link is dealt with.
+type Legs = ([OwnedFd; 2], [Option<BitRate>; 2], Option<Box<NarrowLeg>>);
 
 /// Where a thread tells of its sessions.
 #[derive(Debug, Clone)]
@@ -288,18 +292,19 @@ impl Worker {
                     session.queued = true;
                     self.turns.push_back(key);
                 }
-                self.schedule(key, turn.starved);
+                let starved = turn.starved.then(|| self.now + STARVED_PAUSE);
+                let again = starved.into_iter().chain(turn.resume_at).min();
+                self.schedule(key, again);
                 self.note_memory(key);
             }
         }
     }
 
     /// Sets the deadline that a session's state asks for, if it has no earlier one.
-    fn schedule(&mut self, key: Key, starved: bool) {
+    fn schedule(&mut self, key: Key, again: Option<Time>) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        let again = starved.then(|| self.now + STARVED_PAUSE);
         let deadline = match session.phase {
             Phase::Relaying if session.has_failed() => {
                 session.settle_until(self.now + self.reset_timeout);
@@ -313,7 +318,15 @@ impl Worker {
                     .filter(|_| session.active)
                     .and_then(|acceptor| acceptor.policy.sampling_interval());
                 let still = acceptor.and_then(|acceptor| acceptor.still_after(session));
-                let sample = interval.map(|interval| self.now + interval);
+                let sample = interval.map(|interval| {
+                    let due = session.upkeep.sampled_at + interval;
+                    // After a pause a while passes, so that there is something to see.
+                    if due > self.now {
+                        due
+                    } else {
+                        self.now + interval
+                    }
+                });
                 let narrow = session.narrow.as_ref().and_then(|leg| leg.next_look());
                 let wanted = [again, sample, still, narrow];
                 wanted.into_iter().flatten().min()
@@ -338,9 +351,11 @@ impl Worker {
             self.end(key, End::Reset);
             return;
         }
-        let is_sampled =
-            acceptor.is_some_and(|acceptor| acceptor.policy.sampling_interval().is_some());
-        if session.active && is_sampled {
+        let interval = acceptor.and_then(|acceptor| acceptor.policy.sampling_interval());
+        // What paces a session wakes it as well, and more often.
+        let is_due =
+            interval.is_some_and(|interval| session.upkeep.sampled_at + interval <= self.now);
+        if session.active && is_due {
             self.sample(key);
         }
         if let Some(session) = self.sessions.get_mut(key) {
@@ -404,10 +419,11 @@ impl Worker {
             return;
         };
         session.active = false;
+        session.upkeep.sampled_at = self.now;
         if let Ok(sample) = session.sample() {
             let decision = acceptor.policy.sample(self.now, &sample);
             self.counters.samples.add(1);
-            let refused = session.carry_out(&decision);
+            let refused = session.carry_out(&decision, &sample);
             self.counters.option_errors.add(refused);
         }
     }
@@ -426,10 +442,11 @@ impl Worker {
                     connect_timeout,
                     option_errors,
                     narrow,
+                    paced,
                     seat,
                 } => {
                     self.counters.option_errors.add(option_errors);
-                    let legs = ([client, server], narrow);
+                    let legs = ([client, server], paced, narrow);
                     self.begin(index, caller, legs, connect_timeout, seat);
                 }
                 Opened::Negotiation(client, address, negotiator, seat) => {
@@ -459,7 +476,7 @@ impl Worker {
         &mut self,
         index: usize,
         caller: Caller,
-        ([client, server], narrow): ([OwnedFd; 2], Option<Box<NarrowLeg>>),
+        ([client, server], paced, narrow): Legs,
         connect_timeout: Option<TimeSpan>,
         seat: Seat,
     ) {
@@ -481,7 +498,8 @@ impl Worker {
             acceptor.sessions += 1;
         }
         let mut session = Session::new([client, server], listener, record, seat, self.now);
-        session.narrow = narrow;
+        session.pace_from_start(paced);
+        session.set_narrow(narrow);
         self.limits.budget.begin_session();
         let key = self.sessions.insert(session);
         self.counters.sessions_opened.add(1);
@@ -504,8 +522,14 @@ impl Worker {
             session.record.note_failure(Ending::of_connecting(error));
         }
         let closed = end == End::Closed;
-        let ended = observed::last_words(&mut session, closed, self.now, &self.counters);
-        let ended = ended.map(|ended| self.with_last_destination(ended));
+        let (ended, sample) = observed::last_words(&mut session, closed, self.now, &self.counters);
+        let ended = ended.map(|ended| {
+            let ended = self.with_last_destination(ended);
+            self.with_reasons(ended, session.listener)
+        });
+        if let Some(acceptor) = self.acceptors.get_mut(usize::from(session.listener)) {
+            acceptor.policy.end(self.now, &sample);
+        }
         self.negotiations.destinations.remove(&session.record.id);
         self.log(ended);
         if seeded_faults::is(Fault::FinForReset) {

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use midspan_policy::{
     AckPolicy, AckSample, AckVerdict, Buffer, Leg as Side, LegDecision, LegStart, Policy, Request,
-    SessionSample,
+    SessionId, SessionSample,
 };
 use midspan_units::{ByteSize, Time};
 
@@ -147,6 +147,7 @@ impl<O: Observer> Simulation<O> {
     }
 
     fn session_sample(&self, relay: u32) -> SessionSample {
+        let session = SessionId(u64::from(relay));
         let side = self.outbound_side(relay);
         let (inbound, relay) = &self.relays[relay as usize];
         let inward = self.receivers[*inbound as usize].sample();
@@ -154,12 +155,14 @@ impl<O: Observer> Simulation<O> {
         let held = ByteSize::from_bytes(relay.held());
         match side {
             Side::Server => SessionSample {
+                session,
                 client: inward,
                 server: outward,
                 held_towards_server: held,
                 ..SessionSample::default()
             },
             Side::Client => SessionSample {
+                session,
                 client: outward,
                 server: inward,
                 held_towards_client: held,
@@ -187,7 +190,12 @@ impl<O: Observer> Simulation<O> {
                 thinning.held = Some((ack, at));
                 self.schedule.wake(self.places.receiver(leg), at);
             }
-            AckVerdict::Drop => {}
+            AckVerdict::PassAfterHeld => {
+                if let Some((held, _)) = thinning.held.take() {
+                    self.send_ack(leg, held);
+                }
+                self.send_ack(leg, ack);
+            }
         }
     }
 
@@ -225,9 +233,12 @@ impl Thinning {
                 #[allow(clippy::cast_possible_truncation)]
                 number: ack.number as u32,
                 newly_covered: u32::try_from(segments).unwrap_or(u32::MAX),
-                duplicate: same,
+                // A candidate for each segment that arrives.
+                arrived: 1,
+                duplicate: same && ack.window_edge == edge,
                 selective: !ack.blocks.is_empty(),
                 window_update: same && ack.window_edge != edge,
+                ..AckSample::default()
             },
         )
     }
@@ -239,7 +250,7 @@ fn of_start(start: &LegStart) -> LegDecision {
         pacing_rate: start.pacing_rate,
         send_buffer: match start.send_buffer {
             Buffer::Fixed(size) => Some(size),
-            Buffer::Auto => None,
+            Buffer::Auto | Buffer::Adaptive => None,
         },
         ..LegDecision::default()
     }

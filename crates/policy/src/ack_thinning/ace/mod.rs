@@ -1,0 +1,174 @@
+//! ACE thinning: acknowledgment based on cwnd estimation (Tam §3.2, §4.4, §5.1).
+//!
+//! “ACE” is the paper's name for it. The word stands alone nowhere in Midspan, because the ECN
+//! counter of AccECN (RFC 9768) has the same name.
+
+mod maximum;
+mod mean_gap;
+mod window_estimate;
+
+use midspan_units::{Time, TimeSpan};
+
+use maximum::Maximum;
+pub use maximum::MaximumPacketsPerAck;
+use mean_gap::MeanGap;
+use window_estimate::WindowEstimate;
+
+use super::{HeldAck, MIN_ACK_PER_WIN, packets_per_ack};
+use crate::{AckEstimate, AckPolicy, AckSample, AckVerdict, RoundTrip, RoundTripSource};
+
+/// Duplicate ACKs after which the sender is taken to retransmit (Tam §3.2, 4).
+const DUPLICATES: u32 = 3;
+
+/// What ACE thinning can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AceSettings {
+    /// `min_ack_per_win`: ACKs that leave for each window at least; above zero, 3 in the paper.
+    pub min_ack_per_win: u32,
+    /// `max_packets_per_ack`: 5 in the paper, or adaptive (§4.4).
+    pub max_packets_per_ack: MaximumPacketsPerAck,
+    /// No ACK waits longer than this, whatever the ATO of the paper comes to. A sender's least
+    /// retransmission time-out is 200 ms in Linux and 1 s in RFC 6298.
+    pub ack_timeout_limit: TimeSpan,
+}
+
+impl Default for AceSettings {
+    fn default() -> Self {
+        Self {
+            min_ack_per_win: MIN_ACK_PER_WIN,
+            max_packets_per_ack: MaximumPacketsPerAck::Fixed(5),
+            ack_timeout_limit: TimeSpan::from_milliseconds(100),
+        }
+    }
+}
+
+/// ACE thinning of one flow.
+///
+/// Until `rcv_RTT` is known every ACK leaves at once.
+#[derive(Debug, Clone)]
+pub struct AceThinning {
+    settings: AceSettings,
+    round_trip: Option<RoundTrip>,
+    window: WindowEstimate,
+    maximum: Maximum,
+    gap: MeanGap,
+    held: HeldAck,
+    duplicates: u32,
+    last_arrival: Option<Time>,
+}
+
+impl AceThinning {
+    /// A flow of which nothing is known.
+    #[must_use]
+    pub fn new(settings: AceSettings) -> Self {
+        Self {
+            settings,
+            round_trip: None,
+            window: WindowEstimate::default(),
+            maximum: Maximum::new(settings.max_packets_per_ack),
+            gap: MeanGap::default(),
+            held: HeldAck::default(),
+            duplicates: 0,
+            last_arrival: None,
+        }
+    }
+
+    /// `est_cwnd` in segments, at least 1.
+    #[must_use]
+    pub const fn est_cwnd(&self) -> u32 {
+        self.window.segments()
+    }
+
+    /// `rcv_RTT`, once it is known.
+    #[must_use]
+    pub fn rcv_rtt(&self) -> Option<TimeSpan> {
+        self.round_trip.map(|round_trip| round_trip.span)
+    }
+
+    /// `rcv_RTO` = 1.2 · `rcv_RTT`: without new data for so long, the sender is taken to start
+    /// again (Tam §3.2, 4).
+    #[must_use]
+    pub fn rcv_rto(&self) -> Option<TimeSpan> {
+        self.rcv_rtt().map(|span| span + span / 5)
+    }
+
+    /// `ppa` as it is now (Tam §3.2, 3).
+    #[must_use]
+    pub fn ppa(&self) -> u32 {
+        packets_per_ack(
+            self.est_cwnd(),
+            self.settings.min_ack_per_win,
+            self.maximum.now(),
+        )
+    }
+
+    /// ATO = ppa × mean gap between packets (Tam §5.1), within the limit of the settings; zero,
+    /// which holds nothing, where no gap is known.
+    #[must_use]
+    pub fn ato(&self) -> TimeSpan {
+        let gap = self.gap.span().unwrap_or(TimeSpan::ZERO);
+        (gap * u64::from(self.ppa())).min(self.settings.ack_timeout_limit)
+    }
+
+    /// Tam §3.2 (4): the sender retransmits or has paused.
+    fn scale_back(&mut self, now: Time) {
+        self.window.reset();
+        self.maximum.handle_congestion(now, self.rcv_rtt());
+    }
+
+    fn handle_arrival(&mut self, now: Time, segments: u32) {
+        let silence = self.last_arrival.map(|last| now.since(last));
+        if silence > self.rcv_rto() && self.rcv_rto().is_some() {
+            self.scale_back(now);
+        } else if let Some(silence) = silence {
+            self.gap.handle_arrival(silence, segments);
+        }
+        self.last_arrival = Some(now);
+        if let Some(rcv_rtt) = self.rcv_rtt() {
+            self.window.handle_arrival(now, segments, rcv_rtt);
+            self.maximum.handle_arrival(now, rcv_rtt);
+        }
+    }
+}
+
+impl AckPolicy for AceThinning {
+    fn acknowledge(&mut self, now: Time, sample: &AckSample) -> AckVerdict {
+        if sample.arrived > 0 {
+            self.handle_arrival(now, sample.arrived);
+        }
+        if sample.duplicate {
+            self.duplicates = self.duplicates.saturating_add(1);
+            if self.duplicates == DUPLICATES {
+                self.scale_back(now);
+            }
+        } else if sample.newly_covered > 0 {
+            self.duplicates = 0;
+        }
+        // The largest part of a window that one ACK may cover.
+        let most = (self.est_cwnd() / self.settings.min_ack_per_win.max(1)).max(1);
+        let (ppa, ato) = (self.ppa(), self.ato());
+        self.held.judge(now, sample, ppa, most, ato)
+    }
+
+    /// The newest value of the better source holds; the paper's implementation does not smooth
+    /// either. A handshake's is used only until there is another.
+    fn handle_round_trip(&mut self, _now: Time, new: RoundTrip) {
+        let keeps = self.round_trip.is_some_and(|old| {
+            new.source == RoundTripSource::Handshake && old.source != RoundTripSource::Handshake
+        });
+        if !keeps && new.span > TimeSpan::ZERO {
+            self.round_trip = Some(new);
+        }
+    }
+
+    fn estimate(&self) -> AckEstimate {
+        AckEstimate {
+            congestion_window: self.est_cwnd(),
+            packets_per_ack: self.ppa(),
+            round_trip: self.rcv_rtt(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn at(milliseconds: u64) -> Time {
+    Time::ZERO + TimeSpan::from_milliseconds(milliseconds)
+}
+
+fn ms(milliseconds: u64) -> TimeSpan {
+    TimeSpan::from_milliseconds(milliseconds)
+}
+
+fn timestamp(milliseconds: u64) -> RoundTrip {
+    RoundTrip {
+        source: RoundTripSource::Timestamp,
+        span: ms(milliseconds),
+    }
+}
+
+const ONE: AckSample = AckSample {
+    number: 0,
+    newly_covered: 1,
+    arrived: 1,
+    duplicate: false,
+    selective: false,
+    fills_gap: false,
+    window_update: false,
+    congestion_echo: false,
+    other: false,
+};
+
+const DUPLICATE: AckSample = AckSample {
+    newly_covered: 0,
+    duplicate: true,
+    ..ONE
+};
+
+/// A flow with `rcv_RTT` 100 ms that got one segment every 10 ms for so many milliseconds.
+fn steady(until: u64) -> AceThinning {
+    let mut flow = AceThinning::new(AceSettings::default());
+    flow.handle_round_trip(at(0), timestamp(100));
+    for time in (0..until).step_by(10) {
+        flow.acknowledge(at(time), &ONE);
+    }
+    flow
+}
+
+#[test]
+fn a_window_is_what_arrives_in_a_round_trip_and_then_every_third_ack_leaves() {
+    let mut flow = AceThinning::new(AceSettings::default());
+    flow.handle_round_trip(at(0), timestamp(100));
+    // The first round: 0, 10, … 90 ms are 10 segments, and all are acknowledged at once.
+    for time in (0..100).step_by(10) {
+        assert_eq!(flow.acknowledge(at(time), &ONE), AckVerdict::Pass, "{time}");
+        assert_eq!(flow.est_cwnd(), 1);
+    }
+    // It is over with the one at 100 ms: est_cwnd = 10, ppa = ⌊10 / 3⌋ = 3, ATO = 3 × 10 ms.
+    assert_eq!(
+        flow.acknowledge(at(100), &ONE),
+        AckVerdict::HoldUntil(at(130))
+    );
+    assert_eq!((flow.est_cwnd(), flow.ppa(), flow.ato()), (10, 3, ms(30)));
+    assert_eq!(
+        flow.acknowledge(at(110), &ONE),
+        AckVerdict::HoldUntil(at(130))
+    );
+    assert_eq!(flow.acknowledge(at(120), &ONE), AckVerdict::Pass);
+    assert_eq!(
+        flow.acknowledge(at(130), &ONE),
+        AckVerdict::HoldUntil(at(160))
+    );
+}
+
+#[test]
+fn a_smaller_count_is_ignored() {
+    let mut flow = steady(110);
+    assert_eq!(flow.est_cwnd(), 10);
+    // One segment each 50 ms: two in a round trip.
+    for time in (150..1000).step_by(50) {
+        flow.acknowledge(at(time), &ONE);
+    }
+    assert_eq!(flow.est_cwnd(), 10);
+    // Two each 10 ms: 20.
+    for time in (1000..1300).step_by(10) {
+        let two = AckSample {
+            newly_covered: 2,
+            arrived: 2,
+            ..ONE
+        };
+        flow.acknowledge(at(time), &two);
+    }
+    assert_eq!((flow.est_cwnd(), flow.ppa()), (20, 5));
+}
+
+#[test]
+fn three_duplicates_set_the_window_to_one() {
+    let mut flow = steady(110);
+    for time in [110, 120] {
+        assert_eq!(
+            flow.acknowledge(at(time), &DUPLICATE),
+            AckVerdict::PassAfterHeld
+        );
+        assert_eq!(flow.est_cwnd(), 10);
+    }
+    assert_eq!(
+        flow.acknowledge(at(130), &DUPLICATE),
+        AckVerdict::PassAfterHeld
+    );
+    assert_eq!((flow.est_cwnd(), flow.ppa()), (1, 1));
+    // What comes after is acknowledged at once, until a round trip has been counted again.
+    assert_eq!(flow.acknowledge(at(140), &ONE), AckVerdict::Pass);
+    // A fourth duplicate changes nothing more.
+    for time in (150..260).step_by(10) {
+        flow.acknowledge(at(time), &ONE);
+    }
+    assert_eq!(flow.est_cwnd(), 10);
+}
+
+#[test]
+fn silence_of_more_than_1_2_round_trips_sets_the_window_to_one() {
+    let mut flow = steady(110);
+    assert_eq!(flow.rcv_rto(), Some(ms(120)));
+    flow.acknowledge(at(220), &ONE);
+    assert_eq!(flow.est_cwnd(), 10, "120 ms are not more than 120 ms");
+    assert_eq!(flow.acknowledge(at(341), &ONE), AckVerdict::Pass);
+    assert_eq!(flow.est_cwnd(), 1);
+    // The silence is no gap between packets of a flow.
+    assert!(flow.gap.span().unwrap() < ms(30));
+}
+
+#[test]
+fn nothing_waits_while_no_round_trip_is_known() {
+    let mut flow = AceThinning::new(AceSettings::default());
+    for time in 0..1000 {
+        assert_eq!(flow.acknowledge(at(time), &ONE), AckVerdict::Pass);
+    }
+    assert_eq!(flow.estimate().round_trip, None);
+}
+
+#[test]
+fn a_handshake_gives_the_round_trip_until_something_better_does() {
+    let mut flow = AceThinning::new(AceSettings::default());
+    let handshake = |span| RoundTrip {
+        source: RoundTripSource::Handshake,
+        span: ms(span),
+    };
+    flow.handle_round_trip(at(0), handshake(70));
+    assert_eq!(flow.rcv_rtt(), Some(ms(70)));
+    flow.handle_round_trip(at(1), timestamp(100));
+    flow.handle_round_trip(at(2), handshake(50));
+    assert_eq!(flow.rcv_rtt(), Some(ms(100)));
+    flow.handle_round_trip(at(3), timestamp(90));
+    assert_eq!(flow.rcv_rtt(), Some(ms(90)));
+}
+
+#[test]
+fn no_ack_waits_longer_than_the_limit() {
+    let settings = AceSettings {
+        ack_timeout_limit: ms(25),
+        ..AceSettings::default()
+    };
+    let mut flow = AceThinning::new(settings);
+    flow.handle_round_trip(at(0), timestamp(100));
+    for time in (0..100).step_by(10) {
+        flow.acknowledge(at(time), &ONE);
+    }
+    assert_eq!(
+        flow.acknowledge(at(100), &ONE),
+        AckVerdict::HoldUntil(at(125))
+    );
+}
+
+/// What may happen at the receiver, a time after the last thing that happened.
+#[derive(Debug, Clone)]
+enum Event {
+    Ack(AckSample),
+    RoundTrip(u64),
+}
+
+fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
+    let flag = || prop::bool::weighted(0.04);
+    let ack = (1_u32..4, flag(), flag(), flag(), flag()).prop_map(
+        |(covered, duplicate, selective, window_update, congestion_echo)| {
+            let same = duplicate || window_update;
+            Event::Ack(AckSample {
+                newly_covered: if same { 0 } else { covered },
+                arrived: if window_update { 0 } else { covered },
+                duplicate,
+                selective,
+                window_update: window_update && !duplicate,
+                congestion_echo,
+                ..ONE
+            })
+        },
+    );
+    let event = prop_oneof![20 => ack, 1 => (1_u64..400).prop_map(Event::RoundTrip)];
+    prop::collection::vec(
+        (prop_oneof![9 => 0_u64..12, 1 => 0_u64..600], event),
+        1..400,
+    )
+}
+
+proptest! {
+    /// The caller's part, as `crate::AckPolicy` tells it, beside the policy.
+    #[test]
+    fn what_must_hold(
+        events in events(),
+        adaptive in any::<bool>(),
+    ) {
+        let limit = ms(100);
+        let settings = AceSettings {
+            max_packets_per_ack: if adaptive {
+                MaximumPacketsPerAck::Adaptive { least: 2, most: 8 }
+            } else {
+                MaximumPacketsPerAck::Fixed(5)
+            },
+            ..AceSettings::default()
+        };
+        let mut flow = AceThinning::new(settings);
+        let mut now = at(0);
+        // Numbers of ACKs: the newest asked for, the newest that left, the one held.
+        let (mut number, mut left) = (0_u32, 0_u32);
+        let mut held: Option<(u32, Time, Time)> = None;
+        for (gap, event) in events {
+            now += ms(gap);
+            if let Some((waiting, _, deadline)) = held && deadline <= now {
+                left = waiting;
+                held = None;
+            }
+            let mut sample = match event {
+                Event::RoundTrip(span) => {
+                    flow.handle_round_trip(now, timestamp(span));
+                    continue;
+                }
+                Event::Ack(sample) => sample,
+            };
+            number += sample.newly_covered;
+            sample.number = number;
+            let verdict = flow.acknowledge(now, &sample);
+            match verdict {
+                AckVerdict::Pass | AckVerdict::PassAfterHeld => {
+                    left = number;
+                    held = None;
+                }
+                AckVerdict::HoldUntil(deadline) => {
+                    prop_assert!(!sample.is_urgent());
+                    let since = held.map_or(now, |(_, since, _)| since);
+                    prop_assert!(deadline > now || held.is_some());
+                    // Nothing is held longer than the ATO's limit, counted from the first.
+                    prop_assert!(deadline.since(since) <= limit);
+                    if let Some((_, _, before)) = held {
+                        prop_assert!(deadline <= before);
+                    }
+                    held = Some((number, since, deadline));
+                }
+            }
+            // At least three ACKs for each estimated window: what is held and one more like it
+            // are never more than a third.
+            let waiting = number - left;
+            if held.is_some() {
+                prop_assert!(waiting * 3 <= flow.est_cwnd(), "{waiting} of {}", flow.est_cwnd());
+                prop_assert!(waiting < flow.ppa() || waiting < 8);
+            }
+            // The newest is held or has left.
+            prop_assert_eq!(held.map_or(left, |(waiting, _, _)| waiting), number);
+        }
+    }
+}

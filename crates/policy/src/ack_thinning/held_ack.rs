@@ -1,0 +1,109 @@
+//! The ACK that waits for more to acknowledge.
+
+use midspan_units::{Time, TimeSpan};
+
+use crate::{AckSample, AckVerdict};
+
+/// Holds ACKs back until they cover so many segments, and no longer than a time-out: what all
+/// policies have in common that wait for *n* packets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HeldAck {
+    /// Segments that the held ACK covers beyond the last that left.
+    covered: u32,
+    /// When it leaves at the latest.
+    deadline: Option<Time>,
+}
+
+impl HeldAck {
+    /// Judges an ACK: it leaves when it and what is held cover `target` segments, or when
+    /// another as large as it would cover more than `most`; urgent ones leave at once. The first
+    /// that waits sets the deadline, `time_out` from `now`; those after it do not prolong it.
+    pub fn judge(
+        &mut self,
+        now: Time,
+        sample: &AckSample,
+        target: u32,
+        most: u32,
+        time_out: TimeSpan,
+    ) -> AckVerdict {
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            *self = Self::default();
+        }
+        if sample.is_urgent() {
+            *self = Self::default();
+            // The same number with a newer window says all that the held one says.
+            return if sample.is_window_update_alone() {
+                AckVerdict::Pass
+            } else {
+                AckVerdict::PassAfterHeld
+            };
+        }
+        let new = sample.newly_covered;
+        self.covered = self.covered.saturating_add(new);
+        let enough = self.covered >= target || self.covered.saturating_add(new) > most;
+        if enough || time_out == TimeSpan::ZERO {
+            *self = Self::default();
+            return AckVerdict::Pass;
+        }
+        AckVerdict::HoldUntil(*self.deadline.get_or_insert(now + time_out))
+    }
+
+    /// When what is held leaves at the latest; `None` where nothing is.
+    #[must_use]
+    pub const fn deadline(&self) -> Option<Time> {
+        self.deadline
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPAN: TimeSpan = TimeSpan::from_milliseconds(10);
+
+    fn at(milliseconds: u64) -> Time {
+        Time::ZERO + TimeSpan::from_milliseconds(milliseconds)
+    }
+
+    fn ack(newly_covered: u32) -> AckSample {
+        AckSample {
+            newly_covered,
+            arrived: newly_covered,
+            ..AckSample::default()
+        }
+    }
+
+    #[test]
+    fn the_first_that_waits_sets_the_deadline() {
+        let mut held = HeldAck::default();
+        let first = held.judge(at(0), &ack(1), 3, 3, SPAN);
+        assert_eq!(first, AckVerdict::HoldUntil(at(10)));
+        let second = held.judge(at(4), &ack(1), 3, 3, SPAN);
+        assert_eq!(second, AckVerdict::HoldUntil(at(10)));
+        assert_eq!(held.judge(at(5), &ack(1), 3, 3, SPAN), AckVerdict::Pass);
+        assert_eq!(held.deadline(), None);
+    }
+
+    #[test]
+    fn what_left_at_its_deadline_is_not_counted_again() {
+        let mut held = HeldAck::default();
+        held.judge(at(0), &ack(2), 3, 3, SPAN);
+        assert_eq!(
+            held.judge(at(10), &ack(1), 3, 3, SPAN),
+            AckVerdict::HoldUntil(at(20))
+        );
+    }
+
+    #[test]
+    fn one_that_would_be_too_many_with_another_leaves_now() {
+        let mut held = HeldAck::default();
+        // 2 of 3, and 4 would be more than a third of a window of 9.
+        assert_eq!(held.judge(at(0), &ack(2), 3, 3, SPAN), AckVerdict::Pass);
+        // In a large window the target may be passed.
+        assert!(matches!(
+            held.judge(at(1), &ack(2), 3, 30, SPAN),
+            AckVerdict::HoldUntil(_)
+        ));
+        assert_eq!(held.judge(at(1), &ack(2), 3, 30, SPAN), AckVerdict::Pass);
+    }
+}

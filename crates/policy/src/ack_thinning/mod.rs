@@ -1,0 +1,31 @@
+//! Fewer ACKs for a narrow upstream (Tam; RFC 3449 §5).
+//!
+//! | mechanism | file | where it runs |
+//! | --- | --- | --- |
+//! | delayed ACK and FDA(n) | `fixed_delay.rs` | receiver or middlebox |
+//! | ACE thinning (Tam §3.2, §4.4) | `ace/` | receiver or middlebox |
+//! | ACK filtering (AF) | `ack_filter.rs`, `ack_queue.rs` | the queue before the narrow link |
+//! | ACK-first queue | `ack_first.rs`, `ack_queue.rs` | the queue before the narrow link |
+//!
+//! Parts that several mechanisms need: [`packets_per_ack`], [`HeldAck`], [`ReceiverRoundTrip`],
+//! [`AckTracker`].
+
+mod ace;
+mod ack_filter;
+mod ack_first;
+mod ack_queue;
+mod fixed_delay;
+mod held_ack;
+mod packets_per_ack;
+mod receiver_round_trip;
+mod tracker;
+
+pub use ace::{AceSettings, AceThinning, MaximumPacketsPerAck};
+pub use ack_filter::{AckFilter, PacedAckFilter};
+pub use ack_first::{AckFirst, Class};
+pub use ack_queue::{AckQueue, QueuedPacket, Refused};
+pub use fixed_delay::FixedDelay;
+pub use held_ack::HeldAck;
+pub use packets_per_ack::{MIN_ACK_PER_WIN, packets_per_ack};
+pub use receiver_round_trip::ReceiverRoundTrip;
+pub use tracker::{AckHeader, AckTracker, SackBlocks};

@@ -359,7 +359,6 @@ impl<'a> Lab<'a> {
             let node = self.topology.node(index);
             let folder = self.folder.path().join(format!("proxy-{}", index.0));
             fs::create_dir_all(&folder).map_err(at(&folder))?;
-            let (client_leg, server_leg) = (&settings.client_leg, &settings.server_leg);
             let taken = match case {
                 Case::Direct => continue,
                 Case::Haproxy => {
@@ -374,7 +373,7 @@ impl<'a> Lab<'a> {
                 }
                 Case::MidspanForward => Taken::Forwards(forwards),
             };
-            let proxy = midspan::start(node, &taken, client_leg, server_leg, &folder)?;
+            let proxy = midspan::start(node, &taken, settings, &folder)?;
             running.push(proxy);
         }
         Ok(running)

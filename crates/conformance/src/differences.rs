@@ -33,6 +33,19 @@ const RULES: &[Rule] = &[
                  network says of the connection can only be shown as a reset",
     },
     Rule {
+        applies: |proxy, _| proxy.tells_by_http_status(),
+        sides: &[Side::Client],
+        instead_of: |event| {
+            matches!(
+                event,
+                Event::ConnectFailed(Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH)
+            )
+        },
+        seen: |_| vec![Event::ConnectRefused(502)],
+        reason: "HTTP has one status, 502, for all ways in which a server is out of reach, but for \
+                 a time-out (504) and what is forbidden (403)",
+    },
+    Rule {
         applies: |_, _| true,
         sides: BOTH,
         instead_of: |event| *event == Event::Failed(Errno::TIMEDOUT),
@@ -183,8 +196,11 @@ mod tests {
         for (name, explained) in [
             ("midspan-forward", true),
             ("midspan-early", true),
+            ("midspan-proxy-protocol", true),
             ("haproxy", true),
             ("midspan-transparent", false),
+            ("midspan-socks5", false),
+            ("midspan-http", false),
         ] {
             let verdict = compare(&*proxy(name), "refused", &expected, &seen);
             assert_eq!(
@@ -203,6 +219,23 @@ mod tests {
                 let verdict = compare(&*proxy(name), "any", &client(&[expected]), &seen);
                 assert_eq!(verdict, Verdict::Different, "{name}");
             }
+        }
+    }
+
+    #[test]
+    fn only_http_has_one_status_for_several_errors() {
+        let told = client(&[Event::ConnectRefused(502)]);
+        let compared = |name: &str, error: Errno| {
+            let expected = client(&[Event::ConnectFailed(error)]);
+            compare(&*proxy(name), "refused", &expected, &told)
+        };
+        for error in [Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::NETUNREACH] {
+            let verdict = compared("midspan-http", error);
+            assert!(matches!(verdict, Verdict::Explained(_)), "{error}");
+            assert_eq!(compared("midspan-socks5", error), Verdict::Different);
+        }
+        for error in [Errno::TIMEDOUT, Errno::ACCESS] {
+            assert_eq!(compared("midspan-http", error), Verdict::Different);
         }
     }
 

@@ -117,6 +117,9 @@ pub struct Network {
     pub server: NetworkNamespace,
 }
 
+/// Where a proxy on the gateway listens whose clients say where they want to go.
+pub const EXPLICIT_PORT: u16 = 1080;
+
 /// The gateway's interface towards clients.
 pub const CLIENT_SIDE: &str = "acc";
 
@@ -170,6 +173,18 @@ impl Network {
     #[must_use]
     pub fn gateway_address(family: Family, target: Target) -> SocketAddr {
         SocketAddr::new(address(family, 4, 1), target.port())
+    }
+
+    /// The gateway's address towards clients, with the port of an explicit proxy.
+    #[must_use]
+    pub fn explicit_address(family: Family) -> SocketAddr {
+        SocketAddr::new(address(family, 4, 1), EXPLICIT_PORT)
+    }
+
+    /// The client's address.
+    #[must_use]
+    pub fn client_address(family: Family) -> IpAddr {
+        address(family, 1, 2)
     }
 
     /// Lets the router refuse or drop packets to this target.

@@ -9,9 +9,9 @@ use socket2::{Domain, Socket, Type};
 
 use crate::end::{End, LIMIT};
 use crate::error::{Error, Played, Stop};
-use crate::network::{Family, Network, Target};
+use crate::network::{EXPLICIT_PORT, Family, Network, Target};
 use crate::pattern::Direction;
-use crate::proxies::{Proxy, Running};
+use crate::proxies::{Proxy, Running, Unconnected};
 use crate::transcript::{Event, Log, Transcript, errno};
 
 /// Connections that may wait at a listening socket.
@@ -19,6 +19,9 @@ const BACKLOG: i32 = 1024;
 
 /// How long a proxy may take to let go of what has ended, or to end itself.
 const CLEAR_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long a header may take where nothing is written down.
+const HEADER_LIMIT: Duration = Duration::from_secs(2);
 
 /// One run of one case.
 pub struct Stage<'a> {
@@ -160,7 +163,11 @@ impl<'a> Stage<'a> {
         let end = End::new(socket, Direction::ToServer, log.clone())?;
         match self.proxy.connect(end.socket(), self.family, target) {
             Ok(()) => log.add(Event::Connected),
-            Err(error) => match errno(&error) {
+            Err(Unconnected::Told(code)) => {
+                log.add(Event::ConnectRefused(code));
+                return Err(Stop::Here);
+            }
+            Err(Unconnected::Error(error)) => match error {
                 // A reset can only follow an answer: it came before the call had returned.
                 Errno::CONNRESET => {
                     log.add(Event::Connected);
@@ -192,11 +199,15 @@ impl<'a> Stage<'a> {
 
     /// Accepts a connection if one comes in time, and writes nothing down.
     pub fn try_accept(&self, listener: &Listener, time: Duration) -> Result<Option<End>, Stop> {
-        if !is_readable(&listener.0, time)? {
-            return Ok(None);
+        while is_readable(&listener.0, time)? {
+            let (socket, _) = listener.0.accept().map_err(Error::system("accept"))?;
+            let limit = socket.set_read_timeout(Some(HEADER_LIMIT));
+            limit.map_err(Error::system("set a time limit"))?;
+            if self.proxy.take_header(&socket, self.family).is_ok() {
+                return Ok(Some(End::new(socket, Direction::ToClient, Log::default())?));
+            }
         }
-        let (socket, _) = listener.0.accept().map_err(Error::system("accept"))?;
-        Ok(Some(End::new(socket, Direction::ToClient, Log::default())?))
+        Ok(None)
     }
 
     /// Waits until a connection can be accepted.
@@ -226,7 +237,17 @@ impl<'a> Stage<'a> {
         self.wait_until_arrived(listener)?;
         let (socket, _) = listener.0.accept().map_err(Error::system("accept"))?;
         log.add(Event::Accepted);
-        End::new(socket, Direction::ToClient, log.clone()).map_err(Stop::from)
+        let end = End::new(socket, Direction::ToClient, log.clone())?;
+        match self.proxy.take_header(end.socket(), self.family) {
+            Ok(()) => Ok(end),
+            Err(error) => {
+                log.add(match errno(&error) {
+                    Errno::CONNRESET => Event::Failed(Errno::CONNRESET),
+                    _ => Event::Says("NO RIGHT HEADER OF THE PROXY PROTOCOL"),
+                });
+                Err(Stop::Here)
+            }
+        }
     }
 
     /// A connection from the client to the server, both ends of it.
@@ -289,7 +310,9 @@ impl<'a> Stage<'a> {
     fn connections_at_gateway(&self, states: &'static [&'static str]) -> Result<usize, Error> {
         let ports: Vec<String> = Target::ALL
             .iter()
-            .map(|target| format!(":{:04X}", target.port()))
+            .map(|target| target.port())
+            .chain([EXPLICIT_PORT])
+            .map(|port| format!(":{port:04X}"))
             .collect();
         self.network
             .gateway

@@ -13,6 +13,8 @@ pub enum Event {
     Connected,
     /// `connect` failed.
     ConnectFailed(Errno),
+    /// The proxy told that there is no connection, by a code that stands for several errors.
+    ConnectRefused(u16),
     /// A connection was accepted.
     Accepted,
     /// It sent so many bytes.
@@ -67,6 +69,7 @@ impl fmt::Display for Event {
         match self {
             Self::Connected => f.write_str("connected"),
             Self::ConnectFailed(error) => write!(f, "connect: {}", name(*error)),
+            Self::ConnectRefused(code) => write!(f, "connect: told {code}"),
             Self::Accepted => f.write_str("accepted"),
             Self::Sends(count) => write!(f, "sends {count}"),
             Self::SendsUrgent => f.write_str("sends an urgent byte"),

@@ -37,6 +37,7 @@ pub const fn message_type(subsystem: u8, message: u8) -> u16 {
 pub struct Request {
     bytes: Vec<u8>,
     sequence: u32,
+    count: usize,
     acknowledged: usize,
 }
 
@@ -52,6 +53,7 @@ impl Request {
     ) {
         let start = self.bytes.len();
         self.sequence = self.sequence.wrapping_add(1);
+        self.count += 1;
         self.acknowledged += usize::from(flags & ACKNOWLEDGE != 0);
         self.bytes.extend([0; 4]);
         self.bytes.extend(kind.to_ne_bytes());
@@ -63,6 +65,17 @@ impl Request {
         content(&mut Attributes(&mut self.bytes));
         let length = u32::try_from(self.bytes.len() - start).unwrap_or(u32::MAX);
         self.bytes[start..start + 4].copy_from_slice(&length.to_ne_bytes());
+    }
+
+    /// How many messages it has.
+    pub const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Takes all messages out, and keeps the memory for others.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        (self.count, self.acknowledged) = (0, 0);
     }
 }
 

@@ -441,13 +441,14 @@ impl From<PaperName> for Paper {
 /// Options of `midspan conformance`.
 #[derive(Debug, Args)]
 pub struct ConformanceOptions {
-    /// Proxies to try: midspan-forward, midspan-transparent, midspan-early, haproxy, nginx; none
-    /// for the scripts alone
+    /// Proxies to try: midspan-forward, midspan-transparent, midspan-early, midspan-socks5,
+    /// midspan-http, midspan-proxy-protocol, haproxy, nginx; none for the scripts alone
     #[arg(
         long,
         value_delimiter = ',',
         value_name = "PROXY",
-        default_value = "midspan-forward,midspan-transparent,midspan-early"
+        default_value = "midspan-forward,midspan-transparent,midspan-early,midspan-socks5,\
+                         midspan-http,midspan-proxy-protocol"
     )]
     pub against: Vec<String>,
     /// Only cases whose names fit one of these patterns (* any text, ? any character)

@@ -70,10 +70,7 @@ pub struct ResultOptions {
 #[derive(Debug, Args)]
 pub struct PlanPathOptions {
     /// Built-in path or path file
-    #[arg(
-        value_name = "PATH",
-        required_unless_present_any = ["from_ss", "from_pcap", "from_ping", "from_iperf3", "from_metrics"]
-    )]
+    #[arg(value_name = "PATH", required_unless_present = "measurement")]
     pub path: Option<String>,
     /// Another value for a key of the path file, as in `link.satellite.loss=1 %`
     #[arg(long, value_name = "KEY=VALUE", requires = "path")]
@@ -81,6 +78,9 @@ pub struct PlanPathOptions {
     /// What was measured, instead of a path.
     #[command(flatten)]
     pub measured: MeasuredOptions,
+    /// Rate of the slowest link, which no measurement tells
+    #[arg(long, value_name = "RATE", requires = "measurement")]
+    pub rate: Option<BitRate>,
     /// How results are given.
     #[command(flatten)]
     pub results: ResultOptions,
@@ -94,51 +94,23 @@ pub struct PlanPathOptions {
 
 /// Measurements; `-` is standard input.
 #[derive(Debug, Args)]
-#[group(multiple = true)]
+#[group(id = "measurement", multiple = false, conflicts_with = "path")]
 pub struct MeasuredOptions {
     /// What `ss -tin` printed on the host that sends
-    #[arg(
-        long,
-        value_name = "FILE",
-        group = "measurement",
-        conflicts_with = "path"
-    )]
+    #[arg(long, value_name = "FILE")]
     pub from_ss: Option<PathBuf>,
     /// A capture (pcap or pcapng) of a connection
-    #[arg(
-        long,
-        value_name = "FILE",
-        group = "measurement",
-        conflicts_with = "path"
-    )]
+    #[arg(long, value_name = "FILE")]
     pub from_pcap: Option<PathBuf>,
     /// What `ping` printed
-    #[arg(
-        long,
-        value_name = "FILE",
-        group = "measurement",
-        conflicts_with = "path"
-    )]
+    #[arg(long, value_name = "FILE")]
     pub from_ping: Option<PathBuf>,
     /// What `iperf3 --json` printed
-    #[arg(
-        long,
-        value_name = "FILE",
-        group = "measurement",
-        conflicts_with = "path"
-    )]
+    #[arg(long, value_name = "FILE")]
     pub from_iperf3: Option<PathBuf>,
     /// The metrics of a running proxy: `http://ADDRESS:PORT/metrics`, or a file of them
-    #[arg(
-        long,
-        value_name = "URL|FILE",
-        group = "measurement",
-        conflicts_with = "path"
-    )]
+    #[arg(long, value_name = "URL|FILE")]
     pub from_metrics: Option<PathBuf>,
-    /// Rate of the slowest link, which no measurement tells
-    #[arg(long, value_name = "RATE", requires = "measurement")]
-    pub rate: Option<BitRate>,
 }
 
 /// Options of `midspan plan place`.

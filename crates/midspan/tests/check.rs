@@ -8,20 +8,26 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A forward listener at a port of this machine.
-fn check(port: u16, more: &str, arguments: &[&str]) -> Output {
+/// A command with this configuration.
+fn midspan(command: &[&str], text: &str, arguments: &[&str]) -> Output {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("midspan.toml");
-    let text = format!(
-        "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:{port}\"\nto = \"192.0.2.1:80\"\n{more}"
-    );
     fs::write(&file, text).unwrap();
     Command::new(env!("CARGO_BIN_EXE_midspan"))
-        .args(["check", "--config"])
+        .args(command)
+        .arg("--config")
         .arg(file)
         .args(arguments)
         .output()
         .unwrap()
+}
+
+/// A forward listener at a port of this machine.
+fn check(port: u16, more: &str, arguments: &[&str]) -> Output {
+    let text = format!(
+        "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:{port}\"\nto = \"192.0.2.1:80\"\n{more}"
+    );
+    midspan(&["check"], &text, arguments)
 }
 
 #[test]
@@ -64,4 +70,71 @@ fn a_wrong_file_is_an_error_at_its_place() {
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("unknown_key"), "{text}");
     assert!(text.contains("midspan.toml:5"), "{text}");
+}
+
+/// Clients that say where they want to go, and proxies before and behind.
+fn explicit(ports: [u16; 3]) -> String {
+    let [socks, http, web] = ports;
+    format!(
+        "[[listener]]\nname = \"socks\"\nmode = \"socks5\"\nlisten = \"127.0.0.1:{socks}\"\n\
+         [[listener]]\nname = \"http\"\nmode = \"http\"\nlisten = \"127.0.0.1:{http}\"\n\
+         users = {{ alice = \"secret\" }}\n\
+         [[listener]]\nname = \"web\"\nlisten = \"127.0.0.1:{web}\"\nto = \"192.0.2.1:443\"\n\
+         accept_proxy_protocol = true\nproxy_protocol_from = [\"198.51.100.0/24\"]\n\
+         send_proxy_protocol = \"v2\"\n"
+    )
+}
+
+#[test]
+fn explicit_listeners_are_looked_at() {
+    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let ports = [0, 1, 2].map(|index: usize| listeners[index].local_addr().unwrap().port());
+    let text = explicit(ports);
+    // One is taken, two are free.
+    let [taken, second, third] = listeners;
+    drop((second, third));
+    let output = midspan(&["check"], &text, &["--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{report:#}");
+    let state = |name: &str| {
+        let checks = report["checks"].as_array().unwrap();
+        let found = checks.iter().find(|check| check["check"] == name);
+        found.unwrap_or_else(|| panic!("{name}: {report:#}"))["state"].clone()
+    };
+    assert_eq!(state("port of \"socks\""), "missing");
+    for name in [
+        "port of \"http\"",
+        "port of \"web\"",
+        "server_leg of \"web\"",
+    ] {
+        assert_eq!(state(name), "ok", "{name}");
+    }
+    drop(taken);
+    let output = midspan(&["check"], &text, &["--json"]);
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn a_dry_run_of_explicit_listeners_sets_nothing() {
+    let output = midspan(&["run", "--dry-run"], &explicit([8080, 8081, 8082]), &[]);
+    assert_eq!(output.status.code(), Some(0));
+    // Only transparent listeners need rules.
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.is_empty(), "{text}");
+}
+
+#[test]
+fn a_proxy_for_everybody_is_an_error_at_its_place() {
+    for (mode, port) in [("socks5", 1080), ("http", 3128)] {
+        let text = format!(
+            "[[listener]]\nname = \"open\"\nmode = \"{mode}\"\nlisten = \"0.0.0.0:{port}\"\n"
+        );
+        for command in [&["check"][..], &["run", "--dry-run"]] {
+            let output = midspan(command, &text, &[]);
+            assert_eq!(output.status.code(), Some(1));
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(said.contains("midspan.toml:4"), "{said}");
+            assert!(said.contains("users = "), "{said}");
+        }
+    }
 }

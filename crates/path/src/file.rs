@@ -5,7 +5,7 @@
 
 use midspan_document::Spanned;
 use midspan_link::QueueLimit;
-use midspan_policy::LegSettings;
+use midspan_policy::{LegSettings, PolicyName};
 use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
@@ -63,6 +63,8 @@ pub struct RouterTable {
 #[serde(deny_unknown_fields)]
 pub struct ProxyTable {
     pub name: Spanned<String>,
+    #[serde(default)]
+    pub policy: PolicyName,
     pub client_leg: Given<LegSettings>,
     pub server_leg: Given<LegSettings>,
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use midspan_policy::{Buffer, LegSettings};
+use midspan_policy::{Buffer, LegSettings, Pacing, PacingBy};
 
 use crate::plan::Plan;
 
@@ -68,6 +68,14 @@ fn join(one: LegSettings, other: &LegSettings) -> LegSettings {
         receive_buffer: larger(one.receive_buffer, other.receive_buffer),
         notsent_lowat: one.notsent_lowat.max(other.notsent_lowat),
         pacing_rate: one.pacing_rate.max(other.pacing_rate),
+        pacing: match one.pacing {
+            Pacing::Fixed => other.pacing,
+            pacing => pacing,
+        },
+        pacing_by: match one.pacing_by {
+            PacingBy::Kernel => other.pacing_by,
+            by @ PacingBy::Input => by,
+        },
         keepalive: one.keepalive.or(other.keepalive),
         user_timeout: one.user_timeout.or(other.user_timeout),
     }
@@ -78,8 +86,9 @@ const fn larger(one: Buffer, other: Buffer) -> Buffer {
         (Buffer::Fixed(a), Buffer::Fixed(b)) => {
             Buffer::Fixed(if a.bytes() >= b.bytes() { a } else { b })
         }
-        (Buffer::Auto, fixed) => fixed,
-        (fixed, Buffer::Auto) => fixed,
+        (Buffer::Adaptive, Buffer::Auto) | (Buffer::Auto, Buffer::Adaptive) => Buffer::Adaptive,
+        (Buffer::Auto | Buffer::Adaptive, fixed) => fixed,
+        (fixed, Buffer::Auto | Buffer::Adaptive) => fixed,
     }
 }
 

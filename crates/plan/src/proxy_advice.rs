@@ -122,7 +122,7 @@ fn unbuffered(proxies: &[ProxyOnWay]) -> Vec<ProxyOnWay> {
 /// 64 KiB.
 fn larger(buffer: Buffer, needed: ByteSize, automatic: ByteSize) -> Buffer {
     let holds = match buffer {
-        Buffer::Auto => automatic,
+        Buffer::Auto | Buffer::Adaptive => automatic,
         Buffer::Fixed(size) => size,
     };
     if needed <= holds {

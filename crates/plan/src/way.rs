@@ -363,7 +363,7 @@ fn host(path: &Path, node: NodeIndex) -> HostSettings {
 
 const fn fixed(buffer: Buffer, automatic: ByteSize) -> ByteSize {
     match buffer {
-        Buffer::Auto => automatic,
+        Buffer::Auto | Buffer::Adaptive => automatic,
         Buffer::Fixed(size) => size,
     }
 }

@@ -2,7 +2,7 @@
 
 use midspan_units::{BitRate, ByteSize};
 
-use crate::Leg;
+use crate::{Leg, PacingBy};
 
 /// What is to change on a live session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,8 +29,15 @@ impl Decision {
 pub struct LegDecision {
     /// Upper bound of the sending rate (Shikama §3: pacing).
     pub pacing_rate: Option<BitRate>,
+    /// Who keeps to it.
+    pub pacing_by: PacingBy,
+    /// Congestion control from now on, by its kernel name. Only from one that the kernel does
+    /// not pace to one that it does: a Linux socket that was paced stays so.
+    pub congestion_control: Option<&'static str>,
     /// Send buffer (Maki §III: large enough to ride out the inbound leg's retransmissions).
     pub send_buffer: Option<ByteSize>,
+    /// Most bytes in the send buffer that were never sent.
+    pub not_sent_limit: Option<ByteSize>,
     /// Segment size in bytes of data, at most the ceiling set at the start (Hasegawa §3).
     pub segment_size: Option<ByteSize>,
     /// Most bytes that may be sent and not acknowledged.

@@ -1,6 +1,6 @@
 //! Pacing at the input of TCP, coupled with flow control (Shikama §3.2).
 
-use midspan_units::{BitRate, Time};
+use midspan_units::{BitRate, Time, TimeSpan};
 
 /// Cuts forward data into chunks of a segment and issues them at a rate.
 ///
@@ -41,6 +41,8 @@ pub struct InputPacing {
     header_size: u64,
     remaining: u64,
     next_issue: Time,
+    /// By how much a chunk may be late without the next one waiting the longer.
+    lateness: TimeSpan,
 }
 
 impl InputPacing {
@@ -54,7 +56,16 @@ impl InputPacing {
             header_size: u64::from(header_size),
             remaining: 0,
             next_issue: Time::ZERO,
+            lateness: TimeSpan::ZERO,
         }
+    }
+
+    /// The same for a caller whose timers are late by up to `lateness`: as much as a chunk was
+    /// late, the next one waits less. Without it, what is lost by being late is lost.
+    #[must_use]
+    pub const fn with_lateness(mut self, lateness: TimeSpan) -> Self {
+        self.lateness = lateness;
+        self
     }
 
     /// Whether all that was read has been issued, so that forward data may be read again.
@@ -100,7 +111,8 @@ impl InputPacing {
         }
         self.remaining -= chunk;
         let size = chunk.saturating_add(self.header_size);
-        self.next_issue = now + self.rate.transmission_time(size);
+        let late = now.since(self.next_issue).min(self.lateness);
+        self.next_issue = now + (self.rate.transmission_time(size) - late);
         Some(chunk)
     }
 
@@ -121,7 +133,6 @@ impl InputPacing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use midspan_units::TimeSpan;
     use proptest::prelude::*;
 
     fn pacing(rate: u64) -> InputPacing {
@@ -141,6 +152,24 @@ mod tests {
         pacing.handle_read(5000);
         let gap = TimeSpan::from_nanoseconds(1_040_000);
         assert_eq!(pacing.poll_timeout(), Some(later + gap));
+    }
+
+    #[test]
+    fn late_timers_do_not_lower_the_rate() {
+        let millisecond = TimeSpan::from_milliseconds(1);
+        // A chunk takes a tenth of a millisecond.
+        let mut pacing = pacing(83_200_000).with_lateness(millisecond);
+        let (mut now, mut issued) = (Time::ZERO, 0);
+        let end = Time::ZERO + TimeSpan::from_seconds(1);
+        while now < end {
+            pacing.handle_read(1000);
+            now = pacing.poll_timeout().unwrap().max(now) + TimeSpan::from_nanoseconds(300_000);
+            while pacing.poll_chunk(now, u64::MAX).is_some() {
+                issued += 1;
+                pacing.handle_read(1000);
+            }
+        }
+        assert!((9_900..=10_020).contains(&issued), "{issued}");
     }
 
     #[test]

@@ -22,10 +22,16 @@
 pub mod ack_thinning;
 mod acknowledgement;
 mod admission;
+mod automatic;
+pub mod buffers;
 mod configured;
+pub mod congestion;
 mod decision;
 mod input_pacing;
+pub mod learned_start;
 pub mod leave_alone;
+pub mod pacing;
+mod recent_maximum;
 mod sample;
 mod settings;
 mod start;
@@ -34,11 +40,13 @@ pub use acknowledgement::{
     AckEstimate, AckPolicy, AckSample, AckVerdict, RoundTrip, RoundTripSource,
 };
 pub use admission::{Admission, Handshake, InitialWindowClass, Request};
+pub use automatic::{Automatic, Offered, for_settings};
 pub use configured::Configured;
 pub use decision::{Decision, LegDecision};
 pub use input_pacing::InputPacing;
-pub use sample::{LegSample, LimitedTimes, SessionSample};
-pub use settings::{Buffer, LegSettings, SessionSettings};
+pub use learned_start::Knowledge;
+pub use sample::{LegSample, LimitedTimes, SessionId, SessionSample};
+pub use settings::{Buffer, LegSettings, Pacing, PacingBy, PolicyName, SessionSettings};
 pub use start::{LegStart, Start};
 
 use midspan_units::{Time, TimeSpan};
@@ -67,7 +75,8 @@ impl Leg {
 ///
 /// Order of calls for a session: [`admit`](Policy::admit) once; if it says to intercept,
 /// [`start`](Policy::start) once; then [`sample`](Policy::sample) at each
-/// [`sampling_interval`](Policy::sampling_interval) while data flows.
+/// [`sampling_interval`](Policy::sampling_interval) while data flows; and [`end`](Policy::end)
+/// once.
 pub trait Policy {
     /// Before there is a socket: is this connection to be split, and how?
     fn admit(&mut self, now: Time, request: &Request) -> Admission;
@@ -77,6 +86,14 @@ pub trait Policy {
 
     /// What was measured on both legs: what is to change?
     fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision;
+
+    /// The session is over; this is the last that was measured.
+    fn end(&mut self, _now: Time, _sample: &SessionSample) {}
+
+    /// Why a leg of a session has its congestion control.
+    fn reason(&self, _session: SessionId, _leg: Leg) -> congestion::Reason {
+        congestion::Reason::Configured
+    }
 
     /// How often a session with data under way is to be sampled; `None` for never.
     fn sampling_interval(&self) -> Option<TimeSpan>;

@@ -2,7 +2,7 @@
 
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 
-use crate::Leg;
+use crate::{Leg, Request};
 
 /// One reading of a leg: what `TCP_INFO` gives, and what a simulated socket offers as well.
 ///
@@ -57,9 +57,17 @@ pub struct LimitedTimes {
     pub send_buffer: TimeSpan,
 }
 
+/// Names a session for as long as its policy lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SessionId(pub u64);
+
 /// One reading of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SessionSample {
+    /// Which session.
+    pub session: SessionId,
+    /// Who called whom, where that is known.
+    pub request: Option<Request>,
     /// The leg towards the client.
     pub client: LegSample,
     /// The leg towards the server.

@@ -4,12 +4,15 @@ use midspan_units::{BitRate, ByteSize, TimeSpan};
 use serde::de::{self, Deserialize, Deserializer};
 use serde::{Deserialize as DeriveDeserialize, Serialize, Serializer};
 
-/// A socket buffer: as the kernel tunes it, or of a fixed size.
+/// A socket buffer: as the kernel tunes it, of a fixed size, or as the analysis says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Buffer {
     /// The kernel's autotuning ("auto").
     #[default]
     Auto,
+    /// Of send buffers only: as large as it takes to ride out the inbound leg's retransmissions,
+    /// by what is measured ("adaptive").
+    Adaptive,
     /// A fixed size in bytes of data; the kernel adds its own overhead.
     Fixed(ByteSize),
 }
@@ -17,12 +20,14 @@ pub enum Buffer {
 impl<'de> Deserialize<'de> for Buffer {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        if text == "auto" {
-            return Ok(Self::Auto);
+        match text.as_str() {
+            "auto" => Ok(Self::Auto),
+            "adaptive" => Ok(Self::Adaptive),
+            _ => text
+                .parse()
+                .map(Self::Fixed)
+                .map_err(|error| de::Error::custom(format!("{error}, \"auto\" or \"adaptive\""))),
         }
-        text.parse()
-            .map(Self::Fixed)
-            .map_err(|error| de::Error::custom(format!("{error}, or \"auto\"")))
     }
 }
 
@@ -30,9 +35,57 @@ impl Serialize for Buffer {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Auto => serializer.serialize_str("auto"),
+            Self::Adaptive => serializer.serialize_str("adaptive"),
             Self::Fixed(size) => size.serialize(serializer),
         }
     }
+}
+
+/// Who sets what the legs of a session leave open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, DeriveDeserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyName {
+    /// The kernel ([`Configured`](crate::Configured)).
+    #[default]
+    Configured,
+    /// The proxy, by what it measures ([`Automatic`](crate::Automatic)).
+    Auto,
+}
+
+impl PolicyName {
+    /// A leg as it is set with this policy.
+    #[must_use]
+    pub fn leg(self, settings: LegSettings) -> LegSettings {
+        match self {
+            Self::Configured => settings,
+            Self::Auto => settings.left_to_policy(),
+        }
+    }
+}
+
+/// Where the rate comes from at which a leg is sent on (Shikama §3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, DeriveDeserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pacing {
+    /// `pacing_rate`; without one, nothing is paced.
+    #[default]
+    Fixed,
+    /// The rate at which the inbound leg brings the data, as it is measured; at most
+    /// `pacing_rate`.
+    Inbound,
+    /// The same, and no more than the outbound leg delivers where that is what limits.
+    Auto,
+}
+
+/// Who paces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, DeriveDeserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PacingBy {
+    /// The kernel, segment by segment (`SO_MAX_PACING_RATE`).
+    #[default]
+    Kernel,
+    /// The proxy, at the input of TCP, coupled with flow control (Shikama §3.2).
+    Input,
 }
 
 /// What is fixed for one leg. Anything left out is the kernel's default.
@@ -52,9 +105,13 @@ pub struct LegSettings {
     /// Limit of unsent data in the send buffer (`TCP_NOTSENT_LOWAT`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notsent_lowat: Option<ByteSize>,
-    /// Upper bound of the sending rate (`SO_MAX_PACING_RATE`).
+    /// Upper bound of the sending rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pacing_rate: Option<BitRate>,
+    /// Where the sending rate comes from.
+    pub pacing: Pacing,
+    /// Who paces.
+    pub pacing_by: PacingBy,
     /// Idle time after which the peer is probed (`TCP_KEEPIDLE`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keepalive: Option<TimeSpan>,

@@ -2,7 +2,8 @@
 
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 
-use crate::{Buffer, LegSettings};
+use crate::congestion::{AUTOMATIC, CUBIC};
+use crate::{Buffer, LegSettings, PacingBy};
 
 /// How both legs of a session are set up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -26,6 +27,8 @@ pub struct LegStart {
     pub notsent_lowat: Option<ByteSize>,
     /// Upper bound of the sending rate.
     pub pacing_rate: Option<BitRate>,
+    /// Who keeps to it.
+    pub pacing_by: PacingBy,
     /// Idle time after which the peer is probed.
     pub keepalive: Option<TimeSpan>,
     /// Time that sent data may stay unacknowledged.
@@ -41,11 +44,19 @@ pub struct LegStart {
 impl From<&LegSettings> for LegStart {
     fn from(settings: &LegSettings) -> Self {
         Self {
-            congestion_control: settings.congestion_control.clone(),
-            send_buffer: settings.send_buffer,
+            congestion_control: match settings.congestion_control.as_deref() {
+                // What is not paced by the kernel can be changed to what is, never back.
+                Some(AUTOMATIC) => Some(CUBIC.to_owned()),
+                _ => settings.congestion_control.clone(),
+            },
+            send_buffer: match settings.send_buffer {
+                Buffer::Adaptive => Buffer::Auto,
+                buffer => buffer,
+            },
             receive_buffer: settings.receive_buffer,
             notsent_lowat: settings.notsent_lowat,
             pacing_rate: settings.pacing_rate,
+            pacing_by: settings.pacing_by,
             keepalive: settings.keepalive,
             user_timeout: settings.user_timeout,
             segment_ceiling: None,

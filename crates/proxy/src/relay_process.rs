@@ -6,7 +6,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use midspan_linux::capability::{self, Capability};
-use midspan_linux::{process, sandbox};
+use midspan_linux::{process, sandbox, tcp};
+use midspan_policy::Offered;
+use midspan_policy::congestion::BBR;
 use midspan_units::TimeSpan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SocketType;
@@ -56,6 +58,8 @@ pub fn relay_main() -> Result<(), Error> {
     become_user()?;
     // Also before anything is read.
     capability::give_up_all_but(&[Capability::CAP_NET_ADMIN])?;
+    // The sandbox opens no file.
+    let offered = offered();
     // Before there is a second thread, so that it holds for all.
     sandbox::enter()?;
     let Some(received) = receive_configuration(&helper)? else {
@@ -64,7 +68,7 @@ pub fn relay_main() -> Result<(), Error> {
     let mut settings = received.settings;
     let threads = settings.threads as u64;
     let is_observed = received.admin.is_some();
-    let relay = relay_settings(&settings, is_observed);
+    let relay = relay_settings(&settings, is_observed, offered);
     let mut listeners = Listeners::start(&relay, received.listeners, received.gate)?;
     listeners.relay.set_resolver(resolver)?;
     if let Some(admin) = received.admin {
@@ -257,8 +261,21 @@ fn receive_listeners(helper: &OwnedFd, count: usize) -> Result<Option<ListenersA
     Ok(Some((listeners, gate)))
 }
 
-fn relay_settings(settings: &RelaySettings, is_observed: bool) -> relay::Settings {
+/// What this machine offers to policies.
+fn offered() -> Offered {
+    let names = tcp::available_congestion_controls().unwrap_or_default();
+    Offered {
+        bbr: names.iter().any(|name| name == BBR),
+    }
+}
+
+fn relay_settings(
+    settings: &RelaySettings,
+    is_observed: bool,
+    offered: Offered,
+) -> relay::Settings {
     relay::Settings {
+        offered,
         sampling_interval: is_observed.then_some(SAMPLING_INTERVAL),
         threads: settings.threads,
         pipe_size: settings.pipe_size,

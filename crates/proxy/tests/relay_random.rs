@@ -9,7 +9,7 @@ use std::net::{Shutdown, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use midspan_policy::SessionSettings;
+use midspan_policy::{LegSettings, PacingBy, SessionSettings};
 use midspan_proxy::relay::Settings;
 use midspan_units::ByteSize;
 
@@ -152,7 +152,18 @@ fn what_one_end_sees_the_other_has_done() {
             pipe_memory: ByteSize::from_bytes([0, 2 << 20, 64 << 20][(seed % 3) as usize]),
             ..Settings::default()
         };
-        let bench = bench_with(settings, SessionSettings::default());
+        // Every fourth is paced at the input of TCP, at up to a chunk every few microseconds.
+        let leg = LegSettings {
+            pacing_by: PacingBy::Input,
+            pacing_rate: (seed % 4 == 0).then(|| "2 Gbit/s".parse().unwrap()),
+            ..LegSettings::default()
+        };
+        let sessions = SessionSettings {
+            client: leg.clone(),
+            server: leg,
+            ..SessionSettings::default()
+        };
+        let bench = bench_with(settings, sessions);
         let sessions: Vec<_> = (0..SESSIONS_PER_SEED)
             .map(|_| {
                 let (client, server) = bench.pair();

@@ -90,8 +90,8 @@ fn the_decision_for_the_outbound_leg_is_obeyed_and_the_other_is_not() {
     let obeyed = LegDecision {
         pacing_rate: Some("2 Mbit/s".parse().unwrap()),
         segment_size: Some(ByteSize::from_bytes(960)),
-        in_flight_cap: None,
         send_buffer: Some(ByteSize::from_bytes(50_000)),
+        ..LegDecision::default()
     };
     let other = LegDecision {
         pacing_rate: Some("1 kbit/s".parse().unwrap()),

@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use super::at_once;
+use super::{at_once, transfer};
 use crate::case::Case;
 use crate::end::{End, WHILE};
 use crate::error::{Error, Played};
@@ -37,12 +37,7 @@ fn half_close_by_client(stage: &mut Stage<'_>) -> Played {
     client.send(1000)?;
     client.finish()?;
     server.receive_to_end()?;
-    at_once(
-        &mut client,
-        &mut server,
-        |client| client.receive(3 * MEGABYTE),
-        |server| server.send(3 * MEGABYTE),
-    )?;
+    transfer(&mut server, &mut client, 3 * MEGABYTE)?;
     server.close();
     client.receive_to_end()
 }
@@ -52,12 +47,7 @@ fn half_close_by_server(stage: &mut Stage<'_>) -> Played {
     server.send(1000)?;
     server.finish()?;
     client.receive_to_end()?;
-    at_once(
-        &mut client,
-        &mut server,
-        |client| client.send(3 * MEGABYTE),
-        |server| server.receive(3 * MEGABYTE),
-    )?;
+    transfer(&mut client, &mut server, 3 * MEGABYTE)?;
     client.close();
     server.receive_to_end()
 }

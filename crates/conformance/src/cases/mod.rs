@@ -12,16 +12,21 @@ pub mod resetting;
 use crate::end::End;
 use crate::error::{Error, Played, Stop};
 
+/// One end sends so many bytes while the other receives them.
+fn transfer(from: &mut End, to: &mut End, count: u64) -> Played {
+    at_once(from, to, |from| from.send(count), |to| to.receive(count))
+}
+
 /// Lets both ends act at the same time; the first that stops decides.
 fn at_once(
-    client: &mut End,
-    server: &mut End,
-    client_acts: impl FnOnce(&mut End) -> Played + Send,
-    server_acts: impl FnOnce(&mut End) -> Played + Send,
+    one: &mut End,
+    other: &mut End,
+    one_acts: impl FnOnce(&mut End) -> Played + Send,
+    other_acts: impl FnOnce(&mut End) -> Played + Send,
 ) -> Played {
     let (near, far) = std::thread::scope(|scope| {
-        let near = scope.spawn(|| client_acts(client));
-        let far = server_acts(server);
+        let near = scope.spawn(|| one_acts(one));
+        let far = other_acts(other);
         (near.join(), far)
     });
     near.map_err(|_| Stop::Failed(Error::Unknown("a script panicked".to_owned())))??;

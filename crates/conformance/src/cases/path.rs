@@ -1,6 +1,6 @@
 //! What happens on the way between the ends.
 
-use super::at_once;
+use super::transfer;
 use crate::case::Case;
 use crate::end::WHILE;
 use crate::error::Played;
@@ -17,45 +17,29 @@ pub const CASES: &[Case] = &[
     }),
     Case::new("smaller MTU in the middle of a transfer", mtu_shrinks),
     Case::new("host unreachable for a while, upload", |stage| {
-        unreachable_for_a_while(
-            stage,
-            "tcp dport 80 reject with icmpx type host-unreachable",
-            true,
-        )
+        unreachable_for_a_while(stage, UPLOAD, "host-unreachable")
     }),
     Case::new("host unreachable for a while, download", |stage| {
-        unreachable_for_a_while(
-            stage,
-            "tcp sport 80 reject with icmpx type host-unreachable",
-            false,
-        )
+        unreachable_for_a_while(stage, DOWNLOAD, "host-unreachable")
     }),
     Case::new("port unreachable for a while, upload", |stage| {
-        unreachable_for_a_while(
-            stage,
-            "tcp dport 80 reject with icmpx type port-unreachable",
-            true,
-        )
+        unreachable_for_a_while(stage, UPLOAD, "port-unreachable")
     }),
     Case::new("port unreachable for a while, download", |stage| {
-        unreachable_for_a_while(
-            stage,
-            "tcp sport 80 reject with icmpx type port-unreachable",
-            false,
-        )
+        unreachable_for_a_while(stage, DOWNLOAD, "port-unreachable")
     }),
     Case::new("no route for a while, upload", |stage| {
-        unreachable_for_a_while(stage, "tcp dport 80 reject with icmpx type no-route", true)
+        unreachable_for_a_while(stage, UPLOAD, "no-route")
     }),
     Case::new("prohibited for a while, download", |stage| {
-        unreachable_for_a_while(
-            stage,
-            "tcp sport 80 reject with icmpx type admin-prohibited",
-            false,
-        )
+        unreachable_for_a_while(stage, DOWNLOAD, "admin-prohibited")
     }),
     Case::new("path dead for a while", path_dead_for_a_while),
 ];
+
+/// Segments of the client, and of the server.
+const UPLOAD: &str = "tcp dport 80";
+const DOWNLOAD: &str = "tcp sport 80";
 
 const SIZE: u64 = 500_000;
 const MTU: u32 = 1300;
@@ -63,18 +47,8 @@ const MTU: u32 = 1300;
 fn smaller_mtu(stage: &mut Stage<'_>, place: Place) -> Played {
     stage.network.narrow(place, MTU)?;
     let (mut client, mut server) = stage.pair()?;
-    at_once(
-        &mut client,
-        &mut server,
-        |client| client.send(SIZE),
-        |server| server.receive(SIZE),
-    )?;
-    at_once(
-        &mut client,
-        &mut server,
-        |client| client.receive(SIZE),
-        |server| server.send(SIZE),
-    )?;
+    transfer(&mut client, &mut server, SIZE)?;
+    transfer(&mut server, &mut client, SIZE)?;
     client.close();
     server.receive_to_end()
 }
@@ -86,18 +60,8 @@ fn mtu_shrinks(stage: &mut Stage<'_>) -> Played {
             stage.network.narrow(Place::Access, MTU)?;
             stage.network.narrow(Place::Router, MTU)?;
         }
-        at_once(
-            &mut client,
-            &mut server,
-            |client| client.send(SIZE),
-            |server| server.receive(SIZE),
-        )?;
-        at_once(
-            &mut client,
-            &mut server,
-            |client| client.receive(SIZE),
-            |server| server.send(SIZE),
-        )?;
+        transfer(&mut client, &mut server, SIZE)?;
+        transfer(&mut server, &mut client, SIZE)?;
     }
     client.close();
     server.receive_to_end()
@@ -105,14 +69,15 @@ fn mtu_shrinks(stage: &mut Stage<'_>) -> Played {
 
 /// An error that the network reports in the middle of a connection does not end it (RFC 1122,
 /// 4.2.3.9): the data comes when the way is free again.
-fn unreachable_for_a_while(stage: &mut Stage<'_>, rule: &str, upload: bool) -> Played {
+fn unreachable_for_a_while(stage: &mut Stage<'_>, segments: &str, reason: &str) -> Played {
     let (mut client, mut server) = stage.pair()?;
     client.send(100)?;
     server.receive(100)?;
     server.send(100)?;
     client.receive(100)?;
-    stage.network.filter(Place::Router, rule)?;
-    let (sends, receives) = if upload {
+    let rule = format!("{segments} reject with icmpx type {reason}");
+    stage.network.filter(Place::Router, &rule)?;
+    let (sends, receives) = if segments == UPLOAD {
         (&mut client, &mut server)
     } else {
         (&mut server, &mut client)

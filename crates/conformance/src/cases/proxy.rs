@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use super::at_once;
+use super::transfer;
 use crate::case::Case;
 use crate::end::{End, WHILE};
 use crate::error::{Played, Stop};
@@ -104,16 +104,6 @@ fn live(stage: &mut Stage<'_>) -> Result<(End, End), Stop> {
 fn goes_on(client: &mut End, server: &mut End) -> Played {
     client.send(100)?;
     server.receive(100)?;
-    at_once(
-        client,
-        server,
-        |client| client.receive(1_000_000),
-        |server| server.send(1_000_000),
-    )?;
-    at_once(
-        client,
-        server,
-        |client| client.send(1_000_000),
-        |server| server.receive(1_000_000),
-    )
+    transfer(server, client, 1_000_000)?;
+    transfer(client, server, 1_000_000)
 }

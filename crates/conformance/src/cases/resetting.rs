@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use super::at_once;
+use super::transfer;
 use crate::case::Case;
 use crate::end::{End, WHILE};
 use crate::error::{Error, Played, Stop};
@@ -192,12 +192,7 @@ fn before_accept(stage: &mut Stage<'_>) -> Played {
 
 /// A reset behind a transfer in bulk that was read to its last byte.
 fn bulk_then_reset((mut one, mut other): (End, End)) -> Played {
-    at_once(
-        &mut one,
-        &mut other,
-        |one| one.send(2_000_000),
-        |other| other.receive(2_000_000),
-    )?;
+    transfer(&mut one, &mut other, 2_000_000)?;
     one.reset()?;
     other.wait_until_failed()?;
     other.receive_to_end()

@@ -10,7 +10,8 @@ use rustix::process::Signal;
 use socket2::Socket;
 
 use super::{
-    Conditions, Proxy, Running, Signals, did_not_start, first_line, folder, forwards, spawn,
+    Conditions, Proxy, Running, Signals, Unconnected, did_not_start, first_line, folder, forwards,
+    negotiation, spawn,
 };
 use crate::Error;
 use crate::network::{CLIENT_SIDE, Family, Network, Target};
@@ -24,11 +25,99 @@ pub enum Mode {
     Transparent,
     /// Connections are taken and answered at once.
     Early,
+    /// Clients say where they want to go by SOCKS5, with name and password.
+    Socks5,
+    /// Clients say so by `CONNECT` of HTTP.
+    Http,
+    /// As forward, between a proxy that says whose connection it is and a server that is told.
+    ProxyProtocol,
 }
 
 impl Mode {
     /// In the order of tables.
-    pub const ALL: [Self; 3] = [Self::Forward, Self::Transparent, Self::Early];
+    pub const ALL: [Self; 6] = [
+        Self::Forward,
+        Self::Transparent,
+        Self::Early,
+        Self::Socks5,
+        Self::Http,
+        Self::ProxyProtocol,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "midspan-forward",
+            Self::Transparent => "midspan-transparent",
+            Self::Early => "midspan-early",
+            Self::Socks5 => "midspan-socks5",
+            Self::Http => "midspan-http",
+            Self::ProxyProtocol => "midspan-proxy-protocol",
+        }
+    }
+
+    const fn description(self) -> &'static str {
+        match self {
+            Self::Forward => "forward listeners",
+            Self::Transparent => "transparent listener, handshake end to end",
+            Self::Early => "transparent listener, early handshake",
+            Self::Socks5 => "SOCKS5, with name and password",
+            Self::Http => "CONNECT of HTTP",
+            Self::ProxyProtocol => "forward listeners, PROXY protocol version 1 in, version 2 out",
+        }
+    }
+
+    /// The listeners of the configuration file, each with these further keys.
+    fn listeners(self, leg: &str) -> String {
+        let clients = [Family::V4, Family::V6].map(Network::client_address);
+        let clients = format!("[\"{}\", \"{}\"]", clients[0], clients[1]);
+        match self {
+            Self::Forward => forward(leg),
+            Self::ProxyProtocol => forward(&format!(
+                "accept_proxy_protocol = true\nproxy_protocol_from = {clients}\n\
+                 send_proxy_protocol = \"v2\"\n{leg}"
+            )),
+            Self::Transparent => transparent("end-to-end", leg),
+            Self::Early => transparent("early", leg),
+            Self::Socks5 => {
+                let (user, password) = negotiation::USER;
+                explicit(
+                    "socks5",
+                    &format!("users = {{ {user} = \"{password}\" }}\n{leg}"),
+                )
+            }
+            Self::Http => explicit("http", &format!("clients = {clients}\n{leg}")),
+        }
+    }
+}
+
+fn forward(more: &str) -> String {
+    let mut text = String::new();
+    for (index, (listen, to)) in forwards().enumerate() {
+        let _ = write!(
+            text,
+            "[[listener]]\nname = \"l{index}\"\nlisten = \"{listen}\"\nto = \"{to}\"\n{more}"
+        );
+    }
+    text
+}
+
+fn transparent(handshake: &str, more: &str) -> String {
+    format!(
+        "[[listener]]\nname = \"gateway\"\nmode = \"transparent\"\n\
+         interfaces = [\"{CLIENT_SIDE}\"]\nhandshake = \"{handshake}\"\n{more}"
+    )
+}
+
+fn explicit(mode: &str, more: &str) -> String {
+    let mut text = String::new();
+    for family in [Family::V4, Family::V6] {
+        let (name, listen) = (family.name(), Network::explicit_address(family));
+        let _ = write!(
+            text,
+            "[[listener]]\nname = \"{name}\"\nmode = \"{mode}\"\nlisten = \"{listen}\"\n{more}"
+        );
+    }
+    text
 }
 
 /// A build of Midspan in one mode.
@@ -53,7 +142,7 @@ impl Midspan {
         } else {
             "4 MiB"
         };
-        let mut text = format!(
+        let head = format!(
             "[relay]\nthreads = 2\npipe_size = \"64 KiB\"\npipe_memory = \"{pipes}\"\n\
              drain_timeout = \"60 s\"\n"
         );
@@ -62,64 +151,54 @@ impl Midspan {
         } else {
             ""
         };
-        if self.mode == Mode::Forward {
-            for (index, (listen, to)) in forwards().enumerate() {
-                let _ = write!(
-                    text,
-                    "[[listener]]\nname = \"l{index}\"\nlisten = \"{listen}\"\nto = \"{to}\"\n{leg}"
-                );
-            }
-        } else {
-            let handshake = if self.mode == Mode::Early {
-                "early"
-            } else {
-                "end-to-end"
-            };
-            let _ = write!(
-                text,
-                "[[listener]]\nname = \"gateway\"\nmode = \"transparent\"\n\
-                 interfaces = [\"{CLIENT_SIDE}\"]\nhandshake = \"{handshake}\"\n{leg}"
-            );
-        }
-        text
+        head + &self.mode.listeners(leg)
     }
 }
 
 impl Proxy for Midspan {
     fn name(&self) -> String {
-        match self.mode {
-            Mode::Forward => "midspan-forward",
-            Mode::Transparent => "midspan-transparent",
-            Mode::Early => "midspan-early",
-        }
-        .to_owned()
+        self.mode.name().to_owned()
     }
 
     fn describe(&self) -> Result<String, String> {
         let version = first_line(Command::new(&self.program).arg("--version"));
         let version = version.ok_or_else(|| format!("{} does not run", self.program.display()))?;
-        let mode = match self.mode {
-            Mode::Forward => "forward listeners",
-            Mode::Transparent => "transparent listener, handshake end to end",
-            Mode::Early => "transparent listener, early handshake",
-        };
-        Ok(format!("{version}, {mode}"))
+        Ok(format!("{version}, {}", self.mode.description()))
     }
 
     fn answers_early(&self) -> bool {
-        self.mode != Mode::Transparent
+        matches!(self.mode, Mode::Forward | Mode::Early | Mode::ProxyProtocol)
     }
 
     fn is_midspan(&self) -> bool {
         true
     }
 
-    fn connect(&self, socket: &Socket, family: Family, target: Target) -> io::Result<()> {
+    fn tells_by_http_status(&self) -> bool {
+        self.mode == Mode::Http
+    }
+
+    fn connect(&self, socket: &Socket, family: Family, target: Target) -> Result<(), Unconnected> {
+        let server = Network::server_address(family, target);
         let address = match self.mode {
-            Mode::Forward => Network::gateway_address(family, target),
-            Mode::Transparent | Mode::Early => Network::server_address(family, target),
+            Mode::Forward | Mode::ProxyProtocol => Network::gateway_address(family, target),
+            Mode::Transparent | Mode::Early => server,
+            Mode::Socks5 | Mode::Http => Network::explicit_address(family),
         };
-        socket.connect(&address.into())
+        socket.connect(&address.into())?;
+        match self.mode {
+            Mode::Forward | Mode::Transparent | Mode::Early => Ok(()),
+            Mode::Socks5 => negotiation::by_socks5(socket, server),
+            Mode::Http => negotiation::by_http(socket, server),
+            Mode::ProxyProtocol => negotiation::tell_whose(socket, family),
+        }
+    }
+
+    fn take_header(&self, socket: &Socket, family: Family) -> io::Result<()> {
+        match self.mode {
+            Mode::ProxyProtocol => negotiation::hear_whose(socket, family),
+            _ => Ok(()),
+        }
     }
 
     fn start(

@@ -5,6 +5,7 @@
 
 mod haproxy;
 mod midspan;
+mod negotiation;
 mod nginx;
 mod without;
 
@@ -17,11 +18,13 @@ use std::time::{Duration, Instant};
 
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::process::{RunningProgram, limit_open_files};
+use rustix::io::Errno;
 use rustix::process::Signal;
 use socket2::Socket;
 
 use crate::Error;
 use crate::network::{Family, Network, Target};
+use crate::transcript::errno;
 
 /// How long a proxy may take to start.
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -39,6 +42,21 @@ pub struct Conditions {
 
 /// Descriptors where there are to be few.
 const FEW_DESCRIPTORS: u64 = 128;
+
+/// Why a client has no connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unconnected {
+    /// `connect` failed, or the proxy told what stands for this error.
+    Error(Errno),
+    /// The proxy told so by a code that stands for several errors.
+    Told(u16),
+}
+
+impl From<io::Error> for Unconnected {
+    fn from(error: io::Error) -> Self {
+        Self::Error(errno(&error))
+    }
+}
 
 /// A proxy that can stand on the gateway.
 pub trait Proxy: Send + Sync {
@@ -59,13 +77,27 @@ pub trait Proxy: Send + Sync {
         false
     }
 
+    /// Whether its clients hear by a status of HTTP that there is no connection.
+    fn tells_by_http_status(&self) -> bool {
+        false
+    }
+
     /// Connects a client's socket to a target, as a client of this proxy does: here, to the
     /// gateway's port of that number.
     ///
     /// # Errors
-    /// Those of `connect(2)`.
-    fn connect(&self, socket: &Socket, family: Family, target: Target) -> io::Result<()> {
-        socket.connect(&Network::gateway_address(family, target).into())
+    /// There is no connection.
+    fn connect(&self, socket: &Socket, family: Family, target: Target) -> Result<(), Unconnected> {
+        Ok(socket.connect(&Network::gateway_address(family, target).into())?)
+    }
+
+    /// Takes from a connection of the server what the proxy tells it before any data, and sees
+    /// whether that is right.
+    ///
+    /// # Errors
+    /// Those of reading; `InvalidData` where it is wrong.
+    fn take_header(&self, _: &Socket, _: Family) -> io::Result<()> {
+        Ok(())
     }
 
     /// Starts it; `None` where there is nothing to start.

@@ -1,11 +1,9 @@
 //! No proxy: the gateway forwards packets. What the other runs are compared with.
 
-use std::io;
-
 use midspan_linux::namespace::NetworkNamespace;
 use socket2::Socket;
 
-use super::{Conditions, Proxy, Running};
+use super::{Conditions, Proxy, Running, Unconnected};
 use crate::Error;
 use crate::network::{Family, Network, Target};
 
@@ -25,8 +23,8 @@ impl Proxy for WithoutProxy {
         false
     }
 
-    fn connect(&self, socket: &Socket, family: Family, target: Target) -> io::Result<()> {
-        socket.connect(&Network::server_address(family, target).into())
+    fn connect(&self, socket: &Socket, family: Family, target: Target) -> Result<(), Unconnected> {
+        Ok(socket.connect(&Network::server_address(family, target).into())?)
     }
 
     fn start(&self, _: &NetworkNamespace, _: Conditions) -> Result<Option<Running>, Error> {

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use midspan_policy::{Buffer, LegStart};
+use midspan_policy::{Buffer, LegStart, PacingBy};
 use midspan_units::{ByteSize, TimeSpan};
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
@@ -115,7 +115,8 @@ pub fn apply(socket: impl AsFd, start: &LegStart) -> Result<(), LegError> {
     if let Some(limit) = start.notsent_lowat {
         options::set_notsent_lowat(socket, limit).map_err(refused("notsent_lowat", limit))?;
     }
-    if let Some(rate) = start.pacing_rate {
+    let by_kernel = start.pacing_by == PacingBy::Kernel;
+    if let Some(rate) = start.pacing_rate.filter(|_| by_kernel) {
         options::set_pacing_rate(socket, Some(rate)).map_err(refused("pacing_rate", rate))?;
     }
     if let Some(idle) = start.keepalive {

@@ -182,7 +182,7 @@ pub fn receive_buffer(socket: impl AsFd) -> io::Result<ByteSize> {
     Ok(ByteSize::from_bytes(bytes as u64))
 }
 
-/// Sets the send buffer (`SO_SNDBUF`); [`Buffer::Auto`] changes nothing, since the kernel cannot
+/// Sets the send buffer (`SO_SNDBUF`); [`Buffer::Auto`] and [`Buffer::Adaptive`] change nothing, since the kernel cannot
 /// go back to autotuning. Beyond `net.core.wmem_max` it needs `CAP_NET_ADMIN` of the initial
 /// user namespace.
 ///
@@ -221,7 +221,7 @@ pub fn set_receive_buffer(socket: impl AsFd, buffer: Buffer) -> io::Result<()> {
 /// The size to ask for, at most what the kernel can double in an int.
 fn fixed_size(buffer: Buffer) -> Option<usize> {
     match buffer {
-        Buffer::Auto => None,
+        Buffer::Auto | Buffer::Adaptive => None,
         Buffer::Fixed(size) => {
             let limit = usize::try_from(i32::MAX / 2).unwrap_or(usize::MAX);
             Some(usize::try_from(size.bytes()).unwrap_or(limit).min(limit))

@@ -118,8 +118,8 @@ fn host(check: &Check<'_>, table: &HostTable) -> Result<HostSettings, Located> {
 
 fn proxy(check: &Check<'_>, table: &ProxyTable) -> Result<ProxySettings, Located> {
     Ok(ProxySettings {
-        client_leg: leg(check, &table.client_leg)?,
-        server_leg: leg(check, &table.server_leg)?,
+        client_leg: table.policy.leg(leg(check, &table.client_leg)?),
+        server_leg: table.policy.leg(leg(check, &table.server_leg)?),
     })
 }
 

@@ -13,7 +13,8 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::gate::GateStatistics;
 use crate::relay::Statistics;
 use crate::relay::observation::{
-    Ending, HistogramTotals, LegTotals, ListenerTotals, RATE_BOUNDS, SEGMENT_BOUNDS, TIME_BOUNDS,
+    Ending, HistogramTotals, LegTotals, ListenerTotals, PIECE_BOUNDS, RATE_BOUNDS, SEGMENT_BOUNDS,
+    TIME_BOUNDS,
 };
 
 /// All numbers at one moment.
@@ -158,6 +159,13 @@ metrics! {
     Counter "leg_send_buffer_limited" ["seconds"] ("listener", "leg") = |now, sink| {
         each_leg(now, |labels, leg| sink.put(labels, seconds(leg.send_buffer_limited)))
     };
+    /// Forward data: what was read for a leg in one turn of its session.
+    Histogram "leg_forward_data" ["bytes"] ("listener", "leg") =
+        |now, sink| distribution(now, sink, |leg| &leg.forward_data, PIECE_BOUNDS, 1.0);
+    /// Bursts: what was handed to a leg's socket in one turn of its session. What the kernel
+    /// paces leaves more slowly.
+    Histogram "leg_burst" ["bytes"] ("listener", "leg") =
+        |now, sink| distribution(now, sink, |leg| &leg.burst, PIECE_BOUNDS, 1.0);
     /// Clients that are being spoken with before there is a session, as by SOCKS5; each is one of
     /// the active sessions of the process, not yet of its listener.
     Gauge "negotiations" () =
@@ -270,7 +278,7 @@ metrics! {
     Counter "intercepted_expired" () =
         |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.expired)));
     /// SYNs dropped by transparent listeners, by reason: held (an earlier one of the connection
-    /// waits for the server), stale (the relay had been stopped).
+    /// waits for the server, or has just been let go), stale (the relay had been stopped).
     Counter "syns_dropped" ("reason") = |now, sink| {
         gate(now, |gate| {
             sink.put(&["held"], Value::Number(gate.retransmissions_held))?;

@@ -177,7 +177,7 @@ fn buffers(context: &Context<'_>) -> Vec<Finding> {
         context
             .configuration
             .legs()
-            .filter(|(_, _, leg)| pick(leg) == Buffer::Auto)
+            .filter(|(_, _, leg)| !matches!(pick(leg), Buffer::Fixed(_)))
             .map(|(_, which, leg)| (which, leg.pacing_rate))
             .collect::<Vec<(Leg, _)>>()
     };

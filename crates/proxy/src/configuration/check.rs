@@ -214,6 +214,10 @@ fn check_leg(source: &Source, leg: &LegSettings, place: &Range<usize>) -> Result
             return error("congestion_control", message);
         }
     }
+    if leg.receive_buffer == Buffer::Adaptive {
+        let message = "\"adaptive\" is for send_buffer only".to_owned();
+        return error("receive_buffer", message);
+    }
     for (key, buffer) in [
         ("send_buffer", leg.send_buffer),
         ("receive_buffer", leg.receive_buffer),

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use midspan_document::{Located, Source, Spanned};
 use midspan_linux::initial_window::{MarkField, Place};
-use midspan_policy::{LegSettings, SessionSettings};
+use midspan_policy::{LegSettings, PolicyName, SessionSettings};
 use midspan_units::{ByteSize, TimeSpan};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
@@ -148,6 +148,8 @@ pub(super) struct ListenerTable {
     idle_timeout: Option<Spanned<TimeSpan>>,
     #[serde(default)]
     half_closed_timeout: Option<Spanned<TimeSpan>>,
+    #[serde(default)]
+    policy: PolicyName,
     #[serde(default)]
     client_leg: Option<Spanned<LegSettings>>,
     #[serde(default)]
@@ -406,13 +408,17 @@ impl ListenerTable {
             ModeKey::Http => explicit("http", source, self.listen, self.to, &keys)?,
             ModeKey::Transparent => transparent(source, self.listen, self.to, keys, &places)?,
         };
+        let policy = self.policy;
+        let leg = |given: Option<Spanned<LegSettings>>| {
+            policy.leg(given.map(Spanned::into_inner).unwrap_or_default())
+        };
         Ok(Listener {
             name: self.name.into_inner(),
             negotiation: negotiation(source, &mode, explicit_keys, &places.listen)?,
             mode,
             session: SessionSettings {
-                client: self.client_leg.map(Spanned::into_inner).unwrap_or_default(),
-                server: self.server_leg.map(Spanned::into_inner).unwrap_or_default(),
+                client: leg(self.client_leg),
+                server: leg(self.server_leg),
                 connect_timeout: Some(connect_timeout),
             },
             limits: limits.checked(source, still)?,

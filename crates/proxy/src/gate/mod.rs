@@ -20,6 +20,7 @@
 mod held;
 mod openings;
 mod running;
+mod settled;
 mod statistics;
 mod syn;
 mod thread;

@@ -150,16 +150,16 @@ impl<S> Openings<S> {
         match table.connections.get(&connection)?.state {
             // A newer attempt than the one that was accepted.
             State::Held => None,
-            State::Released(..) => match table.remove(connection)? {
+            State::Released(..) => match table.remove(connection)?.state {
                 State::Released(released, _) => Some(released),
                 State::Held => None,
             },
         }
     }
 
-    /// Nothing comes of it.
-    pub fn forget(&self, connection: Connection) {
-        self.lock().remove(connection);
+    /// Nothing comes of it; the sequence number of its SYN.
+    pub fn forget(&self, connection: Connection) -> Option<u32> {
+        Some(self.lock().remove(connection)?.sequence)
     }
 
     /// Forgets those that were released before `limit` and never accepted: their clients did not
@@ -208,7 +208,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<S> Table<S> {
-    fn remove(&mut self, connection: Connection) -> Option<State<S>> {
+    fn remove(&mut self, connection: Connection) -> Option<Opening<S>> {
         let opening = self.connections.remove(&connection)?;
         let client = client_of(connection);
         if let Some(count) = self.clients.get_mut(&client) {
@@ -217,7 +217,7 @@ impl<S> Table<S> {
                 self.clients.remove(&client);
             }
         }
-        Some(opening.state)
+        Some(opening)
     }
 }
 

@@ -61,7 +61,7 @@ statistics! {
     passed_asymmetric,
     /// Proofs that a server's answers do not come back this way.
     asymmetric_routes_found,
-    /// SYNs dropped because an earlier one of the connection is held.
+    /// SYNs dropped because an earlier one of the connection is held, or has just been let go.
     retransmissions_held,
     /// SYNs dropped because the gate had been stopped while they waited.
     dropped_stale,

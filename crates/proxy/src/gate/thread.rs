@@ -24,6 +24,7 @@ use tracing::{debug, warn};
 use super::held::{Arrived, Held, HeldSyns};
 use super::openings::{Arrival, Connection, Openings, Released};
 use super::running::{Decided, Update};
+use super::settled::SettledSyns;
 use super::statistics::{Counters, count};
 use super::syn::{self, Segment};
 use super::{GateSettings, call, request};
@@ -71,6 +72,7 @@ pub(super) struct Worker {
     limits: Option<Arc<Limits>>,
     routes: AsymmetricRoutes,
     held: HeldSyns,
+    settled: SettledSyns,
     next_token: u64,
     counters: Arc<Counters>,
     now: Instant,
@@ -107,6 +109,7 @@ impl Worker {
             limits: settings.limits,
             routes: AsymmetricRoutes::new(settings.asymmetric_route_time),
             held: HeldSyns::default(),
+            settled: SettledSyns::default(),
             next_token: QUEUE + 1,
             counters,
             now,
@@ -146,9 +149,11 @@ impl Worker {
             self.expire();
             while let Ok((listeners, done)) = self.updates.try_recv() {
                 self.change_listeners(listeners);
+                self.tell_decisions();
                 // Whoever asked may have given up waiting.
                 let _ = done.send(());
             }
+            self.tell_decisions();
         }
         Ok(())
     }
@@ -199,7 +204,7 @@ impl Worker {
     }
 
     /// Drops all that waits in the queue, which is bounded.
-    fn drop_queue(&self, buffer: &mut [u8]) -> std::io::Result<()> {
+    fn drop_queue(&mut self, buffer: &mut [u8]) -> std::io::Result<()> {
         let mut waiting = Vec::new();
         for _ in 0..STALE_READS {
             let queue = &self.queue;
@@ -234,6 +239,10 @@ impl Worker {
         if syn.is_authenticated {
             count(&self.counters.passed_authenticated);
             return self.pass(arrived.packet);
+        }
+        if (self.settled).is_copy(self.now, syn.connection, syn.sequence) {
+            count(&self.counters.retransmissions_held);
+            return self.decide(arrived.packet, Verdict::Drop);
         }
         match self.openings.arrive(syn.connection, syn.sequence) {
             Arrival::New => self.admit(arrived, syn.connection, listener),
@@ -550,12 +559,6 @@ impl Worker {
             six
         };
         raw.send(bytes, mark)
-    }
-
-    fn give_up(&mut self, held: Held) {
-        count(&self.counters.unanswered);
-        self.openings.forget(held.connection);
-        self.decide(held.arrived.packet, Verdict::Drop);
     }
 
     /// After a stop: the clients have tried again meanwhile, and their SYNs have gone past the

@@ -6,6 +6,7 @@
 //! | module | job | pure |
 //! | --- | --- | --- |
 //! | `direction` | one direction of data: what to do next | yes |
+//! | `throttle` | what holds its writing back: pacing, a cap of what is in flight | yes |
 //! | `lifecycle` | a session: go on, close, settle or reset | yes |
 //! | `transfer` | carries a direction out: read, write, splice | |
 //! | `session` | two sockets, two transfers, events, failures | |
@@ -66,8 +67,8 @@
 //! both sockets exist and before the server is called (what is offered in the SYN depends on it),
 //! and [`Policy::sample`] at most every [`Policy::sampling_interval`] while data flows. Carried
 //! out: all of [`LegStart`](midspan_policy::LegStart) that [`midspan_linux::tcp::apply`] can set;
-//! pacing rate and send buffer of a [`Decision`](midspan_policy::Decision). Not carried out yet: its segment size and in-flight
-//! cap; the initial-window class (set by whoever opens the listener); for forward listeners the
+//! all of a [`Decision`](midspan_policy::Decision) but its segment size, which is not carried out
+//! yet, as are the initial-window class (set by whoever opens the listener); for forward listeners the
 //! handshake, and a bypass (`Bypass` relays without any set-up).
 //!
 //! SIGPIPE must be ignored, as the Rust runtime does at start: `splice` has no `MSG_NOSIGNAL`.
@@ -89,6 +90,7 @@ mod settings;
 mod statistics;
 mod system;
 mod table;
+mod throttle;
 mod timers;
 mod transfer;
 mod update;
@@ -105,7 +107,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use midspan_policy::{Configured, Policy};
+use midspan_policy::{Knowledge, Offered, Policy};
 use midspan_units::Time;
 
 use control::{Clock, Command, Control};
@@ -132,20 +134,29 @@ pub struct Relay {
     next_listener: u64,
     clock: Clock,
     limits: Arc<Limits>,
+    offered: Offered,
+    /// What sessions have learned, for those of further listeners.
+    knowledge: Knowledge,
     names: Arc<Names>,
     /// Writes the log; ends after the threads.
     writer: Option<JoinHandle<()>>,
 }
 
 impl Relay {
-    /// Starts a relay that sets its sessions up as the listeners' settings say and nothing else.
+    /// Starts a relay that sets its sessions up as the listeners' settings say, and finds out
+    /// itself what they leave to it.
     ///
     /// # Errors
     /// As [`Relay::start_with`].
     pub fn start(settings: &Settings, listeners: Vec<Listener>) -> Result<Self, Error> {
-        Self::start_with(settings, listeners, |listener| {
-            Box::new(Configured::new(listener.settings.clone()))
-        })
+        let knowledge = Knowledge::default();
+        let known = knowledge.clone();
+        let policy = |listener: &Listener| {
+            midspan_policy::for_settings(&listener.settings, settings.offered, &known)
+        };
+        let mut relay = Self::start_with(settings, listeners, policy)?;
+        relay.knowledge = knowledge;
+        Ok(relay)
     }
 
     /// Starts a relay whose sessions are decided on by `policy`, which is called once for each
@@ -205,6 +216,8 @@ impl Relay {
             next_listener: count,
             clock,
             limits,
+            offered: settings.offered,
+            knowledge: Knowledge::default(),
             writer: Some(writer),
         };
         for (number, acceptors) in acceptors.into_iter().enumerate() {

@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use midspan_linux::tcp;
-use midspan_policy::{Admission, Handshake, LegStart, Policy, Request, Start};
-use midspan_units::{Time, TimeSpan};
+use midspan_policy::{Admission, Handshake, LegStart, PacingBy, Policy, Request, Start};
+use midspan_units::{BitRate, Time, TimeSpan};
 use rustix::io::Errno;
 
 use super::destination::{self, Way};
@@ -60,6 +60,8 @@ pub enum Opened {
         connect_timeout: Option<TimeSpan>,
         /// Options that the kernel refused.
         option_errors: u64,
+        /// The rates at which the legs are paced at the input of TCP, the client's first.
+        paced: [Option<BitRate>; 2],
         /// Its place.
         seat: Seat,
     },
@@ -225,6 +227,8 @@ impl Acceptor {
             Some(now) => self.policy.start(now, &request),
             None => Start::default(),
         };
+        let paced = [&start.client, &start.server]
+            .map(|leg| leg.pacing_rate.filter(|_| leg.pacing_by == PacingBy::Input));
         let mut option_errors = 0;
         if start.client != LegStart::default() {
             option_errors += self.note(tcp::apply(&client, &start.client));
@@ -242,6 +246,7 @@ impl Acceptor {
                 server,
                 connect_timeout,
                 option_errors: option_errors + errors,
+                paced,
                 seat,
             },
             // Without a server there is nothing to wait for.

@@ -1,8 +1,10 @@
 //! A session: two sockets, a transfer each way, and what epoll says of them.
 
+mod decided;
+
 use std::os::fd::{AsFd, OwnedFd};
 
-use midspan_policy::{Decision, Leg, SessionSample};
+use midspan_policy::{Leg, Request, SessionId, SessionSample};
 use midspan_units::{ByteSize, Time, TimeSpan};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -85,6 +87,8 @@ pub struct Session {
 pub struct Upkeep {
     /// When data moved last, in tenths of seconds.
     moved_at: u32,
+    /// When its policy saw a sample last.
+    pub sampled_at: Time,
     /// Unacknowledged bytes when it seemed idle last.
     undelivered: u32,
     /// KiB of kernel memory when it was measured last.
@@ -104,6 +108,8 @@ pub struct Turn {
     pub unfinished: bool,
     /// The kernel had no memory: there is more to do after a moment.
     pub starved: bool,
+    /// There is more to do then.
+    pub resume_at: Option<Time>,
 }
 
 impl Session {
@@ -225,7 +231,7 @@ impl Session {
     /// Moves what can be moved both ways.
     pub fn advance(&mut self, shared: &mut Shared, now: Time, counters: &Counters) -> Turn {
         system::enter_session(self.record.id);
-        let (mut unfinished, mut starved) = (false, false);
+        let (mut unfinished, mut starved, mut resume_at) = (false, false, None);
         // A failure gives both directions something to do: read on, drop, pass an end on.
         for _ in 0..FAILURES_PER_TURN {
             let last = self.to_client.direction.is_done() && !self.failures.any();
@@ -240,6 +246,7 @@ impl Session {
             let failed_down = self.note_moved(Leg::Server, &down, shared, counters);
             unfinished = up.unfinished || down.unfinished;
             starved = up.starved || down.starved;
+            resume_at = up.resume_at.into_iter().chain(down.resume_at).min();
             let moved = up.copied + up.spliced + down.copied + down.spliced;
             if moved > 0 {
                 self.upkeep.moved_at = tenths(now);
@@ -257,6 +264,7 @@ impl Session {
                 step: Step::Close,
                 unfinished: false,
                 starved: false,
+                resume_at: None,
             };
         }
         if system::take_pretence() {
@@ -270,6 +278,7 @@ impl Session {
             step: self.step(),
             unfinished,
             starved,
+            resume_at,
         }
     }
 
@@ -391,11 +400,21 @@ impl Session {
     pub fn sample(&self) -> std::io::Result<SessionSample> {
         let held = |transfer: &Transfer| ByteSize::from_bytes(transfer.direction.held().into());
         Ok(SessionSample {
+            session: SessionId(self.record.id),
+            request: Some(Request {
+                client: self.record.client,
+                server: self.record.server,
+            }),
             client: tcp::sample(&self.client)?,
             server: tcp::sample(&self.server)?,
             held_towards_client: held(&self.to_client),
             held_towards_server: held(&self.to_server),
         })
+    }
+
+    /// The congestion control of a leg.
+    pub fn congestion_control(&self, leg: Leg) -> Option<String> {
+        tcp::congestion_control(self.socket(leg)).ok()
     }
 
     /// Reads both legs for the numbers of the listener.
@@ -414,6 +433,7 @@ impl Session {
             LegReport {
                 local: local.and_then(|address| address.try_into().ok()),
                 peer: peer.and_then(|address| address.try_into().ok()),
+                congestion_control: tcp::congestion_control(socket).ok(),
                 ..LegReport::from(&sample)
             }
         };
@@ -424,25 +444,6 @@ impl Session {
         };
         let legs = [leg(&self.client), leg(&self.server)];
         self.record.report(now, phase, legs)
-    }
-
-    /// Carries out a live decision; the number of options that the kernel refused.
-    ///
-    /// Not carried out yet: `segment_size` and `in_flight_cap`.
-    pub fn carry_out(&self, decision: &Decision) -> u64 {
-        let mut refused = 0;
-        for leg in [Leg::Client, Leg::Server] {
-            let socket = self.socket(leg);
-            let decision = decision.leg(leg);
-            if let Some(rate) = decision.pacing_rate {
-                refused += u64::from(tcp::set_pacing_rate(socket, Some(rate)).is_err());
-            }
-            if let Some(size) = decision.send_buffer {
-                let buffer = midspan_policy::Buffer::Fixed(size);
-                refused += u64::from(tcp::set_send_buffer(socket, buffer).is_err());
-            }
-        }
-        refused
     }
 
     /// Takes in what a turn of the direction from `inbound` did; whether a leg failed.
@@ -456,8 +457,8 @@ impl Session {
         counters.bytes_copied.add(moved.copied);
         counters.bytes_spliced.add(moved.spliced);
         self.active |= moved.copied + moved.spliced > 0;
-        self.record
-            .note_moved(inbound, moved.copied + moved.spliced);
+        let written = moved.copied + moved.spliced;
+        self.record.note_moved(inbound, moved.read, written);
         match moved.failed {
             None => return false,
             // EPIPE of a write proves nothing: the true error may have been swallowed by a splice.
@@ -496,6 +497,18 @@ impl Session {
         }
     }
 
+    /// Who is at the far end of a leg.
+    const fn peer(&self, leg: Leg) -> std::net::SocketAddr {
+        match leg {
+            Leg::Client => self.record.client,
+            Leg::Server => self.record.server,
+        }
+    }
+
+    const fn transfer_to(&mut self, leg: Leg) -> &mut Transfer {
+        self.directions(leg).1
+    }
+
     const fn socket(&self, leg: Leg) -> &OwnedFd {
         match leg {
             Leg::Client => &self.client,
@@ -532,8 +545,8 @@ mod tests {
     #[test]
     fn an_idle_session_is_small() {
         let size = size_of::<Session>();
-        assert!(size <= 336, "{size} bytes");
+        assert!(size <= 384, "{size} bytes");
         // What it notes for observers; docs/observability.md says so.
-        assert_eq!(size_of::<Record>(), 160);
+        assert_eq!(size_of::<Record>(), 176);
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use midspan_explicit::Credentials;
-use midspan_policy::SessionSettings;
+use midspan_policy::{Offered, SessionSettings};
 use midspan_units::{ByteSize, TimeSpan};
 use thiserror::Error;
 
@@ -33,10 +33,12 @@ pub struct Settings {
     pub sampling_interval: Option<TimeSpan>,
     /// How much it takes on.
     pub limits: RelayLimits,
+    /// What policies may choose from.
+    pub offered: Offered,
 }
 
 impl Default for Settings {
-    /// One thread per core, 64 pipes of 1 MiB, 30 s, no sampling, no limits.
+    /// One thread per core, 64 pipes of 1 MiB, 30 s, no sampling, no limits, no BBR.
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -46,6 +48,7 @@ impl Default for Settings {
             reset_timeout: TimeSpan::from_seconds(30),
             sampling_interval: None,
             limits: RelayLimits::default(),
+            offered: Offered::default(),
         }
     }
 }

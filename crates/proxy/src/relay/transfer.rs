@@ -8,13 +8,15 @@
 
 use std::os::fd::BorrowedFd;
 
-use midspan_units::Time;
+use midspan_linux::tcp;
+use midspan_units::{ByteSize, Time};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 
 use super::direction::{Action, Direction, Method, Reading};
 use super::pipes::{Pipe, Pipes};
 use super::system;
+use super::throttle::Throttle;
 use crate::seeded_faults::{self, Fault};
 
 /// Bytes in the shared buffer; also the most that a session can keep in a buffer of its own, per
@@ -67,6 +69,10 @@ pub struct Moved {
     pub unfinished: bool,
     /// The kernel had no memory for a call: to be tried again after a moment.
     pub starved: bool,
+    /// Bytes read.
+    pub read: u64,
+    /// Then there is more to write, which is held back until then.
+    pub resume_at: Option<Time>,
 }
 
 /// Where the bytes are that [`Direction::held`] counts.
@@ -83,6 +89,8 @@ pub struct Transfer {
     /// Its state.
     pub direction: Direction,
     held: Held,
+    /// What holds its writing back, if anything does.
+    throttle: Option<Box<Throttle>>,
 }
 
 impl Transfer {
@@ -91,7 +99,13 @@ impl Transfer {
         Self {
             direction: Direction::new(),
             held: Held::Nothing,
+            throttle: None,
         }
+    }
+
+    /// What holds its writing back; nothing yet, if it is asked for the first time.
+    pub fn throttle(&mut self) -> &mut Throttle {
+        self.throttle.get_or_insert_default()
     }
 
     /// Moves what can be moved from one leg to the other.
@@ -110,14 +124,24 @@ impl Transfer {
         for _ in 0..ACTIONS_PER_TURN {
             let result = match self.direction.next() {
                 Action::Read(Method::Copy) => self.copy(from, to, last, shared, &mut moved),
+                // What is written in chunks would keep a pipe for long.
+                Action::Read(Method::Splice) if self.throttle.is_some() => {
+                    self.copy(from, to, last, shared, &mut moved)
+                }
                 Action::Read(Method::Splice) => match shared.pipes.take(now) {
-                    Some(pipe) => self.fill(pipe, from, shared),
+                    Some(pipe) => self.fill(pipe, from, shared, &mut moved),
                     None => {
                         shared.pipe_shortages += 1;
                         self.copy(from, to, last, shared, &mut moved)
                     }
                 },
-                Action::Write => self.write_held(to, shared, &mut moved),
+                Action::Write => match self.allowed(to, now) {
+                    Ok(most) => self.write_held(to, most, shared, &mut moved),
+                    Err(time) => {
+                        moved.resume_at = Some(time);
+                        return moved;
+                    }
+                },
                 Action::Finish => {
                     if !last {
                         // Fails only where the leg has failed; epoll tells that as well.
@@ -166,13 +190,20 @@ impl Transfer {
         let Some(count) = self.note_read(Method::Copy, read, BUFFER_SIZE)? else {
             return Ok(());
         };
+        moved.read += count as u64;
         let bytes = &shared.buffer[..count];
-        let written = match system::send(to, bytes) {
-            Ok(written) => written,
-            Err(Errno::AGAIN | Errno::INTR) => 0,
-            // It has been read and must not be lost.
-            Err(error) if is_want_of_memory(error) => 0,
-            Err(error) => return Err((Side::Outbound, error)),
+        let written = match &mut self.throttle {
+            Some(throttle) => {
+                throttle.handle_read(small(count));
+                0
+            }
+            None => match system::send(to, bytes) {
+                Ok(written) => written,
+                Err(Errno::AGAIN | Errno::INTR) => 0,
+                // It has been read and must not be lost.
+                Err(error) if is_want_of_memory(error) => 0,
+                Err(error) => return Err((Side::Outbound, error)),
+            },
         };
         moved.copied += written as u64;
         self.direction.handle_written(small(written), false);
@@ -186,12 +217,25 @@ impl Transfer {
         Ok(())
     }
 
+    /// How many of the bytes that are held may be written now, or when to ask again.
+    fn allowed(&mut self, to: BorrowedFd<'_>, now: Time) -> Result<usize, Time> {
+        let held = self.direction.held();
+        let Some(throttle) = &mut self.throttle else {
+            return Ok(held as usize);
+        };
+        // A socket that cannot be asked has failed; writing to it will tell.
+        let in_flight = || tcp::unacknowledged_bytes(to).map_or(0, ByteSize::bytes);
+        let allowed = throttle.allow(now, held, in_flight)?;
+        Ok(allowed as usize)
+    }
+
     /// Splices once into an empty pipe.
     fn fill(
         &mut self,
         pipe: Pipe,
         from: BorrowedFd<'_>,
         shared: &mut Shared,
+        moved: &mut Moved,
     ) -> Result<(), (Side, Errno)> {
         let size = shared.pipes.size();
         let read = system::splice(from, pipe.writer(), size);
@@ -201,7 +245,8 @@ impl Transfer {
             return Ok(());
         }
         match self.note_read(Method::Splice, read, size) {
-            Ok(Some(_)) => {
+            Ok(Some(count)) => {
+                moved.read += count as u64;
                 self.held = Held::Pipe(pipe);
                 Ok(())
             }
@@ -233,23 +278,24 @@ impl Transfer {
         Ok(read.ok().filter(|count| *count > 0))
     }
 
-    /// Writes once what is held; frees what held it when nothing is left.
+    /// Writes once of what is held, at most `most` bytes; frees what held it when nothing is
+    /// left.
     fn write_held(
         &mut self,
         to: BorrowedFd<'_>,
+        most: usize,
         shared: &mut Shared,
         moved: &mut Moved,
     ) -> Result<(), (Side, Errno)> {
         if seeded_faults::is(Fault::LastPipeDropped) && self.direction.is_end_ahead() {
             return self.lose_held(shared);
         }
-        let held = self.direction.held() as usize;
         let written = match &self.held {
             Held::Buffer { bytes, start } => {
                 let rest = bytes.get(*start as usize..).unwrap_or_default();
-                system::send(to, rest)
+                system::send(to, rest.get(..most).unwrap_or(rest))
             }
-            Held::Pipe(pipe) => system::splice(pipe.reader(), to, held),
+            Held::Pipe(pipe) => system::splice(pipe.reader(), to, most),
             Held::Nothing => Ok(0),
         };
         let written = match written {
@@ -264,6 +310,9 @@ impl Transfer {
             Err(error) => return Err((Side::Outbound, error)),
         };
         self.direction.handle_written(small(written), false);
+        if let Some(throttle) = &mut self.throttle {
+            throttle.handle_written(small(written));
+        }
         match &mut self.held {
             Held::Buffer { start, .. } => {
                 *start += small(written);

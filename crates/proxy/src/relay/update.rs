@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
 use midspan_linux::tcp;
-use midspan_policy::{Configured, LegStart};
+use midspan_policy::LegStart;
 use midspan_units::{Time, TimeSpan};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
@@ -99,7 +99,8 @@ impl Relay {
     }
 
     fn acceptor(&self, id: ListenerId, socket: Option<OwnedFd>, listener: &Listener) -> Acceptor {
-        let policy = Box::new(Configured::new(listener.settings.clone()));
+        let policy =
+            midspan_policy::for_settings(&listener.settings, self.offered, &self.knowledge);
         let counters = self.registry.counters(&listener.name);
         let limits = listener.limits.sessions;
         let places = self.limits.set_listener(&listener.name, limits);

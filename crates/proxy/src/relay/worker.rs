@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use midspan_policy::Leg;
-use midspan_units::{Time, TimeSpan};
+use midspan_units::{BitRate, Time, TimeSpan};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{Event, EventData, EventFlags};
 use rustix::event::{Timespec, epoll};
@@ -287,18 +287,19 @@ impl Worker {
                     session.queued = true;
                     self.turns.push_back(key);
                 }
-                self.schedule(key, turn.starved);
+                let starved = turn.starved.then(|| self.now + STARVED_PAUSE);
+                let again = starved.into_iter().chain(turn.resume_at).min();
+                self.schedule(key, again);
                 self.note_memory(key);
             }
         }
     }
 
     /// Sets the deadline that a session's state asks for, if it has no earlier one.
-    fn schedule(&mut self, key: Key, starved: bool) {
+    fn schedule(&mut self, key: Key, again: Option<Time>) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        let again = starved.then(|| self.now + STARVED_PAUSE);
         let deadline = match session.phase {
             Phase::Relaying if session.has_failed() => {
                 session.settle_until(self.now + self.reset_timeout);
@@ -312,7 +313,15 @@ impl Worker {
                     .filter(|_| session.active)
                     .and_then(|acceptor| acceptor.policy.sampling_interval());
                 let still = acceptor.and_then(|acceptor| acceptor.still_after(session));
-                let sample = interval.map(|interval| self.now + interval);
+                let sample = interval.map(|interval| {
+                    let due = session.upkeep.sampled_at + interval;
+                    // After a pause a while passes, so that there is something to see.
+                    if due > self.now {
+                        due
+                    } else {
+                        self.now + interval
+                    }
+                });
                 [again, sample, still].into_iter().flatten().min()
             }
             Phase::Connecting | Phase::Settling { .. } => again,
@@ -335,9 +344,11 @@ impl Worker {
             self.end(key, End::Reset);
             return;
         }
-        let is_sampled =
-            acceptor.is_some_and(|acceptor| acceptor.policy.sampling_interval().is_some());
-        if session.active && is_sampled {
+        let interval = acceptor.and_then(|acceptor| acceptor.policy.sampling_interval());
+        // What paces a session wakes it as well, and more often.
+        let is_due =
+            interval.is_some_and(|interval| session.upkeep.sampled_at + interval <= self.now);
+        if session.active && is_due {
             self.sample(key);
         }
         self.advance(key);
@@ -397,10 +408,11 @@ impl Worker {
             return;
         };
         session.active = false;
+        session.upkeep.sampled_at = self.now;
         if let Ok(sample) = session.sample() {
             let decision = acceptor.policy.sample(self.now, &sample);
             self.counters.samples.add(1);
-            let refused = session.carry_out(&decision);
+            let refused = session.carry_out(&decision, &sample);
             self.counters.option_errors.add(refused);
         }
     }
@@ -418,10 +430,12 @@ impl Worker {
                     server,
                     connect_timeout,
                     option_errors,
+                    paced,
                     seat,
                 } => {
                     self.counters.option_errors.add(option_errors);
-                    self.begin(index, caller, [client, server], connect_timeout, seat);
+                    let legs = ([client, server], paced);
+                    self.begin(index, caller, legs, connect_timeout, seat);
                 }
                 Opened::Negotiation(client, address, negotiator, seat) => {
                     self.negotiate(index, (client, address), &negotiator, seat);
@@ -450,7 +464,7 @@ impl Worker {
         &mut self,
         index: usize,
         caller: Caller,
-        [client, server]: [OwnedFd; 2],
+        ([client, server], paced): ([OwnedFd; 2], [Option<BitRate>; 2]),
         connect_timeout: Option<TimeSpan>,
         seat: Seat,
     ) {
@@ -471,7 +485,8 @@ impl Worker {
         if let Some(acceptor) = self.acceptors.get_mut(index) {
             acceptor.sessions += 1;
         }
-        let session = Session::new([client, server], listener, record, seat, self.now);
+        let mut session = Session::new([client, server], listener, record, seat, self.now);
+        session.pace_from_start(paced);
         self.limits.budget.begin_session();
         let key = self.sessions.insert(session);
         self.counters.sessions_opened.add(1);
@@ -493,8 +508,14 @@ impl Worker {
         if let End::Unconnected(error) = end {
             session.record.note_failure(Ending::of_connecting(error));
         }
-        let ended = observed::last_words(&mut session, end == End::Closed, self.now);
-        let ended = ended.map(|ended| self.with_last_destination(ended));
+        let (ended, sample) = observed::last_words(&mut session, end == End::Closed, self.now);
+        let ended = ended.map(|ended| {
+            let ended = self.with_last_destination(ended);
+            self.with_reasons(ended, session.listener)
+        });
+        if let Some(acceptor) = self.acceptors.get_mut(usize::from(session.listener)) {
+            acceptor.policy.end(self.now, &sample);
+        }
         self.negotiations.destinations.remove(&session.record.id);
         self.log(ended);
         if seeded_faults::is(Fault::FinForReset) {

@@ -2,9 +2,10 @@
 //! queue, a narrow link, n3.
 
 use midspan_model::papers::shikama::{SEGMENT, WIRELESS_WINDOW};
+use midspan_policy::{LegSettings, Pacing, PacingBy, SessionSettings};
 use midspan_sim::proxy::{Buffers, RelayConfiguration};
 use midspan_sim::tcp::{AckRule, ReceiverConfiguration, SenderConfiguration, Variant};
-use midspan_sim::{Flow, LinkId, NodeId, Results, Scenario};
+use midspan_sim::{Flow, FlowId, LinkId, NodeId, Results, Scenario};
 use midspan_units::{Probability, Time, TimeSpan};
 
 use super::bursts::Watch;
@@ -43,6 +44,8 @@ pub(super) struct Setting {
     delay: u64,
     /// B_W, in Mbit/s.
     rate: u64,
+    /// Of a split flow: it is paced at the rate that the proxy measures.
+    measured: Option<(Pacing, PacingBy)>,
 }
 
 impl Setting {
@@ -54,7 +57,16 @@ impl Setting {
             queue: 20,
             delay: 30,
             rate: 10,
+            measured: None,
         }
+    }
+
+    /// Split, and paced at the rate that the proxy measures.
+    #[cfg(test)]
+    pub(super) const fn measured(loss: &'static str, pacing: Pacing, by: PacingBy) -> Self {
+        let mut setting = Self::new(Scheme::B, loss);
+        setting.measured = Some((pacing, by));
+        setting
     }
 
     /// With another B_L, in packets.
@@ -104,8 +116,24 @@ impl Setting {
         let delay = TimeSpan::from_milliseconds(self.delay);
         let narrow = link(self.rate, delay, Probability::ZERO, self.queue);
         scenario.add_link("narrow", nodes[2], nodes[3], &narrow, &narrow);
-        scenario.add_flow(self.flow(nodes));
+        let flow = scenario.add_flow(self.flow(nodes));
+        self.set_policy(&mut scenario, flow);
         Ok(scenario)
+    }
+
+    fn set_policy(&self, scenario: &mut Scenario, flow: FlowId) {
+        if let Some((pacing, pacing_by)) = self.measured {
+            let server = LegSettings {
+                pacing,
+                pacing_by,
+                ..LegSettings::default()
+            };
+            let settings = SessionSettings {
+                server,
+                ..SessionSettings::default()
+            };
+            scenario.set_policy(flow, 0, &settings);
+        }
     }
 
     fn flow(&self, [n0, n1, _, n3]: [NodeId; 4]) -> Flow {

@@ -1,5 +1,6 @@
 //! What §5 says, with runs of 200 s, and the records.
 
+use midspan_policy::{Pacing, PacingBy};
 use midspan_sim::Results;
 use midspan_units::TimeSpan;
 
@@ -66,6 +67,33 @@ fn the_paced_proxy_is_best_and_the_unpaced_one_may_be_worse_than_none() {
         if loss == "0.0001" {
             assert!(throughput(&b) < throughput(&c));
             assert!(overflows(&b) > 50 && overflows(&c) == 0);
+        }
+    }
+}
+
+#[test]
+fn a_proxy_that_measures_the_rate_does_as_well_as_one_that_was_told() {
+    for loss in ["0.0001", "0.001", "0.01", "0.05"] {
+        let [a, b, c] = SCHEMES.map(|scheme| run(Setting::new(scheme, loss)).0);
+        for (pacing, by) in [
+            (Pacing::Inbound, PacingBy::Input),
+            (Pacing::Auto, PacingBy::Input),
+            (Pacing::Inbound, PacingBy::Kernel),
+            (Pacing::Auto, PacingBy::Kernel),
+        ] {
+            let (measured, bursts) = run(Setting::measured(loss, pacing, by));
+            let case = format!("{loss} {pacing:?} {by:?}");
+            // Within 1 %.
+            let reached = throughput(&measured) * 101 / 100;
+            for other in [&a, &b, &c] {
+                assert!(reached >= throughput(other), "{case}: {reached}");
+            }
+            assert!(bursts.lengths.quantile(999) <= Some(2), "{case}");
+            // In the first slow start, which nothing paces.
+            assert!(overflows(&measured) <= 20, "{case}");
+            if by == PacingBy::Input {
+                assert!(overflows(&measured) <= 3, "{case}");
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use midspan_link::Stream;
-use midspan_policy::{Handshake, InputPacing, LegDecision};
+use midspan_policy::{Handshake, InputPacing, LegDecision, PacingBy};
 use midspan_units::{Time, TimeSpan};
 
 use super::configuration::{Buffers, LocalAck, RelayConfiguration, ServiceTime};
@@ -33,6 +33,8 @@ pub struct Relay {
     job: Option<(Time, Job)>,
     /// Pacing at the input of TCP, where it is asked for.
     pacing: Option<InputPacing>,
+    /// Most bytes in the send buffer that were never sent.
+    not_sent_limit: u64,
     /// A SYN that is answered when the outbound leg's has been.
     held: Option<Data>,
     /// The outbound leg's SYN was answered, or needed no answer.
@@ -69,6 +71,7 @@ impl Relay {
         let pacing = |rate| InputPacing::new(rate, outbound.segment_size, outbound.header_size);
         Self {
             pacing: configuration.pacing.map(pacing),
+            not_sent_limit: u64::MAX,
             held: None,
             established: false,
             configuration,
@@ -146,18 +149,30 @@ impl Relay {
         }
     }
 
-    /// Carries out what a policy decided for the outbound leg: its send buffer, its rate where
-    /// forwarding is paced, and the rest by the sender itself.
+    /// Carries out what a policy decided for the outbound leg: its send buffer, what may wait in
+    /// it, its rate where forwarding is paced, and the rest by the sender itself. Congestion
+    /// control is the scenario's.
     pub fn handle_decision(&mut self, decision: &LegDecision, outbound: &mut Sender) {
         if let (Some(size), Buffers::Separate { send }) =
             (decision.send_buffer, &mut self.configuration.buffers)
         {
             *send = size.bytes().max(segment_size(outbound));
         }
+        if let Some(limit) = decision.not_sent_limit {
+            self.not_sent_limit = limit.bytes().max(segment_size(outbound));
+        }
         let mut for_sender = *decision;
-        if let (Some(rate), Some(pacing)) = (decision.pacing_rate, &mut self.pacing) {
-            pacing.set_rate(rate);
-            for_sender.pacing_rate = None;
+        if let Some(rate) = decision.pacing_rate {
+            match &mut self.pacing {
+                Some(pacing) => pacing.set_rate(rate),
+                None if decision.pacing_by == PacingBy::Input => {
+                    let tcp = outbound.configuration();
+                    let pacing = InputPacing::new(rate, tcp.segment_size, tcp.header_size);
+                    self.pacing = Some(pacing);
+                }
+                None => {}
+            }
+            for_sender.pacing_rate = decision.pacing_rate.filter(|_| self.pacing.is_none());
         }
         outbound.handle_decision(&for_sender);
         if let Some(pacing) = &mut self.pacing {
@@ -256,10 +271,11 @@ impl Relay {
     }
 
     /// Bytes that the outbound leg's send buffer can take.
-    const fn room(&self, outbound: &Sender) -> u64 {
+    fn room(&self, outbound: &Sender) -> u64 {
         match self.configuration.buffers {
             Buffers::Separate { send } => {
-                send.saturating_sub(outbound.written() - outbound.unacknowledged())
+                let free = send.saturating_sub(outbound.written() - outbound.unacknowledged());
+                free.min(self.not_sent_limit.saturating_sub(outbound.not_sent()))
             }
             // The advertised window of the inbound leg is the limit.
             Buffers::Granted { .. } => u64::MAX,

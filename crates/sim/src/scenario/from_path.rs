@@ -2,7 +2,10 @@
 
 mod linux;
 
-use midspan_path::{Direction, Flow as PathFlow, Order, Path, Traffic as PathTraffic, Workload};
+use midspan_path::{
+    Direction, Flow as PathFlow, NodeKind, Order, Path, Traffic as PathTraffic, Workload,
+};
+use midspan_policy::SessionSettings;
 use midspan_units::{ByteSize, TimeSpan};
 
 use super::{
@@ -96,12 +99,36 @@ impl<'a> Builder<'a> {
     fn build(mut self, group: &[usize]) -> Result<PathScenario, ScenarioError> {
         let mut flows = Vec::new();
         for index in group {
-            flows.push(self.add(*index)?);
+            let parts = self.add(*index)?;
+            self.set_policies(&parts);
+            flows.push(parts);
         }
         Ok(PathScenario {
             scenario: self.scenario,
             flows,
         })
+    }
+
+    /// The policies of the proxies that a flow passes and that leave something to them.
+    fn set_policies(&mut self, parts: &PathFlowParts) {
+        let path = self.path;
+        for flow in parts.data.iter().chain(&parts.requests) {
+            let splits = self.scenario.flows[flow.0].splits.len();
+            for split in 0..splits {
+                let node = self.scenario.flows[flow.0].splits[split].node;
+                let node = path.node(midspan_path::NodeIndex(node.0));
+                if let NodeKind::Proxy(settings) = &node.kind {
+                    let settings = SessionSettings {
+                        client: settings.client_leg.clone(),
+                        server: settings.server_leg.clone(),
+                        connect_timeout: None,
+                    };
+                    if settings.is_automatic() {
+                        self.scenario.set_policy(*flow, split, &settings);
+                    }
+                }
+            }
+        }
     }
 
     fn add(&mut self, index: usize) -> Result<PathFlowParts, ScenarioError> {

@@ -12,6 +12,7 @@ pub use from_path::{PathFlowParts, PathScenario};
 pub use source::{Dialogue, Distribution, Pattern, Source, Traffic};
 
 use midspan_link::{Configuration, Direction};
+use midspan_policy::SessionSettings;
 use midspan_units::TimeSpan;
 
 use crate::network::LossPattern;
@@ -72,6 +73,7 @@ pub struct Scenario {
     pub(crate) flows: Vec<Flow>,
     pub(crate) dialogues: Vec<Dialogue>,
     pub(crate) traffic: Vec<Traffic>,
+    pub(crate) policies: Vec<(FlowId, usize, SessionSettings)>,
 }
 
 #[derive(Debug, Clone)]
@@ -96,6 +98,7 @@ impl Scenario {
             flows: Vec::new(),
             dialogues: Vec::new(),
             traffic: Vec::new(),
+            policies: Vec::new(),
             reassembly_timeout: TimeSpan::from_seconds(30),
         }
     }
@@ -152,6 +155,13 @@ impl Scenario {
         if let Some(link) = self.links.get_mut(link.0) {
             link.mtu[usize::from(direction == Direction::Down)] = Some(mtu);
         }
+    }
+
+    /// Has the proxy number `split` of a flow, from 0, find out by itself what `settings` leave to
+    /// it, as the real one does ([`midspan_policy::Automatic`]). A proxy that does not exist is left
+    /// alone.
+    pub fn set_policy(&mut self, flow: FlowId, split: usize, settings: &SessionSettings) {
+        self.policies.push((flow, split, settings.clone()));
     }
 
     /// Adds traffic without TCP.

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use midspan_policy::{
     AckPolicy, AckSample, AckVerdict, Buffer, Leg as Side, LegDecision, LegStart, Policy, Request,
-    SessionSample,
+    SessionId, SessionSample,
 };
 use midspan_units::{ByteSize, Time};
 
@@ -147,6 +147,7 @@ impl<O: Observer> Simulation<O> {
     }
 
     fn session_sample(&self, relay: u32) -> SessionSample {
+        let session = SessionId(u64::from(relay));
         let side = self.outbound_side(relay);
         let (inbound, relay) = &self.relays[relay as usize];
         let inward = self.receivers[*inbound as usize].sample();
@@ -154,12 +155,14 @@ impl<O: Observer> Simulation<O> {
         let held = ByteSize::from_bytes(relay.held());
         match side {
             Side::Server => SessionSample {
+                session,
                 client: inward,
                 server: outward,
                 held_towards_server: held,
                 ..SessionSample::default()
             },
             Side::Client => SessionSample {
+                session,
                 client: outward,
                 server: inward,
                 held_towards_client: held,
@@ -247,7 +250,7 @@ fn of_start(start: &LegStart) -> LegDecision {
         pacing_rate: start.pacing_rate,
         send_buffer: match start.send_buffer {
             Buffer::Fixed(size) => Some(size),
-            Buffer::Auto => None,
+            Buffer::Auto | Buffer::Adaptive => None,
         },
         ..LegDecision::default()
     }

@@ -20,6 +20,7 @@ mod places;
 mod transfer;
 
 use midspan_link::Reassembly;
+use midspan_policy::{Automatic, Offered};
 use midspan_units::{Time, TimeSpan};
 
 use crate::engine::{Event, Schedule};
@@ -124,7 +125,7 @@ impl<O: Observer> Simulation<O> {
             let timeout = scenario.reassembly_timeout;
             Box::new(Reassembly::new(timeout, REASSEMBLY_LIMIT))
         });
-        Ok(Self {
+        let mut simulation = Self {
             schedule,
             places,
             network,
@@ -147,7 +148,12 @@ impl<O: Observer> Simulation<O> {
             events: 0,
             event_limit: scenario.event_limit,
             observer,
-        })
+        };
+        for (flow, split, settings) in &scenario.policies {
+            let policy = Automatic::new(settings.clone(), Offered::default());
+            simulation.set_policy(*flow, *split, Box::new(policy));
+        }
+        Ok(simulation)
     }
 
     /// Runs to the end of the scenario.

@@ -18,7 +18,11 @@ use crate::commands::Outcome;
 use crate::plan_arguments::{MeasuredOptions, ResultOptions};
 
 /// Plans from the measurement that was given.
-pub fn measured(options: &MeasuredOptions, results: &ResultOptions) -> Outcome {
+pub fn measured(
+    options: &MeasuredOptions,
+    rate: Option<BitRate>,
+    results: &ResultOptions,
+) -> Outcome {
     let (program, file, found) = read(options)?;
     let [measured, others @ ..] = found.as_slice() else {
         return Ok(false);
@@ -41,10 +45,10 @@ pub fn measured(options: &MeasuredOptions, results: &ResultOptions) -> Outcome {
         y: Axis::new("throughput", "bit/s"),
         series: Vec::new(),
     };
-    match measured.way(options.rate) {
+    match measured.way(rate) {
         Ok(way) => {
             let (answers, tenths) = analyse(&way)?;
-            text.extend(advice(measured, &answers, options.rate));
+            text.extend(advice(measured, &answers, rate));
             for (case, answer) in &answers {
                 records.records.extend(answer.records(&measured.name, case));
             }

@@ -45,7 +45,7 @@ pub fn load(name: &str, set: &[String]) -> miette::Result<Path> {
 
 fn whole(options: &PlanPathOptions) -> Outcome {
     let Some(name) = &options.path else {
-        return measured::measured(&options.measured, &options.results);
+        return measured::measured(&options.measured, options.rate, &options.results);
     };
     let path = load(name, &options.set)?;
     let began = Instant::now();

@@ -5,8 +5,9 @@ use std::os::fd::OwnedFd;
 use midspan_linux::packet_queue::Verdict;
 use tracing::{debug, warn};
 
-use super::super::held::Arrived;
+use super::super::held::{Arrived, Held};
 use super::super::openings::Connection;
+use super::super::statistics::count;
 use super::{LOG_INTERVAL, Worker};
 
 impl Worker {
@@ -20,35 +21,56 @@ impl Worker {
     }
 
     /// A connection that was about to be opened passes untouched.
-    pub(super) fn leave(&self, packet: u32, connection: Connection) {
-        self.openings.forget(connection);
+    pub(super) fn leave(&mut self, packet: u32, connection: Connection) {
+        self.settle(connection);
         self.pass(packet);
     }
 
     /// The same; the rules show what the client answers if the server's answer does not come by.
-    pub(super) fn leave_watched(&self, arrived: &Arrived, connection: Connection) {
-        self.openings.forget(connection);
+    pub(super) fn leave_watched(&mut self, arrived: &Arrived, connection: Connection) {
+        self.settle(connection);
         let mark = Some(arrived.mark & !self.mask | self.watched_mark);
         self.decide(arrived.packet, Verdict::Accept { mark });
     }
 
     /// The rules answer with a RST.
-    pub(super) fn refuse(&self, arrived: &Arrived, connection: Connection) {
-        self.openings.forget(connection);
+    pub(super) fn refuse(&mut self, arrived: &Arrived, connection: Connection) {
+        self.settle(connection);
         let mark = Some(arrived.mark & !self.mask | self.refused_mark);
         self.decide(arrived.packet, Verdict::Accept { mark });
     }
 
+    /// Nothing is awaited any more, nor by copies of its SYN that wait in the queue.
+    fn settle(&mut self, connection: Connection) {
+        if let Some(sequence) = self.openings.forget(connection) {
+            self.settled.note(self.now, connection, sequence);
+        }
+    }
+
+    /// Nobody has answered: the client tries again, or gives up.
+    pub(super) fn give_up(&mut self, held: Held) {
+        count(&self.counters.unanswered);
+        self.openings.forget(held.connection);
+        self.decide(held.arrived.packet, Verdict::Drop);
+    }
+
     /// It goes on as if there were no gate.
-    pub(super) fn pass(&self, packet: u32) {
+    pub(super) fn pass(&mut self, packet: u32) {
         self.decide(packet, Verdict::Accept { mark: None });
     }
 
-    /// Tells the kernel what to do with it.
-    pub(super) fn decide(&self, packet: u32, verdict: Verdict) {
+    /// What is to be done with it; the kernel is told at the end of the turn at the latest.
+    pub(super) fn decide(&mut self, packet: u32, verdict: Verdict) {
         // An error: the queue was emptied meanwhile, and the packet is gone.
         if let Err(error) = self.queue.decide(packet, verdict) {
             debug!("no verdict on a packet: {error}");
+        }
+    }
+
+    /// Tells the kernel all that was decided.
+    pub(super) fn tell_decisions(&mut self) {
+        if let Err(error) = self.queue.flush() {
+            debug!("no verdict on packets: {error}");
         }
     }
 

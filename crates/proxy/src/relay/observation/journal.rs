@@ -96,10 +96,18 @@ fn write(ended: &Ended) {
         client_min_rtt_seconds = client_min_rtt,
         client_retransmitted_segments = session.client_leg.retransmitted_segments,
         client_delivery_rate_bits_per_second = session.client_leg.delivery_rate_bits_per_second,
+        client_congestion_control = session.client_leg.congestion_control,
+        client_congestion_control_reason = session.client_leg.congestion_control_reason,
+        client_largest_forward_data_bytes = session.client_leg.largest_forward_data_bytes,
+        client_largest_burst_bytes = session.client_leg.largest_burst_bytes,
         server_rtt_seconds = server_rtt,
         server_min_rtt_seconds = server_min_rtt,
         server_retransmitted_segments = session.server_leg.retransmitted_segments,
         server_delivery_rate_bits_per_second = session.server_leg.delivery_rate_bits_per_second,
+        server_congestion_control = session.server_leg.congestion_control,
+        server_congestion_control_reason = session.server_leg.congestion_control_reason,
+        server_largest_forward_data_bytes = session.server_leg.largest_forward_data_bytes,
+        server_largest_burst_bytes = session.server_leg.largest_burst_bytes,
         "session ended"
     );
 }

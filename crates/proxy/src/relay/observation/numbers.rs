@@ -36,6 +36,12 @@ pub const SEGMENT_BOUNDS: &[u64] = &[
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000,
 ];
 
+/// Upper bounds of histograms of what is handed on at once, in bytes: whole segments of an
+/// Ethernet, 1 to 720, and what fills a pipe.
+pub const PIECE_BOUNDS: &[u64] = &[
+    1_460, 2_920, 4_380, 7_300, 14_600, 29_200, 64_240, 146_000, 292_000, 1_051_200,
+];
+
 /// Whole numbers sorted into ranges; one thread writes.
 #[derive(Debug)]
 pub struct Histogram {
@@ -106,6 +112,8 @@ struct LegCounters {
     busy: Counter,
     receive_window_limited: Counter,
     send_buffer_limited: Counter,
+    forward_data: Histogram,
+    burst: Histogram,
 }
 
 /// What a listener has done since the start; all threads together.
@@ -146,6 +154,10 @@ pub struct LegTotals {
     pub receive_window_limited: u64,
     /// Of these, held back by the send buffer.
     pub send_buffer_limited: u64,
+    /// Bytes for this leg that were read in one turn.
+    pub forward_data: HistogramTotals,
+    /// Bytes that were handed to this leg's socket in one turn.
+    pub burst: HistogramTotals,
 }
 
 /// Those numbers of a leg that only grow, as they were read last.
@@ -205,6 +217,16 @@ impl ListenerCounters {
         self.legs[leg_index(leg)].observe(sample, last);
     }
 
+    /// In one turn, so much was read for a leg and so much handed to its socket.
+    pub fn observe_turn(&self, outbound: Leg, read: u64, written: u64) {
+        let leg = &self.legs[leg_index(outbound)];
+        for (histogram, bytes) in [(&leg.forward_data, read), (&leg.burst, written)] {
+            if bytes > 0 {
+                histogram.observe(bytes);
+            }
+        }
+    }
+
     /// Adds these numbers to a sum.
     pub fn add_to(&self, totals: &mut ListenerTotals) {
         let add = |total: &mut u64, count: &Counter| *total = total.wrapping_add(count.get());
@@ -224,6 +246,8 @@ impl ListenerCounters {
                 .add_to(&mut total.minimum_round_trip_time);
             leg.delivery_rate.add_to(&mut total.delivery_rate);
             leg.congestion_window.add_to(&mut total.congestion_window);
+            leg.forward_data.add_to(&mut total.forward_data);
+            leg.burst.add_to(&mut total.burst);
             add(
                 &mut total.retransmitted_segments,
                 &leg.retransmitted_segments,
@@ -249,6 +273,8 @@ impl LegCounters {
             busy: Counter::default(),
             receive_window_limited: Counter::default(),
             send_buffer_limited: Counter::default(),
+            forward_data: Histogram::new(PIECE_BOUNDS),
+            burst: Histogram::new(PIECE_BOUNDS),
         }
     }
 

@@ -36,6 +36,10 @@ pub struct Record {
     /// Data has passed since it was sampled last.
     pub unsampled: bool,
     last: [LastReading; 2],
+    /// Most bytes for each leg that were read in one turn, the client's first.
+    largest_forward_data: [u32; 2],
+    /// The same of those that were handed to its socket in one turn.
+    largest_burst: [u32; 2],
 }
 
 impl Record {
@@ -64,6 +68,8 @@ impl Record {
             failure: None,
             unsampled: false,
             last: [LastReading::default(); 2],
+            largest_forward_data: [0; 2],
+            largest_burst: [0; 2],
         }
     }
 
@@ -79,12 +85,22 @@ impl Record {
         self.failure.get_or_insert(ending);
     }
 
-    /// Bytes were handed to the kernel.
-    pub fn note_moved(&mut self, inbound: Leg, count: u64) {
-        let (bytes, counter) = match inbound {
-            Leg::Client => (&mut self.bytes_to_server, &self.listener.bytes_to_server),
-            Leg::Server => (&mut self.bytes_to_client, &self.listener.bytes_to_client),
+    /// In one turn, bytes were read from `inbound`, and `count` handed to the kernel for the other
+    /// leg.
+    pub fn note_moved(&mut self, inbound: Leg, read: u64, count: u64) {
+        if read == 0 && count == 0 {
+            return;
+        }
+        let (bytes, counter, outbound) = match inbound {
+            Leg::Client => (&mut self.bytes_to_server, &self.listener.bytes_to_server, 1),
+            Leg::Server => (&mut self.bytes_to_client, &self.listener.bytes_to_client, 0),
         };
+        let largest = |place: &mut u32, bytes: u64| {
+            *place = (*place).max(u32::try_from(bytes).unwrap_or(u32::MAX));
+        };
+        largest(&mut self.largest_forward_data[outbound], read);
+        largest(&mut self.largest_burst[outbound], count);
+        self.listener.observe_turn(inbound.other(), read, count);
         *bytes += count;
         counter.add(count);
         self.unsampled |= count > 0;
@@ -112,7 +128,11 @@ impl Record {
 
     /// The session as it is shown, with its client leg and its server leg.
     pub fn report(&self, now: Time, phase: Phase, legs: [LegReport; 2]) -> SessionReport {
-        let [client_leg, server_leg] = legs;
+        let [mut client_leg, mut server_leg] = legs;
+        for (place, leg) in [&mut client_leg, &mut server_leg].into_iter().enumerate() {
+            leg.largest_forward_data_bytes = self.largest_forward_data[place];
+            leg.largest_burst_bytes = self.largest_burst[place];
+        }
         SessionReport {
             id: self.id,
             listener: self.listener.name.to_string(),

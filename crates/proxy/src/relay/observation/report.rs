@@ -85,6 +85,18 @@ pub struct LegReport {
     pub receive_window_limited_seconds: f64,
     /// Of this, held back by the send buffer.
     pub send_buffer_limited_seconds: f64,
+    /// Most bytes for this leg that were read in one turn.
+    #[serde(default)]
+    pub largest_forward_data_bytes: u32,
+    /// Most bytes that were handed to this leg's socket in one turn.
+    #[serde(default)]
+    pub largest_burst_bytes: u32,
+    /// Congestion control.
+    #[serde(default)]
+    pub congestion_control: Option<String>,
+    /// Why this one.
+    #[serde(default)]
+    pub congestion_control_reason: Option<String>,
 }
 
 impl From<&LegSample> for LegReport {
@@ -107,6 +119,10 @@ impl From<&LegSample> for LegReport {
             busy_seconds: sample.limited.busy.as_seconds(),
             receive_window_limited_seconds: sample.limited.receive_window.as_seconds(),
             send_buffer_limited_seconds: sample.limited.send_buffer.as_seconds(),
+            largest_forward_data_bytes: 0,
+            largest_burst_bytes: 0,
+            congestion_control: None,
+            congestion_control_reason: None,
         }
     }
 }

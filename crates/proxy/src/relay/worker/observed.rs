@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use midspan_policy::SessionSample;
+use midspan_policy::{Leg, SessionId, SessionSample};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 
@@ -52,18 +52,27 @@ impl Sampling {
 }
 
 /// Counts a session that ends, in good order if `closed`; the line for the log, if anybody wants
-/// it.
-pub(super) fn last_words(session: &mut Session, closed: bool, now: Time) -> Option<Ended> {
-    let sample = session
-        .sample()
-        .unwrap_or_else(|_| SessionSample::default());
+/// it, and what was measured last.
+pub(super) fn last_words(
+    session: &mut Session,
+    closed: bool,
+    now: Time,
+) -> (Option<Ended>, SessionSample) {
+    let sample = session.sample().unwrap_or_else(|_| SessionSample {
+        session: SessionId(session.record.id),
+        ..SessionSample::default()
+    });
     session.record.note_sample(&sample);
     let ending = session.record.note_end(closed);
-    Journal::is_wanted().then(|| {
-        let legs = [(&sample.client).into(), (&sample.server).into()];
+    let ended = Journal::is_wanted().then(|| {
+        let legs = [Leg::Client, Leg::Server].map(|leg| LegReport {
+            congestion_control: session.congestion_control(leg),
+            ..LegReport::from(sample.leg(leg))
+        });
         let report = session.record.report(now, ReportedPhase::Ended, legs);
         Ended { report, ending }
-    })
+    });
+    (ended, sample)
 }
 
 impl Worker {
@@ -119,13 +128,35 @@ impl Worker {
             let Some(session) = self.sessions.at_place(place) else {
                 continue;
             };
-            let Some(ended) = last_words(session, false, self.now) else {
+            let listener = session.listener;
+            let (Some(ended), _) = last_words(session, false, self.now) else {
                 continue;
             };
+            let ended = self.with_reasons(ended, listener);
             let ended = self.with_last_destination(ended);
             if !self.observation.journal.write_until(ended, limit) {
                 self.counters.lines_lost.add(1);
             }
+        }
+    }
+
+    /// With why the legs of a session of this listener have their congestion controls.
+    pub(super) fn with_reasons(&self, mut ended: Ended, listener: u16) -> Ended {
+        self.add_reasons(&mut ended.report, listener);
+        ended
+    }
+
+    fn add_reasons(&self, report: &mut SessionReport, listener: u16) {
+        let Some(acceptor) = self.acceptors.get(usize::from(listener)) else {
+            return;
+        };
+        let session = SessionId(report.id);
+        for (leg, report) in [
+            (Leg::Client, &mut report.client_leg),
+            (Leg::Server, &mut report.server_leg),
+        ] {
+            let reason = acceptor.policy.reason(session, leg);
+            report.congestion_control_reason = Some(reason.name().to_owned());
         }
     }
 
@@ -150,7 +181,11 @@ impl Worker {
         }
         found
             .into_iter()
-            .map(|session| self.with_destination(session.report(self.now)))
+            .map(|session| {
+                let mut report = session.report(self.now);
+                self.add_reasons(&mut report, session.listener);
+                self.with_destination(report)
+            })
             .collect()
     }
 

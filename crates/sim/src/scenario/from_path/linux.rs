@@ -97,7 +97,7 @@ fn relay(outbound: &LegSettings) -> RelayConfiguration {
 
 const fn fixed(buffer: Buffer) -> Option<u64> {
     match buffer {
-        Buffer::Auto => None,
+        Buffer::Auto | Buffer::Adaptive => None,
         Buffer::Fixed(size) => Some(size.bytes()),
     }
 }
@@ -117,7 +117,8 @@ fn sender(
     initial_window: Option<u32>,
 ) -> Result<SenderConfiguration, ScenarioError> {
     let variant = match congestion_control {
-        None | Some("cubic") => Variant::Cubic,
+        // Of "auto" the start; what a policy then says is not simulated.
+        None | Some("cubic" | "auto") => Variant::Cubic,
         Some("reno") => Variant::Sack,
         Some(name) => {
             return Err(ScenarioError::CongestionControl {

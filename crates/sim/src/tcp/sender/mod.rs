@@ -245,6 +245,12 @@ impl Sender {
         self.timers.next()
     }
 
+    /// Bytes that were written and never sent.
+    #[must_use]
+    pub const fn not_sent(&self) -> u64 {
+        self.written - self.highest
+    }
+
     /// Whether so many time-outs in a row have passed that the connection is given up.
     #[must_use]
     pub const fn has_given_up(&self) -> bool {

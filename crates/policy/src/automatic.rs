@@ -1,0 +1,412 @@
+//! The policy that sets pacing, buffers and congestion control itself, by what it measures.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::net::SocketAddr;
+
+use midspan_units::{ByteSize, Time, TimeSpan};
+
+use crate::buffers::SendBuffer;
+use crate::congestion::{self, BBR, CongestionControl};
+use crate::learned_start::{Knowledge, Known};
+use crate::pacing::PacingRate;
+use crate::{
+    Admission, Buffer, Configured, Decision, Handshake, Leg, LegDecision, LegSample, LegSettings,
+    Pacing, PacingBy, Policy, Request, SessionId, SessionSample, SessionSettings, Start,
+};
+
+/// Data of a segment before a leg has one: of an Ethernet, with timestamps.
+const SEGMENT: u32 = 1448;
+/// How often a session with data under way is sampled.
+const SAMPLING_INTERVAL: TimeSpan = TimeSpan::from_milliseconds(100);
+
+impl LegSettings {
+    /// Whether something of this leg is left to be found out while data flows.
+    #[must_use]
+    pub fn is_automatic(&self) -> bool {
+        self.pacing != Pacing::Fixed
+            || self.send_buffer == Buffer::Adaptive
+            || is_chosen(self)
+            || (self.pacing_by == PacingBy::Input && self.pacing_rate.is_some())
+    }
+
+    /// The same, with all that is not fixed left to be found out.
+    #[must_use]
+    pub fn left_to_policy(mut self) -> Self {
+        self.congestion_control
+            .get_or_insert_with(|| congestion::AUTOMATIC.to_owned());
+        if self.pacing == Pacing::Fixed && self.pacing_rate.is_none() {
+            self.pacing = Pacing::Auto;
+        }
+        if self.send_buffer == Buffer::Auto && self.notsent_lowat.is_none() {
+            self.send_buffer = Buffer::Adaptive;
+        }
+        self
+    }
+}
+
+impl SessionSettings {
+    /// Whether something of either leg is left to be found out while data flows.
+    #[must_use]
+    pub fn is_automatic(&self) -> bool {
+        self.client.is_automatic() || self.server.is_automatic()
+    }
+}
+
+/// What the machine offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Offered {
+    /// BBR.
+    pub bbr: bool,
+}
+
+/// Starts legs as configured, and then sets what was left to it.
+#[derive(Debug, Clone)]
+pub struct Automatic {
+    configured: Configured,
+    settings: SessionSettings,
+    offered: Offered,
+    knowledge: Knowledge,
+    sessions: BTreeMap<SessionId, [LegState; 2]>,
+}
+
+/// What is known of what is sent on one leg; `None` where that is configured.
+#[derive(Debug, Clone, Copy)]
+struct LegState {
+    pacing: Option<PacingRate>,
+    buffer: Option<SendBuffer>,
+    congestion: Option<CongestionControl>,
+    is_new: bool,
+}
+
+impl Automatic {
+    /// A policy for sessions with these settings.
+    #[must_use]
+    pub fn new(settings: SessionSettings, offered: Offered) -> Self {
+        Self {
+            configured: Configured::new(settings.clone()),
+            settings,
+            offered,
+            knowledge: Knowledge::default(),
+            sessions: BTreeMap::new(),
+        }
+    }
+
+    /// The same, with what others know; without it, with what its own sessions learn.
+    #[must_use]
+    pub fn with_knowledge(mut self, knowledge: Knowledge) -> Self {
+        self.knowledge = knowledge;
+        self
+    }
+
+    /// The same, with this handshake; without it, [`Handshake::Early`].
+    #[must_use]
+    pub fn with_handshake(mut self, handshake: Handshake) -> Self {
+        self.configured = self.configured.with_handshake(handshake);
+        self
+    }
+
+    /// Sessions that are being watched.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+}
+
+/// The policy for these settings: [`Automatic`] where they leave something to it.
+#[must_use]
+pub fn for_settings(
+    settings: &SessionSettings,
+    offered: Offered,
+    knowledge: &Knowledge,
+) -> Box<dyn Policy + Send> {
+    match settings.is_automatic() {
+        true => {
+            let policy = Automatic::new(settings.clone(), offered);
+            Box::new(policy.with_knowledge(knowledge.clone()))
+        }
+        false => Box::new(Configured::new(settings.clone())),
+    }
+}
+
+impl Policy for Automatic {
+    fn admit(&mut self, now: Time, request: &Request) -> Admission {
+        self.configured.admit(now, request)
+    }
+
+    fn start(&mut self, now: Time, request: &Request) -> Start {
+        let mut start = self.configured.start(now, request);
+        for (leg, settings, address) in [
+            (&mut start.client, &self.settings.client, request.client),
+            (&mut start.server, &self.settings.server, request.server),
+        ] {
+            if !settings.is_automatic() {
+                continue;
+            }
+            let learned = self
+                .knowledge
+                .paths()
+                .start(now, address.ip().into(), SEGMENT);
+            if is_chosen(settings) && learned.is_lossy && self.offered.bbr {
+                leg.congestion_control = Some(BBR.to_owned());
+            }
+            if is_paced_at_start(settings)
+                && let Some(rate) = learned.rate
+            {
+                leg.pacing_rate = Some(settings.pacing_rate.map_or(rate, |most| most.min(rate)));
+            }
+        }
+        start
+    }
+
+    fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision {
+        let settings = &self.settings;
+        let legs = match self.sessions.entry(sample.session) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let paths = self.knowledge.paths();
+                let leg = |settings, address: Option<SocketAddr>| {
+                    let known = address.and_then(|address| paths.known(now, address.ip().into()));
+                    LegState::new(settings, self.offered, known)
+                };
+                new.insert([
+                    leg(&settings.client, sample.request.map(|it| it.client)),
+                    leg(&settings.server, sample.request.map(|it| it.server)),
+                ])
+            }
+        };
+        let [client, server] = legs;
+        Decision {
+            client: client.handle_sample(
+                now,
+                &settings.client,
+                (&sample.server, &sample.client),
+                sample.held_towards_client,
+            ),
+            server: server.handle_sample(
+                now,
+                &settings.server,
+                (&sample.client, &sample.server),
+                sample.held_towards_server,
+            ),
+        }
+    }
+
+    fn end(&mut self, now: Time, sample: &SessionSample) {
+        let Some([client, server]) = self.sessions.remove(&sample.session) else {
+            return;
+        };
+        let Some(request) = sample.request else {
+            return;
+        };
+        let mut paths = self.knowledge.paths();
+        for (state, leg, address) in [
+            (client, &sample.client, request.client),
+            (server, &sample.server, request.server),
+        ] {
+            let is_lossy = state.congestion.is_some_and(|control| control.is_lossy());
+            paths.note(now, address.ip().into(), leg, is_lossy);
+        }
+    }
+
+    fn reason(&self, session: SessionId, leg: Leg) -> congestion::Reason {
+        let state = self.sessions.get(&session).map(|legs| match leg {
+            Leg::Client => &legs[0],
+            Leg::Server => &legs[1],
+        });
+        let control = state.and_then(|state| state.congestion);
+        control.map_or_else(Default::default, |control| control.choice().reason)
+    }
+
+    fn sampling_interval(&self) -> Option<TimeSpan> {
+        Some(SAMPLING_INTERVAL)
+    }
+}
+
+/// Whether the choice of congestion control is left to the policy.
+fn is_chosen(settings: &LegSettings) -> bool {
+    settings.congestion_control.as_deref() == Some(congestion::AUTOMATIC)
+}
+
+/// Whether the first flight is paced where the path is known.
+fn is_paced_at_start(settings: &LegSettings) -> bool {
+    settings.pacing == Pacing::Auto && settings.pacing_by == PacingBy::Kernel
+}
+
+impl LegState {
+    fn new(settings: &LegSettings, offered: Offered, known: Option<Known>) -> Self {
+        let is_paced = settings.pacing != Pacing::Fixed;
+        let is_adaptive = settings.send_buffer == Buffer::Adaptive;
+        let is_lossy = known.is_some_and(|known| known.is_lossy);
+        let pacing = || {
+            let pacing = PacingRate::new(settings.pacing, settings.pacing_rate);
+            match known.filter(|_| is_paced_at_start(settings)) {
+                Some(known) => pacing.started_at(known.rate),
+                None => pacing,
+            }
+        };
+        Self {
+            pacing: is_paced.then(pacing),
+            buffer: is_adaptive.then(SendBuffer::default),
+            congestion: is_chosen(settings).then(|| CongestionControl::new(offered.bbr, is_lossy)),
+            is_new: true,
+        }
+    }
+
+    fn handle_sample(
+        &mut self,
+        now: Time,
+        settings: &LegSettings,
+        (inbound, outbound): (&LegSample, &LegSample),
+        held: ByteSize,
+    ) -> LegDecision {
+        let is_new = std::mem::replace(&mut self.is_new, false);
+        let mut decision = LegDecision {
+            pacing_by: settings.pacing_by,
+            // Pacing at the input begins with the first sample: there is no option for it.
+            pacing_rate: settings
+                .pacing_rate
+                .filter(|_| is_new && settings.pacing_by == PacingBy::Input),
+            ..LegDecision::default()
+        };
+        if let Some(pacing) = &mut self.pacing
+            && let Some(rate) = pacing.handle_sample(now, inbound, outbound, held)
+        {
+            decision.pacing_rate = Some(rate);
+        }
+        if let Some(buffer) = &mut self.buffer {
+            let sizes = buffer.handle_sample(now, inbound, outbound);
+            decision.not_sent_limit = sizes.not_sent_limit;
+            decision.send_buffer = sizes.send_buffer;
+        }
+        if let Some(control) = &mut self.congestion {
+            let changed = control.handle_sample(outbound);
+            decision.congestion_control = match changed {
+                Some(choice) => Some(choice.name),
+                None if is_new && control.choice().name == BBR => Some(BBR),
+                None => None,
+            };
+        }
+        decision
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midspan_units::BitRate;
+
+    fn automatic(bbr: bool) -> Automatic {
+        let leg = LegSettings::default().left_to_policy();
+        let settings = SessionSettings {
+            client: leg.clone(),
+            server: leg,
+            ..SessionSettings::default()
+        };
+        assert!(settings.is_automatic());
+        Automatic::new(settings, Offered { bbr })
+    }
+
+    fn request() -> Request {
+        Request {
+            client: "192.0.2.1:1000".parse().unwrap(),
+            server: "198.51.100.1:80".parse().unwrap(),
+        }
+    }
+
+    /// A download that has brought so many megabytes over a long client leg.
+    fn sample(session: u64, megabytes: u64, lost: u32) -> SessionSample {
+        let milliseconds = |time| Some(TimeSpan::from_milliseconds(time));
+        let bytes = ByteSize::from_bytes(megabytes * 1_000_000);
+        SessionSample {
+            session: SessionId(session),
+            request: Some(request()),
+            client: LegSample {
+                segment_size: 1448,
+                round_trip_time: milliseconds(600),
+                minimum_round_trip_time: milliseconds(600),
+                delivery_rate: BitRate::from_bits_per_second(40_000_000),
+                bytes_acknowledged: bytes,
+                segments_retransmitted: lost,
+                ..LegSample::default()
+            },
+            server: LegSample {
+                segment_size: 1448,
+                round_trip_time: milliseconds(400),
+                minimum_round_trip_time: milliseconds(400),
+                bytes_received: bytes,
+                ..LegSample::default()
+            },
+            ..SessionSample::default()
+        }
+    }
+
+    #[test]
+    fn what_is_configured_is_left_alone() {
+        let settings = LegSettings {
+            congestion_control: Some("reno".into()),
+            pacing_rate: BitRate::from_bits_per_second(1_000_000),
+            send_buffer: Buffer::Fixed(ByteSize::from_bytes(1 << 20)),
+            ..LegSettings::default()
+        };
+        assert_eq!(settings.clone().left_to_policy(), settings);
+        assert!(!settings.is_automatic());
+    }
+
+    #[test]
+    fn one_session_teaches_the_next_and_is_forgotten_itself() {
+        let mut policy = automatic(true);
+        let first = policy.start(Time::ZERO, &request());
+        assert_eq!(first.client.congestion_control.as_deref(), Some("cubic"));
+        assert_eq!(first.client.pacing_rate, None);
+        let mut now = Time::ZERO;
+        let mut decisions = Vec::new();
+        for turn in 0..20 {
+            now += TimeSpan::from_milliseconds(400);
+            decisions.push(policy.sample(now, &sample(1, turn, u32::from(turn > 5))));
+        }
+        let of_client = |pick: fn(&LegDecision) -> bool| {
+            decisions.iter().filter(|said| pick(&said.client)).count()
+        };
+        assert_eq!(of_client(|said| said.congestion_control == Some(BBR)), 1);
+        assert_eq!(
+            policy.reason(SessionId(1), Leg::Client).name(),
+            "long_and_lossy"
+        );
+        assert_eq!(policy.reason(SessionId(1), Leg::Server).name(), "default");
+        // 40 Mbit/s for two round trips of 0.4 s; twice what is in flight for 0.6 s.
+        assert_eq!(of_client(|said| said.not_sent_limit.is_some()), 1);
+        assert_eq!(of_client(|said| said.send_buffer.is_some()), 1);
+        assert!(of_client(|said| said.pacing_rate.is_some()) >= 1);
+        assert!(
+            decisions
+                .iter()
+                .all(|said| said.server.pacing_rate.is_none())
+        );
+        policy.end(now, &sample(1, 20, 1));
+        assert_eq!(policy.sessions(), 0);
+        let second = policy.start(now, &request());
+        assert_eq!(second.client.congestion_control.as_deref(), Some(BBR));
+        assert_eq!(
+            second.client.pacing_rate,
+            BitRate::from_bits_per_second(40_000_000)
+        );
+        assert_eq!(second.server.congestion_control.as_deref(), Some("cubic"));
+        policy.sample(now, &sample(2, 0, 0));
+        assert_eq!(policy.reason(SessionId(2), Leg::Client).name(), "learned");
+    }
+
+    #[test]
+    fn without_bbr_nothing_changes_to_it() {
+        let mut policy = automatic(false);
+        let mut now = Time::ZERO;
+        for turn in 0..20_u32 {
+            now += TimeSpan::from_milliseconds(400);
+            let said = policy.sample(now, &sample(1, u64::from(turn), turn));
+            assert_eq!(said.client.congestion_control, None);
+        }
+        policy.end(now, &sample(1, 20, 20));
+        let start = policy.start(now, &request());
+        assert_eq!(start.client.congestion_control.as_deref(), Some("cubic"));
+    }
+}

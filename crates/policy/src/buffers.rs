@@ -1,0 +1,219 @@
+//! How much an outbound leg needs to have waiting (Maki §III, §IV).
+//!
+//! While the inbound leg waits for a retransmission, the outbound one lives on what waits in its
+//! send buffer, and starves when that is sent (the harm that Maki analyses). Enough is what the
+//! outbound leg delivers in the time that such a stall takes: two round trips of the inbound leg
+//! (the loss is noticed after one and repaired in another), or the longest stall that was seen
+//! lately. More only makes the data old.
+//!
+//! What waits is bounded by the limit of unsent data, so that the kernel goes on fitting the rest
+//! of the buffer to what is in flight; only beyond what the kernel grows buffers to is their size
+//! set.
+
+use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
+
+use crate::LegSample;
+use crate::recent_maximum::RecentMaximum;
+
+/// The stall is taken to last at least this long: scheduling and sampling take their time as well.
+const SHORTEST_STALL: TimeSpan = TimeSpan::from_milliseconds(20);
+/// And at most this long: beyond a first time-out of Linux on the longest paths, data is only old.
+const LONGEST_STALL: TimeSpan = TimeSpan::from_seconds(2);
+/// Samples that are remembered: at least so many, at most twice as many.
+const REMEMBERED: u8 = 32;
+/// The limit of unsent data is not below this: it would cost wake-ups.
+const LEAST: u64 = 128 << 10;
+/// Nor above this; the memory budget is another matter.
+const MOST: u64 = 64 << 20;
+/// A send buffer that needs more bytes of data than this is beyond the kernel's own growth
+/// (`tcp_wmem`: 4 MiB with its overhead).
+const GROWN_BY_KERNEL: u64 = 2 << 20;
+/// A change is worth a system call from this fraction on.
+const NOTABLE: u64 = 4;
+
+/// What changes on the outbound leg. `None` leaves it as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BufferSizes {
+    /// Most bytes that wait to be sent.
+    pub not_sent_limit: Option<ByteSize>,
+    /// Room for data that is not acknowledged.
+    pub send_buffer: Option<ByteSize>,
+}
+
+/// Finds the sizes for one leg of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendBuffer {
+    delivered: RecentMaximum,
+    stalls: RecentMaximum,
+    received: u64,
+    progress: Option<Time>,
+    limit: u64,
+    size: u64,
+}
+
+impl Default for SendBuffer {
+    fn default() -> Self {
+        Self {
+            delivered: RecentMaximum::new(REMEMBERED),
+            stalls: RecentMaximum::new(REMEMBERED),
+            received: 0,
+            progress: None,
+            limit: 0,
+            size: 0,
+        }
+    }
+}
+
+impl SendBuffer {
+    /// A reading of the leg that brings the data and of the one that takes it away.
+    pub fn handle_sample(
+        &mut self,
+        now: Time,
+        inbound: &LegSample,
+        outbound: &LegSample,
+    ) -> BufferSizes {
+        let received = inbound.bytes_received.bytes();
+        let Some(progress) = self.progress else {
+            (self.received, self.progress) = (received, Some(now));
+            return BufferSizes::default();
+        };
+        if received != self.received {
+            // Longer stalls are pauses of the sender.
+            let stall = now.since(progress);
+            if stall <= LONGEST_STALL {
+                self.stalls.add(stall.nanoseconds());
+            }
+            (self.received, self.progress) = (received, Some(now));
+        }
+        let Some(rate) = outbound.delivery_rate else {
+            return BufferSizes::default();
+        };
+        self.delivered.add(rate.bits_per_second());
+        let Some(rate) = BitRate::from_bits_per_second(self.delivered.get()) else {
+            return BufferSizes::default();
+        };
+        let waiting = rate.bytes_in(self.stall(inbound)).clamp(LEAST, MOST);
+        let in_flight = outbound.minimum_round_trip_time.unwrap_or_default();
+        // Twice, so that the congestion window can grow.
+        let size = (2 * rate.bytes_in(in_flight).min(MOST)).saturating_add(waiting);
+        BufferSizes {
+            not_sent_limit: self.changed_limit(waiting),
+            send_buffer: self.grown_size(size.min(MOST)),
+        }
+    }
+
+    fn stall(&self, inbound: &LegSample) -> TimeSpan {
+        let round_trip = inbound.round_trip_time.unwrap_or_default();
+        // An even arrival looks like a stall of one sample.
+        let seen = TimeSpan::from_nanoseconds(self.stalls.get());
+        (round_trip * 2)
+            .max(seen)
+            .clamp(SHORTEST_STALL, LONGEST_STALL)
+    }
+
+    fn changed_limit(&mut self, limit: u64) -> Option<ByteSize> {
+        if limit.abs_diff(self.limit) <= self.limit / NOTABLE {
+            return None;
+        }
+        self.limit = limit;
+        Some(ByteSize::from_bytes(limit))
+    }
+
+    /// A fixed size ends the kernel's own growth, so it never becomes smaller.
+    fn grown_size(&mut self, size: u64) -> Option<ByteSize> {
+        if size <= GROWN_BY_KERNEL || size <= self.size.saturating_add(self.size / NOTABLE) {
+            return None;
+        }
+        self.size = size;
+        Some(ByteSize::from_bytes(size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const STEP: TimeSpan = TimeSpan::from_milliseconds(100);
+
+    fn sizes(inbound_rtt: u64, outbound_rtt: u64, rate: &str, stall: u64) -> BufferSizes {
+        let mut buffer = SendBuffer::default();
+        let mut last = BufferSizes::default();
+        let mut now = Time::ZERO;
+        for turn in 0..20 {
+            now += STEP;
+            if turn == 10 {
+                now += TimeSpan::from_milliseconds(stall);
+            }
+            let inbound = LegSample {
+                round_trip_time: Some(TimeSpan::from_milliseconds(inbound_rtt)),
+                bytes_received: ByteSize::from_bytes(turn * 1000),
+                ..LegSample::default()
+            };
+            let outbound = LegSample {
+                minimum_round_trip_time: Some(TimeSpan::from_milliseconds(outbound_rtt)),
+                delivery_rate: Some(rate.parse().unwrap()),
+                ..LegSample::default()
+            };
+            let said = buffer.handle_sample(now, &inbound, &outbound);
+            last.not_sent_limit = said.not_sent_limit.or(last.not_sent_limit);
+            last.send_buffer = said.send_buffer.or(last.send_buffer);
+        }
+        last
+    }
+
+    #[test]
+    fn what_waits_lasts_for_two_round_trips_of_the_inbound_leg() {
+        // 40 Mbit/s for 0.5 s, and for 0.4 s of two round trips twice what is in flight.
+        let said = sizes(250, 400, "40 Mbit/s", 0);
+        assert_eq!(said.not_sent_limit, Some(ByteSize::from_bytes(2_500_000)));
+        assert_eq!(said.send_buffer, Some(ByteSize::from_bytes(6_500_000)));
+    }
+
+    #[test]
+    fn a_longer_stall_that_was_seen_counts_and_a_pause_does_not() {
+        let seen = sizes(20, 20, "40 Mbit/s", 900).not_sent_limit;
+        assert_eq!(seen, Some(ByteSize::from_bytes(5_000_000)));
+        let pause = sizes(20, 20, "40 Mbit/s", 5000).not_sent_limit;
+        assert_eq!(pause, Some(ByteSize::from_bytes(500_000)));
+    }
+
+    #[test]
+    fn small_needs_are_left_to_the_kernel() {
+        let said = sizes(1, 600, "2 Mbit/s", 0);
+        assert_eq!(said.not_sent_limit, Some(ByteSize::from_bytes(LEAST)));
+        assert_eq!(said.send_buffer, None);
+    }
+
+    proptest! {
+        #[test]
+        fn sizes_are_bounded_and_buffers_never_shrink(
+            readings in proptest::collection::vec(
+                (0_u64..u64::MAX, 0_u64..10_000_000_000, 0_u64..u64::MAX, 0_u64..5_000), 1..60),
+        ) {
+            let mut buffer = SendBuffer::default();
+            let (mut now, mut size) = (Time::ZERO, 0);
+            for (rate, time, received, pause) in readings {
+                now += TimeSpan::from_milliseconds(pause);
+                let inbound = LegSample {
+                    round_trip_time: Some(TimeSpan::from_nanoseconds(time)),
+                    bytes_received: ByteSize::from_bytes(received),
+                    ..LegSample::default()
+                };
+                let outbound = LegSample {
+                    minimum_round_trip_time: Some(TimeSpan::from_nanoseconds(time)),
+                    delivery_rate: BitRate::from_bits_per_second(rate),
+                    ..LegSample::default()
+                };
+                let said = buffer.handle_sample(now, &inbound, &outbound);
+                if let Some(limit) = said.not_sent_limit {
+                    prop_assert!((LEAST..=MOST).contains(&limit.bytes()));
+                }
+                if let Some(new) = said.send_buffer {
+                    prop_assert!(new.bytes() > size && new.bytes() <= MOST);
+                    size = new.bytes();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The rate at which a leg is sent on: that of the leg that brings the data (Shikama §3).
+//!
+//! The paper paces at the rate of the wireless section and leaves better estimates for study.
+//! This one measures: the largest rate at which in-order data came lately is, but for what the
+//! sender left unused, the rate of the inbound path, since after each stall what had piled up
+//! behind a loss comes at least as fast as the path brings it.
+//!
+//! An estimate that is too high costs nothing (chunks still do not leave as one burst), one that is too
+//! low costs throughput. So the rate stays [a quarter](GAIN) above the measured one, nothing is
+//! paced until the measured rate [has stopped growing](GROWN), and a rate that holds data back for
+//! [some windows](ESCAPE) on end is given up.
+
+use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
+
+use crate::recent_maximum::RecentMaximum;
+use crate::{LegSample, Pacing};
+
+/// Shortest and longest window of a measurement; between them, a round trip of the inbound leg.
+const SHORTEST_WINDOW: TimeSpan = TimeSpan::from_milliseconds(100);
+const LONGEST_WINDOW: TimeSpan = TimeSpan::from_seconds(1);
+/// Windows that are remembered: at least so many, at most twice as many.
+const REMEMBERED: u8 = 16;
+/// A window that brought fewer segments than this says nothing of the path.
+const EVIDENCE: u64 = 10;
+/// The pacing rate over the measured rate, as a fraction.
+const GAIN: (u64, u64) = (5, 4);
+/// The same while losses come with a queue on the outbound leg.
+const CAREFUL_GAIN: (u64, u64) = (21, 20);
+/// A rate grows while each window has at least this fraction of the largest before.
+const GROWN: (u64, u64) = (5, 4);
+/// Windows without growth after which the rate is taken as that of the path, as BBR takes it.
+const STEADY: u8 = 3;
+/// Windows in a row in which pacing held data back, until the rate is doubled.
+const BINDING: u8 = 2;
+/// The same, until it is given up.
+const ESCAPE: u8 = 6;
+/// Nothing is paced below this rate.
+const LEAST: u64 = 100_000;
+/// Stands for no limit at all.
+const UNLIMITED: u64 = u64::MAX;
+/// Changes below a twentieth are not worth a system call.
+const NOTABLE: u64 = 20;
+
+/// Finds the rate for what is sent on one leg of a session.
+///
+/// Feed it with [`handle_sample`](Self::handle_sample) at each sample of the session; it returns
+/// the rate when that is to change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PacingRate {
+    mode: Pacing,
+    limit: Option<BitRate>,
+    window: Option<Window>,
+    inbound: RecentMaximum,
+    delivered: RecentMaximum,
+    state: State,
+    binding: u8,
+    /// Said last.
+    rate: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Window {
+    begin: Time,
+    received: u64,
+    retransmitted: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The measured rate grows, or did so until a few windows ago: nothing is paced.
+    Growing {
+        largest: u64,
+        steady: u8,
+    },
+    Paced,
+}
+
+impl PacingRate {
+    /// Of a leg that nothing is known of. With `limit`, the rate is never above it.
+    #[must_use]
+    pub const fn new(mode: Pacing, limit: Option<BitRate>) -> Self {
+        Self {
+            mode,
+            limit,
+            window: None,
+            inbound: RecentMaximum::new(REMEMBERED),
+            delivered: RecentMaximum::new(REMEMBERED),
+            state: State::Growing {
+                largest: 0,
+                steady: 0,
+            },
+            binding: 0,
+            rate: UNLIMITED,
+        }
+    }
+
+    /// The same, of a leg whose start is paced at this rate, at most the limit: the first
+    /// measurement ends that.
+    #[must_use]
+    pub fn started_at(mut self, rate: BitRate) -> Self {
+        self.rate = rate.bits_per_second();
+        self
+    }
+
+    /// The rate as it was said last; `None` where there is no limit.
+    #[must_use]
+    pub const fn rate(&self) -> Option<BitRate> {
+        match self.rate {
+            UNLIMITED => self.limit,
+            rate => BitRate::from_bits_per_second(rate),
+        }
+    }
+
+    /// A reading of the leg that brings the data and of the one that takes it away, with what the
+    /// proxy `held` between them: the new rate, if it changes. The largest rate there is stands for
+    /// no limit.
+    pub fn handle_sample(
+        &mut self,
+        now: Time,
+        inbound: &LegSample,
+        outbound: &LegSample,
+        held: ByteSize,
+    ) -> Option<BitRate> {
+        if self.mode == Pacing::Fixed {
+            return None;
+        }
+        let length = inbound.minimum_round_trip_time.unwrap_or_default();
+        let length = length.clamp(SHORTEST_WINDOW, LONGEST_WINDOW);
+        let next = Window {
+            begin: now,
+            received: inbound.bytes_received.bytes(),
+            retransmitted: outbound.segments_retransmitted,
+        };
+        let Some(window) = self.window else {
+            self.window = Some(next);
+            return None;
+        };
+        let elapsed = now.since(window.begin);
+        // A sample is never early by more than what its clock is off.
+        if elapsed < length - length / 10 {
+            return None;
+        }
+        self.window = Some(next);
+        if elapsed > length * 4 {
+            // Still for a while: what comes next may be faster than anything before.
+            return self.start_again();
+        }
+        let received = next.received.saturating_sub(window.received);
+        if received < EVIDENCE * u64::from(inbound.segment_size) {
+            return match self.state {
+                State::Growing { .. } => self.say(UNLIMITED),
+                State::Paced => None,
+            };
+        }
+        let rate = BitRate::from_transfer(received, elapsed)?.bits_per_second();
+        let is_path_limited = is_path_limited(outbound);
+        self.inbound.add(rate);
+        if is_path_limited && let Some(rate) = outbound.delivery_rate {
+            self.delivered.add(rate.bits_per_second());
+        }
+        let holds_back = held.bytes() > 0 || outbound.not_sent.bytes() > 0;
+        self.binding = match self.state == State::Paced && holds_back && !is_path_limited {
+            true => self.binding.saturating_add(1),
+            false => 0,
+        };
+        if self.binding >= ESCAPE {
+            return self.start_again();
+        }
+        if let State::Growing { largest, steady } = &mut self.state {
+            let grows = scaled(*largest, GROWN) <= rate;
+            *largest = rate.max(*largest);
+            *steady = if grows { 0 } else { *steady + 1 };
+            if *steady < STEADY {
+                return self.say(UNLIMITED);
+            }
+            self.state = State::Paced;
+        }
+        let lost = next.retransmitted != window.retransmitted;
+        let wanted = self.wanted(is_path_limited, lost && has_queue(outbound));
+        self.say(wanted)
+    }
+
+    /// The rate by what was measured.
+    fn wanted(&self, is_path_limited: bool, is_congested: bool) -> u64 {
+        let mut wanted = scaled(self.inbound.get(), GAIN);
+        if self.binding >= BINDING && self.rate != UNLIMITED {
+            wanted = wanted.max(self.rate.saturating_mul(2));
+        }
+        let delivered = self.delivered.get();
+        if self.mode == Pacing::Auto && is_path_limited && delivered > 0 {
+            let gain = if is_congested { CAREFUL_GAIN } else { GAIN };
+            wanted = wanted.min(scaled(delivered, gain));
+        }
+        wanted.max(LEAST)
+    }
+
+    fn start_again(&mut self) -> Option<BitRate> {
+        self.state = State::Growing {
+            largest: 0,
+            steady: 0,
+        };
+        self.binding = 0;
+        self.inbound = RecentMaximum::new(REMEMBERED);
+        self.delivered = RecentMaximum::new(REMEMBERED);
+        self.say(UNLIMITED)
+    }
+
+    fn say(&mut self, rate: u64) -> Option<BitRate> {
+        let limit = self.limit.map_or(UNLIMITED, BitRate::bits_per_second);
+        let rate = rate.min(limit);
+        let notable = self.rate / NOTABLE;
+        // Of a configured limit the start has said it.
+        let known = self.rate.min(limit);
+        if rate == known || (rate != limit && rate.abs_diff(known) < notable) {
+            return None;
+        }
+        self.rate = rate;
+        BitRate::from_bits_per_second(rate)
+    }
+}
+
+/// Whether what is sent is held back by the path or the peer, and not by want of data or by
+/// pacing.
+pub(crate) fn is_path_limited(outbound: &LegSample) -> bool {
+    let in_flight = u64::from(outbound.unacknowledged);
+    let window = u64::from(outbound.congestion_window)
+        .min(outbound.peer_window / u64::from(outbound.segment_size.max(1)));
+    outbound.not_sent.bytes() > 0 && in_flight * 10 >= window * 9
+}
+
+/// Whether round trips take notably longer than the shortest one.
+pub(crate) fn has_queue(leg: &LegSample) -> bool {
+    match (leg.round_trip_time, leg.minimum_round_trip_time) {
+        (Some(time), Some(least)) => {
+            time > least + least / 4 && time > least + TimeSpan::from_milliseconds(2)
+        }
+        _ => false,
+    }
+}
+
+fn scaled(value: u64, (numerator, denominator): (u64, u64)) -> u64 {
+    let scaled = u128::from(value) * u128::from(numerator) / u128::from(denominator);
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

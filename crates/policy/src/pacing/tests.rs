@@ -1,0 +1,179 @@
+use super::*;
+use proptest::prelude::*;
+
+const WINDOW: TimeSpan = SHORTEST_WINDOW;
+
+/// A session that is sampled once a window.
+struct Bench {
+    pacing: PacingRate,
+    now: Time,
+    received: u64,
+    outbound: LegSample,
+    held: u64,
+}
+
+impl Bench {
+    fn new(mode: Pacing, limit: Option<&str>) -> Self {
+        let limit = limit.map(|rate| rate.parse().unwrap());
+        Self {
+            pacing: PacingRate::new(mode, limit),
+            now: Time::ZERO,
+            received: 0,
+            outbound: LegSample {
+                segment_size: 1000,
+                congestion_window: 100,
+                peer_window: 1_000_000,
+                ..LegSample::default()
+            },
+            held: 0,
+        }
+    }
+
+    /// A window in which so many bytes came.
+    fn bring(&mut self, bytes: u64) -> Option<u64> {
+        self.received += bytes;
+        let inbound = LegSample {
+            segment_size: 1000,
+            bytes_received: ByteSize::from_bytes(self.received),
+            ..LegSample::default()
+        };
+        let held = ByteSize::from_bytes(self.held);
+        let said = self
+            .pacing
+            .handle_sample(self.now, &inbound, &self.outbound, held);
+        self.now += WINDOW;
+        said.map(BitRate::bits_per_second)
+    }
+
+    /// Until the rate is steady at 8 Mbit/s.
+    fn steady(mode: Pacing, limit: Option<&str>) -> Self {
+        let mut bench = Self::new(mode, limit);
+        for _ in 0..6 {
+            bench.bring(100_000);
+        }
+        bench
+    }
+
+    fn rate(&self) -> Option<u64> {
+        self.pacing.rate().map(BitRate::bits_per_second)
+    }
+}
+
+#[test]
+fn nothing_is_paced_while_the_rate_grows() {
+    let mut bench = Bench::new(Pacing::Inbound, None);
+    for power in 0..12 {
+        assert_eq!(bench.bring(10_000 << power), None);
+    }
+    let largest = 10_000 << 11;
+    let said: Vec<_> = (0..4).filter_map(|_| bench.bring(largest)).collect();
+    // A quarter above so much in a tenth of a second.
+    assert_eq!(said, [largest * 8 * 10 * 5 / 4]);
+}
+
+#[test]
+fn stalls_of_the_inbound_leg_do_not_lower_the_rate() {
+    let mut bench = Bench::steady(Pacing::Inbound, None);
+    assert_eq!(bench.rate(), Some(10_000_000));
+    for _ in 0..30 {
+        for bytes in [0, 100_000, 20_000, 60_000] {
+            assert_eq!(bench.bring(bytes), None);
+        }
+    }
+}
+
+#[test]
+fn a_slower_path_is_followed_after_the_windows_that_are_remembered() {
+    let mut bench = Bench::steady(Pacing::Inbound, None);
+    for _ in 0..2 * REMEMBERED {
+        bench.bring(25_000);
+    }
+    assert_eq!(bench.rate(), Some(2_500_000));
+}
+
+#[test]
+fn a_rate_that_holds_back_is_doubled_and_then_given_up() {
+    let mut bench = Bench::steady(Pacing::Inbound, None);
+    bench.held = 1;
+    // Pacing itself keeps the inbound leg from being faster.
+    let said: Vec<_> = (0..8).filter_map(|_| bench.bring(125_000)).collect();
+    assert_eq!(said[0], 12_500_000);
+    assert!(said.contains(&25_000_000), "{said:?}");
+    assert_eq!(said.last(), Some(&UNLIMITED));
+    assert_eq!(bench.rate(), None);
+}
+
+#[test]
+fn after_a_pause_nothing_is_paced() {
+    let mut bench = Bench::steady(Pacing::Inbound, None);
+    bench.now += TimeSpan::from_seconds(1);
+    assert_eq!(bench.bring(1000), Some(UNLIMITED));
+}
+
+#[test]
+fn the_configured_rate_is_the_upper_bound() {
+    let mut bench = Bench::steady(Pacing::Auto, Some("3 Mbit/s"));
+    // As the start has set it already.
+    assert_eq!(bench.rate(), Some(3_000_000));
+    bench.now += TimeSpan::from_seconds(1);
+    assert_eq!(bench.bring(1000), None);
+    let mut off = Bench::new(Pacing::Fixed, None);
+    assert!((0..20).all(|_| off.bring(100_000).is_none()));
+}
+
+#[test]
+fn auto_is_bounded_by_what_the_outbound_leg_delivers() {
+    let milliseconds = TimeSpan::from_milliseconds;
+    for (mode, time, lost, expected) in [
+        (Pacing::Inbound, 10, 0, 10_000_000),
+        (Pacing::Auto, 10, 0, 5_000_000),
+        (Pacing::Auto, 10, 1, 5_000_000),
+        // A queue, and losses: less.
+        (Pacing::Auto, 20, 1, 4_200_000),
+    ] {
+        let mut bench = Bench::steady(mode, None);
+        bench.outbound.unacknowledged = 100;
+        bench.outbound.not_sent = ByteSize::from_bytes(50_000);
+        bench.outbound.delivery_rate = BitRate::from_bits_per_second(4_000_000);
+        bench.outbound.minimum_round_trip_time = Some(milliseconds(10));
+        bench.outbound.round_trip_time = Some(milliseconds(time));
+        for _ in 0..3 {
+            bench.outbound.segments_retransmitted += lost;
+            bench.bring(100_000);
+        }
+        assert_eq!(bench.rate(), Some(expected), "{mode:?} {time} {lost}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_rate_is_never_below_the_least_nor_above_the_limit(
+        limit in 200_000_u64..1_000_000_000,
+        windows in proptest::collection::vec(
+            (0_u64..10_000_000, 0_u64..2, 0_u32..200, 0_u64..2_000_000_000, 0_u64..900), 1..80),
+    ) {
+        let limit = BitRate::from_bits_per_second(limit);
+        let mut bench = Bench::new(Pacing::Auto, None);
+        bench.pacing = PacingRate::new(Pacing::Auto, limit);
+        for (bytes, held, in_flight, delivered, pause) in windows {
+            bench.held = held;
+            bench.outbound.unacknowledged = in_flight;
+            bench.outbound.not_sent = ByteSize::from_bytes(held);
+            bench.outbound.delivery_rate = BitRate::from_bits_per_second(delivered);
+            bench.now += TimeSpan::from_milliseconds(pause);
+            if let Some(rate) = bench.bring(bytes) {
+                prop_assert!(rate >= LEAST);
+                prop_assert!(Some(rate) <= limit.map(BitRate::bits_per_second));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_paced_start_ends_with_the_first_measurement() {
+    let mut bench = Bench::new(Pacing::Auto, None);
+    bench.pacing = bench.pacing.started_at("2 Mbit/s".parse().unwrap());
+    assert_eq!(bench.rate(), Some(2_000_000));
+    assert_eq!(bench.bring(0), None);
+    assert_eq!(bench.bring(100_000), Some(UNLIMITED));
+}

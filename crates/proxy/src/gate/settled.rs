@@ -1,0 +1,109 @@
+//! SYNs that have passed untouched, or were refused, a moment ago.
+//!
+//! The client may have repeated one just before, and the copy waits in the queue when its SYN is
+//! let go. Taken for a new connection, its server would be called once more, and that call would
+//! get what the network answers to the SYN that has passed. Later copies of a SYN that has passed
+//! do not come here (`ct status confirmed`), and a client that was refused begins anew.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::openings::Connection;
+
+/// For how long a copy may have waited: the gate drops what is older.
+const KEPT: Duration = Duration::from_millis(500);
+/// Most that are remembered; beyond, the oldest are forgotten.
+const LIMIT: usize = 4096;
+
+/// The sequence numbers of what was settled a moment ago.
+#[derive(Debug, Default)]
+pub(super) struct SettledSyns {
+    sequences: BTreeMap<Connection, (u32, Instant)>,
+    order: VecDeque<(Instant, Connection)>,
+}
+
+impl SettledSyns {
+    /// The SYN with this sequence number has passed untouched, or was refused.
+    pub fn note(&mut self, now: Instant, connection: Connection, sequence: u32) {
+        if self.order.len() >= LIMIT {
+            self.forget_oldest();
+        }
+        self.sequences.insert(connection, (sequence, now));
+        self.order.push_back((now, connection));
+    }
+
+    /// Whether a SYN is a copy of one of them.
+    pub fn is_copy(&mut self, now: Instant, connection: Connection, sequence: u32) -> bool {
+        let old = |at: Instant| now.saturating_duration_since(at) > KEPT;
+        while self.order.front().is_some_and(|(at, _)| old(*at)) {
+            self.forget_oldest();
+        }
+        let known = self.sequences.get(&connection);
+        known.is_some_and(|(known, _)| *known == sequence)
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some((at, connection)) = self.order.pop_front() else {
+            return;
+        };
+        // The same addresses may have been settled again since.
+        if self
+            .sequences
+            .get(&connection)
+            .is_some_and(|(_, known)| *known == at)
+        {
+            self.sequences.remove(&connection);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection(port: u16) -> Connection {
+        Connection {
+            client: ([192, 0, 2, 1], port).into(),
+            server: ([198, 51, 100, 1], 80).into(),
+        }
+    }
+
+    #[test]
+    fn only_a_copy_is_known_and_only_for_a_moment() {
+        let mut settled = SettledSyns::default();
+        let start = Instant::now();
+        let (one, other) = (connection(1000), connection(1001));
+        settled.note(start, one, 7);
+        assert!(settled.is_copy(start + KEPT, one, 7));
+        // Another attempt from the same port, and another port.
+        assert!(!settled.is_copy(start, one, 8));
+        assert!(!settled.is_copy(start, other, 7));
+        assert!(!settled.is_copy(start + 2 * KEPT, one, 7));
+    }
+
+    #[test]
+    fn addresses_that_are_settled_again_are_kept_as_long_as_others() {
+        let mut settled = SettledSyns::default();
+        let start = Instant::now();
+        settled.note(start, connection(1000), 7);
+        settled.note(start + KEPT, connection(1000), 8);
+        let later = start + KEPT + KEPT / 2;
+        assert!(settled.is_copy(later, connection(1000), 8));
+        assert!(!settled.is_copy(later, connection(1000), 7));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut settled = SettledSyns::default();
+        let now = Instant::now();
+        for port in 0..=u16::MAX {
+            settled.note(now, connection(port), 7);
+        }
+        assert_eq!(
+            (settled.order.len(), settled.sequences.len()),
+            (LIMIT, LIMIT)
+        );
+        assert!(settled.is_copy(now, connection(u16::MAX), 7));
+        assert!(!settled.is_copy(now, connection(0), 7));
+    }
+}

@@ -1,0 +1,72 @@
+//! Carries out on a session's sockets what its policy decides.
+
+use midspan_linux::tcp;
+use midspan_policy::{Buffer, Decision, Leg, PacingBy, SessionSample};
+
+use midspan_units::BitRate;
+
+use super::Session;
+
+/// IP and TCP header without options, which a rate counts.
+const IPV4_HEADERS: u32 = 40;
+const IPV6_HEADERS: u32 = 60;
+
+/// Data of a segment, until a sample tells: of an Ethernet, with timestamps.
+const SEGMENT: u32 = 1448;
+
+impl Session {
+    /// Paces these legs at the input of TCP from their first byte on, the client's first.
+    pub fn pace_from_start(&mut self, rates: [Option<BitRate>; 2]) {
+        for (leg, rate) in [Leg::Client, Leg::Server].into_iter().zip(rates) {
+            if let Some(rate) = rate {
+                let headers = self.header_size(leg);
+                let throttle = self.transfer_to(leg).throttle();
+                throttle.set_rate(rate, SEGMENT, headers, 0);
+            }
+        }
+    }
+
+    const fn header_size(&self, leg: Leg) -> u32 {
+        match self.peer(leg).is_ipv4() {
+            true => IPV4_HEADERS,
+            false => IPV6_HEADERS,
+        }
+    }
+
+    /// Carries out a live decision that was made by `sample`; the number of options that the kernel
+    /// refused.
+    ///
+    /// Not carried out yet: `segment_size`.
+    pub fn carry_out(&mut self, decision: &Decision, sample: &SessionSample) -> u64 {
+        let mut refused = 0;
+        for leg in [Leg::Client, Leg::Server] {
+            let (decision, sample) = (decision.leg(leg), sample.leg(leg));
+            if let Some(cap) = decision.in_flight_cap {
+                let throttle = self.transfer_to(leg).throttle();
+                throttle.set_cap(cap, sample.minimum_round_trip_time);
+            }
+            if let (Some(rate), PacingBy::Input) = (decision.pacing_rate, decision.pacing_by) {
+                let headers = self.header_size(leg);
+                let transfer = self.transfer_to(leg);
+                let held = transfer.direction.held();
+                let segment = sample.segment_size;
+                transfer.throttle().set_rate(rate, segment, headers, held);
+            }
+            let socket = self.socket(leg);
+            let mut note = |failed: bool| refused += u64::from(failed);
+            if let (Some(rate), PacingBy::Kernel) = (decision.pacing_rate, decision.pacing_by) {
+                note(tcp::set_pacing_rate(socket, Some(rate)).is_err());
+            }
+            if let Some(size) = decision.send_buffer {
+                note(tcp::set_send_buffer(socket, Buffer::Fixed(size)).is_err());
+            }
+            if let Some(limit) = decision.not_sent_limit {
+                note(tcp::set_notsent_lowat(socket, limit).is_err());
+            }
+            if let Some(name) = decision.congestion_control {
+                note(tcp::set_congestion_control(socket, name).is_err());
+            }
+        }
+        refused
+    }
+}

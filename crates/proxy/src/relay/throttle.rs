@@ -1,0 +1,176 @@
+//! What holds the writing of a direction back, though its outbound leg has room: pacing at the
+//! input of TCP (Shikama §3.2) and a cap of what is in flight.
+//!
+//! Pure: the shell ([`super::transfer`]) asks [`Throttle::allow`] before each write and reports
+//! what it read and wrote. Neither is announced by an event of the kernel, so `allow` says when to
+//! ask again. A direction reads only when it holds nothing, so nothing is read while chunks
+//! remain, and the inbound leg's window holds its sender back.
+
+use midspan_policy::InputPacing;
+use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
+
+/// How late a chunk may be for the next one not to wait the longer: timers are late by some tens
+/// of microseconds, and on a busy machine by more.
+const LATENESS: TimeSpan = TimeSpan::from_milliseconds(1);
+/// From this rate on nothing is paced here.
+const UNPACED: u64 = 10_000_000_000;
+/// Bounds of the time between two looks at what is in flight.
+const SHORTEST_LOOK: TimeSpan = TimeSpan::from_milliseconds(1);
+const LONGEST_LOOK: TimeSpan = TimeSpan::from_milliseconds(50);
+/// Such looks in a round trip.
+const LOOKS: u64 = 8;
+
+/// What holds one direction back.
+#[derive(Debug, Default)]
+pub struct Throttle {
+    pacing: Option<InputPacing>,
+    /// What is left of a chunk whose time has come.
+    permitted: u32,
+    cap: Option<u64>,
+    look: TimeSpan,
+}
+
+impl Throttle {
+    /// From now on chunks of `segment_size` are issued at this rate; `held` bytes wait already.
+    pub fn set_rate(&mut self, rate: BitRate, segment_size: u32, header_size: u32, held: u32) {
+        if rate.bits_per_second() >= UNPACED {
+            (self.pacing, self.permitted) = (None, 0);
+            return;
+        }
+        match &mut self.pacing {
+            Some(pacing) => {
+                pacing.set_rate(rate);
+                pacing.set_segment_size(segment_size);
+            }
+            None => {
+                let mut pacing =
+                    InputPacing::new(rate, segment_size, header_size).with_lateness(LATENESS);
+                pacing.handle_read(held.into());
+                self.pacing = Some(pacing);
+            }
+        }
+    }
+
+    /// From now on at most so much is sent and not acknowledged; a round trip takes so long.
+    pub fn set_cap(&mut self, cap: ByteSize, round_trip: Option<TimeSpan>) {
+        self.cap = Some(cap.bytes());
+        let look = round_trip.unwrap_or_default() / LOOKS;
+        self.look = look.clamp(SHORTEST_LOOK, LONGEST_LOOK);
+    }
+
+    /// So many bytes were read and are held.
+    pub fn handle_read(&mut self, bytes: u32) {
+        if let Some(pacing) = &mut self.pacing {
+            pacing.handle_read(bytes.into());
+        }
+    }
+
+    /// How many of the `held` bytes may be written now; or when to ask again. What is in flight is
+    /// asked for only where there is a cap.
+    pub fn allow(
+        &mut self,
+        now: Time,
+        held: u32,
+        in_flight: impl FnOnce() -> u64,
+    ) -> Result<u32, Time> {
+        let mut allowed = held;
+        if let Some(pacing) = &mut self.pacing {
+            if self.permitted == 0 {
+                let Some(chunk) = pacing.poll_chunk(now, u64::MAX) else {
+                    return Err(pacing.poll_timeout().unwrap_or(now + SHORTEST_LOOK));
+                };
+                self.permitted = u32::try_from(chunk).unwrap_or(u32::MAX);
+            }
+            allowed = allowed.min(self.permitted);
+        }
+        if let Some(cap) = self.cap {
+            let room = cap.saturating_sub(in_flight());
+            let room = u32::try_from(room).unwrap_or(u32::MAX);
+            if room == 0 {
+                return Err(now + self.look);
+            }
+            allowed = allowed.min(room);
+        }
+        Ok(allowed)
+    }
+
+    /// So many of them were written.
+    pub fn handle_written(&mut self, bytes: u32) {
+        self.permitted = self.permitted.saturating_sub(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(text: &str) -> BitRate {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_chunk_that_was_written_in_part_is_finished_at_once() {
+        let mut throttle = Throttle::default();
+        throttle.set_rate(rate("12 Mbit/s"), 1460, 40, 0);
+        throttle.handle_read(3000);
+        assert_eq!(throttle.allow(Time::ZERO, 3000, || 0), Ok(1460));
+        throttle.handle_written(1000);
+        assert_eq!(throttle.allow(Time::ZERO, 2000, || 0), Ok(460));
+        throttle.handle_written(460);
+        let next = Time::ZERO + TimeSpan::from_milliseconds(1);
+        assert_eq!(throttle.allow(Time::ZERO, 1540, || 0), Err(next));
+        assert_eq!(throttle.allow(next, 1540, || 0), Ok(1460));
+    }
+
+    #[test]
+    fn what_is_held_when_pacing_begins_is_paced_too() {
+        let mut throttle = Throttle::default();
+        throttle.set_rate(rate("12 Mbit/s"), 1460, 40, 2000);
+        let mut now = Time::ZERO;
+        let mut held = 2000;
+        while held > 0 {
+            match throttle.allow(now, held, || 0) {
+                Ok(bytes) => {
+                    assert!(bytes <= 1460);
+                    throttle.handle_written(bytes);
+                    held -= bytes;
+                }
+                Err(next) => {
+                    assert!(next > now);
+                    now = next;
+                }
+            }
+        }
+        assert_eq!(now, Time::ZERO + TimeSpan::from_milliseconds(1));
+    }
+
+    #[test]
+    fn a_rate_without_limit_ends_pacing() {
+        let mut throttle = Throttle::default();
+        throttle.set_rate(rate("1 kbit/s"), 1000, 40, 5000);
+        assert_eq!(throttle.allow(Time::ZERO, 5000, || 0), Ok(1000));
+        throttle.handle_written(1000);
+        assert!(throttle.allow(Time::ZERO, 4000, || 0).is_err());
+        throttle.set_rate(
+            BitRate::from_bits_per_second(u64::MAX).unwrap(),
+            1000,
+            40,
+            4000,
+        );
+        assert_eq!(throttle.allow(Time::ZERO, 4000, || 0), Ok(4000));
+    }
+
+    #[test]
+    fn no_more_is_in_flight_than_the_cap() {
+        let mut throttle = Throttle::default();
+        let round_trip = TimeSpan::from_milliseconds(80);
+        throttle.set_cap(ByteSize::from_bytes(10_000), Some(round_trip));
+        assert_eq!(throttle.allow(Time::ZERO, 50_000, || 4_000), Ok(6_000));
+        let next = Time::ZERO + TimeSpan::from_milliseconds(10);
+        assert_eq!(throttle.allow(Time::ZERO, 50_000, || 10_000), Err(next));
+        assert_eq!(
+            throttle.allow(next, 50_000, || 20_000),
+            Err(next + round_trip / 8)
+        );
+    }
+}

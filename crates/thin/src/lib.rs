@@ -41,10 +41,11 @@ use midspan_linux::acknowledgements_first::AckFirstError;
 use midspan_linux::capability::CapabilityError;
 use midspan_linux::descriptor_passing::PassingError;
 use midspan_linux::sandbox::SandboxError;
+use miette::Diagnostic;
 use thiserror::Error;
 
 /// Why ACKs cannot be thinned.
-#[derive(Debug, Error)]
+#[derive(Debug, Error, Diagnostic)]
 pub enum Error {
     /// The rules.
     #[error(transparent)]

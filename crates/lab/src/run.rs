@@ -18,7 +18,7 @@ use crate::error::at;
 use crate::load::{Ticks, other_load};
 use crate::measurement::{FlowMeasurement, FlowResult, Measurement};
 use crate::proxies::midspan::Taken;
-use crate::proxies::{Case, Forward, haproxy, midspan};
+use crate::proxies::{Case, Forward, haproxy, midspan, thin};
 use crate::tcp_counters::TcpCounters;
 use crate::topology::{Topology, interface};
 use crate::workload::web_server::{Files, WebServer};
@@ -225,7 +225,7 @@ impl<'a> Lab<'a> {
         let retransmissions = counted.iter().map(|node| node.segments_retransmitted).sum();
         drop(proxies);
         let missed = match case {
-            Case::Direct => Vec::new(),
+            Case::Direct | Case::Thin => Vec::new(),
             _ => carried::missed(path, group, &counted),
         };
         let names = path.links.iter().map(|link| link.name.as_str());
@@ -359,9 +359,8 @@ impl<'a> Lab<'a> {
             let node = self.topology.node(index);
             let folder = self.folder.path().join(format!("proxy-{}", index.0));
             fs::create_dir_all(&folder).map_err(at(&folder))?;
-            let (client_leg, server_leg) = (&settings.client_leg, &settings.server_leg);
             let taken = match case {
-                Case::Direct => continue,
+                Case::Direct | Case::Thin => continue,
                 Case::Haproxy => {
                     running.push(haproxy::start(node, &forwards, &folder)?);
                     continue;
@@ -374,10 +373,29 @@ impl<'a> Lab<'a> {
                 }
                 Case::MidspanForward => Taken::Forwards(forwards),
             };
-            let proxy = midspan::start(node, &taken, client_leg, server_leg, &folder)?;
+            let proxy = midspan::start(node, &taken, settings, &folder)?;
             running.push(proxy);
         }
+        if case == Case::Thin {
+            for (index, interface) in self.client_uplinks() {
+                let folder = self.folder.path().join(format!("client-{}", index.0));
+                fs::create_dir_all(&folder).map_err(at(&folder))?;
+                running.push(thin::start(self.topology.node(index), &interface, &folder)?);
+            }
+        }
         Ok(running)
+    }
+
+    /// The clients with the interfaces by which they reach their servers.
+    fn client_uplinks(&self) -> BTreeSet<(NodeIndex, String)> {
+        let path = &self.plan.path;
+        path.flows
+            .iter()
+            .filter_map(|flow| {
+                let link = path.next_hop(flow.from, flow.to)?.link;
+                Some((flow.from, interface(link)))
+            })
+            .collect()
     }
 
     /// HAProxy gets by its routes what Midspan gets by its configuration; without this the

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use midspan_document::Source;
-use midspan_policy::LegSettings;
+use midspan_policy::{AccessLink, LegSettings};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
@@ -93,6 +93,7 @@ fn every_key_is_described_in_its_section() {
     assert_eq!(documented("`[[router]]`"), keys::<RouterTable>());
     assert_eq!(documented("`[[proxy]]`"), keys::<ProxyTable>());
     assert_eq!(documented("A leg"), keys::<LegSettings>());
+    assert_eq!(documented("An access link"), keys::<AccessLink>());
     assert_eq!(documented("`[[link]]`"), keys::<LinkTable>());
     assert_eq!(documented("A direction"), keys::<DirectionTable>());
     assert_eq!(documented("A schedule"), keys::<ScheduleTable>());

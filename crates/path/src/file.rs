@@ -5,7 +5,7 @@
 
 use midspan_document::Spanned;
 use midspan_link::QueueLimit;
-use midspan_policy::{LegSettings, PolicyName};
+use midspan_policy::{AccessLink, LegSettings, PolicyName};
 use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
@@ -67,6 +67,7 @@ pub struct ProxyTable {
     pub policy: PolicyName,
     pub client_leg: Given<LegSettings>,
     pub server_leg: Given<LegSettings>,
+    pub access: Given<AccessLink>,
 }
 
 /// `[[link]]`

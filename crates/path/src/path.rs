@@ -1,7 +1,7 @@
 //! A path, read and checked.
 
 use midspan_link::{Configuration, Direction};
-use midspan_policy::LegSettings;
+use midspan_policy::{AccessLink, LegSettings};
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 use serde::Deserialize;
 
@@ -108,6 +108,8 @@ pub struct ProxySettings {
     pub client_leg: LegSettings,
     /// The leg towards the host that was called.
     pub server_leg: LegSettings,
+    /// The clients' access link, and what is done about it.
+    pub access: Option<AccessLink>,
 }
 
 /// A link between two nodes.

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::destination::{self, Way};
 use super::limits::{Limits, ListenerLimits, Places, Seat, Shortage};
+use super::narrow::{NarrowLeg, Profiles};
 use super::observation::ListenerCounters;
 use super::session::Session;
 pub use super::settings::Negotiator;
@@ -44,6 +45,7 @@ pub struct Acceptor {
     to: Destination,
     server_mark: Option<u32>,
     warned: bool,
+    profiles: Profiles,
 }
 
 /// What became of a waiting connection.
@@ -60,6 +62,8 @@ pub enum Opened {
         connect_timeout: Option<TimeSpan>,
         /// Options that the kernel refused.
         option_errors: u64,
+        /// How the client's access link is dealt with.
+        narrow: Option<Box<NarrowLeg>>,
         /// The rates at which the legs are paced at the input of TCP, the client's first.
         paced: [Option<BitRate>; 2],
         /// Its place.
@@ -129,6 +133,7 @@ impl Acceptor {
             to: listener.to.clone(),
             server_mark: listener.server_mark,
             warned: false,
+            profiles: listener.profiles.clone(),
         }
     }
 
@@ -223,6 +228,7 @@ impl Acceptor {
         connect_timeout: Option<TimeSpan>,
     ) -> Opened {
         let request = caller.request;
+        let prepared = start;
         let start = match start {
             Some(now) => self.policy.start(now, &request),
             None => Start::default(),
@@ -233,6 +239,11 @@ impl Acceptor {
         if start.client != LegStart::default() {
             option_errors += self.note(tcp::apply(&client, &start.client));
         }
+        let (narrow, errors) = match prepared {
+            Some(now) => NarrowLeg::begin(&client, request.client.ip(), &self.profiles, now),
+            None => (None, 0),
+        };
+        option_errors += errors;
         let connection = Connection {
             client: request.client,
             server: request.server,
@@ -246,6 +257,7 @@ impl Acceptor {
                 server,
                 connect_timeout,
                 option_errors: option_errors + errors,
+                narrow,
                 paced,
                 seat,
             },

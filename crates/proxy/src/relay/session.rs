@@ -14,6 +14,7 @@ use midspan_linux::tcp::{self, SocketMemory};
 
 use super::lifecycle::{self, Failures, Step};
 use super::limits::Seat;
+use super::narrow::NarrowLeg;
 use super::observation::{Ending, LegReport, Record, ReportedPhase, SessionReport};
 use super::statistics::Counters;
 use super::system;
@@ -78,6 +79,8 @@ pub struct Session {
     pub record: Record,
     /// What it notes for time-outs and the memory budget.
     pub upkeep: Upkeep,
+    /// How the client's access link is dealt with.
+    pub narrow: Option<Box<NarrowLeg>>,
     /// Its place; given back when the session goes.
     _seat: Seat,
 }
@@ -142,6 +145,7 @@ impl Session {
                 moved_at: tenths(now),
                 ..Upkeep::default()
             },
+            narrow: None,
             _seat: seat,
         }
     }
@@ -242,6 +246,11 @@ impl Session {
             let last = self.to_server.direction.is_done() && !self.failures.any();
             let (client, server) = (self.client.as_fd(), self.server.as_fd());
             let down = (self.to_client).advance(server, client, last, shared, now);
+            if let Some(leg) = &mut self.narrow
+                && down.copied + down.spliced > 0
+            {
+                leg.note_moved(now);
+            }
             counters.bytes_to_client.add(down.copied + down.spliced);
             let failed_down = self.note_moved(Leg::Server, &down, shared, counters);
             unfinished = up.unfinished || down.unfinished;
@@ -443,7 +452,12 @@ impl Session {
             Phase::Settling { .. } => ReportedPhase::Settling,
         };
         let legs = [leg(&self.client), leg(&self.server)];
-        self.record.report(now, phase, legs)
+        let narrow = self.narrow.as_ref();
+        let sample = || tcp::sample(&self.client).unwrap_or_default();
+        SessionReport {
+            narrow: narrow.map(|leg| leg.report(&sample())),
+            ..self.record.report(now, phase, legs)
+        }
     }
 
     /// Takes in what a turn of the direction from `inbound` did; whether a leg failed.
@@ -545,7 +559,7 @@ mod tests {
     #[test]
     fn an_idle_session_is_small() {
         let size = size_of::<Session>();
-        assert!(size <= 384, "{size} bytes");
+        assert!(size <= 392, "{size} bytes");
         // What it notes for observers; docs/observability.md says so.
         assert_eq!(size_of::<Record>(), 176);
     }

@@ -23,6 +23,7 @@ use super::control::{Clock, Command, Control};
 use super::lifecycle::Step;
 use super::limits::{Limits, Seat, Shortage};
 use super::memory::Measuring;
+use super::narrow::NarrowLeg;
 use super::negotiation::Negotiations;
 use super::observation::{Ending, Journal, Mailbox, Registry};
 use super::opening::{Acceptor, Caller, Opened};
@@ -78,6 +79,10 @@ pub struct Worker {
     reserve: Option<OwnedFd>,
     pub(super) negotiations: Negotiations,
 }
+
+/// The sockets of both legs, the client's first, the rates at which they are paced at the input of
+/// TCP, and how the client's access link is dealt with.
+type Legs = ([OwnedFd; 2], [Option<BitRate>; 2], Option<Box<NarrowLeg>>);
 
 /// Where a thread tells of its sessions.
 #[derive(Debug, Clone)]
@@ -322,7 +327,9 @@ impl Worker {
                         self.now + interval
                     }
                 });
-                [again, sample, still].into_iter().flatten().min()
+                let narrow = session.narrow.as_ref().and_then(|leg| leg.next_look());
+                let wanted = [again, sample, still, narrow];
+                wanted.into_iter().flatten().min()
             }
             Phase::Connecting | Phase::Settling { .. } => again,
         };
@@ -350,6 +357,10 @@ impl Worker {
             interval.is_some_and(|interval| session.upkeep.sampled_at + interval <= self.now);
         if session.active && is_due {
             self.sample(key);
+        }
+        if let Some(session) = self.sessions.get_mut(key) {
+            let refused = session.look_at_narrow_leg(self.now, &self.counters);
+            self.counters.option_errors.add(refused);
         }
         self.advance(key);
     }
@@ -430,11 +441,12 @@ impl Worker {
                     server,
                     connect_timeout,
                     option_errors,
+                    narrow,
                     paced,
                     seat,
                 } => {
                     self.counters.option_errors.add(option_errors);
-                    let legs = ([client, server], paced);
+                    let legs = ([client, server], paced, narrow);
                     self.begin(index, caller, legs, connect_timeout, seat);
                 }
                 Opened::Negotiation(client, address, negotiator, seat) => {
@@ -464,7 +476,7 @@ impl Worker {
         &mut self,
         index: usize,
         caller: Caller,
-        ([client, server], paced): ([OwnedFd; 2], [Option<BitRate>; 2]),
+        ([client, server], paced, narrow): Legs,
         connect_timeout: Option<TimeSpan>,
         seat: Seat,
     ) {
@@ -487,6 +499,7 @@ impl Worker {
         }
         let mut session = Session::new([client, server], listener, record, seat, self.now);
         session.pace_from_start(paced);
+        session.set_narrow(narrow);
         self.limits.budget.begin_session();
         let key = self.sessions.insert(session);
         self.counters.sessions_opened.add(1);
@@ -508,7 +521,8 @@ impl Worker {
         if let End::Unconnected(error) = end {
             session.record.note_failure(Ending::of_connecting(error));
         }
-        let (ended, sample) = observed::last_words(&mut session, end == End::Closed, self.now);
+        let closed = end == End::Closed;
+        let (ended, sample) = observed::last_words(&mut session, closed, self.now, &self.counters);
         let ended = ended.map(|ended| {
             let ended = self.with_last_destination(ended);
             self.with_reasons(ended, session.listener)

@@ -85,6 +85,10 @@ pub enum Opened {
     Exhausted(Errno),
 }
 
+/// The sockets of both legs, the client's first, the rates at which they are paced at the input of
+/// TCP, and how the client's access link is dealt with.
+pub type Legs = ([OwnedFd; 2], [Option<BitRate>; 2], Option<Box<NarrowLeg>>);
+
 /// Who calls whom, and since when.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller {

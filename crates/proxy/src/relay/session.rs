@@ -234,6 +234,8 @@ impl Session {
 
     /// Moves what can be moved both ways.
     pub fn advance(&mut self, shared: &mut Shared, now: Time, counters: &Counters) -> Turn {
+        let refused = self.look_at_narrow_leg(now, counters);
+        counters.option_errors.add(refused);
         system::enter_session(self.record.id);
         let (mut unfinished, mut starved, mut resume_at) = (false, false, None);
         // A failure gives both directions something to do: read on, drop, pass an end on.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use midspan_policy::Leg;
-use midspan_units::{BitRate, Time, TimeSpan};
+use midspan_units::{Time, TimeSpan};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{Event, EventData, EventFlags};
 use rustix::event::{Timespec, epoll};
@@ -23,10 +23,9 @@ use super::control::{Clock, Command, Control};
 use super::lifecycle::Step;
 use super::limits::{Limits, Seat, Shortage};
 use super::memory::Measuring;
-use super::narrow::NarrowLeg;
 use super::negotiation::Negotiations;
 use super::observation::{Ending, Journal, Mailbox, Registry};
-use super::opening::{Acceptor, Caller, Opened};
+use super::opening::{Acceptor, Caller, Legs, Opened};
 use super::pipes::Pipes;
 use super::session::{End, Phase, Session};
 use super::statistics::Counters;
@@ -79,10 +78,6 @@ pub struct Worker {
     reserve: Option<OwnedFd>,
     pub(super) negotiations: Negotiations,
 }
-
-/// The sockets of both legs, the client's first, the rates at which they are paced at the input of
-/// TCP, and how the client's access link is dealt with.
-type Legs = ([OwnedFd; 2], [Option<BitRate>; 2], Option<Box<NarrowLeg>>);
 
 /// Where a thread tells of its sessions.
 #[derive(Debug, Clone)]
@@ -357,10 +352,6 @@ impl Worker {
             interval.is_some_and(|interval| session.upkeep.sampled_at + interval <= self.now);
         if session.active && is_due {
             self.sample(key);
-        }
-        if let Some(session) = self.sessions.get_mut(key) {
-            let refused = session.look_at_narrow_leg(self.now, &self.counters);
-            self.counters.option_errors.add(refused);
         }
         self.advance(key);
     }

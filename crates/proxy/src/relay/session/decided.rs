@@ -38,7 +38,7 @@ impl Session {
     }
 
     /// Reads the leg towards a narrow client, if it is time; the options that the kernel refused.
-    pub fn look_at_narrow_leg(&mut self, now: Time, counters: &Counters) -> u64 {
+    pub(super) fn look_at_narrow_leg(&mut self, now: Time, counters: &Counters) -> u64 {
         let Some(leg) = &mut self.narrow else {
             return 0;
         };

@@ -64,7 +64,7 @@ pub struct Worker {
     pub(super) turns: VecDeque<Key>,
     pub(super) shared: Shared,
     pub(super) counters: Arc<Counters>,
-    control: Arc<Control>,
+    pub(super) control: Arc<Control>,
     clock: Clock,
     pub(super) now: Time,
     reset_timeout: TimeSpan,
@@ -260,6 +260,7 @@ impl Worker {
         }
         if was_connecting {
             self.timers.set(key, &mut session.timer, None);
+            self.begin_bounding(key);
         }
         self.advance(key);
     }
@@ -491,8 +492,8 @@ impl Worker {
         let mut session = Session::new([client, server], listener, record, seat, self.now);
         session.pace_from_start(paced);
         session.set_narrow(narrow);
-        self.limits.budget.begin_session();
         let key = self.sessions.insert(session);
+        self.begin_memory(key);
         self.counters.sessions_opened.add(1);
         self.counters.sessions_active.add(1);
         if let Some(session) = self.sessions.get_mut(key) {
@@ -527,7 +528,7 @@ impl Worker {
             session.close_in_order();
         }
         session.release(&mut self.shared);
-        self.forget_memory(session.upkeep.measured);
+        self.forget_memory(&mut session);
         self.timers.set(key, &mut session.timer, None);
         self.counters.sessions_active.decrement();
         match end {
@@ -579,7 +580,6 @@ impl Worker {
         self.counters.pipes.set(self.shared.pipes.count() as u64);
         let in_use = self.shared.pipes.in_use();
         self.counters.pipes_in_use.set(in_use as u64);
-        self.note_pipes(in_use);
         self.counters.pipe_shortages.set(self.shared.pipe_shortages);
     }
 }

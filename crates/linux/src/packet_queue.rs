@@ -37,6 +37,11 @@ const IN_INTERFACE: u16 = 5;
 const OUT_INTERFACE: u16 = 6;
 const PAYLOAD: u16 = 10;
 
+pub use crate::nfnetlink::Batch;
+
+/// Most verdicts in one call; about 2 KB.
+const VERDICTS_AT_ONCE: usize = 64;
+
 /// Room for what one `recv` brings: one packet, or an answer.
 pub const BUFFER: usize = 1 << 17;
 
@@ -73,6 +78,7 @@ pub struct QueuedPacket<'a> {
 pub struct PacketQueue {
     socket: Socket,
     number: u16,
+    verdicts: Request,
 }
 
 impl PacketQueue {
@@ -100,7 +106,11 @@ impl PacketQueue {
         // About a kilobyte for each waiting SYN.
         socket.set_receive_buffer(usize::try_from(length).unwrap_or(usize::MAX / 1024) * 1024);
         socket.set_nonblocking()?;
-        Ok(Self { socket, number })
+        Ok(Self {
+            socket,
+            number,
+            verdicts: Request::default(),
+        })
     }
 
     /// Reads what waits, and hands each packet to `handle`; whether there may be more.
@@ -128,11 +138,12 @@ impl PacketQueue {
         Ok(true)
     }
 
-    /// Says what becomes of a packet.
+    /// Notes what becomes of a packet; the kernel is told by [`flush`](Self::flush), or when many
+    /// have been noted.
     ///
     /// # Errors
     /// Those of `send(2)`.
-    pub fn decide(&self, id: u32, verdict: Verdict) -> io::Result<()> {
+    pub fn decide(&mut self, id: u32, verdict: Verdict) -> io::Result<()> {
         let (code, mark) = match verdict {
             Verdict::Drop => (0_u32, None),
             Verdict::Accept { mark } => (1, mark),
@@ -140,14 +151,59 @@ impl PacketQueue {
         let mut header = [0; 8];
         header[..4].copy_from_slice(&code.to_be_bytes());
         header[4..].copy_from_slice(&id.to_be_bytes());
-        let mut request = Request::default();
-        request.message(VERDICT, 0, 0, self.number, |content| {
+        let number = self.number;
+        self.verdicts.message(VERDICT, 0, 0, number, |content| {
             content.bytes(VERDICT_HEADER, &header);
             if let Some(mark) = mark {
                 content.number(MARK, mark);
             }
         });
-        self.socket.send(&request)
+        match self.verdicts.count() >= VERDICTS_AT_ONCE {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    /// Tells the kernel all verdicts that were noted. One call for many: each message stands for
+    /// itself, and one that fails (its packet is gone) keeps none of the others from its effect.
+    ///
+    /// # Errors
+    /// Those of `send(2)`.
+    pub fn flush(&mut self) -> io::Result<()> {
+        if self.verdicts.count() == 0 {
+            return Ok(());
+        }
+        let sent = self.socket.send(&self.verdicts);
+        self.verdicts.clear();
+        sent
+    }
+
+    /// As [`receive`](Self::receive), for up to [`Batch::SIZE`] packets in one system call, of
+    /// which each must be small ([`Batch::PACKET_LIMIT`]).
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub fn receive_batch(
+        &self,
+        batch: &mut Batch,
+        mut handle: impl FnMut(QueuedPacket<'_>),
+    ) -> io::Result<bool> {
+        match self.socket.receive_batch(batch) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => return Ok(true),
+            Err(error) => return Err(error),
+        }
+        for bytes in batch.received() {
+            for message in messages(bytes) {
+                if let Received::Message(PACKET, content) = message
+                    && let Some(packet) = parse(content)
+                {
+                    handle(packet);
+                }
+            }
+        }
+        Ok(batch.is_full())
     }
 }
 

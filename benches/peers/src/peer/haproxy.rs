@@ -12,7 +12,9 @@ use crate::Failure;
 pub fn command(tuned: bool, folder: &Path) -> Result<Command, Failure> {
     let mut text = String::from("global\n    maxconn 9500\n");
     if tuned {
-        text.push_str("    tune.pipesize 1048576\n");
+        // So many pipes as the flows need, and no more: it wants descriptors for all beforehand,
+        // beside those for 9,500 sessions, and a process may have 20,000.
+        text.push_str("    tune.pipesize 1048576\n    maxpipes 256\n");
     }
     text.push_str("defaults\n    mode tcp\n    timeout connect 30s\n");
     text.push_str("    timeout client 10m\n    timeout server 10m\n    maxconn 9500\n");

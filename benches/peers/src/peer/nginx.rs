@@ -11,7 +11,8 @@ use crate::Failure;
 /// The module, where Debian puts it.
 const MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
-/// As it comes, but for the number of connections.
+/// As it comes, but for the number of connections, and that an end of one direction does not end
+/// the other: the server's count would be lost.
 pub fn command(folder: &Path) -> Result<Command, Failure> {
     if !Path::new(MODULE).exists() {
         return Err(format!("{MODULE} is missing: apt install libnginx-mod-stream").into());
@@ -19,7 +20,7 @@ pub fn command(folder: &Path) -> Result<Command, Failure> {
     let mut text = format!(
         "load_module {MODULE};\nuser root root;\nworker_processes auto;\ndaemon off;\n\
          pid {0}/nginx.pid;\nerror_log stderr;\nworker_rlimit_nofile 20000;\n\
-         events {{ worker_connections 20000; }}\nstream {{\n",
+         events {{ worker_connections 20000; }}\nstream {{\n  proxy_half_close on;\n",
         folder.display()
     );
     for (from, to) in super::forwards() {

@@ -88,6 +88,8 @@ pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> St
     }
     for chain in [
         rules.client_side(),
+        rules.from_this_machine(),
+        rules.from_clients(),
         rules.our_socket(),
         rules.our_whole_socket(),
         rules.syn_for_socket(),
@@ -202,11 +204,22 @@ struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// What arrives where the clients are, and SYNs that come back by way of `lo`.
+    /// What arrives where the clients are, and SYNs that come back by way of `lo`. Every packet that
+    /// the host receives comes by here, so that those of other interfaces see little of it.
     fn client_side(&self) -> Chain {
-        let mut chain = Chain::base("client_side", "filter", "prerouting", BEFORE_CONNTRACK);
+        Chain::base("client_side", "filter", "prerouting", BEFORE_CONNTRACK)
+            .rule("iifname \"lo\" goto from_this_machine")
+            .rules(
+                self.interfaces()
+                    .map(|name| format!("iifname \"{name}\" goto from_clients")),
+            )
+    }
+
+    /// SYNs that the relay has sent again.
+    fn from_this_machine(&self) -> Chain {
+        let mut chain = Chain::regular("from_this_machine");
         for (selection, mark) in self.plan.selections.iter().zip(&self.marks.listeners) {
-            let marked = format!("iifname \"lo\" {} meta l4proto tcp", self.is_marked([mark]));
+            let marked = format!("{} meta l4proto tcp", self.is_marked([mark]));
             if let Some(port) = selection.ipv4_port {
                 let to = format!("meta nfproto ipv4 tproxy ip to 127.0.0.1:{port} accept");
                 chain = chain.rule(format!("{marked} {to}"));
@@ -218,18 +231,20 @@ impl Rules<'_> {
         }
         // Without a listener, this machine would answer in the server's name.
         let lost = self.is_marked(&self.marks.listeners);
-        chain
-            .rule(format!("iifname \"lo\" {lost} drop"))
-            .rules(self.interfaces().map(|name| {
-                format!("iifname \"{name}\" {SYN} socket transparent 1 jump syn_for_socket")
-            }))
+        chain.rule(format!("{lost} drop"))
+    }
+
+    /// What arrives where the clients are.
+    fn from_clients(&self) -> Chain {
+        let client = self.socket_is_marked(self.client_leg_marks());
+        Chain::regular("from_clients")
+            .rule(format!("{SYN} socket transparent 1 jump syn_for_socket"))
             // SYNs go the way of a first one, though an old socket still wait out its last minute.
             .rule(format!("{SYN} accept"))
+            // Nearly all packets are for sessions that go on.
+            .rule(format!("{OURS} {client} goto client_leg"))
             // Twice: the second look finds what the kernel was just replacing (see `OPENING`).
-            .rules(self.interfaces().flat_map(|name| {
-                let look = format!("iifname \"{name}\" {OURS} jump our_socket");
-                [look.clone(), look]
-            }))
+            .rules([0, 1].map(|_| format!("{OURS} jump our_socket")))
     }
 
     /// A SYN with the addresses of a socket that exists.
@@ -281,21 +296,21 @@ impl Rules<'_> {
 
     /// What arrives from servers, for sockets with the addresses of clients.
     fn server_side(&self) -> Chain {
-        let unmarked = self.is_unmarked();
         Chain::base("server_side", "filter", "prerouting", MANGLE)
+            // First, for the packets of clients, which are marked by now.
+            .rule(format!("{} accept", self.is_ours()))
             .rule(format!("{SYN} accept"))
-            .rule(format!("{unmarked} {OURS} jump server_leg"))
+            .rule(format!("{OURS} jump server_leg"))
     }
 
     /// The same where the host translates IPv6 addresses: older kernels find the socket only
     /// behind the translation.
     fn server_side_behind_nat(&self) -> Chain {
-        let unmarked = self.is_unmarked();
         Chain::base("server_side_behind_nat", "filter", "prerouting", AFTER_NAT)
+            .rule("meta nfproto ipv4 accept")
+            .rule(format!("{} accept", self.is_ours()))
             .rule(format!("{SYN} accept"))
-            .rule(format!(
-                "{unmarked} meta nfproto ipv6 ct status snat {OURS} jump server_leg"
-            ))
+            .rule(format!("ct status snat {OURS} jump server_leg"))
     }
 
     fn server_leg(&self) -> Chain {
@@ -469,8 +484,8 @@ impl Rules<'_> {
         format!("meta mark & {:#010x} == {}", self.marks.mask, set(marks))
     }
 
-    fn is_unmarked(&self) -> String {
-        format!("meta mark & {:#010x} == 0", self.marks.mask)
+    fn is_ours(&self) -> String {
+        format!("meta mark & {:#010x} != 0", self.marks.mask)
     }
 
     fn socket_is_marked<'m>(&self, marks: impl IntoIterator<Item = &'m u32>) -> String {

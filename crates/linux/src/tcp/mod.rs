@@ -6,6 +6,7 @@
 //! - One option at a time: the functions `set_…` and those that read them back.
 //! - All that a [`LegStart`](midspan_policy::LegStart) asks for, with errors an operator can act
 //!   on: [`apply`], [`apply_before_listen`], [`check`].
+//! - What the handshake fixed, changed before the first byte: [`repair`].
 //! - `TCP_INFO` as a [`LegSample`](midspan_policy::LegSample): [`sample`].
 
 mod information;
@@ -14,6 +15,7 @@ mod listening;
 mod memory;
 mod options;
 mod raw;
+mod repair;
 mod signature;
 mod transparent;
 
@@ -27,6 +29,10 @@ pub use options::{
     set_notsent_lowat, set_pacing_rate, set_receive_buffer, set_reset_on_close, set_send_buffer,
     set_user_timeout, try_repair, unacknowledged_bytes, unrestricted_congestion_controls,
     user_timeout,
+};
+pub use repair::{
+    Agreed, LARGEST_WINDOW_SCALE, Repair, agreed, path_mtu, repair, set_cork, set_fragmenting,
+    set_no_delay,
 };
 pub use signature::{set_ao_key, set_md5_key};
 pub use transparent::set_transparent;

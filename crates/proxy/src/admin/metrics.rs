@@ -310,6 +310,24 @@ metrics! {
     /// Socket options of the configuration that the kernel refused.
     Counter "option_errors" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.option_errors));
+    /// Oversized segments sent to clients with an access profile, those sent again included.
+    Counter "oversized" ["segments"] () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.oversized_segments));
+    /// Oversized segments sent to see whether they reach a client.
+    Counter "oversized_probes" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.oversized_probes));
+    /// Times that an oversized segment was lost, and segments of the client's own size followed.
+    Counter "oversized_fallbacks" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.oversized_fallbacks));
+    /// Times that loss took a leg that sends ahead back to the window that its client advertises.
+    Counter "sending_ahead_losses" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.sending_ahead_losses));
+    /// ACKs without data from clients with an access profile, in sessions that have ended.
+    Counter "client_acknowledgements" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.narrow_acknowledgements));
+    /// Their bytes, IP and TCP headers included.
+    Counter "client_acknowledgements" ["bytes"] () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.narrow_acknowledgement_bytes));
     /// Sessions whose line is missing in the log because the log could not keep up.
     Counter "session_lines_lost" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.lines_lost));

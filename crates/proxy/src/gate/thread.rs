@@ -149,9 +149,11 @@ impl Worker {
             self.expire();
             while let Ok((listeners, done)) = self.updates.try_recv() {
                 self.change_listeners(listeners);
+                self.tell_decisions();
                 // Whoever asked may have given up waiting.
                 let _ = done.send(());
             }
+            self.tell_decisions();
         }
         Ok(())
     }
@@ -202,7 +204,7 @@ impl Worker {
     }
 
     /// Drops all that waits in the queue, which is bounded.
-    fn drop_queue(&self, buffer: &mut [u8]) -> std::io::Result<()> {
+    fn drop_queue(&mut self, buffer: &mut [u8]) -> std::io::Result<()> {
         let mut waiting = Vec::new();
         for _ in 0..STALE_READS {
             let queue = &self.queue;

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::destination::{self, Way};
 use super::limits::{Limits, ListenerLimits, Places, Seat, Shortage};
+use super::narrow::{NarrowLeg, Profiles};
 use super::observation::ListenerCounters;
 use super::session::{Buffers, Session};
 pub use super::settings::Negotiator;
@@ -46,6 +47,7 @@ pub struct Acceptor {
     to: Destination,
     server_mark: Option<u32>,
     warned: bool,
+    profiles: Profiles,
 }
 
 /// What became of a waiting connection.
@@ -62,6 +64,8 @@ pub enum Opened {
         connect_timeout: Option<TimeSpan>,
         /// Options that the kernel refused.
         option_errors: u64,
+        /// How the client's access link is dealt with.
+        narrow: Option<Box<NarrowLeg>>,
         /// The rates at which the legs are paced at the input of TCP, the client's first.
         paced: [Option<BitRate>; 2],
         /// Its place.
@@ -82,6 +86,10 @@ pub enum Opened {
     /// It waits still, since no descriptors or memory are left for it.
     Exhausted(Errno),
 }
+
+/// The sockets of both legs, the client's first, the rates at which they are paced at the input of
+/// TCP, and how the client's access link is dealt with.
+pub type Legs = ([OwnedFd; 2], [Option<BitRate>; 2], Option<Box<NarrowLeg>>);
 
 /// Who calls whom, and since when.
 #[derive(Debug, Clone, Copy)]
@@ -132,6 +140,7 @@ impl Acceptor {
             to: listener.to.clone(),
             server_mark: listener.server_mark,
             warned: false,
+            profiles: listener.profiles.clone(),
         }
     }
 
@@ -229,6 +238,7 @@ impl Acceptor {
         connect_timeout: Option<TimeSpan>,
     ) -> Opened {
         let request = caller.request;
+        let prepared = start;
         let start = match start {
             Some(now) => self.policy.start(now, &request),
             None => Start::default(),
@@ -239,6 +249,11 @@ impl Acceptor {
         if start.client != LegStart::default() {
             option_errors += self.note(tcp::apply(&client, &start.client));
         }
+        let (narrow, errors) = match prepared {
+            Some(now) => NarrowLeg::begin(&client, request.client.ip(), &self.profiles, now),
+            None => (None, 0),
+        };
+        option_errors += errors;
         let connection = Connection {
             client: request.client,
             server: request.server,
@@ -252,6 +267,7 @@ impl Acceptor {
                 server,
                 connect_timeout,
                 option_errors: option_errors + errors,
+                narrow,
                 paced,
                 seat,
             },

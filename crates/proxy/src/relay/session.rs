@@ -15,6 +15,7 @@ use midspan_linux::tcp;
 
 use super::lifecycle::{self, Failures, Step};
 use super::limits::Seat;
+use super::narrow::NarrowLeg;
 use super::observation::{Ending, LegReport, Record, ReportedPhase, SessionReport};
 use super::statistics::Counters;
 use super::system;
@@ -81,6 +82,8 @@ pub struct Session {
     pub record: Record,
     /// What it notes for time-outs and the memory budget.
     pub upkeep: Upkeep,
+    /// How the client's access link is dealt with.
+    pub narrow: Option<Box<NarrowLeg>>,
     /// Its place; given back when the session goes.
     _seat: Seat,
 }
@@ -152,6 +155,7 @@ impl Session {
                 still: [bounding::STILL_AFTER; 2],
                 ..Upkeep::default()
             },
+            narrow: None,
             _seat: seat,
         }
     }
@@ -240,6 +244,8 @@ impl Session {
 
     /// Moves what can be moved both ways.
     pub fn advance(&mut self, shared: &mut Shared, now: Time, counters: &Counters) -> Turn {
+        let refused = self.look_at_narrow_leg(now, counters);
+        counters.option_errors.add(refused);
         system::enter_session(self.record.id);
         let (mut unfinished, mut starved, mut resume_at) = (false, false, None);
         // A failure gives both directions something to do: read on, drop, pass an end on.
@@ -252,6 +258,11 @@ impl Session {
             let last = self.to_server.direction.is_done() && !self.failures.any();
             let (client, server) = (self.client.as_fd(), self.server.as_fd());
             let down = (self.to_client).advance(server, client, last, shared, now);
+            if let Some(leg) = &mut self.narrow
+                && down.copied + down.spliced > 0
+            {
+                leg.note_moved(now);
+            }
             counters.bytes_to_client.add(down.copied + down.spliced);
             let failed_down = self.note_moved(Leg::Server, &down, shared, counters);
             unfinished = up.unfinished || down.unfinished;
@@ -428,7 +439,12 @@ impl Session {
             Phase::Settling { .. } => ReportedPhase::Settling,
         };
         let legs = [leg(&self.client), leg(&self.server)];
-        self.record.report(now, phase, legs)
+        let narrow = self.narrow.as_ref();
+        let sample = || tcp::sample(&self.client).unwrap_or_default();
+        SessionReport {
+            narrow: narrow.map(|leg| leg.report(&sample())),
+            ..self.record.report(now, phase, legs)
+        }
     }
 
     /// Takes in what a turn of the direction from `inbound` did; whether a leg failed.
@@ -544,7 +560,7 @@ mod tests {
     #[test]
     fn an_idle_session_is_small() {
         let size = size_of::<Session>();
-        assert!(size <= 384, "{size} bytes");
+        assert!(size <= 392, "{size} bytes");
         // What it notes for observers; docs/observability.md says so.
         assert_eq!(size_of::<Record>(), 176);
     }

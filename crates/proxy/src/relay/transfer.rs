@@ -112,6 +112,11 @@ impl Transfer {
         self.throttle.get_or_insert_default()
     }
 
+    /// What is in flight is left to the kernel again.
+    pub fn lift_cap(&mut self) {
+        self.throttle.take_if(|throttle| throttle.lift_cap());
+    }
+
     /// Moves what can be moved from one leg to the other.
     ///
     /// With `last`, the other direction has ended in good order, and both sockets will be closed

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use midspan_policy::Leg;
-use midspan_units::{BitRate, Time, TimeSpan};
+use midspan_units::{Time, TimeSpan};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{Event, EventData, EventFlags};
 use rustix::event::{Timespec, epoll};
@@ -25,7 +25,7 @@ use super::limits::{Limits, Seat, Shortage};
 use super::memory::Measuring;
 use super::negotiation::Negotiations;
 use super::observation::{Ending, Journal, Mailbox, Registry};
-use super::opening::{Acceptor, Caller, Opened};
+use super::opening::{Acceptor, Caller, Legs, Opened};
 use super::pipes::Pipes;
 use super::session::{End, Phase, Session};
 use super::statistics::Counters;
@@ -323,7 +323,9 @@ impl Worker {
                         self.now + interval
                     }
                 });
-                [again, sample, still].into_iter().flatten().min()
+                let narrow = session.narrow.as_ref().and_then(|leg| leg.next_look());
+                let wanted = [again, sample, still, narrow];
+                wanted.into_iter().flatten().min()
             }
             Phase::Connecting | Phase::Settling { .. } => again,
         };
@@ -431,11 +433,12 @@ impl Worker {
                     server,
                     connect_timeout,
                     option_errors,
+                    narrow,
                     paced,
                     seat,
                 } => {
                     self.counters.option_errors.add(option_errors);
-                    let legs = ([client, server], paced);
+                    let legs = ([client, server], paced, narrow);
                     self.begin(index, caller, legs, connect_timeout, seat);
                 }
                 Opened::Negotiation(client, address, negotiator, seat) => {
@@ -465,7 +468,7 @@ impl Worker {
         &mut self,
         index: usize,
         caller: Caller,
-        ([client, server], paced): ([OwnedFd; 2], [Option<BitRate>; 2]),
+        ([client, server], paced, narrow): Legs,
         connect_timeout: Option<TimeSpan>,
         seat: Seat,
     ) {
@@ -488,6 +491,7 @@ impl Worker {
         }
         let mut session = Session::new([client, server], listener, record, seat, self.now);
         session.pace_from_start(paced);
+        session.set_narrow(narrow);
         let key = self.sessions.insert(session);
         self.begin_memory(key);
         self.counters.sessions_opened.add(1);
@@ -509,7 +513,8 @@ impl Worker {
         if let End::Unconnected(error) = end {
             session.record.note_failure(Ending::of_connecting(error));
         }
-        let (ended, sample) = observed::last_words(&mut session, end == End::Closed, self.now);
+        let closed = end == End::Closed;
+        let (ended, sample) = observed::last_words(&mut session, closed, self.now, &self.counters);
         let ended = ended.map(|ended| {
             let ended = self.with_last_destination(ended);
             self.with_reasons(ended, session.listener)

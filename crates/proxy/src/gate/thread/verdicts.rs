@@ -55,15 +55,22 @@ impl Worker {
     }
 
     /// It goes on as if there were no gate.
-    pub(super) fn pass(&self, packet: u32) {
+    pub(super) fn pass(&mut self, packet: u32) {
         self.decide(packet, Verdict::Accept { mark: None });
     }
 
-    /// Tells the kernel what to do with it.
-    pub(super) fn decide(&self, packet: u32, verdict: Verdict) {
+    /// What is to be done with it; the kernel is told at the end of the turn at the latest.
+    pub(super) fn decide(&mut self, packet: u32, verdict: Verdict) {
         // An error: the queue was emptied meanwhile, and the packet is gone.
         if let Err(error) = self.queue.decide(packet, verdict) {
             debug!("no verdict on a packet: {error}");
+        }
+    }
+
+    /// Tells the kernel all that was decided.
+    pub(super) fn tell_decisions(&mut self) {
+        if let Err(error) = self.queue.flush() {
+            debug!("no verdict on packets: {error}");
         }
     }
 

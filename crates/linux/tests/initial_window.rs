@@ -4,16 +4,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod two_namespaces;
+
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use midspan_linux::initial_window::{
-    self, InitialWindowError, InitialWindows, MarkField, PROTOCOL, Place, Refreshed,
+    self, InitialWindowError, InitialWindows, PROTOCOL, Refreshed,
 };
 use midspan_linux::namespace::{self, NetworkNamespace};
-use midspan_linux::netlink::{Netlink, Prefix, RouteMetrics, interface_index};
+use midspan_linux::netlink::{Netlink, interface_index};
 use midspan_linux::tcp;
 use rtnetlink::packet_route::route::{
     RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
@@ -21,16 +23,7 @@ use rtnetlink::packet_route::route::{
 use rtnetlink::{RouteMessageBuilder, RouteNextHopBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use socket2::{Domain, Socket, Type};
-
-const LIMIT: Duration = Duration::from_secs(10);
-
-fn place() -> Place {
-    Place {
-        marks: MarkField::new(0x0f00_0000).unwrap(),
-        table: 7700,
-        priority: 32_765,
-    }
-}
+use two_namespaces::{LIMIT, connect, connect_namespaces, listener, place, prefix, set_route};
 
 fn windows() -> BTreeSet<u32> {
     [77, 200].into()
@@ -78,67 +71,6 @@ fn main() {
     }
 }
 
-fn connect_namespaces(proxy: &NetworkNamespace, client: &NetworkNamespace) {
-    proxy
-        .run(|| Netlink::open().unwrap().add_veth("near", "far").unwrap())
-        .unwrap();
-    let descriptor = std::os::fd::AsFd::as_fd(client)
-        .try_clone_to_owned()
-        .unwrap();
-    proxy
-        .run(move || {
-            let netlink = Netlink::open().unwrap();
-            let far = std::os::fd::AsFd::as_fd(&descriptor);
-            netlink.move_interface("far", far).unwrap();
-        })
-        .unwrap();
-    set_up(proxy, "near", "192.0.2.1", "2001:db8::1");
-    set_up(client, "far", "192.0.2.2", "2001:db8::2");
-    client
-        .run(|| {
-            let netlink = Netlink::open().unwrap();
-            netlink
-                .add_address("lo", prefix("198.51.100.1", 32))
-                .unwrap();
-        })
-        .unwrap();
-    set_route(proxy, "198.51.100.0", Some("192.0.2.2"));
-}
-
-fn set_up(namespace: &NetworkNamespace, interface: &'static str, four: &str, six: &str) {
-    // Without this an IPv6 address is of no use for its first second.
-    namespace
-        .set_parameter(&format!("net/ipv6/conf/{interface}/accept_dad"), "0")
-        .unwrap();
-    let (four, six) = (prefix(four, 24), prefix(six, 64));
-    namespace
-        .run(move || {
-            let netlink = Netlink::open().unwrap();
-            netlink.set_up("lo").unwrap();
-            netlink.set_up(interface).unwrap();
-            netlink.add_address(interface, four).unwrap();
-            netlink.add_address(interface, six).unwrap();
-        })
-        .unwrap();
-}
-
-fn prefix(address: &str, length: u8) -> Prefix {
-    let address = address.parse().unwrap();
-    Prefix { address, length }
-}
-
-fn set_route(namespace: &NetworkNamespace, to: &str, gateway: Option<&str>) {
-    let to = prefix(to, 24);
-    let gateway: Option<IpAddr> = gateway.map(|gateway| gateway.parse().unwrap());
-    namespace
-        .run(move || {
-            let metrics = RouteMetrics::default();
-            let netlink = Netlink::open().unwrap();
-            netlink.set_route(to, gateway, "near", &metrics).unwrap();
-        })
-        .unwrap();
-}
-
 fn install(proxy: &NetworkNamespace) -> Result<InitialWindows, InitialWindowError> {
     proxy
         .run(|| InitialWindows::install(place(), &windows()))
@@ -178,26 +110,6 @@ fn opened_window(
     let address = listener.local_addr().unwrap();
     let opened = proxy.run(move || connect(near, address, mark)).unwrap();
     tcp::sample(&opened).unwrap().congestion_window
-}
-
-fn listener(address: SocketAddr, mark: Option<u32>) -> TcpListener {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
-    if let Some(mark) = mark {
-        tcp::set_mark(&socket, mark).unwrap();
-    }
-    socket.bind(&address.into()).unwrap();
-    socket.listen(16).unwrap();
-    socket.into()
-}
-
-fn connect(from: SocketAddr, to: SocketAddr, mark: Option<u32>) -> TcpStream {
-    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).unwrap();
-    if let Some(mark) = mark {
-        tcp::set_mark(&socket, mark).unwrap();
-    }
-    socket.bind(&from.into()).unwrap();
-    socket.connect_timeout(&to.into(), LIMIT).unwrap();
-    socket.into()
 }
 
 fn connections_start_with_their_window(proxy: &NetworkNamespace, client: &NetworkNamespace) {

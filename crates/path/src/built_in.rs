@@ -83,7 +83,23 @@ const BUILT_IN: &[BuiltIn] = &[
         "Hasegawa's testbed: 8 Mbit/s down, 32 kbit/s up, no delay"
     ),
     path!(
+        "geo-ahead",
+        "GEO satellite access without loss, 20/2 Mbit/s, 600 ms, and sending ahead"
+    ),
+    path!(
+        "hasegawa-oversized",
+        "Hasegawa's testbed with an upstream queue of 200 packets and oversized segments"
+    ),
+    path!(
+        "hasegawa-ahead",
+        "Hasegawa's testbed with 500 ms, a client window of 64 KB, and sending ahead (TGW)"
+    ),
+    path!(
         "tam",
         "Tam's testbed: 4 Mbit/s down, 100 kbit/s up, queues of 20 packets"
+    ),
+    path!(
+        "tam-cable",
+        "Tam's cable network: one downloads, 19 send over 768 kbit/s up, 22 ms"
     ),
 ];

@@ -3,13 +3,13 @@
 use std::fmt;
 
 use midspan_document::Source;
-use midspan_policy::LegSettings;
+use midspan_policy::{AccessLink, LegSettings};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
 use crate::file::{
-    DirectionTable, File, FlowTable, HostTable, LinkTable, ProxyTable, RouterTable, RunTable,
-    ScheduleTable, StepTable, TrafficTable,
+    CableTable, DirectionTable, File, FlowTable, HostTable, LinkTable, ProxyTable, RouterTable,
+    RunTable, ScheduleTable, StepTable, TrafficTable,
 };
 use crate::{Direction, Order, Path, built_in};
 
@@ -93,12 +93,14 @@ fn every_key_is_described_in_its_section() {
     assert_eq!(documented("`[[router]]`"), keys::<RouterTable>());
     assert_eq!(documented("`[[proxy]]`"), keys::<ProxyTable>());
     assert_eq!(documented("A leg"), keys::<LegSettings>());
+    assert_eq!(documented("An access link"), keys::<AccessLink>());
     assert_eq!(documented("`[[link]]`"), keys::<LinkTable>());
     assert_eq!(documented("A direction"), keys::<DirectionTable>());
     assert_eq!(documented("A schedule"), keys::<ScheduleTable>());
     assert_eq!(documented("A step"), keys::<StepTable>());
     assert_eq!(documented("`[[flow]]`"), keys::<FlowTable>());
     assert_eq!(documented("`[[traffic]]`"), keys::<TrafficTable>());
+    assert_eq!(documented("`[[cable]]`"), keys::<CableTable>());
     assert_eq!(documented("`[run]`"), keys::<RunTable>());
 }
 
@@ -119,6 +121,7 @@ fn the_example_uses_every_key_and_is_read() {
         keys::<DirectionTable>(),
         keys::<LinkTable>(),
         keys::<TrafficTable>(),
+        keys::<CableTable>(),
     ]
     .concat()
     .into_iter()

@@ -11,7 +11,10 @@
 //! | [`AckVerdict`] | for each ACK that may be thinned | pass, pass after a held one, hold |
 //!
 //! Mechanisms that need state between two decisions are state machines here as well:
-//! [`InputPacing`] (Shikama: pacing at the input of TCP), [`ack_thinning`] (Tam).
+//! [`InputPacing`] (Shikama: pacing at the input of TCP), [`ack_thinning`] (Tam),
+//! [`OversizedSegments`](oversized_segments::OversizedSegments) and
+//! [`SendingAhead`](sending_ahead::SendingAhead) (Hasegawa). What all sessions of
+//! a proxy may hold together is shared out by [`memory_share`].
 //!
 //! A policy is a type that implements [`Policy`] (for sessions) or [`AckPolicy`] (for ACK
 //! thinning). The real proxy feeds it from kernel sockets, the simulator from simulated ones; the
@@ -19,6 +22,7 @@
 //!
 //! This crate is pure: no clock, no I/O, no random source.
 
+mod access;
 pub mod ack_thinning;
 mod acknowledgement;
 mod admission;
@@ -30,12 +34,16 @@ mod decision;
 mod input_pacing;
 pub mod learned_start;
 pub mod leave_alone;
+pub mod memory_share;
+pub mod oversized_segments;
 pub mod pacing;
 mod recent_maximum;
 mod sample;
+pub mod sending_ahead;
 mod settings;
 mod start;
 
+pub use access::AccessLink;
 pub use acknowledgement::{
     AckEstimate, AckPolicy, AckSample, AckVerdict, RoundTrip, RoundTripSource,
 };

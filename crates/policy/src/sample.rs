@@ -40,6 +40,12 @@ pub struct LegSample {
     pub bytes_retransmitted: ByteSize,
     /// Segments sent again.
     pub segments_retransmitted: u32,
+    /// Segments with data sent, those sent again included.
+    pub segments_sent: u32,
+    /// Segments received, ACKs without data included.
+    pub segments_received: u32,
+    /// Segments with data received.
+    pub data_segments_received: u32,
     /// Retransmission time-outs in a row that wait for an answer now.
     pub timeouts_pending: u32,
     /// What has held sending back so far.

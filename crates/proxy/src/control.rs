@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::configuration::{LogSettings, RelaySettings};
+use crate::profile::{AccessProfile, SegmentMarks};
 use crate::relay::negotiation::Negotiation;
 use crate::relay::{ListenerLimits, RelayLimits};
 
@@ -89,6 +90,10 @@ pub(crate) struct ListenerMessage {
     pub limits: ListenerLimits,
     /// What is said before sessions.
     pub negotiation: Option<Negotiation>,
+    /// What is known of clients' access links.
+    pub profiles: Vec<AccessProfile>,
+    /// The marks of their segments.
+    pub segment_marks: SegmentMarks,
     /// `SO_MARK` of the listening sockets, which client legs inherit.
     pub client_mark: Option<u32>,
     /// `SO_MARK` of sockets towards the server, for their initial window.
@@ -219,6 +224,8 @@ mod tests {
                 proxies: None,
                 header: Some(HeaderVersion::V2),
             }),
+            profiles: Vec::new(),
+            segment_marks: SegmentMarks::default(),
             client_mark: None,
             server_mark: Some(0x0200_0000),
         };

@@ -6,7 +6,7 @@
 //! which a few socket options need, never runs a program, and moves the data ([`relay`]).
 //! Either ends when the other does.
 
-mod access;
+pub mod access;
 pub mod admin;
 pub mod capture;
 pub mod check;
@@ -18,6 +18,7 @@ pub mod gate;
 mod helper;
 mod logging;
 mod machine;
+pub mod profile;
 pub mod relay;
 mod relay_listeners;
 mod relay_process;

@@ -14,6 +14,7 @@ use tracing::warn;
 use crate::Error;
 use crate::control::{ControlError, GateListenerMessage, GateMessage, ListenerMessage};
 use crate::gate::{Decided, GateListener, GateSettings, OpeningLimits, Openings, ServerLeg};
+use crate::relay::narrow::{Profiles, Remembered};
 use crate::relay::{self, Destination, ListenerId, Relay};
 use crate::relay_process::{GateAndSockets, Life, ListenerAndSockets, start_gate};
 
@@ -28,6 +29,8 @@ pub(crate) struct Listeners {
     openings: Option<Arc<Openings<OwnedFd>>>,
     /// By the address of the listening sockets.
     known: BTreeMap<SocketAddr, Known>,
+    /// What clients were found to take.
+    verdicts: Remembered,
 }
 
 struct Known {
@@ -45,11 +48,17 @@ impl Listeners {
         let gate = gate.map(|(message, sockets)| gate_settings(message, sockets));
         let gate = gate.transpose()?;
         let openings = gate.as_ref().map(|(gate, _)| Arc::clone(&gate.openings));
+        let verdicts = Remembered::default();
         let mut known = BTreeMap::new();
         let mut listeners = Vec::new();
         let ids = Relay::first_listeners(messages.len());
         for ((message, sockets), id) in messages.into_iter().zip(ids) {
-            listeners.push(relay_listener(&message, sockets, openings.as_ref())?);
+            listeners.push(relay_listener(
+                &message,
+                sockets,
+                openings.as_ref(),
+                &verdicts,
+            )?);
             known.insert(message.listen, Known { id, message });
         }
         let relay = Relay::start(settings, listeners)?;
@@ -63,6 +72,7 @@ impl Listeners {
             gate,
             openings,
             known,
+            verdicts,
         })
     }
 
@@ -91,7 +101,8 @@ impl Listeners {
             .partition(|(_, sockets)| !sockets.is_empty());
         self.add(new)?;
         for (message, sockets) in old {
-            let listener = relay_listener(&message, sockets, self.openings.as_ref())?;
+            let listener =
+                relay_listener(&message, sockets, self.openings.as_ref(), &self.verdicts)?;
             let Some(known) = self.known.get_mut(&message.listen) else {
                 return Err(ControlError::OutOfTurn.into());
             };
@@ -116,7 +127,7 @@ impl Listeners {
     fn add(&mut self, new: Vec<ListenerAndSockets>) -> Result<(), Error> {
         let mut added = Vec::new();
         for (message, sockets) in new {
-            let result = relay_listener(&message, sockets, self.openings.as_ref())
+            let result = relay_listener(&message, sockets, self.openings.as_ref(), &self.verdicts)
                 .and_then(|listener| Ok(self.relay.add_listener(listener)?));
             match result {
                 Ok(id) => added.push((message.listen, Known { id, message })),
@@ -161,6 +172,7 @@ fn relay_listener(
     message: &ListenerMessage,
     sockets: Vec<OwnedFd>,
     openings: Option<&Arc<Openings<OwnedFd>>>,
+    verdicts: &Remembered,
 ) -> Result<relay::Listener, Error> {
     let to = match (&message.negotiation, message.to, openings) {
         (Some(negotiation), _, _) => negotiation.clone().into(),
@@ -175,6 +187,11 @@ fn relay_listener(
         server_mark: message.server_mark,
         settings: message.session(),
         limits: message.limits,
+        profiles: Profiles {
+            profiles: message.profiles.clone().into(),
+            marks: Arc::new(message.segment_marks.clone()),
+            verdicts: verdicts.clone(),
+        },
     })
 }
 

@@ -1,5 +1,6 @@
 //! Midspan itself, as an operator would run it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
@@ -8,7 +9,8 @@ use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::process::RunningProgram;
-use midspan_policy::{Handshake, LegSettings};
+use midspan_path::ProxySettings;
+use midspan_policy::{AccessLink, Handshake, LegSettings};
 use serde::Serialize;
 
 use super::Forward;
@@ -21,7 +23,16 @@ struct Configuration<'a> {
     relay: Relay,
     #[serde(skip_serializing_if = "Option::is_none")]
     interception: Option<Interception>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    profile: BTreeMap<&'static str, Profile>,
     listener: Vec<Listener<'a>>,
+}
+
+#[derive(Serialize)]
+struct Profile {
+    clients: &'static str,
+    #[serde(flatten)]
+    access: AccessLink,
 }
 
 #[derive(Serialize)]
@@ -75,11 +86,10 @@ pub enum Taken {
 pub fn start(
     node: &NetworkNamespace,
     taken: &Taken,
-    client_leg: &LegSettings,
-    server_leg: &LegSettings,
+    settings: &ProxySettings,
     folder: &Path,
 ) -> Result<RunningProgram, LabError> {
-    let text = toml::to_string(&configuration(taken, client_leg, server_leg))
+    let text = toml::to_string(&configuration(taken, settings))
         .map_err(|error| failed(error.to_string()))?;
     let configuration = folder.join("midspan.toml");
     fs::write(&configuration, text).map_err(at(&configuration))?;
@@ -111,11 +121,7 @@ pub fn start(
     }
 }
 
-fn configuration<'a>(
-    taken: &Taken,
-    client_leg: &'a LegSettings,
-    server_leg: &'a LegSettings,
-) -> Configuration<'a> {
+fn configuration<'a>(taken: &Taken, settings: &'a ProxySettings) -> Configuration<'a> {
     let (interception, connections) = match taken {
         Taken::Forwards(forwards) => {
             let connections = forwards.iter().map(|forward| Connections::Forward {
@@ -149,14 +155,20 @@ fn configuration<'a>(
             drain_timeout: "0 s",
         },
         interception,
+        profile: (settings.access.into_iter())
+            .map(|access| {
+                let clients = "all";
+                ("clients", Profile { clients, access })
+            })
+            .collect(),
         listener: connections
             .into_iter()
             .enumerate()
             .map(|(index, connections)| Listener {
                 name: format!("l{index}"),
                 connections,
-                client_leg,
-                server_leg,
+                client_leg: &settings.client_leg,
+                server_leg: &settings.server_leg,
             })
             .collect(),
     }

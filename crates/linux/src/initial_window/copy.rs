@@ -1,4 +1,4 @@
-//! Copying a route into another table, with an initial window.
+//! Copying a route into another table, with metrics of a mark.
 //!
 //! Pure. A copy of a copy is the copy: so what the kernel shows of our own tables can be compared
 //! with what should be there.
@@ -9,18 +9,19 @@ use rtnetlink::packet_route::route::{
     RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHopFlags, RouteScope, RouteType,
 };
 
+use super::MarkedRoute;
 use super::tables::{protocol, set_table};
 
-/// The copy of `route` for `table` whose connections start with `window` segments. Routes that
-/// lead nowhere become `throw` routes.
-pub(super) fn copy_route(route: &RouteMessage, table: u32, window: u32) -> RouteMessage {
+/// The copy of `route` for `table` that carries what `marked` says. Routes that lead nowhere
+/// become `throw` routes.
+pub(super) fn copy_route(route: &RouteMessage, table: u32, marked: MarkedRoute) -> RouteMessage {
     let mut copy = configured(route);
     set_table(&mut copy, table);
     copy.header.protocol = protocol();
     if copy.header.kind != RouteType::Unicast {
         return throw_route(&copy);
     }
-    set_initial_window(&mut copy, window);
+    marked.set(&mut copy);
     copy.attributes.sort_by_key(Nla::kind);
     copy
 }
@@ -112,21 +113,6 @@ fn is_next_hop(attribute: &RouteAttribute) -> bool {
     )
 }
 
-fn set_initial_window(route: &mut RouteMessage, window: u32) {
-    let mut metrics: Vec<RouteMetric> = Vec::new();
-    route.attributes.retain(|attribute| match attribute {
-        RouteAttribute::Metrics(present) => {
-            metrics.extend(present.iter().cloned());
-            false
-        }
-        _ => true,
-    });
-    metrics.retain(|metric| !matches!(metric, RouteMetric::InitCwnd(_)));
-    metrics.push(RouteMetric::InitCwnd(window));
-    metrics.sort_by_key(Nla::kind);
-    route.attributes.push(RouteAttribute::Metrics(metrics));
-}
-
 /// The family as netlink numbers it, for messages.
 pub(crate) fn family_name(family: AddressFamily) -> &'static str {
     match family {
@@ -157,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_copy_has_the_window_and_keeps_the_rest() {
-        let copy = copy_route(&route(), 7700, 200);
+        let copy = copy_route(&route(), 7700, 200.into());
         assert_eq!(super::super::tables::table_of(&copy), 7700);
         assert_eq!(copy.header.protocol, RouteProtocol::Other(77));
         assert_eq!(copy.header.flags, RouteFlags::Onlink);
@@ -168,18 +154,39 @@ mod tests {
     }
 
     #[test]
+    fn a_locked_mtu_takes_the_place_of_the_route_s_own() {
+        let marked = MarkedRoute {
+            initial_window: Some(2),
+            locked_mtu: Some(4460),
+        };
+        let copy = copy_route(&route(), 7700, marked);
+        let metrics = vec![
+            RouteMetric::Lock(4),
+            RouteMetric::Mtu(4460),
+            RouteMetric::InitCwnd(2),
+        ];
+        assert!(copy.attributes.contains(&RouteAttribute::Metrics(metrics)));
+        assert_eq!(copy_route(&copy, 7700, marked), copy);
+        let mut six = route();
+        six.header.address_family = AddressFamily::Inet6;
+        let copy = copy_route(&six, 7700, marked);
+        let metrics = vec![RouteMetric::Mtu(1400), RouteMetric::InitCwnd(2)];
+        assert!(copy.attributes.contains(&RouteAttribute::Metrics(metrics)));
+    }
+
+    #[test]
     fn a_copy_of_a_copy_is_the_copy() {
-        let copy = copy_route(&route(), 7700, 200);
-        assert_eq!(copy_route(&copy, 7700, 200), copy);
+        let copy = copy_route(&route(), 7700, 200.into());
+        assert_eq!(copy_route(&copy, 7700, 200.into()), copy);
         let throw = throw_route(&copy);
-        assert_eq!(copy_route(&throw, 7700, 200), throw);
+        assert_eq!(copy_route(&throw, 7700, 200.into()), throw);
     }
 
     #[test]
     fn a_route_that_leads_nowhere_is_left_to_the_main_table() {
         let mut nowhere = route();
         nowhere.header.kind = RouteType::Unreachable;
-        let copy = copy_route(&nowhere, 7700, 200);
+        let copy = copy_route(&nowhere, 7700, 200.into());
         assert_eq!(copy.header.kind, RouteType::Throw);
         assert!(!needs_gateway(&copy));
         assert!(copy.attributes.contains(&RouteAttribute::Priority(100)));
@@ -189,7 +196,7 @@ mod tests {
     fn a_next_hop_object_stands_for_the_whole_next_hop() {
         let mut object = route();
         object.attributes.push(RouteAttribute::NhId(5));
-        let copy = copy_route(&object, 7700, 200);
+        let copy = copy_route(&object, 7700, 200.into());
         assert!(copy.attributes.contains(&RouteAttribute::NhId(5)));
         assert!(!copy.attributes.contains(&RouteAttribute::Oif(3)));
     }

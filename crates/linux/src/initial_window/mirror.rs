@@ -1,4 +1,4 @@
-//! Tables that follow the main table, each with an initial window of its own.
+//! Tables that follow the main table, each with metrics of its own.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage};
 
 use super::copy::{copy_route, needs_gateway, throw_route};
 use super::tables::{self, Tables};
-use super::{InitialWindowError, ROUTE_LIMIT, Refreshed};
+use super::{InitialWindowError, MarkedRoute, ROUTE_LIMIT, Refreshed};
 
 /// The copies that have been made.
 ///
@@ -16,8 +16,8 @@ use super::{InitialWindowError, ROUTE_LIMIT, Refreshed};
 /// tables: the kernel shows some routes otherwise than they were given, and a comparison would
 /// add and remove them for ever.
 pub(super) struct Mirror {
-    /// The initial window of each table.
-    windows: BTreeMap<u32, u32>,
+    /// What the routes of each table carry.
+    windows: BTreeMap<u32, MarkedRoute>,
     made: BTreeMap<Identity, Made>,
 }
 
@@ -37,7 +37,7 @@ struct Made {
 type Key = (u32, u8, u8, u8, Vec<u8>, u32);
 
 impl Mirror {
-    pub fn new(windows: BTreeMap<u32, u32>) -> Self {
+    pub fn new(windows: BTreeMap<u32, MarkedRoute>) -> Self {
         Self {
             windows,
             made: BTreeMap::new(),
@@ -45,7 +45,7 @@ impl Mirror {
     }
 
     /// Other tables and windows; the next update carries it out.
-    pub fn set_windows(&mut self, windows: BTreeMap<u32, u32>) {
+    pub fn set_windows(&mut self, windows: BTreeMap<u32, MarkedRoute>) {
         self.windows = windows;
     }
 

@@ -1,9 +1,10 @@
-//! The initial congestion window of connections that carry a mark.
+//! The initial congestion window, and the MTU, of connections that carry a mark.
 //!
 //! Linux has no socket option for it. A route has one (`initcwnd` of `ip-route(8)`), and a mark on
 //! a listener or on a socket that connects (`SO_MARK`) chooses by which table its packets are
 //! routed (`ip-rule(8)`). So each initial window gets a mark, a rule and a table; the table is a
-//! copy of the main one whose routes carry `initcwnd`.
+//! copy of the main one whose routes carry `initcwnd`. In the same way a mark can lead to routes
+//! with a larger, locked MTU ([`MarkedRoute`]): TCP's segments then leave in IP fragments.
 //!
 //! The copy is exact where it matters: what cannot be copied (an unreachable destination, an
 //! encapsulation that is not understood, a route through an interface that is down) becomes a
@@ -17,11 +18,13 @@
 
 mod copy;
 mod marks;
+mod metrics;
 mod mirror;
 mod tables;
 mod watch;
 
 pub use marks::{MarkField, MarkFieldError};
+pub use metrics::MarkedRoute;
 pub use tables::PROTOCOL;
 
 /// Rules and routes of ours, for other modules that make some.
@@ -139,7 +142,7 @@ pub struct Refreshed {
 
 /// Which window has which mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places(Vec<(u8, u32)>);
+pub struct Places(Vec<(u8, MarkedRoute)>);
 
 /// Initial windows in force; all is removed when this value goes.
 ///
@@ -149,7 +152,7 @@ pub struct Places(Vec<(u8, u32)>);
 pub struct InitialWindows {
     place: Place,
     /// Group and segments, in the order of tables and marks.
-    windows: Vec<(u8, u32)>,
+    windows: Vec<(u8, MarkedRoute)>,
     mirror: Mirror,
     tables: Tables,
     watch: Watch,
@@ -164,7 +167,8 @@ impl InitialWindows {
     /// # Errors
     /// See [`InitialWindowError`]; nothing stays in force then.
     pub fn install(place: Place, windows: &BTreeSet<u32>) -> Result<Self, InitialWindowError> {
-        let windows = windows.iter().map(|window| (0, *window)).collect();
+        let windows = windows.iter().map(|window| (0, (*window).into()));
+        let windows = windows.collect();
         Self::install_groups(place, &windows)
     }
 
@@ -175,7 +179,7 @@ impl InitialWindows {
     /// See [`InitialWindowError`]; nothing stays in force then.
     pub fn install_groups(
         place: Place,
-        windows: &BTreeSet<(u8, u32)>,
+        windows: &BTreeSet<(u8, MarkedRoute)>,
     ) -> Result<Self, InitialWindowError> {
         let possible = place.marks.count();
         if u32::try_from(windows.len()).is_ok_and(|wanted| wanted > possible) {
@@ -217,7 +221,7 @@ impl InitialWindows {
     /// copies may be missing until the next [`refresh`](Self::refresh).
     pub fn change_groups(
         &mut self,
-        wanted: &BTreeSet<(u8, u32)>,
+        wanted: &BTreeSet<(u8, MarkedRoute)>,
     ) -> Result<(), InitialWindowError> {
         let windows = reassign(&self.windows, wanted);
         let possible = self.place.marks.count();
@@ -284,8 +288,8 @@ impl InitialWindows {
 
     /// The same in one of the [groups](Self::install_groups).
     #[must_use]
-    pub fn mark_of_group(&self, group: u8, window: u32) -> Option<u32> {
-        let wanted = (group, window);
+    pub fn mark_of_group(&self, group: u8, route: impl Into<MarkedRoute>) -> Option<u32> {
+        let wanted = (group, route.into());
         let index = self.windows.iter().position(|value| *value == wanted)?;
         self.place.marks.value(u32::try_from(index).ok()?)
     }
@@ -337,7 +341,10 @@ impl InitialWindows {
 
 /// Gives each wanted window a place, in which it stays; takes over places of its group that are
 /// not wanted any more, then adds some.
-fn reassign(present: &[(u8, u32)], wanted: &BTreeSet<(u8, u32)>) -> Vec<(u8, u32)> {
+fn reassign(
+    present: &[(u8, MarkedRoute)],
+    wanted: &BTreeSet<(u8, MarkedRoute)>,
+) -> Vec<(u8, MarkedRoute)> {
     let mut places = present.to_vec();
     for window in wanted {
         if places.contains(window) {
@@ -387,10 +394,12 @@ mod tests {
 
     #[test]
     fn a_window_keeps_its_place_and_a_place_its_group() {
-        let present = [(0, 10), (0, 20), (1, 30)];
-        let wanted = BTreeSet::from([(0, 20), (0, 40), (1, 50), (1, 60), (2, 20)]);
-        let places = reassign(&present, &wanted);
-        assert_eq!(places, [(0, 40), (0, 20), (1, 50), (1, 60), (2, 20)]);
+        let of = |(group, window): (u8, u32)| (group, MarkedRoute::from(window));
+        let present = [(0, 10), (0, 20), (1, 30)].map(of);
+        let wanted = [(0, 20), (0, 40), (1, 50), (1, 60), (2, 20)].map(of);
+        let places = reassign(&present, &BTreeSet::from(wanted));
+        let expected = [(0, 40), (0, 20), (1, 50), (1, 60), (2, 20)].map(of);
+        assert_eq!(places, expected);
         assert_eq!(reassign(&places, &BTreeSet::new()), places);
     }
 }

@@ -70,6 +70,9 @@ pub fn parse_information(bytes: &[u8]) -> LegSample {
         bytes_received: ByteSize::from_bytes(information.u64(field::BYTES_RECEIVED)),
         bytes_retransmitted: ByteSize::from_bytes(information.u64(field::BYTES_RETRANS)),
         segments_retransmitted: information.u32(field::TOTAL_RETRANS),
+        segments_sent: information.u32(field::DATA_SEGS_OUT),
+        segments_received: information.u32(field::SEGS_IN),
+        data_segments_received: information.u32(field::DATA_SEGS_IN),
         timeouts_pending: u32::from(information.u8(field::RETRANSMITS)),
         limited: LimitedTimes {
             busy: information.span(field::BUSY_TIME),
@@ -92,8 +95,11 @@ mod field {
     pub const PACING_RATE: usize = 104;
     pub const BYTES_ACKED: usize = 120;
     pub const BYTES_RECEIVED: usize = 128;
+    pub const SEGS_IN: usize = 140;
     pub const NOTSENT_BYTES: usize = 144;
     pub const MIN_RTT: usize = 148;
+    pub const DATA_SEGS_IN: usize = 152;
+    pub const DATA_SEGS_OUT: usize = 156;
     pub const DELIVERY_RATE: usize = 160;
     pub const BUSY_TIME: usize = 168;
     pub const RWND_LIMITED: usize = 176;
@@ -168,6 +174,12 @@ mod tests {
                 offset_of!(tcp_info, tcpi_notsent_bytes),
             ),
             (field::MIN_RTT, offset_of!(tcp_info, tcpi_min_rtt)),
+            (field::SEGS_IN, offset_of!(tcp_info, tcpi_segs_in)),
+            (field::DATA_SEGS_IN, offset_of!(tcp_info, tcpi_data_segs_in)),
+            (
+                field::DATA_SEGS_OUT,
+                offset_of!(tcp_info, tcpi_data_segs_out),
+            ),
             (
                 field::DELIVERY_RATE,
                 offset_of!(tcp_info, tcpi_delivery_rate),

@@ -6,6 +6,7 @@
 //! - One option at a time: the functions `set_…` and those that read them back.
 //! - All that a [`LegStart`](midspan_policy::LegStart) asks for, with errors an operator can act
 //!   on: [`apply`], [`apply_before_listen`], [`check`].
+//! - What the handshake fixed, changed before the first byte: [`repair`].
 //! - `TCP_INFO` as a [`LegSample`](midspan_policy::LegSample): [`sample`].
 
 mod information;
@@ -14,19 +15,24 @@ mod listening;
 mod memory;
 mod options;
 mod raw;
+mod repair;
 mod signature;
 mod transparent;
 
 pub use information::{information_length, parse_information, sample};
 pub use leg::{LegError, apply, apply_before_listen, check};
 pub use listening::change_listener;
-pub use memory::{SocketMemory, memory, set_window_clamp};
+pub use memory::{SocketMemory, limit_receive_queue, limit_send_queue, lock_queue_limits, memory};
 pub use options::{
     available_congestion_controls, congestion_control, keepalive, mark, notsent_lowat, pacing_rate,
     receive_buffer, send_buffer, set_congestion_control, set_keepalive, set_mark,
     set_notsent_lowat, set_pacing_rate, set_receive_buffer, set_reset_on_close, set_send_buffer,
     set_user_timeout, try_repair, unacknowledged_bytes, unrestricted_congestion_controls,
     user_timeout,
+};
+pub use repair::{
+    Agreed, LARGEST_WINDOW_SCALE, Repair, agreed, path_mtu, repair, set_cork, set_fragmenting,
+    set_no_delay,
 };
 pub use signature::{set_ao_key, set_md5_key};
 pub use transparent::set_transparent;

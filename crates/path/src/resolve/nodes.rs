@@ -113,6 +113,11 @@ fn host(check: &Check<'_>, table: &HostTable) -> Result<HostSettings, Located> {
             .as_ref()
             .map(|given| *given.get_ref())
             .unwrap_or_default(),
+        acknowledge: table
+            .acknowledge
+            .as_ref()
+            .map(|given| *given.get_ref())
+            .unwrap_or_default(),
     })
 }
 
@@ -120,6 +125,7 @@ fn proxy(check: &Check<'_>, table: &ProxyTable) -> Result<ProxySettings, Located
     Ok(ProxySettings {
         client_leg: table.policy.leg(leg(check, &table.client_leg)?),
         server_leg: table.policy.leg(leg(check, &table.server_leg)?),
+        access: table.access.as_ref().map(|given| *given.get_ref()),
     })
 }
 

@@ -13,8 +13,8 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::gate::GateStatistics;
 use crate::relay::Statistics;
 use crate::relay::observation::{
-    Ending, HistogramTotals, LegTotals, ListenerTotals, PIECE_BOUNDS, RATE_BOUNDS, SEGMENT_BOUNDS,
-    TIME_BOUNDS,
+    Ending, HistogramTotals, LegTotals, ListenerTotals, MemoryUse, PIECE_BOUNDS, RATE_BOUNDS,
+    SEGMENT_BOUNDS, TIME_BOUNDS,
 };
 
 /// All numbers at one moment.
@@ -22,8 +22,8 @@ use crate::relay::observation::{
 pub struct Snapshot {
     /// Of the relay.
     pub statistics: Statistics,
-    /// Bytes of memory that sessions use, and the budget if there is one.
-    pub memory: (u64, Option<u64>),
+    /// What sessions take of the memory.
+    pub memory: MemoryUse,
     /// Of each listener, by its name.
     pub listeners: BTreeMap<String, ListenerTotals>,
     /// Of the gate, where there are transparent listeners.
@@ -218,15 +218,19 @@ metrics! {
     };
     /// Memory that sessions use, as it counts for the budget: the queues of both sockets, pipes,
     /// 9 KiB for each session.
-    Gauge "memory_used" ["bytes"] () = |now, sink| sink.put(&[], Value::Number(now.memory.0));
+    Gauge "memory_used" ["bytes"] () = |now, sink| sink.put(&[], Value::Number(now.memory.used));
+    /// Memory that they may come to use without anything being decided, where there is a budget.
+    Gauge "memory_reserved" ["bytes"] () = |now, sink| {
+        let budget = now.memory.budget;
+        budget.map_or(Ok(()), |_| sink.put(&[], Value::Number(now.memory.reserved)))
+    };
     /// The budget that it may use, where there is one.
     Gauge "memory_budget" ["bytes"] () = |now, sink| {
-        now.memory.1.map_or(Ok(()), |budget| sink.put(&[], Value::Number(budget)))
+        now.memory.budget.map_or(Ok(()), |budget| sink.put(&[], Value::Number(budget)))
     };
-    /// Times that a direction stopped reading since more than its share of the budget waited to be
-    /// sent.
-    Counter "directions_held_back" () =
-        |now, sink| sink.put(&[], Value::Number(now.statistics.held_back));
+    /// Times that the buffers of a direction were bounded since the budget was short.
+    Counter "directions_bounded" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.directions_bounded));
     /// Connections that transparent listeners let pass untouched, by reason: full (too many were
     /// being opened), sessions, sessions_per_client, memory, descriptors (no room for one more
     /// session), authenticated (TCP-MD5, TCP-AO), unreachable (the server, or from the
@@ -306,6 +310,24 @@ metrics! {
     /// Socket options of the configuration that the kernel refused.
     Counter "option_errors" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.option_errors));
+    /// Oversized segments sent to clients with an access profile, those sent again included.
+    Counter "oversized" ["segments"] () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.oversized_segments));
+    /// Oversized segments sent to see whether they reach a client.
+    Counter "oversized_probes" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.oversized_probes));
+    /// Times that an oversized segment was lost, and segments of the client's own size followed.
+    Counter "oversized_fallbacks" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.oversized_fallbacks));
+    /// Times that loss took a leg that sends ahead back to the window that its client advertises.
+    Counter "sending_ahead_losses" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.sending_ahead_losses));
+    /// ACKs without data from clients with an access profile, in sessions that have ended.
+    Counter "client_acknowledgements" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.narrow_acknowledgements));
+    /// Their bytes, IP and TCP headers included.
+    Counter "client_acknowledgements" ["bytes"] () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.narrow_acknowledgement_bytes));
     /// Sessions whose line is missing in the log because the log could not keep up.
     Counter "session_lines_lost" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.lines_lost));
@@ -483,7 +505,11 @@ mod tests {
         totals.setup[1] = distribution(TIME_BOUNDS);
         Snapshot {
             statistics: Statistics::default(),
-            memory: (1, Some(2)),
+            memory: MemoryUse {
+                used: 1,
+                reserved: 2,
+                budget: Some(3),
+            },
             listeners: [("a \"name\"".to_owned(), totals)].into(),
             gate: Some(GateStatistics::default()),
         }

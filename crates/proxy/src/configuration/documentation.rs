@@ -10,6 +10,7 @@ use super::admin::AdminTable;
 use super::control::ControlTable;
 use super::file::{File, ListenerTable, LogSettings, MarksTable, RelayTable};
 use super::limits::LimitsTable;
+use super::profile::ProfileTable;
 use super::transparent::InterceptionTable;
 
 /// Reads nothing; notes which fields a struct asks for.
@@ -73,6 +74,7 @@ fn every_key_is_documented() {
         ("`[interception]`", keys::<InterceptionTable>()),
         ("`[control]`", keys::<ControlTable>()),
         ("`[admin]`", keys::<AdminTable>()),
+        ("`[profile.NAME]`", keys::<ProfileTable>()),
         ("`[[listener]]`", keys::<ListenerTable>()),
         ("A leg", keys::<LegSettings>()),
     ] {
@@ -100,7 +102,10 @@ fn every_key_is_in_the_example() {
         EXAMPLE.lines().any(|line| {
             let line = line.trim_start_matches("# ");
             line.split_once(" = ").is_some_and(|(name, _)| name == key)
-                || line.trim_matches(['[', ']']).split('.').next_back() == Some(key)
+                || line
+                    .trim_matches(['[', ']'])
+                    .split('.')
+                    .any(|part| part == key)
         })
     };
     let all = [
@@ -112,6 +117,7 @@ fn every_key_is_in_the_example() {
         keys::<InterceptionTable>(),
         keys::<ControlTable>(),
         keys::<AdminTable>(),
+        keys::<ProfileTable>(),
         keys::<ListenerTable>(),
         keys::<LegSettings>(),
     ];

@@ -15,6 +15,7 @@ use super::admin::AdminTable;
 use super::control::ControlTable;
 use super::explicit::{AccessKey, ExplicitKeys, Networks, explicit, negotiation};
 use super::limits::{LimitsTable, ListenerLimitKeys};
+use super::profile::{ProfileTable, profiles};
 use super::transparent::{Family, HandshakeKey, Hosts, InterceptionTable, Ports, TransparentKeys};
 use crate::relay::negotiation::HeaderVersion;
 use crate::relay::{ListenerLimits, RelayLimits};
@@ -39,6 +40,8 @@ pub(super) struct File {
     control: ControlTable,
     #[serde(default)]
     admin: Option<AdminTable>,
+    #[serde(default)]
+    profile: BTreeMap<String, Spanned<ProfileTable>>,
     listener: Spanned<Vec<ListenerTable>>,
 }
 
@@ -226,6 +229,7 @@ pub(super) fn read(source: &Source) -> Result<Configuration, Located> {
         interception: file.interception.checked(source, marks.marks)?,
         control: file.control.checked(source)?,
         admin: file.admin.map(|admin| admin.checked(source)).transpose()?,
+        profiles: profiles(source, file.profile)?,
         listeners: file
             .listener
             .into_inner()

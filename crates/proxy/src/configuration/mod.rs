@@ -11,6 +11,7 @@ mod explicit;
 mod file;
 mod fixed;
 mod limits;
+mod profile;
 mod transparent;
 
 use std::net::{IpAddr, SocketAddr};
@@ -23,6 +24,7 @@ use midspan_policy::{LegSettings, SessionSettings};
 use midspan_units::{ByteSize, TimeSpan};
 use serde::{Deserialize, Serialize};
 
+use crate::profile::AccessProfile;
 pub use crate::relay::negotiation::Negotiation;
 use crate::relay::{ListenerLimits, RelayLimits};
 pub use admin::AdminSettings;
@@ -47,6 +49,8 @@ pub struct Configuration {
     pub control: ControlSocket,
     /// Where Midspan tells about itself, if anywhere.
     pub admin: Option<AdminSettings>,
+    /// What is known of the access links of some clients.
+    pub profiles: Vec<AccessProfile>,
     /// Where connections are accepted; at least one.
     pub listeners: Vec<Listener>,
     source: Source,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
-use midspan_linux::initial_window::InitialWindows;
+use midspan_linux::initial_window::{InitialWindows, MarkedRoute};
 use midspan_linux::interception::{self, InterceptionError, Marks, Plan, Selection};
 use midspan_linux::netlink::Prefix;
 use midspan_linux::raw_packet::{Family, RawSocket};
@@ -14,6 +14,7 @@ use super::slots::Slots;
 use crate::Error;
 use crate::configuration::{Configuration, Listener, Mode};
 use crate::control::{GateListenerMessage, GateMessage, ListenerMessage};
+use crate::profile::{self, SegmentMarks};
 
 /// Groups of initial windows: which legs they are for.
 const FORWARD: u8 = 0;
@@ -21,7 +22,7 @@ const CLIENT_LEG: u8 = 1;
 const SERVER_LEG: u8 = 2;
 
 /// The initial windows that the configuration asks for, by group.
-pub(super) fn windows(configuration: &Configuration) -> BTreeSet<(u8, u32)> {
+pub(super) fn windows(configuration: &Configuration) -> BTreeSet<(u8, MarkedRoute)> {
     let mut windows = BTreeSet::new();
     for listener in &configuration.listeners {
         let is_transparent = listener.transparent().is_some();
@@ -30,7 +31,13 @@ pub(super) fn windows(configuration: &Configuration) -> BTreeSet<(u8, u32)> {
             (&listener.session.server, SERVER_LEG),
         ] {
             let group = if is_transparent { group } else { FORWARD };
-            windows.extend(leg.initial_window.map(|window| (group, window)));
+            windows.extend(leg.initial_window.map(|window| (group, window.into())));
+        }
+        let group = if is_transparent { CLIENT_LEG } else { FORWARD };
+        // A client that is spoken with first has been sent something before its session begins.
+        if listener.negotiation.is_none() {
+            let routes = profile::routes(&configuration.profiles);
+            windows.extend(routes.into_iter().map(|route| (group, route)));
         }
     }
     windows
@@ -95,6 +102,16 @@ impl<'a> Marking<'a> {
             Mode::Transparent(_) => (self.window(SERVER_LEG, window))
                 .or(self.marks.as_ref().map(|marks| marks.server_leg)),
         }
+    }
+
+    /// Of the segments that clients with an access profile may get.
+    fn segment_marks(&self, listener: &Listener) -> SegmentMarks {
+        let group = match listener.mode {
+            Mode::Forward(_) | Mode::Explicit(_) => FORWARD,
+            Mode::Transparent(_) => CLIENT_LEG,
+        };
+        let mark = |route| self.initial?.mark_of_group(group, route);
+        SegmentMarks::new(&self.configuration.profiles, mark)
     }
 
     fn window(&self, group: u8, window: Option<u32>) -> Option<u32> {
@@ -171,6 +188,8 @@ impl<'a> Marking<'a> {
             server_leg: listener.session.server.clone(),
             connect_timeout: listener.session.connect_timeout,
             negotiation: listener.negotiation.clone(),
+            profiles: self.configuration.profiles.clone(),
+            segment_marks: self.segment_marks(listener),
             client_mark: self.client_leg(listener),
             server_mark: self.server_leg(listener),
         }

@@ -15,7 +15,7 @@
 //! | [`negotiation`] | what is said before a session | |
 //! | `worker` | the loop of one thread | |
 //! | `limits` | how much is taken on: sessions, memory, descriptors | |
-//! | `memory` | what sessions take, and who stops reading | |
+//! | `memory` | what sessions take, and what their buffers may hold | |
 //! | `system` | the system calls of all these | |
 //! | `table`, `timers`, `pipes` | its sessions, deadlines and pipes | |
 //! | `update` | listeners that come, change and go while it runs | |
@@ -67,8 +67,8 @@
 //! both sockets exist and before the server is called (what is offered in the SYN depends on it),
 //! and [`Policy::sample`] at most every [`Policy::sampling_interval`] while data flows. Carried
 //! out: all of [`LegStart`](midspan_policy::LegStart) that [`midspan_linux::tcp::apply`] can set;
-//! all of a [`Decision`](midspan_policy::Decision) but its segment size, which is not carried out
-//! yet, as are the initial-window class (set by whoever opens the listener); for forward listeners the
+//! all of a [`Decision`](midspan_policy::Decision) but its segment size, which legs with an access
+//! profile have from [`narrow`]. Not carried out yet: the initial-window class (set by whoever opens the listener); for forward listeners the
 //! handshake, and a bypass (`Bypass` relays without any set-up).
 //!
 //! SIGPIPE must be ignored, as the Rust runtime does at start: `splice` has no `MSG_NOSIGNAL`.
@@ -81,6 +81,7 @@ pub mod failing_calls;
 mod lifecycle;
 mod limits;
 mod memory;
+pub mod narrow;
 pub mod negotiation;
 pub mod observation;
 mod opening;

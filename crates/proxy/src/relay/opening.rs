@@ -12,8 +12,9 @@ use rustix::io::Errno;
 
 use super::destination::{self, Way};
 use super::limits::{Limits, ListenerLimits, Places, Seat, Shortage};
+use super::narrow::{NarrowLeg, Profiles};
 use super::observation::ListenerCounters;
-use super::session::Session;
+use super::session::{Buffers, Session};
 pub use super::settings::Negotiator;
 use super::settings::{Destination, Error, Listener};
 use super::system;
@@ -38,12 +39,15 @@ pub struct Acceptor {
     pub counters: Arc<ListenerCounters>,
     /// How many sessions it takes, and how long they may be still.
     pub limits: ListenerLimits,
+    /// Its sessions' buffers while memory is not short.
+    pub buffers: Buffers,
     places: Arc<Places>,
     /// Accepting is paused until then.
     pub paused_until: Option<Time>,
     to: Destination,
     server_mark: Option<u32>,
     warned: bool,
+    profiles: Profiles,
 }
 
 /// What became of a waiting connection.
@@ -60,6 +64,8 @@ pub enum Opened {
         connect_timeout: Option<TimeSpan>,
         /// Options that the kernel refused.
         option_errors: u64,
+        /// How the client's access link is dealt with.
+        narrow: Option<Box<NarrowLeg>>,
         /// The rates at which the legs are paced at the input of TCP, the client's first.
         paced: [Option<BitRate>; 2],
         /// Its place.
@@ -80,6 +86,10 @@ pub enum Opened {
     /// It waits still, since no descriptors or memory are left for it.
     Exhausted(Errno),
 }
+
+/// The sockets of both legs, the client's first, the rates at which they are paced at the input of
+/// TCP, and how the client's access link is dealt with.
+pub type Legs = ([OwnedFd; 2], [Option<BitRate>; 2], Option<Box<NarrowLeg>>);
 
 /// Who calls whom, and since when.
 #[derive(Debug, Clone, Copy)]
@@ -124,11 +134,13 @@ impl Acceptor {
             policy,
             counters,
             limits: listener.limits,
+            buffers: Buffers::from(&listener.settings),
             places,
             paused_until: None,
             to: listener.to.clone(),
             server_mark: listener.server_mark,
             warned: false,
+            profiles: listener.profiles.clone(),
         }
     }
 
@@ -174,7 +186,10 @@ impl Acceptor {
             && negotiator.settings.silent().is_none()
         {
             let negotiator = negotiator.clone();
-            return match limits.take_of(&self.places, client_address.ip()) {
+            // Who the client is will be said by the proxy before this one.
+            let known = negotiator.settings.proxies.is_none();
+            let known = known.then(|| client_address.ip());
+            return match limits.take_of(&self.places, known) {
                 Ok(seat) => Opened::Negotiation(client, client_address, negotiator, seat),
                 Err(shortage) => Opened::Shed(shortage),
             };
@@ -188,7 +203,7 @@ impl Acceptor {
         };
         let seat = match wanted.seat {
             Some(seat) => seat,
-            None => match limits.take_of(&self.places, client_address.ip()) {
+            None => match limits.take_of(&self.places, Some(client_address.ip())) {
                 Ok(seat) => seat,
                 // Dropping the client resets it: the listener's SO_LINGER is inherited.
                 Err(shortage) => return Opened::Shed(shortage),
@@ -223,6 +238,7 @@ impl Acceptor {
         connect_timeout: Option<TimeSpan>,
     ) -> Opened {
         let request = caller.request;
+        let prepared = start;
         let start = match start {
             Some(now) => self.policy.start(now, &request),
             None => Start::default(),
@@ -233,6 +249,11 @@ impl Acceptor {
         if start.client != LegStart::default() {
             option_errors += self.note(tcp::apply(&client, &start.client));
         }
+        let (narrow, errors) = match prepared {
+            Some(now) => NarrowLeg::begin(&client, request.client.ip(), &self.profiles, now),
+            None => (None, 0),
+        };
+        option_errors += errors;
         let connection = Connection {
             client: request.client,
             server: request.server,
@@ -246,6 +267,7 @@ impl Acceptor {
                 server,
                 connect_timeout,
                 option_errors: option_errors + errors,
+                narrow,
                 paced,
                 seat,
             },

@@ -1,5 +1,6 @@
 //! A session: two sockets, a transfer each way, and what epoll says of them.
 
+mod bounding;
 mod decided;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,15 +11,18 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, sockopt};
 
-use midspan_linux::tcp::{self, SocketMemory};
+use midspan_linux::tcp;
 
 use super::lifecycle::{self, Failures, Step};
 use super::limits::Seat;
+use super::narrow::NarrowLeg;
 use super::observation::{Ending, LegReport, Record, ReportedPhase, SessionReport};
 use super::statistics::Counters;
 use super::system;
 use super::transfer::{Moved, Shared, Side, Transfer};
 use crate::seeded_faults::{self, Fault};
+
+pub use bounding::Buffers;
 
 /// First and longest wait between two looks at an unacknowledged queue.
 const FIRST_LOOK: TimeSpan = TimeSpan::from_milliseconds(2);
@@ -78,6 +82,8 @@ pub struct Session {
     pub record: Record,
     /// What it notes for time-outs and the memory budget.
     pub upkeep: Upkeep,
+    /// How the client's access link is dealt with.
+    pub narrow: Option<Box<NarrowLeg>>,
     /// Its place; given back when the session goes.
     _seat: Seat,
 }
@@ -95,8 +101,14 @@ pub struct Upkeep {
     pub measured: u32,
     /// Bytes moved since; not zero if there was anything at all.
     pub unmeasured: u32,
-    /// Its windows are kept small.
-    pub is_clamped: bool,
+    /// KiB that it may come to hold.
+    pub reserved: u32,
+    /// Sweeps since each direction has moved anything, that from the client first.
+    still: [u8; 2],
+    /// It need not be looked at before it is heard of, or still for longer.
+    pub is_settled: bool,
+    /// Both directions were still when it was measured last.
+    pub is_still: bool,
 }
 
 /// What a turn of a session came to.
@@ -140,8 +152,10 @@ impl Session {
             record,
             upkeep: Upkeep {
                 moved_at: tenths(now),
+                still: [bounding::STILL_AFTER; 2],
                 ..Upkeep::default()
             },
+            narrow: None,
             _seat: seat,
         }
     }
@@ -230,6 +244,8 @@ impl Session {
 
     /// Moves what can be moved both ways.
     pub fn advance(&mut self, shared: &mut Shared, now: Time, counters: &Counters) -> Turn {
+        let refused = self.look_at_narrow_leg(now, counters);
+        counters.option_errors.add(refused);
         system::enter_session(self.record.id);
         let (mut unfinished, mut starved, mut resume_at) = (false, false, None);
         // A failure gives both directions something to do: read on, drop, pass an end on.
@@ -242,6 +258,11 @@ impl Session {
             let last = self.to_server.direction.is_done() && !self.failures.any();
             let (client, server) = (self.client.as_fd(), self.server.as_fd());
             let down = (self.to_client).advance(server, client, last, shared, now);
+            if let Some(leg) = &mut self.narrow
+                && down.copied + down.spliced > 0
+            {
+                leg.note_moved(now);
+            }
             counters.bytes_to_client.add(down.copied + down.spliced);
             let failed_down = self.note_moved(Leg::Server, &down, shared, counters);
             unfinished = up.unfinished || down.unfinished;
@@ -312,31 +333,6 @@ impl Session {
             true => Ending::HalfClosedTimedOut,
             false => Ending::IdleTimedOut,
         });
-    }
-
-    /// The memory of both sockets' queues.
-    pub fn memory(&self) -> [SocketMemory; 2] {
-        [&self.client, &self.server].map(|socket| tcp::memory(socket).unwrap_or_default())
-    }
-
-    /// Keeps the windows of both legs from growing beyond this; `None`: lets them grow again.
-    pub fn clamp_windows(&mut self, limit: Option<ByteSize>) {
-        self.upkeep.is_clamped = limit.is_some();
-        for socket in [&self.client, &self.server] {
-            // Without it, more comes before its sender stops.
-            let _ = tcp::set_window_clamp(socket, limit);
-        }
-    }
-
-    /// Has the direction towards this leg stop reading, or go on; whether that is a change.
-    pub const fn hold_back(&mut self, towards: Leg, held_back: bool) -> bool {
-        let (_, to) = self.directions(towards);
-        to.direction.hold_back(held_back)
-    }
-
-    /// Whether a direction has stopped reading.
-    pub const fn is_held_back(&self) -> bool {
-        self.to_server.direction.is_held_back() || self.to_client.direction.is_held_back()
     }
 
     /// What comes next, as things stand.
@@ -443,7 +439,12 @@ impl Session {
             Phase::Settling { .. } => ReportedPhase::Settling,
         };
         let legs = [leg(&self.client), leg(&self.server)];
-        self.record.report(now, phase, legs)
+        let narrow = self.narrow.as_ref();
+        let sample = || tcp::sample(&self.client).unwrap_or_default();
+        SessionReport {
+            narrow: narrow.map(|leg| leg.report(&sample())),
+            ..self.record.report(now, phase, legs)
+        }
     }
 
     /// Takes in what a turn of the direction from `inbound` did; whether a leg failed.
@@ -456,8 +457,11 @@ impl Session {
     ) -> bool {
         counters.bytes_copied.add(moved.copied);
         counters.bytes_spliced.add(moved.spliced);
-        self.active |= moved.copied + moved.spliced > 0;
         let written = moved.copied + moved.spliced;
+        if written > 0 {
+            self.active = true;
+            self.upkeep.still[inbound as usize] = 0;
+        }
         self.record.note_moved(inbound, moved.read, written);
         match moved.failed {
             None => return false,
@@ -516,6 +520,17 @@ impl Session {
         }
     }
 
+    const fn transfer(&self, from: Leg) -> &Transfer {
+        match from {
+            Leg::Client => &self.to_server,
+            Leg::Server => &self.to_client,
+        }
+    }
+
+    const fn transfer_mut(&mut self, from: Leg) -> &mut Transfer {
+        self.directions(from).0
+    }
+
     /// The transfer from this leg and the one to it.
     const fn directions(&mut self, leg: Leg) -> (&mut Transfer, &mut Transfer) {
         match leg {
@@ -545,7 +560,7 @@ mod tests {
     #[test]
     fn an_idle_session_is_small() {
         let size = size_of::<Session>();
-        assert!(size <= 384, "{size} bytes");
+        assert!(size <= 392, "{size} bytes");
         // What it notes for observers; docs/observability.md says so.
         assert_eq!(size_of::<Record>(), 176);
     }

@@ -11,6 +11,7 @@ use midspan_units::{ByteSize, TimeSpan};
 use thiserror::Error;
 
 use super::limits::{ListenerLimits, RelayLimits};
+use super::narrow::Profiles;
 use super::negotiation::Negotiation;
 use crate::gate::Openings;
 
@@ -131,6 +132,8 @@ pub struct Listener {
     pub settings: SessionSettings,
     /// How many sessions it takes, and how long they may be still.
     pub limits: ListenerLimits,
+    /// What is known of clients' access links, and the marks of their segments.
+    pub profiles: Profiles,
 }
 
 /// Why a relay cannot start.

@@ -52,8 +52,8 @@ statistics! {
     shed_memory,
     /// Connections shed: no descriptor, or no memory of the kernel.
     shed_descriptors,
-    /// Times that a direction stopped reading since too much waited in its outbound leg.
-    held_back,
+    /// Times that the buffers of a direction were bounded since memory was short.
+    directions_bounded,
     /// Clients that are being spoken with now; they count as sessions that exist.
     negotiations_active,
     /// Clients that went away before they had said what they want.
@@ -95,6 +95,18 @@ statistics! {
     option_errors,
     /// Times that a session was sampled for the policy.
     samples,
+    /// Oversized segments sent, those sent again included.
+    oversized_segments,
+    /// Oversized segments sent to see whether they reach a client.
+    oversized_probes,
+    /// Times that oversized segments were lost and the client's own size was gone back to.
+    oversized_fallbacks,
+    /// Times that loss took a leg back to the window that its client advertises.
+    sending_ahead_losses,
+    /// ACKs without data received from clients with an access profile, in sessions that ended.
+    narrow_acknowledgements,
+    /// Their bytes, IP and TCP headers included.
+    narrow_acknowledgement_bytes,
     /// Sessions whose line was not logged because the log could not keep up.
     lines_lost,
 }

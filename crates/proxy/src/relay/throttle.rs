@@ -58,6 +58,12 @@ impl Throttle {
         self.look = look.clamp(SHORTEST_LOOK, LONGEST_LOOK);
     }
 
+    /// No more is said of what is in flight; whether nothing holds back any more.
+    pub const fn lift_cap(&mut self) -> bool {
+        self.cap = None;
+        self.pacing.is_none()
+    }
+
     /// So many bytes were read and are held.
     pub fn handle_read(&mut self, bytes: u32) {
         if let Some(pacing) = &mut self.pacing {

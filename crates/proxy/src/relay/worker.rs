@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use midspan_policy::Leg;
-use midspan_units::{BitRate, Time, TimeSpan};
+use midspan_units::{Time, TimeSpan};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{Event, EventData, EventFlags};
 use rustix::event::{Timespec, epoll};
@@ -25,7 +25,7 @@ use super::limits::{Limits, Seat, Shortage};
 use super::memory::Measuring;
 use super::negotiation::Negotiations;
 use super::observation::{Ending, Journal, Mailbox, Registry};
-use super::opening::{Acceptor, Caller, Opened};
+use super::opening::{Acceptor, Caller, Legs, Opened};
 use super::pipes::Pipes;
 use super::session::{End, Phase, Session};
 use super::statistics::Counters;
@@ -64,7 +64,7 @@ pub struct Worker {
     pub(super) turns: VecDeque<Key>,
     pub(super) shared: Shared,
     pub(super) counters: Arc<Counters>,
-    control: Arc<Control>,
+    pub(super) control: Arc<Control>,
     clock: Clock,
     pub(super) now: Time,
     reset_timeout: TimeSpan,
@@ -260,6 +260,7 @@ impl Worker {
         }
         if was_connecting {
             self.timers.set(key, &mut session.timer, None);
+            self.begin_bounding(key);
         }
         self.advance(key);
     }
@@ -322,7 +323,9 @@ impl Worker {
                         self.now + interval
                     }
                 });
-                [again, sample, still].into_iter().flatten().min()
+                let narrow = session.narrow.as_ref().and_then(|leg| leg.next_look());
+                let wanted = [again, sample, still, narrow];
+                wanted.into_iter().flatten().min()
             }
             Phase::Connecting | Phase::Settling { .. } => again,
         };
@@ -430,11 +433,12 @@ impl Worker {
                     server,
                     connect_timeout,
                     option_errors,
+                    narrow,
                     paced,
                     seat,
                 } => {
                     self.counters.option_errors.add(option_errors);
-                    let legs = ([client, server], paced);
+                    let legs = ([client, server], paced, narrow);
                     self.begin(index, caller, legs, connect_timeout, seat);
                 }
                 Opened::Negotiation(client, address, negotiator, seat) => {
@@ -464,7 +468,7 @@ impl Worker {
         &mut self,
         index: usize,
         caller: Caller,
-        ([client, server], paced): ([OwnedFd; 2], [Option<BitRate>; 2]),
+        ([client, server], paced, narrow): Legs,
         connect_timeout: Option<TimeSpan>,
         seat: Seat,
     ) {
@@ -487,8 +491,9 @@ impl Worker {
         }
         let mut session = Session::new([client, server], listener, record, seat, self.now);
         session.pace_from_start(paced);
-        self.limits.budget.begin_session();
+        session.set_narrow(narrow);
         let key = self.sessions.insert(session);
+        self.begin_memory(key);
         self.counters.sessions_opened.add(1);
         self.counters.sessions_active.add(1);
         if let Some(session) = self.sessions.get_mut(key) {
@@ -508,7 +513,8 @@ impl Worker {
         if let End::Unconnected(error) = end {
             session.record.note_failure(Ending::of_connecting(error));
         }
-        let (ended, sample) = observed::last_words(&mut session, end == End::Closed, self.now);
+        let closed = end == End::Closed;
+        let (ended, sample) = observed::last_words(&mut session, closed, self.now, &self.counters);
         let ended = ended.map(|ended| {
             let ended = self.with_last_destination(ended);
             self.with_reasons(ended, session.listener)
@@ -522,7 +528,7 @@ impl Worker {
             session.close_in_order();
         }
         session.release(&mut self.shared);
-        self.forget_memory(session.upkeep.measured);
+        self.forget_memory(&mut session);
         self.timers.set(key, &mut session.timer, None);
         self.counters.sessions_active.decrement();
         match end {
@@ -574,7 +580,6 @@ impl Worker {
         self.counters.pipes.set(self.shared.pipes.count() as u64);
         let in_use = self.shared.pipes.in_use();
         self.counters.pipes_in_use.set(in_use as u64);
-        self.note_pipes(in_use);
         self.counters.pipe_shortages.set(self.shared.pipe_shortages);
     }
 }

@@ -74,6 +74,7 @@ pub fn listener(settings: &Settings, to: SocketAddr, sessions: SessionSettings) 
         server_mark: None,
         settings: sessions,
         limits: ListenerLimits::default(),
+        profiles: Default::default(),
     }
 }
 

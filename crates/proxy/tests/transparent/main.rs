@@ -12,7 +12,9 @@ mod failing;
 mod firewall;
 mod flood;
 mod handshake;
+mod limits;
 mod load;
+mod narrow;
 mod passing;
 mod path_mtu;
 mod reloading;
@@ -123,6 +125,10 @@ fn test(filter: &str) {
             "the policy is asked at the SYN",
             admission::the_policy_is_asked_at_the_syn,
         ),
+        (
+            "caps hold at the SYN",
+            limits::caps_hold_at_the_syn_and_a_reload_changes_them,
+        ),
         ("early data is kept", handshake::early_data_is_kept),
         (
             "ports, hosts and interfaces are left alone",
@@ -159,6 +165,31 @@ fn test(filter: &str) {
         (
             "two uplinks, by marks kept in conntrack",
             uplinks::marks_kept_in_conntrack_keep_each_session_on_its_uplink,
+        ),
+        (
+            "narrow: segments are raised after a probe",
+            narrow::segments_are_raised_after_a_probe,
+        ),
+        (
+            "narrow: requests and answers",
+            narrow::requests_and_answers_go_on,
+        ),
+        (
+            "narrow: a path that drops fragments",
+            narrow::a_path_that_drops_fragments,
+        ),
+        ("narrow: a small MTU", narrow::a_path_with_a_small_mtu),
+        (
+            "narrow: behind another router",
+            narrow::behind_another_router,
+        ),
+        (
+            "narrow: clients left alone",
+            narrow::clients_that_are_left_alone,
+        ),
+        (
+            "narrow: sending ahead",
+            narrow::sending_ahead_of_a_small_window,
         ),
         ("TCP-MD5", signed::tcp_md5_passes),
         ("TCP-AO", signed::tcp_ao_passes),

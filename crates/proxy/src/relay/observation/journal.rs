@@ -79,6 +79,7 @@ fn write(ended: &Ended) {
     let rtt = |leg: &LegReport| (leg.rtt_seconds, leg.min_rtt_seconds);
     let (client_rtt, client_min_rtt) = rtt(&session.client_leg);
     let (server_rtt, server_min_rtt) = rtt(&session.server_leg);
+    let narrow = session.narrow.as_ref();
     info!(
         target: "session",
         session = session.id,
@@ -108,6 +109,13 @@ fn write(ended: &Ended) {
         server_congestion_control_reason = session.server_leg.congestion_control_reason,
         server_largest_forward_data_bytes = session.server_leg.largest_forward_data_bytes,
         server_largest_burst_bytes = session.server_leg.largest_burst_bytes,
+        profile = narrow.map(|narrow| narrow.profile.as_str()),
+        oversized_segments = narrow.map(|narrow| narrow.oversized_segments),
+        oversized_probes = narrow.map(|narrow| narrow.probes),
+        oversized_fallbacks = narrow.map(|narrow| narrow.fallbacks),
+        sending_ahead_losses = narrow.map(|narrow| narrow.sending_ahead_losses),
+        client_acknowledgements = narrow.map(|narrow| narrow.acknowledgements),
+        client_acknowledgement_bytes = narrow.map(|narrow| narrow.acknowledgement_bytes),
         "session ended"
     );
 }

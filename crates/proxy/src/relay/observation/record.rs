@@ -139,6 +139,7 @@ impl Record {
             client: self.client,
             server: self.server,
             destination: None,
+            narrow: None,
             handshake: handshake_name(self.handshake).to_owned(),
             phase,
             setup_seconds: self.setup.map(TimeSpan::as_seconds),

@@ -6,6 +6,8 @@ use midspan_policy::{Handshake, LegSample};
 use midspan_units::TimeSpan;
 use serde::{Deserialize, Serialize};
 
+use crate::relay::narrow::NarrowReport;
+
 /// A session at one moment. Names say the units.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionReport {
@@ -36,6 +38,9 @@ pub struct SessionReport {
     pub client_leg: LegReport,
     /// The leg towards the server.
     pub server_leg: LegReport,
+    /// What was done for the client's access link, where a profile is for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub narrow: Option<NarrowReport>,
 }
 
 /// Where a session is in its life.

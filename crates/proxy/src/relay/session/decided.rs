@@ -3,9 +3,11 @@
 use midspan_linux::tcp;
 use midspan_policy::{Buffer, Decision, Leg, PacingBy, SessionSample};
 
-use midspan_units::BitRate;
+use midspan_units::{BitRate, Time};
 
 use super::Session;
+use crate::relay::narrow::NarrowLeg;
+use crate::relay::statistics::Counters;
 
 /// IP and TCP header without options, which a rate counts.
 const IPV4_HEADERS: u32 = 40;
@@ -24,6 +26,33 @@ impl Session {
                 throttle.set_rate(rate, SEGMENT, headers, 0);
             }
         }
+    }
+
+    /// Deals with the client's access link in this way from its first byte on.
+    pub fn set_narrow(&mut self, narrow: Option<Box<NarrowLeg>>) {
+        let cap = narrow.as_ref().and_then(|leg| leg.cap());
+        self.narrow = narrow;
+        if let Some(cap) = cap {
+            self.transfer_to(Leg::Client).throttle().set_cap(cap, None);
+        }
+    }
+
+    /// Reads the leg towards a narrow client, if it is time; the options that the kernel refused.
+    pub(super) fn look_at_narrow_leg(&mut self, now: Time, counters: &Counters) -> u64 {
+        let Some(leg) = &mut self.narrow else {
+            return 0;
+        };
+        let before = leg.cap();
+        let refused = leg.look(&self.client, now, counters);
+        let (cap, round_trip) = (leg.cap(), leg.round_trip_time());
+        if cap != before {
+            let transfer = self.transfer_to(Leg::Client);
+            match cap {
+                Some(cap) => transfer.throttle().set_cap(cap, round_trip),
+                None => transfer.lift_cap(),
+            }
+        }
+        refused
     }
 
     const fn header_size(&self, leg: Leg) -> u32 {
@@ -52,12 +81,16 @@ impl Session {
                 let segment = sample.segment_size;
                 transfer.throttle().set_rate(rate, segment, headers, held);
             }
+            // What is bounded for want of memory is not made larger.
+            let is_bounded = self.transfer(leg.other()).is_bounded;
             let socket = self.socket(leg);
             let mut note = |failed: bool| refused += u64::from(failed);
             if let (Some(rate), PacingBy::Kernel) = (decision.pacing_rate, decision.pacing_by) {
-                note(tcp::set_pacing_rate(socket, Some(rate)).is_err());
+                // The largest rate there is stands for none.
+                let rate = Some(rate).filter(|rate| rate.bits_per_second() < u64::MAX);
+                note(tcp::set_pacing_rate(socket, rate).is_err());
             }
-            if let Some(size) = decision.send_buffer {
+            if let Some(size) = decision.send_buffer.filter(|_| !is_bounded) {
                 note(tcp::set_send_buffer(socket, Buffer::Fixed(size)).is_err());
             }
             if let Some(limit) = decision.not_sent_limit {

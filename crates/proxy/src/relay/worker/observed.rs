@@ -14,6 +14,7 @@ use crate::relay::observation::{
 };
 use crate::relay::opening::Caller;
 use crate::relay::session::Session;
+use crate::relay::statistics::Counters;
 
 /// Most places of the table that are looked at for one round of samples.
 const PLACES_AT_ONCE: usize = 4096;
@@ -57,19 +58,24 @@ pub(super) fn last_words(
     session: &mut Session,
     closed: bool,
     now: Time,
+    counters: &Counters,
 ) -> (Option<Ended>, SessionSample) {
     let sample = session.sample().unwrap_or_else(|_| SessionSample {
         session: SessionId(session.record.id),
         ..SessionSample::default()
     });
     session.record.note_sample(&sample);
+    if let Some(leg) = &mut session.narrow {
+        leg.end(&sample.client, counters);
+    }
     let ending = session.record.note_end(closed);
     let ended = Journal::is_wanted().then(|| {
         let legs = [Leg::Client, Leg::Server].map(|leg| LegReport {
             congestion_control: session.congestion_control(leg),
             ..LegReport::from(sample.leg(leg))
         });
-        let report = session.record.report(now, ReportedPhase::Ended, legs);
+        let mut report = session.record.report(now, ReportedPhase::Ended, legs);
+        report.narrow = (session.narrow.as_ref()).map(|leg| leg.report(&sample.client));
         Ended { report, ending }
     });
     (ended, sample)
@@ -129,7 +135,7 @@ impl Worker {
                 continue;
             };
             let listener = session.listener;
-            let (Some(ended), _) = last_words(session, false, self.now) else {
+            let (Some(ended), _) = last_words(session, false, self.now, &self.counters) else {
                 continue;
             };
             let ended = self.with_reasons(ended, listener);

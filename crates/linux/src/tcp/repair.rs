@@ -1,0 +1,167 @@
+//! Changing what a connection agreed on in its handshake (`TCP_REPAIR` of <linux/tcp.h>), and how
+//! its packets may be fragmented (ip(7)).
+//!
+//! Written for checkpointing, `TCP_REPAIR_OPTIONS` sets the peer's segment size and window scale
+//! of a live socket as long as nothing has been sent: after the first byte the kernel says
+//! `EPERM`. Data that has been received already does no harm.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::raw;
+
+/// Option kinds of RFC 9293 §3.2 and RFC 7323 §2.2, as `TCP_REPAIR_OPTIONS` names them.
+const SEGMENT_SIZE: u32 = 2;
+const WINDOW_SCALE: u32 = 3;
+
+/// `TCP_REPAIR_OFF_NO_WP`: leave without sending a window probe (Linux 4.20).
+const LEAVE_SILENTLY: i32 = -1;
+const ENTER: i32 = 1;
+
+/// `IP_PMTUDISC_OMIT` and `IP_PMTUDISC_WANT` of ip(7).
+const OMIT: i32 = 5;
+const WANT: i32 = 1;
+
+/// Largest window scale (RFC 7323 §2.3).
+pub const LARGEST_WINDOW_SCALE: u8 = 14;
+
+/// What the two ends agreed on in the handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Agreed {
+    /// Largest segment in bytes of data without options: the peer's MSS, or what the route has
+    /// room for, if that is less.
+    pub segment_size: u32,
+    /// Largest packet of the route at present (`IP_MTU`), in bytes; `None` where it is not known.
+    pub path_mtu: Option<u32>,
+    /// Scale of the windows that the peer advertises.
+    pub peer_window_scale: u8,
+    /// Scale of the windows that we advertise.
+    pub own_window_scale: u8,
+    /// Every segment carries timestamps (12 bytes of options).
+    pub timestamps: bool,
+}
+
+/// Bytes that timestamps take in every segment (RFC 7323, appendix A).
+const TIMESTAMPS_LENGTH: u32 = 12;
+
+/// Offsets and bits in `struct tcp_info`, as in the [`information`](super::information) module.
+const OPTIONS: usize = 5;
+const WINDOW_SCALES: usize = 6;
+const SEND_SEGMENT_SIZE: usize = 16;
+const HAS_TIMESTAMPS: u8 = 1;
+
+/// Reads what was agreed on. The socket must be connected.
+///
+/// # Errors
+/// Those of `getsockopt(2)`.
+pub fn agreed(socket: impl AsFd) -> io::Result<Agreed> {
+    let socket = socket.as_fd();
+    let mut information = [0; SEND_SEGMENT_SIZE + 4];
+    let (level, name) = (libc::IPPROTO_TCP, libc::TCP_INFO);
+    let length = raw::get_option(socket, level, name, &mut information)?;
+    if length < information.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let timestamps = information[OPTIONS] & HAS_TIMESTAMPS != 0;
+    let scales = information[WINDOW_SCALES];
+    // Two fields of four bits; which comes first follows the machine's byte order.
+    let (low, high) = (scales & 0xf, scales >> 4);
+    let (peer_window_scale, own_window_scale) = match cfg!(target_endian = "little") {
+        true => (low, high),
+        false => (high, low),
+    };
+    let size = &information[SEND_SEGMENT_SIZE..];
+    let size = u32::from_ne_bytes([size[0], size[1], size[2], size[3]]);
+    Ok(Agreed {
+        segment_size: size + if timestamps { TIMESTAMPS_LENGTH } else { 0 },
+        path_mtu: path_mtu(socket).ok(),
+        peer_window_scale,
+        own_window_scale,
+        timestamps,
+    })
+}
+
+/// Largest packet that the route to the peer takes at present (`IP_MTU`), in bytes.
+///
+/// # Errors
+/// Those of `getsockopt(2)`; the socket must be connected over IPv4.
+pub fn path_mtu(socket: impl AsFd) -> io::Result<u32> {
+    let mut value = [0; 4];
+    raw::get_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU, &mut value)?;
+    Ok(u32::from_ne_bytes(value))
+}
+
+/// What a connection is to believe of its handshake from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Repair {
+    /// The peer's MSS in bytes: the ceiling of the segments that are sent, 1 to 65,495. How large
+    /// they are under it is up to the route's MTU.
+    pub segment_ceiling: Option<u16>,
+    /// Scales of the windows of the peer and of our own, each at most
+    /// [`LARGEST_WINDOW_SCALE`]. Our own must be the one that was agreed on.
+    pub window_scales: Option<(u8, u8)>,
+}
+
+/// Changes what was agreed on. Needs `CAP_NET_ADMIN` of the network namespace.
+///
+/// # Errors
+/// `PermissionDenied` without the capability, or once a byte has been sent; else those of
+/// `setsockopt(2)`. What was not changed stays as it was.
+pub fn repair(socket: impl AsFd, repair: Repair) -> io::Result<()> {
+    let socket = socket.as_fd();
+    let size = repair
+        .segment_ceiling
+        .map(|size| (SEGMENT_SIZE, u32::from(size)));
+    let scales = repair.window_scales.map(|(peer, own)| {
+        let value = (u32::from(own) << 16) | u32::from(peer);
+        (WINDOW_SCALE, value)
+    });
+    let mut options = Vec::new();
+    for (kind, value) in [size, scales].into_iter().flatten() {
+        // `struct tcp_repair_opt`: two words.
+        options.extend_from_slice(&kind.to_ne_bytes());
+        options.extend_from_slice(&value.to_ne_bytes());
+    }
+    if options.is_empty() {
+        return Ok(());
+    }
+    set(socket, libc::TCP_REPAIR, ENTER)?;
+    let (level, name) = (libc::IPPROTO_TCP, libc::TCP_REPAIR_OPTIONS);
+    let result = raw::set_option(socket, level, name, &options);
+    // Nothing is sent while a socket is being repaired.
+    set(socket, libc::TCP_REPAIR, LEAVE_SILENTLY)?;
+    result
+}
+
+/// Whether IP may fragment the socket's packets, at the device's MTU and whatever routers say of
+/// a smaller one (`IP_PMTUDISC_OMIT`), or must not and discovers the path MTU
+/// (`IP_PMTUDISC_WANT`, the default). IPv4.
+///
+/// # Errors
+/// Those of `setsockopt(2)`.
+pub fn set_fragmenting(socket: impl AsFd, may_fragment: bool) -> io::Result<()> {
+    let value = if may_fragment { OMIT } else { WANT };
+    let name = libc::IP_MTU_DISCOVER;
+    raw::set_option(socket.as_fd(), libc::IPPROTO_IP, name, &value.to_ne_bytes())
+}
+
+/// Whether segments that are not full wait for more data, at most 200 ms (`TCP_CORK` of tcp(7)).
+///
+/// # Errors
+/// Those of `setsockopt(2)`.
+pub fn set_cork(socket: impl AsFd, cork: bool) -> io::Result<()> {
+    set(socket.as_fd(), libc::TCP_CORK, i32::from(cork))
+}
+
+/// Whether small segments are sent at once (`TCP_NODELAY`) or wait while others are under way
+/// (Nagle's algorithm, RFC 896). Setting it sends what waits.
+///
+/// # Errors
+/// Those of `setsockopt(2)`.
+pub fn set_no_delay(socket: impl AsFd, no_delay: bool) -> io::Result<()> {
+    set(socket.as_fd(), libc::TCP_NODELAY, i32::from(no_delay))
+}
+
+fn set(socket: BorrowedFd<'_>, name: libc::c_int, value: i32) -> io::Result<()> {
+    raw::set_option(socket, libc::IPPROTO_TCP, name, &value.to_ne_bytes())
+}

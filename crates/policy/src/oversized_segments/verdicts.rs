@@ -1,0 +1,99 @@
+//! What clients were found to take, remembered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use midspan_units::{Time, TimeSpan};
+use serde::{Deserialize, Serialize};
+
+/// How long a client is known to take oversized segments.
+const TAKES: TimeSpan = TimeSpan::from_seconds(24 * 3600);
+/// How long one that did not is left alone. Shorter: its path may change, and a probe is cheap.
+const REFUSES: TimeSpan = TimeSpan::from_seconds(6 * 3600);
+
+/// What is known of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verdict {
+    /// It has acknowledged an oversized segment.
+    Takes,
+    /// Oversized segments do not reach it.
+    Refuses,
+}
+
+impl Verdict {
+    /// How long it holds.
+    #[must_use]
+    pub const fn lifetime(self) -> TimeSpan {
+        match self {
+            Self::Takes => TAKES,
+            Self::Refuses => REFUSES,
+        }
+    }
+}
+
+/// A bounded memory of [`Verdict`]s by client; the oldest goes first.
+///
+/// Times are on the caller's clock, which must not begin anew when the memory is kept across
+/// restarts.
+#[derive(Debug, Clone)]
+pub struct Verdicts {
+    limit: usize,
+    known: BTreeMap<IpAddr, (Verdict, Time)>,
+    by_age: BTreeSet<(Time, IpAddr)>,
+}
+
+impl Verdicts {
+    /// Nothing known yet; remembers at most `limit` clients.
+    #[must_use]
+    pub const fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            known: BTreeMap::new(),
+            by_age: BTreeSet::new(),
+        }
+    }
+
+    /// What is known of a client and not too old.
+    #[must_use]
+    pub fn of(&self, client: IpAddr, now: Time) -> Option<Verdict> {
+        let (verdict, since) = self.known.get(&client)?;
+        (now.since(*since) < verdict.lifetime()).then_some(*verdict)
+    }
+
+    /// Remembers what was found out at `at`.
+    pub fn note(&mut self, client: IpAddr, verdict: Verdict, at: Time) {
+        if self.limit == 0 {
+            return;
+        }
+        if let Some((_, before)) = self.known.insert(client, (verdict, at)) {
+            self.by_age.remove(&(before, client));
+        }
+        self.by_age.insert((at, client));
+        while self.known.len() > self.limit {
+            let Some((_, oldest)) = self.by_age.pop_first() else {
+                return;
+            };
+            self.known.remove(&oldest);
+        }
+    }
+
+    /// All that is known and not too old, with the time at which it was found out.
+    pub fn iter(&self, now: Time) -> impl Iterator<Item = (IpAddr, Verdict, Time)> + '_ {
+        self.known
+            .iter()
+            .map(|(client, (verdict, at))| (*client, *verdict, *at))
+            .filter(move |(_, verdict, at)| now.since(*at) < verdict.lifetime())
+    }
+
+    /// Clients of which something is remembered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Whether nothing is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+}

@@ -1,0 +1,220 @@
+//! Sending ahead of the window that a client advertises (Hasegawa §3: TGW), and its rival, large
+//! buffers and nothing more (WSO).
+
+use midspan_units::{ByteSize, Time, TimeSpan};
+
+use crate::{LegDecision, LegSample};
+
+/// What a TGW takes the client's window to be (Hasegawa §4: 524,280 bytes).
+pub const PAPER_WINDOW: ByteSize = ByteSize::from_bytes(524_280);
+/// Largest window scale (RFC 7323 §2.3).
+const LARGEST_SCALE: u8 = 14;
+/// A reader is slow when its window has shrunk to this part of the largest seen.
+const SLOW_READER: u64 = 4;
+/// At least so many segments stay allowed.
+const LEAST_SEGMENTS: u64 = 4;
+/// Between two readings.
+const LOOK: (TimeSpan, TimeSpan) = (
+    TimeSpan::from_milliseconds(5),
+    TimeSpan::from_milliseconds(100),
+);
+
+/// How a client's window is dealt with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SendAhead {
+    /// As it is.
+    #[default]
+    Off,
+    /// As it is, with send buffers of this size (WSO).
+    Wso(ByteSize),
+    /// As if it were this large, as long as it is not zero (TGW).
+    Ahead(ByteSize),
+}
+
+impl SendAhead {
+    /// How many bits to add to the scale of a client that has advertised `window` bytes with the
+    /// scale `agreed`, before the first byte.
+    #[must_use]
+    pub fn added_scale(self, window: u64, agreed: u8) -> u8 {
+        let Self::Ahead(wanted) = self else {
+            return 0;
+        };
+        let room = LARGEST_SCALE.saturating_sub(agreed);
+        let reaches = |bits: &u8| window.max(1) << bits >= wanted.bytes();
+        (0..=room).find(reaches).unwrap_or(room)
+    }
+}
+
+/// How far ahead of the advertised window one leg may send, while data flows.
+///
+/// The window scale cannot be changed once data has been sent; to run ahead less, less is
+/// written. While nothing is lost, the wanted window is allowed. After a loss the client may have
+/// to drop what lies beyond its true window, so no more than that is allowed until a round trip
+/// has passed without another loss; then the window doubles every round trip. A reader that is
+/// slow shows by a window that shrinks, and gets no more than it asks for. A window of zero
+/// stops the sender in any case.
+#[derive(Debug, Clone, Copy)]
+pub struct SendingAhead {
+    wanted: u64,
+    /// Bits that were added to the scale.
+    added: u8,
+    cap: u64,
+    largest_true: u64,
+    sent_again: u32,
+    calm_since: Time,
+    round_trip: TimeSpan,
+    losses: u32,
+}
+
+impl SendingAhead {
+    /// For a leg whose scale was raised by `added` bits so as to send `wanted` bytes ahead.
+    #[must_use]
+    pub const fn new(wanted: ByteSize, added: u8) -> Self {
+        Self {
+            wanted: wanted.bytes(),
+            added,
+            cap: wanted.bytes(),
+            largest_true: 0,
+            sent_again: 0,
+            calm_since: Time::ZERO,
+            round_trip: TimeSpan::ZERO,
+            losses: 0,
+        }
+    }
+
+    /// Bytes that may be sent and not acknowledged.
+    #[must_use]
+    pub const fn cap(&self) -> ByteSize {
+        ByteSize::from_bytes(self.cap)
+    }
+
+    /// Times that loss has taken the leg back to the client's true window.
+    #[must_use]
+    pub const fn losses(&self) -> u32 {
+        self.losses
+    }
+
+    /// When to read the leg again, while data is under way.
+    #[must_use]
+    pub fn poll_timeout(&self, now: Time) -> Time {
+        let (least, most) = LOOK;
+        let span = TimeSpan::from_nanoseconds(self.round_trip.nanoseconds() / 8);
+        now + span.max(least).min(most)
+    }
+
+    /// Takes in a reading of the leg; what is to change on it.
+    pub fn handle_sample(&mut self, now: Time, sample: &LegSample) -> LegDecision {
+        let before = self.cap;
+        self.round_trip = sample.round_trip_time.unwrap_or(self.round_trip);
+        let truth = sample.peer_window >> self.added.min(63);
+        self.largest_true = self.largest_true.max(truth);
+        let least = LEAST_SEGMENTS * u64::from(sample.segment_size.max(1));
+        if sample.segments_retransmitted != self.sent_again {
+            if now.since(self.calm_since) >= self.round_trip {
+                self.losses = self.losses.saturating_add(1);
+            }
+            self.sent_again = sample.segments_retransmitted;
+            self.calm_since = now;
+            self.cap = self.cap.min(truth.max(least));
+        } else if now.since(self.calm_since) >= self.round_trip {
+            self.calm_since = now;
+            self.cap = self
+                .cap
+                .saturating_mul(2)
+                .min(self.wanted)
+                .max(self.cap.min(least));
+        }
+        if truth < self.largest_true / SLOW_READER {
+            self.cap = self.cap.min(truth.max(least));
+        }
+        LegDecision {
+            in_flight_cap: (self.cap != before).then(|| self.cap()),
+            ..LegDecision::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample(window: u64, added: u8, sent_again: u32) -> LegSample {
+        LegSample {
+            round_trip_time: Some(TimeSpan::from_milliseconds(100)),
+            segment_size: 1460,
+            peer_window: window << added,
+            segments_retransmitted: sent_again,
+            ..LegSample::default()
+        }
+    }
+
+    fn at(milliseconds: u64) -> Time {
+        Time::ZERO + TimeSpan::from_milliseconds(milliseconds)
+    }
+
+    #[test]
+    fn the_scale_reaches_the_wanted_window() {
+        let ahead = SendAhead::Ahead(PAPER_WINDOW);
+        assert_eq!(ahead.added_scale(65_535, 0), 3);
+        assert_eq!(ahead.added_scale(65_536, 7), 3);
+        assert_eq!(ahead.added_scale(1 << 20, 7), 0);
+        // No further than the largest scale there is.
+        assert_eq!(ahead.added_scale(1, 13), 1);
+        assert_eq!(ahead.added_scale(0, 0), 14);
+        assert_eq!(ahead.added_scale(65_535, 15), 0);
+        assert_eq!(SendAhead::Wso(PAPER_WINDOW).added_scale(1000, 0), 0);
+    }
+
+    #[test]
+    fn a_loss_takes_the_leg_back_to_the_true_window_and_calm_forward_again() {
+        let mut ahead = SendingAhead::new(PAPER_WINDOW, 3);
+        assert_eq!(
+            ahead.handle_sample(at(100), &sample(65_536, 3, 0)),
+            LegDecision::default()
+        );
+        let decision = ahead.handle_sample(at(210), &sample(65_536, 3, 1));
+        assert_eq!(decision.in_flight_cap, Some(ByteSize::from_bytes(65_536)));
+        ahead.handle_sample(at(250), &sample(65_536, 3, 1));
+        assert_eq!(ahead.cap().bytes(), 65_536);
+        ahead.handle_sample(at(320), &sample(65_536, 3, 1));
+        assert_eq!(ahead.cap().bytes(), 131_072);
+        for i in 0..10 {
+            ahead.handle_sample(at(500 + i * 200), &sample(65_536, 3, 1));
+        }
+        assert_eq!(ahead.cap(), PAPER_WINDOW);
+        assert_eq!(ahead.losses(), 1);
+    }
+
+    #[test]
+    fn a_slow_reader_gets_what_it_asks_for() {
+        let mut ahead = SendingAhead::new(PAPER_WINDOW, 3);
+        ahead.handle_sample(at(0), &sample(65_536, 3, 0));
+        ahead.handle_sample(at(10), &sample(10_000, 3, 0));
+        assert_eq!(ahead.cap().bytes(), 10_000);
+        // It may have read all since.
+        for i in 0..10 {
+            ahead.handle_sample(at(500 + i * 200), &sample(65_536, 3, 0));
+        }
+        assert_eq!(ahead.cap(), PAPER_WINDOW);
+    }
+
+    proptest! {
+        #[test]
+        fn the_cap_is_never_above_what_is_wanted_nor_zero(
+            wanted in 1_u64..1 << 40,
+            steps in prop::collection::vec((0_u64..1 << 30, 0_u32..4, 0_u64..1000), 1..60),
+            added in 0_u8..15,
+        ) {
+            let mut ahead = SendingAhead::new(ByteSize::from_bytes(wanted), added);
+            let (mut now, mut lost) = (0, 0);
+            for (window, more, later) in steps {
+                now += later;
+                lost += more;
+                ahead.handle_sample(at(now), &sample(window, added.min(14), lost));
+                prop_assert!(ahead.cap().bytes() <= wanted && ahead.cap().bytes() > 0);
+                prop_assert!(ahead.poll_timeout(at(now)) > at(now));
+            }
+        }
+    }
+}

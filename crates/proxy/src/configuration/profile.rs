@@ -1,0 +1,71 @@
+//! `[profile.NAME]`: what is known of the access links of some clients.
+
+use std::collections::BTreeMap;
+
+use midspan_document::{Located, Source, Spanned};
+use midspan_policy::oversized_segments::Wish;
+use midspan_policy::sending_ahead::SendAhead;
+use midspan_units::{BitRate, TimeSpan};
+use serde::Deserialize;
+
+use super::explicit::Networks;
+use super::file::within;
+use crate::profile::AccessProfile;
+
+/// Most profiles of one file.
+pub const PROFILE_LIMIT: usize = 100;
+
+const DEFAULT_HOLD: TimeSpan = TimeSpan::from_milliseconds(20);
+const LONGEST_HOLD: TimeSpan = TimeSpan::from_milliseconds(200);
+
+/// `[profile.NAME]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ProfileTable {
+    clients: Networks,
+    #[serde(default)]
+    downstream: Option<BitRate>,
+    #[serde(default)]
+    upstream: Option<BitRate>,
+    #[serde(default)]
+    oversized_segments: Wish,
+    #[serde(default)]
+    send_ahead: SendAhead,
+    #[serde(default)]
+    hold_to_fill: Option<Spanned<TimeSpan>>,
+}
+
+pub(super) fn profiles(
+    source: &Source,
+    tables: BTreeMap<String, Spanned<ProfileTable>>,
+) -> Result<Vec<AccessProfile>, Located> {
+    let too_many = tables.values().nth(PROFILE_LIMIT).map(Spanned::span);
+    if let Some(place) = too_many {
+        let message = format!("more than {PROFILE_LIMIT} profiles");
+        return Err(Located::new(source, place, message));
+    }
+    let tables = tables.into_iter();
+    tables
+        .map(|(name, table)| table.into_inner().checked(source, name))
+        .collect()
+}
+
+impl ProfileTable {
+    fn checked(self, source: &Source, name: String) -> Result<AccessProfile, Located> {
+        Ok(AccessProfile {
+            name,
+            clients: self.clients.0,
+            downstream: self.downstream,
+            upstream: self.upstream,
+            oversized_segments: self.oversized_segments,
+            send_ahead: self.send_ahead,
+            hold_to_fill: within(
+                source,
+                "hold_to_fill",
+                self.hold_to_fill,
+                DEFAULT_HOLD,
+                TimeSpan::ZERO..=LONGEST_HOLD,
+            )?,
+        })
+    }
+}

@@ -1,0 +1,409 @@
+//! Legs towards clients behind a narrow upstream: carries out on the kernel's sockets what the
+//! policies for oversized segments and for sending ahead decide (Hasegawa).
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use midspan_linux::tcp::{self, Repair};
+use midspan_policy::oversized_segments::{Event, OversizedSegments, Verdict, Verdicts};
+use midspan_policy::sending_ahead::{SendAhead, SendingAhead};
+use midspan_policy::{Buffer, LegDecision, LegSample};
+use midspan_units::{ByteSize, Time, TimeSpan};
+use serde::{Deserialize, Serialize};
+
+use super::statistics::Counters;
+use crate::profile::{self, AccessProfile, HEADERS, SegmentMarks};
+
+/// Clients of which it is remembered whether they take oversized segments.
+pub const VERDICT_LIMIT: usize = 65_536;
+
+/// What a listener knows of its narrow clients.
+#[derive(Debug, Clone, Default)]
+pub struct Profiles {
+    /// The profiles.
+    pub profiles: Arc<[AccessProfile]>,
+    /// The marks of their segments.
+    pub marks: Arc<SegmentMarks>,
+    /// What clients were found to take; the same for all listeners.
+    pub verdicts: Remembered,
+}
+
+/// What clients were found to take, for all threads. Times are those of the real clock, so that
+/// they hold across restarts.
+#[derive(Debug, Clone)]
+pub struct Remembered(Arc<Mutex<Verdicts>>);
+
+impl Default for Remembered {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Verdicts::new(VERDICT_LIMIT))))
+    }
+}
+
+impl Remembered {
+    fn of(&self, client: IpAddr) -> Option<Verdict> {
+        let verdicts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        verdicts.of(client, real_time())
+    }
+
+    fn note(&self, client: IpAddr, verdict: Verdict) {
+        let mut verdicts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        verdicts.note(client, verdict, real_time());
+    }
+}
+
+fn real_time() -> Time {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let nanoseconds = since.map_or(0, |since| since.as_nanos());
+    Time::from_nanoseconds(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+}
+
+/// What a narrow leg has done, for logs and the list of sessions.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct NarrowReport {
+    /// Name of the profile.
+    pub profile: String,
+    /// Segment size now, in bytes of data; 0 where it is left to the kernel.
+    pub segment_size_bytes: u32,
+    /// Oversized segments sent.
+    pub oversized_segments: u64,
+    /// Oversized segments sent to see whether they arrive.
+    pub probes: u32,
+    /// Probes lost, and later returns to the client's own size.
+    pub fallbacks: u32,
+    /// Bits by which the client's window is read larger than it says.
+    pub added_window_scale: u8,
+    /// Times that loss took the leg back to the client's true window.
+    pub sending_ahead_losses: u32,
+    /// ACKs without data received.
+    pub acknowledgements: u32,
+    /// Their bytes, IP and TCP headers included.
+    pub acknowledgement_bytes: u64,
+}
+
+/// A leg towards a narrow client.
+#[derive(Debug)]
+pub struct NarrowLeg {
+    profiles: Profiles,
+    place: usize,
+    client: IpAddr,
+    oversized: Option<OversizedSegments>,
+    ahead: Option<(SendingAhead, u64)>,
+    added_scale: u8,
+    /// The mark for segments of the client's own size.
+    own_mark: u32,
+    /// Bytes of an ACK without data.
+    ack_size: u32,
+    /// In-flight caps of both policies; `u64::MAX` for none.
+    caps: [u64; 2],
+    last_moved: Time,
+    round_trip: Option<TimeSpan>,
+    next_look: Option<Time>,
+    /// Segments sent when they were last counted, if they were oversized since.
+    counted: Option<u32>,
+    report: NarrowReport,
+}
+
+impl NarrowLeg {
+    /// Prepares the leg to a client that was accepted and has been sent nothing yet; `None` where
+    /// no profile is for this client or none of its measures can be taken, and the number of
+    /// options that the kernel refused.
+    pub fn begin(
+        socket: impl AsFd,
+        client: IpAddr,
+        profiles: &Profiles,
+        now: Time,
+    ) -> (Option<Box<Self>>, u64) {
+        let Some(place) = profile::find(&profiles.profiles, client.to_canonical()) else {
+            return (None, 0);
+        };
+        let Some(profile) = profiles.profiles.get(place) else {
+            return (None, 0);
+        };
+        match Self::prepare(socket.as_fd(), client, profiles, (place, profile), now) {
+            Ok(leg) => (leg.map(Box::new), 0),
+            Err(error) => {
+                tracing::debug!(profile = profile.name, "a client is left as it is: {error}");
+                (None, 1)
+            }
+        }
+    }
+
+    fn prepare(
+        socket: BorrowedFd<'_>,
+        client: IpAddr,
+        profiles: &Profiles,
+        (place, profile): (usize, &AccessProfile),
+        now: Time,
+    ) -> std::io::Result<Option<Self>> {
+        let agreed = tcp::agreed(socket)?;
+        let sample = tcp::sample(socket)?;
+        let inherited = tcp::mark(socket)?;
+        let sizes: Vec<u32> = (profile.sizes().into_iter())
+            .filter(|size| profiles.marks.oversized(*size).is_some())
+            .collect();
+        // The client's own size, and the mark that holds segments down to it.
+        let is_four = client.to_canonical().is_ipv4();
+        let own = match agreed.path_mtu.filter(|_| is_four) {
+            Some(mtu) if agreed.segment_size + HEADERS >= mtu => {
+                Some((agreed.segment_size, inherited))
+            }
+            Some(_) => profiles.marks.small(agreed.segment_size),
+            // IPv6 does not fragment what TCP sends.
+            None => None,
+        };
+        let own = own.filter(|(own, _)| sizes.iter().any(|size| size > own));
+        let known = profiles.verdicts.of(client);
+        let own = own.filter(|_| known != Some(Verdict::Refuses));
+        let added_scale =
+            (profile.send_ahead).added_scale(sample.peer_window, agreed.peer_window_scale);
+        if let SendAhead::Wso(size) = profile.send_ahead {
+            tcp::set_send_buffer(socket, Buffer::Fixed(size))?;
+        }
+        if own.is_none() && added_scale == 0 {
+            return Ok(None);
+        }
+        let largest = sizes
+            .last()
+            .copied()
+            .and_then(|size| u16::try_from(size).ok());
+        tcp::repair(
+            socket,
+            Repair {
+                segment_ceiling: own.and(largest),
+                window_scales: (added_scale > 0).then(|| {
+                    let peer = agreed.peer_window_scale + added_scale;
+                    (peer, agreed.own_window_scale)
+                }),
+            },
+        )?;
+        let own_mark = own.map_or(inherited, |(_, mark)| mark);
+        if own_mark != inherited {
+            tcp::set_mark(socket, own_mark)?;
+        }
+        if own.is_some() && profile.downstream.is_some() {
+            tcp::set_pacing_rate(socket, profile.downstream)?;
+        }
+        let (downstream, upstream) = (profile.downstream, profile.upstream);
+        let oversized = own
+            .map(|(own, _)| OversizedSegments::new(sizes.into(), own, downstream, upstream, known));
+        let ahead = match profile.send_ahead {
+            SendAhead::Ahead(wanted) if added_scale > 0 => {
+                Some((SendingAhead::new(wanted, added_scale), wanted.bytes()))
+            }
+            _ => None,
+        };
+        let mut leg = Self {
+            profiles: profiles.clone(),
+            place,
+            client,
+            oversized,
+            ahead,
+            added_scale,
+            own_mark,
+            ack_size: HEADERS + if agreed.timestamps { 12 } else { 0 },
+            caps: [u64::MAX; 2],
+            last_moved: now,
+            round_trip: None,
+            next_look: None,
+            counted: None,
+            report: NarrowReport::default(),
+        };
+        leg.take_in(socket, &sample, now)?;
+        Ok(Some(leg))
+    }
+
+    /// Most bytes that may be sent and not acknowledged, if fewer than the kernel would.
+    pub fn cap(&self) -> Option<ByteSize> {
+        let cap = self.caps[0].min(self.caps[1]);
+        (cap != u64::MAX).then(|| ByteSize::from_bytes(cap))
+    }
+
+    /// The smallest round-trip time by the newest reading.
+    pub const fn round_trip_time(&self) -> Option<TimeSpan> {
+        self.round_trip
+    }
+
+    /// Data was written: the leg is to be looked at soon.
+    pub fn note_moved(&mut self, now: Time) {
+        self.last_moved = now;
+        if self.next_look.is_none() {
+            self.next_look = self.timeout(now);
+        }
+    }
+
+    /// When to [look](Self::look) at the leg next, if at all.
+    pub const fn next_look(&self) -> Option<Time> {
+        self.next_look
+    }
+
+    fn timeout(&self, now: Time) -> Option<Time> {
+        let oversized = self.oversized.as_ref();
+        let oversized = oversized.and_then(|state| state.poll_timeout(now));
+        let ahead = self
+            .ahead
+            .as_ref()
+            .map(|(state, _)| state.poll_timeout(now));
+        [oversized, ahead].into_iter().flatten().min()
+    }
+
+    /// Reads the leg, if it is time, and does what the policies decide; the number of options that
+    /// the kernel refused.
+    pub(super) fn look(&mut self, socket: impl AsFd, now: Time, counters: &Counters) -> u64 {
+        let socket = socket.as_fd();
+        if self.next_look.is_none_or(|at| now < at) {
+            return 0;
+        }
+        let Ok(sample) = tcp::sample(socket) else {
+            self.next_look = None;
+            return 0;
+        };
+        let before = self.report.clone();
+        let refused = u64::from(self.take_in(socket, &sample, now).is_err());
+        self.push_held(socket, &sample, now);
+        self.count(&before, counters);
+        // Without data under way nothing changes until some is written.
+        let is_busy = sample.unacknowledged > 0 || sample.not_sent.bytes() > 0;
+        let next = self.timeout(now);
+        self.next_look = next.filter(|_| is_busy || now.since(self.last_moved) < QUIET);
+        refused
+    }
+
+    fn take_in(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        sample: &LegSample,
+        now: Time,
+    ) -> std::io::Result<()> {
+        self.round_trip = sample.minimum_round_trip_time;
+        if let Some(before) = self.counted {
+            let sent = sample.segments_sent.wrapping_sub(before);
+            self.report.oversized_segments += u64::from(sent);
+            self.counted = Some(sample.segments_sent);
+        }
+        if let Some((state, wanted)) = &mut self.ahead {
+            state.handle_sample(now, sample);
+            let cap = state.cap().bytes();
+            // The kernel itself keeps to the window that it believes in.
+            self.caps[1] = if cap == *wanted { u64::MAX } else { cap };
+            self.report.sending_ahead_losses = state.losses();
+        }
+        let Some(state) = &mut self.oversized else {
+            return Ok(());
+        };
+        let verdict = state.verdict();
+        let decision = state.handle_sample(now, sample);
+        let event = state.poll_event();
+        match event {
+            Some(Event::Probed) => self.report.probes += 1,
+            Some(Event::ProbeLost | Event::FellBack) => self.report.fallbacks += 1,
+            Some(Event::Raised) | None => {}
+        }
+        if let Some(found) = state.verdict()
+            && verdict != Some(found)
+        {
+            self.profiles.verdicts.note(self.client, found);
+        }
+        self.carry_out(socket, &decision, sample)
+    }
+
+    fn carry_out(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        decision: &LegDecision,
+        sample: &LegSample,
+    ) -> std::io::Result<()> {
+        if let Some(cap) = decision.in_flight_cap {
+            self.caps[0] = cap.bytes();
+        }
+        let Some(size) = decision.segment_size else {
+            return Ok(());
+        };
+        let size = u32::try_from(size.bytes()).unwrap_or(u32::MAX);
+        let is_oversized = self
+            .oversized
+            .as_ref()
+            .is_some_and(OversizedSegments::is_oversized);
+        match self.profiles.marks.oversized(size).filter(|_| is_oversized) {
+            Some(mark) => {
+                tcp::set_fragmenting(socket, true)?;
+                // Full segments form (the paper's Nagle).
+                tcp::set_no_delay(socket, false)?;
+                tcp::set_mark(socket, mark)?;
+                self.counted.get_or_insert(sample.segments_sent);
+            }
+            None => {
+                self.counted = None;
+                tcp::set_mark(socket, self.own_mark)?;
+                tcp::set_fragmenting(socket, false)?;
+                tcp::set_no_delay(socket, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what has waited too long to fill a segment.
+    fn push_held(&self, socket: BorrowedFd<'_>, sample: &LegSample, now: Time) {
+        let holds = self
+            .oversized
+            .as_ref()
+            .is_some_and(OversizedSegments::holds_to_fill);
+        let hold = (self.profiles.profiles.get(self.place)).map(|of| of.hold_to_fill);
+        let waited = now.since(self.last_moved);
+        let part = sample.not_sent.bytes();
+        if holds && part > 0 && hold.is_some_and(|hold| waited >= hold) {
+            // Refused, it goes out with the next ACK.
+            let _ = tcp::set_no_delay(socket, true);
+            let _ = tcp::set_no_delay(socket, false);
+        }
+    }
+
+    fn count(&self, before: &NarrowReport, counters: &Counters) {
+        let report = &self.report;
+        let sent = report.oversized_segments - before.oversized_segments;
+        counters.oversized_segments.add(sent);
+        let probes = report.probes - before.probes;
+        counters.oversized_probes.add(u64::from(probes));
+        let fallbacks = report.fallbacks - before.fallbacks;
+        counters.oversized_fallbacks.add(u64::from(fallbacks));
+        let losses = report.sending_ahead_losses - before.sending_ahead_losses;
+        counters.sending_ahead_losses.add(u64::from(losses));
+    }
+
+    /// What it has done, by the newest reading of the leg.
+    pub fn report(&self, sample: &LegSample) -> NarrowReport {
+        let acknowledgements = sample
+            .segments_received
+            .saturating_sub(sample.data_segments_received);
+        let profile = self.profiles.profiles.get(self.place);
+        NarrowReport {
+            profile: profile.map(|of| of.name.clone()).unwrap_or_default(),
+            segment_size_bytes: self.oversized.as_ref().map_or(0, OversizedSegments::size),
+            added_window_scale: self.added_scale,
+            acknowledgements,
+            acknowledgement_bytes: u64::from(acknowledgements) * u64::from(self.ack_size),
+            ..self.report.clone()
+        }
+    }
+
+    /// The session ends: counts what was not counted yet.
+    pub(super) fn end(&mut self, sample: &LegSample, counters: &Counters) {
+        let before = self.report.clone();
+        if let Some(counted) = self.counted.take() {
+            let sent = sample.segments_sent.wrapping_sub(counted);
+            self.report.oversized_segments += u64::from(sent);
+        }
+        self.count(&before, counters);
+        let report = self.report(sample);
+        counters
+            .narrow_acknowledgements
+            .add(u64::from(report.acknowledgements));
+        counters
+            .narrow_acknowledgement_bytes
+            .add(report.acknowledgement_bytes);
+    }
+}
+
+/// A leg without data under way is no longer looked at after this time.
+const QUIET: TimeSpan = TimeSpan::from_milliseconds(300);

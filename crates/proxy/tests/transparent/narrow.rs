@@ -1,0 +1,236 @@
+//! Access profiles: oversized segments and sending ahead, and clients that cannot take them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use midspan_linux::namespace::NetworkNamespace;
+use socket2::SockRef;
+
+use crate::support::*;
+
+const FIXED: &str = "[profile.narrow]\nclients = [\"10.1.0.0/16\", \"fd01::/16\"]\noversized_segments = \"4420 B\"\n";
+const AUTO: &str = "[profile.narrow]\nclients = \"all\"\noversized_segments = \"auto\"\n\
+    downstream = \"400 Mbit/s\"\nupstream = \"2 Mbit/s\"\n";
+const AHEAD: &str = "[profile.narrow]\nclients = \"all\"\nsend_ahead = \"512 KiB\"\n";
+
+fn with(profile: &str) -> String {
+    format!("{profile}{TRANSPARENT}")
+}
+
+/// A download of so many bytes, which must arrive as they are.
+fn download(network: &Network, listener: &std::net::TcpListener, server: &str, count: usize) {
+    let mut near = network.connect(server, PORT).unwrap();
+    let (mut far, _) = accept(listener);
+    assert_eq!(network.taken(PORT), 1);
+    near.write_all(b"get").unwrap();
+    far.read_exact(&mut [0; 3]).unwrap();
+    carries(far, near, count);
+    wait_until("closed", || network.taken(PORT) == 0);
+}
+
+/// Numbers in the log's lines about sessions that ended, in their order.
+fn sessions(log: &str) -> Vec<BTreeMap<String, u64>> {
+    let lines = log.lines().filter(|line| line.contains("session ended"));
+    let fields = |line: &str| {
+        let words = line.split_whitespace();
+        words
+            .filter_map(|word| {
+                let (name, value) = word.split_once('=')?;
+                Some((name.to_owned(), value.parse().ok()?))
+            })
+            .collect()
+    };
+    lines.map(fields).collect()
+}
+
+/// Datagrams that a host has put together from fragments.
+fn reassembled(namespace: &NetworkNamespace) -> u64 {
+    namespace
+        .run(|| {
+            let text = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+            let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
+            let mut next = || lines.next().unwrap().split_whitespace();
+            let (names, mut values) = (next(), next());
+            let place = names.take_while(|name| *name != "ReasmOKs").count();
+            values.nth(place).unwrap().parse().unwrap()
+        })
+        .unwrap()
+}
+
+/// The first session probes, later ones of the client know.
+pub fn segments_are_raised_after_a_probe() {
+    // How many of a session's segments were oversized depends on when it was raised.
+    for (profile, nat, least) in [(FIXED, "", 300), (FIXED, STRICT, 300), (AUTO, "", 90)] {
+        let network = Network::new();
+        rules(&network.gateway, nat);
+        let listener = network.listen(PORT);
+        let midspan = Midspan::ready(&network.gateway, &with(profile));
+        for _ in 0..3 {
+            download(&network, &listener, SERVER, 2_000_000);
+        }
+        let arrived = reassembled(&network.client);
+        let seen = sessions(&midspan.end());
+        assert_eq!(seen.len(), 3);
+        let all = |name: &str| seen.iter().map(|one| one[name]).collect::<Vec<_>>();
+        assert_eq!(all("oversized_probes"), [1, 0, 0], "{seen:?}");
+        assert_eq!(all("oversized_fallbacks"), [0, 0, 0]);
+        assert!(arrived >= 2 * least, "{arrived} oversized segments");
+        for session in &seen[1..] {
+            assert!(session["oversized_segments"] >= least, "{session:?}");
+        }
+        assert!(all("client_acknowledgements").iter().all(|acks| *acks > 0));
+    }
+}
+
+/// Small answers, in turn with requests, are not late for oversized segments.
+pub fn requests_and_answers_go_on() {
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let midspan = Midspan::ready(&network.gateway, &with(FIXED));
+    let mut near = network.connect(SERVER, PORT).unwrap();
+    let (mut far, _) = accept(&listener);
+    let answer = vec![7; 6000];
+    for _ in 0..200 {
+        near.write_all(b"get").unwrap();
+        far.read_exact(&mut [0; 3]).unwrap();
+        far.write_all(&answer).unwrap();
+        let mut received = vec![0; 6000];
+        near.read_exact(&mut received).unwrap();
+        assert!(received == answer);
+    }
+    drop((near, far));
+    wait_until("closed", || network.taken(PORT) == 0);
+    let seen = sessions(&midspan.end());
+    assert_eq!(seen[0]["oversized_fallbacks"], 0);
+}
+
+/// No fragment passes the router before the client.
+pub fn a_path_that_drops_fragments() {
+    const DROP: &str = "table inet path {\n chain in {\n type filter hook prerouting priority -450;\n \
+        ip frag-off & 0x3fff != 0 drop\n }\n}\n";
+    for profile in [FIXED, AUTO] {
+        let network = Network::with_access_router();
+        rules(network.access.as_ref().unwrap(), DROP);
+        let listener = network.listen(PORT);
+        let midspan = Midspan::ready(&network.gateway, &with(profile));
+        // Two lost probes, in one session or in two.
+        download(&network, &listener, SERVER, 3_000_000);
+        let mut near = network.connect(SERVER, PORT).unwrap();
+        let (mut far, _) = accept(&listener);
+        for _ in 0..8 {
+            far.write_all(&[1; 40_000]).unwrap();
+            near.read_exact(&mut [0; 40_000]).unwrap();
+            std::thread::sleep(Duration::from_millis(400));
+        }
+        drop((near, far));
+        wait_until("closed", || network.taken(PORT) == 0);
+        download(&network, &listener, SERVER, 3_000_000);
+        let seen = sessions(&midspan.end());
+        assert_eq!(seen[0]["oversized_probes"], seen[0]["oversized_fallbacks"]);
+        assert_eq!(reassembled(&network.client), 0);
+        let probes: u64 = seen
+            .iter()
+            .filter_map(|one| one.get("oversized_probes"))
+            .sum();
+        assert!(probes >= 1, "{seen:?}");
+    }
+}
+
+/// The last link of the path, or the client's own interface, takes smaller packets.
+pub fn a_path_with_a_small_mtu() {
+    for mtu in ["1492", "1400", "1280", "1000"] {
+        for of_client in [false, true] {
+            let network = Network::with_access_router();
+            let access = network.access.as_ref().unwrap();
+            output(access, "ip", &["link", "set", "inner", "mtu", mtu]);
+            if of_client {
+                output(&network.client, "ip", &["link", "set", "eth", "mtu", mtu]);
+            }
+            let listener = network.listen(PORT);
+            let midspan = Midspan::ready(&network.gateway, &with(FIXED));
+            for _ in 0..3 {
+                download(&network, &listener, SERVER, 1_500_000);
+            }
+            let seen = sessions(&midspan.end());
+            if of_client && mtu == "1000" {
+                // Too small: such a client is left alone.
+                assert_eq!(seen[0].get("oversized_probes"), None);
+            } else {
+                // A path MTU that is found out costs segments, which looks like loss.
+                assert_eq!(seen[2]["oversized_fallbacks"], 0, "{mtu}: {seen:?}");
+                assert!(seen[2]["oversized_segments"] > 0, "{mtu}: {seen:?}");
+            }
+        }
+    }
+}
+
+/// The access router masquerades, or keeps track of connections and drops what it cannot place.
+pub fn behind_another_router() {
+    const NAT: &str = "table ip nat {\n chain post {\n type nat hook postrouting priority srcnat;\n \
+        oifname \"outer\" masquerade\n }\n}\n";
+    const STATEFUL: &str = "table inet filter {\n chain forward {\n \
+        type filter hook forward priority filter; policy drop;\n ct state invalid drop\n \
+        ct state established,related accept\n iifname \"inner\" accept\n }\n}\n";
+    const ALL: &str = "[profile.narrow]\nclients = \"all\"\noversized_segments = \"13300 B\"\n";
+    for text in [NAT, STATEFUL] {
+        let network = Network::with_access_router();
+        route(&network.router, "10.5.0.0/24", "10.2.0.1", "near");
+        rules(network.access.as_ref().unwrap(), text);
+        let listener = network.listen(PORT);
+        let midspan = Midspan::ready(&network.gateway, &with(ALL));
+        for _ in 0..2 {
+            download(&network, &listener, SERVER, 3_000_000);
+        }
+        let seen = sessions(&midspan.end());
+        assert!(seen[1]["oversized_segments"] >= 100, "{seen:?}");
+    }
+}
+
+/// IPv6 leaves as it is; a profile that is for others does nothing.
+pub fn clients_that_are_left_alone() {
+    let other = FIXED.replace("10.1.0.0/16", "10.99.0.0/16");
+    for (profile, server) in [(FIXED, SERVER6), (other.as_str(), SERVER)] {
+        let network = Network::new();
+        let listener = network.listen(PORT);
+        let midspan = Midspan::ready(&network.gateway, &with(profile));
+        download(&network, &listener, server, 1_000_000);
+        let seen = sessions(&midspan.end());
+        assert_eq!(seen[0].get("oversized_segments"), None);
+    }
+}
+
+/// More than the client's window is sent, but nothing to a client that has stopped reading, and
+/// every byte arrives.
+pub fn sending_ahead_of_a_small_window() {
+    for server in [SERVER, SERVER6] {
+        let network = Network::new();
+        let listener = network.listen(PORT);
+        let midspan = Midspan::ready(&network.gateway, &with(AHEAD));
+        let socket = socket(&network.client, server);
+        socket.set_recv_buffer_size(32 << 10).unwrap();
+        let address: std::net::SocketAddr =
+            std::net::SocketAddr::new(server.parse().unwrap(), PORT);
+        socket.connect_timeout(&address.into(), LIMIT).unwrap();
+        let mut near = bounded(socket.into());
+        let (mut far, _) = accept(&listener);
+        let data: Vec<u8> = (0..3_000_000_u32).map(|i| (i * 7 >> 5) as u8).collect();
+        let sent = data.clone();
+        let writer = std::thread::spawn(move || {
+            far.write_all(&sent).unwrap();
+            far
+        });
+        // It reads nothing for a while: what it has room for arrives, and no more.
+        std::thread::sleep(Duration::from_millis(600));
+        let waiting = SockRef::from(&near).recv_buffer_size().unwrap();
+        assert!(waiting < 1 << 20);
+        let mut received = vec![0; data.len()];
+        near.read_exact(&mut received).unwrap();
+        assert!(received == data);
+        drop(writer.join().unwrap());
+        drop(near);
+        wait_until("closed", || network.taken(PORT) == 0);
+        assert_eq!(sessions(&midspan.end()).len(), 1);
+    }
+}

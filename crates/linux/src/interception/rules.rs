@@ -88,8 +88,8 @@ pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> St
     }
     for chain in [
         rules.client_side(),
-        rules.from_this_machine(),
-        rules.from_clients(),
+        rules.syns_sent_again(),
+        rules.packets_of_clients(),
         rules.our_socket(),
         rules.our_whole_socket(),
         rules.syn_for_socket(),
@@ -216,7 +216,7 @@ impl Rules<'_> {
     }
 
     /// SYNs that the relay has sent again.
-    fn from_this_machine(&self) -> Chain {
+    fn syns_sent_again(&self) -> Chain {
         let mut chain = Chain::regular("from_this_machine");
         for (selection, mark) in self.plan.selections.iter().zip(&self.marks.listeners) {
             let marked = format!("{} meta l4proto tcp", self.is_marked([mark]));
@@ -235,7 +235,7 @@ impl Rules<'_> {
     }
 
     /// What arrives where the clients are.
-    fn from_clients(&self) -> Chain {
+    fn packets_of_clients(&self) -> Chain {
         let client = self.socket_is_marked(self.client_leg_marks());
         Chain::regular("from_clients")
             .rule(format!("{SYN} socket transparent 1 jump syn_for_socket"))

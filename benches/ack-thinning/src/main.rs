@@ -106,7 +106,8 @@ fn measure(plan: &Plan) -> Result<(), Failure> {
     let worker = worker_of(&child)?;
     let before = processor_time(worker)?;
     let (flows, span) = (plan.flows, Duration::from_secs(plan.seconds));
-    let sender = std::thread::spawn(move || client.run(move || send(flows, span)));
+    // The namespace comes back with the result: the agent ends with it.
+    let sender = std::thread::spawn(move || (client.run(move || send(flows, span)), client));
     let start = Instant::now();
     let mut status = Status::default();
     while start.elapsed() < span {
@@ -114,7 +115,8 @@ fn measure(plan: &Plan) -> Result<(), Failure> {
         status = serde_json::from_str(&line)?;
     }
     let used = processor_time(worker)? - before;
-    let sent = sender.join().map_err(|_| "the sender has failed")???;
+    let (sent, _client) = sender.join().map_err(|_| "the sender has failed")?;
+    let sent = sent??;
     let _ = child.kill();
     let _ = child.wait();
     print(plan, &status, used, sent);

@@ -22,8 +22,8 @@ const UDP: u64 = 180_000;
 pub(super) const WARM_UP: TimeSpan = TimeSpan::from_seconds(60);
 /// A download that takes longer is given up.
 const LONGEST: TimeSpan = TimeSpan::from_seconds(1_800);
-/// ATO: the paper prints none, and RFC 1122 allows this much.
-const TIMEOUT: TimeSpan = TimeSpan::from_milliseconds(500);
+/// ATO: the paper prints none. That of BSD.
+const TIMEOUT: TimeSpan = TimeSpan::from_milliseconds(200);
 /// Room in a modem, before the channel downstream (for the windows of all users), and at the
 /// Internet's routers; not printed.
 const MODEM: u32 = 10;

@@ -8,7 +8,7 @@ use midspan_units::Time;
 
 use super::Simulation;
 use crate::observer::Observer;
-use crate::packet::{Acknowledgement, DataKind, Packet, Segment, Signals, Way};
+use crate::packet::{Acknowledgement, Packet, Segment, Signals, Way};
 use crate::scenario::Scenario;
 use crate::tcp::AckRule;
 
@@ -101,12 +101,9 @@ impl<O: Observer> Simulation<O> {
     pub(super) fn hear(&mut self, packet: &Packet) {
         let leg = packet.connection;
         match packet.segment {
-            Segment::Data(data) => {
+            Segment::Data(_) => {
                 let receiver = &mut self.receivers[leg as usize];
                 receiver.handle_signals(self.now, packet.signals);
-                if data.kind != DataKind::Payload {
-                    return;
-                }
                 if let Some(number) = receiver.poll_echo(self.now) {
                     self.send(leg, Way::Back, ECHO, Segment::Echo(number));
                 }

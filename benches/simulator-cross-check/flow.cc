@@ -4,7 +4,7 @@
 //
 // VARIANT is NewReno, Sack, or NewRenoLimited: NewReno with ns-3's limited transmit. With `beyond`,
 // it also tells on standard error how many segments left while more than cwnd and a segment was
-// under way, outside recovery.
+// under way, outside recovery, and which part of cwnd ssthresh became.
 //
 // Prints the packets that arrived in order. What ns-3 does otherwise by default is set as ns-2 has
 // it.
@@ -30,6 +30,8 @@ static struct
     bool open{true};
     unsigned segments{0};
     unsigned beyond{0};
+    unsigned thresholds{0};
+    double shares{0};
 } seen;
 
 static void Watch()
@@ -39,6 +41,14 @@ static void Watch()
         Config::ConnectWithoutContext(socket + source, callback);
     };
     connect("CongestionWindow", MakeCallback(+[](uint32_t, uint32_t now) { seen.cwnd = now; }));
+    connect("SlowStartThreshold", MakeCallback(+[](uint32_t, uint32_t now) {
+                // At first it is without bound.
+                if (now < 1000000000)
+                {
+                    ++seen.thresholds;
+                    seen.shares += double(now) / seen.cwnd;
+                }
+            }));
     connect("CongState",
             MakeCallback(+[](TcpSocketState::TcpCongState_t, TcpSocketState::TcpCongState_t now) {
                 seen.open = now == TcpSocketState::CA_OPEN;
@@ -140,7 +150,9 @@ int main(int argc, char** argv)
     std::cout << DynamicCast<PacketSink>(sinks.Get(0))->GetTotalRx() / 1000 << std::endl;
     if (argc == 6)
     {
-        std::cerr << seen.beyond << " of " << seen.segments << " segments beyond cwnd" << std::endl;
+        std::cerr << seen.beyond << " of " << seen.segments << " segments beyond cwnd; ssthresh was set "
+                  << seen.thresholds << " times, on average to " << seen.shares / seen.thresholds
+                  << " of cwnd" << std::endl;
     }
     Simulator::Destroy();
     return 0;

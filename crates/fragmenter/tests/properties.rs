@@ -124,7 +124,11 @@ proptest! {
         let result = fragmenter.fragment(Time::ZERO, &packet[..cut], |_| {});
         prop_assert_eq!(result, Err(Refused::Malformed));
     }
+}
 
+proptest! {
+    // Each case asks for hundreds of thousands of numbers.
+    #![proptest_config(ProptestConfig::with_cases(8))]
     #[test]
     fn a_number_is_not_given_twice_within_30_seconds(
         steps in prop::collection::vec((1_u32..20_000, 0_u64..12_000), 1..30),

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use midspan_linux::netlink::RouteMetrics;
 use midspan_linux::process::RunningProgram;
-use midspan_path::{Flow, NodeIndex, Order, Path, ProxySettings, Workload};
+use midspan_path::{
+    AckQueueing, Acknowledge, Flow, NodeIndex, Order, Path, ProxySettings, Workload,
+};
 use midspan_policy::{Handshake, LegSettings};
 use tempfile::TempDir;
 
@@ -71,10 +73,26 @@ fn refuse_what_only_the_simulator_has(path: &Path) -> Result<(), LabError> {
     if let Some(traffic) = path.traffic.first() {
         return refuse(format!("the path has traffic \"{}\"", traffic.name));
     }
-    match path.links.iter().find(|link| link.mtu.is_some()) {
-        Some(link) => refuse(format!("link \"{}\" has an `mtu`", link.name)),
-        None => Ok(()),
+    if let Some(cable) = path.cables.first() {
+        return refuse(format!("the path has a cable \"{}\"", cable.name));
     }
+    for link in &path.links {
+        let keys = [
+            ("mtu", link.mtu.is_some()),
+            ("ack_queue", link.ack_queue != [AckQueueing::Plain; 2]),
+            ("header_compression", link.header_compression != [false; 2]),
+        ];
+        if let Some((key, _)) = keys.into_iter().find(|(_, given)| *given) {
+            return refuse(format!("link \"{}\" has `{key}`", link.name));
+        }
+    }
+    for (node, settings) in path.hosts() {
+        if settings.acknowledge != Acknowledge::Delayed {
+            let name = &path.node(node).name;
+            return refuse(format!("host \"{name}\" has `acknowledge`"));
+        }
+    }
+    Ok(())
 }
 
 /// How often a run is made until it is valid.

@@ -13,7 +13,8 @@
 //! Mechanisms that need state between two decisions are state machines here as well:
 //! [`InputPacing`] (Shikama: pacing at the input of TCP), [`ack_thinning`] (Tam),
 //! [`OversizedSegments`](oversized_segments::OversizedSegments) and
-//! [`SendingAhead`](sending_ahead::SendingAhead) (Hasegawa).
+//! [`SendingAhead`](sending_ahead::SendingAhead) (Hasegawa). What all sessions of
+//! a proxy may hold together is shared out by [`memory_share`].
 //!
 //! A policy is a type that implements [`Policy`] (for sessions) or [`AckPolicy`] (for ACK
 //! thinning). The real proxy feeds it from kernel sockets, the simulator from simulated ones; the
@@ -33,6 +34,7 @@ mod decision;
 mod input_pacing;
 pub mod learned_start;
 pub mod leave_alone;
+pub mod memory_share;
 pub mod oversized_segments;
 pub mod pacing;
 mod recent_maximum;

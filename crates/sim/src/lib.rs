@@ -30,10 +30,10 @@ mod simulation;
 pub mod tcp;
 pub mod trace;
 
-pub use network::LossPattern;
+pub use network::{LossPattern, QueueDiscipline};
 pub use observer::{NoObserver, Observer};
 pub use packet::{
-    Acknowledgement, Data, DataKind, Packet, Segment, SelectiveBlock, SelectiveBlocks, Way,
+    Acknowledgement, Data, DataKind, Packet, Segment, SelectiveBlock, SelectiveBlocks, Signals, Way,
 };
 pub use results::{
     FlowResults, GaveUp, LegResults, LinkResults, Results, StopReason, TrafficResults,

@@ -1,6 +1,6 @@
 //! What a simulation returns.
 
-use midspan_link::Counters;
+use midspan_link::{Counters, PolledCounters};
 use midspan_units::{Time, TimeSpan};
 
 use crate::tcp::{ReceiverCounters, SenderCounters};
@@ -20,6 +20,8 @@ pub struct Results {
     pub links: Vec<LinkResults>,
     /// Traffic without TCP, in the order of the scenario.
     pub traffic: Vec<TrafficResults>,
+    /// Upstream channels of cable networks, in the order of the scenario.
+    pub cables: Vec<PolledCounters>,
 }
 
 /// What became of traffic without TCP, all its sources together.

@@ -1,36 +1,26 @@
-//! Kernel memory of a socket's queues.
+//! Kernel memory of a socket's queues, and its bounds.
 
 use std::io;
 use std::os::fd::AsFd;
 
+use midspan_policy::Buffer;
 use midspan_units::ByteSize;
 
 use super::raw;
 
 /// `SO_MEMINFO` of `<asm-generic/socket.h>`; the number is the same on all but SPARC and PA-RISC.
 const SO_MEMINFO: libc::c_int = 55;
+/// `SO_BUF_LOCK` (Linux 5.14) of the same header, and its bits (`<linux/socket.h>`).
+const SO_BUF_LOCK: libc::c_int = 72;
+const SEND_LOCK: u32 = 1;
+const RECEIVE_LOCK: u32 = 2;
 /// Numbers in the answer, and places of those that are read (`<linux/sock_diag.h>`).
 const COUNT: usize = 9;
 const RECEIVE_ALLOCATED: usize = 0;
+const RECEIVE_LIMIT: usize = 1;
+const SEND_LIMIT: usize = 3;
 const SEND_QUEUED: usize = 5;
 const BACKLOG: usize = 7;
-
-/// Keeps the receive window from growing beyond `limit` (`TCP_WINDOW_CLAMP`), or, with `None`,
-/// lets it grow again. A window that has been advertised is not taken back.
-///
-/// # Errors
-/// Those of `setsockopt(2)`.
-pub fn set_window_clamp(socket: impl AsFd, limit: Option<ByteSize>) -> io::Result<()> {
-    /// `tcp_adv_win_scale` and the buffer decide.
-    const NONE: i32 = i32::MAX;
-    let limit = limit.map_or(NONE, |limit| i32::try_from(limit.bytes()).unwrap_or(NONE));
-    raw::set_option(
-        socket.as_fd(),
-        libc::IPPROTO_TCP,
-        libc::TCP_WINDOW_CLAMP,
-        &limit.to_ne_bytes(),
-    )
-}
 
 /// What a socket's queues take of the kernel's memory, overhead included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,6 +29,10 @@ pub struct SocketMemory {
     pub receive: ByteSize,
     /// Written and not yet acknowledged.
     pub send: ByteSize,
+    /// Most that is received before it is read.
+    pub receive_limit: ByteSize,
+    /// Most that is taken before it is acknowledged.
+    pub send_limit: ByteSize,
 }
 
 /// Reads it (`SO_MEMINFO`, Linux 4.12). Takes no lock of the socket.
@@ -56,5 +50,74 @@ pub fn memory(socket: impl AsFd) -> io::Result<SocketMemory> {
     Ok(SocketMemory {
         receive: ByteSize::from_bytes(number(RECEIVE_ALLOCATED) + number(BACKLOG)),
         send: ByteSize::from_bytes(number(SEND_QUEUED)),
+        receive_limit: ByteSize::from_bytes(number(RECEIVE_LIMIT)),
+        send_limit: ByteSize::from_bytes(number(SEND_LIMIT)),
     })
+}
+
+/// Bounds what is received before it is read, in bytes as the kernel counts them, overhead
+/// included (`SO_RCVBUF`, which the kernel doubles). The kernel tunes it no more. What is there
+/// already stays; what a window that was offered allows beyond it is dropped and sent again.
+///
+/// # Errors
+/// Those of `setsockopt(2)`.
+pub fn limit_receive_queue(socket: impl AsFd, limit: ByteSize) -> io::Result<()> {
+    let socket = socket.as_fd();
+    super::set_receive_buffer(socket, Buffer::Fixed(half(limit)))?;
+    // Without this the window stays as small as a smaller buffer had made it: Linux (6.10) notes
+    // a clamp whenever it learns the overhead of packets, and never raises that with the buffer.
+    raw::set_option(
+        socket,
+        libc::IPPROTO_TCP,
+        libc::TCP_WINDOW_CLAMP,
+        &i32::MAX.to_ne_bytes(),
+    )
+}
+
+/// The same of what is written and not yet acknowledged (`SO_SNDBUF`).
+///
+/// # Errors
+/// Those of `setsockopt(2)`.
+pub fn limit_send_queue(socket: impl AsFd, limit: ByteSize) -> io::Result<()> {
+    super::set_send_buffer(socket, Buffer::Fixed(half(limit)))
+}
+
+/// Whether the kernel leaves the limits of a socket's queues as they are, instead of tuning them
+/// (`SO_BUF_LOCK`, Linux 5.14).
+///
+/// # Errors
+/// Those of `setsockopt(2)`.
+pub fn lock_queue_limits(socket: impl AsFd, receive: bool, send: bool) -> io::Result<()> {
+    let bits = if receive { RECEIVE_LOCK } else { 0 } | if send { SEND_LOCK } else { 0 };
+    raw::set_option(
+        socket.as_fd(),
+        libc::SOL_SOCKET,
+        SO_BUF_LOCK,
+        &bits.to_ne_bytes(),
+    )
+}
+
+const fn half(limit: ByteSize) -> ByteSize {
+    ByteSize::from_bytes(limit.bytes() / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::{Domain, Socket, Type};
+
+    #[test]
+    fn limits_are_as_set_and_can_be_given_back_to_the_kernel() {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let limit = ByteSize::from_bytes(40 << 10);
+        limit_receive_queue(&socket, limit).unwrap();
+        limit_send_queue(&socket, limit).unwrap();
+        let now = memory(&socket).unwrap();
+        assert_eq!((now.receive_limit, now.send_limit), (limit, limit));
+        lock_queue_limits(&socket, false, true).unwrap();
+        let mut bits = [0; 4];
+        raw::get_option(socket.as_fd(), libc::SOL_SOCKET, SO_BUF_LOCK, &mut bits).unwrap();
+        assert_eq!(u32::from_ne_bytes(bits), SEND_LOCK);
+        assert_eq!(memory(&socket).unwrap(), now);
+    }
 }

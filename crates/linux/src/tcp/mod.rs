@@ -22,7 +22,7 @@ mod transparent;
 pub use information::{information_length, parse_information, sample};
 pub use leg::{LegError, apply, apply_before_listen, check};
 pub use listening::change_listener;
-pub use memory::{SocketMemory, memory, set_window_clamp};
+pub use memory::{SocketMemory, limit_receive_queue, limit_send_queue, lock_queue_limits, memory};
 pub use options::{
     available_congestion_controls, congestion_control, keepalive, mark, notsent_lowat, pacing_rate,
     receive_buffer, send_buffer, set_congestion_control, set_keepalive, set_mark,

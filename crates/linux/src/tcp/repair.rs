@@ -31,7 +31,7 @@ pub struct Agreed {
     /// Largest segment in bytes of data without options: the peer's MSS, or what the route has
     /// room for, if that is less.
     pub segment_size: u32,
-    /// Largest packet of the route at present (`IP_MTU`), in bytes; `None` over IPv6.
+    /// Largest packet of the route at present (`IP_MTU`), in bytes; `None` where it is not known.
     pub path_mtu: Option<u32>,
     /// Scale of the windows that the peer advertises.
     pub peer_window_scale: u8,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use midspan_thin::{RunOptions, Settings, Status, Watcher, run, worker_main};
 use midspan_units::BitRate;
+use miette::IntoDiagnostic;
 
 use super::Outcome;
 use crate::thin_arguments::ThinOptions;
@@ -23,7 +24,10 @@ pub fn thin(options: &ThinOptions) -> Outcome {
         ..Settings::new(&options.interface)
     };
     if options.dry_run {
-        print!("{}", midspan_thin::describe_rules(&settings)?);
+        print!(
+            "{}",
+            midspan_thin::describe_rules(&settings).into_diagnostic()?
+        );
         return Ok(true);
     }
     let mut display = Display {
@@ -36,13 +40,14 @@ pub fn thin(options: &ThinOptions) -> Outcome {
         worker_arguments: vec!["thin-worker".to_owned()],
         ready: Some(&mut std::io::stdout()),
         watch: options.watch.then_some(&mut display as &mut dyn Watcher),
-    })?;
+    })
+    .into_diagnostic()?;
     Ok(true)
 }
 
 /// The worker, which the helper starts.
 pub fn worker() -> Outcome {
-    worker_main()?;
+    worker_main().into_diagnostic()?;
     Ok(true)
 }
 

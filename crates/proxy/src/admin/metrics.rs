@@ -13,8 +13,8 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::gate::GateStatistics;
 use crate::relay::Statistics;
 use crate::relay::observation::{
-    Ending, HistogramTotals, LegTotals, ListenerTotals, PIECE_BOUNDS, RATE_BOUNDS, SEGMENT_BOUNDS,
-    TIME_BOUNDS,
+    Ending, HistogramTotals, LegTotals, ListenerTotals, MemoryUse, PIECE_BOUNDS, RATE_BOUNDS,
+    SEGMENT_BOUNDS, TIME_BOUNDS,
 };
 
 /// All numbers at one moment.
@@ -22,8 +22,8 @@ use crate::relay::observation::{
 pub struct Snapshot {
     /// Of the relay.
     pub statistics: Statistics,
-    /// Bytes of memory that sessions use, and the budget if there is one.
-    pub memory: (u64, Option<u64>),
+    /// What sessions take of the memory.
+    pub memory: MemoryUse,
     /// Of each listener, by its name.
     pub listeners: BTreeMap<String, ListenerTotals>,
     /// Of the gate, where there are transparent listeners.
@@ -218,15 +218,19 @@ metrics! {
     };
     /// Memory that sessions use, as it counts for the budget: the queues of both sockets, pipes,
     /// 9 KiB for each session.
-    Gauge "memory_used" ["bytes"] () = |now, sink| sink.put(&[], Value::Number(now.memory.0));
+    Gauge "memory_used" ["bytes"] () = |now, sink| sink.put(&[], Value::Number(now.memory.used));
+    /// Memory that they may come to use without anything being decided, where there is a budget.
+    Gauge "memory_reserved" ["bytes"] () = |now, sink| {
+        let budget = now.memory.budget;
+        budget.map_or(Ok(()), |_| sink.put(&[], Value::Number(now.memory.reserved)))
+    };
     /// The budget that it may use, where there is one.
     Gauge "memory_budget" ["bytes"] () = |now, sink| {
-        now.memory.1.map_or(Ok(()), |budget| sink.put(&[], Value::Number(budget)))
+        now.memory.budget.map_or(Ok(()), |budget| sink.put(&[], Value::Number(budget)))
     };
-    /// Times that a direction stopped reading since more than its share of the budget waited to be
-    /// sent.
-    Counter "directions_held_back" () =
-        |now, sink| sink.put(&[], Value::Number(now.statistics.held_back));
+    /// Times that the buffers of a direction were bounded since the budget was short.
+    Counter "directions_bounded" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.directions_bounded));
     /// Connections that transparent listeners let pass untouched, by reason: full (too many were
     /// being opened), sessions, sessions_per_client, memory, descriptors (no room for one more
     /// session), authenticated (TCP-MD5, TCP-AO), unreachable (the server, or from the
@@ -501,7 +505,11 @@ mod tests {
         totals.setup[1] = distribution(TIME_BOUNDS);
         Snapshot {
             statistics: Statistics::default(),
-            memory: (1, Some(2)),
+            memory: MemoryUse {
+                used: 1,
+                reserved: 2,
+                budget: Some(3),
+            },
             listeners: [("a \"name\"".to_owned(), totals)].into(),
             gate: Some(GateStatistics::default()),
         }

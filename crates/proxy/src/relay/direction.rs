@@ -90,8 +90,6 @@ pub struct Direction {
     urgent: bool,
     /// The inbound leg failed without a FIN: an end that is read now is none.
     no_end: bool,
-    /// Reads nothing for the time being: too much waits in the outbound leg.
-    held_back: bool,
 }
 
 impl Direction {
@@ -107,7 +105,6 @@ impl Direction {
             thorough: false,
             urgent: false,
             no_end: false,
-            held_back: false,
         }
     }
 
@@ -125,23 +122,11 @@ impl Direction {
         match self.inbound {
             Inbound::Ended => Action::Finish,
             Inbound::Broken => Action::Nothing,
-            Inbound::Open if self.held_back || !self.writable => Action::WaitWritable,
+            Inbound::Open if !self.writable => Action::WaitWritable,
             Inbound::Open if !self.readable => Action::WaitReadable,
             Inbound::Open if self.bulk && !self.urgent => Action::Read(Method::Splice),
             Inbound::Open => Action::Read(Method::Copy),
         }
-    }
-
-    /// Stops reading, or goes on; whether that is a change. What is held is still written.
-    pub const fn hold_back(&mut self, held_back: bool) -> bool {
-        let is_change = self.held_back != held_back;
-        self.held_back = held_back;
-        is_change
-    }
-
-    /// Whether reading is stopped.
-    pub const fn is_held_back(&self) -> bool {
-        self.held_back
     }
 
     /// Whether its end has been read, or its inbound leg has failed.

@@ -15,7 +15,7 @@
 //! | [`negotiation`] | what is said before a session | |
 //! | `worker` | the loop of one thread | |
 //! | `limits` | how much is taken on: sessions, memory, descriptors | |
-//! | `memory` | what sessions take, and who stops reading | |
+//! | `memory` | what sessions take, and what their buffers may hold | |
 //! | `system` | the system calls of all these | |
 //! | `table`, `timers`, `pipes` | its sessions, deadlines and pipes | |
 //! | `update` | listeners that come, change and go while it runs | |

@@ -144,7 +144,8 @@ impl NarrowLeg {
             .filter(|size| profiles.marks.oversized(*size).is_some())
             .collect();
         // The client's own size, and the mark that holds segments down to it.
-        let own = match agreed.path_mtu {
+        let is_four = client.to_canonical().is_ipv4();
+        let own = match agreed.path_mtu.filter(|_| is_four) {
             Some(mtu) if agreed.segment_size + HEADERS >= mtu => {
                 Some((agreed.segment_size, inherited))
             }

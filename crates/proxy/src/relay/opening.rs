@@ -14,7 +14,7 @@ use super::destination::{self, Way};
 use super::limits::{Limits, ListenerLimits, Places, Seat, Shortage};
 use super::narrow::{NarrowLeg, Profiles};
 use super::observation::ListenerCounters;
-use super::session::Session;
+use super::session::{Buffers, Session};
 pub use super::settings::Negotiator;
 use super::settings::{Destination, Error, Listener};
 use super::system;
@@ -39,6 +39,8 @@ pub struct Acceptor {
     pub counters: Arc<ListenerCounters>,
     /// How many sessions it takes, and how long they may be still.
     pub limits: ListenerLimits,
+    /// Its sessions' buffers while memory is not short.
+    pub buffers: Buffers,
     places: Arc<Places>,
     /// Accepting is paused until then.
     pub paused_until: Option<Time>,
@@ -85,6 +87,10 @@ pub enum Opened {
     Exhausted(Errno),
 }
 
+/// The sockets of both legs, the client's first, the rates at which they are paced at the input of
+/// TCP, and how the client's access link is dealt with.
+pub type Legs = ([OwnedFd; 2], [Option<BitRate>; 2], Option<Box<NarrowLeg>>);
+
 /// Who calls whom, and since when.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller {
@@ -128,6 +134,7 @@ impl Acceptor {
             policy,
             counters,
             limits: listener.limits,
+            buffers: Buffers::from(&listener.settings),
             places,
             paused_until: None,
             to: listener.to.clone(),
@@ -179,7 +186,10 @@ impl Acceptor {
             && negotiator.settings.silent().is_none()
         {
             let negotiator = negotiator.clone();
-            return match limits.take_of(&self.places, client_address.ip()) {
+            // Who the client is will be said by the proxy before this one.
+            let known = negotiator.settings.proxies.is_none();
+            let known = known.then(|| client_address.ip());
+            return match limits.take_of(&self.places, known) {
                 Ok(seat) => Opened::Negotiation(client, client_address, negotiator, seat),
                 Err(shortage) => Opened::Shed(shortage),
             };
@@ -193,7 +203,7 @@ impl Acceptor {
         };
         let seat = match wanted.seat {
             Some(seat) => seat,
-            None => match limits.take_of(&self.places, client_address.ip()) {
+            None => match limits.take_of(&self.places, Some(client_address.ip())) {
                 Ok(seat) => seat,
                 // Dropping the client resets it: the listener's SO_LINGER is inherited.
                 Err(shortage) => return Opened::Shed(shortage),

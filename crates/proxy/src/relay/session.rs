@@ -1,5 +1,6 @@
 //! A session: two sockets, a transfer each way, and what epoll says of them.
 
+mod bounding;
 mod decided;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,7 +11,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, sockopt};
 
-use midspan_linux::tcp::{self, SocketMemory};
+use midspan_linux::tcp;
 
 use super::lifecycle::{self, Failures, Step};
 use super::limits::Seat;
@@ -20,6 +21,8 @@ use super::statistics::Counters;
 use super::system;
 use super::transfer::{Moved, Shared, Side, Transfer};
 use crate::seeded_faults::{self, Fault};
+
+pub use bounding::Buffers;
 
 /// First and longest wait between two looks at an unacknowledged queue.
 const FIRST_LOOK: TimeSpan = TimeSpan::from_milliseconds(2);
@@ -98,8 +101,14 @@ pub struct Upkeep {
     pub measured: u32,
     /// Bytes moved since; not zero if there was anything at all.
     pub unmeasured: u32,
-    /// Its windows are kept small.
-    pub is_clamped: bool,
+    /// KiB that it may come to hold.
+    pub reserved: u32,
+    /// Sweeps since each direction has moved anything, that from the client first.
+    still: [u8; 2],
+    /// It need not be looked at before it is heard of, or still for longer.
+    pub is_settled: bool,
+    /// Both directions were still when it was measured last.
+    pub is_still: bool,
 }
 
 /// What a turn of a session came to.
@@ -143,6 +152,7 @@ impl Session {
             record,
             upkeep: Upkeep {
                 moved_at: tenths(now),
+                still: [bounding::STILL_AFTER; 2],
                 ..Upkeep::default()
             },
             narrow: None,
@@ -234,6 +244,8 @@ impl Session {
 
     /// Moves what can be moved both ways.
     pub fn advance(&mut self, shared: &mut Shared, now: Time, counters: &Counters) -> Turn {
+        let refused = self.look_at_narrow_leg(now, counters);
+        counters.option_errors.add(refused);
         system::enter_session(self.record.id);
         let (mut unfinished, mut starved, mut resume_at) = (false, false, None);
         // A failure gives both directions something to do: read on, drop, pass an end on.
@@ -321,31 +333,6 @@ impl Session {
             true => Ending::HalfClosedTimedOut,
             false => Ending::IdleTimedOut,
         });
-    }
-
-    /// The memory of both sockets' queues.
-    pub fn memory(&self) -> [SocketMemory; 2] {
-        [&self.client, &self.server].map(|socket| tcp::memory(socket).unwrap_or_default())
-    }
-
-    /// Keeps the windows of both legs from growing beyond this; `None`: lets them grow again.
-    pub fn clamp_windows(&mut self, limit: Option<ByteSize>) {
-        self.upkeep.is_clamped = limit.is_some();
-        for socket in [&self.client, &self.server] {
-            // Without it, more comes before its sender stops.
-            let _ = tcp::set_window_clamp(socket, limit);
-        }
-    }
-
-    /// Has the direction towards this leg stop reading, or go on; whether that is a change.
-    pub const fn hold_back(&mut self, towards: Leg, held_back: bool) -> bool {
-        let (_, to) = self.directions(towards);
-        to.direction.hold_back(held_back)
-    }
-
-    /// Whether a direction has stopped reading.
-    pub const fn is_held_back(&self) -> bool {
-        self.to_server.direction.is_held_back() || self.to_client.direction.is_held_back()
     }
 
     /// What comes next, as things stand.
@@ -470,8 +457,11 @@ impl Session {
     ) -> bool {
         counters.bytes_copied.add(moved.copied);
         counters.bytes_spliced.add(moved.spliced);
-        self.active |= moved.copied + moved.spliced > 0;
         let written = moved.copied + moved.spliced;
+        if written > 0 {
+            self.active = true;
+            self.upkeep.still[inbound as usize] = 0;
+        }
         self.record.note_moved(inbound, moved.read, written);
         match moved.failed {
             None => return false,
@@ -528,6 +518,17 @@ impl Session {
             Leg::Client => &self.client,
             Leg::Server => &self.server,
         }
+    }
+
+    const fn transfer(&self, from: Leg) -> &Transfer {
+        match from {
+            Leg::Client => &self.to_server,
+            Leg::Server => &self.to_client,
+        }
+    }
+
+    const fn transfer_mut(&mut self, from: Leg) -> &mut Transfer {
+        self.directions(from).0
     }
 
     /// The transfer from this leg and the one to it.

@@ -52,8 +52,8 @@ statistics! {
     shed_memory,
     /// Connections shed: no descriptor, or no memory of the kernel.
     shed_descriptors,
-    /// Times that a direction stopped reading since too much waited in its outbound leg.
-    held_back,
+    /// Times that the buffers of a direction were bounded since memory was short.
+    directions_bounded,
     /// Clients that are being spoken with now; they count as sessions that exist.
     negotiations_active,
     /// Clients that went away before they had said what they want.

@@ -9,6 +9,7 @@
 use std::os::fd::BorrowedFd;
 
 use midspan_linux::tcp;
+use midspan_policy::memory_share::PIECE;
 use midspan_units::{ByteSize, Time};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
@@ -88,6 +89,8 @@ enum Held {
 pub struct Transfer {
     /// Its state.
     pub direction: Direction,
+    /// It reads little at once, since memory is short.
+    pub is_bounded: bool,
     held: Held,
     /// What holds its writing back, if anything does.
     throttle: Option<Box<Throttle>>,
@@ -98,6 +101,7 @@ impl Transfer {
     pub const fn new() -> Self {
         Self {
             direction: Direction::new(),
+            is_bounded: false,
             held: Held::Nothing,
             throttle: None,
         }
@@ -242,7 +246,10 @@ impl Transfer {
         shared: &mut Shared,
         moved: &mut Moved,
     ) -> Result<(), (Side, Errno)> {
-        let size = shared.pipes.size();
+        let size = match self.is_bounded {
+            true => shared.pipes.size().min(PIECE as usize),
+            false => shared.pipes.size(),
+        };
         let read = system::splice(from, pipe.writer(), size);
         if read == Ok(0) {
             shared.pipes.give_back(pipe);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use midspan_policy::Leg;
-use midspan_units::{BitRate, Time, TimeSpan};
+use midspan_units::{Time, TimeSpan};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{Event, EventData, EventFlags};
 use rustix::event::{Timespec, epoll};
@@ -24,10 +24,9 @@ use super::control::{Clock, Command, Control};
 use super::lifecycle::Step;
 use super::limits::{Limits, Seat, Shortage};
 use super::memory::Measuring;
-use super::narrow::NarrowLeg;
 use super::negotiation::Negotiations;
 use super::observation::{Ending, Journal, Mailbox, Registry};
-use super::opening::{Acceptor, Caller, Opened};
+use super::opening::{Acceptor, Caller, Legs, Opened};
 use super::pipes::Pipes;
 use super::session::{End, Phase, Session};
 use super::statistics::Counters;
@@ -66,7 +65,7 @@ pub struct Worker {
     pub(super) turns: VecDeque<Key>,
     pub(super) shared: Shared,
     pub(super) counters: Arc<Counters>,
-    control: Arc<Control>,
+    pub(super) control: Arc<Control>,
     clock: Clock,
     pub(super) now: Time,
     reset_timeout: TimeSpan,
@@ -80,10 +79,6 @@ pub struct Worker {
     reserve: Option<OwnedFd>,
     pub(super) negotiations: Negotiations,
 }
-
-/// The sockets of both legs, the client's first, the rates at which they are paced at the input of
-/// TCP, and how the client's access link is dealt with.
-type Legs = ([OwnedFd; 2], [Option<BitRate>; 2], Option<Box<NarrowLeg>>);
 
 /// Where a thread tells of its sessions.
 #[derive(Debug, Clone)]
@@ -266,6 +261,7 @@ impl Worker {
         }
         if was_connecting {
             self.timers.set(key, &mut session.timer, None);
+            self.begin_bounding(key);
         }
         self.advance(key);
     }
@@ -358,10 +354,6 @@ impl Worker {
             interval.is_some_and(|interval| session.upkeep.sampled_at + interval <= self.now);
         if session.active && is_due {
             self.sample(key);
-        }
-        if let Some(session) = self.sessions.get_mut(key) {
-            let refused = session.look_at_narrow_leg(self.now, &self.counters);
-            self.counters.option_errors.add(refused);
         }
         self.advance(key);
     }
@@ -483,8 +475,8 @@ impl Worker {
         let mut session = Session::new([client, server], listener, record, seat, self.now);
         session.pace_from_start(paced);
         session.set_narrow(narrow);
-        self.limits.budget.begin_session();
         let key = self.sessions.insert(session);
+        self.begin_memory(key);
         self.counters.sessions_opened.add(1);
         self.counters.sessions_active.add(1);
         if let Some(session) = self.sessions.get_mut(key) {
@@ -519,7 +511,7 @@ impl Worker {
             session.close_in_order();
         }
         session.release(&mut self.shared);
-        self.forget_memory(session.upkeep.measured);
+        self.forget_memory(&mut session);
         self.timers.set(key, &mut session.timer, None);
         self.counters.sessions_active.decrement();
         match end {
@@ -571,7 +563,6 @@ impl Worker {
         self.counters.pipes.set(self.shared.pipes.count() as u64);
         let in_use = self.shared.pipes.in_use();
         self.counters.pipes_in_use.set(in_use as u64);
-        self.note_pipes(in_use);
         self.counters.pipe_shortages.set(self.shared.pipe_shortages);
     }
 }

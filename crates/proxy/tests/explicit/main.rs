@@ -47,7 +47,7 @@ fn test(filter: &str) {
     };
     println!("in a network namespace of its own, as {privilege:?}");
     support::set_up_network();
-    let tests: [(&str, fn()); 15] = [
+    let tests: [(&str, fn()); 16] = [
         ("curl by SOCKS5", serving::curl_by_socks5),
         ("curl by HTTP", serving::curl_by_http),
         ("names and passwords", serving::names_and_passwords),
@@ -62,6 +62,10 @@ fn test(filter: &str) {
         ("hostile clients", hostile::clients_that_break_rules),
         ("slow clients", hostile::slow_clients_are_sent_away),
         ("names", names::names_are_raced_and_missed),
+        (
+            "the client that a proxy tells counts",
+            proxy_protocol::the_told_client_counts,
+        ),
         ("the PROXY protocol", proxy_protocol::with_haproxy),
     ];
     let mut failed = 0;

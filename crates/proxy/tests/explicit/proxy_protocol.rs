@@ -79,6 +79,39 @@ to = "127.0.0.1:9095"
 send_proxy_protocol = "v1"
 "#;
 
+/// A listener with a cap for each client counts the client that is told, not the proxy.
+pub fn the_told_client_counts() {
+    let listener = TcpListener::bind("127.0.0.1:9095").unwrap();
+    let proxy = Proxy::ready(&with_head(
+        r#"
+[[listener]]
+name = "capped"
+listen = "127.0.0.1:8004"
+to = "127.0.0.1:9095"
+accept_proxy_protocol = true
+proxy_protocol_from = ["127.0.0.1"]
+sessions_per_client = 1
+"#,
+    ));
+    let from = |client: &str| {
+        let mut stream = connect("127.0.0.1:8004");
+        let header = format!("PROXY TCP4 {client} 192.0.2.1 1000 80\r\nx");
+        stream.write_all(header.as_bytes()).unwrap();
+        stream
+    };
+    let serve = || {
+        let mut server = bounded(listener.accept().unwrap().0);
+        server.read_exact(&mut [0]).unwrap();
+        server
+    };
+    let first = (from("192.0.2.7"), serve());
+    let _second = (from("192.0.2.8"), serve());
+    assert!(from("192.0.2.7").read(&mut [0]).is_err());
+    drop(first);
+    wait_until("one has ended", || proxy.lines().len() == 1);
+    let _again = (from("192.0.2.7"), serve());
+}
+
 pub fn with_haproxy() {
     if !has("haproxy") || !has("curl") {
         return println!("skipped: there is no haproxy or no curl");

@@ -327,8 +327,8 @@ fn run(seed: u64, case: &Case) -> Result<(), String> {
     if result.is_ok() && !eventually(|| ended(&bench.statistics())) {
         result = Err(format!("sessions are left: {:?}", bench.statistics()));
     }
-    let memory = bench.relay.observer().memory().0;
-    if result.is_ok() && !eventually(|| bench.relay.observer().memory().0 == 0) {
+    let memory = bench.relay.observer().memory().used;
+    if result.is_ok() && !eventually(|| bench.relay.observer().memory().used == 0) {
         result = Err(format!("{memory} bytes count as used by nobody"));
     }
     let running = bench.statistics().threads_running;

@@ -12,6 +12,7 @@ mod failing;
 mod firewall;
 mod flood;
 mod handshake;
+mod limits;
 mod load;
 mod narrow;
 mod passing;
@@ -123,6 +124,10 @@ fn test(filter: &str) {
         (
             "the policy is asked at the SYN",
             admission::the_policy_is_asked_at_the_syn,
+        ),
+        (
+            "caps hold at the SYN",
+            limits::caps_hold_at_the_syn_and_a_reload_changes_them,
         ),
         ("early data is kept", handshake::early_data_is_kept),
         (

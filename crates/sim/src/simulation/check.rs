@@ -1,5 +1,6 @@
 //! Whether a scenario can be simulated.
 
+mod links;
 mod sources;
 
 use std::collections::BTreeSet;
@@ -28,6 +29,12 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), ScenarioError> {
                 });
             }
         }
+    }
+    for link in &scenario.links {
+        links::check_queues(link)?;
+    }
+    for cable in &scenario.cables {
+        links::check_cable(scenario, cable)?;
     }
     for flow in &scenario.flows {
         check_flow(scenario, flow)?;

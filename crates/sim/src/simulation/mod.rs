@@ -9,6 +9,7 @@
 //! | `background` | traffic without TCP |
 //! | `policies` | what policies say before the first byte, carried out on the scenario |
 //! | `control` | carries out what policies decide while data flows |
+//! | `signals` | what travels beside data and ACKs; ACKs made again |
 //! | `outcome` | the results |
 
 mod application;
@@ -19,6 +20,7 @@ mod leg;
 mod outcome;
 mod places;
 mod policies;
+mod signals;
 mod transfer;
 
 use midspan_link::Reassembly;
@@ -39,6 +41,7 @@ use leg::Leg;
 use places::{Place, Places};
 pub use policies::Policies;
 use policies::Session;
+use signals::LegSignals;
 
 /// Packets that are put together from fragments at the same time, at all hosts.
 const REASSEMBLY_LIMIT: usize = 65_536;
@@ -61,6 +64,8 @@ pub struct Simulation<O = NoObserver> {
     traffic: Vec<TrafficSource>,
     /// Policies; `None` where nobody set any.
     control: Option<Box<Control>>,
+    /// By leg; empty where nobody wants any.
+    signals: Vec<LegSignals>,
     /// Fragments at their hosts; `None` where no link makes any.
     reassembly: Option<Box<Reassembly<Packet>>>,
     /// Flows that have data left to deliver.
@@ -179,6 +184,7 @@ impl<O: Observer> Simulation<O> {
             dialogues: parts.dialogues,
             traffic: parts.traffic,
             control: None,
+            signals: signals::signals(scenario),
             reassembly,
             end: Time::ZERO + scenario.duration,
             now: Time::ZERO,

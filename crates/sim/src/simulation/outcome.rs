@@ -38,6 +38,7 @@ impl<O: Observer> Simulation<O> {
             flows: flows.collect(),
             links: links.collect(),
             traffic: self.traffic_results(),
+            cables: self.network.media().collect(),
         }
     }
 

@@ -19,12 +19,15 @@ impl<O: Observer> Simulation<O> {
             None => self.schedule.done(event),
         }
         match output {
-            Some(Output::Delivered { mut packet, .. }) => self.pass_on(&mut packet),
-            Some(Output::Dropped {
-                due,
-                packet,
-                reason,
-            }) => self.tell_drop(&Dropped {
+            Some((_, Output::Delivered { mut packet, .. })) => self.pass_on(&mut packet),
+            Some((
+                link,
+                Output::Dropped {
+                    due,
+                    packet,
+                    reason,
+                },
+            )) => self.tell_drop(&Dropped {
                 at: due,
                 link,
                 packet,
@@ -52,9 +55,17 @@ impl<O: Observer> Simulation<O> {
     #[inline]
     fn arrive(&mut self, packet: &Packet) {
         self.observer.delivered(self.now, packet);
+        if !self.signals.is_empty() {
+            self.hear(packet);
+        }
         match &packet.segment {
             Segment::Data(data) => self.deliver_data(packet.connection, data),
-            Segment::Acknowledgement(ack) => self.deliver_ack(packet.connection, ack),
+            Segment::Acknowledgement(ack) => {
+                if !self.regenerate(packet.connection, ack) {
+                    self.deliver_ack(packet.connection, ack);
+                }
+            }
+            Segment::Echo(number) => self.deliver_echo(packet, *number),
             Segment::Reset => self.deliver_reset(packet.connection),
             Segment::Datagram => self.deliver_traffic(packet),
         }
@@ -133,9 +144,17 @@ impl<O: Observer> Simulation<O> {
     }
 
     pub(super) fn handle_sender_timer(&mut self, event: Event, leg: u32) {
-        let deadline = self.senders[leg as usize].poll_timeout();
-        if self.postpone(event, deadline.map(|(at, _)| at)) {
+        let own = self.senders[leg as usize].poll_timeout();
+        let deadline = own.map(|(at, _)| at);
+        let regenerated = self.regenerated_deadline(leg);
+        if self.postpone(event, deadline.into_iter().chain(regenerated).min()) {
             return;
+        }
+        while let Some(ack) = self.poll_regenerated(leg) {
+            self.deliver_ack(leg, &ack);
+        }
+        if let Some(at) = self.regenerated_deadline(leg) {
+            self.schedule.wake(self.places.sender(leg), at);
         }
         let sender = &mut self.senders[leg as usize];
         sender.handle_timeout(self.now);
@@ -206,7 +225,7 @@ impl<O: Observer> Simulation<O> {
 
     #[inline]
     pub(super) fn flush_receiver(&mut self, leg: u32) {
-        if let Some(ack) = self.receivers[leg as usize].poll_transmit() {
+        while let Some(ack) = self.receivers[leg as usize].poll_transmit() {
             if self.control.is_some() {
                 self.thin(leg, ack);
             } else {
@@ -239,6 +258,10 @@ impl<O: Observer> Simulation<O> {
     }
 
     pub(super) fn send_ack(&mut self, leg: u32, ack: Acknowledgement) {
+        if !self.signals.is_empty() {
+            let timestamp = self.timestamp();
+            self.receivers[leg as usize].handle_sent(self.now, timestamp);
+        }
         let size = self.receivers[leg as usize].size_of(&ack);
         self.send(leg, Way::Back, size, Segment::Acknowledgement(ack));
     }
@@ -249,6 +272,7 @@ impl<O: Observer> Simulation<O> {
             connection: leg,
             size,
             passage: Passage::new(way),
+            signals: self.signals_of(leg, way),
             segment,
         };
         self.observer.sent(self.now, &packet);

@@ -2,6 +2,8 @@
 
 use midspan_units::{BitRate, TimeSpan};
 
+pub use super::thinning::Thinning;
+
 /// The TCP sender's loss recovery and congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Variant {
@@ -104,7 +106,7 @@ impl Default for SenderConfiguration {
 
 /// When a receiver acknowledges data that arrives in order; everything else is acknowledged at
 /// once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckRule {
     /// Every segment.
     Every,
@@ -116,6 +118,8 @@ pub enum AckRule {
         /// Longest wait.
         timeout: TimeSpan,
     },
+    /// As a policy of the policy crate decides, for each segment that arrives.
+    Thinned(Thinning),
 }
 
 impl Default for AckRule {

@@ -255,7 +255,7 @@ impl<W: Write> Observer for Capture<W> {
             }
             Segment::Acknowledgement(ack) => self.acknowledgement(now, packet, ack),
             Segment::Reset => self.reset(now, packet),
-            Segment::Data(_) | Segment::Datagram => {}
+            Segment::Data(_) | Segment::Datagram | Segment::Echo(_) => {}
         }
     }
 }

@@ -39,6 +39,7 @@ impl Log {
             }
             Segment::Reset => writeln!(self.0, "reset"),
             Segment::Datagram => writeln!(self.0, "datagram {}", packet.size),
+            Segment::Echo(number) => writeln!(self.0, "echo {number}"),
             Segment::Acknowledgement(ack) => writeln!(
                 self.0,
                 "ack {} window {} {:?}",
@@ -99,7 +100,7 @@ impl Observer for Auditor {
         self.tick(now);
         self.sent += 1;
         match &packet.segment {
-            Segment::Reset | Segment::Datagram => {}
+            Segment::Reset | Segment::Datagram | Segment::Echo(_) => {}
             Segment::Data(data) => {
                 assert_eq!(packet.way(), Way::Forward);
                 if data.length > 0 {
@@ -132,7 +133,7 @@ impl Observer for Auditor {
         self.tick(now);
         self.delivered += 1;
         match &packet.segment {
-            Segment::Reset | Segment::Datagram => {}
+            Segment::Reset | Segment::Datagram | Segment::Echo(_) => {}
             Segment::Data(data) => {
                 let (whole, beyond) = self.arrived.entry(packet.connection).or_default();
                 let mut start = data.sequence;

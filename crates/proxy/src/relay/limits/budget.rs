@@ -1,24 +1,13 @@
 //! The memory budget: what all sessions together may take of the machine's memory.
 //!
 //! Counted is the kernel's memory in the queues of both sockets, as it is read from time to time
-//! (`SO_MEMINFO`), the bytes in pipes, and a fixed sum for each session. Beyond an
-//! eighth of the budget receive windows stop growing. Beyond half of it
-//! a direction that has more than its share waiting to be sent stops reading, so that its sender
-//! stops; the other half is for what senders may still send into windows that they have been
-//! given. Beyond three quarters new sessions are shed.
+//! (`SO_MEMINFO`), what the relay holds in pipes and buffers, and a fixed sum for each session.
+//! Who may hold how much is decided by [`midspan_policy::memory_share`], from what all may hold.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use midspan_policy::memory_share::{EACH_SESSION, MemoryShare};
 use midspan_units::ByteSize;
-
-/// What a session takes with empty queues: two sockets (4 KB each) and the relay's own memory.
-pub const EACH_SESSION: u64 = 9 << 10;
-
-/// Share of a direction, where it would be less: below it, stopping saves nothing.
-const LEAST_SHARE: u64 = 32 << 10;
-
-/// Least window: no session is to starve.
-const LEAST_WINDOW: ByteSize = ByteSize::from_bytes(64 << 10);
 
 /// The budget and what is used of it.
 #[derive(Debug)]
@@ -26,7 +15,10 @@ pub struct Budget {
     /// `u64::MAX` for none.
     limit: AtomicU64,
     used: AtomicU64,
+    reserved: AtomicU64,
     sessions: AtomicU64,
+    level: AtomicU64,
+    was_short: AtomicBool,
 }
 
 impl Budget {
@@ -34,7 +26,10 @@ impl Budget {
         let budget = Self {
             limit: AtomicU64::new(u64::MAX),
             used: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
             sessions: AtomicU64::new(0),
+            level: AtomicU64::new(u64::MAX),
+            was_short: AtomicBool::new(false),
         };
         budget.change(limit);
         budget
@@ -55,55 +50,83 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Bytes that may come to be used without anybody being asked.
+    pub fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
     /// One session more.
     pub fn begin_session(&self) {
         self.sessions.fetch_add(1, Ordering::Relaxed);
         self.change_use(0, EACH_SESSION);
+        self.change_reserved(0, EACH_SESSION);
     }
 
     /// One session less.
     pub fn end_session(&self) {
         self.sessions.fetch_sub(1, Ordering::Relaxed);
         self.change_use(EACH_SESSION, 0);
+        self.change_reserved(EACH_SESSION, 0);
     }
 
     /// What used `old` bytes uses `new`.
     pub fn change_use(&self, old: u64, new: u64) {
-        match new.checked_sub(old) {
-            Some(more) => self.used.fetch_add(more, Ordering::Relaxed),
-            None => self.used.fetch_sub(old - new, Ordering::Relaxed),
-        };
+        change(&self.used, old, new);
+    }
+
+    /// The same of what is reserved.
+    pub fn change_reserved(&self, old: u64, new: u64) {
+        change(&self.reserved, old, new);
     }
 
     /// No room for new sessions.
+    pub fn is_full(&self) -> bool {
+        self.share()
+            .is_some_and(|share| !share.has_room_for_session())
+    }
+
+    /// So much is reserved that buffers are bounded.
     pub fn is_short(&self) -> bool {
-        self.limit()
-            .is_some_and(|limit| self.used() >= limit / 4 * 3)
+        self.share().is_some_and(|share| share.is_short())
     }
 
-    /// So much is used that sessions are to be read often.
+    /// So much that sessions are to be measured often.
     pub fn is_watched(&self) -> bool {
-        self.limit().is_some_and(|limit| self.used() >= limit / 8)
+        self.share().is_some_and(|share| share.is_watched())
     }
 
-    /// What windows are not to grow beyond, so that what comes after a direction has stopped
-    /// reading has its place; `None` while little is used.
-    pub fn window_clamp(&self) -> Option<ByteSize> {
-        let limit = self.limit().filter(|_| self.is_watched())?;
-        let sessions = self.sessions.load(Ordering::Relaxed).max(1);
-        Some(ByteSize::from_bytes(limit / 8 / sessions).max(LEAST_WINDOW))
+    /// Whether it has become short since this was asked last, by any thread.
+    pub fn has_become_short(&self) -> bool {
+        let is_short = self.is_short();
+        is_short != self.was_short.load(Ordering::Relaxed)
+            && !self.was_short.swap(is_short, Ordering::Relaxed)
+            && is_short
     }
 
-    /// The most that a direction may have waiting in its outbound leg and still read; `None` while
-    /// there is room for all.
-    pub fn share(&self) -> Option<u64> {
-        let half = self.limit()? / 2;
-        if self.used() < half {
-            return None;
+    /// What decisions are taken from; `None` without a budget.
+    pub fn share(&self) -> Option<MemoryShare> {
+        Some(MemoryShare {
+            budget: self.limit()?,
+            reserved: self.reserved(),
+            sessions: self.sessions.load(Ordering::Relaxed),
+            level: self.level.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Moves the level of the shares; from time to time while the budget is short.
+    pub fn move_level(&self) {
+        if let Some(share) = self.share() {
+            self.level.store(share.next_level(), Ordering::Relaxed);
         }
-        let directions = self.sessions.load(Ordering::Relaxed).max(1) * 2;
-        Some((half / directions).max(LEAST_SHARE))
     }
+}
+
+fn change(sum: &AtomicU64, old: u64, new: u64) {
+    match new.checked_sub(old) {
+        Some(0) => 0,
+        Some(more) => sum.fetch_add(more, Ordering::Relaxed),
+        None => sum.fetch_sub(old - new, Ordering::Relaxed),
+    };
 }
 
 #[cfg(test)]
@@ -111,25 +134,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_shrink_with_the_sessions_and_new_ones_are_shed_later() {
-        let budget = Budget::new(Some(ByteSize::from_bytes(8 << 20)));
+    fn sums_come_back_to_nothing_and_each_shortage_is_told_once() {
+        let budget = Budget::new(Some(ByteSize::from_bytes(16 << 20)));
         for _ in 0..4 {
             budget.begin_session();
         }
-        assert_eq!(budget.share(), None);
-        budget.change_use(0, 4 << 20);
-        assert_eq!(
-            (budget.share(), budget.is_short()),
-            (Some(512 << 10), false)
-        );
-        budget.change_use(4 << 20, 6 << 20);
-        assert!(budget.is_short());
+        assert!(!budget.is_short() && !budget.has_become_short());
+        budget.change_reserved(0, 9 << 20);
+        assert!(budget.is_watched());
+        assert!(budget.has_become_short() && !budget.has_become_short());
+        assert!(!budget.is_full());
+        budget.change_reserved(9 << 20, 14 << 20);
+        assert!(budget.is_full() && !budget.has_become_short());
         budget.change(None);
-        assert_eq!((budget.share(), budget.is_short()), (None, false));
-        budget.change_use(6 << 20, 0);
+        assert!(!budget.is_short() && !budget.is_full());
+        budget.change_reserved(14 << 20, 0);
         for _ in 0..4 {
             budget.end_session();
         }
-        assert_eq!(budget.used(), 0);
+        assert_eq!((budget.used(), budget.reserved()), (0, 0));
     }
 }

@@ -140,16 +140,20 @@ impl Limits {
         match places {
             // The listener is just coming or going.
             None => Ok(None),
-            Some(places) => self.take_of(&places, client).map(Some),
+            Some(places) => self.take_of(&places, Some(client)).map(Some),
         }
     }
 
-    /// The same, of a listener that is known.
-    pub(super) fn take_of(&self, places: &Arc<Places>, client: IpAddr) -> Result<Seat, Shortage> {
-        let shortage = if self.budget.is_short() {
+    /// The same, of a listener that is known, and for nobody where the client is not known yet.
+    pub(super) fn take_of(
+        &self,
+        places: &Arc<Places>,
+        client: Option<IpAddr>,
+    ) -> Result<Seat, Shortage> {
+        let shortage = if self.budget.is_full() {
             Shortage::Memory
         } else {
-            match Places::take(places, Client::of(client)) {
+            match Places::take(places, client.map(Client::of)) {
                 Ok(seat) => return Ok(seat),
                 Err(shortage) => shortage,
             }
@@ -171,7 +175,8 @@ impl Limits {
         until != 0 && self.start.elapsed().as_millis() < u128::from(until)
     }
 
-    fn say(&self, shortage: Shortage) {
+    /// Logs that a connection was refused for want of this.
+    pub(super) fn say(&self, shortage: Shortage) {
         let now = Instant::now();
         let said = &mut lock(&self.said)[shortage as usize];
         if said.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL) {

@@ -42,7 +42,8 @@ struct Content {
 #[derive(Debug)]
 pub struct Seat {
     places: Arc<Places>,
-    client: Client,
+    /// Nobody yet, where a proxy is to say who it is.
+    client: Option<Client>,
 }
 
 impl Places {
@@ -62,7 +63,7 @@ impl Places {
         lock(&self.content).limits = limits;
     }
 
-    pub fn take(places: &Arc<Self>, client: Client) -> Result<Seat, Shortage> {
+    pub fn take(places: &Arc<Self>, client: Option<Client>) -> Result<Seat, Shortage> {
         if let Some(all) = &places.all {
             lock(&all.content).take(client)?;
         }
@@ -79,26 +80,61 @@ impl Places {
     }
 }
 
+impl Seat {
+    /// Whose it is, as a proxy has said.
+    ///
+    /// # Errors
+    /// That client has as many as it may have; this is still nobody's.
+    pub fn assign(&mut self, client: IpAddr) -> Result<(), Shortage> {
+        let client = Client::of(client);
+        if self.client.is_some() {
+            return Ok(());
+        }
+        if let Some(all) = &self.places.all {
+            lock(&all.content).add_client(client)?;
+        }
+        if let Err(shortage) = lock(&self.places.content).add_client(client) {
+            if let Some(all) = &self.places.all {
+                lock(&all.content).remove_client(client);
+            }
+            return Err(shortage);
+        }
+        self.client = Some(client);
+        Ok(())
+    }
+}
+
 impl Content {
-    fn take(&mut self, client: Client) -> Result<(), Shortage> {
-        let SessionLimits {
-            sessions,
-            sessions_per_client,
-        } = self.limits;
-        if sessions.is_some_and(|most| self.taken >= most) {
+    fn take(&mut self, client: Option<Client>) -> Result<(), Shortage> {
+        let most = self.limits.sessions;
+        if most.is_some_and(|most| self.taken >= most) {
             return Err(Shortage::Sessions);
         }
-        let of_client = self.clients.get(&client).copied().unwrap_or(0);
-        if sessions_per_client.is_some_and(|most| of_client >= most) {
-            return Err(Shortage::Client);
+        if let Some(client) = client {
+            self.add_client(client)?;
         }
         self.taken += 1;
+        Ok(())
+    }
+
+    fn add_client(&mut self, client: Client) -> Result<(), Shortage> {
+        let of_client = self.clients.get(&client).copied().unwrap_or(0);
+        let most = self.limits.sessions_per_client;
+        if most.is_some_and(|most| of_client >= most) {
+            return Err(Shortage::Client);
+        }
         self.clients.insert(client, of_client + 1);
         Ok(())
     }
 
-    fn give_back(&mut self, client: Client) {
+    fn give_back(&mut self, client: Option<Client>) {
         self.taken = self.taken.saturating_sub(1);
+        if let Some(client) = client {
+            self.remove_client(client);
+        }
+    }
+
+    fn remove_client(&mut self, client: Client) {
         if let Some(count) = self.clients.get_mut(&client) {
             *count -= 1;
             if *count == 0 {
@@ -128,8 +164,8 @@ mod tests {
         }
     }
 
-    fn client(text: &str) -> Client {
-        Client::of(text.parse().unwrap())
+    fn client(text: &str) -> Option<Client> {
+        Some(Client::of(text.parse().unwrap()))
     }
 
     #[test]
@@ -151,6 +187,25 @@ mod tests {
         let fifth = Places::take(&one, b).unwrap();
         drop((first, third, fourth, fifth));
         for places in [&all, &one, &two] {
+            let content = lock(&places.content);
+            assert_eq!((content.taken, content.clients.len()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_place_of_nobody_counts_for_a_client_once_that_is_known() {
+        let all = Arc::new(Places::new(limits(9, 1), None));
+        let one = Arc::new(Places::new(limits(9, 9), Some(Arc::clone(&all))));
+        let address = "192.0.2.1".parse().unwrap();
+        let mut first = Places::take(&one, None).unwrap();
+        let mut second = Places::take(&one, None).unwrap();
+        first.assign(address).unwrap();
+        assert_eq!(second.assign(address), Err(Shortage::Client));
+        second.assign("192.0.2.2".parse().unwrap()).unwrap();
+        drop(first);
+        let third = Places::take(&one, Some(Client::of(address))).unwrap();
+        drop((second, third));
+        for places in [&all, &one] {
             let content = lock(&places.content);
             assert_eq!((content.taken, content.clients.len()), (0, 0));
         }

@@ -103,4 +103,6 @@ pub(super) enum Reason {
     Name,
     /// Too many negotiate, or too many names are being looked up.
     Overload,
+    /// It has as many sessions as one client may have.
+    Crowded,
 }

@@ -1,22 +1,22 @@
 //! One client that is spoken with.
 
+mod listening;
+
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use midspan_explicit::http::Http;
-use midspan_explicit::proxy_protocol::{self, Header, Reading};
+use midspan_explicit::proxy_protocol;
 use midspan_explicit::socks5::Socks5;
-use midspan_explicit::{
-    Credentials, Destination, Failure, Host, HostName, Next, Outcome, Refusal, Request,
-};
+use midspan_explicit::{Credentials, Destination, Failure, Host, HostName, Outcome};
 use midspan_linux::tcp;
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 
 use super::calling::{Called, Calling};
-use super::{INPUT_LIMIT, Language, Negotiation, PARTING_TIME, Reason, failure};
+use super::{Language, Negotiation, PARTING_TIME, Reason, failure};
 use crate::relay::limits::Seat;
 
 /// Most bytes that are dropped of a client that was sent away.
@@ -63,12 +63,17 @@ enum Speaker {
 }
 
 enum Stage {
+    /// The proxy before this one is to say who the client is.
     Heading,
+    /// The client is to say what it wants.
     Speaking,
+    /// The server's addresses are looked up, and then it is decided which may be called.
     Resolving,
-    /// The addresses are known, and it is to be decided whether they may be called.
+    /// The server is called at the addresses that may be.
     Calling(Calling),
+    /// Both are told what they are to know before a session.
     Delivering(SocketAddr, OwnedFd),
+    /// The client is told that there will be no session.
     Refusing {
         reason: Option<Reason>,
         dropped: usize,
@@ -275,101 +280,11 @@ impl Talk {
         })
     }
 
-    /// Reads and understands until a whole request is there.
-    fn listen(&mut self, now: Time) -> Step {
-        loop {
-            match self.understand(now) {
-                Some(step) => return step,
-                None => match self.read() {
-                    Ok(0) => return Step::End(Some(Reason::Gone)),
-                    Ok(_) => {}
-                    Err(Errno::AGAIN) => return self.answer_now(),
-                    Err(Errno::INTR) => {}
-                    Err(_) => return Step::End(Some(Reason::Gone)),
-                },
-            }
-        }
-    }
-
-    fn read(&mut self) -> rustix::io::Result<usize> {
-        let mut buffer = [0_u8; 4096];
-        let room = INPUT_LIMIT
-            .saturating_sub(self.input.len())
-            .min(buffer.len());
-        // A language that wants more than this has refused before.
-        let Some(buffer) = buffer.get_mut(..room).filter(|buffer| !buffer.is_empty()) else {
-            return Ok(0);
-        };
-        let (_, count) = rustix::net::recv(&self.client, &mut *buffer, RecvFlags::empty())?;
-        self.input.extend_from_slice(&buffer[..count]);
-        Ok(count)
-    }
-
     /// Sends what is to be said before the client goes on; little, so that there is room.
     fn answer_now(&mut self) -> Step {
         match flush(&self.client, &mut self.to_client) {
             Ok(()) => Step::Wait,
             Err(_) => Step::End(Some(Reason::Gone)),
-        }
-    }
-
-    /// The next step of what has been read; `None` where more must be.
-    fn understand(&mut self, now: Time) -> Option<Step> {
-        if matches!(self.stage, Stage::Heading) {
-            match proxy_protocol::read(&self.input) {
-                Reading::More => return None,
-                Reading::Malformed => return Some(Step::End(Some(Reason::Malformed))),
-                Reading::Complete(header, length) => {
-                    self.input.drain(..length);
-                    if let Header::Proxied { client, server } = header {
-                        self.client_address = client;
-                        self.called = Some(server);
-                    }
-                    self.stage = Stage::Speaking;
-                    if !self.settings.access.admits(self.client_address.ip()) {
-                        return Some(Step::End(Some(Reason::Access)));
-                    }
-                }
-            }
-        }
-        loop {
-            let credentials = self.credentials.as_deref();
-            let step = match &mut self.language {
-                Speaker::Nobody(server) => {
-                    let server = *server;
-                    self.begin_resolving(now);
-                    return Some(Step::Decide(vec![server]));
-                }
-                Speaker::Socks5(socks) => socks.advance(&self.input, credentials),
-                Speaker::Http(http) => http.advance(&self.input, credentials),
-            };
-            self.input.drain(..step.consumed.min(self.input.len()));
-            self.to_client.extend(step.reply);
-            match step.next {
-                Next::More if step.consumed == 0 => return None,
-                Next::More => {}
-                Next::Connect(request) => return Some(self.request(request, now)),
-                Next::Refuse(refusal) => {
-                    let reason = match refusal {
-                        Refusal::Malformed => Reason::Malformed,
-                        Refusal::Unsupported => Reason::Unsupported,
-                        Refusal::Unauthenticated => Reason::Unauthenticated,
-                    };
-                    return Some(self.refuse(Vec::new(), Some(reason), now));
-                }
-            }
-        }
-    }
-
-    fn request(&mut self, request: Request, now: Time) -> Step {
-        self.to_server = request.to_server;
-        self.begin_resolving(now);
-        let host = request.destination.host.clone();
-        let port = request.destination.port;
-        self.destination = Some(request.destination);
-        match host {
-            Host::Address(address) => Step::Decide(vec![SocketAddr::new(address, port)]),
-            Host::Name(name) => Step::Resolve(name),
         }
     }
 

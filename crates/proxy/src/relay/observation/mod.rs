@@ -52,6 +52,17 @@ pub const SAMPLES_AT_ONCE: usize = 64;
 /// How long a thread may take to answer; it looks for questions in every turn of its loop.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
+/// Bytes of memory that sessions take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryUse {
+    /// As it was measured last.
+    pub used: u64,
+    /// What they may come to use without anything being decided. Known only with a budget.
+    pub reserved: u64,
+    /// The budget, if there is one.
+    pub budget: Option<u64>,
+}
+
 /// Looks at a relay from outside; as many of these as are wanted.
 #[derive(Debug, Clone)]
 pub struct Observer {
@@ -78,10 +89,15 @@ impl Observer {
         self.registry.totals()
     }
 
-    /// Bytes of memory that the sessions use, and the budget if there is one.
+    /// What the sessions take of the memory.
     #[must_use]
-    pub fn memory(&self) -> (u64, Option<u64>) {
-        (self.limits.budget.used(), self.limits.budget.limit())
+    pub fn memory(&self) -> MemoryUse {
+        let budget = &self.limits.budget;
+        MemoryUse {
+            used: budget.used(),
+            reserved: budget.reserved(),
+            budget: budget.limit(),
+        }
     }
 
     /// Whether all threads run.

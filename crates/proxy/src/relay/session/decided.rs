@@ -38,7 +38,7 @@ impl Session {
     }
 
     /// Reads the leg towards a narrow client, if it is time; the options that the kernel refused.
-    pub fn look_at_narrow_leg(&mut self, now: Time, counters: &Counters) -> u64 {
+    pub(super) fn look_at_narrow_leg(&mut self, now: Time, counters: &Counters) -> u64 {
         let Some(leg) = &mut self.narrow else {
             return 0;
         };
@@ -81,6 +81,8 @@ impl Session {
                 let segment = sample.segment_size;
                 transfer.throttle().set_rate(rate, segment, headers, held);
             }
+            // What is bounded for want of memory is not made larger.
+            let is_bounded = self.transfer(leg.other()).is_bounded;
             let socket = self.socket(leg);
             let mut note = |failed: bool| refused += u64::from(failed);
             if let (Some(rate), PacingBy::Kernel) = (decision.pacing_rate, decision.pacing_by) {
@@ -88,7 +90,7 @@ impl Session {
                 let rate = Some(rate).filter(|rate| rate.bits_per_second() < u64::MAX);
                 note(tcp::set_pacing_rate(socket, rate).is_err());
             }
-            if let Some(size) = decision.send_buffer {
+            if let Some(size) = decision.send_buffer.filter(|_| !is_bounded) {
                 note(tcp::set_send_buffer(socket, Buffer::Fixed(size)).is_err());
             }
             if let Some(limit) = decision.not_sent_limit {

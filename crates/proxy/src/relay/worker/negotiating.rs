@@ -10,7 +10,7 @@ use midspan_units::TimeSpan;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::{OWN, Worker};
-use crate::relay::limits::Seat;
+use crate::relay::limits::{Seat, Shortage};
 use crate::relay::negotiation::{Joined, MOST_TALKS, Reason, Step, Talk};
 use crate::relay::observation::{Ended, SessionReport};
 use crate::relay::opening::{Caller, Negotiator};
@@ -209,9 +209,10 @@ impl Worker {
         }
         let number = u16::try_from(listener).unwrap_or(u16::MAX);
         let mut joined = Session::new([client, server], number, record, seat, self.now);
-        self.limits.budget.begin_session();
         joined.begin_relaying(self.now);
-        self.sessions.insert(joined);
+        let key = self.sessions.insert(joined);
+        self.begin_memory(key);
+        self.begin_bounding(key);
         if let Some(acceptor) = self.acceptors.get_mut(listener) {
             acceptor.sessions += 1;
         }
@@ -254,6 +255,10 @@ impl Worker {
             Reason::Gone => &counters.negotiations_abandoned,
             Reason::Name => &counters.names_not_found,
             Reason::Overload => &counters.refused_overloaded,
+            Reason::Crowded => {
+                self.limits.say(Shortage::Client);
+                &counters.shed_client
+            }
         };
         counter.add(1);
     }

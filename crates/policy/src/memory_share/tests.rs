@@ -1,0 +1,177 @@
+use super::*;
+use proptest::prelude::*;
+
+const MIB: u64 = 1 << 20;
+
+/// Sessions whose buffers grow as the kernel's do: by what has moved, at most twofold between two
+/// looks.
+struct Model {
+    budget: u64,
+    directions: Vec<DirectionMemory>,
+    level: u64,
+    sessions: u64,
+}
+
+impl Model {
+    fn new(budget: u64) -> Self {
+        Self {
+            budget,
+            directions: Vec::new(),
+            level: u64::MAX,
+            sessions: 0,
+        }
+    }
+
+    fn share(&self) -> MemoryShare {
+        let reserved: u64 = self.directions.iter().map(|one| one.reservation()).sum();
+        MemoryShare {
+            budget: self.budget,
+            reserved: reserved + self.sessions * EACH_SESSION,
+            sessions: self.sessions,
+            level: self.level,
+        }
+    }
+
+    fn open(&mut self) -> bool {
+        if !self.share().has_room_for_session() {
+            return false;
+        }
+        self.sessions += 1;
+        for _ in 0..2 {
+            // As Linux begins, and nothing has moved.
+            self.directions.push(DirectionMemory {
+                is_bounded: false,
+                ..DirectionMemory::default().with_limits(STARTING)
+            });
+            self.look(self.directions.len() - 1);
+        }
+        true
+    }
+
+    fn look(&mut self, place: usize) {
+        self.level = self.share().next_level();
+        let direction = self.directions[place];
+        let changed = match self.share().bound(&direction) {
+            Bounding::Keep => direction,
+            Bounding::Free => DirectionMemory {
+                receive_limit: direction.receive_limit.max(STARTING),
+                send_limit: direction.send_limit.max(STARTING),
+                is_bounded: false,
+                ..direction
+            },
+            Bounding::Freeze => DirectionMemory {
+                is_bounded: true,
+                ..direction
+            },
+            Bounding::Limit(each) => direction.with_limits(each),
+        };
+        self.directions[place] = changed;
+    }
+
+    /// It moves data; what its peer does not take fills all that may be filled.
+    fn act(&mut self, place: usize, fills: bool) {
+        let direction = &mut self.directions[place];
+        direction.is_active = true;
+        if !direction.is_bounded {
+            direction.receive_limit *= 2;
+            direction.send_limit *= 2;
+        }
+        let most = direction.limits()
+            + match direction.is_bounded {
+                true => PIECE.min(direction.receive_limit),
+                false => 0,
+            };
+        direction.held = if fills { most } else { 0 };
+        self.look(place);
+    }
+
+    fn held(&self) -> u64 {
+        let queues: u64 = self.directions.iter().map(|one| one.held).sum();
+        queues + self.sessions * EACH_SESSION
+    }
+}
+
+#[test]
+fn one_bulk_direction_among_many_still_ones_has_more_than_an_even_share() {
+    let mut model = Model::new(128 * MIB);
+    for _ in 0..1000 {
+        assert!(model.open());
+        for place in 0..model.directions.len() {
+            model.directions[place].is_active = false;
+            model.look(place);
+        }
+    }
+    for _ in 0..6 {
+        model.act(0, false);
+    }
+    let bulk = model.directions[0];
+    assert!(
+        !bulk.is_bounded && bulk.receive_limit >= 4 * MIB,
+        "{bulk:?}"
+    );
+}
+
+#[test]
+fn two_that_compete_have_about_the_same() {
+    let mut model = Model::new(64 * MIB);
+    model.open();
+    for _ in 0..20 {
+        model.act(0, false);
+    }
+    model.open();
+    // They take turns in growing and giving, so it is the mean that tells.
+    let mut sums = [0, 0];
+    for _ in 0..400 {
+        for (sum, place) in sums.iter_mut().zip([0, 2]) {
+            model.act(place, false);
+            *sum += model.directions[place].reservation();
+        }
+    }
+    let [old, new] = sums;
+    assert!(old < new * 2 && new < old * 2, "{old} {new}");
+}
+
+#[test]
+fn still_directions_have_less_the_more_there_are_and_never_nothing() {
+    let mut before = u64::MAX;
+    for sessions in [1, 10, 100, 1000, 10_000, u64::MAX] {
+        let share = MemoryShare {
+            budget: 128 * MIB,
+            reserved: 0,
+            sessions,
+            level: u64::MAX,
+        };
+        let limit = share.still_limit();
+        assert!(limit <= before && (LEAST..=STARTING).contains(&limit));
+        before = limit;
+    }
+    assert_eq!(before, LEAST);
+}
+
+proptest! {
+    /// Whatever sessions do, and even if no peer takes anything, what is held is within the budget.
+    #[test]
+    fn the_budget_holds(
+        budget in 16 * MIB..1024 * MIB,
+        steps in proptest::collection::vec((0_u8..4, any::<prop::sample::Index>(), any::<bool>()), 1..2000),
+    ) {
+        let mut model = Model::new(budget);
+        for (kind, which, fills) in steps {
+            let count = model.directions.len();
+            if kind == 0 || count == 0 {
+                model.open();
+            } else {
+                let place = which.index(count);
+                match kind {
+                    1 => model.act(place, fills),
+                    2 => model.look(place),
+                    _ => {
+                        model.directions[place].is_active = false;
+                        model.look(place);
+                    }
+                }
+            }
+            prop_assert!(model.held() <= budget, "{} of {budget}", model.held());
+        }
+    }
+}

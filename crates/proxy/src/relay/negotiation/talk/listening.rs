@@ -1,0 +1,109 @@
+//! What a client says until it has said what it wants.
+
+use std::net::SocketAddr;
+
+use midspan_explicit::proxy_protocol::{self, Header, Reading};
+use midspan_explicit::{Host, Next, Refusal, Request};
+use midspan_units::Time;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use super::super::{INPUT_LIMIT, Reason};
+use super::{Speaker, Stage, Step, Talk};
+
+impl Talk {
+    /// Reads and understands until a whole request is there.
+    pub(super) fn listen(&mut self, now: Time) -> Step {
+        loop {
+            match self.understand(now) {
+                Some(step) => return step,
+                None => match self.read() {
+                    Ok(0) => return Step::End(Some(Reason::Gone)),
+                    Ok(_) => {}
+                    Err(Errno::AGAIN) => return self.answer_now(),
+                    Err(Errno::INTR) => {}
+                    Err(_) => return Step::End(Some(Reason::Gone)),
+                },
+            }
+        }
+    }
+
+    fn read(&mut self) -> rustix::io::Result<usize> {
+        let mut buffer = [0_u8; 4096];
+        let room = INPUT_LIMIT
+            .saturating_sub(self.input.len())
+            .min(buffer.len());
+        // A language that wants more than this has refused before.
+        let Some(buffer) = buffer.get_mut(..room).filter(|buffer| !buffer.is_empty()) else {
+            return Ok(0);
+        };
+        let (_, count) = rustix::net::recv(&self.client, &mut *buffer, RecvFlags::empty())?;
+        self.input.extend_from_slice(&buffer[..count]);
+        Ok(count)
+    }
+
+    /// The next step of what has been read; `None` where more must be.
+    fn understand(&mut self, now: Time) -> Option<Step> {
+        if matches!(self.stage, Stage::Heading) {
+            match proxy_protocol::read(&self.input) {
+                Reading::More => return None,
+                Reading::Malformed => return Some(Step::End(Some(Reason::Malformed))),
+                Reading::Complete(header, length) => {
+                    self.input.drain(..length);
+                    if let Header::Proxied { client, server } = header {
+                        self.client_address = client;
+                        self.called = Some(server);
+                    }
+                    self.stage = Stage::Speaking;
+                    let client = self.client_address.ip();
+                    if !self.settings.access.admits(client) {
+                        return Some(Step::End(Some(Reason::Access)));
+                    }
+                    // Until now it was nobody's place.
+                    if self.seat.assign(client).is_err() {
+                        return Some(Step::End(Some(Reason::Crowded)));
+                    }
+                }
+            }
+        }
+        loop {
+            let credentials = self.credentials.as_deref();
+            let step = match &mut self.language {
+                Speaker::Nobody(server) => {
+                    let server = *server;
+                    self.begin_resolving(now);
+                    return Some(Step::Decide(vec![server]));
+                }
+                Speaker::Socks5(socks) => socks.advance(&self.input, credentials),
+                Speaker::Http(http) => http.advance(&self.input, credentials),
+            };
+            self.input.drain(..step.consumed.min(self.input.len()));
+            self.to_client.extend(step.reply);
+            match step.next {
+                Next::More if step.consumed == 0 => return None,
+                Next::More => {}
+                Next::Connect(request) => return Some(self.request(request, now)),
+                Next::Refuse(refusal) => {
+                    let reason = match refusal {
+                        Refusal::Malformed => Reason::Malformed,
+                        Refusal::Unsupported => Reason::Unsupported,
+                        Refusal::Unauthenticated => Reason::Unauthenticated,
+                    };
+                    return Some(self.refuse(Vec::new(), Some(reason), now));
+                }
+            }
+        }
+    }
+
+    fn request(&mut self, request: Request, now: Time) -> Step {
+        self.to_server = request.to_server;
+        self.begin_resolving(now);
+        let host = request.destination.host.clone();
+        let port = request.destination.port;
+        self.destination = Some(request.destination);
+        match host {
+            Host::Address(address) => Step::Decide(vec![SocketAddr::new(address, port)]),
+            Host::Name(name) => Step::Resolve(name),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What the buffers of a session may hold, as the memory budget allows.
+
+use std::os::fd::OwnedFd;
+
+use midspan_linux::tcp::{self, SocketMemory};
+use midspan_policy::memory_share::{Bounding, DirectionMemory, STARTING};
+use midspan_policy::{Buffer, Leg, SessionSettings};
+use midspan_units::ByteSize;
+
+use super::Session;
+
+/// Sweeps over all sessions that a direction outlives without moving anything before it is still.
+pub(super) const STILL_AFTER: u8 = 2;
+
+/// The buffers of both legs as they were configured.
+#[derive(Debug, Clone, Copy)]
+pub struct Buffers {
+    client: LegBuffers,
+    server: LegBuffers,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct LegBuffers {
+    receive: Buffer,
+    send: Buffer,
+}
+
+impl From<&SessionSettings> for Buffers {
+    fn from(settings: &SessionSettings) -> Self {
+        let [client, server] = [&settings.client, &settings.server].map(|leg| LegBuffers {
+            receive: leg.receive_buffer,
+            send: leg.send_buffer,
+        });
+        Self { client, server }
+    }
+}
+
+impl Buffers {
+    const fn of(&self, leg: Leg) -> &LegBuffers {
+        match leg {
+            Leg::Client => &self.client,
+            Leg::Server => &self.server,
+        }
+    }
+}
+
+impl Session {
+    /// What each direction holds and may hold; the first is that from the client.
+    pub fn memory(&self) -> [DirectionMemory; 2] {
+        let [client, server] =
+            [&self.client, &self.server].map(|socket| tcp::memory(socket).unwrap_or_default());
+        let of = |inbound: SocketMemory, outbound: SocketMemory, from| {
+            let transfer = self.transfer(from);
+            let held = u64::from(transfer.direction.held());
+            DirectionMemory {
+                receive_limit: inbound.receive_limit.bytes(),
+                send_limit: outbound.send_limit.bytes(),
+                held: inbound.receive.bytes() + outbound.send.bytes() + held,
+                is_bounded: transfer.is_bounded,
+                is_active: self.upkeep.still[from as usize] < STILL_AFTER,
+            }
+        };
+        [
+            of(client, server, Leg::Client),
+            of(server, client, Leg::Server),
+        ]
+    }
+
+    /// Another sweep, without anything moved since the last unless that is noted; whether a
+    /// direction is still from now on.
+    pub fn grow_still(&mut self) -> bool {
+        let mut is_new = false;
+        for still in &mut self.upkeep.still {
+            *still = still.saturating_add(1);
+            is_new |= *still == STILL_AFTER;
+        }
+        is_new
+    }
+
+    /// Sets the buffers of the direction from this leg. What the kernel refuses stays as it is,
+    /// and is measured so.
+    pub fn bound(&mut self, from: Leg, bounding: Bounding, configured: &Buffers) {
+        let (inbound, outbound) = (from, from.other());
+        let lock = |session: &Self, leg: Leg| {
+            let buffers = configured.of(leg);
+            let receive = session.transfer(leg).is_bounded || is_fixed(buffers.receive);
+            let send = session.transfer(leg.other()).is_bounded || is_fixed(buffers.send);
+            tcp::lock_queue_limits(session.socket(leg), receive, send)
+        };
+        match bounding {
+            Bounding::Keep => {}
+            Bounding::Limit(each) => {
+                let receive = within(each, configured.of(inbound).receive);
+                let send = within(each, configured.of(outbound).send);
+                let _ = tcp::limit_receive_queue(self.socket(inbound), receive);
+                let _ = tcp::limit_send_queue(self.socket(outbound), send);
+                self.transfer_mut(from).is_bounded = true;
+            }
+            Bounding::Freeze => {
+                self.transfer_mut(from).is_bounded = true;
+                let _ = lock(self, inbound);
+                let _ = lock(self, outbound);
+            }
+            Bounding::Free => {
+                let receive = configured.of(inbound).receive;
+                restore(
+                    receive,
+                    self.socket(inbound),
+                    |socket| tcp::memory(socket).map_or(0, |memory| memory.receive_limit.bytes()),
+                    tcp::limit_receive_queue,
+                    tcp::set_receive_buffer,
+                );
+                let send = configured.of(outbound).send;
+                restore(
+                    send,
+                    self.socket(outbound),
+                    |socket| tcp::memory(socket).map_or(0, |memory| memory.send_limit.bytes()),
+                    tcp::limit_send_queue,
+                    tcp::set_send_buffer,
+                );
+                self.transfer_mut(from).is_bounded = false;
+                if lock(self, inbound)
+                    .and_then(|()| lock(self, outbound))
+                    .is_err()
+                {
+                    // Before Linux 5.14 what was set is set for ever.
+                    self.transfer_mut(from).is_bounded = true;
+                }
+            }
+        }
+    }
+}
+
+const fn is_fixed(buffer: Buffer) -> bool {
+    matches!(buffer, Buffer::Fixed(_))
+}
+
+/// At most what was configured, of which the kernel makes the double.
+fn within(each: u64, configured: Buffer) -> ByteSize {
+    ByteSize::from_bytes(match configured {
+        Buffer::Auto | Buffer::Adaptive => each,
+        Buffer::Fixed(size) => each.min(size.bytes().saturating_mul(2)),
+    })
+}
+
+/// Gives a buffer back to whoever had it: what was configured, or the kernel, from where it
+/// begins.
+fn restore<'a>(
+    configured: Buffer,
+    socket: &'a OwnedFd,
+    limit: impl Fn(&'a OwnedFd) -> u64,
+    set_limit: impl Fn(&'a OwnedFd, ByteSize) -> std::io::Result<()>,
+    set: impl Fn(&'a OwnedFd, Buffer) -> std::io::Result<()>,
+) {
+    let _ = match configured {
+        Buffer::Fixed(_) => set(socket, configured),
+        _ if limit(socket) < STARTING => set_limit(socket, ByteSize::from_bytes(STARTING)),
+        _ => Ok(()),
+    };
+}

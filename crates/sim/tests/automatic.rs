@@ -136,7 +136,7 @@ fn it_is_within_a_twentieth_of_the_best_hand_set_value() {
 }
 
 #[test]
-#[ignore = "minutes"]
+#[ignore = "missed on some paths: docs/policies.md"]
 fn it_is_within_a_twentieth_on_every_built_in_path() {
     check(built_in().iter().map(|path| path.name), 3);
 }

@@ -22,6 +22,9 @@ const LONGEST_WINDOW: TimeSpan = TimeSpan::from_seconds(1);
 const REMEMBERED: u8 = 16;
 /// A window that brought fewer segments than this says nothing of the path.
 const EVIDENCE: u64 = 10;
+/// Where at least a byte goes to the sender for so many that come from it, requests and answers
+/// take turns, and the path could bring more than they do.
+const TURNS: u64 = 1000;
 /// The pacing rate over the measured rate, as a fraction.
 const GAIN: (u64, u64) = (5, 4);
 /// The same while losses come with a queue on the outbound leg.
@@ -62,6 +65,8 @@ pub struct PacingRate {
 struct Window {
     begin: Time,
     received: u64,
+    /// By the inbound leg's peer.
+    acknowledged: u64,
     retransmitted: u32,
 }
 
@@ -129,6 +134,7 @@ impl PacingRate {
         let next = Window {
             begin: now,
             received: inbound.bytes_received.bytes(),
+            acknowledged: inbound.bytes_acknowledged.bytes(),
             retransmitted: outbound.segments_retransmitted,
         };
         let Some(window) = self.window else {
@@ -151,6 +157,10 @@ impl PacingRate {
                 State::Growing { .. } => self.say(UNLIMITED),
                 State::Paced => None,
             };
+        }
+        let told = next.acknowledged.saturating_sub(window.acknowledged);
+        if told.saturating_mul(TURNS) >= received {
+            return self.start_again();
         }
         let rate = BitRate::from_transfer(received, elapsed)?.bits_per_second();
         let is_path_limited = is_path_limited(outbound);

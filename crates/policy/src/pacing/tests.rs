@@ -8,6 +8,9 @@ struct Bench {
     pacing: PacingRate,
     now: Time,
     received: u64,
+    /// Sent to the inbound leg's peer in each window, and in all.
+    told: u64,
+    told_in_all: u64,
     outbound: LegSample,
     held: u64,
 }
@@ -19,6 +22,8 @@ impl Bench {
             pacing: PacingRate::new(mode, limit),
             now: Time::ZERO,
             received: 0,
+            told: 0,
+            told_in_all: 0,
             outbound: LegSample {
                 segment_size: 1000,
                 congestion_window: 100,
@@ -32,9 +37,11 @@ impl Bench {
     /// A window in which so many bytes came.
     fn bring(&mut self, bytes: u64) -> Option<u64> {
         self.received += bytes;
+        self.told_in_all += self.told;
         let inbound = LegSample {
             segment_size: 1000,
             bytes_received: ByteSize::from_bytes(self.received),
+            bytes_acknowledged: ByteSize::from_bytes(self.told_in_all),
             ..LegSample::default()
         };
         let held = ByteSize::from_bytes(self.held);
@@ -176,4 +183,17 @@ fn a_paced_start_ends_with_the_first_measurement() {
     assert_eq!(bench.rate(), Some(2_000_000));
     assert_eq!(bench.bring(0), None);
     assert_eq!(bench.bring(100_000), Some(UNLIMITED));
+}
+
+#[test]
+fn answers_to_requests_are_not_paced() {
+    let mut bench = Bench::new(Pacing::Auto, None);
+    bench.told = 500;
+    assert!((0..20).all(|_| bench.bring(50_000).is_none()));
+    // A large answer is.
+    bench.told = 0;
+    let said: Vec<_> = (0..6).filter_map(|_| bench.bring(50_000)).collect();
+    assert_eq!(said, [5_000_000]);
+    bench.told = 500;
+    assert_eq!(bench.bring(50_000), Some(UNLIMITED));
 }

@@ -3,6 +3,7 @@
 //! A token of epoll is a session's [`Key`] and its leg, so an event for a session that has ended
 //! finds nothing. Bit 63 marks the loop's own descriptors.
 
+mod deciding;
 mod negotiating;
 mod observed;
 mod shedding;
@@ -399,24 +400,6 @@ impl Worker {
                     }
                 }
             }
-        }
-    }
-
-    /// Shows a session to its policy and carries out what that decides.
-    fn sample(&mut self, key: Key) {
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        let Some(acceptor) = self.acceptors.get_mut(usize::from(session.listener)) else {
-            return;
-        };
-        session.active = false;
-        session.upkeep.sampled_at = self.now;
-        if let Ok(sample) = session.sample() {
-            let decision = acceptor.policy.sample(self.now, &sample);
-            self.counters.samples.add(1);
-            let refused = session.carry_out(&decision, &sample);
-            self.counters.option_errors.add(refused);
         }
     }
 

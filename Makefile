@@ -18,7 +18,7 @@ help:
 	@echo "make verify  measure the emulated links against independent clocks (midspan lab verify)"
 	@echo "make conformance            try Midspan, HAProxy and nginx at every edge of TCP (midspan conformance)"
 	@echo "make conformance-self-test  require that builds with a seeded fault are found out"
-	@echo "make bench   measure Midspan beside HAProxy and plain routing; the I/O loops"
+	@echo "make bench   measure Midspan beside HAProxy, nginx and plain routing; the I/O loops"
 	@echo "make docs    build the API documentation into target/doc"
 
 dependencies:
@@ -56,6 +56,7 @@ lint: dependencies
 bench: build
 	target/release/midspan lab geo --cases direct,haproxy,midspan --repetitions 3
 	target/release/midspan lab geo-clean --cases direct,haproxy,midspan --repetitions 3
+	cargo build --release --package peers && target/release/peers
 	cargo run --release --package relay-shell
 	cargo run --release --package simulator-speed
 	cargo run --release --package connection-setup

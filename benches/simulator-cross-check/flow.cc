@@ -1,6 +1,10 @@
-// One NewReno flow over a chain of links in ns-3, the scenario `single` of `src/scenario.rs`.
+// One flow over a chain of links in ns-3, the scenario `single` of `src/scenario.rs`.
 //
-//     flow LOSS SEED SECONDS
+//     flow VARIANT LOSS SEED SECONDS [beyond]
+//
+// VARIANT is NewReno, Sack, or NewRenoLimited: NewReno with ns-3's limited transmit. With `beyond`,
+// it also tells on standard error how many segments left while more than cwnd and a segment was
+// under way, outside recovery, and which part of cwnd ssthresh became.
 //
 // Prints the packets that arrived in order. What ns-3 does otherwise by default is set as ns-2 has
 // it.
@@ -17,15 +21,71 @@
 
 using namespace ns3;
 
-static void MatchNs2()
+// What the sender has under way, as its own segments and ACKs show it.
+static struct
+{
+    uint32_t cwnd{0};
+    uint32_t acknowledged{0};
+    uint32_t sent{0};
+    bool open{true};
+    unsigned segments{0};
+    unsigned beyond{0};
+    unsigned thresholds{0};
+    double shares{0};
+} seen;
+
+static void Watch()
+{
+    const std::string socket = "/NodeList/0/$ns3::TcpL4Protocol/SocketList/*/";
+    auto connect = [&](const char* source, const CallbackBase& callback) {
+        Config::ConnectWithoutContext(socket + source, callback);
+    };
+    connect("CongestionWindow", MakeCallback(+[](uint32_t, uint32_t now) { seen.cwnd = now; }));
+    connect("SlowStartThreshold", MakeCallback(+[](uint32_t, uint32_t now) {
+                // At first it is without bound.
+                if (now < 1000000000)
+                {
+                    ++seen.thresholds;
+                    seen.shares += double(now) / seen.cwnd;
+                }
+            }));
+    connect("CongState",
+            MakeCallback(+[](TcpSocketState::TcpCongState_t, TcpSocketState::TcpCongState_t now) {
+                seen.open = now == TcpSocketState::CA_OPEN;
+            }));
+    connect("Rx", MakeCallback(+[](Ptr<const Packet>, const TcpHeader& header,
+                                   Ptr<const TcpSocketBase>) {
+                seen.acknowledged =
+                    std::max(seen.acknowledged, header.GetAckNumber().GetValue());
+            }));
+    connect("Tx", MakeCallback(+[](Ptr<const Packet> packet, const TcpHeader& header,
+                                   Ptr<const TcpSocketBase>) {
+                if (packet->GetSize() == 0)
+                {
+                    return;
+                }
+                const uint32_t end = header.GetSequenceNumber().GetValue() + packet->GetSize();
+                seen.sent = std::max(seen.sent, end);
+                ++seen.segments;
+                seen.beyond += seen.open && seen.sent - seen.acknowledged > seen.cwnd + 1000;
+            }));
+}
+
+static void MatchNs2(const std::string& variant)
 {
     Config::SetDefault("ns3::TcpL4Protocol::SocketType", StringValue("ns3::TcpNewReno"));
     // The default, PRR, sends less in recovery.
     Config::SetDefault("ns3::TcpL4Protocol::RecoveryType", StringValue("ns3::TcpClassicRecovery"));
-    Config::SetDefault("ns3::TcpSocketBase::Sack", BooleanValue(false));
+    const bool sack = variant == "Sack";
+    Config::SetDefault("ns3::TcpSocketBase::Sack", BooleanValue(sack));
     // Twelve bytes in each header.
     Config::SetDefault("ns3::TcpSocketBase::Timestamp", BooleanValue(false));
-    Config::SetDefault("ns3::TcpSocketBase::LimitedTransmit", BooleanValue(true));
+    // Without SACK, a duplicate ACK that recovery does not follow counts as a segment received for
+    // good: the sender then has more under way than cwnd.
+    Config::SetDefault("ns3::TcpSocketBase::LimitedTransmit",
+                       BooleanValue(variant != "NewReno"));
+    // Writes of 512 bytes, the default, leave small segments where the send buffer is full.
+    Config::SetDefault("ns3::BulkSendApplication::SendSize", UintegerValue(1000));
     Config::SetDefault("ns3::TcpSocketBase::MinRto", TimeValue(MilliSeconds(200)));
     Config::SetDefault("ns3::TcpSocketBase::ClockGranularity", TimeValue(MilliSeconds(10)));
     Config::SetDefault("ns3::TcpSocket::ConnTimeout", TimeValue(Seconds(3)));
@@ -38,14 +98,14 @@ static void MatchNs2()
 
 int main(int argc, char** argv)
 {
-    if (argc != 4)
+    if (argc < 5 || argc > 6)
     {
-        std::cerr << "usage: flow LOSS SEED SECONDS" << std::endl;
+        std::cerr << "usage: flow VARIANT LOSS SEED SECONDS [beyond]" << std::endl;
         return 2;
     }
-    const double loss = std::atof(argv[1]);
-    RngSeedManager::SetRun(std::atoi(argv[2]));
-    MatchNs2();
+    const double loss = std::atof(argv[2]);
+    RngSeedManager::SetRun(std::atoi(argv[3]));
+    MatchNs2(argv[1]);
 
     NodeContainer nodes;
     nodes.Create(4);
@@ -80,9 +140,20 @@ int main(int argc, char** argv)
     ApplicationContainer sinks =
         PacketSinkHelper("ns3::TcpSocketFactory", anywhere).Install(nodes.Get(3));
     BulkSendHelper("ns3::TcpSocketFactory", InetSocketAddress(end, 5000)).Install(nodes.Get(0));
-    Simulator::Stop(Seconds(std::atof(argv[3])));
+    if (argc == 6)
+    {
+        // The socket is there when the application has started.
+        Simulator::Schedule(MilliSeconds(1), &Watch);
+    }
+    Simulator::Stop(Seconds(std::atof(argv[4])));
     Simulator::Run();
     std::cout << DynamicCast<PacketSink>(sinks.Get(0))->GetTotalRx() / 1000 << std::endl;
+    if (argc == 6)
+    {
+        std::cerr << seen.beyond << " of " << seen.segments << " segments beyond cwnd; ssthresh was set "
+                  << seen.thresholds << " times, on average to " << seen.shares / seen.thresholds
+                  << " of cwnd" << std::endl;
+    }
     Simulator::Destroy();
     return 0;
 }

@@ -1,5 +1,6 @@
 //! Rounds of runs, and how an interrupted measurement goes on.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
@@ -35,8 +36,14 @@ pub fn measure(arguments: &Arguments) -> Result<Vec<Run>, Failure> {
     };
     done.retain(|run| run.round < arguments.rounds && arguments.peers.contains(&run.peer));
     let mut state = arguments.state.as_deref().map(open).transpose()?;
-    let network = Network::build()?;
-    let services = Services::start(&network.server, arguments.clients, MANY_FLOWS)?;
+    // One for each peer: sockets that wait out their last minute on a gateway where Midspan has
+    // ended would keep the kernel from forwarding the same addresses and ports for routing.
+    let mut places = BTreeMap::new();
+    for peer in &arguments.peers {
+        let network = Network::build()?;
+        let services = Services::start(&network.server, arguments.clients, MANY_FLOWS)?;
+        places.insert(*peer, (network, services));
+    }
     let bar = ProgressBar::new((arguments.rounds * arguments.peers.len()) as u64);
     bar.set_style(indicatif::ProgressStyle::with_template(
         "{bar:30} {pos}/{len} runs  {elapsed_precise}, {eta} left  {msg}",
@@ -51,9 +58,10 @@ pub fn measure(arguments: &Arguments) -> Result<Vec<Run>, Failure> {
                 continue;
             }
             bar.set_message(peer.name());
+            let (network, services) = places.get(&peer).ok_or("a peer without a network")?;
             let start = Instant::now();
             let memory = round < arguments.memory_rounds;
-            let values = run(peer, &network, &services, arguments, memory)
+            let values = run(peer, network, services, arguments, memory)
                 .map_err(|failure| format!("{}: {failure}", peer.name()))?;
             let run = Run {
                 round,

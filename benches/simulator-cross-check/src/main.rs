@@ -179,7 +179,9 @@ fn run_all(
             let Some(run) = runs.get(index) else {
                 return Ok(());
             };
-            let packets = simulators[run.simulator].run(&rows[run.row], run.seed, seconds)?;
+            let row = &rows[run.row];
+            let (simulator, other) = (&simulators[run.simulator], &simulators[row.other]);
+            let packets = simulator.run(row, other, run.seed, seconds)?;
             results.lock().map_err(|_| "a thread failed")?[index] = packets;
         }
     };
@@ -223,23 +225,37 @@ impl Simulator {
                     &[Variant::Tahoe, Variant::Reno, Variant::NewReno],
                 ),
             ],
-            Self::Ns3(_) => &[(Shape::Single, &[Variant::NewReno])],
+            Self::Ns3(_) => &[(Shape::Single, &[Variant::NewReno, Variant::Sack])],
         }
     }
 
-    /// Packets acknowledged.
-    fn run(&self, row: &Row, seed: u64, seconds: u64) -> Result<f64, Error> {
+    /// Whether it has a limited transmit that works. Without SACK, ns-3 counts a segment as
+    /// received at each duplicate ACK and does not take it back when a new ACK comes: it then
+    /// sends more than cwnd.
+    fn limits_transmit(&self, variant: Variant) -> bool {
+        !matches!(self, Self::Ns3(_)) || variant == Variant::Sack
+    }
+
+    /// Packets acknowledged, in a row that compares with `other`.
+    fn run(&self, row: &Row, other: &Self, seed: u64, seconds: u64) -> Result<f64, Error> {
+        let variant = format!("{:?}", row.variant);
         let mut command = match self {
-            Self::Midspan => return packets(row.shape, row.variant, &row.loss, seed, seconds),
+            Self::Midspan => {
+                let limited = other.limits_transmit(row.variant);
+                return packets(row.shape, row.variant, limited, &row.loss, seed, seconds);
+            }
             Self::Ns2(program) => {
                 let mut command = Command::new(program);
-                let variant = format!("{:?}", row.variant);
                 command
                     .arg(here("flow.tcl"))
                     .args([row.shape.name(), &variant]);
                 command
             }
-            Self::Ns3(compiled) => Command::new(&compiled.program),
+            Self::Ns3(compiled) => {
+                let mut command = Command::new(&compiled.program);
+                command.arg(&variant);
+                command
+            }
         };
         let output = command
             .arg(&row.loss)

@@ -56,6 +56,7 @@ fn link(milliseconds: u64, loss: &str) -> Result<Configuration, Error> {
 pub fn packets(
     shape: Shape,
     variant: Variant,
+    limited_transmit: bool,
     loss: &str,
     seed: u64,
     seconds: u64,
@@ -75,6 +76,7 @@ pub fn packets(
         initial_window: 2,
         window_limit: 100_000,
         grow_only_when_limited: false,
+        limited_transmit,
         clock_granularity: TimeSpan::from_milliseconds(10),
         initial_timeout: TimeSpan::from_seconds(3),
         minimum_timeout: TimeSpan::from_milliseconds(200),

@@ -139,12 +139,16 @@ pub fn comparison_records(
 fn comparisons(cases: &[Case]) -> Vec<(Case, Case)> {
     let ran = |case: &Case| cases.contains(case);
     let others: &[(Case, &[Case])] = if ran(&Case::Midspan) {
-        &[(Case::MidspanForward, &[Case::Haproxy])]
+        &[
+            (Case::MidspanForward, &[Case::Haproxy]),
+            (Case::Thin, &[Case::Direct]),
+        ]
     } else {
         // The Midspan that there is.
         &[
             (Case::MidspanEarly, &[Case::Direct, Case::Haproxy]),
             (Case::MidspanForward, &[Case::Direct, Case::Haproxy]),
+            (Case::Thin, &[Case::Direct]),
         ]
     };
     let all = cases.iter().filter(|case| **case != Case::Midspan);
@@ -226,12 +230,13 @@ fn runs_of(measurements: &[Measurement], case: Case, flow: usize) -> (Runs<'_>, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Case::{Direct, Haproxy, Midspan, MidspanForward};
+    use Case::{Direct, Haproxy, Midspan, MidspanForward, Thin};
 
     #[test]
     fn midspan_is_compared_with_all_and_its_forward_kind_with_its_kind() {
         assert_eq!(comparisons(&[Direct]), []);
         assert_eq!(comparisons(&[Direct, Midspan]), [(Midspan, Direct)]);
+        assert_eq!(comparisons(&[Direct, Thin]), [(Thin, Direct)]);
         assert_eq!(
             comparisons(&[Direct, Haproxy, Midspan, MidspanForward]),
             [

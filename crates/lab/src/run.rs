@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use midspan_linux::netlink::RouteMetrics;
 use midspan_linux::process::RunningProgram;
-use midspan_path::{Flow, NodeIndex, Order, Path, ProxySettings, Workload};
+use midspan_path::{
+    AckQueueing, Acknowledge, Flow, NodeIndex, Order, Path, ProxySettings, Workload,
+};
 use midspan_policy::{Handshake, LegSettings};
 use tempfile::TempDir;
 
@@ -18,7 +20,7 @@ use crate::error::at;
 use crate::load::{Ticks, other_load};
 use crate::measurement::{FlowMeasurement, FlowResult, Measurement};
 use crate::proxies::midspan::Taken;
-use crate::proxies::{Case, Forward, haproxy, midspan};
+use crate::proxies::{Case, Forward, haproxy, midspan, thin};
 use crate::tcp_counters::TcpCounters;
 use crate::topology::{Topology, interface};
 use crate::workload::web_server::{Files, WebServer};
@@ -71,10 +73,26 @@ fn refuse_what_only_the_simulator_has(path: &Path) -> Result<(), LabError> {
     if let Some(traffic) = path.traffic.first() {
         return refuse(format!("the path has traffic \"{}\"", traffic.name));
     }
-    match path.links.iter().find(|link| link.mtu.is_some()) {
-        Some(link) => refuse(format!("link \"{}\" has an `mtu`", link.name)),
-        None => Ok(()),
+    if let Some(cable) = path.cables.first() {
+        return refuse(format!("the path has a cable \"{}\"", cable.name));
     }
+    for link in &path.links {
+        let keys = [
+            ("mtu", link.mtu.is_some()),
+            ("ack_queue", link.ack_queue != [AckQueueing::Plain; 2]),
+            ("header_compression", link.header_compression != [false; 2]),
+        ];
+        if let Some((key, _)) = keys.into_iter().find(|(_, given)| *given) {
+            return refuse(format!("link \"{}\" has `{key}`", link.name));
+        }
+    }
+    for (node, settings) in path.hosts() {
+        if settings.acknowledge != Acknowledge::Delayed {
+            let name = &path.node(node).name;
+            return refuse(format!("host \"{name}\" has `acknowledge`"));
+        }
+    }
+    Ok(())
 }
 
 /// How often a run is made until it is valid.
@@ -225,7 +243,7 @@ impl<'a> Lab<'a> {
         let retransmissions = counted.iter().map(|node| node.segments_retransmitted).sum();
         drop(proxies);
         let missed = match case {
-            Case::Direct => Vec::new(),
+            Case::Direct | Case::Thin => Vec::new(),
             _ => carried::missed(path, group, &counted),
         };
         let names = path.links.iter().map(|link| link.name.as_str());
@@ -360,7 +378,7 @@ impl<'a> Lab<'a> {
             let folder = self.folder.path().join(format!("proxy-{}", index.0));
             fs::create_dir_all(&folder).map_err(at(&folder))?;
             let taken = match case {
-                Case::Direct => continue,
+                Case::Direct | Case::Thin => continue,
                 Case::Haproxy => {
                     running.push(haproxy::start(node, &forwards, &folder)?);
                     continue;
@@ -376,7 +394,26 @@ impl<'a> Lab<'a> {
             let proxy = midspan::start(node, &taken, settings, &folder)?;
             running.push(proxy);
         }
+        if case == Case::Thin {
+            for (index, interface) in self.client_uplinks() {
+                let folder = self.folder.path().join(format!("client-{}", index.0));
+                fs::create_dir_all(&folder).map_err(at(&folder))?;
+                running.push(thin::start(self.topology.node(index), &interface, &folder)?);
+            }
+        }
         Ok(running)
+    }
+
+    /// The clients with the interfaces by which they reach their servers.
+    fn client_uplinks(&self) -> BTreeSet<(NodeIndex, String)> {
+        let path = &self.plan.path;
+        path.flows
+            .iter()
+            .filter_map(|flow| {
+                let link = path.next_hop(flow.from, flow.to)?.link;
+                Some((flow.from, interface(link)))
+            })
+            .collect()
     }
 
     /// HAProxy gets by its routes what Midspan gets by its configuration; without this the

@@ -27,6 +27,13 @@ pub enum DropReason {
     Lost,
     /// A fragment whose others did not come in time; only in reassembly.
     Incomplete,
+    /// Its frame collided too often; only on a shared medium.
+    Contention,
+    /// Its compressed header was made again wrongly at the far end, because one before it was
+    /// lost; only with header compression.
+    Damaged,
+    /// A later ACK says as much; only in a queue that filters ACKs.
+    Filtered,
 }
 
 impl fmt::Display for DropReason {
@@ -35,6 +42,9 @@ impl fmt::Display for DropReason {
             Self::QueueFull => "queue full",
             Self::Lost => "lost",
             Self::Incomplete => "incomplete",
+            Self::Contention => "contention",
+            Self::Damaged => "damaged",
+            Self::Filtered => "filtered",
         })
     }
 }

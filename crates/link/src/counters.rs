@@ -20,7 +20,7 @@ impl Count {
 
 /// Counters of one direction of a link, since its start.
 ///
-/// `handled` = `delivered` + `queue_full` + `lost` + what the link still holds.
+/// `handled` = `delivered` + all that was dropped + what the link still holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     /// What arrived at the link.
@@ -31,6 +31,12 @@ pub struct Counters {
     pub queue_full: Count,
     /// What was sent and lost on the way.
     pub lost: Count,
+    /// What collided too often on a shared medium.
+    pub contention: Count,
+    /// What arrived with a header that could not be made again.
+    pub damaged: Count,
+    /// ACKs that gave way to a later one.
+    pub filtered: Count,
     /// The most packets that waited at once.
     pub queue_peak_packets: u64,
     /// The most bytes that waited at once.
@@ -44,6 +50,9 @@ impl Counters {
         match reason {
             DropReason::QueueFull => self.queue_full,
             DropReason::Lost => self.lost,
+            DropReason::Contention => self.contention,
+            DropReason::Damaged => self.damaged,
+            DropReason::Filtered => self.filtered,
             // Not on a link.
             DropReason::Incomplete => Count {
                 packets: 0,
@@ -55,13 +64,21 @@ impl Counters {
     /// Packets that arrived and have neither been delivered nor dropped.
     #[must_use]
     pub const fn held_packets(&self) -> u64 {
-        self.handled.packets - self.delivered.packets - self.queue_full.packets - self.lost.packets
+        let dropped = self.queue_full.packets
+            + self.lost.packets
+            + self.contention.packets
+            + self.damaged.packets
+            + self.filtered.packets;
+        self.handled.packets - self.delivered.packets - dropped
     }
 
     pub(crate) fn add_dropped(&mut self, size: u32, reason: DropReason) {
         match reason {
             DropReason::QueueFull => self.queue_full.add(size),
             DropReason::Lost => self.lost.add(size),
+            DropReason::Contention => self.contention.add(size),
+            DropReason::Damaged => self.damaged.add(size),
+            DropReason::Filtered => self.filtered.add(size),
             DropReason::Incomplete => {}
         }
     }

@@ -16,6 +16,9 @@
 //!   arrives, so there is no timer and nothing to poll. A property test holds it equal to
 //!   [`Link`].
 //!
+//! [`PolledMedium`] is one upstream channel that several modems share, and
+//! [`header_compression`] makes headers small on a link (RFC 1144).
+//!
 //! Two cells stand outside of a link: [`Fragmentation`] at its entrance, [`Reassembly`] at the end
 //! of a packet's way.
 //!
@@ -30,8 +33,10 @@ mod counters;
 mod delay;
 mod fixed;
 mod fragments;
+pub mod header_compression;
 mod link;
 mod loss;
+mod polled_medium;
 mod queue;
 mod schedule;
 mod seed;
@@ -49,6 +54,7 @@ pub use fragments::{
 };
 pub use link::Link;
 pub use loss::{Bernoulli, Loss, LossModel};
+pub use polled_medium::{PolledConfiguration, PolledCounters, PolledMedium, Station};
 pub use queue::{DropTail, Queue};
 pub use schedule::ScheduleError;
 pub use seed::{Direction, Stream, stream};

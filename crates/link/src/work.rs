@@ -33,6 +33,14 @@ impl Moment {
         Self { at, spare: 0 }
     }
 
+    /// This moment, so much later.
+    pub(crate) fn later(self, span: TimeSpan) -> Self {
+        Self {
+            at: self.at + span,
+            ..self
+        }
+    }
+
     /// When `work` begun at this moment ends at `rate`; `None` is an unlimited rate.
     pub(crate) fn after(self, work: u128, rate: Option<BitRate>) -> Self {
         let Some(rate) = rate else {

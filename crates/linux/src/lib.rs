@@ -2,6 +2,8 @@
 //!
 //! The only crate with `unsafe` code. One module per kernel facility; each function says which
 //! man page or RFC it follows and which capability it needs.
+pub mod acknowledgement_queue;
+pub mod acknowledgements_first;
 pub mod capability;
 mod claim;
 pub mod connection_tracking;
@@ -11,6 +13,7 @@ pub mod initial_window;
 pub mod interception;
 pub mod namespace;
 pub mod netlink;
+mod nf_tables;
 mod nfnetlink;
 pub mod nftables;
 pub mod owner;

@@ -4,7 +4,7 @@
 //! numbers inside netfilter's attributes in the network's.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
@@ -231,6 +231,99 @@ impl Socket {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+impl Socket {
+    /// Reads up to [`Batch::SIZE`] messages that are there, in one system call (recvmmsg(2)).
+    pub fn receive_batch(&self, batch: &mut Batch) -> io::Result<()> {
+        batch.count = 0;
+        loop {
+            let mut parts: Vec<libc::iovec> = batch
+                .bytes
+                .chunks_mut(Batch::SLOT)
+                .map(|slot| libc::iovec {
+                    iov_base: slot.as_mut_ptr().cast(),
+                    iov_len: slot.len(),
+                })
+                .collect();
+            let mut headers: Vec<libc::mmsghdr> = parts
+                .iter_mut()
+                .map(|part| {
+                    // SAFETY: an all-zero `mmsghdr` is a valid value of it (integers, pointers).
+                    let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+                    header.msg_hdr.msg_iov = part;
+                    header.msg_hdr.msg_iovlen = 1;
+                    header
+                })
+                .collect();
+            let room = u32::try_from(headers.len()).unwrap_or(0);
+            // SAFETY: pointer and count describe the live `headers`; each has one part, which
+            // describes a slot of `batch` of its own, borrowed for as long as the call lasts.
+            let count = unsafe {
+                libc::recvmmsg(
+                    self.0.as_raw_fd(),
+                    headers.as_mut_ptr(),
+                    room,
+                    libc::MSG_DONTWAIT,
+                    std::ptr::null_mut(),
+                )
+            };
+            if let Ok(count) = usize::try_from(count) {
+                for (length, header) in batch.lengths.iter_mut().zip(&headers) {
+                    *length = header.msg_len as usize;
+                }
+                batch.count = count;
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Room for many small messages.
+#[derive(Debug)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    lengths: [usize; Self::SIZE],
+    count: usize,
+}
+
+impl Batch {
+    /// Most messages at a time.
+    pub const SIZE: usize = 64;
+    /// The largest packet that fits with its attributes, in bytes.
+    pub const PACKET_LIMIT: usize = 1024;
+    const SLOT: usize = 2048;
+
+    /// An empty one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            bytes: vec![0; Self::SIZE * Self::SLOT],
+            lengths: [0; Self::SIZE],
+            count: 0,
+        }
+    }
+
+    pub(crate) fn received(&self) -> impl Iterator<Item = &[u8]> {
+        let slots = self.bytes.chunks(Self::SLOT).zip(&self.lengths);
+        slots
+            .take(self.count)
+            .map(|(slot, length)| slot.get(..*length).unwrap_or(slot))
+    }
+
+    pub(crate) const fn is_full(&self) -> bool {
+        self.count == Self::SIZE
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -58,3 +58,26 @@ pub fn tcp_between(one: u16, other: u16) -> Vec<SockFilter> {
         op(RETURN, 0, 0, u32::MAX),
     ]
 }
+
+/// Accepts TCP segments over IPv4 and IPv6 and keeps their first `bytes`; not the later fragments
+/// of a datagram, nor IPv6 with extension headers.
+#[must_use]
+pub fn tcp_headers(bytes: u32) -> Vec<SockFilter> {
+    let op = SockFilter::new;
+    vec![
+        op(LOAD_BYTE, 0, 0, NETWORK),
+        op(AND, 0, 0, 0xf0),
+        op(JUMP_EQUAL, 1, 0, 0x40),
+        op(JUMP_EQUAL, 4, 6, 0x60),
+        // IPv4: TCP, not a later fragment.
+        op(LOAD_BYTE, 0, 0, NETWORK + 9),
+        op(JUMP_EQUAL, 0, 4, TCP),
+        op(LOAD_HALF, 0, 0, NETWORK + 6),
+        op(JUMP_SET, 2, 3, 0x1fff),
+        // IPv6
+        op(LOAD_BYTE, 0, 0, NETWORK + 6),
+        op(JUMP_EQUAL, 1, 0, TCP),
+        op(RETURN, 0, 0, 0),
+        op(RETURN, 0, 0, bytes),
+    ]
+}

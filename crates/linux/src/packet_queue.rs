@@ -37,6 +37,8 @@ const IN_INTERFACE: u16 = 5;
 const OUT_INTERFACE: u16 = 6;
 const PAYLOAD: u16 = 10;
 
+pub use crate::nfnetlink::Batch;
+
 /// Most verdicts in one call; about 2 KB.
 const VERDICTS_AT_ONCE: usize = 64;
 
@@ -174,6 +176,34 @@ impl PacketQueue {
         let sent = self.socket.send(&self.verdicts);
         self.verdicts.clear();
         sent
+    }
+
+    /// As [`receive`](Self::receive), for up to [`Batch::SIZE`] packets in one system call, of
+    /// which each must be small ([`Batch::PACKET_LIMIT`]).
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub fn receive_batch(
+        &self,
+        batch: &mut Batch,
+        mut handle: impl FnMut(QueuedPacket<'_>),
+    ) -> io::Result<bool> {
+        match self.socket.receive_batch(batch) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => return Ok(true),
+            Err(error) => return Err(error),
+        }
+        for bytes in batch.received() {
+            for message in messages(bytes) {
+                if let Received::Message(PACKET, content) = message
+                    && let Some(packet) = parse(content)
+                {
+                    handle(packet);
+                }
+            }
+        }
+        Ok(batch.is_full())
     }
 }
 

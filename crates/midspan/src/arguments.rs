@@ -10,6 +10,7 @@ use midspan_sim::trace::Kind;
 use midspan_sweep::{Axis, Setting};
 
 use crate::plan_arguments::{CompareOptions, PlanOptions};
+use crate::thin_arguments::ThinOptions;
 
 /// A TCP performance-enhancing proxy for Linux, and the lab that shows what it does.
 #[derive(Debug, Parser)]
@@ -122,6 +123,18 @@ pub enum Command {
     #[command(after_help = "Examples:\n  midspan conformance --quick\n  \
                       midspan conformance --against haproxy,nginx --cases 'reset*'")]
     Conformance(ConformanceOptions),
+    /// Send fewer ACKs through a narrow upstream
+    ///
+    /// For the host or router whose upstream is narrow; needs nothing at the other end. Runs until
+    /// it is told to end; if it dies, all ACKs pass (docs/thin.md).
+    #[command(
+        after_help = "Examples:\n  midspan thin --interface ppp0\n  midspan thin \
+                            --interface wan --upstream '64 kbit/s' --watch"
+    )]
+    Thin(ThinOptions),
+    /// The unprivileged half of `midspan thin`, which starts it
+    #[command(hide = true)]
+    ThinWorker,
     /// List the built-in paths
     Paths(Output),
     /// The unprivileged half of `midspan run`, which starts it
@@ -282,7 +295,8 @@ pub struct LabRunOptions {
     /// direct: plain routing. haproxy: clients call HAProxy at the first proxy. midspan: clients
     /// call the server, and Midspan intercepts at each proxy. midspan-early: the same
     /// with the handshake `early`. midspan-forward: clients call Midspan at the first proxy, as
-    /// with HAProxy; for kernels that cannot intercept, and to compare like with like.
+    /// with HAProxy; for kernels that cannot intercept, and to compare like with like. thin: plain
+    /// routing, and `midspan thin` on the clients' hosts.
     #[arg(long, value_delimiter = ',', default_value = "direct,midspan")]
     pub cases: Vec<Case>,
     /// Only the flows of these names

@@ -5,6 +5,7 @@ mod commands;
 mod plan_arguments;
 mod presentation;
 mod progress;
+mod thin_arguments;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,8 @@ fn main() -> ExitCode {
         Command::Plan(options) => commands::plan::plan(&options),
         Command::Compare(options) => commands::compare::compare(&options),
         Command::Conformance(options) => commands::conformance::conformance(&options),
+        Command::Thin(options) => commands::thin::thin(&options),
+        Command::ThinWorker => commands::thin::worker(),
         Command::Paths(output) => commands::paths::paths(output),
         Command::Lab(lab) => match lab.command {
             Some(LabCommand::Verify(options)) => commands::verify::verify(&options),

@@ -98,4 +98,8 @@ const BUILT_IN: &[BuiltIn] = &[
         "tam",
         "Tam's testbed: 4 Mbit/s down, 100 kbit/s up, queues of 20 packets"
     ),
+    path!(
+        "tam-cable",
+        "Tam's cable network: one downloads, 19 send over 768 kbit/s up, 22 ms"
+    ),
 ];

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
 use crate::file::{
-    DirectionTable, File, FlowTable, HostTable, LinkTable, ProxyTable, RouterTable, RunTable,
-    ScheduleTable, StepTable, TrafficTable,
+    CableTable, DirectionTable, File, FlowTable, HostTable, LinkTable, ProxyTable, RouterTable,
+    RunTable, ScheduleTable, StepTable, TrafficTable,
 };
 use crate::{Direction, Order, Path, built_in};
 
@@ -100,6 +100,7 @@ fn every_key_is_described_in_its_section() {
     assert_eq!(documented("A step"), keys::<StepTable>());
     assert_eq!(documented("`[[flow]]`"), keys::<FlowTable>());
     assert_eq!(documented("`[[traffic]]`"), keys::<TrafficTable>());
+    assert_eq!(documented("`[[cable]]`"), keys::<CableTable>());
     assert_eq!(documented("`[run]`"), keys::<RunTable>());
 }
 
@@ -120,6 +121,7 @@ fn the_example_uses_every_key_and_is_read() {
         keys::<DirectionTable>(),
         keys::<LinkTable>(),
         keys::<TrafficTable>(),
+        keys::<CableTable>(),
     ]
     .concat()
     .into_iter()

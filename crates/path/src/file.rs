@@ -10,7 +10,7 @@ use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
-use crate::{Family, Order, Window};
+use crate::{AckQueueing, Acknowledge, Family, Order, Window};
 
 /// A value that may be left out, with its place.
 pub type Given<T> = Option<Spanned<T>>;
@@ -36,6 +36,8 @@ pub struct File {
     #[serde(default)]
     pub traffic: Vec<TrafficTable>,
     #[serde(default)]
+    pub cable: Vec<CableTable>,
+    #[serde(default)]
     pub run: RunTable,
 }
 
@@ -49,6 +51,7 @@ pub struct HostTable {
     pub receive_buffer: Given<ByteSize>,
     pub send_buffer: Given<ByteSize>,
     pub window: Given<Window>,
+    pub acknowledge: Given<Acknowledge>,
 }
 
 /// `[[router]]`
@@ -85,6 +88,8 @@ pub struct LinkTable {
     pub queue: Given<Queue>,
     pub overhead: Given<ByteSize>,
     pub schedule: Given<ScheduleTable>,
+    pub ack_queue: Given<AckQueueing>,
+    pub header_compression: Given<bool>,
     pub mtu: Given<ByteSize>,
     #[serde(default)]
     pub up: DirectionTable,
@@ -102,6 +107,8 @@ pub struct DirectionTable {
     pub queue: Given<Queue>,
     pub overhead: Given<ByteSize>,
     pub schedule: Given<ScheduleTable>,
+    pub ack_queue: Given<AckQueueing>,
+    pub header_compression: Given<bool>,
 }
 
 /// `schedule` of a direction.
@@ -153,6 +160,21 @@ pub struct TrafficTable {
     pub shape: Given<f64>,
     pub start: Given<TimeSpan>,
     pub duration: Given<TimeSpan>,
+}
+
+/// `[[cable]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CableTable {
+    pub name: Spanned<String>,
+    pub links: Spanned<Vec<Spanned<String>>>,
+    pub rate: Spanned<BitRate>,
+    pub poll: Given<TimeSpan>,
+    pub slot: Given<TimeSpan>,
+    pub contention_interval: Given<TimeSpan>,
+    pub confirmation: Given<TimeSpan>,
+    pub polled_for: Given<TimeSpan>,
+    pub rounds: Given<u32>,
 }
 
 /// The values of `workload`.

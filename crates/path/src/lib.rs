@@ -8,6 +8,7 @@
 //! The format is described in `docs/path-file.md`. Paths that come with Midspan are
 //! [`built_in`]; [`Path::load`] takes the name of one, or a file.
 
+mod acknowledge;
 mod built_in;
 mod capacity;
 #[cfg(test)]
@@ -18,13 +19,14 @@ mod path;
 mod resolve;
 mod route;
 
+pub use acknowledge::{AckQueueing, Acknowledge};
 pub use built_in::{BuiltIn, built_in};
 pub use capacity::{Rates, mean_rate};
 pub use load::Error;
 pub use midspan_link::Direction;
 pub use path::{
-    Family, Flow, HostSettings, Link, LinkIndex, Node, NodeIndex, NodeKind, OnOff, Order, Path,
-    ProxySettings, Traffic, Window, Workload,
+    Cable, Family, Flow, HostSettings, Link, LinkIndex, Node, NodeIndex, NodeKind, OnOff, Order,
+    Path, ProxySettings, Traffic, Window, Workload,
 };
 pub use resolve::{
     DELAY_LIMIT, DURATION_LIMIT, FLOW_LIMIT, LINK_LIMIT, NODE_LIMIT, SCHEDULE_LIMIT, SIZE_LIMIT,

@@ -1,9 +1,11 @@
 //! A path, read and checked.
 
-use midspan_link::{Configuration, Direction};
+use midspan_link::{Configuration, Direction, PolledConfiguration};
 use midspan_policy::{AccessLink, LegSettings};
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 use serde::Deserialize;
+
+use crate::acknowledge::{AckQueueing, Acknowledge};
 
 /// Hosts, routers and proxies, the links that join them to a tree, and the flows over them.
 ///
@@ -28,6 +30,8 @@ pub struct Path {
     pub flows: Vec<Flow>,
     /// Traffic without TCP, in the order of the file; only the simulator has it.
     pub traffic: Vec<Traffic>,
+    /// Cable networks, in the order of the file; only the simulator has them.
+    pub cables: Vec<Cable>,
     /// Whether the flows run one after another or at the same time.
     pub order: Order,
 }
@@ -84,6 +88,8 @@ pub struct HostSettings {
     pub send_buffer: Option<ByteSize>,
     /// How the window that it advertises grows in the simulator; a real kernel does as it does.
     pub window: Window,
+    /// How it acknowledges in the simulator; a real kernel does as it does.
+    pub acknowledge: Acknowledge,
 }
 
 /// How an advertised window grows towards what the receive buffer allows.
@@ -125,6 +131,21 @@ pub struct Link {
     pub down: Configuration,
     /// The largest packet that it carries whole, for the simulator; `None` for any.
     pub mtu: Option<u32>,
+    /// What its queues do with ACKs, up and down, in the simulator.
+    pub ack_queue: [AckQueueing; 2],
+    /// Whether it compresses headers (RFC 1144), up and down, in the simulator.
+    pub header_compression: [bool; 2],
+}
+
+/// Links that share one channel in the direction up (Tam §4).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cable {
+    /// Its name, formed as that of a node.
+    pub name: String,
+    /// The links, at whose first ends the modems stand.
+    pub links: Vec<LinkIndex>,
+    /// The channel.
+    pub configuration: PolledConfiguration,
 }
 
 /// Packets without TCP that take room on the links they pass.

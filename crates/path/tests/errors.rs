@@ -361,3 +361,39 @@ fn what_only_the_simulator_has_is_checked_as_well() {
     let window = message("name = \"client\"", "name = \"client\"\nwindow = \"huge\"");
     assert!(window.contains("huge"), "{window}");
 }
+
+#[test]
+fn acks_queues_and_cables_are_checked() {
+    let acknowledge = |value: &str| {
+        let host = format!("name = \"client\"\nacknowledge = \"{value}\"");
+        message("name = \"client\"", &host)
+    };
+    for wrong in [
+        "fda",
+        "fda(0)",
+        "ace(101)",
+        "ace(2",
+        "every(1)",
+        "sometimes",
+    ] {
+        let text = acknowledge(wrong);
+        assert!(text.contains("no way to acknowledge"), "{text}");
+    }
+    let queue = "queue = \"64 KiB\"\nack_queue = \"filtered\"";
+    let bytes = message("queue = \"100 packets\"", queue);
+    assert!(bytes.contains("this queue counts bytes"), "{bytes}");
+    let compressed = message("loss = \"1 %\"", "header_compression = true");
+    assert!(compressed.contains("without a schedule"), "{compressed}");
+    let cable = |links: &str, rest: &str| {
+        let table = format!(
+            "[[cable]]\nname = \"plant\"\nlinks = {links}\nrate = \"1 Mbit/s\"\n{rest}\n[[flow]]"
+        );
+        message("[[flow]]", &table)
+    };
+    assert!(cable("[\"acess\"]", "").contains("no link is called `acess`"));
+    assert!(cable("[\"access\"]", "").contains("has a rate upwards"));
+    assert!(cable("[\"core\", \"core\"]", "").contains("one cable, and once"));
+    assert!(cable("[]", "").contains("at least one link"));
+    assert!(cable("[\"core\"]", "rounds = 0").contains("too small for `rounds`"));
+    assert!(cable("[\"core\"]", "poll = \"0 s\"").contains("too small for `poll`"));
+}

@@ -33,6 +33,8 @@ fn tree(branches: &[Branch]) -> Path {
             up: Configuration::default(),
             down: Configuration::default(),
             mtu: None,
+            ack_queue: Default::default(),
+            header_compression: [false; 2],
         }
     };
     Path {
@@ -44,6 +46,7 @@ fn tree(branches: &[Branch]) -> Path {
         links: branches.iter().enumerate().map(link).collect(),
         flows: Vec::new(),
         traffic: Vec::new(),
+        cables: Vec::new(),
         order: Default::default(),
     }
 }
@@ -128,6 +131,8 @@ proptest! {
             up: Configuration::default(),
             down: Configuration::default(),
             mtu: None,
+            ack_queue: Default::default(),
+            header_compression: [false; 2],
         }).collect();
         let flow = flow(NodeIndex(from), NodeIndex(to));
         let way = path.way(flow.from, flow.to);

@@ -122,6 +122,9 @@ pub trait AckPolicy {
     /// A round trip of the receiver was measured.
     fn handle_round_trip(&mut self, _now: Time, _round_trip: RoundTrip) {}
 
+    /// So many flows send ACKs through the narrow link, this one among them.
+    fn handle_active_flows(&mut self, _flows: u32) {}
+
     /// What the policy believes of the flow.
     fn estimate(&self) -> AckEstimate {
         AckEstimate::default()

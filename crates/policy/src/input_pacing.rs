@@ -60,8 +60,8 @@ impl InputPacing {
         }
     }
 
-    /// The same for a caller whose timers are late by up to `lateness`: as much as a chunk was
-    /// late, the next one waits less. Without it, what is lost by being late is lost.
+    /// The same for a caller whose timers are late by up to `lateness`: as much as chunks were
+    /// late, the next ones wait less, so at most that much goes at once. Without it, what is lost by being late is lost.
     #[must_use]
     pub const fn with_lateness(mut self, lateness: TimeSpan) -> Self {
         self.lateness = lateness;
@@ -112,7 +112,9 @@ impl InputPacing {
         self.remaining -= chunk;
         let size = chunk.saturating_add(self.header_size);
         let late = now.since(self.next_issue).min(self.lateness);
-        self.next_issue = now + (self.rate.transmission_time(size) - late);
+        // As if it had gone in time, which may be in the past.
+        let issued = Time::from_nanoseconds(now.nanoseconds() - late.nanoseconds());
+        self.next_issue = issued + self.rate.transmission_time(size);
         Some(chunk)
     }
 

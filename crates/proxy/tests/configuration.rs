@@ -151,8 +151,8 @@ fn an_unknown_key_is_located_and_the_nearest_named() {
             "{LISTENER}client_leg = {{ congestion = \"bbr\", initial_windw = 2 }}\n"
         )),
         "midspan.toml:5:16: unknown key `congestion` (known: congestion_control, \
-         initial_window, send_buffer, receive_buffer, notsent_lowat, pacing_rate, keepalive, \
-         user_timeout)"
+         initial_window, send_buffer, receive_buffer, notsent_lowat, pacing_rate, pacing, \
+         pacing_by, keepalive, user_timeout)"
     );
 }
 
@@ -173,7 +173,30 @@ fn a_wrong_unit_is_located() {
             "{LISTENER}client_leg = {{ send_buffer = \"large\" }}\n"
         )),
         "midspan.toml:5:30: \"large\" is not a size: it must begin with a number, as in \
-         \"64 KiB\", or \"auto\""
+         \"64 KiB\", \"auto\" or \"adaptive\""
+    );
+}
+
+#[test]
+fn policy_auto_leaves_to_it_what_the_legs_leave_open() {
+    use midspan_policy::{Pacing, PacingBy};
+    let text = format!(
+        "{LISTENER}policy = \"auto\"\nserver_leg = {{ pacing_rate = \"5 Mbit/s\", pacing_by = \
+         \"input\", congestion_control = \"reno\", send_buffer = \"1 MiB\" }}\n"
+    );
+    let session = read(&text).unwrap().listeners.remove(0).session;
+    assert_eq!(session.client.pacing, Pacing::Auto);
+    assert_eq!(session.client.congestion_control.as_deref(), Some("auto"));
+    assert_eq!(session.client.send_buffer, Buffer::Adaptive);
+    assert_eq!(session.server.pacing, Pacing::Fixed);
+    assert_eq!(session.server.pacing_by, PacingBy::Input);
+    assert_eq!(session.server.congestion_control.as_deref(), Some("reno"));
+    assert!(!read(LISTENER).unwrap().listeners[0].session.is_automatic());
+    assert_eq!(
+        error(&format!(
+            "{LISTENER}client_leg = {{ receive_buffer = \"adaptive\" }}\n"
+        )),
+        "midspan.toml:5:16: \"adaptive\" is for send_buffer only"
     );
 }
 

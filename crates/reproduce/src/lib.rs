@@ -13,6 +13,7 @@ mod paper;
 mod run;
 mod shikama;
 mod simulated;
+mod tam;
 
 pub use curves::{Curves, curves};
 pub use error::Error;
@@ -20,7 +21,7 @@ pub use paper::Paper;
 pub use simulated::{Effort, FigurePlot, Simulated};
 
 use midspan_model::ModelError;
-use midspan_model::papers::{self, Figure, hasegawa, tam};
+use midspan_model::papers::{self, Figure, hasegawa, tam as printed};
 use midspan_records::{By, Record};
 
 /// What a paper's equations give, each figure beside the printed one; nothing where
@@ -37,7 +38,7 @@ pub fn analysis(paper: Paper) -> Result<Vec<Record>, ModelError> {
             &hasegawa::section_6_4(),
             &hasegawa::segments_in_window(),
         ]),
-        Paper::Tam => records([tam::section_1_3().as_slice(), &tam::testbed_k()]),
+        Paper::Tam => records([printed::section_1_3().as_slice(), &printed::testbed_k()]),
         Paper::Shikama => records([papers::shikama::largest_bursts().as_slice()]),
         Paper::Bhole => Vec::new(),
     })
@@ -47,7 +48,7 @@ pub fn analysis(paper: Paper) -> Result<Vec<Record>, ModelError> {
 /// points of Maki's figures beside what the analysis says; nothing where [`Paper::has_simulation`] is false.
 ///
 /// `effort` says which items, and whether fewer and shorter runs are enough: two of 100 s instead
-/// of ten of 1,000 s for Shikama, three of a fifth of the time instead of ten for Maki; Bhole's tables take a moment and are always complete.
+/// of ten of 1,000 s for Shikama, three of a fifth of the time instead of ten for Maki, a tenth of the downloads, time and transfers for Tam; Bhole's tables take a moment and are always complete.
 /// `progress` is told what is done, in a few words.
 ///
 /// # Errors
@@ -61,7 +62,8 @@ pub fn simulation(
         Paper::Bhole => bhole::simulate(effort, progress),
         Paper::Shikama => shikama::simulate(effort, progress),
         Paper::Maki => maki::simulate(effort, progress),
-        Paper::Hasegawa | Paper::Tam => Ok(Simulated::default()),
+        Paper::Tam => tam::simulate(effort, progress),
+        Paper::Hasegawa => Ok(Simulated::default()),
     }
 }
 

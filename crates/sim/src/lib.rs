@@ -30,10 +30,10 @@ mod simulation;
 pub mod tcp;
 pub mod trace;
 
-pub use network::LossPattern;
+pub use network::{LossPattern, QueueDiscipline};
 pub use observer::{NoObserver, Observer};
 pub use packet::{
-    Acknowledgement, Data, DataKind, Packet, Segment, SelectiveBlock, SelectiveBlocks, Way,
+    Acknowledgement, Data, DataKind, Packet, Segment, SelectiveBlock, SelectiveBlocks, Signals, Way,
 };
 pub use results::{
     FlowResults, GaveUp, LegResults, LinkResults, Results, StopReason, TrafficResults,
@@ -42,4 +42,4 @@ pub use scenario::{
     Client, Dialogue, Distribution, Flow, FlowId, LinkId, NodeId, PathFlowParts, PathScenario,
     Pattern, Scenario, ScenarioError, Source, Split, Traffic,
 };
-pub use simulation::Simulation;
+pub use simulation::{Policies, Simulation};

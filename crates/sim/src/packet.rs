@@ -15,8 +15,22 @@ pub struct Packet {
     pub size: u32,
     /// Which way it goes, how far it has come, and which part of an IP packet it is.
     pub(crate) passage: Passage,
+    /// What stands in its options and in its ECN bits.
+    pub signals: Signals,
     /// What it carries.
     pub segment: Segment,
+}
+
+/// What travels beside data and acknowledgements: timestamps (RFC 7323), ECN bits, and the option
+/// of Tam's ECWA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Signals {
+    /// On an ACK, the receiver's clock in milliseconds; on data, that of the ACK that came last.
+    pub timestamp: u32,
+    /// On data, the sender's cwnd in segments.
+    pub window: u16,
+    /// On an ACK, a queue on its way was long; on data, that an ACK said so.
+    pub marked: bool,
 }
 
 impl Packet {
@@ -106,8 +120,12 @@ pub enum Segment {
     Data(Data),
     /// From receiver to sender.
     Acknowledgement(Acknowledgement),
+    /// From receiver to sender: the connection is refused.
+    Reset,
     /// No TCP: traffic that only takes room.
     Datagram,
+    /// An ICMP echo request of the receiver, on its way back with the number that it came with.
+    Echo(u16),
 }
 
 /// What the sender of data sends.
@@ -225,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_packet_is_small() {
-        assert!(size_of::<Packet>() <= 72, "{}", size_of::<Packet>());
+        assert!(size_of::<Packet>() <= 80, "{}", size_of::<Packet>());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a simulation returns.
 
-use midspan_link::Counters;
+use midspan_link::{Counters, PolledCounters};
 use midspan_units::{Time, TimeSpan};
 
 use crate::tcp::{ReceiverCounters, SenderCounters};
@@ -20,6 +20,8 @@ pub struct Results {
     pub links: Vec<LinkResults>,
     /// Traffic without TCP, in the order of the scenario.
     pub traffic: Vec<TrafficResults>,
+    /// Upstream channels of cable networks, in the order of the scenario.
+    pub cables: Vec<PolledCounters>,
 }
 
 /// What became of traffic without TCP, all its sources together.
@@ -45,7 +47,7 @@ pub struct GaveUp {
 pub enum StopReason {
     /// The time that was asked for is over.
     TimeIsUp,
-    /// Every flow has delivered all its data, or was given up.
+    /// Every flow has delivered all its data, or was given up or refused.
     Finished,
     /// Nothing will ever happen again, although data is left.
     Stalled,
@@ -62,6 +64,8 @@ pub struct FlowResults {
     pub finished: Option<Time>,
     /// When and where it was given up.
     pub gave_up: Option<GaveUp>,
+    /// When its sender learnt that a proxy refuses it.
+    pub refused: Option<Time>,
     /// Its legs, from the sender of the data to its receiver.
     pub legs: Vec<LegResults>,
 }

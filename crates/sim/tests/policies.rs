@@ -4,42 +4,27 @@
 
 mod common;
 
-use std::sync::{Arc, Mutex};
-
-use common::{Auditor, link};
+use common::{Auditor, link, says::Says};
 use midspan_policy::{
-    AckPolicy, AckSample, AckVerdict, Admission, Buffer, Configured, Decision, Handshake,
-    LegDecision, LegSettings, Policy, Request, SessionSample, SessionSettings, Start,
+    AckPolicy, AckSample, AckVerdict, Buffer, Configured, Decision, Handshake, LegDecision,
+    LegSettings, Policy, SessionSettings,
 };
 use midspan_sim::proxy::{Buffers, RelayConfiguration};
 use midspan_sim::tcp::{ByteCounting, ReceiverConfiguration, SenderConfiguration};
-use midspan_sim::{Client, Flow, FlowId, Observer, Packet, Scenario, Segment, Simulation};
+use midspan_sim::{
+    Client, Flow, FlowId, NoObserver, Observer, Packet, Policies, Scenario, Segment, Simulation,
+};
 use midspan_units::{ByteSize, Time, TimeSpan};
 
-/// Says the same at each sample, and keeps the samples.
-#[derive(Debug, Clone, Default)]
-struct Says {
-    decision: Decision,
-    samples: Arc<Mutex<Vec<(Time, SessionSample)>>>,
-}
-
-impl Policy for Says {
-    fn admit(&mut self, _: Time, _: &Request) -> Admission {
-        Admission::Bypass
-    }
-
-    fn start(&mut self, _: Time, _: &Request) -> Start {
-        Start::default()
-    }
-
-    fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision {
-        self.samples.lock().unwrap().push((now, *sample));
-        self.decision
-    }
-
-    fn sampling_interval(&self) -> Option<TimeSpan> {
-        Some(TimeSpan::from_milliseconds(100))
-    }
+/// A simulation with this policy at the first proxy of a flow.
+fn with<O: Observer>(
+    scenario: &Scenario,
+    flow: FlowId,
+    policy: impl Policy + Send + 'static,
+    observer: O,
+) -> Simulation<O> {
+    let policies = Policies::new().with(flow, 0, Box::new(policy));
+    Simulation::with_policies(scenario, policies, observer).unwrap()
 }
 
 /// A fast leg, a proxy, a slow leg.
@@ -114,13 +99,11 @@ fn the_decision_for_the_outbound_leg_is_obeyed_and_the_other_is_not() {
         ),
     ] {
         let (scenario, flow) = scenario(client);
-        let mut simulation = Simulation::observed(&scenario, Outbound::default()).unwrap();
         let says = Says {
             decision,
             ..Says::default()
         };
-        assert!(simulation.set_policy(flow, 0, Box::new(says.clone())));
-        assert!(!simulation.set_policy(flow, 1, Box::new(says.clone())));
+        let mut simulation = with(&scenario, flow, says.clone(), Outbound::default());
         let results = simulation.run();
         // 1,000 bytes with headers at 2 Mbit/s: 4 ms.
         let outbound = simulation.observer();
@@ -158,16 +141,11 @@ fn an_in_flight_cap_bounds_the_rate() {
         server: cap,
         ..Decision::default()
     };
-    let mut simulation = Simulation::observed(&scenario, Auditor::default()).unwrap();
-    simulation.set_policy(
-        flow,
-        0,
-        Box::new(Says {
-            decision,
-            ..Says::default()
-        }),
-    );
-    let delivered = simulation.run().flows[0].delivered;
+    let says = Says {
+        decision,
+        ..Says::default()
+    };
+    let delivered = with(&scenario, flow, says, Auditor::default()).run().flows[0].delivered;
     // 14,600 bytes in each round trip of 40 ms and a segment's transmission.
     assert!((6_800_000..7_300_000).contains(&delivered), "{delivered}");
 }
@@ -183,8 +161,7 @@ fn the_configured_policy_paces_from_the_start() {
         },
         ..SessionSettings::default()
     };
-    let mut simulation = Simulation::new(&scenario).unwrap();
-    simulation.set_policy(flow, 0, Box::new(Configured::new(settings)));
+    let mut simulation = with(&scenario, flow, Configured::new(settings), NoObserver);
     let delivered = simulation.run().flows[0].delivered;
     // 20 s at 1 Mbit/s, of 1,500 bytes 1,460 are data.
     assert!((2_400_000..2_434_000).contains(&delivered), "{delivered}");
@@ -204,9 +181,7 @@ fn a_small_send_buffer_shows_in_the_limited_times() {
             },
             ..Says::default()
         };
-        let mut simulation = Simulation::new(&scenario).unwrap();
-        simulation.set_policy(flow, 0, Box::new(says.clone()));
-        simulation.run();
+        with(&scenario, flow, says.clone(), NoObserver).run();
         let samples = says.samples.lock().unwrap();
         samples.last().unwrap().1.server.limited
     };

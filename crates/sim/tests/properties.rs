@@ -126,31 +126,36 @@ fn relay() -> impl Strategy<Value = RelayConfiguration> {
     ];
     let service = prop::option::of((0_u64..3000, any::<[bool; 2]>()));
     let pacing = prop::option::of(500_000_u64..20_000_000);
-    let parts = (buffers, service, pacing, any::<bool>());
-    parts.prop_map(|(buffers, service, pacing, early)| RelayConfiguration {
-        buffers,
-        service: service.map(|(microseconds, [random, first])| {
-            let time = TimeSpan::from_nanoseconds(microseconds * 1000);
-            Service {
-                time: if random {
-                    ServiceTime::Exponential(time)
-                } else {
-                    ServiceTime::Constant(time)
-                },
-                local_ack: if first {
-                    LocalAck::BeforeService
-                } else {
-                    LocalAck::AfterService
-                },
-            }
-        }),
-        pacing: pacing.and_then(BitRate::from_bits_per_second),
-        handshake: if early {
-            Handshake::Early
-        } else {
-            Handshake::EndToEnd
+    let unsent = prop::option::of(1_u64..20_000);
+    let parts = (buffers, service, pacing, any::<bool>(), unsent);
+    parts.prop_map(
+        |(buffers, service, pacing, early, notsent_lowat)| RelayConfiguration {
+            buffers,
+            notsent_lowat,
+            refuse: false,
+            service: service.map(|(microseconds, [random, first])| {
+                let time = TimeSpan::from_nanoseconds(microseconds * 1000);
+                Service {
+                    time: if random {
+                        ServiceTime::Exponential(time)
+                    } else {
+                        ServiceTime::Constant(time)
+                    },
+                    local_ack: if first {
+                        LocalAck::BeforeService
+                    } else {
+                        LocalAck::AfterService
+                    },
+                }
+            }),
+            pacing: pacing.and_then(BitRate::from_bits_per_second),
+            handshake: if early {
+                Handshake::Early
+            } else {
+                Handshake::EndToEnd
+            },
         },
-    })
+    )
 }
 
 /// A chain of links and flows over parts of it, in both directions, each split at some of the
@@ -234,6 +239,31 @@ fn scenario() -> impl Strategy<Value = Scenario> {
 fn run<O: Observer>(mut simulation: Simulation<O>) -> (Results, Simulation<O>) {
     let results = simulation.run();
     (results, simulation)
+}
+
+/// How a small file ends over two lossy links with a proxy between: packets lost there and back.
+fn lossy(
+    sender: SenderConfiguration,
+    receiver: ReceiverConfiguration,
+    relay: RelayConfiguration,
+    lost: &[Vec<u64>; 2],
+) -> StopReason {
+    let wire = common::link("5 Mbit/s", "5 ms", "0 %", 1000);
+    let mut scenario = Scenario::new(1, TimeSpan::from_seconds(100_000));
+    let nodes = scenario.add_chain("wire", 3, &wire);
+    for link in 0..2 {
+        for (direction, lost) in [Direction::Up, Direction::Down].into_iter().zip(lost) {
+            scenario.set_loss(LinkId(link), direction, LossPattern::Scripted(lost.clone()));
+        }
+    }
+    scenario.add_flow(Flow {
+        source: Source::Fixed(ByteSize::from_bytes(30_000)),
+        ..Flow::bulk("file", nodes[0], nodes[2])
+            .with_sender(sender)
+            .with_receiver(receiver)
+            .split_at(nodes[1], relay)
+    });
+    Simulation::new(&scenario).unwrap().run().stop
 }
 
 proptest! {
@@ -321,23 +351,20 @@ proptest! {
         lost in prop::collection::vec(1_u64..60, 0..20),
         lost_back in prop::collection::vec(1_u64..60, 0..20),
     ) {
-        let wire = common::link("5 Mbit/s", "5 ms", "0 %", 1000);
-        let mut scenario = Scenario::new(1, TimeSpan::from_seconds(100_000));
-        let nodes = scenario.add_chain("wire", 3, &wire);
-        for link in 0..2 {
-            scenario.set_loss(LinkId(link), Direction::Up, LossPattern::Scripted(lost.clone()));
-            let pattern = LossPattern::Scripted(lost_back.clone());
-            scenario.set_loss(LinkId(link), Direction::Down, pattern);
-        }
-        scenario.add_flow(Flow {
-            source: Source::Fixed(ByteSize::from_bytes(30_000)),
-            ..Flow::bulk("file", nodes[0], nodes[2])
-                .with_sender(sender)
-                .with_receiver(receiver)
-                .split_at(nodes[1], relay)
-        });
-        let results = Simulation::new(&scenario).unwrap().run();
-        prop_assert_eq!(results.stop, StopReason::Finished);
+        prop_assert_eq!(lossy(sender, receiver, relay, &[lost, lost_back]), StopReason::Finished);
+    }
+
+    #[test]
+    fn a_flow_that_is_sent_ahead_finishes_whatever_is_lost(
+        sender in sender(),
+        scale in 0_u8..=14,
+        receiver in receiver(),
+        relay in relay(),
+        lost in prop::collection::vec(1_u64..60, 0..20),
+        lost_back in prop::collection::vec(1_u64..60, 0..20),
+    ) {
+        let sender = SenderConfiguration { window_scale: Some(scale), ..sender };
+        prop_assert_eq!(lossy(sender, receiver, relay, &[lost, lost_back]), StopReason::Finished);
     }
 
     #[test]

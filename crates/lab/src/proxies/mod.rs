@@ -2,6 +2,7 @@
 
 pub mod haproxy;
 pub mod midspan;
+pub mod thin;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,16 +22,19 @@ pub enum Case {
     /// Midspan at every proxy, with forward listeners: clients call the first proxy, as they do
     /// with HAProxy.
     MidspanForward,
+    /// Plain routing, with `midspan thin` on each client's host.
+    Thin,
 }
 
 impl Case {
     /// All cases, in the order of tables.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Direct,
         Self::Haproxy,
         Self::Midspan,
         Self::MidspanEarly,
         Self::MidspanForward,
+        Self::Thin,
     ];
 
     /// Whether clients call the first proxy; otherwise the server.
@@ -62,6 +66,10 @@ impl Case {
                 "midspan-forward: clients call Midspan at the first proxy; the server sees the \
                  last proxy's address."
             }
+            Self::Thin => {
+                "thin: plain routing, and `midspan thin` thins the ACKs that leave the client's \
+                 host; each connection runs from the client to the server."
+            }
         }
     }
 }
@@ -74,6 +82,7 @@ impl fmt::Display for Case {
             Self::Midspan => "midspan",
             Self::MidspanEarly => "midspan-early",
             Self::MidspanForward => "midspan-forward",
+            Self::Thin => "thin",
         })
     }
 }
@@ -87,8 +96,8 @@ impl FromStr for Case {
             .find(|case| case.to_string() == text)
             .ok_or_else(|| {
                 format!(
-                    "unknown case \"{text}\": write direct, haproxy, midspan, midspan-early or \
-                     midspan-forward"
+                    "unknown case \"{text}\": write direct, haproxy, midspan, midspan-early, \
+                     midspan-forward or thin"
                 )
             })
     }

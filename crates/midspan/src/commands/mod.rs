@@ -12,6 +12,7 @@ pub mod plan;
 pub mod reproduce;
 pub mod run;
 pub mod sim;
+pub mod thin;
 pub mod verify;
 
 use midspan_path::Path;

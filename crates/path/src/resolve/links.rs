@@ -11,7 +11,7 @@ use super::Check;
 use super::limits::{DURATION_LIMIT, LINK_LIMIT, SCHEDULE_LIMIT};
 use super::nodes::NodeNames;
 use crate::file::{DirectionTable, LinkTable, Queue, ScheduleTable, StepTable};
-use crate::{Link, NodeIndex};
+use crate::{AckQueueing, Link, NodeIndex};
 
 /// Most packets that a queue may hold: what a machine's memory can.
 const QUEUE_PACKETS: u32 = 1_000_000;
@@ -52,11 +52,21 @@ fn link(
     table: &LinkTable,
     nodes: &NodeNames,
 ) -> Result<Link, Located> {
+    let [up, down] = [
+        direction(check, table, &table.up)?,
+        direction(check, table, &table.down)?,
+    ];
+    let headers = [
+        acknowledgements(check, table, &table.up, &up)?,
+        acknowledgements(check, table, &table.down, &down)?,
+    ];
     Ok(Link {
         name: name.to_owned(),
         between: ends(check, table, nodes)?,
-        up: direction(check, table, &table.up)?,
-        down: direction(check, table, &table.down)?,
+        up,
+        down,
+        ack_queue: headers.map(|(queue, _)| queue),
+        header_compression: headers.map(|(_, compression)| compression),
         mtu: match &table.mtu {
             Some(given) => {
                 let bytes = check.within("an MTU", given, MTU)?.bytes();
@@ -65,6 +75,39 @@ fn link(
             None => None,
         },
     })
+}
+
+/// What a direction does with ACKs and with headers.
+fn acknowledgements(
+    check: &Check<'_>,
+    shared: &LinkTable,
+    own: &DirectionTable,
+    configuration: &Configuration,
+) -> Result<(AckQueueing, bool), Located> {
+    let queue = own.ack_queue.as_ref().or(shared.ack_queue.as_ref());
+    let compression = own
+        .header_compression
+        .as_ref()
+        .or(shared.header_compression.as_ref());
+    let queueing = queue.map_or(AckQueueing::Plain, |given| *given.get_ref());
+    if let (Some(given), QueueLimit::Bytes(_)) = (queue, configuration.queue)
+        && queueing != AckQueueing::Plain
+    {
+        return Err(check
+            .error(
+                given,
+                "this queue counts bytes, and one for ACKs counts packets",
+            )
+            .with_help("write its `queue` in packets"));
+    }
+    let Some(given) = compression.filter(|given| *given.get_ref()) else {
+        return Ok((queueing, false));
+    };
+    if queueing != AckQueueing::Plain || !configuration.schedule.steps.is_empty() {
+        let message = "headers are compressed behind a plain queue, on a link without a schedule";
+        return Err(check.error(given, message));
+    }
+    Ok((queueing, true))
 }
 
 fn ends(

@@ -1,5 +1,6 @@
 //! From the file as it is written to a [`Path`]: names become indices, every rule is checked.
 
+mod cables;
 mod flows;
 mod limits;
 mod links;
@@ -27,6 +28,7 @@ pub fn resolve(source: &Source, name: &str, file: &File) -> Result<Path, Located
     let names = NodeNames::new(&check, &nodes)?;
     let links = links::resolve(&check, &file.link, &names)?;
     tree::check(&check, &nodes, &file.link, &links)?;
+    let cables = cables::resolve(&check, &file.cable, &links)?;
     let flows = flows::resolve(&check, file, &nodes, &names)?;
     Ok(Path {
         name: name.to_owned(),
@@ -37,6 +39,7 @@ pub fn resolve(source: &Source, name: &str, file: &File) -> Result<Path, Located
         links,
         flows,
         traffic: traffic::resolve(&check, &file.traffic, &names)?,
+        cables,
         order: file.run.flows,
     })
 }

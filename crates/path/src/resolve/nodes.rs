@@ -113,6 +113,11 @@ fn host(check: &Check<'_>, table: &HostTable) -> Result<HostSettings, Located> {
             .as_ref()
             .map(|given| *given.get_ref())
             .unwrap_or_default(),
+        acknowledge: table
+            .acknowledge
+            .as_ref()
+            .map(|given| *given.get_ref())
+            .unwrap_or_default(),
     })
 }
 

@@ -34,11 +34,14 @@ impl AckFilter {
 /// ACK filtering without a queue to look into: the filter keeps its own account of when the
 /// narrow link is free, so that at most one ACK waits, here and not in the device.
 ///
-/// For one flow alone on the upstream, or one of a share of it.
+/// Where several flows share the upstream, each takes an equal part of it
+/// ([`AckPolicy::handle_active_flows`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacedAckFilter {
     /// Time that one ACK takes on the link.
     interval: TimeSpan,
+    /// Flows that share the link; above zero.
+    flows: u32,
     /// When the link is free again.
     free_at: Time,
     held: Option<Time>,
@@ -50,13 +53,14 @@ impl PacedAckFilter {
     pub fn new(upstream: BitRate, ack_size: u32) -> Self {
         Self {
             interval: upstream.transmission_time(u64::from(ack_size)),
+            flows: 1,
             free_at: Time::ZERO,
             held: None,
         }
     }
 
     fn send(&mut self, now: Time) {
-        self.free_at = self.free_at.max(now) + self.interval;
+        self.free_at = self.free_at.max(now) + self.interval * u64::from(self.flows);
     }
 }
 
@@ -84,6 +88,10 @@ impl AckPolicy for PacedAckFilter {
             return AckVerdict::Pass;
         }
         AckVerdict::HoldUntil(*self.held.get_or_insert(self.free_at))
+    }
+
+    fn handle_active_flows(&mut self, flows: u32) {
+        self.flows = flows.max(1);
     }
 }
 
@@ -203,6 +211,13 @@ mod tests {
         assert_eq!(
             filter.acknowledge(at(37), &ONE),
             AckVerdict::HoldUntil(at(75))
+        );
+        // One of four flows: each of its ACKs leaves room for three others.
+        filter.handle_active_flows(4);
+        assert_eq!(filter.acknowledge(at(200), &ONE), AckVerdict::Pass);
+        assert_eq!(
+            filter.acknowledge(at(201), &ONE),
+            AckVerdict::HoldUntil(at(240))
         );
     }
 }

@@ -78,18 +78,25 @@ impl ReceiverRoundTrip {
     }
 
     /// A data segment arrived; method 4: with this timestamp echo (`TSecr`).
+    ///
+    /// After a pause, an echo of the newest timestamp may be that of a sender that had nothing to
+    /// send, so it is not taken. While newer ACKs are under way, the sender was waiting for this
+    /// one, however long that took.
     pub fn handle_data(&mut self, now: Time, echo: Option<u32>) -> Option<RoundTrip> {
         let pause = self.last_data.map(|before| now.since(before));
         self.last_data = Some(now);
-        if let (Some(pause), Some(last)) = (pause, self.last)
-            && pause > last + last / 5
-        {
-            self.timestamp = None;
-        }
         let echo = echo?;
         let (sent, _) = self
             .timestamp
             .take_if(|(_, sent)| !is_before(echo, *sent))?;
+        let is_newest = self
+            .last_timestamp
+            .is_none_or(|newest| !is_before(echo, newest));
+        if let (Some(pause), Some(last), true) = (pause, self.last, is_newest)
+            && pause > last + last / 5
+        {
+            return None;
+        }
         Some(self.measured(RoundTripSource::Timestamp, now, sent))
     }
 
@@ -175,6 +182,18 @@ mod tests {
         assert_eq!(flow.handle_data(at(900), Some(2)), None);
         flow.handle_ack_sent(at(901), 3);
         assert_eq!(span(flow.handle_data(at(1000), Some(3))), Some(99));
+    }
+
+    #[test]
+    fn a_round_trip_that_grows_at_once_is_measured() {
+        // ACKs begin to wait in the upstream's queue: the handshake was far shorter.
+        let mut flow = ReceiverRoundTrip::default();
+        flow.handle_syn_sent(at(0));
+        flow.handle_syn_answered(at(1));
+        flow.handle_data(at(1), Some(0));
+        flow.handle_ack_sent(at(2), 10);
+        flow.handle_ack_sent(at(4), 11);
+        assert_eq!(span(flow.handle_data(at(100), Some(10))), Some(98));
     }
 
     #[test]

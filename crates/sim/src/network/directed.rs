@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 
 use midspan_link::{
-    Cell, Configuration, Counters, Delay, Direction, DropTail, FixedLink, Link, Loss as LossCell,
-    ScheduleError, Transmitter, stream,
+    Cell, Configuration, Counters, Delay, Direction, FixedLink, Link, Loss as LossCell,
+    ScheduleError, Station, Transmitter, stream,
 };
 use midspan_units::Time;
 
 use super::Dropped;
+use super::compressed::CompressedLink;
+use super::discipline::{Discipline, QueueDiscipline};
 use super::loss::{Loss, LossPattern};
 use crate::engine::Schedule;
 use crate::packet::Packet;
@@ -29,7 +31,13 @@ pub(crate) struct Directed {
 #[allow(clippy::large_enum_variant)] // The large one is the fast one, and links are few.
 pub(super) enum Kind {
     Fixed(FixedLink<Loss>),
-    Changing(Box<Link<Packet, DropTail<Packet>, Loss>>),
+    Changing(Box<Link<Packet, Discipline, Loss>>),
+    Compressed(Box<CompressedLink>),
+    /// A modem on a medium that several share.
+    Shared {
+        medium: usize,
+        station: usize,
+    },
 }
 
 /// What a direction is made from.
@@ -41,27 +49,70 @@ pub(crate) struct NewLink<'a> {
     pub(crate) configuration: &'a Configuration,
     pub(crate) loss: &'a LossPattern,
     pub(crate) mtu: Option<u32>,
+    pub(crate) discipline: QueueDiscipline,
+    pub(crate) compression: bool,
+}
+
+impl NewLink<'_> {
+    fn stream(&self, purpose: &str) -> midspan_link::Stream {
+        stream(
+            self.seed,
+            &format!("{}{purpose}", self.name),
+            self.direction,
+        )
+    }
+
+    /// A modem that has the delay, the overhead, the loss and the queue of this direction.
+    pub(crate) fn station(&self) -> Station<Packet, Discipline, Loss> {
+        let configuration = self.configuration;
+        let state = configuration.state;
+        Station::new(
+            Discipline::new(self.discipline, configuration.queue),
+            Loss::new(self.loss, state.loss, self.stream("")),
+            state.delay,
+            configuration.overhead,
+            self.stream("/contention"),
+        )
+    }
 }
 
 impl Directed {
+    /// The way to a shared medium.
+    pub(crate) const fn shared(medium: usize, station: usize, mtu: Option<u32>) -> Self {
+        Self {
+            kind: Kind::Shared { medium, station },
+            mtu: match mtu {
+                Some(mtu) => mtu,
+                None => u32::MAX,
+            },
+            on_the_way: VecDeque::new(),
+            joined: false,
+        }
+    }
+
     pub(crate) fn new(link: NewLink<'_>) -> Result<Self, ScheduleError> {
         let configuration = link.configuration;
         let state = configuration.state;
-        let stream = stream(link.seed, link.name, link.direction);
-        let loss = || Loss::new(link.loss, state.loss, stream.clone());
-        let kind = if let Ok(fixed) = FixedLink::with_loss(
-            configuration,
-            Loss::fixed(link.loss, state.loss, stream.clone()),
-        ) {
-            Kind::Fixed(fixed)
-        } else {
-            let queue = DropTail::new(configuration.queue);
-            Kind::Changing(Box::new(Link::from_cells(
-                Transmitter::new(queue, state.rate, configuration.overhead),
-                LossCell::new(loss()),
-                Delay::new(state.delay),
-                configuration.schedule.clone(),
-            )?))
+        let loss = || Loss::new(link.loss, state.loss, link.stream(""));
+        let fixed = || {
+            let loss = Loss::fixed(link.loss, state.loss, link.stream(""));
+            FixedLink::with_loss(configuration, loss).ok()
+        };
+        let plain = link.discipline.is_plain();
+        let kind = match fixed().filter(|_| plain) {
+            Some(fixed) if link.compression => {
+                Kind::Compressed(Box::new(CompressedLink::new(fixed)))
+            }
+            Some(fixed) => Kind::Fixed(fixed),
+            None => {
+                let queue = Discipline::new(link.discipline, configuration.queue);
+                Kind::Changing(Box::new(Link::from_cells(
+                    Transmitter::new(queue, state.rate, configuration.overhead),
+                    LossCell::new(loss()),
+                    Delay::new(state.delay),
+                    configuration.schedule.clone(),
+                )?))
+            }
         };
         Ok(Self {
             kind,
@@ -93,17 +144,22 @@ impl Directed {
         None
     }
 
+    /// What has passed; of a modem, its medium knows.
     pub(super) fn counters(&self) -> Counters {
         match &self.kind {
             Kind::Fixed(link) => *link.counters(),
             Kind::Changing(link) => *link.counters(),
+            Kind::Compressed(link) => link.counters(),
+            Kind::Shared { .. } => Counters::default(),
         }
     }
 
     pub(super) fn on_the_way(&self) -> u64 {
         match &self.kind {
-            Kind::Fixed(_) => self.on_the_way.len() as u64,
+            Kind::Fixed(_) | Kind::Compressed(_) => self.on_the_way.len() as u64,
             Kind::Changing(link) => link.held() as u64,
+            // The medium counts.
+            Kind::Shared { .. } => 0,
         }
     }
 }

@@ -5,14 +5,23 @@
 //! *joined*, and a packet passes them in one step, without an event between. The results are
 //! the same as with one event for each link (a test compares them).
 
+mod compressed;
 mod directed;
+mod discipline;
+mod headers;
 mod loss;
 
+pub use discipline::QueueDiscipline;
 pub use loss::LossPattern;
 
 pub(crate) use directed::{Directed, NewLink};
+pub(crate) use discipline::Discipline;
+pub(crate) use loss::Loss;
 
-use midspan_link::{Cell, Counters, DropReason, Output, Queue as _, Verdict, fragments};
+use midspan_link::{
+    Cell, Counters, DropReason, Output, PolledCounters, PolledMedium, Queue as _, Verdict,
+    fragments,
+};
 use midspan_units::Time;
 
 use crate::engine::Schedule;
@@ -23,12 +32,21 @@ use directed::Kind;
 #[derive(Debug)]
 pub(crate) struct Network {
     links: Vec<Directed>,
+    media: Vec<Medium>,
     /// Identification of the next packet that is fragmented.
     identification: u16,
     /// Fragments that were dropped, until they are told.
     dropped_fragments: Vec<Dropped>,
     /// No packet is handed to a link after this time.
     end: Time,
+}
+
+/// A medium that several links share in one direction.
+#[derive(Debug)]
+pub(crate) struct Medium {
+    pub(crate) medium: PolledMedium<Packet, Discipline, Loss>,
+    /// The places of its modems' links. The first is that of the medium's events.
+    pub(crate) links: Vec<u32>,
 }
 
 /// A packet that was dropped.
@@ -47,6 +65,7 @@ impl Network {
     /// it takes them from several, or from a host or a proxy.
     pub(crate) fn new(
         mut links: Vec<Directed>,
+        media: Vec<Medium>,
         feeders: &[Option<u32>],
         end: Time,
         join: bool,
@@ -62,6 +81,7 @@ impl Network {
         }
         Self {
             links,
+            media,
             identification: 0,
             dropped_fragments: Vec::new(),
             end,
@@ -86,10 +106,17 @@ impl Network {
                 self.handle_fragments(schedule, at, route, packet);
                 return None;
             }
-            let Kind::Fixed(fixed) = &mut link.kind else {
-                return link.change(schedule, place, now, *packet);
+            let verdict = match &mut link.kind {
+                Kind::Fixed(fixed) => fixed.handle(at, packet),
+                Kind::Changing(_) => return link.change(schedule, place, now, *packet),
+                Kind::Compressed(link) => link.handle(at, packet),
+                Kind::Shared { medium, station } => {
+                    let (medium, station) = (*medium, *station);
+                    self.share(schedule, now, medium, station, *packet);
+                    return None;
+                }
             };
-            match fixed.handle(at, packet) {
+            match verdict {
                 Verdict::Delivered { due } => {
                     let next = route.get(packet.passage.hop() + 1);
                     if due <= self.end && next.is_some_and(|next| self.links[*next as usize].joined)
@@ -115,6 +142,38 @@ impl Network {
                 }
             }
         }
+    }
+
+    /// Hands a packet to a modem.
+    #[cold]
+    fn share(
+        &mut self,
+        schedule: &mut Schedule,
+        now: Time,
+        medium: usize,
+        station: usize,
+        packet: Packet,
+    ) {
+        let Some(Medium { medium, links }) = self.media.get_mut(medium) else {
+            return;
+        };
+        medium.handle(now, station, packet);
+        if let (Some(place), Some(at)) = (links.first(), medium.poll_timeout()) {
+            schedule.wake(*place, at.max(now));
+        }
+    }
+
+    /// The medium whose events a place has.
+    fn medium_of(&self, place: u32) -> Option<&Medium> {
+        match self.links.get(place as usize)?.kind {
+            Kind::Shared { medium, .. } => self.media.get(medium),
+            _ => None,
+        }
+    }
+
+    /// What happened on the media, in their order.
+    pub(crate) fn media(&self) -> impl Iterator<Item = PolledCounters> {
+        self.media.iter().map(|medium| *medium.medium.counters())
     }
 
     /// Hands a packet over in fragments.
@@ -143,24 +202,33 @@ impl Network {
         !self.dropped_fragments.is_empty()
     }
 
-    /// The next packet that has come out of a link by `now`.
-    pub(crate) fn poll(&mut self, place: u32, now: Time) -> Option<Output<Packet>> {
+    /// The next packet that has come out of a link by `now`, and the link: on a shared medium it
+    /// may be another one than that of the place.
+    #[inline]
+    pub(crate) fn poll(&mut self, place: u32, now: Time) -> Option<(u32, Output<Packet>)> {
         let link = &mut self.links[place as usize];
-        match &mut link.kind {
-            Kind::Fixed(_) => {
+        let output = match &mut link.kind {
+            Kind::Fixed(_) | Kind::Compressed(_) => {
                 let (due, packet) = link.on_the_way.pop_front_if(|(due, _)| *due <= now)?;
-                Some(Output::Delivered { due, packet })
+                Output::Delivered { due, packet }
             }
-            Kind::Changing(changing) => changing.poll(now),
-        }
+            Kind::Changing(changing) => changing.poll(now)?,
+            Kind::Shared { medium, .. } => {
+                let medium = self.media.get_mut(*medium)?;
+                let (station, output) = medium.medium.poll(now)?;
+                return Some((*medium.links.get(station)?, output));
+            }
+        };
+        Some((place, output))
     }
 
     /// When the next packet comes out of a link.
     pub(crate) fn poll_timeout(&self, place: u32) -> Option<Time> {
         let link = &self.links[place as usize];
         match &link.kind {
-            Kind::Fixed(_) => link.on_the_way.front().map(|(due, _)| *due),
+            Kind::Fixed(_) | Kind::Compressed(_) => link.on_the_way.front().map(|(due, _)| *due),
             Kind::Changing(changing) => changing.poll_timeout(),
+            Kind::Shared { medium, .. } => self.media.get(*medium)?.medium.poll_timeout(),
         }
     }
 
@@ -169,6 +237,14 @@ impl Network {
         match &self.links[place as usize].kind {
             Kind::Fixed(link) => (link.queue_packets(), link.queue_bytes()),
             Kind::Changing(link) => (link.queue().packets(), link.queue().bytes()),
+            Kind::Compressed(link) => (link.link.queue_packets(), link.link.queue_bytes()),
+            Kind::Shared { station, .. } => {
+                let medium = self.medium_of(place);
+                let modem = medium.and_then(|medium| medium.medium.station(*station));
+                modem.map_or((0, 0), |modem| {
+                    (modem.queue().packets(), modem.queue().bytes())
+                })
+            }
         }
     }
 
@@ -177,11 +253,18 @@ impl Network {
     }
 
     pub(crate) fn counters(&self, place: usize) -> Option<Counters> {
-        self.links.get(place).map(Directed::counters)
+        let link = self.links.get(place)?;
+        if let Kind::Shared { medium, station } = link.kind {
+            let modem = self.media.get(medium)?.medium.station(station)?;
+            return Some(*modem.counters());
+        }
+        Some(link.counters())
     }
 
     /// Packets that were handed to a link, and have neither been dropped nor polled.
     pub(crate) fn on_the_way(&self) -> u64 {
-        self.links.iter().map(Directed::on_the_way).sum()
+        let links: u64 = self.links.iter().map(Directed::on_the_way).sum();
+        let media = self.media.iter().map(|medium| medium.medium.held() as u64);
+        links + media.sum::<u64>()
     }
 }

@@ -8,6 +8,9 @@ use midspan_units::{BitRate, TimeSpan};
 pub struct RelayConfiguration {
     /// Room for data.
     pub buffers: Buffers,
+    /// Most bytes that are written to the outbound leg ahead of what it has sent
+    /// (`TCP_NOTSENT_LOWAT`), at least a segment; `None` for no limit but the send buffer.
+    pub notsent_lowat: Option<u64>,
     /// What each segment costs; `None` for nothing.
     pub service: Option<Service>,
     /// Pacing at the input of TCP (Shikama §3.2): forward data is cut into segments, which are
@@ -16,6 +19,8 @@ pub struct RelayConfiguration {
     pub pacing: Option<BitRate>,
     /// Whether the SYN is answered at once, or when the outbound leg's has been (Maki §II).
     pub handshake: Handshake,
+    /// Connections are refused by a reset instead of split.
+    pub refuse: bool,
 }
 
 /// Where a session's data lies while the proxy has it.

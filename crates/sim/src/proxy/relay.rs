@@ -33,8 +33,6 @@ pub struct Relay {
     job: Option<(Time, Job)>,
     /// Pacing at the input of TCP, where it is asked for.
     pacing: Option<InputPacing>,
-    /// Most bytes in the send buffer that were never sent.
-    not_sent_limit: u64,
     /// A SYN that is answered when the outbound leg's has been.
     held: Option<Data>,
     /// The outbound leg's SYN was answered, or needed no answer.
@@ -71,7 +69,6 @@ impl Relay {
         let pacing = |rate| InputPacing::new(rate, outbound.segment_size, outbound.header_size);
         Self {
             pacing: configuration.pacing.map(pacing),
-            not_sent_limit: u64::MAX,
             held: None,
             established: false,
             configuration,
@@ -156,10 +153,10 @@ impl Relay {
         if let (Some(size), Buffers::Separate { send }) =
             (decision.send_buffer, &mut self.configuration.buffers)
         {
-            *send = size.bytes().max(segment_size(outbound));
+            *send = size.bytes();
         }
         if let Some(limit) = decision.not_sent_limit {
-            self.not_sent_limit = limit.bytes().max(segment_size(outbound));
+            self.configuration.notsent_lowat = Some(limit.bytes());
         }
         let mut for_sender = *decision;
         if let Some(rate) = decision.pacing_rate {
@@ -270,16 +267,34 @@ impl Relay {
         }
     }
 
-    /// Bytes that the outbound leg's send buffer can take.
+    /// Whether more can be moved as soon as the outbound leg has sent what it was given.
+    #[must_use]
+    pub const fn limits_unsent(&self) -> bool {
+        self.configuration.notsent_lowat.is_some()
+    }
+
+    /// Whether connections are refused: whoever sends here gets a reset.
+    #[must_use]
+    pub const fn refuses(&self) -> bool {
+        self.configuration.refuse
+    }
+
+    /// Bytes that the outbound leg's send buffer can take. It holds a segment at least.
     fn room(&self, outbound: &Sender) -> u64 {
-        match self.configuration.buffers {
+        let written = outbound.written();
+        let buffer = match self.configuration.buffers {
             Buffers::Separate { send } => {
-                let free = send.saturating_sub(outbound.written() - outbound.unacknowledged());
-                free.min(self.not_sent_limit.saturating_sub(outbound.not_sent()))
+                let used = written - outbound.unacknowledged();
+                send.max(segment_size(outbound)).saturating_sub(used)
             }
             // The advertised window of the inbound leg is the limit.
             Buffers::Granted { .. } => u64::MAX,
-        }
+        };
+        let unsent = self.configuration.notsent_lowat.map_or(u64::MAX, |most| {
+            most.max(segment_size(outbound))
+                .saturating_sub(outbound.not_sent())
+        });
+        buffer.min(unsent)
     }
 
     fn check_invariants(&self, inbound: &Receiver, outbound: &Sender) {

@@ -31,6 +31,14 @@ pub enum ScenarioError {
         /// Where it should end.
         to: String,
     },
+    /// A policy is to decide at a proxy that the scenario does not have.
+    #[error("a policy for flow {flow} at its proxy {split}, both counted from 0: there is none")]
+    NoProxy {
+        /// The flow.
+        flow: usize,
+        /// The proxy.
+        split: usize,
+    },
     /// A leg passes more links than the simulator counts.
     #[error("flow \"{flow}\": a leg passes {links} links; at most 255 are possible")]
     TooLong {

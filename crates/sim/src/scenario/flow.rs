@@ -26,6 +26,9 @@ pub struct Flow {
     /// Which of its ends opened the connection: tells a proxy's policy its client leg from its
     /// server leg.
     pub client: Client,
+    /// Before the last leg's sender, an ACK is made into one for every so many segments (ACK
+    /// regeneration, Tam §2.5); `None` for as they come.
+    pub regenerate_acks: Option<u32>,
     /// When the connection is opened.
     pub start: TimeSpan,
     /// How long after its start the flow ends: nothing more is written then. `None` for never.
@@ -68,6 +71,7 @@ impl Flow {
             splits: Vec::new(),
             source: Source::Bulk,
             client: Client::Sender,
+            regenerate_acks: None,
             start: TimeSpan::ZERO,
             stop: None,
         }

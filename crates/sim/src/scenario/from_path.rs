@@ -1,17 +1,21 @@
 //! From a path file to scenarios.
 
+mod acknowledge;
 mod linux;
 
 use midspan_path::{
-    Direction, Flow as PathFlow, NodeKind, Order, Path, Traffic as PathTraffic, Workload,
+    AckQueueing, Direction, Flow as PathFlow, NodeKind, Order, Path, Traffic as PathTraffic,
+    Workload,
 };
 use midspan_policy::SessionSettings;
+use midspan_policy::ack_thinning::{AckFilter, AckFirst};
 use midspan_units::{ByteSize, TimeSpan};
 
 use super::{
-    Client, Dialogue, Distribution, Flow, FlowId, NodeId, Pattern, Scenario, ScenarioError, Source,
-    Traffic,
+    Client, Dialogue, Distribution, Flow, FlowId, LinkId, NodeId, Pattern, Scenario, ScenarioError,
+    Source, Traffic,
 };
+use crate::network::QueueDiscipline;
 use linux::{host_receiver, host_sender, split};
 
 /// Of a flow of fixed size: when it is given up.
@@ -48,7 +52,7 @@ impl Scenario {
     /// packets of 1,500 bytes with timestamps, ten at first, CUBIC or Reno with SACK, time-outs
     /// of at least 200 ms, a delayed ACK after 40 ms, windows that are autotuned. What a client
     /// downloads it asks for with a request of 100 bytes. A proxy's `pacing_rate` paces at the
-    /// input of TCP. Its `notsent_lowat`, `keepalive` and `user_timeout` have no effect.
+    /// input of TCP. Its `keepalive` and `user_timeout` have no effect.
     ///
     /// # Errors
     /// A congestion control is unknown.
@@ -85,6 +89,16 @@ impl<'a> Builder<'a> {
                 scenario.set_mtu(added, Direction::Up, mtu);
                 scenario.set_mtu(added, Direction::Down, mtu);
             }
+            for (end, direction) in [Direction::Up, Direction::Down].into_iter().enumerate() {
+                scenario.set_discipline(added, direction, of_queueing(link.ack_queue[end]));
+                if link.header_compression[end] {
+                    scenario.set_header_compression(added, direction);
+                }
+            }
+        }
+        for cable in &path.cables {
+            let links: Vec<LinkId> = cable.links.iter().map(|link| LinkId(link.0)).collect();
+            scenario.add_cable(&cable.name, &links, cable.configuration);
         }
         for traffic in &path.traffic {
             scenario.add_traffic(of_traffic(traffic));
@@ -232,10 +246,24 @@ impl<'a> Builder<'a> {
             } else {
                 Client::Receiver
             },
+            regenerate_acks: None,
             start: flow.start,
             stop: None,
         })
     }
+}
+
+/// ACKs that find two packets waiting are marked. ACKs that go first leave data a quarter of the
+/// link, counted in packets of 1,500 bytes.
+fn of_queueing(queueing: AckQueueing) -> QueueDiscipline {
+    let mut discipline = QueueDiscipline::default();
+    match queueing {
+        AckQueueing::Plain => {}
+        AckQueueing::Filtered => discipline.filter = Some(AckFilter::default()),
+        AckQueueing::First => discipline.first = Some(AckFirst::new(3 * 1500)),
+        AckQueueing::Marked => discipline.mark_from = Some(2),
+    }
+    discipline
 }
 
 fn of_traffic(traffic: &PathTraffic) -> Traffic {

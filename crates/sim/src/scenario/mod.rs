@@ -11,11 +11,11 @@ pub use flow::{Client, Flow, Split};
 pub use from_path::{PathFlowParts, PathScenario};
 pub use source::{Dialogue, Distribution, Pattern, Source, Traffic};
 
-use midspan_link::{Configuration, Direction};
+use midspan_link::{Configuration, Direction, PolledConfiguration};
 use midspan_policy::SessionSettings;
 use midspan_units::TimeSpan;
 
-use crate::network::LossPattern;
+use crate::network::{LossPattern, QueueDiscipline};
 
 pub(crate) use route::{Routes, feeders, route_of, routes};
 
@@ -73,7 +73,16 @@ pub struct Scenario {
     pub(crate) flows: Vec<Flow>,
     pub(crate) dialogues: Vec<Dialogue>,
     pub(crate) traffic: Vec<Traffic>,
+    pub(crate) cables: Vec<Cable>,
     pub(crate) policies: Vec<(FlowId, usize, SessionSettings)>,
+}
+
+/// A cable network: an upstream channel that several links share.
+#[derive(Debug, Clone)]
+pub(crate) struct Cable {
+    pub(crate) name: String,
+    pub(crate) links: Vec<LinkId>,
+    pub(crate) configuration: PolledConfiguration,
 }
 
 #[derive(Debug, Clone)]
@@ -83,6 +92,8 @@ pub(crate) struct ScenarioLink {
     pub(crate) directions: [Configuration; 2],
     pub(crate) loss: [LossPattern; 2],
     pub(crate) mtu: [Option<u32>; 2],
+    pub(crate) discipline: [QueueDiscipline; 2],
+    pub(crate) compression: [bool; 2],
 }
 
 impl Scenario {
@@ -98,6 +109,7 @@ impl Scenario {
             flows: Vec::new(),
             dialogues: Vec::new(),
             traffic: Vec::new(),
+            cables: Vec::new(),
             policies: Vec::new(),
             reassembly_timeout: TimeSpan::from_seconds(30),
         }
@@ -125,6 +137,8 @@ impl Scenario {
             directions: [up.clone(), down.clone()],
             loss: [LossPattern::default(), LossPattern::default()],
             mtu: [None, None],
+            discipline: [QueueDiscipline::default(); 2],
+            compression: [false; 2],
         });
         LinkId(self.links.len() - 1)
     }
@@ -155,6 +169,38 @@ impl Scenario {
         if let Some(link) = self.links.get_mut(link.0) {
             link.mtu[usize::from(direction == Direction::Down)] = Some(mtu);
         }
+    }
+
+    /// Sets what the queue of one direction of a link does with ACKs; its limit must be one of
+    /// packets. A link that does not exist is left alone.
+    pub fn set_discipline(
+        &mut self,
+        link: LinkId,
+        direction: Direction,
+        discipline: QueueDiscipline,
+    ) {
+        if let Some(link) = self.links.get_mut(link.0) {
+            link.discipline[usize::from(direction == Direction::Down)] = discipline;
+        }
+    }
+
+    /// Lets one direction of a link compress TCP/IP headers (RFC 1144); its queue must be plain,
+    /// and it must not change over time. A link that does not exist is left alone.
+    pub fn set_header_compression(&mut self, link: LinkId, direction: Direction) {
+        if let Some(link) = self.links.get_mut(link.0) {
+            link.compression[usize::from(direction == Direction::Down)] = true;
+        }
+    }
+
+    /// Makes the direction up of these links one channel of a cable network (Tam §4): their first
+    /// nodes have the modems, their second node is the router. Of each link's configuration
+    /// upwards delay, loss, queue and overhead hold; the rate is the channel's.
+    pub fn add_cable(&mut self, name: &str, links: &[LinkId], configuration: PolledConfiguration) {
+        self.cables.push(Cable {
+            name: name.to_owned(),
+            links: links.to_vec(),
+            configuration,
+        });
     }
 
     /// Has the proxy number `split` of a flow, from 0, find out by itself what `settings` leave to

@@ -23,6 +23,7 @@ pub(super) struct FlowState {
     legs: u32,
     pub(super) finished: Option<Time>,
     pub(super) gave_up: Option<GaveUp>,
+    pub(super) refused: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -80,7 +81,13 @@ impl FlowState {
             legs,
             finished: None,
             gave_up: None,
+            refused: None,
         }
+    }
+
+    /// Nothing more will be delivered.
+    pub(super) const fn has_ended(&self) -> bool {
+        self.finished.is_some() || self.gave_up.is_some() || self.refused.is_some()
     }
 
     pub(super) fn legs(&self) -> impl Iterator<Item = usize> + use<> {
@@ -126,7 +133,7 @@ impl<O: Observer> Simulation<O> {
     pub(super) fn handle_flow(&mut self, index: u32) {
         let now = self.now;
         let flow = &mut self.flows[index as usize];
-        if flow.finished.is_some() || flow.gave_up.is_some() {
+        if flow.has_ended() {
             return;
         }
         if flow.stop.is_some_and(|stop| stop <= now) && flow.next_write != Some(flow.start) {
@@ -227,7 +234,7 @@ impl<O: Observer> Simulation<O> {
 
     fn finish(&mut self, flow: u32) {
         let state = &mut self.flows[flow as usize];
-        if state.finished.is_none() && state.gave_up.is_none() {
+        if !state.has_ended() {
             state.finished = Some(self.now);
             self.unfinished -= 1;
         }
@@ -236,6 +243,21 @@ impl<O: Observer> Simulation<O> {
     /// The sender of a leg has tried too often: its flow ends, and with it the other direction
     /// of the connection.
     pub(super) fn give_up(&mut self, leg: u32) {
+        let at = self.now;
+        self.end_connection(leg, |flow| {
+            let leg = (leg as usize).saturating_sub(flow.first_leg as usize);
+            flow.gave_up = Some(GaveUp { at, leg });
+        });
+    }
+
+    /// The sender of a flow has got a reset.
+    pub(super) fn end_refused(&mut self, leg: u32) {
+        let at = self.now;
+        self.end_connection(leg, |flow| flow.refused = Some(at));
+    }
+
+    /// Ends the flow of a leg and that of the other direction of its connection.
+    fn end_connection(&mut self, leg: u32, note: impl Fn(&mut FlowState)) {
         let index = self.legs[leg as usize].flow;
         let partner = match self.flows[index as usize].source {
             SourceState::Requests { answers, .. } => Some(answers),
@@ -244,11 +266,8 @@ impl<O: Observer> Simulation<O> {
         };
         for flow in [Some(index), partner].into_iter().flatten() {
             let state = &mut self.flows[flow as usize];
-            if state.finished.is_none() && state.gave_up.is_none() {
-                state.gave_up = Some(GaveUp {
-                    at: self.now,
-                    leg: (leg as usize).saturating_sub(state.first_leg as usize),
-                });
+            if !state.has_ended() {
+                note(state);
                 self.unfinished -= 1;
             }
             for leg in state.legs() {

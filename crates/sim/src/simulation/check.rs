@@ -1,5 +1,6 @@
 //! Whether a scenario can be simulated.
 
+mod links;
 mod sources;
 
 use std::collections::BTreeSet;
@@ -28,6 +29,12 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), ScenarioError> {
                 });
             }
         }
+    }
+    for link in &scenario.links {
+        links::check_queues(link)?;
+    }
+    for cable in &scenario.cables {
+        links::check_cable(scenario, cable)?;
     }
     for flow in &scenario.flows {
         check_flow(scenario, flow)?;
@@ -88,6 +95,16 @@ impl Leg<'_> {
     fn check_sender(&self, sender: &SenderConfiguration) -> Result<(), ScenarioError> {
         let segment = u64::from(sender.segment_size);
         self.at_least("the segment size", segment, 1)?;
+        if let Some(ceiling) = sender.segment_ceiling {
+            self.at_least("the segment ceiling", u64::from(ceiling), 1)?;
+        }
+        if sender.window_scale.is_some_and(|scale| scale > 14) {
+            return Err(ScenarioError::Setting {
+                place: format!("flow \"{}\", leg {}", self.0.name, self.1),
+                setting: "the window scale",
+                problem: "must be at most 14 (RFC 7323)".to_owned(),
+            });
+        }
         self.at_least("the initial window", u64::from(sender.initial_window), 1)?;
         self.at_least("the window limit", sender.window_limit, segment)?;
         if let ByteCounting::Limit(segments) = sender.byte_counting {

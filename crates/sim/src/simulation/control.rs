@@ -3,18 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
 
 use midspan_policy::{
-    AckPolicy, AckSample, AckVerdict, Buffer, Leg as Side, LegDecision, LegStart, Policy, Request,
-    SessionId, SessionSample,
+    AckPolicy, AckSample, AckVerdict, Leg as Side, LegDecision, Policy, SessionId, SessionSample,
 };
 use midspan_units::{ByteSize, Time};
 
 use super::Simulation;
+use super::policies::outbound_side;
 use crate::observer::Observer;
 use crate::packet::Acknowledgement;
-use crate::scenario::{Client, FlowId};
+use crate::scenario::FlowId;
 
 /// All policies of a simulation.
 #[derive(Default)]
@@ -44,44 +43,26 @@ struct Thinning {
 }
 
 impl<O: Observer> Simulation<O> {
-    /// Lets a policy decide for the session of `flow` at its proxy number `split`, from 0: it is
-    /// asked how to start now, and sampled while the flow has not ended. Returns false, and
-    /// does nothing, where there is no such proxy.
-    ///
-    /// The simulator asks for addresses nobody has: the client is 192.0.2.1, with the flow's
-    /// number as its port, the server 198.51.100.1, port 80. Of a [`Start`](midspan_policy::Start)
-    /// it obeys pacing rate and send buffer of the outbound leg; the rest is the scenario's.
-    pub fn set_policy(
+    /// Lets a policy be sampled for the session of `flow` at its proxy number `split`, which
+    /// exists.
+    pub(super) fn add_policy(
         &mut self,
         flow: FlowId,
         split: usize,
-        mut policy: Box<dyn Policy + Send>,
-    ) -> bool {
-        let Some(inbound) = self.flows.get(flow.0).and_then(|state| state.leg(split)) else {
-            return false;
+        policy: Box<dyn Policy + Send>,
+    ) {
+        let Some(state) = self.flows.get(flow.0) else {
+            return;
         };
-        let Some(relay) = self.legs[inbound].onward else {
-            return false;
+        let Some(relay) = state.leg(split).and_then(|leg| self.legs[leg].onward) else {
+            return;
         };
-        let port = u16::try_from(flow.0).unwrap_or(u16::MAX);
-        let request = Request {
-            client: SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), port)),
-            server: SocketAddr::from((Ipv4Addr::new(198, 51, 100, 1), 80)),
-        };
-        policy.admit(self.now, &request);
-        let start = policy.start(self.now, &request);
-        let first = match self.outbound_side(relay) {
-            Side::Client => of_start(&start.client),
-            Side::Server => of_start(&start.server),
-        };
-        self.decide(relay, &first);
         if let Some(interval) = policy.sampling_interval() {
-            let at = self.flows[flow.0].start.max(self.now) + interval;
+            let at = state.start + interval;
             self.schedule.wake(self.places.control(relay), at);
         }
         let control = self.control.get_or_insert_default();
         control.sessions.insert(relay, policy);
-        true
     }
 
     /// Lets a policy decide which ACKs of a leg, counted from 0, leave its receiver. Returns
@@ -111,7 +92,7 @@ impl<O: Observer> Simulation<O> {
     pub(super) fn take_sample(&mut self, relay: u32) {
         let (inbound, _) = self.relays[relay as usize];
         let flow = &self.flows[self.legs[inbound as usize].flow as usize];
-        if flow.finished.is_some() || flow.gave_up.is_some() {
+        if flow.has_ended() {
             return;
         }
         let sample = self.session_sample(relay);
@@ -140,10 +121,7 @@ impl<O: Observer> Simulation<O> {
     /// Which side of a relay its outbound leg is on.
     fn outbound_side(&self, relay: u32) -> Side {
         let (inbound, _) = self.relays[relay as usize];
-        match self.flows[self.legs[inbound as usize].flow as usize].client {
-            Client::Sender => Side::Server,
-            Client::Receiver => Side::Client,
-        }
+        outbound_side(self.flows[self.legs[inbound as usize].flow as usize].client)
     }
 
     fn session_sample(&self, relay: u32) -> SessionSample {
@@ -241,17 +219,5 @@ impl Thinning {
                 ..AckSample::default()
             },
         )
-    }
-}
-
-/// What of a leg's start a simulated socket obeys.
-fn of_start(start: &LegStart) -> LegDecision {
-    LegDecision {
-        pacing_rate: start.pacing_rate,
-        send_buffer: match start.send_buffer {
-            Buffer::Fixed(size) => Some(size),
-            Buffer::Auto | Buffer::Adaptive => None,
-        },
-        ..LegDecision::default()
     }
 }

@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use midspan_link::Direction;
+use midspan_link::{Direction, PolledMedium};
 use midspan_units::Time;
 
 use super::application::{DialogueState, FlowState};
 use super::background::TrafficSource;
-use crate::network::{Directed, Network, NewLink};
+use crate::network::{Directed, Medium, Network, NewLink};
 use crate::packet::Way;
 use crate::proxy::{Buffers, Relay};
 use crate::random::stream_for;
-use crate::scenario::{self, Flow, Routes, Scenario, ScenarioError, Traffic};
+use crate::scenario::{self, Cable, Flow, LinkId, Routes, Scenario, ScenarioError, Traffic};
 use crate::tcp::{Receiver, ReceiverConfiguration, Sender, Variant};
 
 /// One TCP connection of a flow.
@@ -112,7 +112,9 @@ impl Parts {
                 ..receiver
             });
             let window = receiver.initial_window();
-            self.senders.push(Sender::new(sender, window));
+            let sender_at_peer =
+                Sender::new(sender, window).with_peer_window_scale(receiver.window_scale());
+            self.senders.push(sender_at_peer);
             self.receivers.push(receiver);
             let routes = self.share(routes);
             self.legs.push(Leg {
@@ -162,24 +164,43 @@ pub(super) fn network(
     join: bool,
 ) -> Result<Network, ScenarioError> {
     let mut links = Vec::with_capacity(2 * scenario.links.len());
-    for link in &scenario.links {
+    let mut media: Vec<Medium> = Vec::new();
+    let mut stations: Vec<Vec<_>> = scenario.cables.iter().map(|_| Vec::new()).collect();
+    let mut places: Vec<Vec<u32>> = stations.iter().map(|_| Vec::new()).collect();
+    for (number, link) in scenario.links.iter().enumerate() {
         let ends = [Direction::Up, Direction::Down];
-        for (index, direction) in ends.into_iter().enumerate() {
-            let directed = Directed::new(NewLink {
+        for (end, direction) in ends.into_iter().enumerate() {
+            let new = NewLink {
                 seed: scenario.seed,
                 name: &link.name,
                 direction,
-                configuration: &link.directions[index],
-                loss: &link.loss[index],
-                mtu: link.mtu[index],
-            });
-            links.push(directed.map_err(|error| ScenarioError::Schedule {
+                configuration: &link.directions[end],
+                loss: &link.loss[end],
+                mtu: link.mtu[end],
+                discipline: link.discipline[end],
+                compression: link.compression[end],
+            };
+            let of_cable = |cable: &Cable| cable.links.contains(&LinkId(number));
+            let cable = scenario.cables.iter().position(of_cable);
+            if let Some(cable) = cable.filter(|_| direction == Direction::Up) {
+                links.push(Directed::shared(cable, stations[cable].len(), new.mtu));
+                stations[cable].push(new.station());
+                places[cable].push(index(2 * number)?);
+                continue;
+            }
+            links.push(Directed::new(new).map_err(|error| ScenarioError::Schedule {
                 link: link.name.clone(),
                 error,
             })?);
         }
     }
+    for ((cable, stations), links) in scenario.cables.iter().zip(stations).zip(places) {
+        media.push(Medium {
+            medium: PolledMedium::new(cable.configuration, stations),
+            links,
+        });
+    }
     let feeders = scenario::feeders(links.len(), legs.iter().map(|leg| &leg.routes));
     let end = Time::ZERO + scenario.duration;
-    Ok(Network::new(links, &feeders, end, join))
+    Ok(Network::new(links, media, &feeders, end, join))
 }

@@ -7,7 +7,9 @@
 //! | `transfer` | packets: sent, on links, delivered; timers of senders and receivers |
 //! | `application` | what flows write, when they end |
 //! | `background` | traffic without TCP |
-//! | `control` | carries out what policies decide |
+//! | `policies` | what policies say before the first byte, carried out on the scenario |
+//! | `control` | carries out what policies decide while data flows |
+//! | `signals` | what travels beside data and ACKs; ACKs made again |
 //! | `outcome` | the results |
 
 mod application;
@@ -17,10 +19,11 @@ mod control;
 mod leg;
 mod outcome;
 mod places;
+mod policies;
+mod signals;
 mod transfer;
 
 use midspan_link::Reassembly;
-use midspan_policy::{Automatic, Offered};
 use midspan_units::{Time, TimeSpan};
 
 use crate::engine::{Event, Schedule};
@@ -36,6 +39,9 @@ use background::TrafficSource;
 use control::Control;
 use leg::Leg;
 use places::{Place, Places};
+pub use policies::Policies;
+use policies::Session;
+use signals::LegSignals;
 
 /// Packets that are put together from fragments at the same time, at all hosts.
 const REASSEMBLY_LIMIT: usize = 65_536;
@@ -58,6 +64,8 @@ pub struct Simulation<O = NoObserver> {
     traffic: Vec<TrafficSource>,
     /// Policies; `None` where nobody set any.
     control: Option<Box<Control>>,
+    /// By leg; empty where nobody wants any.
+    signals: Vec<LegSignals>,
     /// Fragments at their hosts; `None` where no link makes any.
     reassembly: Option<Box<Reassembly<Packet>>>,
     /// Flows that have data left to deliver.
@@ -85,7 +93,20 @@ impl<O: Observer> Simulation<O> {
     /// # Errors
     /// The scenario cannot be simulated.
     pub fn observed(scenario: &Scenario, observer: O) -> Result<Self, ScenarioError> {
-        Self::build(scenario, observer, true)
+        Self::build(scenario, Policies::new(), observer, true)
+    }
+
+    /// A simulation whose proxies do what `policies` decide, and that `observer` watches.
+    ///
+    /// # Errors
+    /// The scenario cannot be simulated, a policy is for a proxy that is not there, or it wants
+    /// what the simulator does not have.
+    pub fn with_policies(
+        scenario: &Scenario,
+        policies: Policies,
+        observer: O,
+    ) -> Result<Self, ScenarioError> {
+        Self::build(scenario, policies, observer, true)
     }
 
     /// As [`observed`](Self::observed), but with an event for each link that a packet passes,
@@ -94,10 +115,31 @@ impl<O: Observer> Simulation<O> {
     /// # Errors
     /// The scenario cannot be simulated.
     pub fn link_by_link(scenario: &Scenario, observer: O) -> Result<Self, ScenarioError> {
-        Self::build(scenario, observer, false)
+        Self::build(scenario, Policies::new(), observer, false)
     }
 
-    fn build(scenario: &Scenario, observer: O, join: bool) -> Result<Self, ScenarioError> {
+    fn build(
+        scenario: &Scenario,
+        policies: Policies,
+        observer: O,
+        join: bool,
+    ) -> Result<Self, ScenarioError> {
+        let policies = policies.with_those_of(scenario);
+        if policies.is_empty() {
+            return Self::assemble(scenario, Vec::new(), observer, join);
+        }
+        let mut scenario = scenario.clone();
+        let sessions = policies.carry_out(&mut scenario)?;
+        Self::assemble(&scenario, sessions, observer, join)
+    }
+
+    /// A simulation of a scenario that policies have changed as they wanted.
+    fn assemble(
+        scenario: &Scenario,
+        policies: Vec<Session>,
+        observer: O,
+        join: bool,
+    ) -> Result<Self, ScenarioError> {
         check::check(scenario)?;
         let parts = leg::build(scenario)?;
         let network = leg::network(scenario, &parts.legs, join)?;
@@ -142,6 +184,7 @@ impl<O: Observer> Simulation<O> {
             dialogues: parts.dialogues,
             traffic: parts.traffic,
             control: None,
+            signals: signals::signals(scenario),
             reassembly,
             end: Time::ZERO + scenario.duration,
             now: Time::ZERO,
@@ -149,9 +192,8 @@ impl<O: Observer> Simulation<O> {
             event_limit: scenario.event_limit,
             observer,
         };
-        for (flow, split, settings) in &scenario.policies {
-            let policy = Automatic::new(settings.clone(), Offered::default());
-            simulation.set_policy(*flow, *split, Box::new(policy));
+        for (flow, split, policy) in policies {
+            simulation.add_policy(flow, split, policy);
         }
         Ok(simulation)
     }

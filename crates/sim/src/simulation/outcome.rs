@@ -23,6 +23,7 @@ impl<O: Observer> Simulation<O> {
                 delivered: legs.last().map_or(0, |leg| leg.delivered),
                 finished: flow.finished,
                 gave_up: flow.gave_up,
+                refused: flow.refused,
                 legs,
             }
         });
@@ -37,6 +38,7 @@ impl<O: Observer> Simulation<O> {
             flows: flows.collect(),
             links: links.collect(),
             traffic: self.traffic_results(),
+            cables: self.network.media().collect(),
         }
     }
 

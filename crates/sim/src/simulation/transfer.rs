@@ -19,12 +19,15 @@ impl<O: Observer> Simulation<O> {
             None => self.schedule.done(event),
         }
         match output {
-            Some(Output::Delivered { mut packet, .. }) => self.pass_on(&mut packet),
-            Some(Output::Dropped {
-                due,
-                packet,
-                reason,
-            }) => self.tell_drop(&Dropped {
+            Some((_, Output::Delivered { mut packet, .. })) => self.pass_on(&mut packet),
+            Some((
+                link,
+                Output::Dropped {
+                    due,
+                    packet,
+                    reason,
+                },
+            )) => self.tell_drop(&Dropped {
                 at: due,
                 link,
                 packet,
@@ -52,9 +55,18 @@ impl<O: Observer> Simulation<O> {
     #[inline]
     fn arrive(&mut self, packet: &Packet) {
         self.observer.delivered(self.now, packet);
+        if !self.signals.is_empty() {
+            self.hear(packet);
+        }
         match &packet.segment {
             Segment::Data(data) => self.deliver_data(packet.connection, data),
-            Segment::Acknowledgement(ack) => self.deliver_ack(packet.connection, ack),
+            Segment::Acknowledgement(ack) => {
+                if !self.regenerate(packet.connection, ack) {
+                    self.deliver_ack(packet.connection, ack);
+                }
+            }
+            Segment::Echo(number) => self.deliver_echo(packet, *number),
+            Segment::Reset => self.deliver_reset(packet.connection),
             Segment::Datagram => self.deliver_traffic(packet),
         }
     }
@@ -93,6 +105,10 @@ impl<O: Observer> Simulation<O> {
         let receiver = &mut self.receivers[leg as usize];
         if let Some(relay) = self.legs[leg as usize].onward {
             let (_, joined) = &mut self.relays[relay as usize];
+            if joined.refuses() {
+                self.refuse(leg);
+                return;
+            }
             joined.handle_segment(self.now, data, receiver);
             self.run_relay(relay);
         } else {
@@ -128,17 +144,28 @@ impl<O: Observer> Simulation<O> {
     }
 
     pub(super) fn handle_sender_timer(&mut self, event: Event, leg: u32) {
-        let deadline = self.senders[leg as usize].poll_timeout();
-        if self.postpone(event, deadline.map(|(at, _)| at)) {
+        let own = self.senders[leg as usize].poll_timeout();
+        let deadline = own.map(|(at, _)| at);
+        let regenerated = self.regenerated_deadline(leg);
+        if self.postpone(event, deadline.into_iter().chain(regenerated).min()) {
             return;
+        }
+        while let Some(ack) = self.poll_regenerated(leg) {
+            self.deliver_ack(leg, &ack);
+        }
+        if let Some(at) = self.regenerated_deadline(leg) {
+            self.schedule.wake(self.places.sender(leg), at);
         }
         let sender = &mut self.senders[leg as usize];
         sender.handle_timeout(self.now);
         self.observer.sender(self.now, leg, sender);
         if sender.has_given_up() {
             self.give_up(leg);
-        } else {
-            self.flush_sender(leg);
+            return;
+        }
+        match self.legs[leg as usize].feeder {
+            Some(relay) if self.relays[relay as usize].1.limits_unsent() => self.run_relay(relay),
+            _ => self.flush_sender(leg),
         }
     }
 
@@ -161,19 +188,27 @@ impl<O: Observer> Simulation<O> {
     }
 
     pub(super) fn run_relay(&mut self, index: u32) {
-        let (inbound, relay) = &mut self.relays[index as usize];
-        let (inbound, outbound) = (*inbound, *inbound + 1);
-        let receiver = &mut self.receivers[inbound as usize];
-        let sender = &mut self.senders[outbound as usize];
-        let forwarded = relay.run(self.now, receiver, sender);
-        if forwarded > 0 {
-            self.observer.forwarded(self.now, inbound, forwarded);
-        }
-        self.flush_receiver(inbound);
-        self.flush_sender(outbound);
-        let (_, relay) = &self.relays[index as usize];
-        if let Some(at) = relay.poll_timeout(&self.senders[outbound as usize]) {
-            self.schedule.wake(self.places.relay(index), at);
+        loop {
+            let (inbound, relay) = &mut self.relays[index as usize];
+            let (inbound, outbound) = (*inbound, *inbound + 1);
+            let receiver = &mut self.receivers[inbound as usize];
+            let sender = &mut self.senders[outbound as usize];
+            let sent = sender.highest();
+            let forwarded = relay.run(self.now, receiver, sender);
+            if forwarded > 0 {
+                self.observer.forwarded(self.now, inbound, forwarded);
+            }
+            self.flush_receiver(inbound);
+            self.flush_sender(outbound);
+            let (_, relay) = &self.relays[index as usize];
+            let sender = &self.senders[outbound as usize];
+            if relay.limits_unsent() && sender.highest() > sent {
+                continue;
+            }
+            if let Some(at) = relay.poll_timeout(sender) {
+                self.schedule.wake(self.places.relay(index), at);
+            }
+            break;
         }
     }
 
@@ -190,7 +225,7 @@ impl<O: Observer> Simulation<O> {
 
     #[inline]
     pub(super) fn flush_receiver(&mut self, leg: u32) {
-        if let Some(ack) = self.receivers[leg as usize].poll_transmit() {
+        while let Some(ack) = self.receivers[leg as usize].poll_transmit() {
             if self.control.is_some() {
                 self.thin(leg, ack);
             } else {
@@ -202,7 +237,31 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
+    /// A proxy answers whatever comes on a leg by a reset.
+    #[cold]
+    fn refuse(&mut self, leg: u32) {
+        let size = self.receivers[leg as usize].header_size();
+        self.send(leg, Way::Back, size, Segment::Reset);
+    }
+
+    /// A reset has reached the sender of a leg: the connection is refused. A proxy passes it on.
+    #[cold]
+    fn deliver_reset(&mut self, leg: u32) {
+        self.senders[leg as usize].handle_abort();
+        match self.legs[leg as usize].feeder {
+            Some(relay) => {
+                let (inbound, _) = self.relays[relay as usize];
+                self.refuse(inbound);
+            }
+            None => self.end_refused(leg),
+        }
+    }
+
     pub(super) fn send_ack(&mut self, leg: u32, ack: Acknowledgement) {
+        if !self.signals.is_empty() {
+            let timestamp = self.timestamp();
+            self.receivers[leg as usize].handle_sent(self.now, timestamp);
+        }
         let size = self.receivers[leg as usize].size_of(&ack);
         self.send(leg, Way::Back, size, Segment::Acknowledgement(ack));
     }
@@ -213,6 +272,7 @@ impl<O: Observer> Simulation<O> {
             connection: leg,
             size,
             passage: Passage::new(way),
+            signals: self.signals_of(leg, way),
             segment,
         };
         self.observer.sent(self.now, &packet);

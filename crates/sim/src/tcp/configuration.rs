@@ -2,6 +2,8 @@
 
 use midspan_units::{BitRate, TimeSpan};
 
+pub use super::thinning::Thinning;
+
 /// The TCP sender's loss recovery and congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Variant {
@@ -36,12 +38,19 @@ pub struct SenderConfiguration {
     pub variant: Variant,
     /// Most data in a segment, in bytes; above zero.
     pub segment_size: u32,
+    /// Most that a decision may raise the segment size to (Hasegawa §3: oversized segments);
+    /// `None` for the segment size.
+    pub segment_ceiling: Option<u32>,
     /// IP and TCP header, in bytes: added to every packet.
     pub header_size: u32,
     /// cwnd at the start, in segments; above zero.
     pub initial_window: u32,
     /// Most that may be sent and not acknowledged, in bytes, whatever cwnd and the receiver allow.
     pub window_limit: u64,
+    /// Bits by which to shift the window that the peer advertises, whatever the peer announced:
+    /// a larger number than that reads more into it (Hasegawa §3: sending ahead). `None` for what
+    /// the peer announced.
+    pub window_scale: Option<u8>,
     /// Upper bound of the sending rate, headers included (`SO_MAX_PACING_RATE`): segments leave
     /// one by one, never two within the time that the first takes at this rate.
     pub pacing_rate: Option<BitRate>,
@@ -75,9 +84,11 @@ impl Default for SenderConfiguration {
         Self {
             variant: Variant::NewReno,
             segment_size: 1460,
+            segment_ceiling: None,
             header_size: 40,
             initial_window: 10,
             window_limit: u64::MAX,
+            window_scale: None,
             pacing_rate: None,
             handshake: true,
             limited_transmit: true,
@@ -95,7 +106,7 @@ impl Default for SenderConfiguration {
 
 /// When a receiver acknowledges data that arrives in order; everything else is acknowledged at
 /// once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckRule {
     /// Every segment.
     Every,
@@ -107,6 +118,8 @@ pub enum AckRule {
         /// Longest wait.
         timeout: TimeSpan,
     },
+    /// As a policy of the policy crate decides, for each segment that arrives.
+    Thinned(Thinning),
 }
 
 impl Default for AckRule {

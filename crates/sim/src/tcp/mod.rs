@@ -16,10 +16,12 @@ mod configuration;
 mod ranges;
 mod receiver;
 mod sender;
+mod thinning;
 mod timers;
 
 pub use configuration::{
-    AckRule, ByteCounting, ReceiverConfiguration, SenderConfiguration, Variant, WindowGrowth,
+    AckRule, ByteCounting, ReceiverConfiguration, SenderConfiguration, Thinning, Variant,
+    WindowGrowth,
 };
 pub use receiver::{Receiver, ReceiverCounters};
 pub use sender::{Sender, SenderCounters};

@@ -23,6 +23,7 @@ const RECEIVER_PORT: u16 = 5001;
 const WINDOW_SCALE: u32 = 14;
 
 const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
 const PUSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 
@@ -145,6 +146,19 @@ impl<W: Write> Capture<W> {
         self.packet(now, packet.connection, packet.size, &header);
     }
 
+    /// The answer to the SYN of a connection that is refused.
+    fn reset(&mut self, now: Time, packet: &Packet) {
+        let header = Header {
+            from_sender: false,
+            sequence: 0,
+            acknowledgement: 1,
+            flags: RST | ACK,
+            window: 0,
+            options: Vec::new(),
+        };
+        self.packet(now, packet.connection, packet.size, &header);
+    }
+
     fn acknowledgement(&mut self, now: Time, packet: &Packet, ack: &Acknowledgement) {
         let answers = self.answers_syn.get_mut(packet.connection as usize);
         let answers = answers.is_some_and(std::mem::take);
@@ -240,7 +254,8 @@ impl<W: Write> Observer for Capture<W> {
                 }
             }
             Segment::Acknowledgement(ack) => self.acknowledgement(now, packet, ack),
-            Segment::Data(_) | Segment::Datagram => {}
+            Segment::Reset => self.reset(now, packet),
+            Segment::Data(_) | Segment::Datagram | Segment::Echo(_) => {}
         }
     }
 }

@@ -3,6 +3,8 @@
 #![allow(dead_code)] // Each test uses some.
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
 
+pub mod says;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -35,7 +37,9 @@ impl Log {
             Segment::Data(data) => {
                 writeln!(self.0, "{:?} {}+{}", data.kind, data.sequence, data.length)
             }
+            Segment::Reset => writeln!(self.0, "reset"),
             Segment::Datagram => writeln!(self.0, "datagram {}", packet.size),
+            Segment::Echo(number) => writeln!(self.0, "echo {number}"),
             Segment::Acknowledgement(ack) => writeln!(
                 self.0,
                 "ack {} window {} {:?}",
@@ -96,7 +100,7 @@ impl Observer for Auditor {
         self.tick(now);
         self.sent += 1;
         match &packet.segment {
-            Segment::Datagram => {}
+            Segment::Reset | Segment::Datagram | Segment::Echo(_) => {}
             Segment::Data(data) => {
                 assert_eq!(packet.way(), Way::Forward);
                 if data.length > 0 {
@@ -129,7 +133,7 @@ impl Observer for Auditor {
         self.tick(now);
         self.delivered += 1;
         match &packet.segment {
-            Segment::Datagram => {}
+            Segment::Reset | Segment::Datagram | Segment::Echo(_) => {}
             Segment::Data(data) => {
                 let (whole, beyond) = self.arrived.entry(packet.connection).or_default();
                 let mut start = data.sequence;

@@ -116,7 +116,7 @@ impl AceThinning {
         self.maximum.handle_congestion(now, self.rcv_rtt());
     }
 
-    fn handle_arrival(&mut self, now: Time, segments: u32) {
+    fn handle_arrival(&mut self, now: Time, segments: u32, counted: u32) {
         let silence = self.last_arrival.map(|last| now.since(last));
         if silence > self.rcv_rto() && self.rcv_rto().is_some() {
             self.scale_back(now);
@@ -125,7 +125,7 @@ impl AceThinning {
         }
         self.last_arrival = Some(now);
         if let Some(rcv_rtt) = self.rcv_rtt() {
-            self.window.handle_arrival(now, segments, rcv_rtt);
+            self.window.handle_arrival(now, counted, rcv_rtt);
             self.maximum.handle_arrival(now, rcv_rtt);
         }
     }
@@ -134,7 +134,11 @@ impl AceThinning {
 impl AckPolicy for AceThinning {
     fn acknowledge(&mut self, now: Time, sample: &AckSample) -> AckVerdict {
         if sample.arrived > 0 {
-            self.handle_arrival(now, sample.arrived);
+            // What comes behind a gap was sent before the sender met its loss, and would be counted
+            // as a window that it no longer has.
+            let behind_gap = sample.duplicate || sample.selective;
+            let counted = if behind_gap { 0 } else { sample.arrived };
+            self.handle_arrival(now, sample.arrived, counted);
         }
         if sample.duplicate {
             self.duplicates = self.duplicates.saturating_add(1);

@@ -84,7 +84,9 @@ impl Session {
             let socket = self.socket(leg);
             let mut note = |failed: bool| refused += u64::from(failed);
             if let (Some(rate), PacingBy::Kernel) = (decision.pacing_rate, decision.pacing_by) {
-                note(tcp::set_pacing_rate(socket, Some(rate)).is_err());
+                // The largest rate there is stands for none.
+                let rate = Some(rate).filter(|rate| rate.bits_per_second() < u64::MAX);
+                note(tcp::set_pacing_rate(socket, rate).is_err());
             }
             if let Some(size) = decision.send_buffer {
                 note(tcp::set_send_buffer(socket, Buffer::Fixed(size)).is_err());

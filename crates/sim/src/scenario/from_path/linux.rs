@@ -4,6 +4,7 @@ use midspan_path::{HostSettings, NodeIndex, NodeKind, Path, ProxySettings, Windo
 use midspan_policy::{Buffer, Handshake, LegSettings};
 use midspan_units::TimeSpan;
 
+use super::acknowledge::of_host;
 use crate::proxy::{Buffers, RelayConfiguration};
 use crate::scenario::{NodeId, ScenarioError, Split};
 use crate::tcp::{AckRule, ReceiverConfiguration, SenderConfiguration, Variant, WindowGrowth};
@@ -58,6 +59,8 @@ pub(super) fn host_receiver(path: &Path, node: NodeIndex) -> ReceiverConfigurati
             Window::Fixed => WindowGrowth::Fixed,
             Window::Linux24 => WindowGrowth::Linux24,
         },
+        // Of a sender that starts as Linux does, which only a prediction asks for.
+        acknowledge: of_host(settings.acknowledge, 10),
         ..receiver(path, None)
     }
 }
@@ -89,9 +92,10 @@ fn relay(outbound: &LegSettings) -> RelayConfiguration {
         buffers: Buffers::Separate {
             send: fixed(outbound.send_buffer).unwrap_or(SEND_BUFFER),
         },
-        service: None,
+        notsent_lowat: outbound.notsent_lowat.map(|most| most.bytes()),
         pacing: outbound.pacing_rate,
         handshake: Handshake::Early,
+        ..RelayConfiguration::default()
     }
 }
 

@@ -3,17 +3,19 @@
 //! Before changing this file, read RFC 9293 §3.8.6 (windows, delayed ACKs), RFC 5681 §4.2 (when
 //! to acknowledge) and RFC 2018 (SACK blocks).
 
+mod candidates;
 mod reassembly;
 #[cfg(test)]
 mod tests;
 mod window;
 
-use midspan_policy::LegSample;
+use midspan_policy::{AckEstimate, LegSample};
 use midspan_units::{ByteSize, Time, TimeSpan};
 
 use super::configuration::{AckRule, ReceiverConfiguration};
 use super::timers::{Timer, Timers};
-use crate::packet::{Acknowledgement, Data, DataKind, SelectiveBlocks};
+use crate::packet::{Acknowledgement, Data, DataKind, SelectiveBlocks, Signals};
+use candidates::Candidates;
 use reassembly::Reassembly;
 use window::Window;
 
@@ -36,6 +38,8 @@ pub struct Receiver {
     /// Segments that arrived in order since the last ACK.
     waiting: u32,
     acknowledge_now: bool,
+    /// A policy that decides which ACKs leave.
+    candidates: Option<Box<Candidates>>,
     timers: Timers<1>,
     counters: ReceiverCounters,
 }
@@ -60,6 +64,14 @@ impl Receiver {
     #[must_use]
     pub fn new(configuration: ReceiverConfiguration) -> Self {
         let window = Window::new(&configuration);
+        let segments = configuration.buffer / u64::from(configuration.segment_size.max(1));
+        let candidates = match configuration.acknowledge {
+            AckRule::Thinned(thinning) => {
+                let segments = u32::try_from(segments).unwrap_or(u32::MAX);
+                Some(Box::new(Candidates::new(thinning, segments)))
+            }
+            AckRule::Every | AckRule::Delayed { .. } => None,
+        };
         Self {
             edge: window.initial(),
             window,
@@ -71,6 +83,7 @@ impl Receiver {
             reassembly: Reassembly::default(),
             waiting: 0,
             acknowledge_now: false,
+            candidates,
             timers: Timers::new(&[Timer::DelayedAck]),
             counters: ReceiverCounters::default(),
         }
@@ -83,9 +96,18 @@ impl Receiver {
                 self.window.handle_open(now);
                 self.answered = Some(now);
                 self.acknowledge_now = true;
+                if let Some(candidates) = &mut self.candidates {
+                    candidates.handle_answered(now);
+                }
             }
             DataKind::Probe => self.acknowledge_now = true,
-            DataKind::Payload => self.handle_payload(now, segment),
+            DataKind::Payload => {
+                let gap = !self.reassembly.is_empty();
+                self.handle_payload(now, segment);
+                if self.candidates.is_some() {
+                    self.judge(now, gap);
+                }
+            }
         }
         self.check_invariants();
     }
@@ -107,7 +129,47 @@ impl Receiver {
 
     /// The application answers: what goes the other way carries an ACK, which does not wait.
     pub fn handle_answer(&mut self) {
-        self.acknowledge_now |= self.waiting > 0;
+        let held = self
+            .candidates
+            .as_ref()
+            .is_some_and(|policy| policy.holds());
+        self.acknowledge_now |= self.waiting > 0 || held;
+    }
+
+    /// What a segment of the sender says beside its data; before
+    /// [`handle_segment`](Self::handle_segment). Only a policy wants to know.
+    #[inline]
+    pub fn handle_signals(&mut self, now: Time, signals: Signals) {
+        if let Some(candidates) = &mut self.candidates {
+            candidates.handle_signals(now, signals);
+        }
+    }
+
+    /// The number of an echo request that is to leave now.
+    #[inline]
+    pub fn poll_echo(&mut self, now: Time) -> Option<u16> {
+        self.candidates.as_mut()?.poll_echo(now)
+    }
+
+    /// The reply to an echo request came.
+    pub fn handle_echo_reply(&mut self, now: Time, number: u16) {
+        if let Some(candidates) = &mut self.candidates {
+            candidates.handle_echo_reply(now, number);
+        }
+    }
+
+    /// What the policy that decides about ACKs believes; `None` where there is none.
+    #[must_use]
+    pub fn estimate(&self) -> Option<AckEstimate> {
+        Some(self.candidates.as_ref()?.estimate())
+    }
+
+    /// An ACK left at `now`, with this timestamp.
+    #[inline]
+    pub fn handle_sent(&mut self, now: Time, timestamp: u32) {
+        if let Some(candidates) = &mut self.candidates {
+            candidates.handle_sent(now, timestamp);
+        }
     }
 
     /// The deadline of [`poll_timeout`](Self::poll_timeout) has come.
@@ -120,6 +182,13 @@ impl Receiver {
     /// The next ACK to be sent.
     #[inline]
     pub fn poll_transmit(&mut self) -> Option<Acknowledgement> {
+        if let Some(candidates) = &mut self.candidates
+            && let Some(ack) = candidates.take_overtaken()
+        {
+            self.edge = self.edge.max(ack.window_edge);
+            self.counters.acknowledgements += 1;
+            return Some(ack);
+        }
         if !self.acknowledge_now {
             return None;
         }
@@ -129,17 +198,38 @@ impl Receiver {
         self.edge = self.offered_edge();
         self.window.handle_advertised(self.edge - self.next);
         self.counters.acknowledgements += 1;
-        let blocks = if self.configuration.selective {
-            self.reassembly.blocks(self.next)
-        } else {
-            SelectiveBlocks::default()
-        };
         self.check_invariants();
-        Some(Acknowledgement {
+        Some(self.acknowledgement())
+    }
+
+    /// The ACK of what has arrived.
+    fn acknowledgement(&self) -> Acknowledgement {
+        Acknowledgement {
             number: self.next,
             window_edge: self.edge,
-            blocks,
-        })
+            blocks: if self.configuration.selective {
+                self.reassembly.blocks(self.next)
+            } else {
+                SelectiveBlocks::default()
+            },
+        }
+    }
+
+    /// A policy judges the ACK of the segment that has just arrived; `gap` says whether data was
+    /// missing before.
+    fn judge(&mut self, now: Time, gap: bool) {
+        let candidate = self.acknowledgement();
+        let segment = self.configuration.segment_size;
+        let Some(candidates) = &mut self.candidates else {
+            return;
+        };
+        match candidates.judge(now, candidate, segment, gap) {
+            None => self.acknowledge_now = true,
+            Some(at) => {
+                self.acknowledge_now = false;
+                self.timers.set(Timer::DelayedAck, at);
+            }
+        }
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout), and why.
@@ -158,6 +248,20 @@ impl Receiver {
             blocks => 8 * blocks as u32 + 4,
         };
         self.configuration.header_size + options
+    }
+
+    /// IP and TCP header of what it sends, in bytes, without SACK blocks.
+    #[must_use]
+    pub const fn header_size(&self) -> u32 {
+        self.configuration.header_size
+    }
+
+    /// The scale of the windows that it advertises, in bits: the least with which the whole
+    /// buffer can be told in 16 bits, at most 14 (RFC 7323 §2.3).
+    #[must_use]
+    pub fn window_scale(&self) -> u8 {
+        let fits = |bits: &u8| self.configuration.buffer >> bits <= u64::from(u16::MAX);
+        (0..14).find(fits).unwrap_or(14)
     }
 
     /// RCV.NXT: all bytes before this have arrived.
@@ -230,6 +334,7 @@ impl Receiver {
         self.waiting += 1;
         match self.configuration.acknowledge {
             AckRule::Every => self.acknowledge_now = true,
+            AckRule::Thinned(_) => {}
             AckRule::Delayed { segments, timeout } => {
                 if self.waiting >= segments {
                     self.acknowledge_now = true;

@@ -7,6 +7,9 @@ use crate::tcp::configuration::{ReceiverConfiguration, WindowGrowth};
 /// Data segments below this size do not make the window grow (Linux: `tcp_event_data_recv`).
 const COUNTED: u32 = 128;
 
+/// What segments are taken to have before any has come (Linux: `TCP_MIN_RCVMSS`).
+const FIRST_ARRIVING: u64 = 536;
+
 /// The part of the buffer that is offered.
 #[derive(Debug, Clone)]
 pub(super) struct Window {
@@ -55,7 +58,8 @@ impl Window {
             WindowGrowth::Fixed => (buffer, Growth::Fixed),
             WindowGrowth::Linux24 => {
                 let growth = Growth::Linux24 {
-                    arriving: segment,
+                    // `tcp_initialize_rcv_mss`.
+                    arriving: segment.min(FIRST_ARRIVING).min(buffer),
                     advertised: (4 * segment).min(buffer),
                 };
                 (4 * segment, growth)
@@ -97,7 +101,7 @@ impl Window {
         match &mut self.growth {
             Growth::Fixed => {}
             Growth::Linux24 { arriving, .. } => {
-                *arriving = (*arriving).max(u64::from(length));
+                *arriving = (*arriving).max(u64::from(length)).min(self.buffer);
                 if length >= COUNTED {
                     self.limit = (self.limit + 2 * self.segment).min(self.buffer);
                 }

@@ -6,24 +6,32 @@ use super::Sender;
 
 impl Sender {
     /// Carries out a decision, as the proxy does on a real socket: pacing rate, segment size (at
-    /// most the one that the sender was made with) and in-flight cap (at least a segment). The
-    /// send buffer belongs to the application.
+    /// most the ceiling that the sender was made with) and in-flight cap (at least a segment; it
+    /// does not lift the window limit). The send buffer belongs to the application.
     pub fn handle_decision(&mut self, decision: &LegDecision) {
         if let Some(rate) = decision.pacing_rate {
             self.configuration.pacing_rate = Some(rate);
         }
         if let Some(size) = decision.segment_size {
             let size = u32::try_from(size.bytes()).unwrap_or(u32::MAX);
-            self.configuration.segment_size = size.clamp(1, self.segment_ceiling);
+            self.configuration.segment_size = size.clamp(1, self.segment_ceiling());
             // Windows are in bytes and stay; they hold at least so many segments.
             let segment = self.segment_size();
             self.cwnd = self.cwnd.max(segment);
             self.ssthresh = self.ssthresh.max(2 * segment);
-            self.configuration.window_limit = self.configuration.window_limit.max(segment);
+            self.flight_limit = self.flight_limit.max(segment);
         }
         if let Some(cap) = decision.in_flight_cap {
-            self.configuration.window_limit = cap.bytes().max(self.segment_size());
+            let limit = self.configuration.window_limit.min(cap.bytes());
+            self.flight_limit = limit.max(self.segment_size());
         }
         self.check_invariants();
+    }
+
+    /// Most that a decision may ask for as segment size.
+    fn segment_ceiling(&self) -> u32 {
+        // `new` has put it there.
+        let ceiling = self.configuration.segment_ceiling;
+        ceiling.unwrap_or(self.configuration.segment_size).max(1)
     }
 }

@@ -70,6 +70,10 @@ impl Sender {
         self.duplicates = 0;
         self.after_timeout = true;
         self.next = self.unacknowledged;
+        if self.window_went_back() {
+            // Sent again all the same: it asks for the window.
+            self.resend = Some(self.unacknowledged);
+        }
         self.round_trip.cancel();
         self.round_trip.back_off();
         self.restart_timer(now);

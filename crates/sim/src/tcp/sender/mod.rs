@@ -21,6 +21,7 @@ mod tahoe;
 #[cfg(test)]
 mod tests;
 mod transmit;
+mod window_scale;
 
 use midspan_units::Time;
 
@@ -31,6 +32,7 @@ use cubic::Cubic;
 use limits::Limits;
 use round_trip::RoundTrip;
 use sack::Scoreboard;
+use window_scale::WindowStretch;
 
 /// The third duplicate ACK says that a segment was lost (RFC 5681: `DupThresh`).
 const DUPLICATE_THRESHOLD: u32 = 3;
@@ -39,8 +41,9 @@ const DUPLICATE_THRESHOLD: u32 = 3;
 #[derive(Debug, Clone)]
 pub struct Sender {
     configuration: SenderConfiguration,
-    /// The segment size that it was made with: most that a decision may ask for.
-    segment_ceiling: u32,
+    /// Most that may be under way whatever cwnd and the receiver allow: the window limit and the
+    /// in-flight cap of a decision, but at least a segment.
+    flight_limit: u64,
     phase: Phase,
     /// SND.UNA: the first byte that is not acknowledged.
     unacknowledged: u64,
@@ -54,6 +57,8 @@ pub struct Sender {
     peer_edge: u64,
     /// The largest window that it ever advertised.
     largest_peer_window: u64,
+    /// Bits by which more is read into the peer's window than it says.
+    window_stretch: WindowStretch,
     /// cwnd in bytes.
     cwnd: u64,
     /// What congestion avoidance could not add yet, below one byte: see `growth`.
@@ -122,10 +127,15 @@ impl Sender {
     /// A sender that has not been opened. Without a handshake it cannot learn how large the
     /// receiver's window is at first: `peer_window` bytes.
     #[must_use]
-    pub fn new(configuration: SenderConfiguration, peer_window: u64) -> Self {
+    pub fn new(mut configuration: SenderConfiguration, peer_window: u64) -> Self {
+        let ceiling = configuration.segment_ceiling;
+        let ceiling = *configuration
+            .segment_ceiling
+            .insert(ceiling.unwrap_or(configuration.segment_size));
+        configuration.segment_size = configuration.segment_size.min(ceiling);
         let segment = u64::from(configuration.segment_size);
         Self {
-            segment_ceiling: configuration.segment_size,
+            flight_limit: configuration.window_limit.max(segment),
             phase: Phase::Closed,
             unacknowledged: 0,
             next: 0,
@@ -137,6 +147,7 @@ impl Sender {
                 peer_window
             },
             largest_peer_window: peer_window,
+            window_stretch: WindowStretch::default(),
             cwnd: segment * u64::from(configuration.initial_window),
             cwnd_fraction: 0,
             ssthresh: u64::MAX,
@@ -183,12 +194,16 @@ impl Sender {
 
     /// An ACK arrives.
     pub fn handle_acknowledgement(&mut self, now: Time, ack: &Acknowledgement) {
-        match self.phase {
+        let window_moved = match self.phase {
             Phase::Closed | Phase::Synchronise => return,
-            Phase::Synchronised => self.establish(now),
-            Phase::Open => {}
-        }
-        let window_moved = self.learn_window(ack.window_edge);
+            Phase::Synchronised => {
+                self.establish(now);
+                // The window of a SYN is never scaled (RFC 7323 §2.2).
+                self.learn_window(ack.window_edge)
+            }
+            Phase::Open if self.window_stretch.is_none() => self.learn_window(ack.window_edge),
+            Phase::Open => self.learn_stretched_window(ack),
+        };
         let news = self.is_selective() && self.scoreboard.update(self.unacknowledged, ack);
         if ack.number > self.unacknowledged && ack.number <= self.highest {
             self.advance(now, ack.number);
@@ -287,6 +302,7 @@ impl Sender {
     }
 
     /// Returns whether the window moved.
+    #[inline]
     fn learn_window(&mut self, edge: u64) -> bool {
         let moved = edge > self.peer_edge;
         if moved {

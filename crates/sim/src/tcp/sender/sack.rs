@@ -187,9 +187,7 @@ impl Sender {
             return Some(self.resend_gap(now, gap));
         }
         // Rule 2: what was never sent.
-        let limit = self
-            .unacknowledged
-            .saturating_add(self.configuration.window_limit);
+        let limit = self.unacknowledged.saturating_add(self.flight_limit);
         let length = self.sendable(limit);
         if length > 0 {
             let sequence = self.next;

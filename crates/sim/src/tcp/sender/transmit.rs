@@ -56,7 +56,7 @@ impl Sender {
 
     /// cwnd and the limit, in bytes from SND.UNA.
     fn own_window(&self) -> u64 {
-        (self.cwnd + self.beyond_cwnd()).min(self.configuration.window_limit)
+        (self.cwnd + self.beyond_cwnd()).min(self.flight_limit)
     }
 
     /// What may be sent beyond cwnd because as much has left the network: by limited transmit
@@ -167,16 +167,16 @@ impl Sender {
             self.counters.bytes_retransmitted += length;
         } else {
             debug_assert!(
-                end - self.unacknowledged <= self.configuration.window_limit,
+                end - self.unacknowledged <= self.flight_limit,
                 "the window limit is exceeded"
             );
+            debug_assert!(end <= self.peer_edge, "the receiver's window is exceeded");
             self.round_trip.start(now, self.unacknowledged, end);
         }
         self.highest = self.highest.max(end);
         if !self.timers.is_running(Timer::Retransmission) {
             self.restart_timer(now);
         }
-        debug_assert!(end <= self.peer_edge, "the receiver's window is exceeded");
         if let Some(rate) = self.configuration.pacing_rate {
             let size = length + u64::from(self.configuration.header_size);
             self.next_release = now + rate.transmission_time(size);

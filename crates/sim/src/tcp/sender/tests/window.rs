@@ -109,3 +109,47 @@ fn an_ack_that_opens_the_window_is_not_a_duplicate() {
     }
     assert_eq!(sender.counters().fast_retransmits, 1);
 }
+
+/// A sender that reads `scale` bits into the windows of a peer that announced none.
+fn sending_ahead(scale: u8) -> Sender {
+    let mut sender = Sender::new(
+        SenderConfiguration {
+            window_scale: Some(scale),
+            ..configuration(Variant::NewReno)
+        },
+        1500,
+    )
+    .with_peer_window_scale(0);
+    sender.handle_write(u64::MAX);
+    sender.handle_open();
+    sender
+}
+
+#[test]
+fn a_window_is_read_with_more_bits_than_the_peer_announced() {
+    let mut sender = sending_ahead(1);
+    assert_eq!(
+        sent(&mut sender, 0),
+        [(0, 1000), (1000, 1000), (2000, 1000)]
+    );
+    // 4,000 + 2 · 2,000.
+    sender.handle_acknowledgement(at(100), &ack(3000, 2000));
+    assert_eq!(sent(&mut sender, 100).last(), Some(&(6000, 1000)));
+}
+
+#[test]
+fn a_zero_window_stays_zero_and_what_it_lost_is_sent_again() {
+    let mut sender = sending_ahead(2);
+    assert_eq!(sent(&mut sender, 0).len(), 6);
+    // The receiver's application has stopped: it took one segment and has room for none.
+    sender.handle_acknowledgement(at(100), &ack(1000, 0));
+    assert_eq!(sent(&mut sender, 100), []);
+    let (time, timer) = sender.poll_timeout().unwrap();
+    assert_eq!(timer, Timer::Retransmission);
+    sender.handle_timeout(time);
+    let now = time.nanoseconds() / 1_000_000;
+    assert_eq!(sent(&mut sender, now), [(1000, 1000)]);
+    // It reads again.
+    sender.handle_acknowledgement(at(now + 100), &ack(2000, 1000));
+    assert_eq!(sent(&mut sender, now + 100), [(2000, 1000), (3000, 1000)]);
+}

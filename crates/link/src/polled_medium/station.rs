@@ -1,0 +1,114 @@
+//! A modem on a shared channel.
+
+use midspan_units::{Time, TimeSpan};
+
+use super::back_off;
+use crate::cell::{Outputs, Packet};
+use crate::counters::Counters;
+use crate::loss::LossModel;
+use crate::queue::Queue;
+use crate::seed::Stream;
+
+/// A modem: what waits at it, and what its way to the router is like.
+#[derive(Debug, Clone)]
+pub struct Station<P, Q, L> {
+    pub(super) queue: Q,
+    pub(super) loss: L,
+    pub(super) delay: TimeSpan,
+    pub(super) overhead: u32,
+    pub(super) counters: Counters,
+    /// End of its last frame.
+    pub(super) last_sent: Option<Time>,
+    /// The frame that collided, until it is sent or discarded.
+    pending: Option<P>,
+    pub(super) state: State,
+    stream: Stream,
+}
+
+/// What contention has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct State {
+    collisions: u32,
+    /// Slots that it lets pass.
+    slots: u64,
+    /// It does not know before this what became of its frame.
+    known: Time,
+}
+
+impl<P: Packet, Q: Queue<P>, L: LossModel> Station<P, Q, L> {
+    /// A modem with an empty queue. `delay` is the way to the router, `overhead` the bytes that
+    /// framing adds to each packet; back-off draws from `stream`.
+    pub fn new(queue: Q, loss: L, delay: TimeSpan, overhead: u32, stream: Stream) -> Self {
+        Self {
+            queue,
+            loss,
+            delay,
+            overhead,
+            counters: Counters::default(),
+            last_sent: None,
+            pending: None,
+            state: State::default(),
+            stream,
+        }
+    }
+
+    /// What has passed. A packet counts as delivered or dropped when it is polled.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The queue.
+    pub const fn queue(&self) -> &Q {
+        &self.queue
+    }
+
+    /// Packets that wait, the one that has collided included.
+    pub fn held(&self) -> usize {
+        self.queue.packets() + usize::from(self.pending.is_some())
+    }
+
+    /// The frame to send.
+    pub(super) fn take(&mut self, now: Time, dropped: &mut Outputs<P>) -> Option<P> {
+        let pending = self.pending.take();
+        if pending.is_some() {
+            self.state = State::default();
+        }
+        pending.or_else(|| self.queue.dequeue(now, dropped))
+    }
+
+    /// Makes the next frame the one that collides. Returns its size.
+    pub(super) fn prepare(&mut self, now: Time, dropped: &mut Outputs<P>) -> Option<u32> {
+        if self.pending.is_none() {
+            self.pending = self.queue.dequeue(now, dropped);
+        }
+        self.pending.as_ref().map(Packet::size)
+    }
+
+    /// Whether it sends in the contention slot that begins now. A slot that it lets pass counts.
+    pub(super) fn wants_slot(&mut self, now: Time) -> bool {
+        if self.held() == 0 || now < self.state.known {
+            return false;
+        }
+        if self.state.slots > 0 {
+            self.state.slots -= 1;
+            return false;
+        }
+        true
+    }
+
+    /// Its frame has collided, which it knows at `known`. Returns the frame where it is discarded.
+    pub(super) fn handle_collision(&mut self, known: Time, rounds: u32) -> Option<P> {
+        self.state.collisions += 1;
+        self.state.known = known;
+        if self.state.collisions >= rounds {
+            // What comes next starts afresh, but not before this is known.
+            self.state = State {
+                known,
+                ..State::default()
+            };
+            return self.pending.take();
+        }
+        self.state.slots = back_off(&mut self.stream, self.state.collisions);
+        None
+    }
+}

@@ -1,0 +1,78 @@
+//! `midspan thin`: fewer ACKs through a narrow upstream.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use midspan_thin::{RunOptions, Settings, Status, Watcher, run, worker_main};
+use midspan_units::BitRate;
+use miette::IntoDiagnostic;
+
+use super::Outcome;
+use crate::thin_arguments::ThinOptions;
+
+/// How often the display changes.
+const REFRESH: Duration = Duration::from_millis(500);
+
+/// The helper.
+pub fn thin(options: &ThinOptions) -> Outcome {
+    let settings = Settings {
+        policy: options.policy,
+        upstream: options.upstream,
+        ack_first: options.ack_first,
+        queue: options.queue,
+        flows: options.flows,
+        ..Settings::new(&options.interface)
+    };
+    if options.dry_run {
+        print!(
+            "{}",
+            midspan_thin::describe_rules(&settings).into_diagnostic()?
+        );
+        return Ok(true);
+    }
+    let mut display = Display {
+        upstream: options.upstream,
+        shown: None,
+        refreshes: std::io::stdout().is_terminal(),
+    };
+    run(RunOptions {
+        settings,
+        worker_arguments: vec!["thin-worker".to_owned()],
+        ready: Some(&mut std::io::stdout()),
+        watch: options.watch.then_some(&mut display as &mut dyn Watcher),
+    })
+    .into_diagnostic()?;
+    Ok(true)
+}
+
+/// The worker, which the helper starts.
+pub fn worker() -> Outcome {
+    worker_main().into_diagnostic()?;
+    Ok(true)
+}
+
+/// What is shown with `--watch`.
+#[derive(Debug)]
+struct Display {
+    upstream: Option<BitRate>,
+    shown: Option<Instant>,
+    /// On a terminal each picture takes the place of the last.
+    refreshes: bool,
+}
+
+impl Watcher for Display {
+    fn handle_status(&mut self, status: &Status) {
+        if self.shown.is_some_and(|shown| shown.elapsed() < REFRESH) {
+            return;
+        }
+        self.shown = Some(Instant::now());
+        let mut picture = midspan_thin::describe_status(status, self.upstream);
+        if self.refreshes {
+            // To the corner; each line and the rest of the screen are cleared (ECMA-48: CUP, EL, ED).
+            picture = format!("\x1b[H{}\x1b[J", picture.replace('\n', "\x1b[K\n"));
+        }
+        let mut output = std::io::stdout().lock();
+        let _ = output.write_all(picture.as_bytes());
+        let _ = output.flush();
+    }
+}

@@ -1,0 +1,38 @@
+//! Options of `midspan thin`.
+
+use clap::Args;
+use midspan_thin::PolicyChoice;
+use midspan_units::BitRate;
+
+/// Options of `midspan thin`.
+#[derive(Debug, Args)]
+pub struct ThinOptions {
+    /// Interface towards the narrow upstream
+    #[arg(short, long, value_name = "NAME")]
+    pub interface: String,
+    /// Which ACKs leave: ace, ace:MAX, ace-adaptive, ace-adaptive:MAX (MAX packets per ACK, 5
+    /// unless given), fda:N (each Nth), filter (needs --upstream), pass (all)
+    #[arg(long, value_name = "POLICY", default_value = "ace")]
+    pub policy: PolicyChoice,
+    /// Rate of the upstream, such as '64 kbit/s': for `filter`, and for the share that --watch
+    /// shows
+    #[arg(long, value_name = "RATE", required_if_eq("policy", "filter"))]
+    pub upstream: Option<BitRate>,
+    /// Let ACKs go before data in the interface's queue, for hosts that upload while they download
+    /// (sets HTB with two classes; needs --upstream)
+    #[arg(long, requires = "upstream")]
+    pub ack_first: bool,
+    /// Show what is saved, flow by flow
+    #[arg(long)]
+    pub watch: bool,
+    /// Print the rules that would be set, and set nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Number of the packet queue, one that no other program uses
+    #[arg(long, value_name = "NUMBER", default_value_t = 5317)]
+    pub queue: u16,
+    /// Flows that are known at a time; ACKs of more pass
+    #[arg(long, value_name = "COUNT", default_value_t = 4096,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100_000))]
+    pub flows: usize,
+}

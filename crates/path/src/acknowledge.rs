@@ -1,0 +1,87 @@
+//! How a simulated host acknowledges, and what a simulated queue does with ACKs.
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer};
+
+/// How a host acknowledges what it receives, in the simulator; a real kernel does as it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Acknowledge {
+    /// Every second segment, or after 40 ms, as Linux.
+    #[default]
+    Delayed,
+    /// Every segment.
+    Every,
+    /// One ACK for so many segments, or after 200 ms.
+    FixedDelay(u32),
+    /// ACE thinning, with so many packets for an ACK at most; timestamps tell its round trip.
+    Ace(u32),
+    /// ECWA: the sender says its cwnd in an option; at most five packets for an ACK.
+    ExplicitWindow,
+    /// The receiver predicts the sender's cwnd; at most five packets for an ACK.
+    WindowPrediction,
+    /// ACC: by the marks of a queue that marks ACKs; at most five packets for an ACK.
+    CongestionControl,
+}
+
+/// Packets for an ACK that a file may ask for.
+const PACKETS: std::ops::RangeInclusive<u32> = 1..=100;
+/// Tam's `max_packets_per_ack`.
+const MAXIMUM: u32 = 5;
+
+impl<'de> Deserialize<'de> for Acknowledge {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let (name, argument) = match text.split_once('(') {
+            Some((name, rest)) => {
+                let number = rest.strip_suffix(')').and_then(|text| text.parse().ok());
+                (name, Some(number.filter(|number| PACKETS.contains(number))))
+            }
+            None => (text.as_str(), None),
+        };
+        let found = match (name, argument) {
+            ("delayed", None) => Some(Self::Delayed),
+            ("every", None) => Some(Self::Every),
+            ("fda", Some(Some(packets))) => Some(Self::FixedDelay(packets)),
+            ("ace", None) => Some(Self::Ace(MAXIMUM)),
+            ("ace", Some(Some(packets))) => Some(Self::Ace(packets)),
+            ("ecwa", None) => Some(Self::ExplicitWindow),
+            ("window-prediction", None) => Some(Self::WindowPrediction),
+            ("acc", None) => Some(Self::CongestionControl),
+            _ => None,
+        };
+        found.ok_or_else(|| {
+            de::Error::custom(format_args!(
+                "\"{text}\" is no way to acknowledge: write \"delayed\", \"every\", \"fda(4)\", \
+                 \"ace\", \"ace(5)\", \"ecwa\", \"window-prediction\" or \"acc\"; a number is 1 to \
+                 100"
+            ))
+        })
+    }
+}
+
+/// What a simulated queue does with ACKs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AckQueueing {
+    /// Nothing: first in, first out.
+    #[default]
+    Plain,
+    /// A newer one takes the place of an older one (AF).
+    Filtered,
+    /// They go before data.
+    First,
+    /// Those that find two packets waiting are marked (ACC).
+    Marked,
+}
+
+impl fmt::Display for AckQueueing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain => "plain",
+            Self::Filtered => "filtered",
+            Self::First => "first",
+            Self::Marked => "marked",
+        })
+    }
+}

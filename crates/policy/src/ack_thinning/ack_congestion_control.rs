@@ -1,0 +1,167 @@
+//! ACC: ACKs under congestion control (Balakrishnan et al. 1997 §4.3; Tam §2.2; RFC 3449 §5.2.2).
+//!
+//! The upstream router marks ACKs when its queue grows; the sender echoes the mark in its data;
+//! the receiver then acknowledges more sparingly. Simulated only: it takes a router that marks
+//! pure ACKs and a sender that echoes what no standard has it echo.
+
+use midspan_units::{Time, TimeSpan};
+
+use super::{HeldAck, MIN_ACK_PER_WIN};
+use crate::{AckEstimate, AckPolicy, AckSample, AckVerdict, RoundTrip};
+
+/// ACK congestion control: the delayed-ACK factor *d* doubles in a round trip with a mark, and
+/// shrinks by one in a round trip without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AckCongestionControl {
+    max_packets_per_ack: u32,
+    time_out: TimeSpan,
+    /// *d*: segments for each ACK.
+    factor: u32,
+    round_trip: Option<TimeSpan>,
+    /// When *d* was last changed, or a round trip began.
+    since: Time,
+    marked: bool,
+    /// Segments that arrived in this round trip, and in the one before: the window.
+    arrived: [u32; 2],
+    held: HeldAck,
+}
+
+impl AckCongestionControl {
+    /// At most `max_packets_per_ack` packets for each ACK (a zero counts as one), which waits for
+    /// `time_out` at the longest.
+    #[must_use]
+    pub fn new(max_packets_per_ack: u32, time_out: TimeSpan) -> Self {
+        Self {
+            max_packets_per_ack: max_packets_per_ack.max(1),
+            time_out,
+            factor: 1,
+            round_trip: None,
+            since: Time::ZERO,
+            marked: false,
+            arrived: [0; 2],
+            held: HeldAck::default(),
+        }
+    }
+
+    /// A data segment echoes the mark of an ACK.
+    pub const fn handle_mark(&mut self) {
+        self.marked = true;
+    }
+
+    /// The sender waits for ACKs: of a window, as far as it is known, it gets three.
+    fn most(&self) -> u32 {
+        let window = self.arrived.into_iter().max().unwrap_or(0);
+        (window / MIN_ACK_PER_WIN).clamp(1, self.max_packets_per_ack)
+    }
+
+    /// A round trip is over.
+    fn adapt(&mut self, now: Time) {
+        self.factor = if self.marked {
+            self.factor.saturating_mul(2)
+        } else {
+            self.factor.saturating_sub(1)
+        };
+        self.arrived = [0, self.arrived[0]];
+        self.factor = self.factor.clamp(1, self.max_packets_per_ack);
+        self.marked = false;
+        self.since = now;
+    }
+}
+
+impl AckPolicy for AckCongestionControl {
+    fn acknowledge(&mut self, now: Time, sample: &AckSample) -> AckVerdict {
+        self.arrived[0] = self.arrived[0].saturating_add(sample.arrived);
+        if self
+            .round_trip
+            .is_some_and(|span| now.since(self.since) >= span)
+        {
+            self.adapt(now);
+        }
+        let most = self.most();
+        let target = self.factor.min(most);
+        self.held.judge(now, sample, target, most, self.time_out)
+    }
+
+    fn handle_round_trip(&mut self, now: Time, round_trip: RoundTrip) {
+        if self.round_trip.is_none() {
+            self.since = now;
+        }
+        self.round_trip = Some(round_trip.span);
+    }
+
+    fn estimate(&self) -> AckEstimate {
+        AckEstimate {
+            packets_per_ack: self.factor,
+            round_trip: self.round_trip,
+            ..AckEstimate::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RoundTripSource;
+
+    fn at(milliseconds: u64) -> Time {
+        Time::ZERO + TimeSpan::from_milliseconds(milliseconds)
+    }
+
+    /// One segment each millisecond; ACKs that pass between two times.
+    fn passed(policy: &mut AckCongestionControl, from: u64, to: u64) -> usize {
+        let one = AckSample {
+            newly_covered: 1,
+            arrived: 1,
+            ..AckSample::default()
+        };
+        let verdicts = (from..to).map(|time| policy.acknowledge(at(time), &one));
+        verdicts
+            .filter(|verdict| *verdict == AckVerdict::Pass)
+            .count()
+    }
+
+    #[test]
+    fn marks_double_the_factor_and_their_absence_lowers_it() {
+        let mut policy = AckCongestionControl::new(8, TimeSpan::from_seconds(1));
+        policy.handle_round_trip(
+            at(0),
+            RoundTrip {
+                source: RoundTripSource::Timestamp,
+                span: TimeSpan::from_milliseconds(100),
+            },
+        );
+        assert_eq!(passed(&mut policy, 0, 100), 100);
+        let factors: Vec<u32> = (1..6)
+            .map(|round| {
+                policy.handle_mark();
+                passed(&mut policy, 100 * round, 100 * (round + 1));
+                policy.estimate().packets_per_ack
+            })
+            .collect();
+        assert_eq!(factors, [2, 4, 8, 8, 8]);
+        let factors: Vec<u32> = (6..14)
+            .map(|round| {
+                passed(&mut policy, 100 * round, 100 * (round + 1));
+                policy.estimate().packets_per_ack
+            })
+            .collect();
+        assert_eq!(factors, [7, 6, 5, 4, 3, 2, 1, 1]);
+    }
+
+    #[test]
+    fn a_small_window_keeps_three_acks() {
+        let mut policy = AckCongestionControl::new(8, TimeSpan::from_seconds(1));
+        policy.handle_round_trip(
+            at(0),
+            RoundTrip {
+                source: RoundTripSource::Timestamp,
+                span: TimeSpan::from_milliseconds(6),
+            },
+        );
+        for round in 1..40 {
+            policy.handle_mark();
+            let acks = passed(&mut policy, 6 * round, 6 * (round + 1));
+            assert!(acks >= 3, "{acks} in round {round}");
+        }
+    }
+}

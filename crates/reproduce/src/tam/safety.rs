@@ -1,0 +1,269 @@
+//! Whether thinning is safe where packets are lost both ways: time-outs, ACKs for each window,
+//! fast retransmit. The paper claims it (§2.3, §3.2) and prints no figure.
+
+use std::collections::VecDeque;
+
+use midspan_link::{Configuration, QueueLimit, State};
+use midspan_policy::RoundTripSource;
+use midspan_policy::ack_thinning::AceSettings;
+use midspan_records::Record;
+use midspan_sim::tcp::{
+    AckRule, ReceiverConfiguration, Sender, SenderConfiguration, Thinning, Variant,
+};
+use midspan_sim::{Flow, Observer, Packet, Scenario, Segment, Simulation, Source};
+use midspan_sweep::in_parallel;
+use midspan_units::{ByteSize, Probability, Time, TimeSpan};
+
+use super::scheme::MAXIMUM;
+use crate::run::{number, simulated};
+use crate::{Effort, Error, Simulated};
+
+const SEGMENT: u32 = 1448;
+const HEADER: u32 = 52;
+/// Loss each way.
+const LOSSES: [&str; 3] = ["0.1 %", "0.5 %", "1 %"];
+/// Sizes of the transfers, bytes.
+const SIZES: [u64; 3] = [10_000, 100_000, 1_000_000];
+const SENDERS: [(Variant, &str); 2] = [(Variant::Reno, "Reno"), (Variant::Cubic, "CUBIC")];
+/// Delayed ACKs as in Linux.
+const DELAYED: AckRule = AckRule::Delayed {
+    segments: 2,
+    timeout: TimeSpan::from_milliseconds(40),
+};
+/// Time-outs with thinning against those without, at most.
+const MORE: f64 = 1.1;
+const TOO_LARGE: &str = "none are wanted: missed. After a loss est_cwnd is above cwnd at times";
+/// A duplicate ACK for each segment behind a gap; the third makes the sender retransmit.
+const DUPLICATES: u64 = 3;
+
+/// One transfer over a lossy path: 4 Mbit/s down, 100 kbit/s up, 40 ms.
+#[derive(Debug, Clone, Copy)]
+struct Transfer {
+    acknowledge: AckRule,
+    variant: Variant,
+    loss: &'static str,
+    size: u64,
+}
+
+impl Transfer {
+    fn scenario(&self, seed: u64) -> Result<Scenario, Error> {
+        let loss: Probability = self.loss.parse()?;
+        let mut scenario = Scenario::new(seed, TimeSpan::from_seconds(3600));
+        let [server, client] = ["server", "client"].map(|name| scenario.add_node(name));
+        let line = |rate: u64| Configuration {
+            state: State {
+                rate: midspan_units::BitRate::from_bits_per_second(rate),
+                delay: TimeSpan::from_milliseconds(20),
+                loss,
+            },
+            queue: QueueLimit::Packets(100),
+            ..Configuration::default()
+        };
+        scenario.add_link("line", client, server, &line(100_000), &line(4_000_000));
+        let sender = SenderConfiguration {
+            variant: self.variant,
+            segment_size: SEGMENT,
+            header_size: HEADER,
+            minimum_timeout: TimeSpan::from_milliseconds(200),
+            ..SenderConfiguration::default()
+        };
+        let receiver = ReceiverConfiguration {
+            buffer: 128 * u64::from(SEGMENT),
+            acknowledge: self.acknowledge,
+            header_size: HEADER,
+            segment_size: SEGMENT,
+            ..ReceiverConfiguration::default()
+        };
+        let mut flow = Flow::bulk("transfer", server, client)
+            .with_sender(sender)
+            .with_receiver(receiver);
+        flow.source = Source::Fixed(ByteSize::from_bytes(self.size));
+        scenario.add_flow(flow);
+        Ok(scenario)
+    }
+
+    fn run(&self, seed: u64) -> Result<(u64, Watch), Error> {
+        let scenario = self.scenario(seed)?;
+        let mut simulation = Simulation::observed(&scenario, Watch::default())?;
+        let results = simulation.run();
+        let timeouts = results.flows.first().and_then(|flow| flow.legs.first());
+        let timeouts = timeouts.map_or(0, |leg| leg.sender.timeouts);
+        Ok((timeouts, simulation.into_observer()))
+    }
+}
+
+/// Watches a transfer's ACKs.
+#[derive(Debug, Clone, Default)]
+struct Watch {
+    /// cwnd in segments.
+    window: u64,
+    /// Of what was sent and not acknowledged, where it ends and cwnd when it was sent.
+    sent: VecDeque<(u64, u64)>,
+    /// All before this has arrived; the end of what has arrived at all.
+    next: u64,
+    highest: u64,
+    acknowledged: u64,
+    /// ACKs of data in order, and those of them that covered more than a third of cwnd.
+    acks: u64,
+    too_large: u64,
+    /// Segments behind a gap, and duplicate ACKs, since it came.
+    behind: u64,
+    duplicates: u64,
+    /// Most segments behind a gap until the third duplicate ACK.
+    latest: u64,
+}
+
+impl Observer for Watch {
+    fn sender(&mut self, _: Time, _: u32, sender: &Sender) {
+        self.window = sender.cwnd() / u64::from(SEGMENT);
+    }
+
+    fn delivered(&mut self, _: Time, packet: &Packet) {
+        let Segment::Data(data) = packet.segment else {
+            return;
+        };
+        let end = data.sequence + u64::from(data.length);
+        if data.sequence <= self.next && self.highest <= self.next {
+            self.next = self.next.max(end);
+        } else if data.sequence > self.next {
+            self.behind += 1;
+        }
+        self.highest = self.highest.max(end);
+    }
+
+    fn sent(&mut self, _: Time, packet: &Packet) {
+        let ack = match packet.segment {
+            Segment::Acknowledgement(ack) => ack,
+            Segment::Data(data) => {
+                let end = data.sequence + u64::from(data.length);
+                if self.sent.back().is_none_or(|(last, _)| *last < end) {
+                    self.sent.push_back((end, self.window));
+                }
+                return;
+            }
+            _ => return,
+        };
+        let covered = ack.number.saturating_sub(self.acknowledged);
+        if covered == 0 {
+            self.duplicates += 1;
+            if self.duplicates == DUPLICATES && self.behind > 0 {
+                self.latest = self.latest.max(self.behind);
+            }
+            return;
+        }
+        let segments = covered.div_ceil(u64::from(SEGMENT));
+        let mut window = self.window;
+        while let Some((_, then)) = self.sent.pop_front_if(|(end, _)| *end <= ack.number) {
+            window = then;
+        }
+        // One that fills a gap is sent at once, whatever it covers.
+        if self.behind == 0 && ack.number == self.next {
+            self.acks += 1;
+            let third = (window / 3).max(1);
+            self.too_large += u64::from(segments > third);
+        }
+        self.acknowledged = ack.number;
+        self.duplicates = 0;
+        self.behind = 0;
+        self.next = self.next.max(ack.number);
+    }
+}
+
+/// Transfers of each kind.
+const fn transfers(effort: &Effort) -> u64 {
+    if effort.quick { 200 } else { 1000 }
+}
+
+/// Of all transfers of a kind: time-outs, and what was watched.
+fn all(transfer: Transfer, effort: &Effort) -> Result<(f64, Watch), Error> {
+    let count = transfers(effort);
+    let runs = in_parallel(
+        usize::try_from(count).unwrap_or(1),
+        effort.threads,
+        |run| transfer.run(run as u64 + 1),
+        |_| (),
+    )?;
+    let mut sum = Watch::default();
+    let mut timeouts = 0;
+    for (these, watch) in runs {
+        timeouts += these;
+        sum.acks += watch.acks;
+        sum.too_large += watch.too_large;
+        sum.latest = sum.latest.max(watch.latest);
+    }
+    Ok((number(timeouts) * 1000.0 / number(count), sum))
+}
+
+/// Time-outs for 1,000 transfers with thinning against those without, and what ACE thinning
+/// keeps of a window's ACKs.
+pub(super) fn safety(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Simulated, Error> {
+    let item = "loss both ways";
+    let mut records: Vec<Record> = Vec::new();
+    let ace = AckRule::Thinned(Thinning::Ace {
+        settings: AceSettings::default(),
+        round_trip: RoundTripSource::Timestamp,
+    });
+    for (variant, name) in SENDERS {
+        for loss in LOSSES {
+            let mut sums = [0.0; 2];
+            let mut watched = Watch::default();
+            for size in SIZES {
+                let transfer = |acknowledge| Transfer {
+                    acknowledge,
+                    variant,
+                    loss,
+                    size,
+                };
+                let (without, _) = all(transfer(DELAYED), effort)?;
+                let (with, watch) = all(transfer(ace), effort)?;
+                sums[0] += without;
+                sums[1] += with;
+                watched.acks += watch.acks;
+                watched.too_large += watch.too_large;
+                watched.latest = watched.latest.max(watch.latest);
+            }
+            let case = |scheme: &str| format!("{scheme}, {name}, loss {loss}");
+            let timeouts = |case: &str, value: f64| {
+                simulated(
+                    item,
+                    case,
+                    "time-outs for 1,000 transfers",
+                    "",
+                    value / number(SIZES.len() as u64),
+                )
+            };
+            records.push(timeouts(&case("delayed ACKs"), sums[0]));
+            let allowed = MORE * sums[0];
+            records.push(timeouts(&case("ACE thinning"), sums[1]).with_ok(sums[1] <= allowed));
+            let case = case("ACE thinning");
+            let share = number(watched.too_large) / number(watched.acks.max(1));
+            let mut large = simulated(
+                item,
+                &case,
+                "ACKs of more than a third of cwnd",
+                "share",
+                share,
+            );
+            if watched.too_large > 0 {
+                large.note = Some(TOO_LARGE.to_owned());
+            }
+            records.push(large);
+            let late = number(watched.latest);
+            records.push(
+                simulated(
+                    item,
+                    &case,
+                    "segments behind a gap at the third duplicate",
+                    "",
+                    late,
+                )
+                .with_ok(watched.latest <= DUPLICATES + u64::from(MAXIMUM)),
+            );
+            progress(&case);
+        }
+    }
+    Ok(Simulated {
+        records,
+        figures: Vec::new(),
+    })
+}

@@ -1,0 +1,129 @@
+//! What the paper compares: how a receiver acknowledges, and what the queue does with its ACKs.
+
+use midspan_policy::RoundTripSource;
+use midspan_policy::ack_thinning::{AceSettings, AckFilter, AckFirst, MaximumPacketsPerAck};
+use midspan_sim::QueueDiscipline;
+use midspan_sim::tcp::{AckRule, Thinning};
+use midspan_units::TimeSpan;
+
+/// The paper's `max_packets_per_ack`.
+pub(super) const MAXIMUM: u32 = 5;
+/// ATO is ppa × mean gap (§5.2); no ACK waits for longer than RFC 1122 allows.
+const LONGEST: TimeSpan = TimeSpan::from_milliseconds(500);
+/// ACKs that find so many packets before them are marked, where ACC is used.
+const MARKED_FROM: u32 = 2;
+
+/// A scheme.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scheme {
+    /// Delayed ACKs.
+    Reno,
+    /// An ACK for four packets.
+    Fda,
+    /// ACE thinning with so many packets for an ACK at most, which measures its round trip so.
+    Ace(u32, RoundTripSource),
+    /// ACE thinning whose greatest ppa adapts (§4.4).
+    AdaptiveAce(RoundTripSource),
+    /// The sender says its cwnd.
+    Ecwa,
+    /// The receiver predicts cwnd.
+    Prediction,
+    /// Marked ACKs.
+    Acc,
+    /// Delayed ACKs, filtered in the modem.
+    Filter,
+    /// As `Filter`, and made again before the sender.
+    FilterAndRegeneration,
+}
+
+impl Scheme {
+    /// ACE thinning of §4, with ICMP.
+    pub(super) const ICMP: Self = Self::Ace(MAXIMUM, RoundTripSource::IcmpEcho);
+    /// ACE thinning of §4.3, with the handshake.
+    pub(super) const SYN: Self = Self::Ace(MAXIMUM, RoundTripSource::Handshake);
+    /// ACE thinning of §5, with timestamps.
+    pub(super) const TIMESTAMPS: Self = Self::Ace(MAXIMUM, RoundTripSource::Timestamp);
+
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Reno => "Reno".to_owned(),
+            Self::Fda => "FDA(4)".to_owned(),
+            Self::Ace(MAXIMUM, RoundTripSource::Handshake) => "ACE thinning by SYN".to_owned(),
+            Self::Ace(MAXIMUM, _) => "ACE thinning".to_owned(),
+            Self::Ace(maximum, _) => format!("ACE thinning, at most {maximum}"),
+            Self::AdaptiveAce(_) => "ACE thinning, adaptive".to_owned(),
+            Self::Ecwa => "ECWA".to_owned(),
+            Self::Prediction => "window prediction".to_owned(),
+            Self::Acc => "ACC".to_owned(),
+            Self::Filter => "AF".to_owned(),
+            Self::FilterAndRegeneration => "AF and AR".to_owned(),
+        }
+    }
+
+    /// How the receiver acknowledges a sender that starts with so many segments; `timeout` is the
+    /// ATO of all but ACE thinning.
+    pub(super) fn receiver(self, initial_window: u32, timeout: TimeSpan) -> AckRule {
+        let ace = |max_packets_per_ack, round_trip| Thinning::Ace {
+            settings: AceSettings {
+                max_packets_per_ack,
+                ack_timeout_limit: LONGEST,
+                ..AceSettings::default()
+            },
+            round_trip,
+        };
+        AckRule::Thinned(match self {
+            Self::Reno | Self::Filter | Self::FilterAndRegeneration => Thinning::FixedDelay {
+                segments: 2,
+                timeout,
+            },
+            Self::Fda => Thinning::FixedDelay {
+                segments: 4,
+                timeout,
+            },
+            Self::Ace(maximum, source) => ace(MaximumPacketsPerAck::Fixed(maximum), source),
+            Self::AdaptiveAce(source) => ace(
+                MaximumPacketsPerAck::Adaptive {
+                    least: 2,
+                    most: MAXIMUM,
+                },
+                source,
+            ),
+            Self::Ecwa => Thinning::ExplicitWindow {
+                max_packets_per_ack: MAXIMUM,
+                timeout,
+            },
+            Self::Prediction => Thinning::WindowPrediction {
+                initial_window,
+                max_packets_per_ack: MAXIMUM,
+                timeout,
+            },
+            Self::Acc => Thinning::CongestionControl {
+                max_packets_per_ack: MAXIMUM,
+                timeout,
+            },
+        })
+    }
+
+    /// What the queue before the narrow link does.
+    pub(super) fn discipline(self) -> QueueDiscipline {
+        QueueDiscipline {
+            filter: matches!(self, Self::Filter | Self::FilterAndRegeneration)
+                .then(AckFilter::default),
+            mark_from: (self == Self::Acc).then_some(MARKED_FROM),
+            ..QueueDiscipline::default()
+        }
+    }
+
+    /// For how many segments the sender gets an ACK that was made again.
+    pub(super) fn regeneration(self) -> Option<u32> {
+        (self == Self::FilterAndRegeneration).then_some(2)
+    }
+}
+
+/// ACKs before data, of which a quarter of the link stays for data.
+pub(super) fn acks_first(packet: u32) -> QueueDiscipline {
+    QueueDiscipline {
+        first: Some(AckFirst::new(3 * u64::from(packet))),
+        ..QueueDiscipline::default()
+    }
+}

@@ -1,0 +1,143 @@
+//! The bytes that a simulated packet's header would have on the wire, for a compressor.
+
+use std::collections::BTreeMap;
+
+use midspan_units::Time;
+
+use crate::packet::{Data, DataKind, Packet, Segment, Way};
+
+/// IPv4 and TCP header without options, and with timestamps.
+const PLAIN: u32 = 40;
+const TIMESTAMPS: u32 = 52;
+
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+const PSH: u8 = 0x08;
+
+/// Makes headers of packets.
+#[derive(Debug, Default)]
+pub(super) struct Headers {
+    /// IP identifications count up for each connection and way.
+    identifications: BTreeMap<(u32, Way), u16>,
+}
+
+impl Headers {
+    /// The header of a packet, and how many bytes of data follow; `None` where it has none that
+    /// RFC 1144 knows: not TCP, IPv6, a fragment, options other than timestamps and SACK.
+    ///
+    /// Ports and addresses stand for the connection. The window is scaled by 2⁸. The checksum is
+    /// that of the header, so that a header that was made again wrongly shows.
+    pub(super) fn of(&mut self, now: Time, packet: &Packet) -> Option<(Vec<u8>, u16)> {
+        if packet.passage.is_fragment() {
+            return None;
+        }
+        let fields = Fields::of(packet)?;
+        let blocks = match &packet.segment {
+            Segment::Acknowledgement(ack) => ack.blocks,
+            _ => crate::packet::SelectiveBlocks::default(),
+        };
+        let blocks = blocks.as_slice();
+        let with_blocks = match u32::try_from(blocks.len()).ok()? {
+            0 => 0,
+            count => 8 * count + 4,
+        };
+        let data = match &packet.segment {
+            Segment::Data(data) => data.length,
+            _ => 0,
+        };
+        let length = packet.size.checked_sub(data)?;
+        let stamped = match length.checked_sub(with_blocks)? {
+            PLAIN => false,
+            TIMESTAMPS => true,
+            _ => return None,
+        };
+        let identification = self
+            .identifications
+            .entry((packet.connection, packet.way()))
+            .or_default();
+        *identification = identification.wrapping_add(1);
+        let size = u16::try_from(packet.size).ok()?;
+        let mut header = vec![0x45, 0];
+        header.extend(size.to_be_bytes());
+        header.extend(identification.to_be_bytes());
+        header.extend([0x40, 0, 64, 6, 0, 0]);
+        let [one, other] = [[192, 0, 2, 1], [198, 51, 100, 1]];
+        let ports = packet.connection.to_be_bytes();
+        let forward = packet.way() == Way::Forward;
+        let ends = if forward { [one, other] } else { [other, one] };
+        header.extend(ends.concat());
+        let sum = checksum(&header);
+        header.splice(10..12, sum);
+        header.extend(ports);
+        header.extend(fields.sequence.to_be_bytes());
+        header.extend(fields.acknowledgement.to_be_bytes());
+        header.push(u8::try_from((length - 20) / 4).ok()? << 4);
+        header.push(fields.flags);
+        header.extend(fields.window.to_be_bytes());
+        header.extend([0; 4]);
+        if stamped {
+            header.extend([1, 1, 8, 10]);
+            let milliseconds = now.since(Time::ZERO).nanoseconds() / 1_000_000;
+            #[allow(clippy::cast_possible_truncation)] // The clock of timestamps wraps.
+            header.extend((milliseconds as u32).to_be_bytes());
+            header.extend(packet.signals.timestamp.to_be_bytes());
+        }
+        if !blocks.is_empty() {
+            header.extend([1, 1, 5, u8::try_from(8 * blocks.len() + 2).ok()?]);
+            for block in blocks {
+                let edge = |offset: u32| fields.acknowledgement.wrapping_add(offset);
+                header.extend(edge(block.start).to_be_bytes());
+                header.extend(edge(block.end).to_be_bytes());
+            }
+        }
+        let sum = checksum(header.get(12..)?);
+        header.splice(36..38, sum);
+        Some((header, u16::try_from(data).ok()?))
+    }
+}
+
+struct Fields {
+    sequence: u32,
+    acknowledgement: u32,
+    window: u16,
+    flags: u8,
+}
+
+impl Fields {
+    /// As on the wire: numbers modulo 2³².
+    #[allow(clippy::cast_possible_truncation)]
+    fn of(packet: &Packet) -> Option<Self> {
+        match &packet.segment {
+            Segment::Data(Data { kind, sequence, .. }) => Some(Self {
+                sequence: *sequence as u32,
+                acknowledgement: 0,
+                window: 1024,
+                flags: match kind {
+                    DataKind::Synchronise => SYN,
+                    DataKind::Payload => ACK | PSH,
+                    DataKind::Probe => ACK,
+                },
+            }),
+            Segment::Acknowledgement(ack) => Some(Self {
+                sequence: 0,
+                acknowledgement: ack.number as u32,
+                window: u16::try_from((ack.window_edge - ack.number) >> 8).unwrap_or(u16::MAX),
+                flags: ACK,
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// The Internet checksum (RFC 1071) of an even number of bytes.
+fn checksum(bytes: &[u8]) -> [u8; 2] {
+    let words = bytes.chunks(2).map(|pair| {
+        let byte = |at: usize| u32::from(pair.get(at).copied().unwrap_or_default());
+        byte(0) << 8 | byte(1)
+    });
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    (!u16::try_from(sum).unwrap_or_default()).to_be_bytes()
+}

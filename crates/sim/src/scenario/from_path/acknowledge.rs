@@ -1,0 +1,48 @@
+//! How hosts of a path acknowledge.
+
+use midspan_path::Acknowledge;
+use midspan_policy::RoundTripSource;
+use midspan_policy::ack_thinning::{AceSettings, FixedDelay, MaximumPacketsPerAck};
+use midspan_units::TimeSpan;
+
+use crate::tcp::{AckRule, Thinning};
+
+/// Most packets for an ACK (Tam §3.2).
+const MAXIMUM: u32 = 5;
+/// What Linux waits for a second segment.
+const LINUX: TimeSpan = TimeSpan::from_milliseconds(40);
+
+/// How a host acknowledges a sender that starts with so many segments.
+pub(super) fn of_host(acknowledge: Acknowledge, initial_window: u32) -> AckRule {
+    let (max_packets_per_ack, timeout) = (MAXIMUM, FixedDelay::TIME_OUT);
+    AckRule::Thinned(match acknowledge {
+        Acknowledge::Delayed => {
+            return AckRule::Delayed {
+                segments: 2,
+                timeout: LINUX,
+            };
+        }
+        Acknowledge::Every => return AckRule::Every,
+        Acknowledge::FixedDelay(segments) => Thinning::FixedDelay { segments, timeout },
+        Acknowledge::Ace(maximum) => Thinning::Ace {
+            settings: AceSettings {
+                max_packets_per_ack: MaximumPacketsPerAck::Fixed(maximum),
+                ..AceSettings::default()
+            },
+            round_trip: RoundTripSource::Timestamp,
+        },
+        Acknowledge::ExplicitWindow => Thinning::ExplicitWindow {
+            max_packets_per_ack,
+            timeout,
+        },
+        Acknowledge::WindowPrediction => Thinning::WindowPrediction {
+            initial_window,
+            max_packets_per_ack,
+            timeout,
+        },
+        Acknowledge::CongestionControl => Thinning::CongestionControl {
+            max_packets_per_ack,
+            timeout,
+        },
+    })
+}

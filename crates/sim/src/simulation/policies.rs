@@ -1,0 +1,198 @@
+//! What policies say before anything is sent, carried out on a scenario: whether a connection is
+//! split, and how the legs of a session start.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use midspan_policy::{
+    Admission, Automatic, Buffer, Leg as Side, LegStart, Offered, PacingBy, Policy, Request,
+};
+use midspan_units::Time;
+
+use crate::proxy::{Buffers, RelayConfiguration};
+use crate::scenario::{Client, FlowId, Scenario, ScenarioError, Split};
+use crate::tcp::{SenderConfiguration, Variant, WindowGrowth};
+
+/// The policies that decide for sessions at the proxies of a scenario.
+///
+/// At the start of its flow a policy is asked for its [`Admission`] and, where it says to split,
+/// for its [`Start`](midspan_policy::Start); then it is sampled while the flow has not ended. The
+/// simulator asks for addresses nobody has: the client is 192.0.2.1, with the flow's number as
+/// its port, the server 198.51.100.1, port 80.
+///
+/// | what | how it is obeyed |
+/// | --- | --- |
+/// | `Bypass` | the flow is not split there |
+/// | `Refuse` | whoever sends to the proxy gets a reset |
+/// | `handshake` | both kinds |
+/// | `congestion_control` | cubic, or reno (with SACK); others are refused with the reason |
+/// | `send_buffer`, `notsent_lowat`, `pacing_rate`, `pacing_by`, `segment_ceiling`, `window_scale` | of the outbound leg |
+/// | `receive_buffer` | of the inbound leg |
+/// | `initial_window`, `connect_timeout`, `keepalive`, `user_timeout` | no effect |
+///
+/// Where the proxy paces at the input of TCP, a pacing rate is that of the input.
+///
+/// Where a [scenario](Scenario::set_policy) has a policy for the same proxy, that given here holds.
+#[derive(Default)]
+pub struct Policies {
+    sessions: Vec<Session>,
+}
+
+/// The policy of a flow's session at its proxy of this number, from 0.
+pub(super) type Session = (FlowId, usize, Box<dyn Policy + Send>);
+
+impl fmt::Debug for Policies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let places = self.sessions.iter().map(|(flow, split, _)| (flow, split));
+        f.debug_list().entries(places).finish()
+    }
+}
+
+impl Policies {
+    /// None.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets a policy decide for the session of `flow` at its proxy number `split`, from 0. For
+    /// each session there is one policy: of several, the last.
+    #[must_use]
+    pub fn with(mut self, flow: FlowId, split: usize, policy: Box<dyn Policy + Send>) -> Self {
+        self.sessions
+            .retain(|(known, at, _)| (*known, *at) != (flow, split));
+        self.sessions.push((flow, split, policy));
+        self
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// With those that the scenario itself has, where none is given and the proxy exists.
+    pub(super) fn with_those_of(mut self, scenario: &Scenario) -> Self {
+        for (flow, split, settings) in &scenario.policies {
+            let exists =
+                (scenario.flows.get(flow.0)).is_some_and(|flow| *split < flow.splits.len());
+            let given = (self.sessions.iter()).any(|(known, at, _)| (known, at) == (flow, split));
+            if exists && !given {
+                let policy = Automatic::new(settings.clone(), Offered::default());
+                self.sessions.push((*flow, *split, Box::new(policy)));
+            }
+        }
+        self
+    }
+
+    /// Asks every policy and changes the scenario as they say. What remains are those whose
+    /// session is split; their proxies are counted without those that are bypassed.
+    pub(super) fn carry_out(
+        mut self,
+        scenario: &mut Scenario,
+    ) -> Result<Vec<Session>, ScenarioError> {
+        // From the last proxy on: one that is bypassed does not shift those that follow.
+        self.sessions
+            .sort_by_key(|(flow, split, _)| (*flow, std::cmp::Reverse(*split)));
+        let mut kept: Vec<Session> = Vec::new();
+        for (id, index, mut policy) in self.sessions {
+            let no_proxy = || ScenarioError::NoProxy {
+                flow: id.0,
+                split: index,
+            };
+            let flow = scenario.flows.get_mut(id.0).ok_or_else(no_proxy)?;
+            let split = flow.splits.get_mut(index).ok_or_else(no_proxy)?;
+            let now = Time::ZERO + flow.start;
+            let request = request(id);
+            match policy.admit(now, &request) {
+                Admission::Bypass => {
+                    flow.splits.remove(index);
+                    for (_, later, _) in kept.iter_mut().filter(|(flow, ..)| *flow == id) {
+                        *later -= 1;
+                    }
+                    continue;
+                }
+                Admission::Refuse => {
+                    split.relay.refuse = true;
+                    continue;
+                }
+                Admission::Intercept { handshake, .. } => split.relay.handshake = handshake,
+            }
+            let start = policy.start(now, &request);
+            let (inbound, outbound) = match outbound_side(flow.client) {
+                Side::Client => (&start.server, &start.client),
+                Side::Server => (&start.client, &start.server),
+            };
+            let place = format!("{}, proxy {}", flow.name, index + 1);
+            start_legs(split, inbound, outbound).map_err(|name| {
+                ScenarioError::CongestionControl {
+                    place,
+                    name,
+                    known: KNOWN,
+                }
+            })?;
+            kept.push((id, index, policy));
+        }
+        Ok(kept)
+    }
+}
+
+/// Which side of a proxy its outbound leg is on.
+pub(super) const fn outbound_side(client: Client) -> Side {
+    match client {
+        Client::Sender => Side::Server,
+        Client::Receiver => Side::Client,
+    }
+}
+
+fn request(flow: FlowId) -> Request {
+    let port = u16::try_from(flow.0).unwrap_or(u16::MAX);
+    Request {
+        client: SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), port)),
+        server: SocketAddr::from((Ipv4Addr::new(198, 51, 100, 1), 80)),
+    }
+}
+
+/// The congestion controls of Linux that the simulator has.
+const KNOWN: &str = "cubic and reno";
+
+/// Sets the two sockets of a session. Fails with the name of an unknown congestion control.
+fn start_legs(split: &mut Split, inbound: &LegStart, outbound: &LegStart) -> Result<(), String> {
+    if let Buffer::Fixed(size) = inbound.receive_buffer {
+        split.inbound.buffer = size.bytes();
+        split.inbound.window_growth = WindowGrowth::Fixed;
+    }
+    start_sender(&mut split.outbound, outbound)?;
+    start_relay(&mut split.relay, &mut split.outbound, outbound);
+    Ok(())
+}
+
+fn start_sender(sender: &mut SenderConfiguration, start: &LegStart) -> Result<(), String> {
+    sender.variant = match start.congestion_control.as_deref() {
+        None => sender.variant,
+        Some("cubic") => Variant::Cubic,
+        Some("reno") => Variant::Sack,
+        Some(name) => return Err(name.to_owned()),
+    };
+    if let Some(ceiling) = start.segment_ceiling {
+        sender.segment_ceiling = Some(u32::try_from(ceiling.bytes()).unwrap_or(u32::MAX));
+    }
+    sender.window_scale = start.window_scale.or(sender.window_scale);
+    Ok(())
+}
+
+fn start_relay(relay: &mut RelayConfiguration, sender: &mut SenderConfiguration, start: &LegStart) {
+    if let (Buffer::Fixed(size), Buffers::Separate { send }) =
+        (start.send_buffer, &mut relay.buffers)
+    {
+        *send = size.bytes();
+    }
+    if let Some(most) = start.notsent_lowat {
+        relay.notsent_lowat = Some(most.bytes());
+    }
+    if let Some(rate) = start.pacing_rate {
+        match &mut relay.pacing {
+            Some(pacing) => *pacing = rate,
+            None if start.pacing_by == PacingBy::Input => relay.pacing = Some(rate),
+            None => sender.pacing_rate = Some(rate),
+        }
+    }
+}

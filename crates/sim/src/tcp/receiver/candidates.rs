@@ -1,0 +1,144 @@
+//! ACKs under a policy of the policy crate: a candidate for each segment that arrives, of which
+//! the policy lets some leave; and the receiver's round trip, which the policy is told.
+
+use midspan_policy::ack_thinning::ReceiverRoundTrip;
+use midspan_policy::{AckEstimate, AckSample, AckVerdict, RoundTrip, RoundTripSource};
+use midspan_units::{Time, TimeSpan};
+
+use crate::packet::{Acknowledgement, Signals};
+use crate::tcp::configuration::Thinning;
+use crate::tcp::thinning::Thinner;
+
+/// The next echo request leaves this long after one without a reply.
+const ECHO_LOST: TimeSpan = TimeSpan::from_seconds(3);
+
+/// A policy and what it is told.
+#[derive(Debug, Clone)]
+pub(super) struct Candidates {
+    thinner: Thinner,
+    source: RoundTripSource,
+    round_trip: ReceiverRoundTrip,
+    /// What the candidate before covered.
+    covered: u64,
+    held: Option<Acknowledgement>,
+    /// One that leaves before the next.
+    overtaken: Option<Acknowledgement>,
+    echo: Echo,
+}
+
+/// Tam §4.1: an echo request every other `rcv_RTT`.
+#[derive(Debug, Clone, Copy, Default)]
+struct Echo {
+    number: u16,
+    next: Time,
+}
+
+impl Candidates {
+    pub(super) fn new(thinning: Thinning, window: u32) -> Self {
+        Self {
+            thinner: thinning.start(window),
+            source: thinning.round_trip(),
+            round_trip: ReceiverRoundTrip::default(),
+            covered: 0,
+            held: None,
+            overtaken: None,
+            echo: Echo::default(),
+        }
+    }
+
+    /// A SYN was answered.
+    pub(super) fn handle_answered(&mut self, now: Time) {
+        // Only for who uses it: a contention slot may make it far shorter than what follows.
+        if self.source == RoundTripSource::Handshake {
+            self.round_trip.handle_syn_sent(now);
+        }
+    }
+
+    /// A data segment came with these signals.
+    pub(super) fn handle_signals(&mut self, now: Time, signals: Signals) {
+        let answered = self.round_trip.handle_syn_answered(now);
+        let timed = self.round_trip.handle_data(now, Some(signals.timestamp));
+        self.tell(now, answered);
+        self.tell(now, timed);
+        self.thinner.handle_signals(signals);
+    }
+
+    fn tell(&mut self, now: Time, measured: Option<RoundTrip>) {
+        if let Some(measured) = measured.filter(|measured| measured.source == self.source) {
+            self.thinner.handle_round_trip(now, measured);
+        }
+    }
+
+    /// Judges the ACK that could leave now for the segment that has just arrived. Returns whether
+    /// it leaves, or until when it is held.
+    pub(super) fn judge(
+        &mut self,
+        now: Time,
+        candidate: Acknowledgement,
+        segment: u32,
+        fills_gap: bool,
+    ) -> Option<Time> {
+        let more = candidate.number - self.covered;
+        self.covered = candidate.number;
+        let sample = AckSample {
+            // As on the wire: the low 32 bits.
+            #[allow(clippy::cast_possible_truncation)]
+            number: candidate.number as u32,
+            newly_covered: u32::try_from(more.div_ceil(u64::from(segment.max(1))))
+                .unwrap_or(u32::MAX),
+            arrived: 1,
+            duplicate: more == 0,
+            selective: !candidate.blocks.is_empty(),
+            fills_gap,
+            ..AckSample::default()
+        };
+        match self.thinner.acknowledge(now, &sample) {
+            AckVerdict::Pass => self.held = None,
+            AckVerdict::PassAfterHeld => self.overtaken = self.held.take(),
+            AckVerdict::HoldUntil(at) => {
+                self.held = Some(candidate);
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    pub(super) const fn holds(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// An ACK that is to leave before any other.
+    pub(super) const fn take_overtaken(&mut self) -> Option<Acknowledgement> {
+        self.overtaken.take()
+    }
+
+    /// An ACK left that says all that one held says; the receiver's clock stands at `timestamp`.
+    pub(super) fn handle_sent(&mut self, now: Time, timestamp: u32) {
+        self.held = None;
+        self.round_trip.handle_ack_sent(now, timestamp);
+    }
+
+    /// The number of an echo request that is to leave now, after data has arrived.
+    pub(super) fn poll_echo(&mut self, now: Time) -> Option<u16> {
+        if self.source != RoundTripSource::IcmpEcho || now < self.echo.next {
+            return None;
+        }
+        self.echo.number = self.echo.number.wrapping_add(1);
+        self.echo.next = now + ECHO_LOST;
+        self.round_trip.handle_echo_sent(now, self.echo.number);
+        Some(self.echo.number)
+    }
+
+    /// An echo reply came.
+    pub(super) fn handle_echo_reply(&mut self, now: Time, number: u16) {
+        let measured = self.round_trip.handle_echo_reply(now, number);
+        if let Some(measured) = measured {
+            self.echo.next = now + measured.span;
+        }
+        self.tell(now, measured);
+    }
+
+    pub(super) fn estimate(&self) -> AckEstimate {
+        self.thinner.estimate()
+    }
+}

@@ -1,0 +1,65 @@
+//! Sending ahead of the advertised window (Hasegawa §3: TGW): the peer's window is read with more
+//! bits of scale than the peer announced (RFC 7323 §2).
+//!
+//! A window so read may shrink: its end goes back when the peer closes it. A closed window stays
+//! closed, whatever the scale.
+
+use super::Sender;
+use crate::packet::Acknowledgement;
+
+/// Bits by which windows are read larger than they are; negative for smaller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct WindowStretch(i8);
+
+impl WindowStretch {
+    pub(super) const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    fn apply(self, window: u64) -> u64 {
+        let bits = u32::from(self.0.unsigned_abs());
+        if self.0 < 0 {
+            window >> bits
+        } else {
+            window.saturating_mul(1 << bits)
+        }
+    }
+}
+
+impl Sender {
+    /// The peer announced this window scale, in bits (at most 14).
+    #[must_use]
+    pub fn with_peer_window_scale(mut self, announced: u8) -> Self {
+        let bits = |scale: u8| i8::try_from(scale.min(14)).unwrap_or(14);
+        let stretch = self
+            .configuration
+            .window_scale
+            .map_or(0, |read| bits(read) - bits(announced));
+        self.window_stretch = WindowStretch(stretch);
+        if !self.configuration.handshake {
+            self.peer_edge = self.window_stretch.apply(self.peer_edge);
+        }
+        self
+    }
+
+    /// As `learn_window`, but the end of the window may also go back.
+    #[cold]
+    pub(super) fn learn_stretched_window(&mut self, ack: &Acknowledgement) -> bool {
+        if ack.number < self.unacknowledged {
+            return false;
+        }
+        let window = self.window_stretch.apply(ack.window_edge - ack.number);
+        let edge = ack.number.saturating_add(window);
+        let back = edge < self.peer_edge;
+        if back {
+            self.peer_edge = edge;
+        }
+        self.learn_window(edge) || back
+    }
+
+    /// Whether what is to be sent again first lies beyond the window, which has gone back.
+    pub(super) fn window_went_back(&self) -> bool {
+        !self.window_stretch.is_none()
+            && self.peer_edge < self.highest.min(self.unacknowledged + self.segment_size())
+    }
+}

@@ -1,0 +1,51 @@
+//! A policy that says what a test wants.
+
+use std::sync::{Arc, Mutex};
+
+use midspan_policy::{
+    Admission, Decision, Handshake, InitialWindowClass, Policy, Request, SessionSample, Start,
+};
+use midspan_units::{Time, TimeSpan};
+
+/// Admits and starts as told, says the same at each sample, and keeps the samples.
+#[derive(Debug, Clone)]
+pub struct Says {
+    pub admission: Admission,
+    pub start: Start,
+    pub decision: Decision,
+    pub samples: Arc<Mutex<Vec<(Time, SessionSample)>>>,
+}
+
+impl Default for Says {
+    fn default() -> Self {
+        Self {
+            admission: Admission::Intercept {
+                handshake: Handshake::Early,
+                initial_window: InitialWindowClass::default(),
+                connect_timeout: None,
+            },
+            start: Start::default(),
+            decision: Decision::default(),
+            samples: Arc::default(),
+        }
+    }
+}
+
+impl Policy for Says {
+    fn admit(&mut self, _: Time, _: &Request) -> Admission {
+        self.admission
+    }
+
+    fn start(&mut self, _: Time, _: &Request) -> Start {
+        self.start.clone()
+    }
+
+    fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision {
+        self.samples.lock().unwrap().push((now, *sample));
+        self.decision
+    }
+
+    fn sampling_interval(&self) -> Option<TimeSpan> {
+        Some(TimeSpan::from_milliseconds(100))
+    }
+}

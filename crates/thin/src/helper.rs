@@ -1,0 +1,241 @@
+//! The helper: the rules, and an eye on the worker.
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use midspan_linux::acknowledgement_queue::AcknowledgementRules;
+use midspan_linux::acknowledgements_first::AckFirstQueue;
+use midspan_linux::{descriptor_passing, nftables, process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+
+use crate::worker::FromWorker;
+use crate::{Error, Settings, Status};
+
+/// A worker that says nothing for so long hangs; it says something five times in that time.
+const SILENCE_LIMIT: Duration = Duration::from_millis(500);
+/// A worker that has not opened its queue by then never will.
+const READY_LIMIT: Duration = Duration::from_secs(10);
+/// Between the end of a worker and the next.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+/// How often the rules are looked after.
+const RULES_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the helper looks up while nothing happens.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What [`run`] is told.
+#[derive(Debug)]
+pub struct RunOptions<'a> {
+    /// How ACKs are thinned.
+    pub settings: Settings,
+    /// Arguments with which this program calls [`worker_main`](crate::worker_main).
+    pub worker_arguments: Vec<String>,
+    /// Where a line goes when ACKs are being thinned.
+    pub ready: Option<&'a mut dyn ReadyLine>,
+    /// Called with each report of the worker, ten times a second.
+    pub watch: Option<&'a mut dyn Watcher>,
+}
+
+/// Where it is said that ACKs are being thinned.
+pub trait ReadyLine: Write + std::fmt::Debug {}
+impl<T: Write + std::fmt::Debug> ReadyLine for T {}
+
+/// Whoever wants to know what the worker does.
+pub trait Watcher: std::fmt::Debug {
+    /// The newest report.
+    fn handle_status(&mut self, status: &Status);
+}
+
+/// How a worker came to its end.
+enum End {
+    /// The helper was told to end.
+    Told,
+    /// It ended by itself, or hung and was ended.
+    Fell(&'static str),
+}
+
+/// Thins the ACKs that leave by an interface until SIGTERM, SIGINT or SIGHUP comes. Needs root, or
+/// `CAP_NET_ADMIN` and `CAP_NET_RAW` of the network namespace.
+///
+/// # Errors
+/// What keeps ACKs from being thinned at all. A worker that falls later is started again.
+pub fn run(mut options: RunOptions<'_>) -> Result<(), Error> {
+    let settings = &options.settings;
+    let rules = settings.rules()?;
+    let told = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&told))
+            .map_err(Error::system("set up signals"))?;
+    }
+    // A helper that a terminal stops would stop to watch.
+    signal_hook::flag::register(SIGTSTP, Arc::default())
+        .map_err(Error::system("set up signals"))?;
+    let (_claim, removed) = rules.claim()?;
+    if removed > 0 {
+        say(&format!(
+            "removed {removed} tables that an earlier run left behind"
+        ));
+    }
+    let _first = match settings.upstream {
+        Some(upstream) if settings.ack_first => {
+            Some(AckFirstQueue::set(&settings.interface, upstream)?)
+        }
+        _ => None,
+    };
+    let mut has_run = false;
+    loop {
+        let worker = Worker::start(settings, &options.worker_arguments)?;
+        if !worker.wait_until_ready(&told)? {
+            if told.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            if !has_run {
+                return Err(Error::NotReady);
+            }
+        } else {
+            rules.install()?;
+            if !has_run && let Some(ready) = &mut options.ready {
+                let _ = writeln!(ready, "thinning ACKs on {}", settings.interface);
+                let _ = ready.flush();
+            }
+            has_run = true;
+            let watch = options.watch.as_deref_mut();
+            let end = worker.supervise(&rules, &told, watch);
+            // First the way to the queue, then the queue.
+            let removed = rules.remove();
+            drop(worker);
+            match end? {
+                End::Told => return Ok(removed?),
+                End::Fell(how) => {
+                    removed?;
+                    say(&format!(
+                        "the worker {how}; ACKs pass, and it is started again"
+                    ));
+                }
+            }
+        }
+        let fell = Instant::now();
+        while fell.elapsed() < RESTART_PAUSE {
+            if told.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+}
+
+/// To standard error, where anybody may have stopped to read.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// The worker process; it is killed when this value goes.
+struct Worker {
+    child: Child,
+    connection: OwnedFd,
+}
+
+impl Worker {
+    fn start(settings: &Settings, arguments: &[String]) -> Result<Self, Error> {
+        let (connection, theirs) =
+            descriptor_passing::pair().map_err(Error::system("open a socket pair"))?;
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg0("midspan")
+            .args(arguments)
+            .env_clear()
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null());
+        process::end_with_parent_thread(&mut command);
+        let child = command
+            .spawn()
+            .map_err(Error::system("start the worker (/proc/self/exe)"))?;
+        drop(command);
+        let worker = Self { child, connection };
+        let bytes = serde_json::to_vec(settings)
+            .map_err(|error| Error::system("write a message")(std::io::Error::other(error)))?;
+        descriptor_passing::send(&worker.connection, &bytes, &[])?;
+        Ok(worker)
+    }
+
+    /// What the worker says next, within `limit`: `Ok(None)` where it says nothing,
+    /// `Err(())` where it has gone.
+    fn hear(&self, limit: Duration) -> Result<Option<FromWorker>, ()> {
+        let timeout = Timespec {
+            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: limit.subsec_nanos().into(),
+        };
+        let mut descriptors = [PollFd::new(&self.connection, PollFlags::IN)];
+        match poll(&mut descriptors, Some(&timeout)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
+            Ok(_) => {}
+            Err(_) => return Err(()),
+        }
+        match descriptor_passing::receive(&self.connection) {
+            Ok(Some(message)) => Ok(serde_json::from_slice(&message.bytes).ok()),
+            _ => Err(()),
+        }
+    }
+
+    fn wait_until_ready(&self, told: &AtomicBool) -> Result<bool, Error> {
+        let start = Instant::now();
+        while start.elapsed() < READY_LIMIT && !told.load(Ordering::Relaxed) {
+            match self.hear(TICK) {
+                Ok(Some(FromWorker::Ready)) => return Ok(true),
+                Ok(_) => {}
+                Err(()) => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+
+    fn supervise(
+        &self,
+        rules: &AcknowledgementRules,
+        told: &AtomicBool,
+        mut watch: Option<&mut (dyn Watcher + '_)>,
+    ) -> Result<End, Error> {
+        let mut heard = Instant::now();
+        let mut looked = Instant::now();
+        let mut generation = nftables::generation().ok();
+        loop {
+            if told.load(Ordering::Relaxed) {
+                return Ok(End::Told);
+            }
+            match self.hear(TICK) {
+                Ok(Some(FromWorker::Alive(status))) => {
+                    heard = Instant::now();
+                    if let Some(watch) = &mut watch {
+                        watch.handle_status(&status);
+                    }
+                }
+                Ok(_) => {}
+                Err(()) => return Ok(End::Fell("has ended")),
+            }
+            if heard.elapsed() >= SILENCE_LIMIT {
+                return Ok(End::Fell("hung and was ended"));
+            }
+            if looked.elapsed() >= RULES_INTERVAL {
+                looked = Instant::now();
+                // Somebody has changed the firewall, perhaps all of it.
+                let now = nftables::generation().ok();
+                if now != generation {
+                    rules.install()?;
+                    generation = nftables::generation().ok();
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

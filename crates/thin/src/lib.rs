@@ -1,0 +1,107 @@
+//! ACK thinning on the narrow side: `midspan thin`.
+//!
+//! Runs on a host, or on the CPE before it, whose upstream is narrow, and changes only what leaves
+//! there. Rules of our own put small TCP packets into a queue of the kernel; the [`Agent`] asks a
+//! policy of [`midspan_policy::ack_thinning`] about each pure ACK, and ACKs that a later one makes
+//! superfluous never leave.
+//!
+//! ```text
+//! helper (root)                         worker (CAP_NET_ADMIN alone, seccomp)
+//! claims the interface, sets rules      queue ──► Agent ──► verdicts
+//! watches the worker, removes rules     headers of what arrives ──► rcv_RTT
+//! ```
+//!
+//! It fails open: a worker that has ended leaves a queue that the rules bypass; one that hangs is
+//! ended by the helper after half a second; a queue that overflows lets packets pass; and what is
+//! not known to be safe passes at once.
+
+mod agent;
+mod description;
+mod flow;
+mod helper;
+mod segment;
+mod settings;
+mod status;
+#[cfg(test)]
+mod test_packets;
+mod worker;
+
+pub use agent::Agent;
+pub use description::{describe_rules, describe_status};
+pub use helper::{ReadyLine, RunOptions, Watcher, run};
+pub use segment::{Options, Segment};
+pub use settings::{PolicyChoice, PolicyError, Settings};
+pub use status::{FlowStatus, Status};
+pub use worker::worker_main;
+
+use std::io;
+
+use midspan_linux::acknowledgement_queue::RulesError;
+use midspan_linux::acknowledgements_first::AckFirstError;
+use midspan_linux::capability::CapabilityError;
+use midspan_linux::descriptor_passing::PassingError;
+use midspan_linux::sandbox::SandboxError;
+use miette::Diagnostic;
+use thiserror::Error;
+
+/// Why ACKs cannot be thinned.
+#[derive(Debug, Error, Diagnostic)]
+pub enum Error {
+    /// The rules.
+    #[error(transparent)]
+    Rules(#[from] RulesError),
+    /// The queue in which ACKs go first.
+    #[error(transparent)]
+    AckFirst(#[from] AckFirstError),
+    /// The rate of the upstream must be known.
+    #[error("{0} needs the rate of the upstream (--upstream)")]
+    NoUpstream(&'static str),
+    /// Another process has the queue, or the capability is missing.
+    #[error("cannot take packet queue {number}: {source} (another number: --queue; needs root)")]
+    Queue {
+        /// Its number.
+        number: u16,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The interface is not there, or CAP_NET_RAW is missing.
+    #[error("cannot see what arrives at {interface}: {source}")]
+    Tap {
+        /// The interface.
+        interface: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Rights.
+    #[error(transparent)]
+    Capability(#[from] CapabilityError),
+    /// Rights.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    /// Helper and worker cannot speak to each other.
+    #[error("helper and worker cannot speak to each other: {0}")]
+    Passing(#[from] PassingError),
+    /// The worker ended before it was ready; it has said why.
+    #[error("the worker of ACK thinning ended before it was ready")]
+    NotReady,
+    /// It was started by hand, or by another version.
+    #[error("this process is started by `midspan thin`, not by hand")]
+    NotStartedByHelper,
+    /// A system call.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was to be done.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn system<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Self {
+        move |error| Self::System {
+            action,
+            source: error.into(),
+        }
+    }
+}

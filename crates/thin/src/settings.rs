@@ -1,0 +1,169 @@
+//! What the agent is told.
+
+use std::fmt;
+use std::str::FromStr;
+
+use midspan_linux::acknowledgement_queue::{AcknowledgementRules, LONGEST};
+use midspan_policy::AckPolicy;
+use midspan_policy::ack_thinning::{
+    AceSettings, AceThinning, FixedDelay, MaximumPacketsPerAck, PacedAckFilter,
+};
+use midspan_units::{BitRate, TimeSpan};
+use serde::{Deserialize, Serialize};
+use thiserror::Error as ThisError;
+
+use crate::Error;
+
+/// Size of an ACK with timestamps over IPv4, for which the filter computes its interval.
+const ACK_SIZE: u32 = 52;
+/// A fixed delay above this cannot be meant: it would be more than most windows hold.
+const FIXED_LIMIT: u32 = 64;
+
+/// Which policy thins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PolicyChoice {
+    /// ACE thinning, with this `max_packets_per_ack` (5 in the paper).
+    Ace(u32),
+    /// ACE thinning whose `max_packets_per_ack` adapts between 2 and this (Tam §4.4).
+    AceAdaptive(u32),
+    /// FDA(n): an ACK for each n-th packet.
+    FixedDelay(u32),
+    /// ACK filtering, paced at the upstream's rate.
+    Filter,
+    /// Every ACK passes; for measuring what the agent itself costs.
+    Pass,
+}
+
+/// What is no policy.
+#[derive(Debug, Clone, PartialEq, Eq, ThisError)]
+#[error(
+    "\"{0}\" is no policy: write ace, ace:N, ace-adaptive, ace-adaptive:N, fda:N, filter or pass, with N from 1 to 64"
+)]
+pub struct PolicyError(String);
+
+impl FromStr for PolicyChoice {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        let wrong = || PolicyError(text.to_owned());
+        let (name, number) = match text.split_once(':') {
+            Some((name, number)) => {
+                let number: u32 = number.parse().map_err(|_| wrong())?;
+                let is_sound = (1..=FIXED_LIMIT).contains(&number);
+                (name, Some(is_sound.then_some(number).ok_or_else(wrong)?))
+            }
+            None => (text, None),
+        };
+        match (name, number) {
+            ("ace", number) => Ok(Self::Ace(number.unwrap_or(5))),
+            ("ace-adaptive", number) => Ok(Self::AceAdaptive(number.unwrap_or(5))),
+            ("fda", Some(number)) => Ok(Self::FixedDelay(number)),
+            ("filter", None) => Ok(Self::Filter),
+            ("pass", None) => Ok(Self::Pass),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl fmt::Display for PolicyChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ace(number) => write!(f, "ace:{number}"),
+            Self::AceAdaptive(number) => write!(f, "ace-adaptive:{number}"),
+            Self::FixedDelay(number) => write!(f, "fda:{number}"),
+            Self::Filter => f.write_str("filter"),
+            Self::Pass => f.write_str("pass"),
+        }
+    }
+}
+
+/// How ACKs are thinned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The interface towards the narrow upstream.
+    pub interface: String,
+    /// Which policy thins.
+    pub policy: PolicyChoice,
+    /// The upstream's rate, where it is known; the filter needs it.
+    pub upstream: Option<BitRate>,
+    /// ACKs go before data in the interface's queue; needs the upstream's rate.
+    pub ack_first: bool,
+    /// Number of the packet queue.
+    pub queue: u16,
+    /// Most packets that the queue holds; half of them may wait for their time.
+    pub queue_length: u32,
+    /// Most flows that are known at a time; ACKs of others pass.
+    pub flows: usize,
+    /// No ACK waits longer.
+    pub ack_timeout_limit: TimeSpan,
+}
+
+impl Settings {
+    /// The settings for an interface, all else as it is by default.
+    #[must_use]
+    pub fn new(interface: &str) -> Self {
+        Self {
+            interface: interface.to_owned(),
+            policy: PolicyChoice::Ace(5),
+            upstream: None,
+            ack_first: false,
+            queue: 5317,
+            queue_length: 1024,
+            flows: 4096,
+            ack_timeout_limit: TimeSpan::from_milliseconds(100),
+        }
+    }
+
+    /// The rules that lead to the queue.
+    pub(crate) fn rules(&self) -> Result<AcknowledgementRules, Error> {
+        let rules = AcknowledgementRules::new(&self.interface, self.queue, LONGEST)?;
+        match (self.policy, self.ack_first, self.upstream) {
+            (PolicyChoice::Filter, _, None) => Err(Error::NoUpstream("the policy `filter`")),
+            (_, true, None) => Err(Error::NoUpstream("a queue in which ACKs go first")),
+            (_, true, Some(_)) => Ok(rules.with_priority()),
+            _ => Ok(rules),
+        }
+    }
+
+    /// The policy of a new flow; `None` where every ACK passes.
+    pub(crate) fn policy(&self) -> Option<Box<dyn AckPolicy + Send>> {
+        let ace = |max_packets_per_ack| {
+            AceThinning::new(AceSettings {
+                max_packets_per_ack,
+                ack_timeout_limit: self.ack_timeout_limit,
+                ..AceSettings::default()
+            })
+        };
+        Some(match (self.policy, self.upstream) {
+            (PolicyChoice::Ace(number), _) => Box::new(ace(MaximumPacketsPerAck::Fixed(number))),
+            (PolicyChoice::AceAdaptive(most), _) => {
+                Box::new(ace(MaximumPacketsPerAck::Adaptive { least: 2, most }))
+            }
+            (PolicyChoice::FixedDelay(number), _) => {
+                Box::new(FixedDelay::new(number, self.ack_timeout_limit))
+            }
+            (PolicyChoice::Filter, Some(upstream)) => {
+                Box::new(PacedAckFilter::new(upstream, ACK_SIZE))
+            }
+            (PolicyChoice::Filter, None) | (PolicyChoice::Pass, _) => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_read_as_they_are_written() {
+        for text in ["ace:5", "ace-adaptive:8", "fda:4", "filter", "pass"] {
+            let policy: PolicyChoice = text.parse().unwrap();
+            assert_eq!(policy.to_string(), text);
+        }
+        assert_eq!("ace".parse(), Ok(PolicyChoice::Ace(5)));
+        for text in ["", "fda", "fda:0", "fda:65", "ace:x", "filter:2", "reno"] {
+            let error = text.parse::<PolicyChoice>().unwrap_err();
+            assert!(error.to_string().starts_with(&format!("\"{text}\" is no")));
+        }
+    }
+}

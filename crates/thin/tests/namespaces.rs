@@ -1,0 +1,430 @@
+//! The agent on a client host behind a narrow upstream, in network namespaces.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use midspan_linux::ethtool;
+use midspan_linux::namespace::{self, NetworkNamespace};
+use midspan_linux::netlink::{Netlink, Prefix};
+use midspan_linux::nftables;
+use midspan_thin::{RunOptions, Settings, Status, Watcher, run, worker_main};
+use rustix::process::{Pid, Signal, kill_process};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const SIZE: usize = 2_000_000;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["thin", interface, policy] => end(thin(interface, policy, false)),
+        ["thin", interface, policy, "first"] => end(thin(interface, policy, true)),
+        ["thin-worker"] => end(worker_main()),
+        [filter] if !filter.starts_with('-') => test(filter),
+        _ => test(""),
+    }
+}
+
+fn end(result: Result<(), midspan_thin::Error>) {
+    if let Err(error) = result {
+        eprintln!("error: {error}");
+        std::process::exit(1);
+    }
+}
+
+/// Each report is a line.
+#[derive(Debug)]
+struct Lines;
+
+impl Watcher for Lines {
+    fn handle_status(&mut self, status: &Status) {
+        println!("{}", serde_json::to_string(status).unwrap());
+    }
+}
+
+fn thin(interface: &str, policy: &str, ack_first: bool) -> Result<(), midspan_thin::Error> {
+    run(RunOptions {
+        settings: Settings {
+            policy: policy.parse().unwrap(),
+            upstream: "64 kbit/s".parse().ok(),
+            ack_first,
+            ..Settings::new(interface)
+        },
+        worker_arguments: vec!["thin-worker".to_owned()],
+        ready: Some(&mut std::io::stdout()),
+        watch: Some(&mut Lines),
+    })
+}
+
+fn test(filter: &str) {
+    let privilege = match namespace::isolate() {
+        Ok(privilege) => privilege,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    println!("in network namespaces of its own, as {privilege:?}");
+    let tests: &[(&str, fn())] = &[
+        ("downloads are thinned and arrive whole", downloads),
+        ("a killed worker", a_killed_worker),
+        ("a stopped worker", a_stopped_worker),
+        ("a killed helper", a_killed_helper),
+        ("a firewall reload", a_firewall_reload),
+        ("one at a time", one_at_a_time),
+        ("ACKs go before data", acks_go_first),
+    ];
+    for (name, test) in tests {
+        if name.contains(filter) {
+            let start = Instant::now();
+            test();
+            println!(
+                "test {name} ... ok ({:.1} s)",
+                start.elapsed().as_secs_f64()
+            );
+        }
+    }
+}
+
+/// client – server, with an upstream of 64 kbit/s and a deep queue on the client.
+struct Network {
+    client: NetworkNamespace,
+    server: NetworkNamespace,
+}
+
+impl Network {
+    fn new() -> Self {
+        let make = |name: &str| {
+            let namespace = NetworkNamespace::new(name).unwrap();
+            for group in ["all", "default"] {
+                let parameter = format!("net/ipv6/conf/{group}/accept_dad");
+                namespace.set_parameter(&parameter, "0").unwrap();
+            }
+            namespace
+        };
+        let network = Self {
+            client: make("client"),
+            server: make("server"),
+        };
+        let other = network.server.as_fd().try_clone_to_owned().unwrap();
+        let add = move || {
+            let netlink = Netlink::open().unwrap();
+            netlink.add_veth("up", "down").unwrap();
+            netlink.move_interface("down", other.as_fd()).unwrap();
+        };
+        network.client.run(add).unwrap();
+        for (namespace, name, host) in [(&network.client, "up", 2), (&network.server, "down", 1)] {
+            let set_up = move || {
+                let netlink = Netlink::open().unwrap();
+                for (address, length) in [
+                    (format!("10.1.0.{host}"), 24),
+                    (format!("fd01::{host}"), 64),
+                ] {
+                    let address = address.parse().unwrap();
+                    netlink
+                        .add_address(name, Prefix { address, length })
+                        .unwrap();
+                }
+                netlink.set_up("lo").unwrap();
+                netlink.set_up(name).unwrap();
+                // Segments as they are on a real link, each with an ACK.
+                ethtool::switch_off_offloads(name).unwrap();
+            };
+            namespace.run(set_up).unwrap();
+        }
+        let mut command = Command::new("tc");
+        command.args("qdisc add dev up root tbf rate 64kbit burst 1600 limit 20000".split(' '));
+        assert!(
+            network
+                .client
+                .spawn(command)
+                .unwrap()
+                .wait()
+                .unwrap()
+                .success()
+        );
+        network
+    }
+
+    /// A server that sends `SIZE` bytes to each of so many clients.
+    fn serve(&self, count: usize) -> JoinHandle<()> {
+        let bind = || TcpListener::bind("[::]:80").unwrap();
+        let listener = self.server.run(bind).unwrap();
+        std::thread::spawn(move || {
+            for _ in 0..count {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.set_write_timeout(Some(LIMIT)).unwrap();
+                stream.write_all(&content()).unwrap();
+                stream.shutdown(Shutdown::Write).unwrap();
+                stream.set_read_timeout(Some(LIMIT)).unwrap();
+                let _ = std::io::copy(&mut stream, &mut std::io::sink());
+            }
+        })
+    }
+
+    fn connect(&self, server: &str) -> TcpStream {
+        let address = SocketAddr::new(server.parse().unwrap(), 80);
+        let connect = move || TcpStream::connect_timeout(&address, LIMIT).unwrap();
+        let stream = self.client.run(connect).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream
+    }
+
+    fn tc(&self, arguments: &str) -> String {
+        let mut command = Command::new("tc");
+        command.args(arguments.split(' ')).stdout(Stdio::piped());
+        let output = self.client.spawn(command).unwrap().wait_with_output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    }
+
+    fn tables(&self) -> Vec<String> {
+        let list = || nftables::tables().unwrap();
+        let tables = self.client.run(list).unwrap();
+        tables.into_iter().map(|(_, name)| name).collect()
+    }
+}
+
+fn content() -> Vec<u8> {
+    (0..SIZE).map(|at| (at % 251).to_le_bytes()[0]).collect()
+}
+
+fn finish(mut stream: TcpStream) {
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).unwrap();
+    assert!(received == content(), "{} bytes", received.len());
+}
+
+/// `midspan thin` on the client.
+struct Thin {
+    child: Child,
+    /// The newest report.
+    status: Arc<Mutex<Status>>,
+}
+
+impl Thin {
+    fn start(network: &Network, policy: &str) -> Self {
+        Self::start_with(network, &["thin", "up", policy])
+    }
+
+    fn start_with(network: &Network, arguments: &[&str]) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .process_group(0);
+        let mut child = network.client.spawn(command).unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        assert_eq!(line, "thinning ACKs on up\n");
+        let status = Arc::new(Mutex::new(Status::default()));
+        let newest = Arc::clone(&status);
+        std::thread::spawn(move || {
+            for line in lines.lines().map_while(Result::ok) {
+                *newest.lock().unwrap() = serde_json::from_str(&line).unwrap();
+            }
+        });
+        Self { child, status }
+    }
+
+    /// The first report of which this holds.
+    fn status_when(&self, what: &str, condition: impl Fn(&Status) -> bool) -> Status {
+        let start = Instant::now();
+        loop {
+            let status = self.status.lock().unwrap().clone();
+            if condition(&status) {
+                return status;
+            }
+            assert!(start.elapsed() < LIMIT, "never {what}: {status:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn helper(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap()
+    }
+
+    fn worker(&self) -> Pid {
+        let id = self.child.id();
+        let file = format!("/proc/{id}/task/{id}/children");
+        let start = Instant::now();
+        loop {
+            // Programs that the helper runs come and go.
+            let children = fs::read_to_string(&file).unwrap_or_default();
+            if let [worker] = children.split_whitespace().collect::<Vec<_>>()[..] {
+                return Pid::from_raw(worker.parse().unwrap()).unwrap();
+            }
+            assert!(start.elapsed() < LIMIT, "no worker: {children}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn end(mut self, network: &Network) {
+        kill_process(self.helper(), Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        assert_eq!(network.tables(), Vec::<String>::new());
+    }
+}
+
+impl Drop for Thin {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn downloads() {
+    for policy in ["fda:8", "ace", "pass"] {
+        let network = Network::new();
+        let thin = Thin::start(&network, policy);
+        let server = network.serve(2);
+        for address in ["10.1.0.1", "fd01::1"] {
+            finish(network.connect(address));
+        }
+        server.join().unwrap();
+        let status = thin.status_when("all decided", |status| {
+            status.acks_seen > 100 && status.acks_seen == status.acks_sent + status.acks_saved
+        });
+        let share = status.saved_share();
+        println!("{policy}: {share:.2} of {} ACKs saved", status.acks_seen);
+        assert_eq!((status.unreadable, status.untracked), (0, 0));
+        assert_eq!(status.busiest.len(), 2, "{status:?}");
+        for flow in &status.busiest {
+            let saved = flow.acks_saved * 10 > flow.acks_seen;
+            assert_eq!(saved, policy != "pass", "{flow:?}");
+            if policy == "ace" {
+                assert!(flow.rcv_rtt.is_some() && flow.est_cwnd >= 6, "{flow:?}");
+            }
+        }
+        thin.end(&network);
+    }
+}
+
+fn a_killed_worker() {
+    let network = Network::new();
+    let thin = Thin::start(&network, "fda:8");
+    let server = network.serve(2);
+    let stream = network.connect("10.1.0.1");
+    thin.status_when("saved", |status| status.acks_saved > 10);
+    let first = thin.worker();
+    kill_process(first, Signal::KILL).unwrap();
+    finish(stream);
+    // Another has taken its place, and counts from zero.
+    let start = Instant::now();
+    while thin.worker() == first {
+        assert!(start.elapsed() < LIMIT);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let stream = network.connect("10.1.0.1");
+    finish(stream);
+    server.join().unwrap();
+    thin.status_when("saved again", |status| status.acks_saved > 10);
+    thin.end(&network);
+}
+
+fn a_stopped_worker() {
+    let network = Network::new();
+    let thin = Thin::start(&network, "fda:8");
+    let server = network.serve(2);
+    let stream = network.connect("10.1.0.1");
+    thin.status_when("saved", |status| status.acks_saved > 10);
+    let stopped = thin.worker();
+    kill_process(stopped, Signal::STOP).unwrap();
+    finish(stream);
+    finish(network.connect("fd01::1"));
+    server.join().unwrap();
+    assert_ne!(thin.worker(), stopped);
+    thin.end(&network);
+}
+
+fn a_killed_helper() {
+    let network = Network::new();
+    let mut thin = Thin::start(&network, "fda:8");
+    let server = network.serve(2);
+    let stream = network.connect("10.1.0.1");
+    thin.status_when("saved", |status| status.acks_saved > 10);
+    kill_process(thin.helper(), Signal::KILL).unwrap();
+    thin.child.wait().unwrap();
+    finish(stream);
+    finish(network.connect("fd01::1"));
+    server.join().unwrap();
+    // The rules are there still, lead nowhere, and are replaced and removed by the next run.
+    assert_eq!(network.tables(), ["midspan_thin_up"; 2]);
+    Thin::start(&network, "fda:8").end(&network);
+}
+
+fn a_firewall_reload() {
+    let network = Network::new();
+    let thin = Thin::start(&network, "fda:8");
+    let flush = || nftables::apply("flush ruleset").unwrap();
+    network.client.run(flush).unwrap();
+    let start = Instant::now();
+    while network.tables() != ["midspan_thin_up"; 2] {
+        assert!(start.elapsed() < LIMIT, "the rules do not come back");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    thin.end(&network);
+}
+
+fn one_at_a_time() {
+    let network = Network::new();
+    let thin = Thin::start(&network, "fda:8");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["thin", "up", "ace"]).stderr(Stdio::piped());
+    let other = network.client.spawn(command).unwrap();
+    let output = other.wait_with_output().unwrap();
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(complaint, "error: another process thins ACKs on up\n");
+    assert_eq!(network.tables().len(), 2);
+    thin.end(&network);
+}
+
+fn acks_go_first() {
+    let network = Network::new();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["thin", "up", "ace", "first"])
+        .stderr(Stdio::piped());
+    let refused = network.client.spawn(command).unwrap();
+    let complaint = refused.wait_with_output().unwrap().stderr;
+    let complaint = String::from_utf8(complaint).unwrap();
+    assert!(
+        complaint.starts_with("error: up has a queue discipline of its own (qdisc tbf"),
+        "{complaint}"
+    );
+    network.tc("qdisc del dev up root");
+    let thin = Thin::start_with(&network, &["thin", "up", "fda:2", "first"]);
+    let server = network.serve(1);
+    // Data up and down at once.
+    let stream = network.connect("10.1.0.1");
+    let mut upload = stream.try_clone().unwrap();
+    let sender = std::thread::spawn(move || upload.write_all(&content()[..30_000]).unwrap());
+    finish(stream);
+    sender.join().unwrap();
+    server.join().unwrap();
+    thin.status_when("judged", |status| status.acks_seen > 100);
+    let classes = network.tc("-s class show dev up");
+    let sent = |class: &str| -> u64 {
+        let rest = classes
+            .split(&format!("class htb {class} "))
+            .nth(1)
+            .unwrap();
+        let sent = rest.split("Sent ").nth(1).unwrap();
+        sent.split(' ').next().unwrap().parse().unwrap()
+    };
+    assert!(
+        sent("5317:10") > 1000 && sent("5317:20") > 30_000,
+        "{classes}"
+    );
+    thin.end(&network);
+    let queue = network.tc("qdisc show dev up root");
+    assert!(!queue.contains("htb"), "{queue}");
+}

@@ -13,6 +13,9 @@ const LARGEST_SCALE: u8 = 14;
 const SLOW_READER: u64 = 4;
 /// At least so many segments stay allowed.
 const LEAST_SEGMENTS: u64 = 4;
+/// Least time without loss before more is allowed, and how often repeated loss doubles it.
+const LEAST_CALM: TimeSpan = TimeSpan::from_milliseconds(100);
+const DOUBLINGS: u32 = 3;
 /// Between two readings.
 const LOOK: (TimeSpan, TimeSpan) = (
     TimeSpan::from_milliseconds(5),
@@ -50,7 +53,8 @@ impl SendAhead {
 /// The window scale cannot be changed once data has been sent; to run ahead less, less is
 /// written. While nothing is lost, the wanted window is allowed. After a loss the client may have
 /// to drop what lies beyond its true window, so no more than that is allowed until a round trip
-/// has passed without another loss; then the window doubles every round trip. A reader that is
+/// has passed without another loss (at least 0.1 s, and longer where losses repeat); then the
+/// window doubles in such steps. A reader that is
 /// slow shows by a window that shrinks, and gets no more than it asks for. A window of zero
 /// stops the sender in any case.
 #[derive(Debug, Clone, Copy)]
@@ -102,6 +106,13 @@ impl SendingAhead {
         now + span.max(least).min(most)
     }
 
+    /// How long no loss must show before the allowance doubles. A client that drops what lies
+    /// beyond its window shows by loss again and again.
+    fn calm(&self) -> TimeSpan {
+        let doublings = self.losses.saturating_sub(1).min(DOUBLINGS);
+        self.round_trip.max(LEAST_CALM) * (1_u64 << doublings)
+    }
+
     /// Takes in a reading of the leg; what is to change on it.
     pub fn handle_sample(&mut self, now: Time, sample: &LegSample) -> LegDecision {
         let before = self.cap;
@@ -116,7 +127,7 @@ impl SendingAhead {
             self.sent_again = sample.segments_retransmitted;
             self.calm_since = now;
             self.cap = self.cap.min(truth.max(least));
-        } else if now.since(self.calm_since) >= self.round_trip {
+        } else if now.since(self.calm_since) >= self.calm() {
             self.calm_since = now;
             self.cap = self
                 .cap

@@ -58,7 +58,7 @@ fn main() {
                     fragments += cut.map_or(0, |count| count as u64);
                     black_box(last);
                 }
-                now = now + TimeSpan::from_milliseconds(1);
+                now += TimeSpan::from_milliseconds(1);
             }
             assert_eq!(fragmenter.counters().exhausted, 0);
             let seconds = begun.elapsed().as_secs_f64();

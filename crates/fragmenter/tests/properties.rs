@@ -84,7 +84,7 @@ proptest! {
         mtu in LEAST_MTU..1501,
         kind in 0..3,
     ) {
-        let data: Vec<u8> = (0..length).map(|i| (i * 7 >> 3) as u8).collect();
+        let data: Vec<u8> = (0..length).map(|i| ((i * 7) >> 3) as u8).collect();
         let packet = match kind {
             0 => four(&data),
             1 => six(&data, false),
@@ -141,7 +141,7 @@ proptest! {
         let mut last = vec![None; 1 << 16];
         let mut now = Time::ZERO;
         for (count, later) in steps {
-            now = now + TimeSpan::from_milliseconds(later);
+            now += TimeSpan::from_milliseconds(later);
             for _ in 0..count {
                 let Some(number) = numbers.next(now, pair) else { break };
                 let before: &mut Option<Time> = &mut last[number as usize];

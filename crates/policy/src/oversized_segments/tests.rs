@@ -267,7 +267,7 @@ proptest! {
         let (mut now, mut acknowledged, mut lost) = (Time::ZERO, 0, 0);
         let mut cap = u64::MAX;
         for ((later, more, segments), (timeouts, again, window, cwnd, under_way)) in samples {
-            now = now + TimeSpan::from_milliseconds(later);
+            now += TimeSpan::from_milliseconds(later);
             acknowledged += more;
             lost += again;
             let before = state.size();

@@ -233,7 +233,7 @@ impl NarrowLeg {
         }
     }
 
-    /// When to [look](Self::look) at the leg next, if at all.
+    /// When to look at the leg next, if at all.
     pub const fn next_look(&self) -> Option<Time> {
         self.next_look
     }

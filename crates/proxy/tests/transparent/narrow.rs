@@ -215,7 +215,7 @@ pub fn sending_ahead_of_a_small_window() {
         socket.connect_timeout(&address.into(), LIMIT).unwrap();
         let mut near = bounded(socket.into());
         let (mut far, _) = accept(&listener);
-        let data: Vec<u8> = (0..3_000_000_u32).map(|i| (i * 7 >> 5) as u8).collect();
+        let data: Vec<u8> = (0..3_000_000_u32).map(|i| ((i * 7) >> 5) as u8).collect();
         let sent = data.clone();
         let writer = std::thread::spawn(move || {
             far.write_all(&sent).unwrap();

@@ -6,9 +6,9 @@
 //! behind a loss comes at least as fast as the path brings it.
 //!
 //! An estimate that is too high costs nothing (chunks still do not leave as one burst), one that is too
-//! low costs throughput. So the rate stays [a quarter](GAIN) above the measured one, nothing is
-//! paced until the measured rate [has stopped growing](GROWN), and a rate that holds data back for
-//! [some windows](ESCAPE) on end is given up.
+//! low costs throughput. So the rate stays a quarter (`GAIN`) above the measured one, nothing is
+//! paced until the measured rate has stopped growing (`GROWN`), and a rate that holds data back for
+//! some windows (`ESCAPE`) on end is given up.
 
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 

@@ -162,6 +162,9 @@ fn waiting(cap: Option<ByteSize>) -> u64 {
         ..Settings::default()
     };
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    // A sample counts segments that are not acknowledged, each for a whole one; those of the
+    // loopback would be 64 KiB.
+    socket2::SockRef::from(&server).set_tcp_mss(1000).unwrap();
     let to = server.local_addr().unwrap();
     let listener = listener(&settings, to, SessionSettings::default());
     let address = local_address(&listener);
@@ -207,8 +210,8 @@ fn waiting(cap: Option<ByteSize>) -> u64 {
 #[test]
 fn no_more_is_in_flight_than_the_cap_and_all_of_it_comes() {
     let capped = waiting(Some(ByteSize::from_bytes(100_000)));
-    // What is not acknowledged counts as whole segments here.
-    assert!(capped <= 100_000 + 65_536, "{capped}");
+    // Some segments may not be full.
+    assert!(capped <= 100_000 + 20_000, "{capped}");
     let free = waiting(None);
     assert!(free > 200_000, "the test shows nothing: {free}");
 }

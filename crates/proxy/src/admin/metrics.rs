@@ -325,7 +325,8 @@ metrics! {
     /// ACKs without data from clients with an access profile, in sessions that have ended.
     Counter "client_acknowledgements" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.narrow_acknowledgements));
-    /// Their bytes, IP and TCP headers included.
+    /// Bytes of ACKs without data from clients with an access profile, with their headers, in sessions
+    /// that have ended.
     Counter "client_acknowledgements" ["bytes"] () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.narrow_acknowledgement_bytes));
     /// Sessions whose line is missing in the log because the log could not keep up.
@@ -549,8 +550,9 @@ mod tests {
         for metric in METRICS {
             let help = format!("# HELP {}", metric.name);
             assert!(text.contains(&help), "{help}");
-            let same = METRICS.iter().filter(|other| other.name == metric.name);
-            assert_eq!(same.count(), 1);
+            let name = |metric: &Metric| (metric.name, metric.unit);
+            let same = METRICS.iter().filter(|other| name(other) == name(metric));
+            assert_eq!(same.count(), 1, "{}", metric.name);
             assert!(metric.help.trim().ends_with('.'), "{}", metric.name);
         }
     }

@@ -57,32 +57,6 @@ pub fn an_unreachable_host_is_reported() {
     midspan.stop();
 }
 
-/// Where the call fails just as the client repeats its SYN, the copy waits in the queue while the
-/// SYN passes: it is no new connection, and its server is not called again.
-pub fn an_unreachable_host_is_called_once() {
-    const CONNECTIONS: usize = 40;
-    let network = Network::new();
-    let text = format!("[admin]\nlisten = \"127.0.0.1:9464\"\n{TRANSPARENT}");
-    let midspan = Midspan::ready(&network.gateway, &text);
-    std::thread::scope(|scope| {
-        for _ in 0..CONNECTIONS {
-            scope.spawn(|| network.connect("fd99::1", PORT).unwrap_err());
-        }
-    });
-    // What was called again would have failed again by then.
-    std::thread::sleep(Duration::from_secs(2));
-    let name = "midspan_bypasses_total{reason=\"unreachable\"} ";
-    let metrics = network.gateway.run(|| {
-        let mut admin = std::net::TcpStream::connect("127.0.0.1:9464").unwrap();
-        admin.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-        std::io::read_to_string(admin).unwrap()
-    });
-    let metrics = metrics.unwrap();
-    let count = metrics.lines().find_map(|line| line.strip_prefix(name));
-    assert_eq!(count, Some(CONNECTIONS.to_string().as_str()), "{metrics}");
-    midspan.stop();
-}
-
 pub fn early_data_is_kept() {
     let network = Network::new();
     let listener = network.listen(PORT);

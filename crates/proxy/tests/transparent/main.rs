@@ -118,10 +118,6 @@ fn test(filter: &str) {
             handshake::an_unreachable_host_is_reported,
         ),
         (
-            "an unreachable host is called once",
-            handshake::an_unreachable_host_is_called_once,
-        ),
-        (
             "the policy is asked at the SYN",
             admission::the_policy_is_asked_at_the_syn,
         ),

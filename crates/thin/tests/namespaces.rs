@@ -301,7 +301,8 @@ fn downloads() {
             let saved = flow.acks_saved * 10 > flow.acks_seen;
             assert_eq!(saved, policy != "pass", "{flow:?}");
             if policy == "ace" {
-                assert!(flow.rcv_rtt.is_some() && flow.est_cwnd >= 6, "{flow:?}");
+                // `est_cwnd` may be 1 by now, since a pause resets it.
+                assert!(flow.rcv_rtt.is_some(), "{flow:?}");
             }
         }
         thin.end(&network);

@@ -40,7 +40,7 @@ pub struct Receiver {
     acknowledge_now: bool,
     /// A policy that decides which ACKs leave.
     candidates: Option<Box<Candidates>>,
-    timers: Timers<1>,
+    timers: Timers<{ Timer::DelayedAck as usize }, 1>,
     counters: ReceiverCounters,
 }
 
@@ -84,7 +84,7 @@ impl Receiver {
             waiting: 0,
             acknowledge_now: false,
             candidates,
-            timers: Timers::new(&[Timer::DelayedAck]),
+            timers: Timers::new(),
             counters: ReceiverCounters::default(),
         }
     }

@@ -6,6 +6,8 @@
 //! the nodes above it, and no others, are made again. There is nothing to search, and no order
 //! of insertion.
 
+use std::hint::select_unpredictable;
+
 use midspan_units::Time;
 
 /// The end of time: the deadline of who has none.
@@ -14,17 +16,17 @@ pub(super) const NEVER: Time = Time::from_nanoseconds(u64::MAX);
 #[derive(Debug)]
 pub(super) struct Tournament {
     /// Deadlines with their places: see [`key`]. The root has index 1; the two below the node
-    /// `index` are `2 · index` and the next. The second half are the leaves.
-    nodes: Vec<u128>,
+    /// `index` are `2 · index` and the next, and stand together. The second half are the leaves.
+    pairs: Vec<[u128; 2]>,
 }
 
 impl Tournament {
     /// Among so many places, none of which has a deadline.
     pub(super) fn new(places: u32) -> Self {
-        let leaves = places.next_power_of_two();
-        let keys: Vec<u128> = (0..leaves).map(|place| key(NEVER, place)).collect();
+        // At least two, so that leaves are in pairs.
+        let leaves = places.max(2).next_power_of_two();
         let mut tournament = Self {
-            nodes: [keys.as_slice(), &keys].concat(),
+            pairs: vec![[0; 2]; leaves as usize],
         };
         for place in 0..leaves {
             tournament.set(place, NEVER);
@@ -35,27 +37,32 @@ impl Tournament {
     /// The deadline of a place.
     #[inline]
     pub(super) fn deadline(&self, place: u32) -> Time {
-        time(self.nodes[self.nodes.len() / 2 + place as usize])
+        let index = self.pairs.len() + place as usize;
+        time(self.pairs[index / 2][index % 2])
     }
 
     /// Gives a place a deadline, or [`NEVER`].
     #[inline]
     pub(super) fn set(&mut self, place: u32, deadline: Time) {
-        let mut index = self.nodes.len() / 2 + place as usize;
+        let mut index = self.pairs.len() + place as usize;
         let mut earliest = key(deadline, place);
-        self.nodes[index] = earliest;
         while index > 1 {
-            earliest = earliest.min(self.nodes[index ^ 1]);
+            let pair = &mut self.pairs[index / 2];
+            let other = pair[1 - index % 2];
+            pair[index % 2] = earliest;
+            // Without a branch: who wins cannot be predicted.
+            earliest = select_unpredictable(other < earliest, other, earliest);
             index /= 2;
-            self.nodes[index] = earliest;
         }
+        self.pairs[0][1] = earliest;
     }
 
     /// The earliest deadline, and the first of the places that have it.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Takes apart what `key` put together.
     pub(super) fn earliest(&self) -> (Time, u32) {
-        (time(self.nodes[1]), self.nodes[1] as u32)
+        let key = self.pairs[0][1];
+        (time(key), key as u32)
     }
 }
 

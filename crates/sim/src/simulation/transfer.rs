@@ -278,6 +278,7 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
+    #[inline]
     pub(super) fn send_ack(&mut self, leg: u32, ack: Acknowledgement) {
         if !self.signals.is_empty() {
             let timestamp = self.timestamp();

@@ -90,6 +90,7 @@ impl Receiver {
     }
 
     /// A segment of the sender arrives.
+    #[inline]
     pub fn handle_segment(&mut self, now: Time, segment: &Data) {
         match segment.kind {
             DataKind::Synchronise => {
@@ -114,13 +115,15 @@ impl Receiver {
 
     /// The application has taken all bytes before `up_to`, and they take no more room. More than
     /// has arrived is not taken.
+    #[inline]
     pub fn handle_release(&mut self, now: Time, up_to: u64) {
         self.released = self.released.max(up_to.min(self.next));
         self.window.handle_read(now, self.released);
         let advertised = self.edge - self.next;
         // A small window is reported when it has doubled (as Linux does): the sender may be
         // waiting for it.
-        if self.offered_edge() - self.next >= 2 * advertised && self.offered_edge() > self.edge {
+        let offered = self.offered_edge();
+        if offered - self.next >= 2 * advertised && offered > self.edge {
             self.acknowledge_now = true;
             self.counters.window_updates += 1;
         }
@@ -241,6 +244,7 @@ impl Receiver {
 
     /// Size of an ACK on the wire: SACK blocks take room (RFC 2018 §3: 8n + 2 bytes, padded).
     #[must_use]
+    #[inline]
     pub fn size_of(&self, acknowledgement: &Acknowledgement) -> u32 {
         let options = match acknowledgement.blocks.as_slice().len() {
             0 => 0,

@@ -278,7 +278,9 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
-    #[inline]
+    // Inlined also where the compiler would not: the ACK then never stands in memory, where it
+    // would be written in small pieces and read in large ones, which stalls the processor.
+    #[inline(always)]
     pub(super) fn send_ack(&mut self, leg: u32, ack: Acknowledgement) {
         if !self.signals.is_empty() {
             let timestamp = self.timestamp();

@@ -190,7 +190,12 @@ impl Receiver {
         {
             self.edge = self.edge.max(ack.window_edge);
             self.counters.acknowledgements += 1;
-            return Some(ack);
+            // Taken apart, so that the others need not be put together in memory.
+            return Some(Acknowledgement {
+                number: ack.number,
+                window_edge: ack.window_edge,
+                blocks: ack.blocks,
+            });
         }
         if !self.acknowledge_now {
             return None;
@@ -206,11 +211,12 @@ impl Receiver {
     }
 
     /// The ACK of what has arrived.
+    #[inline]
     fn acknowledgement(&self) -> Acknowledgement {
         Acknowledgement {
             number: self.next,
             window_edge: self.edge,
-            blocks: if self.configuration.selective {
+            blocks: if self.configuration.selective && !self.reassembly.is_empty() {
                 self.reassembly.blocks(self.next)
             } else {
                 SelectiveBlocks::default()
@@ -246,12 +252,12 @@ impl Receiver {
     #[must_use]
     #[inline]
     pub fn size_of(&self, acknowledgement: &Acknowledgement) -> u32 {
-        let options = match acknowledgement.blocks.as_slice().len() {
-            0 => 0,
-            #[allow(clippy::cast_possible_truncation)] // At most three.
-            blocks => 8 * blocks as u32 + 4,
-        };
-        self.configuration.header_size + options
+        if acknowledgement.blocks.is_empty() {
+            return self.configuration.header_size;
+        }
+        #[allow(clippy::cast_possible_truncation)] // At most three.
+        let blocks = acknowledgement.blocks.as_slice().len() as u32;
+        self.configuration.header_size + 8 * blocks + 4
     }
 
     /// IP and TCP header of what it sends, in bytes, without SACK blocks.

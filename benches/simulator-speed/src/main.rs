@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p simulator-speed`
 //!
-//! `--alone` measures Midspan only. ns-2 and ns-3 are measured where they are installed (`apt-get install ns2 libns3-dev g++`).
+//! `--alone` measures Midspan only, `--flows N` only the case of so many flows. ns-2 and ns-3 are measured where they are installed (`apt-get install ns2 libns3-dev g++`).
 
 mod midspan;
 mod others;
@@ -70,13 +70,23 @@ fn main() -> Result<(), Error> {
         size_of::<Sender>() + size_of::<Receiver>(),
         size_of::<(Time, Packet)>()
     );
-    let alone = std::env::args().any(|argument| argument == "--alone");
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let alone = arguments.iter().any(|argument| argument == "--alone");
+    let flows = arguments
+        .iter()
+        .skip_while(|argument| *argument != "--flows")
+        .nth(1)
+        .map(|number| number.parse::<u64>())
+        .transpose()?;
     let (ns2, ns3) = if alone {
         (None, None)
     } else {
         (Program::ns2(), Program::ns3()?)
     };
     for case in CASES {
+        if flows.is_some_and(|flows| flows != case.flows) {
+            continue;
+        }
         measure(&case, ns2.as_ref(), ns3.as_ref())?;
     }
     Ok(())

@@ -12,6 +12,14 @@ pub struct Count {
 }
 
 impl Count {
+    const fn plus(self, other: Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+
+    #[inline]
     pub(crate) fn add(&mut self, size: u32) {
         self.packets += 1;
         self.bytes = self.bytes.saturating_add(u64::from(size));
@@ -64,14 +72,20 @@ impl Counters {
     /// Packets that arrived and have neither been delivered nor dropped.
     #[must_use]
     pub const fn held_packets(&self) -> u64 {
-        let dropped = self.queue_full.packets
-            + self.lost.packets
-            + self.contention.packets
-            + self.damaged.packets
-            + self.filtered.packets;
-        self.handled.packets - self.delivered.packets - dropped
+        self.handled.packets - self.passed().packets
     }
 
+    /// What was delivered, and all that was dropped.
+    pub(crate) const fn passed(&self) -> Count {
+        self.delivered
+            .plus(self.queue_full)
+            .plus(self.lost)
+            .plus(self.contention)
+            .plus(self.damaged)
+            .plus(self.filtered)
+    }
+
+    #[cold]
     pub(crate) fn add_dropped(&mut self, size: u32, reason: DropReason) {
         match reason {
             DropReason::QueueFull => self.queue_full.add(size),
@@ -83,6 +97,7 @@ impl Counters {
         }
     }
 
+    #[inline]
     pub(crate) fn see_queue(&mut self, packets: usize, bytes: u64) {
         // By branches that are rarely taken: the two together as one vector would have to wait
         // for the numbers, which have just been written one by one.

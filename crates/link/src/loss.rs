@@ -39,6 +39,7 @@ impl Bernoulli {
 }
 
 impl LossModel for Bernoulli {
+    #[inline]
     fn is_lost(&mut self, _now: Time, _size: u32) -> bool {
         self.probability.happens(self.stream.next_u64())
     }

@@ -19,7 +19,7 @@ pub(crate) fn done_in(span: TimeSpan, rate: BitRate) -> u128 {
 }
 
 /// The end of a transmission, and the start of the next one where a packet waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Moment {
     /// When, rounded up to a nanosecond.
     pub(crate) at: Time,
@@ -34,6 +34,7 @@ impl Moment {
     }
 
     /// This moment, so much later.
+    #[inline]
     pub(crate) fn later(self, span: TimeSpan) -> Self {
         Self {
             at: self.at + span,
@@ -57,15 +58,7 @@ impl Moment {
             Ok(missing) => (missing / rate, missing % rate),
             Err(_) => wide_division(missing, rate),
         };
-        let (span, spare) = if rest == 0 {
-            (whole, 0)
-        } else {
-            (whole.saturating_add(1), rate - rest)
-        };
-        Self {
-            at: self.at + TimeSpan::from_nanoseconds(span),
-            spare,
-        }
+        end(self.at, whole, rest, rate)
     }
 }
 
@@ -78,6 +71,8 @@ pub(crate) struct Transmission {
     whole: u64,
     /// What is left, in units of work; less than the rate.
     rest: u64,
+    /// When it ends, begun at rest at time zero.
+    from_rest: Moment,
 }
 
 impl Transmission {
@@ -92,7 +87,15 @@ impl Transmission {
                 Ok(work) => (work / per_nanosecond, work % per_nanosecond),
                 Err(_) => wide_division(work, per_nanosecond),
             };
-            *self = Self { bytes, whole, rest };
+            *self = Self {
+                bytes,
+                whole,
+                rest,
+                from_rest: end(Time::ZERO, whole, rest, per_nanosecond),
+            };
+        }
+        if start.spare == 0 {
+            return self.from_rest.later(start.at.since(Time::ZERO));
         }
         // whole · rate + rest − spare, with spare < rate.
         let (whole, rest) = if self.rest >= start.spare {
@@ -107,15 +110,22 @@ impl Transmission {
                 spare,
             };
         };
-        let (span, spare) = if rest == 0 {
-            (whole, 0)
-        } else {
-            (whole.saturating_add(1), per_nanosecond - rest)
-        };
-        Moment {
-            at: start.at + TimeSpan::from_nanoseconds(span),
-            spare,
-        }
+        end(start.at, whole, rest, per_nanosecond)
+    }
+}
+
+/// The end of what takes `whole` nanoseconds from `start` on, and of the next one so much as to do
+/// `rest` at this rate.
+#[inline]
+fn end(start: Time, whole: u64, rest: u64, per_nanosecond: u64) -> Moment {
+    let (span, spare) = if rest == 0 {
+        (whole, 0)
+    } else {
+        (whole.saturating_add(1), per_nanosecond - rest)
+    };
+    Moment {
+        at: start + TimeSpan::from_nanoseconds(span),
+        spare,
     }
 }
 

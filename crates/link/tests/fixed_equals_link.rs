@@ -103,7 +103,7 @@ proptest! {
             .filter(|number| delivered(&expected[*number]))
             .collect();
         prop_assert_eq!(link_order, fixed_order);
-        prop_assert_eq!(link.counters(), fixed.counters());
+        prop_assert_eq!(*link.counters(), fixed.counters());
     }
 }
 

@@ -164,8 +164,8 @@ pub struct Acknowledgement {
 /// At most three SACK blocks, as many as fit into the header beside timestamps (RFC 2018 §3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SelectiveBlocks {
+    /// The first empty one ends them.
     blocks: [SelectiveBlock; 3],
-    count: u8,
 }
 
 /// A range of bytes that has arrived out of order, as offsets from the acknowledgement number.
@@ -181,24 +181,39 @@ impl SelectiveBlocks {
     /// The most that a segment carries.
     pub const LIMIT: usize = 3;
 
-    /// Adds a block; does nothing where there is no room.
+    /// Adds a block; does nothing where there is no room, or where it is empty.
     pub fn push(&mut self, block: SelectiveBlock) {
-        if let Some(free) = self.blocks.get_mut(usize::from(self.count)) {
+        let count = self.count();
+        if let Some(free) = self.blocks.get_mut(count)
+            && !block.is_empty()
+        {
             *free = block;
-            self.count += 1;
         }
     }
 
     /// The blocks, in the order in which they were added.
     #[must_use]
     pub fn as_slice(&self) -> &[SelectiveBlock] {
-        self.blocks.get(..usize::from(self.count)).unwrap_or(&[])
+        self.blocks.get(..self.count()).unwrap_or(&[])
     }
 
     /// Whether there is none.
+    #[inline]
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.count == 0
+        self.blocks[0].is_empty()
+    }
+
+    #[inline]
+    fn count(&self) -> usize {
+        let empty = self.blocks.iter().position(|block| block.is_empty());
+        empty.unwrap_or(Self::LIMIT)
+    }
+}
+
+impl SelectiveBlock {
+    const fn is_empty(self) -> bool {
+        self.end <= self.start
     }
 }
 
@@ -243,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_packet_is_small() {
-        assert!(size_of::<Packet>() <= 80, "{}", size_of::<Packet>());
+        assert!(size_of::<Packet>() <= 72, "{}", size_of::<Packet>());
     }
 
     #[test]

@@ -172,7 +172,7 @@ impl Direction {
         let quantile = |share| TimeSpan::from_nanoseconds(self.lateness.value_at_quantile(share));
         DirectionReport {
             counters: match &self.cells {
-                Cells::Fixed { link, .. } => *link.counters(),
+                Cells::Fixed { link, .. } => link.counters(),
                 Cells::Scheduled(link) => *link.counters(),
             },
             pure_acks: self.pure_acks,

@@ -63,6 +63,8 @@ impl Fields {
             .chunks(2)
             .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
             .sum();
+        // Twice: the first carry may carry again.
+        let sum = (sum & 0xffff) + (sum >> 16);
         let sum = (sum & 0xffff) + (sum >> 16);
         packet[10..12].copy_from_slice(&(!u16::try_from(sum).unwrap()).to_be_bytes());
         packet.extend([0x04, 0x00, 0x00, 0x50]);

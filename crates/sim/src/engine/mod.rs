@@ -7,7 +7,7 @@
 //! sources start. No two events compare equal, so the order does not depend on when they were
 //! scheduled.
 
-mod heap;
 mod schedule;
+mod tournament;
 
 pub(crate) use schedule::{Event, Schedule};

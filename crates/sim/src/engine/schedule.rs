@@ -2,7 +2,7 @@
 
 use midspan_units::Time;
 
-use super::heap::Heap;
+use super::tournament::{NEVER, Tournament};
 
 /// The next event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,110 +13,90 @@ pub(crate) struct Event {
 
 /// The events ahead, at most one for each place.
 ///
-/// A deadline that moves back (a retransmission timer, at each ACK) costs nothing: the entry
-/// stays where it is, and when its time comes the place is asked for its deadline again. Only a
-/// deadline that moves forward makes a new entry; the old one is then void, and dropped when it
-/// comes up. So the queue holds little more than one entry for each place.
+/// A deadline that moves back (a retransmission timer, at each ACK) costs nothing: the event
+/// stays where it is, and when its time comes the place is asked for its deadline again.
 ///
-/// Links and everything else have a queue each: nearly all events are those of a few links, and
-/// need not pass the timers of many flows that lie far ahead.
+/// Links and everything else have a tournament each: nearly all events are those of a few links,
+/// and need not pass the timers of many flows that lie far ahead.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    links: Heap,
-    others: Heap,
+    links: Tournament,
+    others: Tournament,
     /// Places below this are links.
     link_places: u32,
-    /// Of each place, when its valid entry is; the end of time where it has none.
-    entries: Vec<Time>,
     now: Time,
 }
 
-const NEVER: Time = Time::from_nanoseconds(u64::MAX);
-
 impl Schedule {
     /// For so many places, of which the first `link_places` are links.
-    pub(crate) fn new(places: usize, link_places: usize) -> Self {
+    pub(crate) fn new(places: u32, link_places: u32) -> Self {
         Self {
-            links: Heap::default(),
-            others: Heap::default(),
-            link_places: u32::try_from(link_places).unwrap_or(u32::MAX),
-            entries: vec![NEVER; places],
+            links: Tournament::new(link_places),
+            others: Tournament::new(places.saturating_sub(link_places)),
+            link_places,
             now: Time::ZERO,
         }
     }
 
     /// Makes sure that `place` has an event at `at` or before.
+    #[inline]
     pub(crate) fn wake(&mut self, place: u32, at: Time) {
         debug_assert!(
             at >= self.now,
             "an event in the past: {at:?} at {:?}",
             self.now
         );
-        let entry = &mut self.entries[place as usize];
-        if at < *entry {
-            *entry = at;
-            self.heap_of(place).push(key(at, place));
+        let (tournament, place) = self.tournament_of(place);
+        if at < tournament.deadline(place) {
+            tournament.set(place, at);
         }
     }
 
+    /// Where a place has its deadline, and its number there.
     #[inline]
-    fn heap_of(&mut self, place: u32) -> &mut Heap {
-        if place < self.link_places {
-            &mut self.links
-        } else {
-            &mut self.others
+    fn tournament_of(&mut self, place: u32) -> (&mut Tournament, u32) {
+        match place.checked_sub(self.link_places) {
+            None => (&mut self.links, place),
+            Some(other) => (&mut self.others, other),
         }
     }
 
-    /// The next event up to `until`, which stays on top: finish it with [`done`](Self::done) or
+    /// The next event up to `until`, which stays ahead: finish it with [`done`](Self::done) or
     /// [`again`](Self::again) before the next call of anything else.
+    #[inline]
     pub(crate) fn next(&mut self, until: Time) -> Option<Event> {
-        loop {
-            let link = self.links.smallest();
-            let other = self.others.smallest();
-            let event = event(link.min(other));
-            // An empty queue has its end at the end of time.
-            if event.at > until || event.at == NEVER {
-                return None;
-            }
-            if self.entries[event.place as usize] == event.at {
-                debug_assert!(event.at >= self.now, "time goes back");
-                self.now = event.at;
-                return Some(event);
-            }
-            self.heap_of(event.place).pop();
+        let (link, link_place) = self.links.earliest();
+        let (other, other_place) = self.others.earliest();
+        let (at, place) = if link <= other {
+            (link, link_place)
+        } else {
+            (other, self.link_places + other_place)
+        };
+        if at > until || at == NEVER {
+            return None;
         }
+        debug_assert!(at >= self.now, "time goes back");
+        self.now = at;
+        Some(Event { at, place })
     }
 
     /// Whether no place has an event ahead.
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.iter().all(|entry| *entry == NEVER)
+        self.links.earliest().0 == NEVER && self.others.earliest().0 == NEVER
     }
 
-    /// The place of the event on top has none ahead.
+    /// The place of the event has none ahead.
+    #[inline]
     pub(crate) fn done(&mut self, event: Event) {
-        self.entries[event.place as usize] = NEVER;
-        self.heap_of(event.place).pop();
+        self.again(event, NEVER);
     }
 
-    /// The place of the event on top has its next one at `at`.
+    /// The place of the event has its next one at `at`.
+    #[inline]
     pub(crate) fn again(&mut self, event: Event, at: Time) {
         debug_assert!(at >= self.now, "an event in the past");
-        self.entries[event.place as usize] = at;
-        self.heap_of(event.place)
-            .replace_smallest(key(at, event.place));
-    }
-}
-
-fn key(at: Time, place: u32) -> u128 {
-    u128::from(at.nanoseconds()) << 32 | u128::from(place)
-}
-
-#[allow(clippy::cast_possible_truncation)] // Takes apart what `key` put together.
-fn event(key: u128) -> Event {
-    Event {
-        at: Time::from_nanoseconds((key >> 32) as u64),
-        place: key as u32,
+        let (tournament, place) = self.tournament_of(event.place);
+        tournament.set(place, at);
     }
 }
 
@@ -140,7 +120,7 @@ mod tests {
     #[test]
     fn ties_go_by_place_whatever_the_order_of_insertion() {
         for places in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
-            let mut schedule = Schedule::new(3, places[0] as usize);
+            let mut schedule = Schedule::new(3, places[0]);
             for place in places {
                 schedule.wake(place, at(5));
             }
@@ -149,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_deadline_voids_the_later_entry() {
+    fn an_earlier_deadline_replaces_the_later_one() {
         let mut schedule = Schedule::new(1, 0);
         schedule.wake(0, at(9));
         schedule.wake(0, at(4));

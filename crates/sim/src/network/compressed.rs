@@ -82,7 +82,7 @@ impl CompressedLink {
 
     /// What has passed, in bytes on the link.
     pub(super) fn counters(&self) -> Counters {
-        let mut counters = *self.link.counters();
+        let mut counters = self.link.counters();
         let (packets, bytes) = self.damaged;
         counters.delivered.packets -= packets;
         counters.delivered.bytes -= bytes;

@@ -8,11 +8,9 @@ use midspan_link::{
 };
 use midspan_units::Time;
 
-use super::Dropped;
 use super::compressed::CompressedLink;
 use super::discipline::{Discipline, QueueDiscipline};
 use super::loss::{Loss, LossPattern};
-use crate::engine::Schedule;
 use crate::packet::Packet;
 
 /// One direction of a link, with the packets that are on their way.
@@ -126,28 +124,10 @@ impl Directed {
         matches!(self.kind, Kind::Fixed(_))
     }
 
-    /// Hands a packet to a link that changes over time.
-    #[cold]
-    pub(super) fn change(
-        &mut self,
-        schedule: &mut Schedule,
-        place: u32,
-        now: Time,
-        packet: Packet,
-    ) -> Option<Dropped> {
-        if let Kind::Changing(link) = &mut self.kind {
-            link.handle(now, packet);
-            // What is ready already is polled by an event at this very time.
-            let at = link.poll_timeout().unwrap_or(now);
-            schedule.wake(place, at.max(now));
-        }
-        None
-    }
-
     /// What has passed; of a modem, its medium knows.
     pub(super) fn counters(&self) -> Counters {
         match &self.kind {
-            Kind::Fixed(link) => *link.counters(),
+            Kind::Fixed(link) => link.counters(),
             Kind::Changing(link) => *link.counters(),
             Kind::Compressed(link) => link.counters(),
             Kind::Shared { .. } => Counters::default(),

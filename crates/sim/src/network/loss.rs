@@ -89,14 +89,12 @@ impl Loss {
             },
         }
     }
-}
 
-impl LossModel for Loss {
-    #[inline]
-    fn is_lost(&mut self, now: Time, size: u32) -> bool {
+    /// Whether a packet is lost by one of the rarer patterns.
+    #[inline(never)]
+    fn is_lost_by_pattern(&mut self, size: u32) -> bool {
         match self {
-            Self::Never => false,
-            Self::Independent(model) => model.is_lost(now, size),
+            Self::Never | Self::Independent(_) => false,
             Self::Scripted { lost, sent } => {
                 *sent += 1;
                 let next = lost.last().copied() == Some(*sent);
@@ -122,6 +120,17 @@ impl LossModel for Loss {
                 *bad ^= leave[state].happens(stream.next_u64());
                 lost
             }
+        }
+    }
+}
+
+impl LossModel for Loss {
+    #[inline]
+    fn is_lost(&mut self, now: Time, size: u32) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Independent(model) => model.is_lost(now, size),
+            _ => self.is_lost_by_pattern(size),
         }
     }
 

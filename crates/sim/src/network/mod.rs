@@ -18,6 +18,8 @@ pub(crate) use directed::{Directed, NewLink};
 pub(crate) use discipline::Discipline;
 pub(crate) use loss::Loss;
 
+use std::collections::VecDeque;
+
 use midspan_link::{
     Cell, Counters, DropReason, Output, PolledCounters, PolledMedium, Queue as _, Verdict,
     fragments,
@@ -99,29 +101,25 @@ impl Network {
         packet: &mut Packet,
     ) -> Option<Dropped> {
         let mut at = now;
+        // In a variable of its own: written into the packet and read again with what stands
+        // beside it, it would stall the processor.
+        let mut passage = packet.passage;
         loop {
-            let place = route[packet.passage.hop()];
+            let place = route[passage.hop()];
             let link = &mut self.links[place as usize];
-            if packet.size > link.mtu {
-                self.handle_fragments(schedule, at, route, packet);
-                return None;
-            }
             let verdict = match &mut link.kind {
-                Kind::Fixed(fixed) => fixed.handle(at, packet),
-                Kind::Changing(_) => return link.change(schedule, place, now, *packet),
-                Kind::Compressed(link) => link.handle(at, packet),
-                Kind::Shared { medium, station } => {
-                    let (medium, station) = (*medium, *station);
-                    self.share(schedule, now, medium, station, *packet);
-                    return None;
+                Kind::Fixed(fixed) if packet.size <= link.mtu => fixed.handle(at, packet),
+                _ => {
+                    packet.passage = passage;
+                    self.handle_specially(schedule, at, route, packet)?
                 }
             };
             match verdict {
                 Verdict::Delivered { due } => {
-                    let next = route.get(packet.passage.hop() + 1);
+                    let next = route.get(passage.hop() + 1);
                     if due <= self.end && next.is_some_and(|next| self.links[*next as usize].joined)
                     {
-                        packet.passage.advance();
+                        passage.advance();
                         at = due;
                         continue;
                     }
@@ -129,10 +127,13 @@ impl Network {
                     if link.on_the_way.is_empty() {
                         schedule.wake(place, due);
                     }
-                    link.on_the_way.push_back((due, *packet));
+                    let on_its_way = Packet { passage, ..*packet };
+                    link.on_the_way.push_back((due, on_its_way));
+                    packet.passage = passage;
                     return None;
                 }
                 Verdict::Dropped { due, reason } => {
+                    packet.passage = passage;
                     return Some(Dropped {
                         at: due,
                         link: place,
@@ -140,6 +141,40 @@ impl Network {
                         reason,
                     });
                 }
+            }
+        }
+    }
+
+    /// Hands a packet to a link that is not fixed, or that it is too large for. Returns the
+    /// verdict where it is known now.
+    #[inline(never)]
+    fn handle_specially(
+        &mut self,
+        schedule: &mut Schedule,
+        at: Time,
+        route: &[u32],
+        packet: &Packet,
+    ) -> Option<Verdict> {
+        let place = route[packet.passage.hop()];
+        let link = &mut self.links[place as usize];
+        if packet.size > link.mtu {
+            self.handle_fragments(schedule, at, route, packet);
+            return None;
+        }
+        match &mut link.kind {
+            Kind::Fixed(fixed) => Some(fixed.handle(at, packet)),
+            Kind::Changing(changing) => {
+                changing.handle(at, *packet);
+                // What is ready already is polled by an event at this very time.
+                let ready = changing.poll_timeout().unwrap_or(at);
+                schedule.wake(place, ready.max(at));
+                None
+            }
+            Kind::Compressed(link) => Some(link.handle(at, packet)),
+            Kind::Shared { medium, station } => {
+                let (medium, station) = (*medium, *station);
+                self.share(schedule, at, medium, station, *packet);
+                None
             }
         }
     }
@@ -202,31 +237,36 @@ impl Network {
         !self.dropped_fragments.is_empty()
     }
 
+    /// What is on its way on a link whose packets come out when it was said as they went in;
+    /// `None` for other links, which are [polled](Self::poll).
+    #[inline]
+    pub(crate) fn on_its_way(&mut self, place: u32) -> Option<&mut VecDeque<(Time, Packet)>> {
+        let link = &mut self.links[place as usize];
+        match link.kind {
+            Kind::Fixed(_) | Kind::Compressed(_) => Some(&mut link.on_the_way),
+            Kind::Changing(_) | Kind::Shared { .. } => None,
+        }
+    }
+
     /// The next packet that has come out of a link by `now`, and the link: on a shared medium it
     /// may be another one than that of the place.
-    #[inline]
     pub(crate) fn poll(&mut self, place: u32, now: Time) -> Option<(u32, Output<Packet>)> {
         let link = &mut self.links[place as usize];
-        let output = match &mut link.kind {
-            Kind::Fixed(_) | Kind::Compressed(_) => {
-                let (due, packet) = link.on_the_way.pop_front_if(|(due, _)| *due <= now)?;
-                Output::Delivered { due, packet }
-            }
-            Kind::Changing(changing) => changing.poll(now)?,
+        match &mut link.kind {
+            Kind::Fixed(_) | Kind::Compressed(_) => None,
+            Kind::Changing(changing) => Some((place, changing.poll(now)?)),
             Kind::Shared { medium, .. } => {
                 let medium = self.media.get_mut(*medium)?;
                 let (station, output) = medium.medium.poll(now)?;
-                return Some((*medium.links.get(station)?, output));
+                Some((*medium.links.get(station)?, output))
             }
-        };
-        Some((place, output))
+        }
     }
 
-    /// When the next packet comes out of a link.
+    /// When the next packet comes out of a link that is [polled](Self::poll).
     pub(crate) fn poll_timeout(&self, place: u32) -> Option<Time> {
-        let link = &self.links[place as usize];
-        match &link.kind {
-            Kind::Fixed(_) | Kind::Compressed(_) => link.on_the_way.front().map(|(due, _)| *due),
+        match &self.links[place as usize].kind {
+            Kind::Fixed(_) | Kind::Compressed(_) => None,
             Kind::Changing(changing) => changing.poll_timeout(),
             Kind::Shared { medium, .. } => self.media.get(*medium)?.medium.poll_timeout(),
         }

@@ -153,7 +153,7 @@ impl<O: Observer> Simulation<O> {
             parts.relays.len(),
             1,
         ])?;
-        let mut schedule = Schedule::new(places.count(), network.len());
+        let mut schedule = Schedule::new(places.count(), places.links());
         for (index, flow) in (0..).zip(&parts.flows) {
             if let Some(at) = flow.next_write {
                 schedule.wake(places.flow(index), at);

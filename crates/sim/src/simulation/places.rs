@@ -37,8 +37,12 @@ impl Places {
         Ok(Self { ends })
     }
 
-    pub(super) const fn count(&self) -> usize {
-        self.ends[KINDS - 1] as usize
+    pub(super) const fn count(&self) -> u32 {
+        self.ends[KINDS - 1]
+    }
+
+    pub(super) const fn links(&self) -> u32 {
+        self.ends[0]
     }
 
     pub(super) const fn receiver(&self, leg: u32) -> u32 {
@@ -108,8 +112,10 @@ mod tests {
     #[test]
     fn every_number_stands_for_one_thing() {
         let places = Places::new([4, 3, 3, 2, 1, 2, 2, 1]).unwrap();
-        let all: Vec<Place> = (0..18).map(|place| places.what(place)).collect();
-        assert_eq!(places.count(), 18);
+        let all: Vec<Place> = (0..places.count())
+            .map(|place| places.what(place))
+            .collect();
+        assert_eq!(all.len(), 18);
         assert_eq!(all[3], Place::Link(3));
         assert_eq!(all[places.receiver(2) as usize], Place::Receiver(2));
         assert_eq!(all[places.sender(0) as usize], Place::Sender(0));

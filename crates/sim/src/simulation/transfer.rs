@@ -13,6 +13,27 @@ use crate::scenario::LinkId;
 impl<O: Observer> Simulation<O> {
     #[inline]
     pub(super) fn handle_link(&mut self, event: Event, link: u32) {
+        let Some(on_its_way) = self.network.on_its_way(link) else {
+            self.poll_link(event, link);
+            return;
+        };
+        let now = self.now;
+        let Some((_, mut packet)) = on_its_way.front().copied() else {
+            self.schedule.done(event);
+            return;
+        };
+        on_its_way.pop_front();
+        match on_its_way.front() {
+            Some((due, _)) => self.schedule.again(event, (*due).max(now)),
+            None => self.schedule.done(event),
+        }
+        self.pass_on(&mut packet);
+    }
+
+    /// As [`handle_link`](Self::handle_link), of a link that decides late what becomes of a
+    /// packet.
+    #[inline(never)]
+    fn poll_link(&mut self, event: Event, link: u32) {
         let output = self.network.poll(link, self.now);
         match self.network.poll_timeout(link) {
             Some(at) => self.schedule.again(event, at.max(self.now)),
@@ -257,6 +278,9 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
+    // Inlined also where the compiler would not: the ACK then never stands in memory, where it
+    // would be written in small pieces and read in large ones, which stalls the processor.
+    #[inline(always)]
     pub(super) fn send_ack(&mut self, leg: u32, ack: Acknowledgement) {
         if !self.signals.is_empty() {
             let timestamp = self.timestamp();

@@ -15,47 +15,51 @@ pub enum Timer {
     DelayedAck,
 }
 
-/// A fixed table of deadlines.
+const TIMERS: [Timer; 4] = [
+    Timer::Retransmission,
+    Timer::Persist,
+    Timer::Pacing,
+    Timer::DelayedAck,
+];
+
+/// A fixed table of the deadlines of `N` timers, which follow each other in [`Timer`] from
+/// `FIRST` on.
 #[derive(Debug, Clone)]
-pub(super) struct Timers<const N: usize> {
-    names: &'static [Timer; N],
+pub(super) struct Timers<const FIRST: usize, const N: usize> {
     deadlines: [Time; N],
 }
 
 const NEVER: Time = Time::from_nanoseconds(u64::MAX);
 
-impl<const N: usize> Timers<N> {
-    pub(super) const fn new(names: &'static [Timer; N]) -> Self {
+impl<const FIRST: usize, const N: usize> Timers<FIRST, N> {
+    pub(super) const fn new() -> Self {
         Self {
-            names,
             deadlines: [NEVER; N],
         }
     }
 
-    pub(super) fn set(&mut self, timer: Timer, deadline: Time) {
-        for (name, slot) in self.names.iter().zip(&mut self.deadlines) {
-            if *name == timer {
-                *slot = deadline;
-            }
-        }
+    #[inline]
+    pub(super) const fn set(&mut self, timer: Timer, deadline: Time) {
+        self.deadlines[timer as usize - FIRST] = deadline;
     }
 
-    pub(super) fn stop(&mut self, timer: Timer) {
+    #[inline]
+    pub(super) const fn stop(&mut self, timer: Timer) {
         self.set(timer, NEVER);
     }
 
+    #[inline]
     pub(super) fn is_running(&self, timer: Timer) -> bool {
-        let mut slots = self.names.iter().zip(&self.deadlines);
-        slots.any(|(name, deadline)| *name == timer && *deadline != NEVER)
+        self.deadlines[timer as usize - FIRST] != NEVER
     }
 
     /// The next deadline, and why.
     #[inline]
     pub(super) fn next(&self) -> Option<(Time, Timer)> {
-        let mut next = (NEVER, self.names[0]);
-        for (name, deadline) in self.names.iter().zip(&self.deadlines) {
+        let mut next = (NEVER, TIMERS[FIRST]);
+        for (timer, deadline) in TIMERS[FIRST..].iter().zip(&self.deadlines) {
             if *deadline < next.0 {
-                next = (*deadline, *name);
+                next = (*deadline, *timer);
             }
         }
         (next.0 != NEVER).then_some(next)

@@ -40,7 +40,7 @@ pub struct Receiver {
     acknowledge_now: bool,
     /// A policy that decides which ACKs leave.
     candidates: Option<Box<Candidates>>,
-    timers: Timers<1>,
+    timers: Timers<{ Timer::DelayedAck as usize }, 1>,
     counters: ReceiverCounters,
 }
 
@@ -84,12 +84,13 @@ impl Receiver {
             waiting: 0,
             acknowledge_now: false,
             candidates,
-            timers: Timers::new(&[Timer::DelayedAck]),
+            timers: Timers::new(),
             counters: ReceiverCounters::default(),
         }
     }
 
     /// A segment of the sender arrives.
+    #[inline]
     pub fn handle_segment(&mut self, now: Time, segment: &Data) {
         match segment.kind {
             DataKind::Synchronise => {
@@ -114,13 +115,15 @@ impl Receiver {
 
     /// The application has taken all bytes before `up_to`, and they take no more room. More than
     /// has arrived is not taken.
+    #[inline]
     pub fn handle_release(&mut self, now: Time, up_to: u64) {
         self.released = self.released.max(up_to.min(self.next));
         self.window.handle_read(now, self.released);
         let advertised = self.edge - self.next;
         // A small window is reported when it has doubled (as Linux does): the sender may be
         // waiting for it.
-        if self.offered_edge() - self.next >= 2 * advertised && self.offered_edge() > self.edge {
+        let offered = self.offered_edge();
+        if offered - self.next >= 2 * advertised && offered > self.edge {
             self.acknowledge_now = true;
             self.counters.window_updates += 1;
         }
@@ -187,7 +190,12 @@ impl Receiver {
         {
             self.edge = self.edge.max(ack.window_edge);
             self.counters.acknowledgements += 1;
-            return Some(ack);
+            // Taken apart, so that the others need not be put together in memory.
+            return Some(Acknowledgement {
+                number: ack.number,
+                window_edge: ack.window_edge,
+                blocks: ack.blocks,
+            });
         }
         if !self.acknowledge_now {
             return None;
@@ -203,11 +211,12 @@ impl Receiver {
     }
 
     /// The ACK of what has arrived.
+    #[inline]
     fn acknowledgement(&self) -> Acknowledgement {
         Acknowledgement {
             number: self.next,
             window_edge: self.edge,
-            blocks: if self.configuration.selective {
+            blocks: if self.configuration.selective && !self.reassembly.is_empty() {
                 self.reassembly.blocks(self.next)
             } else {
                 SelectiveBlocks::default()
@@ -241,13 +250,14 @@ impl Receiver {
 
     /// Size of an ACK on the wire: SACK blocks take room (RFC 2018 §3: 8n + 2 bytes, padded).
     #[must_use]
+    #[inline]
     pub fn size_of(&self, acknowledgement: &Acknowledgement) -> u32 {
-        let options = match acknowledgement.blocks.as_slice().len() {
-            0 => 0,
-            #[allow(clippy::cast_possible_truncation)] // At most three.
-            blocks => 8 * blocks as u32 + 4,
-        };
-        self.configuration.header_size + options
+        if acknowledgement.blocks.is_empty() {
+            return self.configuration.header_size;
+        }
+        #[allow(clippy::cast_possible_truncation)] // At most three.
+        let blocks = acknowledgement.blocks.as_slice().len() as u32;
+        self.configuration.header_size + 8 * blocks + 4
     }
 
     /// IP and TCP header of what it sends, in bytes, without SACK blocks.

@@ -87,7 +87,7 @@ pub struct Sender {
     cubic: Cubic,
     /// When the next segment may leave at the pacing rate.
     next_release: Time,
-    timers: Timers<3>,
+    timers: Timers<{ Timer::Retransmission as usize }, 3>,
     counters: SenderCounters,
     limits: Limits,
 }
@@ -164,7 +164,7 @@ impl Sender {
             scoreboard: Scoreboard::default(),
             cubic: Cubic::default(),
             next_release: Time::ZERO,
-            timers: Timers::new(&[Timer::Retransmission, Timer::Persist, Timer::Pacing]),
+            timers: Timers::new(),
             counters: SenderCounters::default(),
             limits: Limits::default(),
             configuration,

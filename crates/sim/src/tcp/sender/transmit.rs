@@ -21,7 +21,17 @@ impl Sender {
             return Some(self.send_again(now, sequence));
         }
         if self.recovering && self.is_selective() {
-            return self.next_in_sack_recovery(now);
+            // Taken apart, so that the others need not be put together in memory.
+            let Data {
+                kind,
+                sequence,
+                length,
+            } = self.next_in_sack_recovery(now)?;
+            return Some(Data {
+                kind,
+                sequence,
+                length,
+            });
         }
         if self.is_selective() {
             // After a time-out: what has arrived is not sent again (RFC 6675 §5.1).
@@ -41,6 +51,7 @@ impl Sender {
     }
 
     /// The next segment from SND.NXT on, if the windows let it pass.
+    #[inline]
     fn next_in_window(&mut self, now: Time) -> Option<Data> {
         let edge = self.unacknowledged.saturating_add(self.own_window());
         let length = self.sendable(edge);
@@ -119,6 +130,7 @@ impl Sender {
         }
     }
 
+    #[inline]
     fn send_probe(&mut self, now: Time) -> Data {
         self.probe = false;
         self.counters.probes += 1;
@@ -131,6 +143,7 @@ impl Sender {
         }
     }
 
+    #[inline]
     fn synchronise(&mut self, now: Time) -> Data {
         self.phase = Phase::Synchronised;
         self.counters.syns += 1;
@@ -146,6 +159,7 @@ impl Sender {
     }
 
     /// Sends the segment at `sequence` once more, outside the window.
+    #[inline]
     pub(super) fn send_again(&mut self, now: Time, sequence: u64) -> Data {
         let end = self
             .scoreboard
@@ -158,6 +172,7 @@ impl Sender {
         self.send(now, sequence, length)
     }
 
+    #[inline]
     pub(super) fn send(&mut self, now: Time, sequence: u64, length: u64) -> Data {
         let end = sequence + length;
         self.counters.segments += 1;

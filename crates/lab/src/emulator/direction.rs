@@ -63,10 +63,6 @@ pub(super) struct Direction {
     due: Time,
 }
 
-#[expect(
-    clippy::large_enum_variant,
-    reason = "two for each link, made once a run"
-)]
 enum Cells {
     /// Constant: departures are known at arrival.
     Fixed {

@@ -357,7 +357,8 @@ proptest! {
     #[test]
     fn a_flow_that_is_sent_ahead_finishes_whatever_is_lost(
         sender in sender(),
-        scale in 0_u8..=14,
+        // Not below the receiver's own, which is 2 for the largest of these buffers.
+        scale in 2_u8..=14,
         receiver in receiver(),
         relay in relay(),
         lost in prop::collection::vec(1_u64..60, 0..20),

@@ -10,8 +10,8 @@
 //! | more | buffers of directions that are still are made small, those of new sessions too |
 //! | more than a half | a direction grows only up to a level |
 //! | more than 9/16 | the level falls step by step, and rises again below; who has more comes down to it, so those that take most give first |
-//! | 5/8 | no direction gets more than [`STARTING`] for each buffer |
-//! | 7/8 | nothing grows any more; new sessions are shed |
+//! | 5/8 | nothing grows any more: the rest is for the least of new sessions |
+//! | 7/8 | new sessions are shed |
 //!
 //! A direction that moves data grows again, by the kernel's tuning, while there is room.
 
@@ -211,7 +211,8 @@ impl MemoryShare {
         }
         let started = direction.with_limits(STARTING).reservation();
         let is_less = direction.receive_limit < STARTING || direction.send_limit < STARTING;
-        if is_less && started <= self.level && others.saturating_add(started) <= self.sixteenths(14)
+        // What is above is for the least of new sessions, so that a burst of them is not shed.
+        if is_less && started <= self.level && others.saturating_add(started) <= self.sixteenths(10)
         {
             return Bounding::Limit(STARTING);
         }

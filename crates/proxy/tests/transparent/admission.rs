@@ -83,6 +83,7 @@ fn start(policy: ByPort) -> (Interception, Gate) {
             mark: marks.server_leg,
             ..ServerLeg::default()
         },
+        windows: Vec::new(),
     };
     let settings = GateSettings {
         queue: place.queue,
@@ -95,6 +96,7 @@ fn start(policy: ByPort) -> (Interception, Gate) {
         openings: Arc::new(Openings::new(limits)),
         limits: None,
         raw: [Family::V4, Family::V6].map(|family| RawSocket::open(family).unwrap()),
+        learned: (Knowledge::default(), Clock::start()),
     };
     let gate = Gate::start(settings, 16).unwrap();
     interception.set_taking(true).unwrap();

@@ -7,9 +7,11 @@ use midspan_linux::initial_window::MarkField;
 use midspan_linux::interception::{Interception, Place, Plan, Selection};
 use midspan_linux::raw_packet::{Family, RawSocket};
 use midspan_policy::{
-    Admission, Configured, Decision, Policy, Request, SessionSample, SessionSettings, Start,
+    Admission, Configured, Decision, Knowledge, Policy, Request, SessionSample, SessionSettings,
+    Start,
 };
 use midspan_proxy::gate::{Gate, GateListener, GateSettings, OpeningLimits, Openings, ServerLeg};
+use midspan_proxy::relay::Clock;
 use midspan_units::{Time, TimeSpan};
 
 use crate::support::*;

@@ -272,6 +272,10 @@ fn test(filter: &str) {
             "a parameter after a crash",
             reloading::the_parameter_comes_back_after_a_crash,
         ),
+        (
+            "ports after the end",
+            reloading::ports_are_free_after_the_end,
+        ),
         ("a capture of both legs", capture::legs_are_told_apart),
         (
             "a capture behind NAT",

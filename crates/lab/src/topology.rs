@@ -230,6 +230,9 @@ fn new_node(name: &str, kind: &NodeKind) -> Result<NetworkNamespace, LabError> {
     if let NodeKind::Host(settings) = kind {
         set_buffer_limit(&node, "net/ipv4/tcp_rmem", settings.receive_buffer)?;
         set_buffer_limit(&node, "net/ipv4/tcp_wmem", settings.send_buffer)?;
+        if settings.without_sack {
+            node.set_parameter("net/ipv4/tcp_sack", "0")?;
+        }
     }
     Ok(node)
 }

@@ -22,10 +22,13 @@
 //! Two cells stand outside of a link: [`Fragmentation`] at its entrance, [`Reassembly`] at the end
 //! of a packet's way.
 //!
+//! [`Bursts`] and [`Histogram`] say how the packets on a link come.
+//!
 //! `docs/link-model.md` describes the model in one page.
 //!
 //! This crate is pure: no clock, no I/O; random numbers come from the [`stream`] of a seed.
 
+mod bursts;
 mod cell;
 mod chain;
 mod configuration;
@@ -43,6 +46,7 @@ mod seed;
 mod transmitter;
 mod work;
 
+pub use bursts::{Bursts, Histogram};
 pub use cell::{Cell, DropReason, Output, Outputs, Packet};
 pub use chain::Chain;
 pub use configuration::{Configuration, QueueLimit, Schedule, State, Step};

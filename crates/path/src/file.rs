@@ -50,6 +50,7 @@ pub struct HostTable {
     pub initial_window: Given<u32>,
     pub receive_buffer: Given<ByteSize>,
     pub send_buffer: Given<ByteSize>,
+    pub sack: Given<bool>,
     pub window: Given<Window>,
     pub acknowledge: Given<Acknowledge>,
 }

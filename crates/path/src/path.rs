@@ -86,6 +86,8 @@ pub struct HostSettings {
     pub receive_buffer: Option<ByteSize>,
     /// Most that autotuning may give a send buffer (the third number of `tcp_wmem`).
     pub send_buffer: Option<ByteSize>,
+    /// It neither offers nor accepts selective acknowledgements (RFC 2018).
+    pub without_sack: bool,
     /// How the window that it advertises grows in the simulator; a real kernel does as it does.
     pub window: Window,
     /// How it acknowledges in the simulator; a real kernel does as it does.

@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 
 use hdrhistogram::Histogram;
 use midspan_link::{
-    Cell, Configuration, Counters, Direction as LinkDirection, FixedLink, Link, Output,
+    Cell, Configuration, Counters, Direction as LinkDirection, DropReason, FixedLink, Link, Output,
     ScheduleError, Verdict, stream,
 };
 use midspan_units::{Time, TimeSpan};
 
 use super::Setup;
 use super::frame::{Frame, Kind};
+use super::seconds::{Second, Seconds};
 
 /// Width of the bins of [`DirectionReport::delivered`].
 pub const BIN: TimeSpan = TimeSpan::from_milliseconds(100);
@@ -31,6 +32,8 @@ pub struct DirectionReport {
     /// Bytes of TCP data delivered at the far end in each tenth of a second, those sent again
     /// included.
     pub delivered: Vec<u64>,
+    /// How data came in each second.
+    pub seconds: Vec<Second>,
     /// How late frames were sent on, against when they were due.
     pub lateness: Lateness,
 }
@@ -56,6 +59,7 @@ pub(super) struct Direction {
     pure_acks: u64,
     data_segments: u64,
     delivered: Vec<u64>,
+    seconds: Seconds,
     /// In nanoseconds.
     lateness: Histogram<u64>,
     late_frames: u64,
@@ -90,6 +94,7 @@ impl Direction {
                 pure_acks: 0,
                 data_segments: 0,
                 delivered: Vec::new(),
+                seconds: Seconds::new(configuration),
                 lateness: lateness_histogram(),
                 late_frames: 0,
                 due: Time::ZERO,
@@ -105,14 +110,22 @@ impl Direction {
     pub(super) fn arrive(&mut self, at: Time, kind: Kind, bytes: Vec<u8>) -> Option<Vec<u8>> {
         match kind {
             Kind::PureAck => self.pure_acks += 1,
-            Kind::Data(_) => self.data_segments += 1,
+            Kind::Data(_) => {
+                self.data_segments += 1;
+                self.seconds.data(at);
+            }
             Kind::Other | Kind::NotCarried => {}
         }
         let frame = Frame { bytes, kind };
         match &mut self.cells {
             Cells::Fixed { link, under_way } => match link.handle(at, &frame) {
                 Verdict::Delivered { due } => under_way.push_back((due, frame)),
-                Verdict::Dropped { .. } => return Some(frame.bytes),
+                Verdict::Dropped { reason, due } => {
+                    if reason == DropReason::QueueFull {
+                        self.seconds.queue_full(due);
+                    }
+                    return Some(frame.bytes);
+                }
             },
             Cells::Scheduled(link) => link.handle(at, frame),
         }
@@ -126,7 +139,11 @@ impl Direction {
             Cells::Scheduled(link) => loop {
                 match link.poll(now)? {
                     Output::Delivered { due, packet } => break (due, packet),
-                    Output::Dropped { .. } => {}
+                    Output::Dropped { due, reason, .. } => {
+                        if reason == DropReason::QueueFull {
+                            self.seconds.queue_full(due);
+                        }
+                    }
                 }
             },
         };
@@ -174,6 +191,7 @@ impl Direction {
             pure_acks: self.pure_acks,
             data_segments: self.data_segments,
             delivered: self.delivered.clone(),
+            seconds: self.seconds.report(),
             lateness: Lateness {
                 frames: self.lateness.len(),
                 p50: quantile(0.5),

@@ -9,6 +9,7 @@
 
 mod direction;
 mod frame;
+mod seconds;
 mod thread;
 
 use std::os::fd::OwnedFd;
@@ -23,6 +24,7 @@ use rustix::event::EventfdFlags;
 
 use direction::Direction;
 pub use direction::{BIN, DirectionReport, Lateness};
+pub use seconds::Second;
 
 use crate::LabError;
 

@@ -108,6 +108,7 @@ fn host(check: &Check<'_>, table: &HostTable) -> Result<HostSettings, Located> {
             .transpose()?,
         receive_buffer: buffer(&table.receive_buffer)?,
         send_buffer: buffer(&table.send_buffer)?,
+        without_sack: table.sack.as_ref().is_some_and(|given| !given.get_ref()),
         window: table
             .window
             .as_ref()

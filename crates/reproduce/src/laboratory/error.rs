@@ -20,9 +20,6 @@ pub enum LaboratoryError {
     /// A setting cannot be read.
     #[error("a setting of the paper cannot be read: {0}")]
     Setting(#[from] ParseError),
-    /// The paper has no figures from the lab.
-    #[error("the lab has no figures of {}", .0.name())]
-    None(Paper),
     /// There is no such item.
     #[error("the lab has no item \"{item}\" of {}; it has {known}", .paper.name())]
     Item {

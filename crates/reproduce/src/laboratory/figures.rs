@@ -1,13 +1,11 @@
 //! Measurements as records and plots.
 
-use midspan_plan::{Answer, Way};
 use midspan_records::statistics::median;
 use midspan_records::{By, Record};
 use midspan_report::{Axis, LinePlot, Series};
-use midspan_sim::NoObserver;
-use midspan_sweep::{in_parallel, measure};
-use midspan_units::ByteSize;
+use midspan_sweep::in_parallel;
 
+use super::beside::{Simulations, analyse};
 use super::plan::{Arm, LabPlan, Point};
 use super::run::Run;
 use super::statement::Metric;
@@ -30,7 +28,7 @@ pub(super) fn tell(plan: &LabPlan, runs: &[Run], threads: usize) -> Simulated {
         threads,
         |index| {
             let (point, arm) = arms[index];
-            Ok::<_, std::convert::Infallible>(simulate(arm, point.repetitions))
+            Ok::<_, std::convert::Infallible>(Simulations::of(arm, point.repetitions))
         },
         |_| (),
     );
@@ -45,9 +43,11 @@ pub(super) fn tell(plan: &LabPlan, runs: &[Run], threads: usize) -> Simulated {
             out.records.extend(lab_records(point, arm, &own));
             let case = case(point, arm);
             let record = |by, value| Record::new(point.item, &case, "goodput", "bit/s", by, value);
-            if let Some((middle, low, high)) = simulated.next().flatten() {
+            if let Some(simulated) = simulated.next().flatten() {
+                let (middle, low, high) = simulated.spread();
                 out.records
                     .push(record(By::Simulation, middle).with_spread(low, high));
+                out.records.extend(simulated.ratio(point, arm, &own));
             }
             let analysed = analyse(arm).map(|value| record(By::Analysis, value));
             out.records.extend(analysed);
@@ -60,7 +60,7 @@ pub(super) fn tell(plan: &LabPlan, runs: &[Run], threads: usize) -> Simulated {
     out
 }
 
-fn case(point: &Point, arm: &Arm) -> String {
+pub(super) fn case(point: &Point, arm: &Arm) -> String {
     format!("{}, {}", point.name, arm.name)
 }
 
@@ -110,48 +110,7 @@ fn lab_records(point: &Point, arm: &Arm, runs: &[Run]) -> Vec<Record> {
     records
 }
 
-/// Goodput of the same path in the simulator, by completion: the median over the seeds with the
-/// least and the greatest; `None` where the simulator does not know what is on the path.
-fn simulate(arm: &Arm, repetitions: u32) -> Option<(f64, f64, f64)> {
-    let (mut path, proxies) = arm.simulated()?;
-    let size = size(arm)?;
-    let mut values = Vec::new();
-    let seed = path.seed;
-    for repetition in 0..repetitions {
-        path.seed = seed.wrapping_add(u64::from(repetition));
-        let measures = measure(&path, proxies, |_| Ok(None::<NoObserver>), |_, _| ()).ok()?;
-        let found = measures
-            .iter()
-            .filter(|one| one.quantity == "completion time");
-        values.extend(found.map(|one| size / one.value));
-    }
-    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = values.iter().copied().fold(0.0, f64::max);
-    Some((median(&values)?.value, low, high))
-}
-
-/// Goodput of the same path by the analysis, by completion.
-fn analyse(arm: &Arm) -> Option<f64> {
-    let (path, proxies) = arm.simulated()?;
-    // It knows no thinning.
-    if path != arm.path {
-        return None;
-    }
-    let way = Way::of_flow(&path, path.flows.first()?).ok()?;
-    let proxies = if proxies { &way.proxies[..] } else { &[] };
-    let answer = Answer::new(&way, proxies).ok()?;
-    let bits = size(arm)?;
-    let bytes = path.flows.first()?.workload.total_size()?;
-    answer.completion_time(bytes).map(|time| bits / time)
-}
-
-/// Bits that the only flow transfers.
-fn size(arm: &Arm) -> Option<f64> {
-    let size = arm.path.flows.first()?.workload.total_size();
-    size.map(|size: ByteSize| 8.0 * crate::run::number(size.bytes()))
-}
-
-/// Goodput by the rate upstream, a plot for each title, a line for each arm.
+/// Goodput by what varies, a plot for each title, a line for each arm.
 fn plots(plan: &LabPlan, records: &[Record]) -> Vec<FigurePlot> {
     let mut figures: Vec<FigurePlot> = Vec::new();
     for point in &plan.points {
@@ -160,7 +119,7 @@ fn plots(plan: &LabPlan, records: &[Record]) -> Vec<FigurePlot> {
         let at = at.unwrap_or_else(|| {
             let plot = LinePlot {
                 title: place.plot.clone(),
-                x: Axis::new("upstream", "kbit/s"),
+                x: place.axis.clone(),
                 y: Axis::new("goodput", "bit/s"),
                 series: Vec::new(),
             };
@@ -182,7 +141,7 @@ fn plots(plan: &LabPlan, records: &[Record]) -> Vec<FigurePlot> {
                 });
                 series.len() - 1
             });
-            series[line].points.push((place.upstream, record.value));
+            series[line].points.push((place.at, record.value));
         }
     }
     // Several plots of an item are told apart by what they show.

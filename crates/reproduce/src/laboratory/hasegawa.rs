@@ -133,10 +133,10 @@ fn figure_8(up: u32, queue: u32, window: bool, extent: Extent) -> Result<Point, 
     Ok(Point {
         item: "figure 8",
         name: format!("{up} kbit/s up, queue of {queue}{window}"),
-        place: Some(Place {
-            plot: format!("queue of {queue}, no delay{window}"),
-            upstream: f64::from(up),
-        }),
+        place: Some(Place::upstream(
+            format!("queue of {queue}, no delay{window}"),
+            f64::from(up),
+        )),
         arms,
         repetitions: repetitions(judged, extent),
         statements,
@@ -181,10 +181,10 @@ fn figure_10(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
         points.push(Point {
             item: "figure 10",
             name: format!("500 ms, {up} kbit/s up, queue of 200"),
-            place: Some(Place {
-                plot: "round trip of 500 ms, normal segments".to_owned(),
-                upstream: f64::from(up),
-            }),
+            place: Some(Place::upstream(
+                "round trip of 500 ms, normal segments".to_owned(),
+                f64::from(up),
+            )),
             arms,
             repetitions: repetitions(extent == Extent::Full, extent),
             statements: vec![
@@ -239,10 +239,10 @@ fn whole_grid() -> Result<Vec<Point>, LaboratoryError> {
             points.push(Point {
                 item: "figure 9",
                 name: format!("500 ms, {up} kbit/s up, queue of {queue}, all sizes"),
-                place: Some(Place {
-                    plot: format!("round trip of 500 ms, queue of {queue}"),
-                    upstream: f64::from(up),
-                }),
+                place: Some(Place::upstream(
+                    format!("round trip of 500 ms, queue of {queue}"),
+                    f64::from(up),
+                )),
                 arms,
                 repetitions: SHOWN,
                 statements: vec![Statement::new(Metric::Goodput, auto, &[rival])],

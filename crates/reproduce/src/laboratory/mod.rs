@@ -4,13 +4,18 @@
 //! point alternate, so that what changes with time changes all of them; each finished run is kept
 //! in a file, so that a second call goes on where the first was stopped.
 
+mod beside;
+mod bhole;
 mod error;
 mod figures;
 mod hasegawa;
+mod maki;
 mod plan;
 mod run;
+mod shikama;
 mod state;
 mod statement;
+mod subscribers;
 mod tam;
 #[cfg(test)]
 mod tests;
@@ -20,7 +25,7 @@ use std::path::PathBuf;
 use crate::{Paper, Simulated};
 pub use error::LaboratoryError;
 pub use plan::{Arm, Extent, LabPlan, Place, Point};
-pub use run::{Run, Transfer};
+pub use run::{Run, Transfer, Wire};
 use state::Finished;
 pub use statement::{Bound, Metric, Statement};
 
@@ -69,12 +74,14 @@ pub struct Laboratory {
 /// What is measured of a paper.
 ///
 /// # Errors
-/// The lab has no figures of the paper, or not the item that is asked for.
+/// The lab has not the item that is asked for.
 pub fn lab_plan(paper: Paper, effort: &LabEffort) -> Result<LabPlan, LaboratoryError> {
     let mut plan = match paper {
         Paper::Hasegawa => hasegawa::plan(effort.extent)?,
         Paper::Tam => tam::plan(effort.extent)?,
-        Paper::Maki | Paper::Shikama | Paper::Bhole => return Err(LaboratoryError::None(paper)),
+        Paper::Shikama => shikama::plan(effort.extent)?,
+        Paper::Maki => maki::plan(effort.extent)?,
+        Paper::Bhole => bhole::plan(effort.extent)?,
     };
     let mut known: Vec<&str> = plan.points.iter().map(|point| point.item).collect();
     known.dedup();
@@ -94,7 +101,7 @@ pub fn lab_plan(paper: Paper, effort: &LabEffort) -> Result<LabPlan, LaboratoryE
 /// own ([`midspan_lab`]). Void runs of an earlier call are made again.
 ///
 /// # Errors
-/// The lab has no figures of the paper, it fails, or the file of finished runs cannot be used. A
+/// There is no such item, the lab fails, or the file of finished runs cannot be used. A
 /// transfer that fails makes its run void.
 pub fn laboratory(
     paper: Paper,

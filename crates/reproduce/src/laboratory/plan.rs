@@ -2,6 +2,7 @@
 
 use midspan_lab::{Case, ThinOptions};
 use midspan_path::{Acknowledge, NodeKind, Path};
+use midspan_report::Axis;
 
 use super::statement::Statement;
 
@@ -51,8 +52,28 @@ pub struct Point {
 pub struct Place {
     /// The plot's title; points with the same one are in the same plot.
     pub plot: String,
-    /// Rate upstream in kbit/s.
-    pub upstream: f64,
+    /// The horizontal axis, the same for all points of a plot.
+    pub axis: Axis,
+    /// Where on it.
+    pub at: f64,
+}
+
+impl Place {
+    /// By the rate upstream in kbit/s.
+    pub(super) fn upstream(plot: String, rate: f64) -> Self {
+        let axis = Axis::new("upstream", "kbit/s");
+        Self {
+            plot,
+            axis,
+            at: rate,
+        }
+    }
+
+    /// On a logarithmic axis.
+    pub(super) fn logarithmic(plot: String, axis: (&str, &str), at: f64) -> Self {
+        let axis = Axis::new(axis.0, axis.1).on_a_logarithmic_scale();
+        Self { plot, axis, at }
+    }
 }
 
 /// One of the things that are compared.
@@ -70,6 +91,8 @@ pub struct Arm {
     pub seconds: f64,
     /// What the paper prints as its goodput, in bit/s.
     pub paper: Option<f64>,
+    /// How far its goodput may be from the simulator's, as a share of that.
+    pub within: Option<f64>,
 }
 
 impl Arm {
@@ -96,6 +119,7 @@ impl Arm {
             thin: None,
             seconds,
             paper: None,
+            within: None,
         }
     }
 
@@ -108,6 +132,12 @@ impl Arm {
     /// With a printed goodput.
     pub(super) const fn with_paper(mut self, goodput: f64) -> Self {
         self.paper = Some(goodput);
+        self
+    }
+
+    /// With its goodput asked to be so near the simulator's.
+    pub(super) const fn with_simulation_within(mut self, share: f64) -> Self {
+        self.within = Some(share);
         self
     }
 

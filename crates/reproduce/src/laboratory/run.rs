@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use midspan_lab::{LabError, Measurement, Plan, Progress};
-use midspan_path::{Flow, Path};
+use midspan_lab::{FlowResult, LabError, Measurement, Plan, Progress};
+use midspan_link::Histogram;
+use midspan_path::{Flow, NodeKind, Path};
+use midspan_records::statistics::quantile;
 use midspan_units::BitRate;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +15,8 @@ use crate::run::number;
 
 /// A transfer may take so many times as long as expected, and at least so long, in seconds.
 const LIMIT: (f64, f64) = (8.0, 120.0);
+/// Seconds after which the first slow start is over.
+const START: usize = 3;
 
 /// What is kept of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,6 +40,23 @@ pub struct Run {
     pub retransmissions: f64,
     /// Retransmission time-outs.
     pub timeouts: f64,
+    /// Of the first flow.
+    #[serde(default)]
+    pub wire: Wire,
+}
+
+/// What came to the links from a proxy's place on, in the direction of the first flow's data, after
+/// the start.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wire {
+    /// Length in segments that 99.9 % of the bursts into the links that leave proxies do not
+    /// exceed; 0 where there is none.
+    pub burst: f64,
+    /// The longest of them.
+    pub longest: f64,
+    /// Packets that found no room in a queue.
+    pub dropped: f64,
 }
 
 /// What is kept of a flow.
@@ -46,6 +67,9 @@ pub struct Transfer {
     pub completion: Option<f64>,
     /// Goodput in bit/s.
     pub goodput: f64,
+    /// Of requests and responses, the time in seconds that 95 % of them do not exceed.
+    #[serde(default)]
+    pub p95: Option<f64>,
 }
 
 /// Makes a run in the lab. A transfer that fails makes it void; `say` hears of what is made again.
@@ -81,6 +105,7 @@ pub(super) fn make(
         acks: 0.0,
         retransmissions: 0.0,
         timeouts: 0.0,
+        wire: Wire::default(),
     };
     match made {
         Ok(measurements) => measurements.iter().for_each(|one| run.add(&plan.path, one)),
@@ -105,11 +130,13 @@ impl Run {
             self.transfers.push(Transfer {
                 completion: one.completion().map(|time| time.as_seconds()),
                 goodput: one.goodput(flow).unwrap_or_default(),
+                p95: p95(&one.result),
             });
         }
         // Downloads first: of those that also upload, the ACKs of the download count.
         if let Some(flow) = path.flows.first() {
             self.acks += number(acks(path, flow, measured));
+            self.wire.add(path, flow, measured);
         }
         self.retransmissions += number(measured.retransmissions);
         self.timeouts += number(measured.timeouts);
@@ -126,6 +153,45 @@ impl Run {
         let (point, arm) = (&self.point, &self.arm);
         format!("{point}: {arm}: {goodput}, {} ACKs{void}", self.acks)
     }
+}
+
+impl Wire {
+    fn add(&mut self, path: &Path, flow: &Flow, measured: &Measurement) {
+        let way = path.data_way(flow);
+        let mut from = if flow.workload.is_upload() {
+            flow.from
+        } else {
+            flow.to
+        };
+        let mut is_behind = false;
+        let mut bursts = Histogram::default();
+        for hop in &way {
+            let is_proxy = matches!(path.node(from).kind, NodeKind::Proxy(_));
+            is_behind |= is_proxy;
+            let report = measured.direction(hop.link, hop.direction);
+            for second in report.seconds.iter().skip(START) {
+                if is_proxy {
+                    bursts.merge(&second.bursts);
+                }
+                if is_behind {
+                    self.dropped += number(second.queue_full);
+                }
+            }
+            from = hop.node;
+        }
+        // Of several runs of a plan, the worst.
+        let worst = |now: f64, seen: Option<u64>| now.max(number(seen.unwrap_or(0)));
+        self.burst = worst(self.burst, bursts.quantile(999));
+        self.longest = worst(self.longest, bursts.largest());
+    }
+}
+
+fn p95(result: &FlowResult) -> Option<f64> {
+    let FlowResult::RequestResponse { times } = result else {
+        return None;
+    };
+    let times: Vec<f64> = times.iter().map(|time| time.as_seconds()).collect();
+    quantile(&times, 0.95)
 }
 
 /// Pure ACKs sent into the link on a flow's way that is the narrowest for them.

@@ -115,6 +115,7 @@ mod tests {
             acks,
             retransmissions: 0.0,
             timeouts: 0.0,
+            wire: super::super::run::Wire::default(),
         }
     }
 

@@ -27,6 +27,18 @@ pub enum Metric {
     Acks,
     /// Retransmission time-outs for 1,000 transfers.
     Timeouts,
+    /// Of the first flow, what 99.9 % of the bursts that proxies send do not exceed.
+    Burst,
+    /// The longest of them.
+    LongestBurst,
+    /// Packets that found no room in the queues behind proxies, after the start.
+    Dropped,
+    /// Jain's index of the goodput of so many flows, the first ones.
+    Fairness(usize),
+    /// Completion time of one flow by its place.
+    CompletionAt(usize),
+    /// What 95 % of the responses of a flow do not exceed.
+    Responses(usize),
 }
 
 /// What a ratio or a value must keep.
@@ -185,6 +197,12 @@ impl Metric {
             Self::CompletionOf(size) => format!("completion time of {} KB", size / 1000),
             Self::Acks => "ACKs sent upstream".to_owned(),
             Self::Timeouts => "time-outs for 1,000 transfers".to_owned(),
+            Self::Burst => "bursts, p99.9".to_owned(),
+            Self::LongestBurst => "longest burst".to_owned(),
+            Self::Dropped => "packets dropped behind the proxy".to_owned(),
+            Self::Fairness(_) => "Jain's index".to_owned(),
+            Self::CompletionAt(_) => "completion time of a page".to_owned(),
+            Self::Responses(_) => "time of a response, p95".to_owned(),
         }
     }
 
@@ -192,9 +210,13 @@ impl Metric {
         match self {
             Self::Goodput | Self::GoodputOf(_) => "bit/s",
             Self::ShareOfLink | Self::ShareOfFirst => "share",
-            Self::Completion | Self::CompletionOf(_) => "s",
-            Self::Acks => "segments",
-            Self::Timeouts => "",
+            Self::Completion
+            | Self::CompletionOf(_)
+            | Self::CompletionAt(_)
+            | Self::Responses(_) => "s",
+            Self::Acks | Self::Burst | Self::LongestBurst => "segments",
+            Self::Dropped => "packets",
+            Self::Timeouts | Self::Fairness(_) => "",
         }
     }
 
@@ -231,10 +253,48 @@ impl Metric {
                     .collect()
             }
             Self::Acks => vec![run.acks],
+            Self::Burst => vec![run.wire.burst],
+            Self::LongestBurst => vec![run.wire.longest],
+            Self::Dropped => vec![run.wire.dropped],
+            Self::Fairness(flows) => {
+                let first = run.transfers.iter().take(flows);
+                jain(first.map(|one| one.goodput)).into_iter().collect()
+            }
+            Self::CompletionAt(place) => {
+                let found = run.transfers.get(place);
+                found.and_then(|one| one.completion).into_iter().collect()
+            }
+            Self::Responses(place) => {
+                let found = run.transfers.get(place);
+                found.and_then(|one| one.p95).into_iter().collect()
+            }
             Self::Timeouts => {
                 let transfers = number(run.transfers.len().max(1) as u64);
                 vec![run.timeouts * 1000.0 / transfers]
             }
         }
+    }
+}
+
+/// Jain's index of shares: 1 where all are equal, 1/n where one has everything.
+fn jain(shares: impl Iterator<Item = f64>) -> Option<f64> {
+    let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
+    for share in shares {
+        count += 1.0;
+        sum += share;
+        squares += share * share;
+    }
+    (squares > 0.0).then(|| sum * sum / (count * squares))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::jain;
+
+    #[test]
+    fn equal_shares_are_fair_and_one_for_all_is_not() {
+        assert_eq!(jain([2.0; 4].into_iter()), Some(1.0));
+        assert_eq!(jain([1.0, 0.0, 0.0, 0.0].into_iter()), Some(0.25));
+        assert_eq!(jain([0.0].into_iter()), None);
     }
 }

@@ -104,10 +104,10 @@ fn figure_9(up: u32, queue: u32, sender: &str, extent: Extent) -> Result<Point, 
     Ok(Point {
         item: "figure 9",
         name: format!("{up} kbit/s up, queue of {queue}, {sender}"),
-        place: Some(Place {
-            plot: format!("queue of {queue}, {sender}"),
-            upstream: f64::from(up),
-        }),
+        place: Some(Place::upstream(
+            format!("queue of {queue}, {sender}"),
+            f64::from(up),
+        )),
         arms: vec![
             Arm::direct(NONE, path.clone(), seconds(2.0)),
             Arm::thin(THIN, path, seconds(5.0)),

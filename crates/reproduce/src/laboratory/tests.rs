@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-const PAPERS: [Paper; 2] = [Paper::Hasegawa, Paper::Tam];
+const PAPERS: [Paper; 5] = Paper::ALL;
 const EXTENTS: [Extent; 3] = [Extent::Quick, Extent::Normal, Extent::Full];
 
 fn plan_of(paper: Paper, extent: Extent) -> LabPlan {
@@ -59,8 +59,6 @@ fn an_item_that_is_not_there_is_refused_with_those_that_are() {
     };
     let error = lab_plan(Paper::Tam, &effort).unwrap_err().to_string();
     assert!(error.contains("figure 9,"), "{error}");
-    let error = lab_plan(Paper::Bhole, &LabEffort::default()).unwrap_err();
-    assert!(matches!(error, LaboratoryError::None(Paper::Bhole)));
 }
 
 /// A point with two arms, and runs of it with these goodputs in Mbit/s.
@@ -79,10 +77,12 @@ fn point_with(goodputs: [&[f64]; 2]) -> (Point, Vec<Run>) {
                 transfers: vec![Transfer {
                     completion: Some(8.0 / goodput),
                     goodput: goodput * 1e6,
+                    p95: None,
                 }],
                 acks: 0.0,
                 retransmissions: 0.0,
                 timeouts: 0.0,
+                wire: super::run::Wire::default(),
             });
         }
     }

@@ -16,7 +16,7 @@ use super::{
     Source, Traffic,
 };
 use crate::network::QueueDiscipline;
-use linux::{host_receiver, host_sender, split};
+use linux::{host_receiver, host_sender, leave_out_sack, split};
 
 /// Of a flow of fixed size: when it is given up.
 const LONGEST: TimeSpan = TimeSpan::from_seconds(24 * 3600);
@@ -49,7 +49,8 @@ impl Scenario {
     /// run in turn, one for all where they run together.
     ///
     /// TCP is set as Linux sets it, as far as the simulator models that: segments that fill
-    /// packets of 1,500 bytes with timestamps, ten at first, CUBIC or Reno with SACK, time-outs
+    /// packets of 1,500 bytes with timestamps, ten at first, CUBIC or Reno with SACK (NewReno where
+    /// a host has none), time-outs
     /// of at least 200 ms, a delayed ACK after 40 ms, windows that are autotuned. What a client
     /// downloads it asks for with a request of 100 bytes. A proxy's `pacing_rate` paces at the
     /// input of TCP. Its `keepalive` and `user_timeout` have no effect.
@@ -233,11 +234,14 @@ impl<'a> Builder<'a> {
                 splits.reverse();
             }
         }
+        let mut sender = host_sender(path, from)?;
+        let legs = splits.iter_mut().map(|split| &mut split.outbound);
+        leave_out_sack(path, [from, to], std::iter::once(&mut sender).chain(legs));
         Ok(Flow {
             name: name.to_owned(),
             from: NodeId(from.0),
             to: NodeId(to.0),
-            sender: host_sender(path, from)?,
+            sender,
             receiver: host_receiver(path, to),
             splits,
             source,

@@ -8,6 +8,7 @@ mod capture;
 mod legs;
 mod tables;
 
-pub use bursts::{BurstWatch, Bursts, Histogram};
+pub use bursts::BurstWatch;
 pub use capture::Capture;
+pub use midspan_link::{Bursts, Histogram};
 pub use tables::{Kind, Trace};

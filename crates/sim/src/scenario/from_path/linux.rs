@@ -28,6 +28,25 @@ fn host(path: &Path, node: NodeIndex) -> HostSettings {
     }
 }
 
+/// What becomes of senders where a host at an end of a flow has no SACK: `legs` are all of the
+/// flow's senders, from `from` to `to`.
+pub(super) fn leave_out_sack<'a>(
+    path: &Path,
+    [from, to]: [NodeIndex; 2],
+    legs: impl Iterator<Item = &'a mut SenderConfiguration>,
+) {
+    let mut legs: Vec<_> = legs.collect();
+    let last = legs.len().saturating_sub(1);
+    for (node, leg) in [(from, 0), (to, last)] {
+        if host(path, node).without_sack
+            && let Some(sender) = legs.get_mut(leg)
+            && sender.variant == Variant::Sack
+        {
+            sender.variant = Variant::NewReno;
+        }
+    }
+}
+
 pub(super) fn host_sender(
     path: &Path,
     node: NodeIndex,

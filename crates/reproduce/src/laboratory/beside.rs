@@ -1,0 +1,109 @@
+//! What the simulator and the analysis say of the same path.
+
+use midspan_plan::{Answer, Way};
+use midspan_records::statistics::median;
+use midspan_records::{By, Record};
+use midspan_sim::NoObserver;
+use midspan_sweep::measure;
+use midspan_units::ByteSize;
+
+use super::figures::case;
+use super::plan::{Arm, Point};
+use super::run::Run;
+
+/// Goodput in bit/s of the simulator, one for each repetition, with the lab's seeds.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Simulations(Vec<f64>);
+
+impl Simulations {
+    /// `None` where the simulator does not know what is on the path.
+    pub(super) fn of(arm: &Arm, repetitions: u32) -> Option<Self> {
+        let (mut path, proxies) = arm.simulated()?;
+        let size = size(arm);
+        let seed = path.seed;
+        let mut values = Vec::new();
+        for repetition in 0..repetitions.max(1) {
+            path.seed = seed.wrapping_add(u64::from(repetition));
+            let measures = measure(&path, proxies, |_| Ok(None::<NoObserver>), |_, _| ()).ok()?;
+            let find = |quantity| measures.iter().find(|one| one.quantity == quantity);
+            let goodput = match size {
+                Some(size) => size / find("completion time")?.value,
+                None => find("goodput")?.value,
+            };
+            values.push(goodput);
+        }
+        Some(Self(values))
+    }
+
+    /// The median with the least and the greatest.
+    pub(super) fn spread(&self) -> (f64, f64, f64) {
+        let low = self.0.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = self.0.iter().copied().fold(0.0, f64::max);
+        let middle = median(&self.0).map_or(0.0, |middle| middle.value);
+        (middle, low, high)
+    }
+
+    /// The lab's goodput against it, paired by seed; met where the median is as near as the arm
+    /// asks, missed where the whole interval is farther.
+    pub(super) fn ratio(&self, point: &Point, arm: &Arm, runs: &[Run]) -> Option<Record> {
+        let within = arm.within?;
+        let valid = runs
+            .iter()
+            .filter(|run| run.arm == arm.name && run.void.is_none());
+        let ratios: Vec<f64> = valid
+            .filter_map(|run| {
+                let simulated = self.0.get(usize::try_from(run.repetition).ok()?)?;
+                let goodput: f64 = run.transfers.iter().map(|one| one.goodput).sum();
+                Some(goodput / simulated).filter(|ratio| ratio.is_finite())
+            })
+            .collect();
+        let middle = median(&ratios)?;
+        let case = format!("{}, lab against simulation", case(point, arm));
+        let mut record = Record::new(
+            point.item,
+            &case,
+            "ratio, goodput",
+            "",
+            By::Lab,
+            middle.value,
+        )
+        .with_spread(middle.low, middle.high)
+        .with_note(format!(
+            "asked: {within} from 1 at most; median of {} paired ratios; the interval covers the \
+             true median with {:.0} %",
+            ratios.len(),
+            middle.coverage * 100.0
+        ));
+        let is_far = |value: f64| (value - 1.0).abs() > within;
+        record.ok = match (is_far(middle.value), middle.low, middle.high) {
+            (false, ..) => Some(true),
+            (true, low, _) if low > 1.0 + within => Some(false),
+            (true, _, high) if high < 1.0 - within => Some(false),
+            _ => None,
+        };
+        Some(record)
+    }
+}
+
+/// Goodput of the same path by the analysis: by completion, or of a transfer without an end.
+pub(super) fn analyse(arm: &Arm) -> Option<f64> {
+    let (path, proxies) = arm.simulated()?;
+    // It knows no thinning.
+    if path != arm.path {
+        return None;
+    }
+    let way = Way::of_flow(&path, path.flows.first()?).ok()?;
+    let proxies = if proxies { &way.proxies[..] } else { &[] };
+    let answer = Answer::new(&way, proxies).ok()?;
+    let Some(bits) = size(arm) else {
+        return Some(answer.throughput());
+    };
+    let bytes = path.flows.first()?.workload.total_size()?;
+    answer.completion_time(bytes).map(|time| bits / time)
+}
+
+/// Bits that the only flow transfers.
+fn size(arm: &Arm) -> Option<f64> {
+    let size = arm.path.flows.first()?.workload.total_size();
+    size.map(|size: ByteSize| 8.0 * crate::run::number(size.bytes()))
+}

@@ -1,0 +1,189 @@
+//! Many subscribers of one GEO link: who gets how much, what a dialogue beside them feels, and what
+//! one heavy user takes from others' pages.
+
+use std::fmt::Write as _;
+
+use midspan_path::Path;
+
+use super::LaboratoryError;
+use super::hasegawa::read;
+use super::plan::{Arm, Extent, Point};
+use super::statement::{Metric, Statement};
+
+const ITEM: &str = "many subscribers";
+const DIRECT: &str = "no proxy, CUBIC";
+const AUTO: &str = "proxy, auto";
+/// How many download.
+const SUBSCRIBERS: usize = 20;
+/// Least of Jain's index.
+const FAIR: f64 = 0.9;
+
+/// The points.
+pub(super) fn points(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
+    Ok(match extent {
+        Extent::Quick => vec![twenty(extent)?],
+        Extent::Normal | Extent::Full => vec![twenty(extent)?, heavy(extent)?],
+    })
+}
+
+const fn repetitions(extent: Extent) -> u32 {
+    match extent {
+        Extent::Quick => 1,
+        Extent::Normal => 3,
+        Extent::Full => 6,
+    }
+}
+
+/// Twenty download at once, and one asks for something small again and again.
+fn twenty(extent: Extent) -> Result<Point, LaboratoryError> {
+    let (megabytes, requests) = match extent {
+        Extent::Quick => (0.5, 5),
+        _ => (2.5, 20),
+    };
+    let mut flows = String::new();
+    for subscriber in 1..=SUBSCRIBERS {
+        // Writing to a string cannot fail.
+        let _ = write!(
+            flows,
+            r#"
+[[flow]]
+name = "download {subscriber}"
+from = "subscriber-{subscriber}"
+to = "server"
+workload = "download"
+size = "{megabytes} MB"
+"#
+        );
+    }
+    let asking = SUBSCRIBERS + 1;
+    let _ = write!(
+        flows,
+        r#"
+[[flow]]
+name = "dialogue"
+from = "subscriber-{asking}"
+to = "server"
+workload = "request-response"
+count = {requests}
+size = "2 KB"
+start = "3 s"
+"#
+    );
+    let seconds =
+        f64::from(u32::try_from(SUBSCRIBERS).unwrap_or(u32::MAX)) * megabytes * 8.0 / 19.0;
+    Ok(Point {
+        item: ITEM,
+        name: "GEO, 20 subscribers download, one asks".to_owned(),
+        place: None,
+        arms: arms(asking, &flows, seconds + 4.0)?,
+        repetitions: repetitions(extent),
+        statements: vec![
+            Statement::new(Metric::Fairness(SUBSCRIBERS), AUTO, &[]).at_least(FAIR),
+            Statement::new(Metric::Fairness(SUBSCRIBERS), DIRECT, &[]),
+            Statement::new(Metric::Responses(SUBSCRIBERS), AUTO, &[DIRECT]).at_most(1.0),
+            Statement::new(Metric::Responses(SUBSCRIBERS), AUTO, &[]),
+            Statement::new(Metric::Goodput, AUTO, &[DIRECT]),
+        ],
+    })
+}
+
+/// One downloads without an end, others load a page each.
+fn heavy(extent: Extent) -> Result<Point, LaboratoryError> {
+    let seconds = 20;
+    let mut flows = format!(
+        r#"
+[[flow]]
+name = "heavy"
+from = "subscriber-1"
+to = "server"
+workload = "bulk-download"
+duration = "{seconds} s"
+"#
+    );
+    for (subscriber, start) in [(2, 4), (3, 8), (4, 12)] {
+        let _ = write!(
+            flows,
+            r#"
+[[flow]]
+name = "page {subscriber}"
+from = "subscriber-{subscriber}"
+to = "server"
+workload = "page"
+objects = 30
+size = "20 KB"
+start = "{start} s"
+"#
+        );
+    }
+    let mut statements = Vec::new();
+    for page in 1..=3 {
+        let ratio = Statement::new(Metric::CompletionAt(page), AUTO, &[DIRECT]);
+        statements.push(ratio.at_most(1.0));
+        statements.push(Statement::new(Metric::CompletionAt(page), AUTO, &[]));
+    }
+    statements.push(Statement::new(Metric::GoodputOf(0), AUTO, &[DIRECT]));
+    Ok(Point {
+        item: ITEM,
+        name: "GEO, one downloads, three load pages".to_owned(),
+        place: None,
+        arms: arms(4, &flows, f64::from(seconds))?,
+        repetitions: repetitions(extent),
+        statements,
+    })
+}
+
+fn arms(subscribers: usize, flows: &str, seconds: f64) -> Result<Vec<Arm>, LaboratoryError> {
+    let path = path(subscribers, flows)?;
+    Ok(vec![
+        Arm::direct(DIRECT, path.clone(), seconds),
+        Arm::midspan(AUTO, path, seconds),
+    ])
+}
+
+/// The link of the built-in path `geo-clean`, with subscribers of their own addresses.
+fn path(subscribers: usize, flows: &str) -> Result<Path, LaboratoryError> {
+    let mut text = String::new();
+    for subscriber in 1..=subscribers {
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            r#"
+[[host]]
+name = "subscriber-{subscriber}"
+[[link]]
+name = "subscriber-{subscriber}"
+between = ["subscriber-{subscriber}", "terminal"]
+rate = "100 Mbit/s"
+"#
+        );
+    }
+    let _ = write!(
+        text,
+        r#"
+[[router]]
+name = "terminal"
+[[proxy]]
+name = "gateway"
+policy = "auto"
+[[host]]
+name = "server"
+congestion_control = "cubic"
+[[link]]
+name = "satellite"
+between = ["terminal", "gateway"]
+delay = "280 ms"
+queue = "1000 packets"
+up = {{ rate = "2 Mbit/s" }}
+down = {{ rate = "20 Mbit/s" }}
+[[link]]
+name = "internet"
+between = ["gateway", "server"]
+rate = "1 Gbit/s"
+delay = "20 ms"
+{flows}
+[run]
+flows = "together"
+"#
+    );
+    read("subscribers", &text)
+}

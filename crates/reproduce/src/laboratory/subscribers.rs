@@ -42,6 +42,8 @@ fn twenty(extent: Extent) -> Result<Point, LaboratoryError> {
     };
     let mut flows = String::new();
     for subscriber in 1..=SUBSCRIBERS {
+        // Not all clients at the same instant, which the emulator would feel and not the path.
+        let start = 100 * (subscriber - 1);
         // Writing to a string cannot fail.
         let _ = write!(
             flows,
@@ -52,6 +54,7 @@ from = "subscriber-{subscriber}"
 to = "server"
 workload = "download"
 size = "{megabytes} MB"
+start = "{start} ms"
 "#
         );
     }

@@ -36,7 +36,7 @@ mod waiting_sockets;
 mod watch;
 
 pub use leftovers::remove_all as remove_all_leftovers;
-pub use plan::{Marks, Place, Plan, Selection, TooFewMarks};
+pub use plan::{Marks, Place, Plan, Rung, Selection, TooFewMarks};
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};

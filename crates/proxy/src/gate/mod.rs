@@ -28,6 +28,7 @@ mod thread;
 pub use openings::{Arrival, Connection, OpeningLimits, Openings, Released};
 pub use running::{Decided, Gate, GateObserver};
 pub use statistics::GateStatistics;
+pub use syn::hop_limit;
 
 use std::io;
 use std::net::SocketAddr;
@@ -35,12 +36,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use midspan_linux::tcp;
-use midspan_policy::{LegStart, Request};
+use midspan_policy::{Knowledge, LegStart, Request};
 use midspan_units::TimeSpan;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use crate::relay::Limits;
+use crate::relay::{Clock, Limits};
 
 /// What a gate is started with.
 pub struct GateSettings {
@@ -64,6 +65,8 @@ pub struct GateSettings {
     pub limits: Option<Arc<Limits>>,
     /// A raw socket for IPv4 packets, one for IPv6.
     pub raw: [OwnedFd; 2],
+    /// What the relay's sessions have taught of the paths to clients, and its clock.
+    pub learned: (Knowledge, Clock),
 }
 
 /// A transparent listener, as the gate needs to know it.
@@ -75,6 +78,9 @@ pub struct GateListener {
     pub mark: u32,
     /// How server legs are set up.
     pub server: ServerLeg,
+    /// The initial windows that its clients may get besides the usual one; empty where none is
+    /// chosen.
+    pub windows: Vec<u32>,
 }
 
 /// How a server leg with the client's address is set up.

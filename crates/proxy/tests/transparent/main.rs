@@ -12,6 +12,7 @@ mod failing;
 mod firewall;
 mod flood;
 mod handshake;
+mod learning;
 mod limits;
 mod load;
 mod narrow;
@@ -186,6 +187,14 @@ fn test(filter: &str) {
         (
             "narrow: sending ahead",
             narrow::sending_ahead_of_a_small_window,
+        ),
+        (
+            "learned: the next connection begins with more",
+            learning::the_next_connection_begins_with_what_the_first_has_taught,
+        ),
+        (
+            "learned: thirty starts at once",
+            learning::thirty_starts_at_once_do_not_flood_the_path,
         ),
         ("TCP-MD5", signed::tcp_md5_passes),
         ("TCP-AO", signed::tcp_ao_passes),

@@ -49,13 +49,18 @@ pub struct Point {
     pub statements: Vec<Statement>,
 }
 
+/// The axis of rates upstream.
+pub(super) const UPSTREAM: (&str, &str) = ("upstream", "kbit/s");
+
 /// Where a point lies in a plot of goodput.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Place {
     /// The plot's title; points with the same one are in the same plot.
     pub plot: String,
-    /// Rate upstream in kbit/s.
-    pub upstream: f64,
+    /// The horizontal axis and its unit.
+    pub axis: (&'static str, &'static str),
+    /// Where on it.
+    pub at: f64,
 }
 
 /// One of the things that are compared.

@@ -98,7 +98,7 @@ impl Setting {
             vec![best.at_least(0.99), drops.at_most(0.0), drops_unpaced]
         };
         Ok(Point {
-            item: if rate == 10 { "figure 11" } else { "tight" },
+            item: if rate == 10 { "figure 10" } else { "tight" },
             name: format!(
                 "loss of {}, queue of {queue}, {rate} Mbit/s behind it, {sender}",
                 self.probability()

@@ -414,7 +414,7 @@ pub struct ReproduceOptions {
     /// Shorter simulations and fewer repetitions than the paper's; in the lab, a few points
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
-    /// Measure on real kernels, in the lab: Hasegawa, Tam
+    /// Measure on real kernels, in the lab: Hasegawa, Tam, Shikama
     ///
     /// Needs what `midspan lab` needs, and a machine that does nothing else. Without --quick and
     /// --full it takes at most 45 minutes.

@@ -127,6 +127,11 @@ impl Record {
         }
     }
 
+    /// Since the client was first heard of.
+    pub fn age(&self, now: Time) -> TimeSpan {
+        now.since(self.begin)
+    }
+
     /// The session ended: `closed` in good order, or by what failed.
     pub fn note_end(&self, closed: bool) -> Ending {
         let ending = match closed {

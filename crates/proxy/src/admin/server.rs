@@ -41,6 +41,7 @@ impl Service {
             memory: self.relay.memory(),
             listeners: self.relay.listeners(),
             gate: self.gate.as_ref().map(GateObserver::statistics),
+            gains: self.relay.gains(),
         };
         match metrics::encode(snapshot) {
             Ok(text) => open_metrics(text),

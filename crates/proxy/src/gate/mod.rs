@@ -17,6 +17,7 @@
 //! "Sent on" is: dropped where it is, behind the host's filter, and sent again with the listener's
 //! mark, which leads it through `lo` to the listener.
 
+mod control_group;
 mod held;
 mod openings;
 mod running;
@@ -37,7 +38,7 @@ use std::sync::Arc;
 
 use midspan_linux::tcp;
 use midspan_policy::{Knowledge, LegStart, Request};
-use midspan_units::TimeSpan;
+use midspan_units::{Probability, TimeSpan};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
@@ -81,6 +82,8 @@ pub struct GateListener {
     /// The initial windows that its clients may get besides the usual one; empty where none is
     /// chosen.
     pub windows: Vec<u32>,
+    /// Part of the connections that pass untouched, to compare with.
+    pub control_group: Probability,
 }
 
 /// How a server leg with the client's address is set up.

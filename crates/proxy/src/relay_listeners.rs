@@ -207,6 +207,7 @@ fn gate_listener(message: GateListenerMessage) -> Decided {
             start: LegStart::from(&message.server_leg),
         },
         windows: message.windows,
+        control_group: message.control_group,
     };
     (listener, policy)
 }

@@ -11,8 +11,8 @@ use super::run::Run;
 use super::statement::Metric;
 use crate::{FigurePlot, Simulated};
 
-/// What is shown of every arm.
-const SHOWN: [Metric; 3] = [Metric::Goodput, Metric::Acks, Metric::Timeouts];
+/// What is shown of every arm, besides what is said of it.
+const SHOWN: [Metric; 2] = [Metric::Goodput, Metric::Acks];
 
 /// Everything that is told: each arm by the lab, beside it by the simulator and by the analysis
 /// where they know it, and what is said of them. `runs` are all that were made.
@@ -78,12 +78,17 @@ fn lab_records(point: &Point, arm: &Arm, runs: &[Run]) -> Vec<Record> {
         valid
     };
     let mut metrics = SHOWN.to_vec();
-    if arm.path.flows.len() == 1 {
-        metrics.insert(1, Metric::Completion);
+    // What a ratio is made of; what stands alone has a record of its own.
+    for said in &point.statements {
+        if !said.against.is_empty() && !metrics.contains(&said.metric) {
+            metrics.push(said.metric);
+        }
     }
-    if arm.path.flows.len() == 2 {
-        metrics.extend([Metric::GoodputOf(0), Metric::GoodputOf(1)]);
-    }
+    let alone = |metric: &Metric| {
+        let mut said = point.statements.iter();
+        said.any(|one| one.arm == arm.name && one.against.is_empty() && one.metric == *metric)
+    };
+    metrics.retain(|metric| !alone(metric));
     let mut records = Vec::new();
     for metric in metrics {
         let values: Vec<f64> = runs

@@ -122,7 +122,10 @@ pub fn laboratory(
     progress(LabProgress::Planned {
         runs,
         finished: runs - left.len(),
-        seconds: left.iter().map(|(_, arm, _)| arm.run_seconds()).sum(),
+        // An empty sum of floats is −0.
+        seconds: left
+            .iter()
+            .fold(0.0, |sum, (_, arm, _)| sum + arm.run_seconds()),
     });
     for (point, arm, repetition) in left {
         let name = format!(

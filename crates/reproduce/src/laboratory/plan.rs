@@ -2,6 +2,9 @@
 
 use midspan_lab::{Case, ThinOptions};
 use midspan_path::{Acknowledge, NodeKind, Path};
+use midspan_policy::AccessLink;
+use midspan_policy::oversized_segments::Wish;
+use midspan_policy::sending_ahead::SendAhead;
 use midspan_report::Axis;
 
 use super::statement::Statement;
@@ -147,11 +150,16 @@ impl Arm {
         self.seconds + SET_UP
     }
 
-    /// The same for the simulator, with whether its proxies are there: one flow, no access profile
-    /// (the simulator's proxy has none), and thinning as the client's own.
+    /// The same for the simulator, with whether its proxies are there: one flow, no access profile that
+    /// does something (the simulator's proxy has none), and thinning as the client's own.
     pub(super) fn simulated(&self) -> Option<(Path, bool)> {
         let mut path = self.path.clone();
-        let has_profile = path.proxies().any(|(_, proxy)| proxy.access.is_some());
+        let does_something = |access: &AccessLink| {
+            access.oversized_segments != Wish::Off || access.send_ahead != SendAhead::Off
+        };
+        let has_profile = path
+            .proxies()
+            .any(|(_, proxy)| proxy.access.as_ref().is_some_and(does_something));
         if path.flows.len() != 1 || self.thin.is_some() {
             return None;
         }

@@ -36,6 +36,8 @@ pub struct Run {
     pub transfers: Vec<Transfer>,
     /// Pure ACKs sent into the narrow upstream.
     pub acks: f64,
+    /// Packets that found a queue full on the first flow's way.
+    pub overflows: f64,
     /// Segments sent again.
     pub retransmissions: f64,
     /// Retransmission time-outs.
@@ -103,6 +105,7 @@ pub(super) fn make(
         void: None,
         transfers: Vec::new(),
         acks: 0.0,
+        overflows: 0.0,
         retransmissions: 0.0,
         timeouts: 0.0,
         wire: Wire::default(),
@@ -137,6 +140,12 @@ impl Run {
         if let Some(flow) = path.flows.first() {
             self.acks += number(acks(path, flow, measured));
             self.wire.add(path, flow, measured);
+            let way = path.data_way(flow);
+            self.overflows += way
+                .iter()
+                .map(|hop| measured.direction(hop.link, hop.direction))
+                .map(|report| number(report.counters.queue_full.packets))
+                .sum::<f64>();
         }
         self.retransmissions += number(measured.retransmissions);
         self.timeouts += number(measured.timeouts);

@@ -239,6 +239,7 @@ impl Setting {
                 alone(Metric::Burst).at_most(BURST),
                 alone(Metric::LongestBurst),
                 alone(Metric::Dropped).at_most(0.0),
+                alone(Metric::Overflows),
             ]);
         }
         said.push(Statement::new(Metric::Goodput, UNPACED, &[DIRECT]));
@@ -247,6 +248,7 @@ impl Setting {
                 Statement::new(Metric::Burst, arm, &[]),
                 Statement::new(Metric::LongestBurst, arm, &[]),
                 Statement::new(Metric::Dropped, arm, &[]),
+                Statement::new(Metric::Overflows, arm, &[]),
             ]);
         }
         said

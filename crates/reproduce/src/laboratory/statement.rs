@@ -25,6 +25,8 @@ pub enum Metric {
     CompletionOf(u64),
     /// Pure ACKs sent into the narrow upstream.
     Acks,
+    /// Packets of the first flow's direction that found a queue full.
+    Overflows,
     /// Retransmission time-outs for 1,000 transfers.
     Timeouts,
     /// Of the first flow, what 99.9 % of the bursts that proxies send do not exceed.
@@ -196,6 +198,7 @@ impl Metric {
             Self::Completion => "completion time".to_owned(),
             Self::CompletionOf(size) => format!("completion time of {} KB", size / 1000),
             Self::Acks => "ACKs sent upstream".to_owned(),
+            Self::Overflows => "packets that found a queue full".to_owned(),
             Self::Timeouts => "time-outs for 1,000 transfers".to_owned(),
             Self::Burst => "bursts, p99.9".to_owned(),
             Self::LongestBurst => "longest burst".to_owned(),
@@ -215,7 +218,7 @@ impl Metric {
             | Self::CompletionAt(_)
             | Self::Responses(_) => "s",
             Self::Acks | Self::Burst | Self::LongestBurst => "segments",
-            Self::Dropped => "packets",
+            Self::Dropped | Self::Overflows => "packets",
             Self::Timeouts | Self::Fairness(_) => "",
         }
     }
@@ -268,6 +271,7 @@ impl Metric {
                 let found = run.transfers.get(place);
                 found.and_then(|one| one.p95).into_iter().collect()
             }
+            Self::Overflows => vec![run.overflows],
             Self::Timeouts => {
                 let transfers = number(run.transfers.len().max(1) as u64);
                 vec![run.timeouts * 1000.0 / transfers]

@@ -80,6 +80,7 @@ fn point_with(goodputs: [&[f64]; 2]) -> (Point, Vec<Run>) {
                     p95: None,
                 }],
                 acks: 0.0,
+                overflows: 0.0,
                 retransmissions: 0.0,
                 timeouts: 0.0,
                 wire: super::run::Wire::default(),

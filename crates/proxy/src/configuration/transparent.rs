@@ -286,7 +286,7 @@ impl TransparentKeys {
         )?;
         Ok(Transparent {
             control_group,
-            learned_windows: learns.then(|| windows(limit)).unwrap_or_default(),
+            learned_windows: if learns { windows(limit) } else { Vec::new() },
             interfaces: interface_names(source, interfaces)?,
             ipv4,
             ipv6,

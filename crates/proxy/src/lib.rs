@@ -16,6 +16,7 @@ mod control;
 mod error;
 pub mod gate;
 mod helper;
+mod keeper;
 mod logging;
 mod machine;
 pub mod profile;

@@ -19,6 +19,7 @@ use crate::admin::Admin;
 use crate::configuration::RelaySettings;
 use crate::control::{self, ControlError, FromRelay, GateMessage, ListenerMessage, ToRelay};
 use crate::gate::{Gate, GateSettings};
+use crate::keeper::{self, Saved};
 use crate::relay::{self, Relay};
 use crate::relay_listeners::Listeners;
 use crate::resolver;
@@ -69,11 +70,13 @@ pub fn relay_main() -> Result<(), Error> {
     let threads = settings.threads as u64;
     let is_observed = received.admin.is_some();
     let relay = relay_settings(&settings, is_observed, offered);
-    let mut listeners = Listeners::start(&relay, received.listeners, received.gate)?;
+    let (verdicts, mut keeper) = keeper::start(received.verdicts);
+    let mut listeners = Listeners::start(&relay, received.listeners, received.gate, verdicts)?;
     listeners.relay.set_resolver(resolver)?;
     if let Some(admin) = received.admin {
         let gate = listeners.gate.as_ref().map(|life| life.gate.observer());
-        admin.start(listeners.relay.observer(), gate)?;
+        let verdicts = listeners.verdicts.clone();
+        admin.start(listeners.relay.observer(), gate, verdicts)?;
     }
     control::send(&helper, &FromRelay::Ready, &[])?;
     loop {
@@ -84,8 +87,11 @@ pub fn relay_main() -> Result<(), Error> {
         if is_readable(&helper, interval)? {
             match control::receive(&helper)? {
                 Some((ToRelay::Drain, _)) => {
+                    let verdicts = listeners.verdicts.clone();
                     let Listeners { relay, gate, .. } = listeners;
-                    return drain(relay, &helper, &settings, gate);
+                    drain(relay, &helper, &settings, gate)?;
+                    keeper.say_last(&helper, &verdicts);
+                    return Ok(());
                 }
                 Some((
                     ToRelay::Reload {
@@ -126,6 +132,7 @@ pub fn relay_main() -> Result<(), Error> {
             Some(life) => life.say(&helper)?,
             None => control::send(&helper, &FromRelay::Alive, &[])?,
         }
+        keeper.say(&helper, &listeners.verdicts)?;
     }
 }
 
@@ -202,26 +209,32 @@ type ListenersAndGate = (Vec<ListenerAndSockets>, Option<GateAndSockets>);
 struct Received {
     settings: RelaySettings,
     admin: Option<Admin>,
+    verdicts: Saved,
     listeners: Vec<ListenerAndSockets>,
     gate: Option<GateAndSockets>,
 }
 
 /// `None` where the helper has gone meanwhile.
 fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
-    let (settings, log, count, admin) = match control::receive(helper)? {
+    let (settings, log, count, admin, verdicts) = match control::receive(helper)? {
         Some((
             ToRelay::Settings {
                 relay,
                 log,
                 listeners,
                 admin,
+                verdicts,
             },
-            sockets,
+            descriptors,
         )) => {
-            let socket = sockets.into_iter().next();
-            let admin = admin.zip(socket);
+            let mut descriptors = descriptors.into_iter();
+            let admin = admin.and_then(|settings| Some((settings, descriptors.next()?)));
             let admin = admin.map(|(settings, socket)| Admin::new(settings, socket));
-            (relay, log, listeners, admin)
+            let verdicts = Saved {
+                place: verdicts,
+                file: descriptors.next(),
+            };
+            (relay, log, listeners, admin, verdicts)
         }
         Some(_) => return Err(ControlError::OutOfTurn.into()),
         None => return Ok(None),
@@ -231,6 +244,7 @@ fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
     Ok(received.map(|(listeners, gate)| Received {
         settings,
         admin,
+        verdicts,
         listeners,
         gate,
     }))

@@ -28,6 +28,8 @@ pub struct Snapshot {
     pub listeners: BTreeMap<String, ListenerTotals>,
     /// Of the gate, where there are transparent listeners.
     pub gate: Option<GateStatistics>,
+    /// Clients known to take oversized segments, and known not to.
+    pub verdicts: (u64, u64),
 }
 
 /// A metric.
@@ -319,6 +321,11 @@ metrics! {
     /// Times that an oversized segment was lost, and segments of the client's own size followed.
     Counter "oversized_fallbacks" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.oversized_fallbacks));
+    /// Clients that are known to take oversized segments (for 24 h), and known not to (6 h).
+    Gauge "oversized_verdicts" ("verdict") = |now, sink| {
+        sink.put(&["takes"], Value::Number(now.verdicts.0))?;
+        sink.put(&["refuses"], Value::Number(now.verdicts.1))
+    };
     /// Times that loss took a leg that sends ahead back to the window that its client advertises.
     Counter "sending_ahead_losses" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.sending_ahead_losses));
@@ -513,6 +520,7 @@ mod tests {
             },
             listeners: [("a \"name\"".to_owned(), totals)].into(),
             gate: Some(GateStatistics::default()),
+            verdicts: (1, 2),
         }
     }
 

@@ -20,6 +20,7 @@ use crate::Error;
 use crate::control::AdminMessage;
 use crate::gate::GateObserver;
 use crate::relay::observation::Observer;
+use crate::relay::remembered::Remembered;
 
 /// An admin listener that is not served yet.
 #[derive(Debug)]
@@ -37,13 +38,18 @@ impl Admin {
     ///
     /// # Errors
     /// The thread or its runtime cannot be had.
-    pub fn start(self, relay: Observer, gate: Option<GateObserver>) -> Result<(), Error> {
+    pub fn start(
+        self,
+        relay: Observer,
+        gate: Option<GateObserver>,
+        verdicts: Remembered,
+    ) -> Result<(), Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build()
             .map_err(Error::system("start the runtime of the admin listener"))?;
-        let service = server::Service::new(relay, gate, self.settings.allow_remote);
+        let service = server::Service::new(relay, gate, verdicts, self.settings.allow_remote);
         let listener = std::net::TcpListener::from(self.socket);
         let serve = move || {
             if let Err(error) = runtime.block_on(server::serve(listener, service)) {

@@ -32,6 +32,7 @@ use tokio::sync::{Mutex, Semaphore};
 use super::metrics::{self, Snapshot};
 use crate::gate::GateObserver;
 use crate::relay::observation::{Observer, Question};
+use crate::relay::remembered::Remembered;
 
 const CONNECTION_LIMIT: usize = 32;
 const HEAD_LIMIT: usize = 8 << 10;
@@ -56,6 +57,7 @@ type Reply = Response<Full<Bytes>>;
 pub(super) struct Service {
     relay: Observer,
     gate: Option<GateObserver>,
+    verdicts: Remembered,
     allow_remote: bool,
     /// Held by whoever asks the relay's threads.
     turn: Mutex<()>,
@@ -104,10 +106,16 @@ async fn serve_connection(stream: TcpStream, service: Arc<Service>) -> Result<()
 }
 
 impl Service {
-    pub fn new(relay: Observer, gate: Option<GateObserver>, allow_remote: bool) -> Self {
+    pub fn new(
+        relay: Observer,
+        gate: Option<GateObserver>,
+        verdicts: Remembered,
+        allow_remote: bool,
+    ) -> Self {
         Self {
             relay,
             gate,
+            verdicts,
             allow_remote,
             turn: Mutex::new(()),
         }
@@ -146,6 +154,7 @@ impl Service {
             memory: self.relay.memory(),
             listeners: self.relay.listeners(),
             gate: self.gate.as_ref().map(GateObserver::statistics),
+            verdicts: self.verdicts.counts(),
         };
         match metrics::encode(snapshot) {
             Ok(text) => reply(StatusCode::OK, OPEN_METRICS, text),

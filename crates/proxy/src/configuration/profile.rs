@@ -32,17 +32,29 @@ pub(super) struct ProfileTable {
     #[serde(default)]
     send_ahead: SendAhead,
     #[serde(default)]
+    timestamps: Option<Spanned<bool>>,
+    #[serde(default)]
     hold_to_fill: Option<Spanned<TimeSpan>>,
 }
 
+/// The profiles; `is_transparent`: there is a listener that can take timestamps out.
 pub(super) fn profiles(
     source: &Source,
     tables: BTreeMap<String, Spanned<ProfileTable>>,
+    is_transparent: bool,
 ) -> Result<Vec<AccessProfile>, Located> {
     let too_many = tables.values().nth(PROFILE_LIMIT).map(Spanned::span);
     if let Some(place) = too_many {
         let message = format!("more than {PROFILE_LIMIT} profiles");
         return Err(Located::new(source, place, message));
+    }
+    let mut keys = tables
+        .values()
+        .filter_map(|table| table.get_ref().timestamps.as_ref());
+    if let Some(key) = keys.find(|key| !is_transparent && !*key.get_ref()) {
+        let message = "timestamps can be left out of transparent listeners' connections only";
+        return Err(Located::new(source, key.span(), message)
+            .with_help("the option is taken from the client's SYN on its way to the listener"));
     }
     let tables = tables.into_iter();
     tables
@@ -59,6 +71,7 @@ impl ProfileTable {
             upstream: self.upstream,
             oversized_segments: self.oversized_segments,
             send_ahead: self.send_ahead,
+            timestamps: self.timestamps.is_none_or(Spanned::into_inner),
             hold_to_fill: within(
                 source,
                 "hold_to_fill",

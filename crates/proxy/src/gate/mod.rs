@@ -15,7 +15,8 @@
 //!   ([`midspan_policy::leave_alone::AsymmetricRoutes`]).
 //!
 //! "Sent on" is: dropped where it is, behind the host's filter, and sent again with the listener's
-//! mark, which leads it through `lo` to the listener.
+//! mark, which leads it through `lo` to the listener; without its timestamps where the client's
+//! access profile says so.
 
 mod held;
 mod openings;
@@ -24,6 +25,7 @@ mod settled;
 mod statistics;
 mod syn;
 mod thread;
+mod timestamps;
 
 pub use openings::{Arrival, Connection, OpeningLimits, Openings, Released};
 pub use running::{Decided, Gate, GateObserver};
@@ -40,6 +42,7 @@ use midspan_units::TimeSpan;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+use crate::profile::AccessProfile;
 use crate::relay::Limits;
 
 /// What a gate is started with.
@@ -75,6 +78,8 @@ pub struct GateListener {
     pub mark: u32,
     /// How server legs are set up.
     pub server: ServerLeg,
+    /// What is known of clients' access links.
+    pub profiles: Arc<[AccessProfile]>,
 }
 
 /// How a server leg with the client's address is set up.

@@ -27,7 +27,8 @@ use super::running::{Decided, Update};
 use super::settled::SettledSyns;
 use super::statistics::{Counters, count};
 use super::syn::{self, Segment};
-use super::{GateSettings, call, request};
+use super::{GateSettings, call, request, timestamps};
+use crate::profile;
 use crate::relay::{Limits, Seat, Shortage};
 use crate::seeded_faults::{self, Fault};
 
@@ -548,10 +549,13 @@ impl Worker {
         connection: Connection,
         listener: usize,
     ) -> std::io::Result<()> {
-        let mark = self
-            .listeners
-            .get(listener)
-            .map_or(0, |(known, _)| known.mark);
+        let known = self.listeners.get(listener).map(|(known, _)| known);
+        let mark = known.map_or(0, |known| known.mark);
+        let client = connection.client.ip();
+        let without_timestamps = known
+            .filter(|known| profile::leaves_timestamps_out(&known.profiles, client))
+            .and_then(|_| timestamps::without(bytes));
+        let bytes = without_timestamps.as_deref().unwrap_or(bytes);
         let [four, six] = &mut self.raw;
         let raw = if connection.server.is_ipv4() {
             four

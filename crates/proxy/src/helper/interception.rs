@@ -173,6 +173,10 @@ impl<'a> Marking<'a> {
             asymmetric_route_time: settings.asymmetric_route_time,
             opening_limit: settings.opening_limit,
             opening_limit_per_client: settings.opening_limit_per_client,
+            profiles: match self.configuration.profiles.iter().all(|of| of.timestamps) {
+                true => Vec::new(),
+                false => self.configuration.profiles.clone(),
+            },
             listeners: listeners.collect(),
         })
     }

@@ -15,6 +15,7 @@ mod reload;
 mod routes;
 mod signals;
 mod slots;
+mod state;
 mod supervision;
 mod trial;
 
@@ -46,6 +47,7 @@ use relay_process::{Listeners, RelayProcess};
 use routes::RouteWatch;
 use signals::Signals;
 use slots::Slots;
+use state::State;
 use supervision::Supervisor;
 pub(crate) use trial::{check_addresses, try_firewall, try_to_listen};
 
@@ -87,8 +89,10 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
     let (open, listeners) = listen(&configuration, &marking)?;
     let mut interception = install_interception(&configuration, &marking, &open)?;
     let admin = open_admin(&configuration)?;
+    let state = State::open(&configuration.state)?;
     let arguments = &options.relay_arguments;
-    let mut relay = RelayProcess::start(&configuration, arguments, user, listeners, admin)?;
+    let mut relay =
+        RelayProcess::start(&configuration, arguments, user, listeners, (admin, state))?;
     // Rules, routes and listeners can be changed with these; the relay is there.
     // And the relay can be ended, though it is another user.
     let kill = user.map(|_| Capability::CAP_KILL);

@@ -127,6 +127,7 @@ impl Supervisor {
             if events.relay {
                 match self.relay.receive()? {
                     Some(FromRelay::Alive) => self.handle_life(now),
+                    Some(FromRelay::Verdicts) => {}
                     Some(_) | None => return self.ended(),
                 }
             }
@@ -269,6 +270,7 @@ impl Supervisor {
             if ready.first() == Some(&true) {
                 match self.relay.receive()? {
                     Some(FromRelay::Alive) => self.handle_life(now),
+                    Some(FromRelay::Verdicts) => {}
                     Some(FromRelay::Reloaded) => return Ok(true),
                     Some(FromRelay::NotReloaded) => return Ok(false),
                     Some(FromRelay::Ready) | None => {

@@ -167,6 +167,14 @@ fn test(filter: &str) {
             narrow::segments_are_raised_after_a_probe,
         ),
         (
+            "narrow: verdicts are kept across restarts",
+            narrow::verdicts_are_kept_across_restarts,
+        ),
+        (
+            "narrow: timestamps are left out",
+            narrow::timestamps_are_left_out,
+        ),
+        (
             "narrow: requests and answers",
             narrow::requests_and_answers_go_on,
         ),

@@ -84,6 +84,66 @@ pub fn segments_are_raised_after_a_probe() {
     }
 }
 
+/// What was found out is there after a restart; a file with anything else in it does no harm.
+pub fn verdicts_are_kept_across_restarts() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("verdicts");
+    let state = format!(
+        "[relay]\nstate_directory = \"{}\"\n",
+        directory.path().display()
+    );
+    let text = with(FIXED).replace("[relay]\n", &state);
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let probes = || {
+        let midspan = Midspan::ready(&network.gateway, &text);
+        download(&network, &listener, SERVER, 1_000_000);
+        sessions(&midspan.end())[0]["oversized_probes"]
+    };
+    assert_eq!(probes(), 1);
+    let kept = fs::read_to_string(&file).unwrap();
+    assert!(kept.contains(&format!("{CLIENT} takes ")), "{kept}");
+    assert_eq!(probes(), 0);
+    let long = vec![b'7'; 9 << 20];
+    for content in [&b"\0\xff\n\n10.1.0.2"[..], b"", &long] {
+        fs::write(&file, content).unwrap();
+        assert_eq!(probes(), 1);
+        assert_eq!(probes(), 0);
+    }
+}
+
+/// What a profile takes out of the client's SYN is not in the answer to it, nor in any segment.
+pub fn timestamps_are_left_out() {
+    let without = FIXED.replace("oversized", "timestamps = false\noversized");
+    for (profile, has) in [(FIXED, true), (without.as_str(), false)] {
+        for handshake in ["", "handshake = \"early\"\n"] {
+            let network = Network::new();
+            let listener = network.listen(PORT);
+            let text = format!("{}{handshake}", with(profile));
+            let midspan = Midspan::ready(&network.gateway, &text);
+            for server in [SERVER, SERVER6] {
+                let mut near = network.connect(server, PORT).unwrap();
+                let (mut far, _) = accept(&listener);
+                near.write_all(b"get").unwrap();
+                far.read_exact(&mut [0; 3]).unwrap();
+                assert_eq!(network.taken(PORT), 1);
+                let agreed = midspan_linux::tcp::agreed(&near).unwrap();
+                assert_eq!(agreed.timestamps, has, "{server} {handshake}");
+                // The other leg keeps them.
+                assert!(midspan_linux::tcp::agreed(&far).unwrap().timestamps);
+                carries(far, near, 500_000);
+                wait_until("closed", || network.taken(PORT) == 0);
+            }
+            for (session, headers) in sessions(&midspan.end()).iter().zip([40, 60]) {
+                let count = session["client_acknowledgements"];
+                let size = headers + if has { 12 } else { 0 };
+                assert!(count > 0, "{session:?}");
+                assert_eq!(session["client_acknowledgement_bytes"], count * size);
+            }
+        }
+    }
+}
+
 /// Small answers, in turn with requests, are not late for oversized segments.
 pub fn requests_and_answers_go_on() {
     let network = Network::new();
@@ -156,7 +216,7 @@ pub fn a_path_with_a_small_mtu() {
             let seen = sessions(&midspan.end());
             if of_client && mtu == "1000" {
                 // Too small: such a client is left alone.
-                assert_eq!(seen[0].get("oversized_probes"), None);
+                assert_eq!(seen[0]["oversized_probes"], 0);
             } else {
                 // A path MTU that is found out costs segments, which looks like loss.
                 assert_eq!(seen[2]["oversized_fallbacks"], 0, "{mtu}: {seen:?}");
@@ -197,7 +257,7 @@ pub fn clients_that_are_left_alone() {
         let midspan = Midspan::ready(&network.gateway, &with(profile));
         download(&network, &listener, server, 1_000_000);
         let seen = sessions(&midspan.end());
-        assert_eq!(seen[0].get("oversized_segments"), None);
+        assert_eq!(seen[0].get("oversized_segments").unwrap_or(&0), &0);
     }
 }
 

@@ -42,6 +42,9 @@ pub(crate) enum ToRelay {
         listeners: usize,
         /// How to answer on the admin listener, whose socket comes with this, if there is one.
         admin: Option<AdminMessage>,
+        /// The mark of what a fragmenter sends, if there is to be one; last of all come its device
+        /// and its raw sockets for IPv4 and IPv6.
+        fragmenter: Option<u32>,
         /// Whether what clients were found to take is kept.
         verdicts: KeptVerdicts,
     },
@@ -77,7 +80,7 @@ pub(crate) enum KeptVerdicts {
     Nowhere,
     /// From now on.
     New,
-    /// The file comes with this, as the last descriptor, open to be read.
+    /// The file comes with this, behind the admin socket, open to be read.
     InFile,
 }
 

@@ -14,6 +14,7 @@ pub mod command;
 pub mod configuration;
 mod control;
 mod error;
+mod fragmenting;
 pub mod gate;
 mod helper;
 mod keeper;

@@ -16,8 +16,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{info, warn};
 
 use crate::admin::Admin;
+use crate::admin::NarrowObserver;
 use crate::configuration::RelaySettings;
+use crate::control::KeptVerdicts;
 use crate::control::{self, ControlError, FromRelay, GateMessage, ListenerMessage, ToRelay};
+use crate::fragmenting::{self, FragmentCounters, FragmentSizes};
 use crate::gate::{Gate, GateSettings};
 use crate::keeper::{self, Saved};
 use crate::relay::{self, Relay};
@@ -71,12 +74,22 @@ pub fn relay_main() -> Result<(), Error> {
     let is_observed = received.admin.is_some();
     let relay = relay_settings(&settings, is_observed, offered);
     let (verdicts, mut keeper) = keeper::start(received.verdicts);
+    let fragments = FragmentCounters::default();
+    let fragment_sizes = FragmentSizes::default();
+    fragment_sizes.set(&received.listeners);
+    if let Some((mark, descriptors)) = received.cutting {
+        fragmenting::start(mark, descriptors, &fragment_sizes, &fragments)
+            .map_err(Error::system("start the fragmenter"))?;
+    }
     let mut listeners = Listeners::start(&relay, received.listeners, received.gate, verdicts)?;
     listeners.relay.set_resolver(resolver)?;
     if let Some(admin) = received.admin {
         let gate = listeners.gate.as_ref().map(|life| life.gate.observer());
-        let verdicts = listeners.verdicts.clone();
-        admin.start(listeners.relay.observer(), gate, verdicts)?;
+        let narrow = NarrowObserver {
+            verdicts: listeners.verdicts.clone(),
+            fragments,
+        };
+        admin.start(listeners.relay.observer(), gate, narrow)?;
     }
     control::send(&helper, &FromRelay::Ready, &[])?;
     loop {
@@ -104,6 +117,7 @@ pub fn relay_main() -> Result<(), Error> {
                     let Some((messages, gate)) = receive_listeners(&helper, count)? else {
                         return Ok(());
                     };
+                    fragment_sizes.set(&messages);
                     let answer = match listeners.reload(messages, gate) {
                         Ok(()) => {
                             settings.drain_timeout = drain_timeout;
@@ -210,19 +224,22 @@ struct Received {
     settings: RelaySettings,
     admin: Option<Admin>,
     verdicts: Saved,
+    /// For a fragmenter: the mark of its packets, its device and raw sockets.
+    cutting: Option<(u32, [OwnedFd; 3])>,
     listeners: Vec<ListenerAndSockets>,
     gate: Option<GateAndSockets>,
 }
 
 /// `None` where the helper has gone meanwhile.
 fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
-    let (settings, log, count, admin, verdicts) = match control::receive(helper)? {
+    let (settings, log, count, admin, (verdicts, cutting)) = match control::receive(helper)? {
         Some((
             ToRelay::Settings {
                 relay,
                 log,
                 listeners,
                 admin,
+                fragmenter,
                 verdicts,
             },
             descriptors,
@@ -232,9 +249,13 @@ fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
             let admin = admin.map(|(settings, socket)| Admin::new(settings, socket));
             let verdicts = Saved {
                 place: verdicts,
-                file: descriptors.next(),
+                file: match verdicts {
+                    KeptVerdicts::InFile => descriptors.next(),
+                    KeptVerdicts::Nowhere | KeptVerdicts::New => None,
+                },
             };
-            (relay, log, listeners, admin, verdicts)
+            let cutting = fragmenter.zip(descriptors.collect::<Vec<_>>().try_into().ok());
+            (relay, log, listeners, admin, (verdicts, cutting))
         }
         Some(_) => return Err(ControlError::OutOfTurn.into()),
         None => return Ok(None),
@@ -245,6 +266,7 @@ fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
         settings,
         admin,
         verdicts,
+        cutting,
         listeners,
         gate,
     }))

@@ -10,6 +10,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::fragmenting::Fragments;
 use crate::gate::GateStatistics;
 use crate::relay::Statistics;
 use crate::relay::observation::{
@@ -30,6 +31,8 @@ pub struct Snapshot {
     pub gate: Option<GateStatistics>,
     /// Clients known to take oversized segments, and known not to.
     pub verdicts: (u64, u64),
+    /// What the fragmenter has done.
+    pub fragments: Fragments,
 }
 
 /// A metric.
@@ -326,6 +329,27 @@ metrics! {
         sink.put(&["takes"], Value::Number(now.verdicts.0))?;
         sink.put(&["refuses"], Value::Number(now.verdicts.1))
     };
+    /// Packets towards clients that came to the fragmenter, by what became of them: cut, whole (they
+    /// fitted), malformed, uncuttable, exhausted (no identification was free), foreign (not TCP to
+    /// one host), unsent (the kernel refused a fragment).
+    Counter "fragmenter_packets" ("outcome") = |now, sink| {
+        let all = &now.fragments;
+        for (outcome, count) in [
+            ("cut", all.cut.cut),
+            ("whole", all.cut.whole),
+            ("malformed", all.cut.malformed),
+            ("uncuttable", all.cut.uncuttable),
+            ("exhausted", all.cut.exhausted),
+            ("foreign", all.foreign),
+            ("unsent", all.unsent),
+        ] {
+            sink.put(&[outcome], Value::Number(count))?;
+        }
+        Ok(())
+    };
+    /// Fragments that they became.
+    Counter "fragmenter_fragments" () =
+        |now, sink| sink.put(&[], Value::Number(now.fragments.cut.fragments));
     /// Times that loss took a leg that sends ahead back to the window that its client advertises.
     Counter "sending_ahead_losses" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.sending_ahead_losses));
@@ -521,6 +545,7 @@ mod tests {
             listeners: [("a \"name\"".to_owned(), totals)].into(),
             gate: Some(GateStatistics::default()),
             verdicts: (1, 2),
+            fragments: Fragments::default(),
         }
     }
 

@@ -18,9 +18,19 @@ use std::os::fd::OwnedFd;
 
 use crate::Error;
 use crate::control::AdminMessage;
+use crate::fragmenting::FragmentCounters;
 use crate::gate::GateObserver;
 use crate::relay::observation::Observer;
 use crate::relay::remembered::Remembered;
+
+/// What is known of narrow clients, outside of sessions.
+#[derive(Debug)]
+pub(crate) struct NarrowObserver {
+    /// What they were found to take.
+    pub verdicts: Remembered,
+    /// What the fragmenter has done.
+    pub fragments: FragmentCounters,
+}
 
 /// An admin listener that is not served yet.
 #[derive(Debug)]
@@ -42,14 +52,14 @@ impl Admin {
         self,
         relay: Observer,
         gate: Option<GateObserver>,
-        verdicts: Remembered,
+        narrow: NarrowObserver,
     ) -> Result<(), Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build()
             .map_err(Error::system("start the runtime of the admin listener"))?;
-        let service = server::Service::new(relay, gate, verdicts, self.settings.allow_remote);
+        let service = server::Service::new(relay, gate, narrow, self.settings.allow_remote);
         let listener = std::net::TcpListener::from(self.socket);
         let serve = move || {
             if let Err(error) = runtime.block_on(server::serve(listener, service)) {

@@ -29,10 +29,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
 
+use super::NarrowObserver;
 use super::metrics::{self, Snapshot};
 use crate::gate::GateObserver;
 use crate::relay::observation::{Observer, Question};
-use crate::relay::remembered::Remembered;
 
 const CONNECTION_LIMIT: usize = 32;
 const HEAD_LIMIT: usize = 8 << 10;
@@ -57,7 +57,7 @@ type Reply = Response<Full<Bytes>>;
 pub(super) struct Service {
     relay: Observer,
     gate: Option<GateObserver>,
-    verdicts: Remembered,
+    narrow: NarrowObserver,
     allow_remote: bool,
     /// Held by whoever asks the relay's threads.
     turn: Mutex<()>,
@@ -109,13 +109,13 @@ impl Service {
     pub fn new(
         relay: Observer,
         gate: Option<GateObserver>,
-        verdicts: Remembered,
+        narrow: NarrowObserver,
         allow_remote: bool,
     ) -> Self {
         Self {
             relay,
             gate,
-            verdicts,
+            narrow,
             allow_remote,
             turn: Mutex::new(()),
         }
@@ -154,7 +154,8 @@ impl Service {
             memory: self.relay.memory(),
             listeners: self.relay.listeners(),
             gate: self.gate.as_ref().map(GateObserver::statistics),
-            verdicts: self.verdicts.counts(),
+            verdicts: self.narrow.verdicts.counts(),
+            fragments: self.narrow.fragments.now(),
         };
         match metrics::encode(snapshot) {
             Ok(text) => reply(StatusCode::OK, OPEN_METRICS, text),

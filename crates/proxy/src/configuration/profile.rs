@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use midspan_document::{Located, Source, Spanned};
 use midspan_policy::oversized_segments::Wish;
 use midspan_policy::sending_ahead::SendAhead;
-use midspan_units::{BitRate, TimeSpan};
+use midspan_units::{BitRate, ByteSize, TimeSpan};
 use serde::Deserialize;
 
 use super::explicit::Networks;
@@ -17,6 +17,9 @@ pub const PROFILE_LIMIT: usize = 100;
 
 const DEFAULT_HOLD: TimeSpan = TimeSpan::from_milliseconds(20);
 const LONGEST_HOLD: TimeSpan = TimeSpan::from_milliseconds(200);
+
+const SMALLEST_FRAGMENT: ByteSize = ByteSize::from_bytes(576);
+const LARGEST_FRAGMENT: ByteSize = ByteSize::from_bytes(9000);
 
 /// `[profile.NAME]`
 #[derive(Debug, Deserialize)]
@@ -33,6 +36,8 @@ pub(super) struct ProfileTable {
     send_ahead: SendAhead,
     #[serde(default)]
     timestamps: Option<Spanned<bool>>,
+    #[serde(default)]
+    fragment_size: Option<Spanned<ByteSize>>,
     #[serde(default)]
     hold_to_fill: Option<Spanned<TimeSpan>>,
 }
@@ -64,8 +69,22 @@ pub(super) fn profiles(
 
 impl ProfileTable {
     fn checked(self, source: &Source, name: String) -> Result<AccessProfile, Located> {
+        let fragment_size = match self.fragment_size {
+            None => None,
+            given => {
+                let size = within(
+                    source,
+                    "fragment_size",
+                    given,
+                    SMALLEST_FRAGMENT,
+                    SMALLEST_FRAGMENT..=LARGEST_FRAGMENT,
+                )?;
+                u32::try_from(size.bytes()).ok()
+            }
+        };
         Ok(AccessProfile {
             name,
+            fragment_size,
             clients: self.clients.0,
             downstream: self.downstream,
             upstream: self.upstream,

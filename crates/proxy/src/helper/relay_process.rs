@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use super::fragmenting::Fragmenting;
 use super::state::State;
 use crate::Error;
 use crate::configuration::{Configuration, RelaySettings};
@@ -31,6 +32,16 @@ pub(super) struct Listeners {
     pub gate: Option<GateAndSockets>,
 }
 
+/// What a relay has besides listeners.
+pub(super) struct Extras {
+    /// The socket of the admin listener.
+    pub admin: Option<OwnedFd>,
+    /// Where what was found out is kept.
+    pub state: Option<State>,
+    /// What a fragmenter needs, and the mark of its packets.
+    pub fragmenter: Option<(u32, Fragmenting)>,
+}
+
 /// The relay process and the connection to it. It is killed when this value goes.
 pub(super) struct RelayProcess {
     child: Child,
@@ -48,8 +59,13 @@ impl RelayProcess {
         arguments: &[String],
         user: Option<User>,
         listeners: Listeners,
-        (admin, state): (Option<OwnedFd>, Option<State>),
+        extras: Extras,
     ) -> Result<Self, Error> {
+        let Extras {
+            admin,
+            state,
+            fragmenter,
+        } = extras;
         let (control, theirs) =
             descriptor_passing::pair().map_err(Error::system("open a socket pair"))?;
         let mut command = Command::new("/proc/self/exe");
@@ -87,13 +103,19 @@ impl RelayProcess {
             admin: configuration.admin.as_ref().map(|admin| AdminMessage {
                 allow_remote: admin.allow_remote,
             }),
+            fragmenter: fragmenter.as_ref().map(|(mark, _)| *mark),
             verdicts: match (&relay.state, &verdicts) {
                 (None, _) => KeptVerdicts::Nowhere,
                 (Some(_), None) => KeptVerdicts::New,
                 (Some(_), Some(_)) => KeptVerdicts::InFile,
             },
         };
-        let descriptors = admin.iter().chain(&verdicts).map(AsFd::as_fd);
+        let cutting = fragmenter.iter().flat_map(|(_, of)| &of.descriptors);
+        let descriptors = admin
+            .iter()
+            .chain(&verdicts)
+            .chain(cutting)
+            .map(AsFd::as_fd);
         let descriptors: Vec<BorrowedFd<'_>> = descriptors.collect();
         control::send(&relay.control, &settings, &descriptors)?;
         relay.send_listeners(listeners)?;

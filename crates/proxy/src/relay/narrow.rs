@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::remembered::Remembered;
 use super::statistics::Counters;
-use crate::profile::{self, AccessProfile, HEADERS, SegmentMarks};
+use crate::profile::{self, AccessProfile, HEADERS, SIX_HEADERS, SegmentMarks};
 
 /// What a listener knows of its narrow clients.
 #[derive(Debug, Clone, Default)]
@@ -59,6 +59,9 @@ pub struct NarrowLeg {
     oversized: Option<OversizedSegments>,
     ahead: Option<(SendingAhead, u64)>,
     added_scale: u8,
+    /// Sizes of oversized segments and their marks.
+    marks: Vec<(u32, u32)>,
+    is_four: bool,
     /// The mark for segments of the client's own size.
     own_mark: u32,
     /// Bytes of an ACK without data.
@@ -108,18 +111,18 @@ impl NarrowLeg {
         let agreed = tcp::agreed(socket)?;
         let sample = tcp::sample(socket)?;
         let inherited = tcp::mark(socket)?;
-        let sizes: Vec<u32> = (profile.sizes().into_iter())
-            .filter(|size| profiles.marks.oversized(*size).is_some())
-            .collect();
-        // The client's own size, and the mark that holds segments down to it.
         let is_four = client.to_canonical().is_ipv4();
-        let own = match agreed.path_mtu.filter(|_| is_four) {
-            Some(mtu) if agreed.segment_size + HEADERS >= mtu => {
+        let marks = profiles.marks.oversized(profile, is_four);
+        let sizes: Vec<u32> = marks.iter().map(|(size, _)| *size).collect();
+        // The client's own size, and the mark that holds segments down to it.
+        let headers = if is_four { HEADERS } else { SIX_HEADERS };
+        let own = match agreed.path_mtu {
+            Some(mtu) if agreed.segment_size + headers >= mtu => {
                 Some((agreed.segment_size, inherited))
             }
-            Some(_) => profiles.marks.small(agreed.segment_size),
-            // IPv6 does not fragment what TCP sends.
-            None => None,
+            Some(_) if is_four => profiles.marks.small(agreed.segment_size),
+            // Nothing would hold segments down to what an IPv6 client asked for.
+            Some(_) | None => None,
         };
         let own = own.filter(|(own, _)| sizes.iter().any(|size| size > own));
         let known = profiles.verdicts.of(client);
@@ -169,6 +172,8 @@ impl NarrowLeg {
             oversized,
             ahead,
             added_scale,
+            marks,
+            is_four,
             own_mark,
             ack_size: acknowledgement_size(is_four, agreed.timestamps),
             caps: [u64::MAX; 2],
@@ -293,9 +298,10 @@ impl NarrowLeg {
             .oversized
             .as_ref()
             .is_some_and(OversizedSegments::is_oversized);
-        match self.profiles.marks.oversized(size).filter(|_| is_oversized) {
+        let mark = self.marks.iter().find(|(of, _)| *of == size);
+        match mark.map(|(_, mark)| *mark).filter(|_| is_oversized) {
             Some(mark) => {
-                tcp::set_fragmenting(socket, true)?;
+                self.set_fragmenting(socket, true)?;
                 // Full segments form (the paper's Nagle).
                 tcp::set_no_delay(socket, false)?;
                 tcp::set_mark(socket, mark)?;
@@ -304,11 +310,19 @@ impl NarrowLeg {
             None => {
                 self.counted = None;
                 tcp::set_mark(socket, self.own_mark)?;
-                tcp::set_fragmenting(socket, false)?;
+                self.set_fragmenting(socket, false)?;
                 tcp::set_no_delay(socket, true)?;
             }
         }
         Ok(())
+    }
+
+    /// IPv6 has no such thing: a program cuts its packets.
+    fn set_fragmenting(&self, socket: BorrowedFd<'_>, is_on: bool) -> std::io::Result<()> {
+        match self.is_four {
+            true => tcp::set_fragmenting(socket, is_on),
+            false => Ok(()),
+        }
     }
 
     /// Sends what has waited too long to fill a segment.
@@ -375,7 +389,7 @@ impl NarrowLeg {
 
 /// Bytes of an ACK without data and without SACK blocks, from its IP header on.
 const fn acknowledgement_size(is_four: bool, timestamps: bool) -> u32 {
-    let headers = if is_four { HEADERS } else { HEADERS + 20 };
+    let headers = if is_four { HEADERS } else { SIX_HEADERS };
     headers + if timestamps { 12 } else { 0 }
 }
 

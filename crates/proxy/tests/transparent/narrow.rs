@@ -31,7 +31,7 @@ fn download(network: &Network, listener: &std::net::TcpListener, server: &str, c
 }
 
 /// Numbers in the log's lines about sessions that ended, in their order.
-fn sessions(log: &str) -> Vec<BTreeMap<String, u64>> {
+pub fn sessions(log: &str) -> Vec<BTreeMap<String, u64>> {
     let lines = log.lines().filter(|line| line.contains("session ended"));
     let fields = |line: &str| {
         let words = line.split_whitespace();
@@ -47,16 +47,49 @@ fn sessions(log: &str) -> Vec<BTreeMap<String, u64>> {
 
 /// Datagrams that a host has put together from fragments.
 fn reassembled(namespace: &NetworkNamespace) -> u64 {
+    counter(namespace, "Ip", "ReasmOKs")
+}
+
+/// A counter of IPv4 or TCP.
+pub fn counter(namespace: &NetworkNamespace, protocol: &str, name: &'static str) -> u64 {
+    let heading = format!("{protocol}:");
     namespace
-        .run(|| {
+        .run(move || {
             let text = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
-            let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
+            let mut lines = text.lines().filter(|line| line.starts_with(&heading));
             let mut next = || lines.next().unwrap().split_whitespace();
             let (names, mut values) = (next(), next());
-            let place = names.take_while(|name| *name != "ReasmOKs").count();
+            let place = names.take_while(|other| *other != name).count();
             values.nth(place).unwrap().parse().unwrap()
         })
         .unwrap()
+}
+
+/// A counter of IPv6.
+fn counter6(namespace: &NetworkNamespace, name: &'static str) -> u64 {
+    namespace
+        .run(move || {
+            let text = fs::read_to_string("/proc/thread-self/net/snmp6").unwrap();
+            let line = text.lines().find(|line| line.starts_with(name));
+            let value = line.unwrap().split_whitespace().nth(1).unwrap();
+            value.parse().unwrap()
+        })
+        .unwrap()
+}
+
+/// Whether there can be a device for the fragmenter; an ordinary user may not open it.
+fn has_device() -> bool {
+    let device = fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun");
+    match device {
+        Ok(_) => true,
+        Err(error) => {
+            println!("left out: /dev/net/tun: {error}");
+            false
+        }
+    }
 }
 
 /// The first session probes, later ones of the client know.
@@ -97,8 +130,12 @@ pub fn verdicts_are_kept_across_restarts() {
     let listener = network.listen(PORT);
     let probes = || {
         let midspan = Midspan::ready(&network.gateway, &text);
-        download(&network, &listener, SERVER, 1_000_000);
-        sessions(&midspan.end())[0]["oversized_probes"]
+        for _ in 0..2 {
+            download(&network, &listener, SERVER, 2_000_000);
+        }
+        let seen = sessions(&midspan.end());
+        assert_eq!(seen[1]["oversized_probes"], 0);
+        seen[0]["oversized_probes"]
     };
     assert_eq!(probes(), 1);
     let kept = fs::read_to_string(&file).unwrap();
@@ -248,16 +285,82 @@ pub fn behind_another_router() {
     }
 }
 
-/// IPv6 leaves as it is; a profile that is for others does nothing.
+/// What the kernel does not cut itself: IPv6, and fragments smaller than the device's MTU.
+pub fn the_fragmenter_cuts() {
+    if !has_device() {
+        return;
+    }
+    let smaller = FIXED.replace("oversized", "fragment_size = \"1000 B\"\noversized");
+    // Fragments of a segment: 3 of 1280 bytes; 4 of 1000.
+    for (profile, server, each) in [
+        (FIXED, SERVER6, 3),
+        (smaller.as_str(), SERVER6, 4),
+        (smaller.as_str(), SERVER, 4),
+    ] {
+        for nat in ["", STRICT] {
+            let network = Network::new();
+            rules(&network.gateway, nat);
+            let listener = network.listen(PORT);
+            let midspan = Midspan::ready(&network.gateway, &with(profile));
+            for _ in 0..3 {
+                download(&network, &listener, server, 2_000_000);
+            }
+            let (fragments, arrived) = match server {
+                SERVER => (
+                    counter(&network.client, "Ip", "ReasmReqds"),
+                    counter(&network.client, "Ip", "ReasmOKs"),
+                ),
+                _ => (
+                    counter6(&network.client, "Ip6ReasmReqds"),
+                    counter6(&network.client, "Ip6ReasmOKs"),
+                ),
+            };
+            let log = midspan.end();
+            let seen = sessions(&log);
+            let all = |name: &str| seen.iter().map(|one| one[name]).collect::<Vec<_>>();
+            assert_eq!(all("oversized_probes"), [1, 0, 0], "{log}");
+            assert_eq!(all("oversized_fallbacks"), [0, 0, 0], "{log}");
+            // How many of a session's segments were oversized depends on when it was raised.
+            assert!(arrived >= 600, "{arrived} oversized segments: {log}");
+            assert!(
+                fragments >= arrived * each - 10 && fragments <= arrived * (each + 1),
+                "{fragments} fragments of {arrived}"
+            );
+            for session in &seen[1..] {
+                assert!(session["oversized_segments"] >= 300, "{session:?}");
+            }
+        }
+    }
+}
+
+/// No fragment of IPv6 passes the router before the client: normal segments again.
+pub fn a_path_that_drops_fragments_of_ipv6() {
+    const DROP: &str = "table inet path {\n chain in {\n type filter hook prerouting priority -450;\n \
+        exthdr frag exists drop\n }\n}\n";
+    let network = Network::with_access_router();
+    rules(network.access.as_ref().unwrap(), DROP);
+    let listener = network.listen(PORT);
+    let midspan = Midspan::ready(&network.gateway, &with(FIXED));
+    for _ in 0..3 {
+        download(&network, &listener, SERVER6, 3_000_000);
+    }
+    let seen = sessions(&midspan.end());
+    let sum = |name: &str| seen.iter().filter_map(|one| one.get(name)).sum::<u64>();
+    assert_eq!(sum("oversized_probes"), sum("oversized_fallbacks"));
+    assert_eq!(sum("oversized_probes") > 0, has_device(), "{seen:?}");
+    assert_eq!(counter6(&network.client, "Ip6ReasmOKs"), 0);
+}
+
+/// A profile that is for others does nothing.
 pub fn clients_that_are_left_alone() {
-    let other = FIXED.replace("10.1.0.0/16", "10.99.0.0/16");
-    for (profile, server) in [(FIXED, SERVER6), (other.as_str(), SERVER)] {
+    let other = FIXED.replace("[\"10.1.0.0/16\", \"fd01::/16\"]", "[\"10.99.0.0/16\"]");
+    for server in [SERVER, SERVER6] {
         let network = Network::new();
         let listener = network.listen(PORT);
-        let midspan = Midspan::ready(&network.gateway, &with(profile));
+        let midspan = Midspan::ready(&network.gateway, &with(&other));
         download(&network, &listener, server, 1_000_000);
         let seen = sessions(&midspan.end());
-        assert_eq!(seen[0].get("oversized_segments").unwrap_or(&0), &0);
+        assert_eq!(seen[0].get("oversized_segments"), None);
     }
 }
 

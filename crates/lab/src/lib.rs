@@ -27,6 +27,7 @@ pub mod workload;
 pub use error::LabError;
 pub use measurement::{FlowMeasurement, FlowResult, Measurement};
 pub use proxies::Case;
+pub use proxies::thin::ThinOptions;
 pub use results::{comparison_records, flow_records};
 pub use run::{Plan, Progress, run};
 pub use validity::Validity;

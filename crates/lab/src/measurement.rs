@@ -21,6 +21,8 @@ pub struct Measurement {
     pub links: Vec<LinkReport>,
     /// Segments that all nodes sent again, from the kernels' counters.
     pub retransmissions: u64,
+    /// Retransmission time-outs of all nodes, from the kernels' counters.
+    pub timeouts: u64,
     /// Whether the run counts.
     pub validity: Validity,
 }

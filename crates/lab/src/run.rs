@@ -20,7 +20,8 @@ use crate::error::at;
 use crate::load::{Ticks, other_load};
 use crate::measurement::{FlowMeasurement, FlowResult, Measurement};
 use crate::proxies::midspan::Taken;
-use crate::proxies::{Case, Forward, haproxy, midspan, thin};
+use crate::proxies::thin::{self, ThinOptions};
+use crate::proxies::{Case, Forward, haproxy, midspan};
 use crate::tcp_counters::TcpCounters;
 use crate::topology::{Topology, interface};
 use crate::workload::web_server::{Files, WebServer};
@@ -38,6 +39,9 @@ pub struct Plan {
     pub repetitions: u32,
     /// Most time that one transfer may take.
     pub limit: Duration,
+    /// `midspan thin` on each client's host, whatever stands at the proxies; under [`Case::Thin`]
+    /// it runs in any case, with its defaults where this is `None`.
+    pub thin: Option<ThinOptions>,
 }
 
 /// What happens now, for whoever waits.
@@ -241,6 +245,7 @@ impl<'a> Lab<'a> {
             .map(|(now, before)| now.since(*before))
             .collect();
         let retransmissions = counted.iter().map(|node| node.segments_retransmitted).sum();
+        let timeouts = counted.iter().map(|node| node.timeouts).sum();
         drop(proxies);
         let missed = match case {
             Case::Direct | Case::Thin => Vec::new(),
@@ -255,6 +260,7 @@ impl<'a> Lab<'a> {
             flows,
             links,
             retransmissions,
+            timeouts,
             validity,
         })
     }
@@ -394,11 +400,13 @@ impl<'a> Lab<'a> {
             let proxy = midspan::start(node, &taken, settings, &folder)?;
             running.push(proxy);
         }
-        if case == Case::Thin {
+        let default = (case == Case::Thin).then(ThinOptions::default);
+        if let Some(options) = self.plan.thin.or(default) {
             for (index, interface) in self.client_uplinks() {
                 let folder = self.folder.path().join(format!("client-{}", index.0));
                 fs::create_dir_all(&folder).map_err(at(&folder))?;
-                running.push(thin::start(self.topology.node(index), &interface, &folder)?);
+                let host = self.topology.node(index);
+                running.push(thin::start(host, &interface, options, &folder)?);
             }
         }
         Ok(running)

@@ -1,4 +1,4 @@
-//! The kernel's own TCP counters of a node (`/proc/net/snmp`, RFC 4022).
+//! The kernel's own TCP counters of a node (`/proc/net/snmp`, RFC 4022, and `/proc/net/netstat`).
 
 use midspan_linux::namespace::NetworkNamespace;
 
@@ -13,37 +13,41 @@ pub struct TcpCounters {
     pub segments_sent: u64,
     /// Segments sent again (`RetransSegs`).
     pub segments_retransmitted: u64,
+    /// Retransmission time-outs that ran out (`TCPTimeouts`).
+    pub timeouts: u64,
 }
 
 impl TcpCounters {
     /// Reads the counters of `node`.
     pub fn read(node: &NetworkNamespace) -> Result<Self, LabError> {
-        let path = "/proc/thread-self/net/snmp";
-        let text = node
-            .run(move || std::fs::read_to_string(path))?
-            .map_err(|source| LabError::File {
-                path: path.into(),
-                source,
-            })?;
-        Ok(Self::parse(&text))
+        let read = |path: &'static str| {
+            node.run(move || std::fs::read_to_string(path))?
+                .map_err(|source| LabError::File {
+                    path: path.into(),
+                    source,
+                })
+        };
+        let mut counters = Self::default();
+        counters.take(&read("/proc/thread-self/net/snmp")?, "Tcp:");
+        counters.take(&read("/proc/thread-self/net/netstat")?, "TcpExt:");
+        Ok(counters)
     }
 
-    /// A name line and a value line for each protocol.
-    fn parse(text: &str) -> Self {
-        let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
+    /// Takes what `text` says of `protocol`: a name line and a value line for each protocol.
+    fn take(&mut self, text: &str, protocol: &str) {
+        let mut lines = text.lines().filter(|line| line.starts_with(protocol));
         let names = lines.next().unwrap_or_default().split_whitespace();
         let values = lines.next().unwrap_or_default().split_whitespace();
-        let mut counters = Self::default();
         for (name, value) in names.zip(values) {
             let value = value.parse().unwrap_or(0);
             match name {
-                "ActiveOpens" => counters.connections_opened = value,
-                "OutSegs" => counters.segments_sent = value,
-                "RetransSegs" => counters.segments_retransmitted = value,
+                "ActiveOpens" => self.connections_opened = value,
+                "OutSegs" => self.segments_sent = value,
+                "RetransSegs" => self.segments_retransmitted = value,
+                "TCPTimeouts" => self.timeouts = value,
                 _ => {}
             }
         }
-        counters
     }
 
     /// What was counted since `earlier`.
@@ -57,6 +61,7 @@ impl TcpCounters {
             segments_retransmitted: self
                 .segments_retransmitted
                 .saturating_sub(earlier.segments_retransmitted),
+            timeouts: self.timeouts.saturating_sub(earlier.timeouts),
         }
     }
 }
@@ -70,10 +75,18 @@ mod tests {
         let text = "Ip: Forwarding\nIp: 1\n\
                     Tcp: RtoAlgorithm ActiveOpens InSegs OutSegs RetransSegs InErrs\n\
                     Tcp: 1 4 10 20 3 0\n";
-        let counters = TcpCounters::parse(text);
+        let mut counters = TcpCounters::default();
+        counters.take(text, "Tcp:");
+        counters.take(
+            "TcpExt: SyncookiesSent TCPTimeouts\nTcpExt: 0 7\n",
+            "TcpExt:",
+        );
         assert_eq!(counters.connections_opened, 4);
         assert_eq!(counters.segments_sent, 20);
         assert_eq!(counters.segments_retransmitted, 3);
-        assert_eq!(TcpCounters::parse("garbage"), TcpCounters::default());
+        assert_eq!(counters.timeouts, 7);
+        let mut none = TcpCounters::default();
+        none.take("garbage", "Tcp:");
+        assert_eq!(none, TcpCounters::default());
     }
 }

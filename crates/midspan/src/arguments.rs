@@ -408,9 +408,21 @@ pub struct ReproduceOptions {
     /// Only this table or figure, such as "figure 10"
     #[arg(value_name = "ITEM")]
     pub item: Option<String>,
-    /// Shorter simulations and fewer repetitions than the paper's
-    #[arg(long)]
+    /// Shorter simulations and fewer repetitions than the paper's; in the lab, a few points
+    #[arg(long, conflicts_with = "full")]
     pub quick: bool,
+    /// Measure on real kernels, in the lab: Hasegawa, Tam
+    ///
+    /// Needs what `midspan lab` needs, and a machine that does nothing else. Without --quick and
+    /// --full it takes at most 45 minutes.
+    #[arg(long)]
+    pub lab: bool,
+    /// In the lab, the paper's whole grid
+    #[arg(long, requires = "lab")]
+    pub full: bool,
+    /// Keep each finished measurement of the lab in this file; a second call goes on from there
+    #[arg(long, requires = "lab", value_name = "FILE")]
+    pub state: Option<PathBuf>,
     /// Threads, instead of one for each core; the result is the same
     #[arg(long, value_name = "N")]
     pub threads: Option<u16>,

@@ -8,15 +8,13 @@ use midspan_units::{ByteSize, Time, TimeSpan};
 
 use crate::buffers::SendBuffer;
 use crate::congestion::{self, BBR, CongestionControl};
-use crate::learned_start::{Knowledge, Known};
+use crate::learned_start::{Knowledge, Known, LearnedStart, SEGMENT};
 use crate::pacing::PacingRate;
 use crate::{
     Admission, Buffer, Configured, Decision, Handshake, Leg, LegDecision, LegSample, LegSettings,
     Pacing, PacingBy, Policy, Request, SessionId, SessionSample, SessionSettings, Start,
 };
 
-/// Data of a segment before a leg has one: of an Ethernet, with timestamps.
-const SEGMENT: u32 = 1448;
 /// How often a session with data under way is sampled.
 const SAMPLING_INTERVAL: TimeSpan = TimeSpan::from_milliseconds(100);
 
@@ -106,6 +104,18 @@ impl Automatic {
         self
     }
 
+    /// Tells those that start towards the same client what this session has in flight to it.
+    fn note_in_flight(&self, now: Time, sample: &SessionSample) {
+        let Some(request) = sample.request else {
+            return;
+        };
+        let leg = &sample.client;
+        let bytes = u64::from(leg.unacknowledged) * u64::from(leg.segment_size);
+        let peer = request.client.ip().into();
+        let mut paths = self.knowledge.paths();
+        paths.note_in_flight(now, peer, sample.session, bytes);
+    }
+
     /// Sessions that are being watched.
     #[must_use]
     pub fn sessions(&self) -> usize {
@@ -135,18 +145,32 @@ impl Policy for Automatic {
     }
 
     fn start(&mut self, now: Time, request: &Request) -> Start {
+        self.start_as(now, request, None)
+    }
+
+    fn start_as(&mut self, now: Time, request: &Request, client: Option<LearnedStart>) -> Start {
         let mut start = self.configured.start(now, request);
-        for (leg, settings, address) in [
-            (&mut start.client, &self.settings.client, request.client),
-            (&mut start.server, &self.settings.server, request.server),
+        for (leg, settings, address, learned) in [
+            (
+                &mut start.client,
+                &self.settings.client,
+                request.client,
+                client,
+            ),
+            (
+                &mut start.server,
+                &self.settings.server,
+                request.server,
+                None,
+            ),
         ] {
             if !settings.is_automatic() {
                 continue;
             }
-            let learned = self
-                .knowledge
-                .paths()
-                .start(now, address.ip().into(), SEGMENT);
+            let learned = learned.unwrap_or_else(|| {
+                let mut paths = self.knowledge.paths();
+                paths.start(now, address.ip().into(), SEGMENT, &[])
+            });
             if is_chosen(settings) && learned.is_lossy && self.offered.bbr {
                 leg.congestion_control = Some(BBR.to_owned());
             }
@@ -160,6 +184,7 @@ impl Policy for Automatic {
     }
 
     fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision {
+        self.note_in_flight(now, sample);
         let settings = &self.settings;
         let legs = match self.sessions.entry(sample.session) {
             Entry::Occupied(known) => known.into_mut(),
@@ -200,6 +225,7 @@ impl Policy for Automatic {
             return;
         };
         let mut paths = self.knowledge.paths();
+        paths.forget_in_flight(request.client.ip().into(), sample.session);
         for (state, leg, address) in [
             (client, &sample.client, request.client),
             (server, &sample.server, request.server),

@@ -4,7 +4,8 @@
 //! path carries, though the one before it knew. Here what a path carries, delivery rate times
 //! smallest round trip, is remembered for each client (an IPv4 address, an IPv6 /64), as far as RFC 9040
 //! lets connections share what they know: it ages, is halved after starts that lost, and is
-//! shared by all that start at the same time, so that many at once do not flood the path.
+//! shared by all that start at the same time and by what others have in flight, so that many at
+//! once do not flood the path.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,9 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use midspan_units::{BitRate, Time, TimeSpan};
 
-use crate::LegSample;
 use crate::congestion::LONG;
+use crate::{LegSample, SessionId};
 
+/// Data of a segment before a leg has one, in bytes: of an Ethernet, with timestamps.
+pub const SEGMENT: u32 = 1448;
 /// Most peers that are remembered.
 const PEERS: usize = 65_536;
 /// What was learned is halved in each such time.
@@ -25,14 +28,28 @@ const LIVES: u64 = 6;
 const EVIDENCE: u64 = 100_000;
 /// Part of what the path carries that one start may take, as a fraction.
 const SHARE: (u64, u64) = (1, 2);
-/// RFC 6928.
-const LEAST_WINDOW: u32 = 10;
-/// What a route is given at most.
-const MOST_WINDOW: u32 = 1000;
+/// What every connection may begin with, in segments (RFC 6928).
+pub const LEAST_WINDOW: u32 = 10;
+/// What a route is given at most, in segments.
+pub const MOST_WINDOW: u32 = 1000;
 /// Times that the share is halved at most.
 const HALVINGS: u8 = 5;
 /// Starts of one peer that count as in flight at the same time, at most.
 const STARTS: usize = 256;
+/// Sessions of one peer of which it is known what they have in flight, at most.
+const RUNNING: usize = 256;
+/// For how long, beyond a round trip, such a reading holds: a session that sends is read ten times
+/// a second.
+const READING_HOLDS: TimeSpan = TimeSpan::from_milliseconds(250);
+
+/// The initial windows that can be carried out with routes, in segments: each twice the one before,
+/// from twice [`LEAST_WINDOW`] on, up to `most`. A window is otherwise [`LEAST_WINDOW`].
+#[must_use]
+pub fn windows(most: u32) -> Vec<u32> {
+    std::iter::successors(Some(2 * LEAST_WINDOW), |window| window.checked_mul(2))
+        .take_while(|window| *window <= most.min(MOST_WINDOW))
+        .collect()
+}
 
 /// Those that share a path: an IPv4 address, or an IPv6 /64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +97,8 @@ struct Path {
     halvings: u8,
     /// Bytes of starts, each in flight until its time.
     starts: VecDeque<(Time, u64)>,
+    /// Bytes that sessions have in flight, and until when the reading holds.
+    running: BTreeMap<SessionId, (Time, u64)>,
 }
 
 /// What the sessions of a proxy know together: clones share it.
@@ -127,6 +146,7 @@ impl LearnedPaths {
             is_lossy: false,
             halvings: 0,
             starts: VecDeque::new(),
+            running: BTreeMap::new(),
         });
         // Of several at once each delivers a part; the largest lately says most.
         path.rate = path.aged_rate(now).max(rate.bits_per_second());
@@ -142,8 +162,41 @@ impl LearnedPaths {
         };
     }
 
-    /// A connection with this peer starts now, in segments of this size.
-    pub fn start(&mut self, now: Time, peer: Peer, segment_size: u32) -> LearnedStart {
+    /// A session with this peer, of which something is known, has so many bytes in flight.
+    pub fn note_in_flight(&mut self, now: Time, peer: Peer, session: SessionId, bytes: u64) {
+        let Some(path) = self.paths.get_mut(&peer) else {
+            return;
+        };
+        if bytes == 0 {
+            path.running.remove(&session);
+            return;
+        }
+        if path.running.len() >= RUNNING {
+            path.running.retain(|_, (end, _)| *end > now);
+        }
+        if path.running.len() < RUNNING || path.running.contains_key(&session) {
+            let end = now + path.round_trip + READING_HOLDS;
+            path.running.insert(session, (end, bytes));
+        }
+    }
+
+    /// A session with this peer has ended.
+    pub fn forget_in_flight(&mut self, peer: Peer, session: SessionId) {
+        if let Some(path) = self.paths.get_mut(&peer) {
+            path.running.remove(&session);
+        }
+    }
+
+    /// A connection with this peer starts now, in segments of this size, with the largest of these
+    /// `windows` (in segments) that its share has room for; with [`LEAST_WINDOW`] where that is
+    /// none of them.
+    pub fn start(
+        &mut self,
+        now: Time,
+        peer: Peer,
+        segment_size: u32,
+        windows: &[u32],
+    ) -> LearnedStart {
         let unknown = LearnedStart {
             window: LEAST_WINDOW,
             rate: None,
@@ -156,13 +209,19 @@ impl LearnedPaths {
             return unknown;
         };
         path.starts.retain(|(end, _)| *end > now);
-        let in_flight: u64 = path.starts.iter().map(|(_, bytes)| *bytes).sum();
+        path.running.retain(|_, (end, _)| *end > now);
+        let starting = path.starts.iter().map(|(_, bytes)| *bytes);
+        let running = path.running.values().map(|(_, bytes)| *bytes);
+        // What began within a round trip may count twice: better too little than too much.
+        let in_flight = starting.chain(running).fold(0, u64::saturating_add);
         let (numerator, denominator) = SHARE;
         let carried = rate.bytes_in(path.round_trip) >> path.halvings;
         let share = carried.saturating_sub(in_flight) / denominator * numerator;
         let segment = u64::from(segment_size.max(1));
-        let window = u32::try_from(share / segment).unwrap_or(MOST_WINDOW);
-        let window = window.clamp(LEAST_WINDOW, MOST_WINDOW);
+        let share = u32::try_from(share / segment).unwrap_or(MOST_WINDOW);
+        let share = share.clamp(LEAST_WINDOW, MOST_WINDOW);
+        let possible = windows.iter().copied().filter(|window| *window <= share);
+        let window = possible.max().unwrap_or(LEAST_WINDOW).max(LEAST_WINDOW);
         let starts = path.starts.len() as u64 + 1;
         if path.starts.len() < STARTS {
             let end = now + path.round_trip;
@@ -211,132 +270,4 @@ impl Path {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use midspan_units::ByteSize;
-    use proptest::prelude::*;
-
-    fn peer(last: u8) -> Peer {
-        IpAddr::from([192, 0, 2, last]).into()
-    }
-
-    /// 20 Mbit/s and 600 ms: 1.5 MB.
-    fn satellite(retransmitted: u32) -> LegSample {
-        LegSample {
-            delivery_rate: Some("20 Mbit/s".parse().unwrap()),
-            minimum_round_trip_time: Some(TimeSpan::from_milliseconds(600)),
-            bytes_acknowledged: ByteSize::from_bytes(10_000_000),
-            segment_size: 1000,
-            segments_retransmitted: retransmitted,
-            ..LegSample::default()
-        }
-    }
-
-    fn seconds(seconds: u64) -> Time {
-        Time::ZERO + TimeSpan::from_seconds(seconds)
-    }
-
-    #[test]
-    fn half_of_what_the_path_carries_is_the_window_of_the_next_connection() {
-        let mut paths = LearnedPaths::default();
-        assert_eq!(paths.start(Time::ZERO, peer(1), 1000).window, 10);
-        paths.note(Time::ZERO, peer(1), &satellite(0), true);
-        let start = paths.start(Time::ZERO, peer(1), 1000);
-        assert_eq!(start.window, 750);
-        assert_eq!(start.rate, satellite(0).delivery_rate);
-        assert!(start.is_lossy);
-        assert_eq!(paths.start(Time::ZERO, peer(2), 1000).window, 10);
-    }
-
-    #[test]
-    fn thirty_starts_at_once_stay_within_what_the_path_carries() {
-        let mut paths = LearnedPaths::default();
-        paths.note(Time::ZERO, peer(1), &satellite(0), false);
-        let windows = |paths: &mut LearnedPaths, now| -> u32 {
-            (0..30)
-                .map(|_| paths.start(now, peer(1), 1000).window)
-                .sum()
-        };
-        // And ten segments for each, which any connection may send.
-        let all = windows(&mut paths, Time::ZERO);
-        assert!((1_400..=1_500 + 300).contains(&all), "{all}");
-        assert_eq!(paths.start(Time::ZERO, peer(1), 1000).window, 10);
-        let rate = paths.start(Time::ZERO, peer(1), 1000).rate;
-        assert_eq!(rate, BitRate::from_bits_per_second(20_000_000 / 32));
-        // A round trip later they have been answered.
-        assert_eq!(paths.start(seconds(1), peer(1), 1000).window, 750);
-    }
-
-    #[test]
-    fn what_was_learned_ages_and_is_forgotten() {
-        let mut paths = LearnedPaths::default();
-        paths.note(Time::ZERO, peer(1), &satellite(0), false);
-        assert_eq!(paths.start(seconds(601), peer(1), 1000).window, 375);
-        let forgotten = paths.start(seconds(3_601), peer(1), 1000);
-        assert_eq!((forgotten.window, forgotten.rate), (10, None));
-    }
-
-    #[test]
-    fn a_connection_that_lost_halves_it_and_one_that_did_not_restores_it() {
-        let mut paths = LearnedPaths::default();
-        let mut window = |retransmitted, is_lossy, now| {
-            paths.note(seconds(now), peer(1), &satellite(retransmitted), is_lossy);
-            paths.start(seconds(now), peer(1), 1000).window
-        };
-        assert_eq!(window(500, false, 0), 375);
-        assert_eq!(window(500, false, 2), 187);
-        // Losses that are the path's own.
-        assert_eq!(window(500, true, 4), 375);
-        assert_eq!(window(0, false, 6), 750);
-    }
-
-    #[test]
-    fn an_ipv6_network_is_one_peer_and_short_connections_teach_nothing() {
-        let of = |text: &str| Peer::from(text.parse::<IpAddr>().unwrap());
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_eq!(of("::ffff:192.0.2.1"), peer(1));
-        let mut paths = LearnedPaths::default();
-        let short = LegSample {
-            bytes_acknowledged: ByteSize::from_bytes(99_999),
-            ..satellite(0)
-        };
-        paths.note(Time::ZERO, peer(1), &short, false);
-        assert!(paths.is_empty());
-    }
-
-    #[test]
-    fn the_number_of_peers_is_bounded() {
-        let mut paths = LearnedPaths::default();
-        for number in 0..70_000_u32 {
-            let address = IpAddr::from((0x0a00_0000 + number).to_be_bytes());
-            paths.note(Time::ZERO, address.into(), &satellite(0), false);
-        }
-        assert_eq!((paths.len(), paths.order.len()), (PEERS, PEERS));
-    }
-
-    proptest! {
-        #[test]
-        fn windows_are_bounded_whatever_was_measured(
-            notes in proptest::collection::vec(
-                (0_u64..u64::MAX, 0_u64..u64::MAX, 0_u32..u32::MAX, 0_u32..u32::MAX,
-                 0_u64..10_000, any::<bool>()), 1..50),
-        ) {
-            let mut paths = LearnedPaths::default();
-            let mut now = Time::ZERO;
-            for (rate, time, segment_size, retransmitted, pause, is_lossy) in notes {
-                let leg = LegSample {
-                    delivery_rate: BitRate::from_bits_per_second(rate),
-                    minimum_round_trip_time: Some(TimeSpan::from_nanoseconds(time)),
-                    segment_size,
-                    segments_retransmitted: retransmitted,
-                    ..satellite(0)
-                };
-                paths.note(now, peer(1), &leg, is_lossy);
-                let start = paths.start(now, peer(1), segment_size);
-                prop_assert!((LEAST_WINDOW..=MOST_WINDOW).contains(&start.window));
-                now += TimeSpan::from_seconds(pause);
-            }
-        }
-    }
-}
+mod tests;

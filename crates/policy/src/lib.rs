@@ -92,6 +92,16 @@ pub trait Policy {
     /// Both legs exist and no byte has been sent: how are they to be set up?
     fn start(&mut self, now: Time, request: &Request) -> Start;
 
+    /// The same, where the client's leg has begun as `client` says, decided at its SYN.
+    fn start_as(
+        &mut self,
+        now: Time,
+        request: &Request,
+        _client: Option<learned_start::LearnedStart>,
+    ) -> Start {
+        self.start(now, request)
+    }
+
     /// What was measured on both legs: what is to change?
     fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision;
 

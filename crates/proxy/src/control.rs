@@ -159,6 +159,8 @@ pub(crate) struct GateListenerMessage {
     pub server_mark: u32,
     pub server_leg: LegSettings,
     pub connect_timeout: Option<TimeSpan>,
+    /// Initial windows to choose from.
+    pub windows: Vec<u32>,
 }
 
 /// From the relay process to the helper.

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use midspan_policy::{Configured, Handshake, LegStart, Policy, SessionSettings};
+use midspan_policy::{Configured, Handshake, Knowledge, LegStart, Policy, SessionSettings};
 use midspan_units::TimeSpan;
 use tracing::warn;
 
@@ -17,7 +17,7 @@ use crate::gate::{Decided, GateListener, GateSettings, OpeningLimits, Openings, 
 use crate::profile::AccessProfile;
 use crate::relay::narrow::Profiles;
 use crate::relay::remembered::Remembered;
-use crate::relay::{self, Destination, ListenerId, Relay};
+use crate::relay::{self, Clock, Destination, ListenerId, Relay};
 use crate::relay_process::{GateAndSockets, Life, ListenerAndSockets, start_gate};
 
 /// How long the threads may take to hear of other listeners.
@@ -66,6 +66,7 @@ impl Listeners {
         let relay = Relay::start(settings, listeners)?;
         let gate = gate.map(|(mut gate, limit)| {
             gate.limits = Some(relay.limits());
+            gate.learned = relay.learned();
             start_gate((gate, limit))
         });
         let gate = gate.transpose()?.map(Life::new);
@@ -91,6 +92,7 @@ impl Listeners {
             if self.gate.is_none() {
                 let mut settings = gate_settings(message, sockets)?;
                 settings.0.limits = Some(self.relay.limits());
+                settings.0.learned = self.relay.learned();
                 self.openings = Some(Arc::clone(&settings.0.openings));
                 self.gate = Some(Life::new(start_gate(settings)?));
             } else {
@@ -213,6 +215,7 @@ fn gate_listener(message: GateListenerMessage, profiles: &Arc<[AccessProfile]>) 
             mark: message.server_mark,
             start: LegStart::from(&message.server_leg),
         },
+        windows: message.windows,
         profiles: Arc::clone(profiles),
     };
     (listener, policy)
@@ -253,6 +256,7 @@ fn gate_settings(
         openings: Arc::new(Openings::new(limits)),
         limits: None,
         raw,
+        learned: (Knowledge::default(), Clock::start()),
     };
     Ok((settings, message.opening_limit))
 }

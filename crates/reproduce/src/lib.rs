@@ -1,13 +1,15 @@
 //! The papers' tables and figures, beside the papers' own numbers.
 //!
 //! Each paper has a module; [`analysis`] gives what its equations say, [`simulation`] what the
-//! packet-level simulator measures in the paper's scenarios. `docs/papers/` tells what was chosen
+//! packet-level simulator measures in the paper's scenarios, [`laboratory`] what real kernels do on
+//! them. `docs/papers/` tells what was chosen
 //! where a paper leaves something open, and what does not follow from it.
 
 pub mod agreement;
 mod bhole;
 mod curves;
 mod error;
+pub mod laboratory;
 mod maki;
 mod paper;
 mod run;

@@ -8,15 +8,26 @@ use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::process::RunningProgram;
+use midspan_units::BitRate;
 
 use crate::LabError;
 use crate::error::at;
+
+/// How `midspan thin` is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ThinOptions {
+    /// Every ACK passes; otherwise they are thinned by the default policy.
+    pub pass: bool,
+    /// ACKs go before data in the host's queue, for an upstream of this rate.
+    pub ack_first: Option<BitRate>,
+}
 
 /// Starts `midspan thin` (the program that runs now) on `node` for what leaves by `interface`;
 /// returns once ACKs are being thinned.
 pub fn start(
     node: &NetworkNamespace,
     interface: &str,
+    options: ThinOptions,
     folder: &Path,
 ) -> Result<RunningProgram, LabError> {
     let log = folder.join("thin.log");
@@ -29,9 +40,19 @@ pub fn start(
     let mut command = Command::new(this);
     command
         .args(["thin", "--interface", interface])
+        .args(
+            options
+                .pass
+                .then_some(["--policy", "pass"])
+                .into_iter()
+                .flatten(),
+        )
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(file);
+    if let Some(rate) = options.ack_first {
+        command.args(["--ack-first", "--upstream", &rate.to_string()]);
+    }
     let mut child = node.spawn(command)?;
     let ready = child.stdout.take();
     let program = RunningProgram::new(child, Duration::from_secs(5));

@@ -32,10 +32,11 @@ mod rules;
 #[cfg(test)]
 mod rules_tests;
 pub mod survey;
+mod waiting_sockets;
 mod watch;
 
 pub use leftovers::remove_all as remove_all_leftovers;
-pub use plan::{Marks, Place, Plan, Selection, TooFewMarks};
+pub use plan::{Marks, Place, Plan, Rung, Selection, TooFewMarks};
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -387,6 +388,9 @@ impl Drop for Interception {
         let _ = Probe::remove(&self.plan.place);
         let _ = queue_target::remove(&queue_target::table(&self.plan.place));
         let _ = local_delivery::remove(&self.netlink, &self.plan.place);
+        if self.early_demux.was_on() {
+            let _ = waiting_sockets::end(self.marks.mask);
+        }
         self.early_demux.restore();
     }
 }

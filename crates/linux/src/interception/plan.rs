@@ -66,6 +66,21 @@ pub struct Selection {
     pub except_ports: Vec<RangeInclusive<u16>>,
     /// Servers and clients to leave alone.
     pub except: Vec<Prefix>,
+    /// Further sockets of the listener.
+    pub rungs: Vec<Rung>,
+}
+
+/// Sockets of a listener that have a mark of their own, and so an initial window: a SYN that is sent
+/// again with this hop limit (TTL) goes to them. It never leaves the machine, so that the hop limit
+/// is free to say so, where marks are few.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rung {
+    /// The hop limit.
+    pub hop_limit: u8,
+    /// Port of the IPv4 listener on 127.0.0.1.
+    pub ipv4_port: Option<u16>,
+    /// Port of the IPv6 listener on ::1.
+    pub ipv6_port: Option<u16>,
 }
 
 /// All that is to be intercepted.

@@ -220,6 +220,16 @@ impl Rules<'_> {
         let mut chain = Chain::regular("from_this_machine");
         for (selection, mark) in self.plan.selections.iter().zip(&self.marks.listeners) {
             let marked = format!("{} meta l4proto tcp", self.is_marked([mark]));
+            for rung in &selection.rungs {
+                let hops = rung.hop_limit;
+                chain = chain
+                    .rules(rung.ipv4_port.map(|port| {
+                        format!("{marked} ip ttl {hops} tproxy ip to 127.0.0.1:{port} accept")
+                    }))
+                    .rules(rung.ipv6_port.map(|port| {
+                        format!("{marked} ip6 hoplimit {hops} tproxy ip6 to [::1]:{port} accept")
+                    }));
+            }
             if let Some(port) = selection.ipv4_port {
                 let to = format!("meta nfproto ipv4 tproxy ip to 127.0.0.1:{port} accept");
                 chain = chain.rule(format!("{marked} {to}"));

@@ -66,6 +66,7 @@ fn lab(path: &Path, options: &CompareOptions) -> miette::Result<(Vec<Record>, bo
         cases,
         repetitions: options.repetitions,
         limit: Duration::from_secs(options.limit),
+        thin: None,
     };
     namespace::isolate().into_diagnostic()?;
     let measurements = run_with_progress(&plan)?;

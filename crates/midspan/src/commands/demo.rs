@@ -25,6 +25,7 @@ pub fn demo(options: &DemoOptions) -> Outcome {
         cases,
         repetitions: options.repetitions,
         limit: Duration::from_secs(120),
+        thin: None,
     };
     lab::measure(
         &plan,

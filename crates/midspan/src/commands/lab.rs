@@ -28,6 +28,7 @@ pub fn lab(options: &LabRunOptions) -> Outcome {
         cases: options.cases.clone(),
         repetitions: options.repetitions,
         limit: Duration::from_secs(options.limit),
+        thin: None,
     };
     let title = format!("Flows over the path \"{}\"", plan.path.name);
     measure(

@@ -1,9 +1,11 @@
 //! `midspan reproduce PAPER`: a paper's figures beside ours.
 
+mod lab;
+
 use std::fs;
 use std::path::Path;
 
-use midspan_records::{Record, Records};
+use midspan_records::{By, Record, Records};
 use midspan_report::units::Scale;
 use midspan_report::{
     Alignment, Axis, Cell, Content, LinePlot, Report, Section, Series, Table, stdout_width,
@@ -21,6 +23,9 @@ const DIGITS: i32 = 9;
 /// Computes and prints what the paper prints.
 pub fn reproduce(options: &ReproduceOptions) -> Outcome {
     let paper: Paper = options.paper.into();
+    if options.lab {
+        return lab::reproduce(paper, options);
+    }
     let effort = Effort {
         quick: options.quick,
         item: options.item.clone(),
@@ -42,16 +47,28 @@ pub fn reproduce(options: &ReproduceOptions) -> Outcome {
             paper.name()
         ));
     }
+    show(paper, options, &records, &simulated.figures)?;
+    Ok(records.all_ok())
+}
+
+/// Prints the table and writes the files that are asked for.
+fn show(
+    paper: Paper,
+    options: &ReproduceOptions,
+    records: &Records,
+    figures: &[FigurePlot],
+) -> miette::Result<()> {
     if let Some(folder) = &options.output_directory {
-        write_figures(paper, folder, &simulated.figures)?;
+        write_figures(paper, folder, figures)?;
     }
     if options.output.json {
         println!("{}", records.to_json());
     } else {
-        print!("{}", table(paper, &records.records).to_text(stdout_width()));
+        let table = table(paper, &records.records, options.lab);
+        print!("{}", table.to_text(stdout_width()));
     }
     if let Some(file) = &options.html {
-        let page = report(paper, &records, &simulated.figures)?
+        let page = report(paper, records, figures, options.lab)?
             .to_html()
             .into_diagnostic()?;
         fs::write(file, page)
@@ -59,12 +76,17 @@ pub fn reproduce(options: &ReproduceOptions) -> Outcome {
             .wrap_err_with(|| format!("cannot write the report {}", file.display()))?;
         eprintln!("report: {}", file.display());
     }
-    Ok(records.all_ok())
+    Ok(())
 }
 
 /// The table, the figures that were simulated, and those that the analysis draws.
-fn report(paper: Paper, records: &Records, figures: &[FigurePlot]) -> miette::Result<Report> {
-    let mut content = vec![Content::Table(table(paper, &records.records))];
+fn report(
+    paper: Paper,
+    records: &Records,
+    figures: &[FigurePlot],
+    lab: bool,
+) -> miette::Result<Report> {
+    let mut content = vec![Content::Table(table(paper, &records.records, lab))];
     for figure in figures {
         let mut plot = figure.plot.clone();
         plot.title = format!("{}: {}", figure.item, plot.title);
@@ -87,7 +109,11 @@ fn report(paper: Paper, records: &Records, figures: &[FigurePlot]) -> miette::Re
     }
     Ok(Report {
         title: format!("What {} prints, and what comes out here", paper.name()),
-        command: format!("midspan reproduce {}", paper.name()),
+        command: format!(
+            "midspan reproduce {}{}",
+            paper.name(),
+            if lab { " --lab" } else { "" }
+        ),
         sections: vec![Section {
             heading: "The paper's figures".to_owned(),
             text: String::new(),
@@ -115,13 +141,17 @@ fn write_figures(paper: Paper, folder: &Path, figures: &[FigurePlot]) -> miette:
     Ok(())
 }
 
-fn table(paper: Paper, records: &[Record]) -> Table {
+/// With a column that says how each number came about where `lab` is among them.
+fn table(paper: Paper, records: &[Record], lab: bool) -> Table {
     let mut table = Table::new(&format!(
         "What {} prints, and what comes out here",
         paper.name()
     ));
     for heading in ["item", "case", "quantity"] {
         table.add_column(heading, Alignment::Left);
+    }
+    if lab {
+        table.add_column("by", Alignment::Left);
     }
     for heading in ["paper", "here", "difference"] {
         table.add_column(heading, Alignment::Right);
@@ -145,16 +175,27 @@ fn table(paper: Paper, records: &[Record]) -> Table {
         if let Some(note) = &record.note {
             table.add_note(&mut here, note);
         }
-        table.add_row(vec![
+        let mut row = vec![
             Cell::new(&record.item),
             Cell::new(&record.case),
             Cell::new(&record.quantity),
-            Cell::new(&paper),
-            here,
-            Cell::new(&difference),
-        ]);
+        ];
+        if lab {
+            row.push(Cell::new(name_of(record.by)));
+        }
+        row.extend([Cell::new(&paper), here, Cell::new(&difference)]);
+        table.add_row(row);
     }
     table
+}
+
+const fn name_of(by: By) -> &'static str {
+    match by {
+        By::Analysis => "analysis",
+        By::Simulation => "simulation",
+        By::Lab => "lab",
+        By::Measurement => "measurement",
+    }
 }
 
 /// `value` with nine significant digits, without zeros that say nothing.

@@ -128,6 +128,17 @@ metrics! {
             })
         })
     };
+    /// Initial windows chosen for client legs, by whether the path was known (start): learned, or
+    /// cold. Only of transparent listeners that choose one.
+    Histogram "client_initial_window" ["segments"] ("listener", "start") = |now, sink| {
+        each(now, |name, all| {
+            let starts = ["cold", "learned"];
+            starts.iter().zip(&all.initial_window).try_for_each(|(start, windows)| {
+                let value = Value::Distribution(windows, SEGMENT_BOUNDS, 1.0);
+                sink.put(&[name, start], value)
+            })
+        })
+    };
     /// Bytes of sessions handed on, by where they went.
     Counter "forwarded" ["bytes"] ("listener", "direction") = |now, sink| {
         each(now, |name, all| {

@@ -154,6 +154,8 @@ pub(super) struct ListenerTable {
     #[serde(default)]
     half_closed_timeout: Option<Spanned<TimeSpan>>,
     #[serde(default)]
+    learned_window_limit: Option<Spanned<u32>>,
+    #[serde(default)]
     policy: PolicyName,
     #[serde(default)]
     client_leg: Option<Spanned<LegSettings>>,
@@ -403,7 +405,12 @@ impl ListenerTable {
             except_ports: self.except_ports,
             except: self.except,
             handshake: self.handshake,
+            learned_window_limit: self.learned_window_limit,
         };
+        let policy = self.policy;
+        let fixed = self.client_leg.as_ref();
+        let fixed = fixed.and_then(|leg| leg.get_ref().initial_window);
+        let learns = matches!(policy, PolicyName::Auto) && fixed.is_none();
         let explicit_keys = ExplicitKeys {
             users: self.users,
             clients: self.clients,
@@ -417,9 +424,10 @@ impl ListenerTable {
             ModeKey::Forward => forward(source, self.listen, self.to, &keys, &places)?,
             ModeKey::Socks5 => explicit("socks5", source, self.listen, self.to, &keys)?,
             ModeKey::Http => explicit("http", source, self.listen, self.to, &keys)?,
-            ModeKey::Transparent => transparent(source, self.listen, self.to, keys, &places)?,
+            ModeKey::Transparent => {
+                transparent(source, self.listen, self.to, keys, (&places, learns))?
+            }
         };
-        let policy = self.policy;
         let leg = |given: Option<Spanned<LegSettings>>| {
             policy.leg(given.map(Spanned::into_inner).unwrap_or_default())
         };
@@ -465,7 +473,7 @@ fn transparent(
     listen: Option<Spanned<Address>>,
     to: Option<Spanned<Address>>,
     keys: TransparentKeys,
-    places: &Places,
+    (places, learns): (&Places, bool),
 ) -> Result<Mode, Located> {
     for (key, address) in [("listen", listen), ("to", to)] {
         if let Some(address) = address {
@@ -476,7 +484,9 @@ fn transparent(
             return Err(Located::new(source, address.span(), message));
         }
     }
-    Ok(Mode::Transparent(
-        keys.checked(source, places.name.clone())?,
-    ))
+    Ok(Mode::Transparent(keys.checked(
+        source,
+        places.name.clone(),
+        learns,
+    )?))
 }

@@ -15,8 +15,7 @@
 //!   ([`midspan_policy::leave_alone::AsymmetricRoutes`]).
 //!
 //! "Sent on" is: dropped where it is, behind the host's filter, and sent again with the listener's
-//! mark, which leads it through `lo` to the listener; without its timestamps where the client's
-//! access profile says so.
+//! mark, which leads it through `lo` to the listener.
 
 mod held;
 mod openings;
@@ -30,6 +29,7 @@ mod timestamps;
 pub use openings::{Arrival, Connection, OpeningLimits, Openings, Released};
 pub use running::{Decided, Gate, GateObserver};
 pub use statistics::GateStatistics;
+pub use syn::hop_limit;
 
 use std::io;
 use std::net::SocketAddr;
@@ -37,13 +37,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use midspan_linux::tcp;
-use midspan_policy::{LegStart, Request};
+use midspan_policy::{Knowledge, LegStart, Request};
 use midspan_units::TimeSpan;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::profile::AccessProfile;
-use crate::relay::Limits;
+use crate::relay::{Clock, Limits};
 
 /// What a gate is started with.
 pub struct GateSettings {
@@ -67,6 +67,8 @@ pub struct GateSettings {
     pub limits: Option<Arc<Limits>>,
     /// A raw socket for IPv4 packets, one for IPv6.
     pub raw: [OwnedFd; 2],
+    /// What the relay's sessions have taught of the paths to clients, and its clock.
+    pub learned: (Knowledge, Clock),
 }
 
 /// A transparent listener, as the gate needs to know it.
@@ -78,6 +80,9 @@ pub struct GateListener {
     pub mark: u32,
     /// How server legs are set up.
     pub server: ServerLeg,
+    /// The initial windows that its clients may get besides the usual one; empty where none is
+    /// chosen.
+    pub windows: Vec<u32>,
     /// What is known of clients' access links.
     pub profiles: Arc<[AccessProfile]>,
 }

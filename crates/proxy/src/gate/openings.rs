@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use midspan_policy::Handshake;
+use midspan_policy::learned_start::LearnedStart;
 use midspan_units::TimeSpan;
 
 use crate::relay::Seat;
@@ -65,6 +66,8 @@ pub struct Released<S> {
     pub connect_timeout: Option<TimeSpan>,
     /// Its place among the sessions.
     pub seat: Option<Seat>,
+    /// How the client's leg begins, where that was chosen.
+    pub start: Option<LearnedStart>,
 }
 
 /// Connections that are being opened; `S` is a connected server leg.
@@ -154,6 +157,14 @@ impl<S> Openings<S> {
                 State::Released(released, _) => Some(released),
                 State::Held => None,
             },
+        }
+    }
+
+    /// How the client's leg begins, where that was chosen, of one that was released.
+    pub fn start_of(&self, connection: Connection) -> Option<LearnedStart> {
+        match &self.lock().connections.get(&connection)?.state {
+            State::Held => None,
+            State::Released(released, _) => released.start,
         }
     }
 
@@ -253,6 +264,7 @@ mod tests {
             since: Instant::now(),
             connect_timeout: None,
             seat: None,
+            start: None,
         }
     }
 

@@ -4,6 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 
+use midspan_policy::learned_start::LEAST_WINDOW;
+
 use super::openings::Connection;
 
 /// TCP-MD5 (RFC 2385) and TCP-AO (RFC 5925).
@@ -69,6 +71,25 @@ pub fn read(packet: &[u8]) -> Option<Segment> {
     }
 }
 
+/// The hop limit (TTL) by which a SYN that is sent again finds the sockets that give this initial
+/// window, in segments: one more for each doubling.
+#[must_use]
+pub fn hop_limit(window: u32) -> u8 {
+    let doublings = (window / LEAST_WINDOW).checked_ilog2().unwrap_or(0);
+    64 + u8::try_from(doublings).unwrap_or(0)
+}
+
+/// Gives a packet another hop limit. The kernel makes the checksum of IPv4 anew when it is sent.
+pub(super) fn set_hop_limit(packet: &mut [u8], hop_limit: u8) {
+    let place = match packet.first().map(|first| first >> 4) {
+        Some(4) => 8,
+        _ => 7,
+    };
+    if let Some(byte) = packet.get_mut(place) {
+        *byte = hop_limit;
+    }
+}
+
 /// The kinds of TCP's options (RFC 9293, section 3.1), up to the end or the first that is broken.
 fn option_kinds(mut options: &[u8]) -> impl Iterator<Item = u8> {
     std::iter::from_fn(move || {
@@ -95,6 +116,31 @@ mod tests {
         }
     }
     use etherparse::PacketBuilder;
+
+    #[test]
+    fn a_syn_says_by_its_hop_limit_which_window_it_is_for() {
+        assert_eq!(
+            [0, 10, 20, 40, 320, 640].map(hop_limit),
+            [64, 64, 65, 66, 69, 70]
+        );
+        let mut four = packet(|_| {});
+        set_hop_limit(&mut four, 66);
+        assert_eq!(
+            etherparse::Ipv4HeaderSlice::from_slice(&four)
+                .unwrap()
+                .ttl(),
+            66
+        );
+        let mut six = Vec::new();
+        PacketBuilder::ipv6([1; 16], [2; 16], 7)
+            .tcp(1, 2, 3, 4)
+            .write(&mut six, &[])
+            .unwrap();
+        set_hop_limit(&mut six, 66);
+        let header = etherparse::Ipv6HeaderSlice::from_slice(&six).unwrap();
+        assert_eq!(header.hop_limit(), 66);
+        set_hop_limit(&mut [], 1);
+    }
 
     fn packet(change: impl FnOnce(&mut etherparse::TcpHeader)) -> Vec<u8> {
         let mut tcp = etherparse::TcpHeader::new(1234, 80, 7, 65535);

@@ -1,5 +1,6 @@
 //! The gate's thread.
 
+mod starting;
 mod verdicts;
 
 use std::os::fd::OwnedFd;
@@ -12,7 +13,7 @@ use midspan_linux::connection_tracking::ConnectionTracking;
 use midspan_linux::packet_queue::{BUFFER, PacketQueue, Verdict};
 use midspan_linux::raw_packet::RawSocket;
 use midspan_policy::leave_alone::{AsymmetricRoutes, Passage};
-use midspan_policy::{Admission, Handshake};
+use midspan_policy::{Admission, Handshake, Knowledge};
 use midspan_units::{Time, TimeSpan};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -27,9 +28,8 @@ use super::running::{Decided, Update};
 use super::settled::SettledSyns;
 use super::statistics::{Counters, count};
 use super::syn::{self, Segment};
-use super::{GateSettings, call, request, timestamps};
-use crate::profile;
-use crate::relay::{Limits, Seat, Shortage};
+use super::{GateSettings, call, request};
+use crate::relay::{Clock, Limits, Seat, Shortage};
 use crate::seeded_faults::{self, Fault};
 
 /// Longest time without a sign of life.
@@ -71,6 +71,7 @@ pub(super) struct Worker {
     listeners: Vec<Decided>,
     openings: Arc<Openings<OwnedFd>>,
     limits: Option<Arc<Limits>>,
+    learned: (Knowledge, Clock),
     routes: AsymmetricRoutes,
     held: HeldSyns,
     settled: SettledSyns,
@@ -108,6 +109,7 @@ impl Worker {
             listeners: settings.listeners,
             openings: settings.openings,
             limits: settings.limits,
+            learned: settings.learned,
             routes: AsymmetricRoutes::new(settings.asymmetric_route_time),
             held: HeldSyns::default(),
             settled: SettledSyns::default(),
@@ -252,7 +254,8 @@ impl Worker {
             // The listener's answer was lost: it answers once more.
             Arrival::Released => {
                 self.decide(arrived.packet, Verdict::Drop);
-                let _ = self.send_on(&arrived.bytes, syn.connection, listener);
+                let window = self.window_of(syn.connection);
+                let _ = self.send_on(arrived.bytes, syn.connection, listener, window);
             }
             Arrival::Full => {
                 count(&self.counters.passed_full);
@@ -299,9 +302,9 @@ impl Worker {
                     seat,
                 };
                 match handshake {
-                    Handshake::Early => self.open_early(&arrived, connection, listener, terms),
+                    Handshake::Early => self.open_early(arrived, connection, listener, terms),
                     Handshake::EndToEnd if seeded_faults::is(Fault::AcceptBeforeConnect) => {
-                        self.open_early(&arrived, connection, listener, terms);
+                        self.open_early(arrived, connection, listener, terms);
                     }
                     Handshake::EndToEnd => self.call(arrived, connection, listener, terms),
                 }
@@ -337,7 +340,7 @@ impl Worker {
     /// Lets a connection go to the relay before its server has answered, and calls that meanwhile.
     fn open_early(
         &mut self,
-        arrived: &Arrived,
+        arrived: Arrived,
         connection: Connection,
         listener: usize,
         terms: Terms,
@@ -355,6 +358,7 @@ impl Worker {
                     since: self.now,
                     connect_timeout: terms.connect_timeout,
                     seat: terms.seat,
+                    start: None,
                 };
                 self.release(arrived, connection, listener, released);
             }
@@ -505,8 +509,9 @@ impl Worker {
                     since,
                     connect_timeout,
                     seat,
+                    start: None,
                 };
-                self.release(&arrived, connection, listener, released);
+                self.release(arrived, connection, listener, released);
             }
             Ok(Err(Errno::CONNREFUSED | Errno::CONNRESET)) => {
                 count(&self.counters.refused);
@@ -520,49 +525,6 @@ impl Worker {
                 self.leave(held.arrived.packet, held.connection);
             }
         }
-    }
-
-    /// Lets a connection go to the relay.
-    fn release(
-        &mut self,
-        arrived: &Arrived,
-        connection: Connection,
-        listener: usize,
-        released: Released<OwnedFd>,
-    ) {
-        self.openings.release(connection, released, self.now);
-        match self.send_on(&arrived.bytes, connection, listener) {
-            Ok(()) => {
-                count(&self.counters.taken);
-                self.decide(arrived.packet, Verdict::Drop);
-            }
-            Err(error) => {
-                warn!("a connection passes untouched: its SYN cannot be sent on: {error}");
-                self.leave(arrived.packet, connection);
-            }
-        }
-    }
-
-    fn send_on(
-        &mut self,
-        bytes: &[u8],
-        connection: Connection,
-        listener: usize,
-    ) -> std::io::Result<()> {
-        let known = self.listeners.get(listener).map(|(known, _)| known);
-        let mark = known.map_or(0, |known| known.mark);
-        let client = connection.client.ip();
-        let without_timestamps = known
-            .filter(|known| profile::leaves_timestamps_out(&known.profiles, client))
-            .and_then(|_| timestamps::without(bytes));
-        let bytes = without_timestamps.as_deref().unwrap_or(bytes);
-        let [four, six] = &mut self.raw;
-        let raw = if connection.server.is_ipv4() {
-            four
-        } else {
-            six
-        };
-        raw.send(bytes, mark)
     }
 
     /// After a stop: the clients have tried again meanwhile, and their SYNs have gone past the

@@ -4,16 +4,18 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use midspan_linux::initial_window::{InitialWindows, MarkedRoute};
-use midspan_linux::interception::{self, InterceptionError, Marks, Plan, Selection};
+use midspan_linux::interception::{self, InterceptionError, Marks, Plan, Rung, Selection};
 use midspan_linux::netlink::Prefix;
 use midspan_linux::raw_packet::{Family, RawSocket};
 use midspan_policy::Handshake;
 
+use super::learned_windows;
 use super::listening::Open;
 use super::slots::Slots;
 use crate::Error;
 use crate::configuration::{Configuration, Listener, Mode};
 use crate::control::{GateListenerMessage, GateMessage, ListenerMessage};
+use crate::gate::hop_limit;
 use crate::profile::{self, SegmentMarks};
 
 /// Groups of initial windows: which legs they are for.
@@ -23,6 +25,18 @@ const SERVER_LEG: u8 = 2;
 
 /// The initial windows that the configuration asks for, by group.
 pub(super) fn windows(configuration: &Configuration) -> BTreeSet<(u8, MarkedRoute)> {
+    let mut windows = fixed_windows(configuration);
+    let learned = learned_windows::granted(configuration, windows.len());
+    windows.extend(
+        learned
+            .into_iter()
+            .map(|window| (CLIENT_LEG, window.into())),
+    );
+    windows
+}
+
+/// Those besides the ones that a start that knows the path chooses from.
+fn fixed_windows(configuration: &Configuration) -> BTreeSet<(u8, MarkedRoute)> {
     let mut windows = BTreeSet::new();
     for listener in &configuration.listeners {
         let is_transparent = listener.transparent().is_some();
@@ -94,6 +108,27 @@ impl<'a> Marking<'a> {
         }
     }
 
+    /// The sockets that a listener needs towards clients: their marks, and the window that is
+    /// chosen for each connection with them.
+    pub fn client_legs(&self, listener: &Listener) -> Vec<(Option<u32>, Option<u32>)> {
+        let learned = self.learned_windows(listener).into_iter();
+        let learned = learned.map(|window| (Some(window), self.window(CLIENT_LEG, Some(window))));
+        std::iter::once((None, self.client_leg(listener)))
+            .chain(learned)
+            .collect()
+    }
+
+    /// The initial windows that the gate may choose for the clients of a listener.
+    fn learned_windows(&self, listener: &Listener) -> Vec<u32> {
+        let Some(transparent) = listener.transparent() else {
+            return Vec::new();
+        };
+        let windows = transparent.learned_windows.iter().copied();
+        windows
+            .filter(|window| self.window(CLIENT_LEG, Some(*window)).is_some())
+            .collect()
+    }
+
     /// Of sockets towards servers.
     pub fn server_leg(&self, listener: &Listener) -> Option<u32> {
         let window = listener.session.server.initial_window;
@@ -129,9 +164,10 @@ impl<'a> Marking<'a> {
     pub fn plan(&self, open: &[Open], earlier: &BTreeSet<String>, bypasses: &[Prefix]) -> Plan {
         let selections = self.configuration.transparent();
         let selections = selections.map(|(listener, transparent)| {
-            let port = |ipv4: bool| {
+            let port = |ipv4: bool, window: Option<u32>| {
                 open.iter()
                     .filter(|open| open.is_transparent && open.name == listener.name)
+                    .filter(|open| open.window == window)
                     .map(|open| open.address)
                     .find(|address| address.is_ipv4() == ipv4)
                     .map(|address| address.port())
@@ -139,8 +175,15 @@ impl<'a> Marking<'a> {
             Selection {
                 slot: self.slots.of(&listener.name),
                 interfaces: transparent.interfaces.clone(),
-                ipv4_port: port(true),
-                ipv6_port: port(false),
+                ipv4_port: port(true, None),
+                ipv6_port: port(false, None),
+                rungs: (self.learned_windows(listener).into_iter())
+                    .map(|window| Rung {
+                        hop_limit: hop_limit(window),
+                        ipv4_port: port(true, Some(window)),
+                        ipv6_port: port(false, Some(window)),
+                    })
+                    .collect(),
                 ports: transparent.ports.clone(),
                 except_ports: transparent.except_ports.clone(),
                 except: transparent.except.clone(),
@@ -168,6 +211,7 @@ impl<'a> Marking<'a> {
             server_mark: self.server_leg(listener).unwrap_or(marks.server_leg),
             server_leg: listener.session.server.clone(),
             connect_timeout: listener.session.connect_timeout,
+            windows: self.learned_windows(listener),
         });
         let settings = &self.configuration.interception;
         Some(GateMessage {
@@ -200,7 +244,10 @@ impl<'a> Marking<'a> {
             negotiation: listener.negotiation.clone(),
             profiles: self.configuration.profiles.clone(),
             segment_marks: self.segment_marks(listener),
-            client_mark: self.client_leg(listener),
+            client_mark: match open.window {
+                Some(_) => self.window(CLIENT_LEG, open.window),
+                None => self.client_leg(listener),
+            },
             server_mark: self.server_leg(listener),
         }
     }

@@ -49,6 +49,8 @@ pub(super) struct Open {
     pub is_transparent: bool,
     /// Where its sockets listen.
     pub address: SocketAddr,
+    /// The initial window that they give, where it is chosen for each connection.
+    pub window: Option<u32>,
 }
 
 /// New sockets, one for each thread, and where they listen.
@@ -79,15 +81,17 @@ pub(super) fn try_forward(listener: &Listener) -> Result<(), ListenError> {
         listener,
         address,
         is_transparent: false,
+        window: None,
     };
     place.refuse_if_in_use()
 }
 
 /// The addresses of a listener: those it has among `present`, without sockets, and new ones.
-/// `mark` is inherited by accepted connections.
+/// `mark` is inherited by accepted connections; by it they have the initial `window`, where that is
+/// chosen for each.
 pub(super) fn open(
     listener: &Listener,
-    mark: Option<u32>,
+    (window, mark): (Option<u32>, Option<u32>),
     count: usize,
     present: &[Open],
 ) -> Result<Vec<Opened>, ListenError> {
@@ -97,6 +101,7 @@ pub(super) fn open(
             true => {
                 open.is_transparent
                     && open.name == listener.name
+                    && open.window == window
                     && open.address.ip() == address.ip()
             }
             // Whatever it was called.
@@ -114,6 +119,7 @@ pub(super) fn open(
             listener,
             address,
             is_transparent,
+            window,
         };
         // Our own sockets at another address of the same port are about to go.
         if !is_transparent
@@ -160,6 +166,7 @@ struct Place<'a> {
     /// With port 0, the kernel chooses one.
     address: SocketAddr,
     is_transparent: bool,
+    window: Option<u32>,
 }
 
 impl Place<'_> {
@@ -183,6 +190,7 @@ impl Place<'_> {
             name: self.listener.name.clone(),
             is_transparent: self.is_transparent,
             address: self.address,
+            window: self.window,
         };
         Ok((open, sockets))
     }

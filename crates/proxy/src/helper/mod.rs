@@ -9,6 +9,7 @@ mod firewall;
 mod fragmenting;
 mod guard;
 mod interception;
+mod learned_windows;
 mod listening;
 mod notify;
 mod relay_process;
@@ -232,14 +233,15 @@ fn listen(
     let mut all = Vec::new();
     let mut messages = Vec::new();
     for listener in &configuration.listeners {
-        let mark = marking.client_leg(listener);
         let threads = configuration.relay.threads;
-        let opened = listening::open(listener, mark, threads, &[]).map_err(|error| {
-            midspan_document::Error::from(configuration.listen_error(listener, error))
-        })?;
-        for (open, sockets) in opened {
-            messages.push((marking.listener(listener, &open), sockets));
-            all.push(open);
+        for leg in marking.client_legs(listener) {
+            let opened = listening::open(listener, leg, threads, &[]).map_err(|error| {
+                midspan_document::Error::from(configuration.listen_error(listener, error))
+            })?;
+            for (open, sockets) in opened {
+                messages.push((marking.listener(listener, &open), sockets));
+                all.push(open);
+            }
         }
         log_listener(listener);
     }

@@ -157,10 +157,14 @@ impl Supervisor {
         let mut open = Vec::new();
         let mut messages = Vec::new();
         for listener in &new.listeners {
-            let mark = marking.client_leg(listener);
-            let opened = listening::open(listener, mark, new.relay.threads, &self.open).map_err(
-                |error| midspan_document::Error::from(new.listen_error(listener, error)),
-            )?;
+            let mut opened = Vec::new();
+            for leg in marking.client_legs(listener) {
+                let of_leg = listening::open(listener, leg, new.relay.threads, &self.open)
+                    .map_err(|error| {
+                        midspan_document::Error::from(new.listen_error(listener, error))
+                    })?;
+                opened.extend(of_leg);
+            }
             if opened.iter().any(|(_, sockets)| !sockets.is_empty()) {
                 log_listener(listener);
             }

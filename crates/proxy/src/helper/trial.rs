@@ -56,7 +56,7 @@ pub(crate) fn try_firewall(
     let mut listening = Vec::new();
     for (listener, _) in configuration.transparent() {
         let opened =
-            listening::open(listener, Some(marks.client_leg), 1, &[]).map_err(|error| {
+            listening::open(listener, (None, Some(marks.client_leg)), 1, &[]).map_err(|error| {
                 midspan_document::Error::from(configuration.listen_error(listener, error))
             })?;
         listening.extend(opened);

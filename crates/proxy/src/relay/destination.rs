@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
+use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{Handshake, LegStart};
 use midspan_units::TimeSpan;
 use rustix::io::Errno;
@@ -38,6 +39,8 @@ pub struct Wanted {
     pub admitted: Option<Option<TimeSpan>>,
     /// Its place among the sessions, if the gate has taken one.
     pub seat: Option<Seat>,
+    /// How the client's leg has begun, where the gate has chosen it.
+    pub start: Option<LearnedStart>,
 }
 
 /// The server that the client on this socket wants, and the way there; `None` where that would
@@ -52,6 +55,7 @@ pub fn find(destination: &Destination, client: &OwnedFd, address: SocketAddr) ->
                 handshake: Handshake::Early,
                 admitted: None,
                 seat: None,
+                start: None,
             });
         }
         Destination::Negotiated(negotiator) => {
@@ -67,6 +71,7 @@ pub fn find(destination: &Destination, client: &OwnedFd, address: SocketAddr) ->
                 handshake: Handshake::Early,
                 admitted: None,
                 seat: None,
+                start: None,
             });
         }
         Destination::Original(openings) => openings,
@@ -81,7 +86,7 @@ pub fn find(destination: &Destination, client: &OwnedFd, address: SocketAddr) ->
         client: address,
         server,
     };
-    let (way, waited, handshake, admitted, seat) = match openings.take(connection) {
+    let (way, waited, handshake, admitted, seat, start) = match openings.take(connection) {
         Some(released) => (
             released
                 .server
@@ -90,10 +95,11 @@ pub fn find(destination: &Destination, client: &OwnedFd, address: SocketAddr) ->
             released.handshake,
             Some(released.connect_timeout),
             released.seat,
+            released.start,
         ),
         None => {
             let way = Way::AsClient(0);
-            (way, TimeSpan::ZERO, Handshake::Early, None, None)
+            (way, TimeSpan::ZERO, Handshake::Early, None, None, None)
         }
     };
     Some(Wanted {
@@ -103,6 +109,7 @@ pub fn find(destination: &Destination, client: &OwnedFd, address: SocketAddr) ->
         handshake,
         admitted,
         seat,
+        start,
     })
 }
 

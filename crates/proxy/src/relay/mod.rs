@@ -113,7 +113,8 @@ use std::time::{Duration, Instant};
 use midspan_policy::{Knowledge, Offered, Policy};
 use midspan_units::Time;
 
-use control::{Clock, Command, Control};
+pub use control::Clock;
+use control::{Command, Control};
 use negotiation::Names;
 use observation::{Journal, Mailbox, Observer, Registry};
 use opening::Acceptor;
@@ -297,6 +298,12 @@ impl Relay {
     #[must_use]
     pub fn limits(&self) -> Arc<Limits> {
         Arc::clone(&self.limits)
+    }
+
+    /// What its sessions learn of paths, and the clock by which they do.
+    #[must_use]
+    pub fn learned(&self) -> (Knowledge, Clock) {
+        (self.knowledge.clone(), self.clock)
     }
 
     /// Other limits of all listeners together from now on.

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use midspan_linux::tcp;
+use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{Admission, Handshake, LegStart, PacingBy, Policy, Request, Start};
 use midspan_units::{BitRate, Time, TimeSpan};
 use rustix::io::Errno;
@@ -100,6 +101,8 @@ pub struct Caller {
     pub handshake: Handshake,
     /// How long it has waited already.
     pub waited: TimeSpan,
+    /// How the client's leg has begun, where that was chosen.
+    pub start: Option<LearnedStart>,
 }
 
 /// Sets on a listening socket what all connections accepted from it inherit.
@@ -214,6 +217,7 @@ impl Acceptor {
             request,
             handshake: wanted.handshake,
             waited: wanted.waited,
+            start: wanted.start,
         };
         if let Some(connect_timeout) = wanted.admitted {
             return self.connect(client, caller, (way, seat), Some(now), connect_timeout);
@@ -240,7 +244,7 @@ impl Acceptor {
         let request = caller.request;
         let prepared = start;
         let start = match start {
-            Some(now) => self.policy.start(now, &request),
+            Some(now) => self.policy.start_as(now, &request, caller.start),
             None => Start::default(),
         };
         let paced = [&start.client, &start.server]

@@ -20,13 +20,23 @@ const LONGEST_LOOK: TimeSpan = TimeSpan::from_milliseconds(50);
 /// Such looks in a round trip.
 const LOOKS: u64 = 8;
 
+/// Who bounds what is in flight; the lowest bound holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CapBy {
+    /// The session's policy.
+    Policy,
+    /// The profile of the client's access link.
+    Profile,
+}
+
 /// What holds one direction back.
 #[derive(Debug, Default)]
 pub struct Throttle {
     pacing: Option<InputPacing>,
     /// What is left of a chunk whose time has come.
     permitted: u32,
-    cap: Option<u64>,
+    /// By [`CapBy`].
+    caps: [Option<u64>; 2],
     look: TimeSpan,
 }
 
@@ -52,16 +62,16 @@ impl Throttle {
     }
 
     /// From now on at most so much is sent and not acknowledged; a round trip takes so long.
-    pub fn set_cap(&mut self, cap: ByteSize, round_trip: Option<TimeSpan>) {
-        self.cap = Some(cap.bytes());
+    pub fn set_cap(&mut self, by: CapBy, cap: ByteSize, round_trip: Option<TimeSpan>) {
+        self.caps[by as usize] = Some(cap.bytes());
         let look = round_trip.unwrap_or_default() / LOOKS;
         self.look = look.clamp(SHORTEST_LOOK, LONGEST_LOOK);
     }
 
-    /// No more is said of what is in flight; whether nothing holds back any more.
-    pub const fn lift_cap(&mut self) -> bool {
-        self.cap = None;
-        self.pacing.is_none()
+    /// These say no more of what is in flight; whether nothing holds back any more.
+    pub fn lift_cap(&mut self, by: CapBy) -> bool {
+        self.caps[by as usize] = None;
+        self.pacing.is_none() && self.caps == [None; 2]
     }
 
     /// So many bytes were read and are held.
@@ -89,7 +99,7 @@ impl Throttle {
             }
             allowed = allowed.min(self.permitted);
         }
-        if let Some(cap) = self.cap {
+        if let Some(cap) = self.caps.into_iter().flatten().min() {
             let room = cap.saturating_sub(in_flight());
             let room = u32::try_from(room).unwrap_or(u32::MAX);
             if room == 0 {
@@ -170,7 +180,11 @@ mod tests {
     fn no_more_is_in_flight_than_the_cap() {
         let mut throttle = Throttle::default();
         let round_trip = TimeSpan::from_milliseconds(80);
-        throttle.set_cap(ByteSize::from_bytes(10_000), Some(round_trip));
+        throttle.set_cap(
+            CapBy::Policy,
+            ByteSize::from_bytes(10_000),
+            Some(round_trip),
+        );
         assert_eq!(throttle.allow(Time::ZERO, 50_000, || 4_000), Ok(6_000));
         let next = Time::ZERO + TimeSpan::from_milliseconds(10);
         assert_eq!(throttle.allow(Time::ZERO, 50_000, || 10_000), Err(next));
@@ -178,5 +192,24 @@ mod tests {
             throttle.allow(next, 50_000, || 20_000),
             Err(next + round_trip / 8)
         );
+    }
+
+    #[test]
+    fn of_two_caps_the_lower_holds_whichever_came_last() {
+        for by in [
+            [CapBy::Policy, CapBy::Profile],
+            [CapBy::Profile, CapBy::Policy],
+        ] {
+            let mut throttle = Throttle::default();
+            throttle.set_cap(by[0], ByteSize::from_bytes(10_000), None);
+            throttle.set_cap(by[1], ByteSize::from_bytes(20_000), None);
+            assert_eq!(throttle.allow(Time::ZERO, 50_000, || 4_000), Ok(6_000));
+            throttle.set_cap(by[1], ByteSize::from_bytes(5_000), None);
+            assert_eq!(throttle.allow(Time::ZERO, 50_000, || 4_000), Ok(1_000));
+            assert!(!throttle.lift_cap(by[1]));
+            assert_eq!(throttle.allow(Time::ZERO, 50_000, || 4_000), Ok(6_000));
+            assert!(throttle.lift_cap(by[0]));
+            assert_eq!(throttle.allow(Time::ZERO, 50_000, || 4_000), Ok(50_000));
+        }
     }
 }

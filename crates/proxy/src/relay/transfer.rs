@@ -17,7 +17,7 @@ use rustix::net::Shutdown;
 use super::direction::{Action, Direction, Method, Reading};
 use super::pipes::{Pipe, Pipes};
 use super::system;
-use super::throttle::Throttle;
+use super::throttle::{CapBy, Throttle};
 use crate::seeded_faults::{self, Fault};
 
 /// Bytes in the shared buffer; also the most that a session can keep in a buffer of its own, per
@@ -112,9 +112,9 @@ impl Transfer {
         self.throttle.get_or_insert_default()
     }
 
-    /// What is in flight is left to the kernel again.
-    pub fn lift_cap(&mut self) {
-        self.throttle.take_if(|throttle| throttle.lift_cap());
+    /// These leave what is in flight to others again.
+    pub fn lift_cap(&mut self, by: CapBy) {
+        self.throttle.take_if(|throttle| throttle.lift_cap(by));
     }
 
     /// Moves what can be moved from one leg to the other.

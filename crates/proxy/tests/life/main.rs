@@ -15,10 +15,11 @@ use midspan_linux::netlink::Netlink;
 
 use own_namespace::Test;
 
-const TESTS: [Test; 11] = [
+const TESTS: [Test; 12] = [
     ("twenty reloads under traffic", reloading::twenty_reloads),
     ("listeners come and go", reloading::listeners_come_and_go),
     ("legs change", reloading::legs_change),
+    ("time-outs change", reloading::time_outs_change),
     ("a wrong file changes nothing", reloading::a_wrong_file),
     ("what needs a restart", reloading::what_needs_a_restart),
     ("status and refusals", commands::status_and_refusals),

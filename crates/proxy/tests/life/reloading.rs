@@ -331,3 +331,19 @@ pub fn what_needs_a_restart() {
         proxy.log()
     );
 }
+
+pub fn time_outs_change() {
+    let listen = loopback(8080);
+    let listener = format!("{RELAY}{}", listener("test", listen, server(b'a')));
+    let proxy = Proxy::ready(&listener);
+    let mut before = connect(listen);
+    assert_eq!(name(&mut before), b'a');
+    proxy.reload(&format!("{listener}idle_timeout = \"300 ms\"\n"));
+    let mut after = connect(listen);
+    assert_eq!(name(&mut after), b'a');
+    let reset = after.read(&mut [0; 1]).unwrap_err();
+    assert_eq!(reset.kind(), std::io::ErrorKind::ConnectionReset);
+    // It was accepted with the time-out of before.
+    assert_sum(before, &checksum());
+    proxy.stop();
+}

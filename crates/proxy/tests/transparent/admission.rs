@@ -7,9 +7,11 @@ use midspan_linux::initial_window::MarkField;
 use midspan_linux::interception::{Interception, Place, Plan, Selection};
 use midspan_linux::raw_packet::{Family, RawSocket};
 use midspan_policy::{
-    Admission, Configured, Decision, Policy, Request, SessionSample, SessionSettings, Start,
+    Admission, Configured, Decision, Knowledge, Policy, Request, SessionSample, SessionSettings,
+    Start,
 };
 use midspan_proxy::gate::{Gate, GateListener, GateSettings, OpeningLimits, Openings, ServerLeg};
+use midspan_proxy::relay::Clock;
 use midspan_units::{Time, TimeSpan};
 
 use crate::support::*;
@@ -84,6 +86,7 @@ fn start(policy: ByPort) -> (Interception, Gate) {
             mark: marks.server_leg,
             ..ServerLeg::default()
         },
+        windows: Vec::new(),
     };
     let settings = GateSettings {
         queue: place.queue,
@@ -96,6 +99,7 @@ fn start(policy: ByPort) -> (Interception, Gate) {
         openings: Arc::new(Openings::new(limits)),
         limits: None,
         raw: [Family::V4, Family::V6].map(|family| RawSocket::open(family).unwrap()),
+        learned: (Knowledge::default(), Clock::start()),
     };
     let gate = Gate::start(settings, 16).unwrap();
     interception.set_taking(true).unwrap();

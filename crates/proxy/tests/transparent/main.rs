@@ -13,6 +13,7 @@ mod firewall;
 mod flood;
 mod fragment_loss;
 mod handshake;
+mod learning;
 mod limits;
 mod load;
 mod narrow;
@@ -205,6 +206,14 @@ fn test(filter: &str) {
             "narrow: sending ahead",
             narrow::sending_ahead_of_a_small_window,
         ),
+        (
+            "learned: the next connection begins with more",
+            learning::the_next_connection_begins_with_what_the_first_has_taught,
+        ),
+        (
+            "learned: thirty starts at once",
+            learning::thirty_starts_at_once_do_not_flood_the_path,
+        ),
         ("TCP-MD5", signed::tcp_md5_passes),
         ("TCP-AO", signed::tcp_ao_passes),
         (
@@ -280,6 +289,10 @@ fn test(filter: &str) {
         (
             "a parameter after a crash",
             reloading::the_parameter_comes_back_after_a_crash,
+        ),
+        (
+            "ports after the end",
+            reloading::ports_are_free_after_the_end,
         ),
         ("a capture of both legs", capture::legs_are_told_apart),
         (

@@ -1,5 +1,7 @@
 //! Reloads, bypasses, and what a crash leaves behind.
 
+use std::io::Read;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -289,5 +291,38 @@ pub fn the_parameter_comes_back_after_a_crash() {
         assert_eq!(is(), "0");
         Midspan::ready(&network.gateway, next).stop();
         assert_eq!(is(), was);
+    }
+}
+
+/// With its parameter back, the kernel does not forward what belongs to a socket of ours that waits
+/// out its last minute.
+pub fn ports_are_free_after_the_end() {
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let gateway = &network.gateway;
+    (gateway.set_parameter("net/ipv4/tcp_early_demux", "1")).unwrap();
+    let midspan = Midspan::ready(gateway, TRANSPARENT);
+    let call = |server: &'static str, from: &str| {
+        let socket = socket(&network.client, server);
+        socket.set_reuse_address(true).unwrap();
+        let from = SocketAddr::new(from.parse().unwrap(), 40_000);
+        socket.bind(&from.into()).unwrap();
+        let to = SocketAddr::new(server.parse().unwrap(), PORT);
+        (socket.connect_timeout(&to.into(), Duration::from_secs(20))).unwrap();
+        let mut near = bounded(socket.into());
+        let (mut far, _) = accept(&listener);
+        echoes(&mut near, &mut far);
+        // Who ends first has the socket that waits: towards the client, that of the proxy.
+        drop(far);
+        assert_eq!(near.read(&mut [0; 1]).unwrap(), 0);
+    };
+    let waiting = || output(gateway, "ss", &["-Htan", "state", "time-wait"]);
+    for (server, client) in BOTH {
+        call(server, client);
+    }
+    wait_until("two sockets wait", || waiting().lines().count() == 2);
+    midspan.stop();
+    for (server, client) in BOTH {
+        call(server, client);
     }
 }

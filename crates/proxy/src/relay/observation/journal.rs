@@ -88,6 +88,8 @@ fn write(ended: &Ended) {
         server = %session.server,
         destination = session.destination,
         handshake = session.handshake,
+        start = session.start,
+        initial_window_segments = session.initial_window_segments,
         ended = ended.ending.name(),
         setup_seconds = session.setup_seconds,
         duration_seconds = session.duration_seconds,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{Handshake, Leg, LegSample};
 use midspan_units::TimeSpan;
 
@@ -98,6 +99,7 @@ pub struct ListenerCounters {
     pub bytes_to_server: Counter,
     ended: [Counter; Ending::ALL.len()],
     setup: [Histogram; 2],
+    initial_window: [Histogram; 2],
     legs: [LegCounters; 2],
 }
 
@@ -131,6 +133,9 @@ pub struct ListenerTotals {
     pub ended: [u64; Ending::ALL.len()],
     /// Microseconds until both legs were connected: handshake end to end, early.
     pub setup: [HistogramTotals; 2],
+    /// Segments with which client legs began whose window was chosen: without knowledge of the
+    /// path, with it.
+    pub initial_window: [HistogramTotals; 2],
     /// Client legs, server legs.
     pub legs: [LegTotals; 2],
 }
@@ -196,6 +201,7 @@ impl ListenerCounters {
             bytes_to_server: Counter::default(),
             ended: [const { Counter::new() }; Ending::ALL.len()],
             setup: std::array::from_fn(|_| Histogram::new(TIME_BOUNDS)),
+            initial_window: std::array::from_fn(|_| Histogram::new(SEGMENT_BOUNDS)),
             legs: std::array::from_fn(|_| LegCounters::new()),
         }
     }
@@ -210,6 +216,12 @@ impl ListenerCounters {
     /// Both legs of a session are connected, this long after its beginning.
     pub fn observe_setup(&self, handshake: Handshake, time: TimeSpan) {
         self.setup[handshake_index(handshake)].observe(microseconds(time));
+    }
+
+    /// A client leg begins with a window that was chosen.
+    pub fn observe_start(&self, start: &LearnedStart) {
+        let place = usize::from(start.rate.is_some());
+        self.initial_window[place].observe(u64::from(start.window));
     }
 
     /// A leg was read.
@@ -238,6 +250,10 @@ impl ListenerCounters {
             add(total, count);
         }
         for (total, histogram) in totals.setup.iter_mut().zip(&self.setup) {
+            histogram.add_to(total);
+        }
+        let windows = totals.initial_window.iter_mut();
+        for (total, histogram) in windows.zip(&self.initial_window) {
             histogram.add_to(total);
         }
         for (total, leg) in totals.legs.iter_mut().zip(&self.legs) {

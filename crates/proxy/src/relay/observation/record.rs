@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{Handshake, Leg, Request, SessionSample};
 use midspan_units::{Time, TimeSpan};
 
@@ -27,6 +28,8 @@ pub struct Record {
     pub bytes_to_client: u64,
     /// Bytes handed to the kernel towards the server.
     pub bytes_to_server: u64,
+    /// How the client's leg has begun, where that was chosen.
+    start: Option<LearnedStart>,
     /// When the client was first heard of.
     begin: Time,
     /// How long it took to connect both legs, once they are.
@@ -63,6 +66,7 @@ impl Record {
             handshake,
             bytes_to_client: 0,
             bytes_to_server: 0,
+            start: None,
             begin: Time::from_nanoseconds(begin),
             setup: None,
             failure: None,
@@ -70,6 +74,14 @@ impl Record {
             last: [LastReading::default(); 2],
             largest_forward_data: [0; 2],
             largest_burst: [0; 2],
+        }
+    }
+
+    /// The client's leg has begun like this.
+    pub fn note_start(&mut self, start: Option<LearnedStart>) {
+        self.start = start;
+        if let Some(start) = &start {
+            self.listener.observe_start(start);
         }
     }
 
@@ -140,6 +152,11 @@ impl Record {
             server: self.server,
             destination: None,
             narrow: None,
+            start: self.start.map(|start| match start.rate {
+                Some(_) => "learned".to_owned(),
+                None => "cold".to_owned(),
+            }),
+            initial_window_segments: self.start.map(|start| start.window),
             handshake: handshake_name(self.handshake).to_owned(),
             phase,
             setup_seconds: self.setup.map(TimeSpan::as_seconds),

@@ -24,6 +24,13 @@ pub struct SessionReport {
     pub destination: Option<String>,
     /// When the client was answered: `end-to-end` or `early`.
     pub handshake: String,
+    /// Whether the client's path was known when its leg began, where a start that knows the path is
+    /// chosen: `learned` or `cold`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<String>,
+    /// The initial window chosen for the client's leg.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_window_segments: Option<u32>,
     /// Where it is in its life.
     pub phase: Phase,
     /// From the client's first segment, as far as it was seen, until both legs were connected.

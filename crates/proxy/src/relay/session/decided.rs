@@ -8,6 +8,7 @@ use midspan_units::{BitRate, Time};
 use super::Session;
 use crate::relay::narrow::NarrowLeg;
 use crate::relay::statistics::Counters;
+use crate::relay::throttle::CapBy;
 
 /// IP and TCP header without options, which a rate counts.
 const IPV4_HEADERS: u32 = 40;
@@ -33,7 +34,8 @@ impl Session {
         let cap = narrow.as_ref().and_then(|leg| leg.cap());
         self.narrow = narrow;
         if let Some(cap) = cap {
-            self.transfer_to(Leg::Client).throttle().set_cap(cap, None);
+            let throttle = self.transfer_to(Leg::Client).throttle();
+            throttle.set_cap(CapBy::Profile, cap, None);
         }
     }
 
@@ -48,8 +50,8 @@ impl Session {
         if cap != before {
             let transfer = self.transfer_to(Leg::Client);
             match cap {
-                Some(cap) => transfer.throttle().set_cap(cap, round_trip),
-                None => transfer.lift_cap(),
+                Some(cap) => transfer.throttle().set_cap(CapBy::Profile, cap, round_trip),
+                None => transfer.lift_cap(CapBy::Profile),
             }
         }
         refused
@@ -72,7 +74,7 @@ impl Session {
             let (decision, sample) = (decision.leg(leg), sample.leg(leg));
             if let Some(cap) = decision.in_flight_cap {
                 let throttle = self.transfer_to(leg).throttle();
-                throttle.set_cap(cap, sample.minimum_round_trip_time);
+                throttle.set_cap(CapBy::Policy, cap, sample.minimum_round_trip_time);
             }
             if let (Some(rate), PacingBy::Input) = (decision.pacing_rate, decision.pacing_by) {
                 let headers = self.header_size(leg);

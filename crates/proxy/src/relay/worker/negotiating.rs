@@ -284,5 +284,6 @@ const fn caller(client: SocketAddr, server: SocketAddr, waited: TimeSpan) -> Cal
         // It hears of success when the server has answered.
         handshake: Handshake::EndToEnd,
         waited,
+        start: None,
     }
 }

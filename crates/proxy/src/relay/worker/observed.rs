@@ -85,14 +85,16 @@ impl Worker {
     /// What a new session notes of itself.
     pub(super) fn record(&self, acceptor: usize, caller: Caller) -> Option<Record> {
         let listener = Arc::clone(&self.acceptors.get(acceptor)?.counters);
-        Some(Record::new(
+        let mut record = Record::new(
             self.observation.registry.next_session(),
             listener,
             caller.request,
             caller.handshake,
             self.now,
             caller.waited,
-        ))
+        );
+        record.note_start(caller.start);
+        Some(record)
     }
 
     /// A session that never had a server leg.

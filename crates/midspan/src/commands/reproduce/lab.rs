@@ -1,0 +1,92 @@
+//! `midspan reproduce PAPER --lab`: a paper's evaluation on real kernels.
+
+use midspan_linux::namespace;
+use midspan_records::Records;
+use midspan_reproduce::Paper;
+use midspan_reproduce::laboratory::{Extent, LabEffort, LabProgress, Laboratory, laboratory};
+use miette::IntoDiagnostic;
+
+use super::super::{Outcome, cores};
+use super::show;
+use crate::arguments::ReproduceOptions;
+use crate::progress::Bar;
+
+/// Measures, prints, writes the figures. Not met where a bound is missed or a run is void.
+pub fn reproduce(paper: Paper, options: &ReproduceOptions) -> Outcome {
+    let effort = LabEffort {
+        extent: match (options.quick, options.full) {
+            (true, _) => Extent::Quick,
+            (false, true) => Extent::Full,
+            (false, false) => Extent::Normal,
+        },
+        item: options.item.clone(),
+        state: options.state.clone(),
+        threads: options.threads.map_or_else(cores, usize::from),
+    };
+    // It moves into namespaces of its own, which must come before any thread.
+    namespace::isolate().into_diagnostic()?;
+    let Laboratory {
+        figures,
+        runs,
+        void,
+    } = measure(paper, &effort)?;
+    let records = Records {
+        records: figures.records,
+    };
+    show(paper, options, &records, &figures.figures)?;
+    if void > 0 {
+        eprintln!("{void} of {runs} runs are void and do not count; --state FILE makes them again");
+    }
+    Ok(void == 0 && records.all_ok())
+}
+
+fn measure(paper: Paper, effort: &LabEffort) -> miette::Result<Laboratory> {
+    let mut bar = None;
+    let measured = laboratory(paper, effort, &mut |progress| match progress {
+        LabProgress::Planned {
+            runs,
+            finished,
+            seconds,
+        } => {
+            eprintln!("{}", describe(runs, finished, seconds));
+            bar = Some(Bar::new((runs - finished) as u64));
+        }
+        LabProgress::Begin(name) => bar.iter().for_each(|bar| bar.next(name)),
+        LabProgress::Say(line) => bar.iter().for_each(|bar| bar.say(line)),
+    });
+    if let Some(bar) = &bar {
+        bar.finish();
+    }
+    measured.into_diagnostic()
+}
+
+/// What is to be done, and how long it takes.
+#[allow(clippy::cast_precision_loss)] // Counts of runs.
+fn describe(runs: usize, finished: usize, seconds: f64) -> String {
+    let left = runs - finished;
+    let each = seconds / left.max(1) as f64;
+    let minutes = seconds / 60.0;
+    let found = if finished > 0 {
+        format!(" ({finished} more are finished already)")
+    } else {
+        String::new()
+    };
+    format!("{left} runs of about {each:.0} s, {minutes:.0} min in all{found}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::describe;
+
+    #[test]
+    fn what_is_to_be_done_is_said_with_its_time() {
+        assert_eq!(
+            describe(10, 0, 300.0),
+            "10 runs of about 30 s, 5 min in all"
+        );
+        assert_eq!(
+            describe(10, 10, 0.0),
+            "0 runs of about 0 s, 0 min in all (10 more are finished already)"
+        );
+    }
+}

@@ -1,0 +1,180 @@
+use super::*;
+use midspan_units::ByteSize;
+use proptest::prelude::*;
+
+fn peer(last: u8) -> Peer {
+    IpAddr::from([192, 0, 2, last]).into()
+}
+
+/// 20 Mbit/s and 600 ms: 1.5 MB.
+fn satellite(retransmitted: u32) -> LegSample {
+    LegSample {
+        delivery_rate: Some("20 Mbit/s".parse().unwrap()),
+        minimum_round_trip_time: Some(TimeSpan::from_milliseconds(600)),
+        bytes_acknowledged: ByteSize::from_bytes(10_000_000),
+        segment_size: 1000,
+        segments_retransmitted: retransmitted,
+        ..LegSample::default()
+    }
+}
+
+/// As if every window could be carried out.
+fn every() -> Vec<u32> {
+    (LEAST_WINDOW..=MOST_WINDOW).collect()
+}
+
+fn seconds(seconds: u64) -> Time {
+    Time::ZERO + TimeSpan::from_seconds(seconds)
+}
+
+#[test]
+fn half_of_what_the_path_carries_is_the_window_of_the_next_connection() {
+    let mut paths = LearnedPaths::default();
+    assert_eq!(paths.start(Time::ZERO, peer(1), 1000, &every()).window, 10);
+    paths.note(Time::ZERO, peer(1), &satellite(0), true);
+    let start = paths.start(Time::ZERO, peer(1), 1000, &every());
+    assert_eq!(start.window, 750);
+    assert_eq!(start.rate, satellite(0).delivery_rate);
+    assert!(start.is_lossy);
+    assert_eq!(paths.start(Time::ZERO, peer(2), 1000, &every()).window, 10);
+}
+
+#[test]
+fn thirty_starts_at_once_stay_within_what_the_path_carries() {
+    let mut paths = LearnedPaths::default();
+    paths.note(Time::ZERO, peer(1), &satellite(0), false);
+    let windows = |paths: &mut LearnedPaths, now| -> u32 {
+        (0..30)
+            .map(|_| paths.start(now, peer(1), 1000, &every()).window)
+            .sum()
+    };
+    // And ten segments for each, which any connection may send.
+    let all = windows(&mut paths, Time::ZERO);
+    assert!((1_400..=1_500 + 300).contains(&all), "{all}");
+    assert_eq!(paths.start(Time::ZERO, peer(1), 1000, &every()).window, 10);
+    let rate = paths.start(Time::ZERO, peer(1), 1000, &every()).rate;
+    assert_eq!(rate, BitRate::from_bits_per_second(20_000_000 / 32));
+    // A round trip later they have been answered.
+    assert_eq!(paths.start(seconds(1), peer(1), 1000, &every()).window, 750);
+}
+
+#[test]
+fn the_window_is_one_that_can_be_carried_out() {
+    assert_eq!(windows(9), []);
+    assert_eq!(windows(100), [20, 40, 80]);
+    assert_eq!(windows(u32::MAX), [20, 40, 80, 160, 320, 640]);
+    let mut paths = LearnedPaths::default();
+    paths.note(Time::ZERO, peer(1), &satellite(0), false);
+    let mut window = |now, windows: &[u32]| {
+        let start = paths.start(seconds(now), peer(1), 1000, windows);
+        assert!(start.rate.is_some());
+        start.window
+    };
+    assert_eq!(window(0, &windows(320)), 320);
+    // 750 - 160 would be less than 640 twice.
+    assert_eq!(window(0, &windows(1000)), 320);
+    assert_eq!(window(2, &[]), 10);
+    assert_eq!(window(4, &[2]), 10);
+}
+
+#[test]
+fn what_sessions_have_in_flight_is_not_given_out_again() {
+    let mut paths = LearnedPaths::default();
+    let one = SessionId(1);
+    // Nothing is known of the peer yet, and nothing kept.
+    paths.note_in_flight(Time::ZERO, peer(1), one, 1_000_000);
+    paths.note(Time::ZERO, peer(1), &satellite(0), false);
+    let window =
+        |paths: &mut LearnedPaths, now| paths.start(seconds(now), peer(1), 1000, &every()).window;
+    assert_eq!(window(&mut paths, 0), 750);
+    paths.note_in_flight(seconds(2), peer(1), one, 1_000_000);
+    assert_eq!(window(&mut paths, 2), 250);
+    // The reading is old: the session has been still since.
+    assert_eq!(window(&mut paths, 4), 750);
+    paths.note_in_flight(seconds(6), peer(1), one, u64::MAX);
+    paths.note_in_flight(seconds(6), peer(1), SessionId(2), u64::MAX);
+    assert_eq!(window(&mut paths, 6), 10);
+    paths.forget_in_flight(peer(1), one);
+    paths.note_in_flight(seconds(8), peer(1), SessionId(2), 0);
+    assert_eq!(window(&mut paths, 8), 750);
+    for session in 0..1000 {
+        paths.note_in_flight(seconds(8), peer(1), SessionId(session), 1);
+    }
+    assert_eq!(paths.paths[&peer(1)].running.len(), RUNNING);
+}
+
+#[test]
+fn what_was_learned_ages_and_is_forgotten() {
+    let mut paths = LearnedPaths::default();
+    paths.note(Time::ZERO, peer(1), &satellite(0), false);
+    assert_eq!(
+        paths.start(seconds(601), peer(1), 1000, &every()).window,
+        375
+    );
+    let forgotten = paths.start(seconds(3_601), peer(1), 1000, &every());
+    assert_eq!((forgotten.window, forgotten.rate), (10, None));
+}
+
+#[test]
+fn a_connection_that_lost_halves_it_and_one_that_did_not_restores_it() {
+    let mut paths = LearnedPaths::default();
+    let mut window = |retransmitted, is_lossy, now| {
+        paths.note(seconds(now), peer(1), &satellite(retransmitted), is_lossy);
+        paths.start(seconds(now), peer(1), 1000, &every()).window
+    };
+    assert_eq!(window(500, false, 0), 375);
+    assert_eq!(window(500, false, 2), 187);
+    // Losses that are the path's own.
+    assert_eq!(window(500, true, 4), 375);
+    assert_eq!(window(0, false, 6), 750);
+}
+
+#[test]
+fn an_ipv6_network_is_one_peer_and_short_connections_teach_nothing() {
+    let of = |text: &str| Peer::from(text.parse::<IpAddr>().unwrap());
+    assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+    assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+    assert_eq!(of("::ffff:192.0.2.1"), peer(1));
+    let mut paths = LearnedPaths::default();
+    let short = LegSample {
+        bytes_acknowledged: ByteSize::from_bytes(99_999),
+        ..satellite(0)
+    };
+    paths.note(Time::ZERO, peer(1), &short, false);
+    assert!(paths.is_empty());
+}
+
+#[test]
+fn the_number_of_peers_is_bounded() {
+    let mut paths = LearnedPaths::default();
+    for number in 0..70_000_u32 {
+        let address = IpAddr::from((0x0a00_0000 + number).to_be_bytes());
+        paths.note(Time::ZERO, address.into(), &satellite(0), false);
+    }
+    assert_eq!((paths.len(), paths.order.len()), (PEERS, PEERS));
+}
+
+proptest! {
+    #[test]
+    fn windows_are_bounded_whatever_was_measured(
+        notes in proptest::collection::vec(
+            (0_u64..u64::MAX, 0_u64..u64::MAX, 0_u32..u32::MAX, 0_u32..u32::MAX,
+             0_u64..10_000, any::<bool>()), 1..50),
+    ) {
+        let mut paths = LearnedPaths::default();
+        let mut now = Time::ZERO;
+        for (rate, time, segment_size, retransmitted, pause, is_lossy) in notes {
+            let leg = LegSample {
+                delivery_rate: BitRate::from_bits_per_second(rate),
+                minimum_round_trip_time: Some(TimeSpan::from_nanoseconds(time)),
+                segment_size,
+                segments_retransmitted: retransmitted,
+                ..satellite(0)
+            };
+            paths.note(now, peer(1), &leg, is_lossy);
+            let start = paths.start(now, peer(1), segment_size, &every());
+            prop_assert!((LEAST_WINDOW..=MOST_WINDOW).contains(&start.window));
+            now += TimeSpan::from_seconds(pause);
+        }
+    }
+}

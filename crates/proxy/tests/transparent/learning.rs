@@ -1,0 +1,249 @@
+//! A start that knows the path: what one connection of a client has taught, the next begins with.
+
+use std::collections::VecDeque;
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+use midspan_linux::acknowledgement_queue::AcknowledgementRules;
+use midspan_linux::packet_queue::{BUFFER, PacketQueue, Verdict};
+
+use crate::support::*;
+
+/// Below what counts as long, so that losses count against the start.
+const DELAY: Duration = Duration::from_millis(30);
+/// RFC 6928, in segments and in bytes of data.
+const COLD: u64 = 10;
+const SEGMENT: u64 = 1448;
+
+/// A packet between client and gateway.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    is_towards_client: bool,
+    /// Of the client.
+    port: u16,
+    data: u64,
+}
+
+/// The access router holds what goes to the client for a while, and notes what passes.
+struct DelayedAccess {
+    seen: Arc<Mutex<Vec<Seen>>>,
+    loses: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl DelayedAccess {
+    fn start(network: &Network) -> Self {
+        let access = network.access.as_ref().unwrap();
+        let queue = access.run(|| {
+            for interface in ["inner", "outer"] {
+                // All of TCP, of whatever length.
+                let rules = AcknowledgementRules::new(interface, 1, u32::MAX).unwrap();
+                rules.install().unwrap();
+            }
+            PacketQueue::bind(1, 20_000).unwrap()
+        });
+        let queue = queue.unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let loses = Arc::new(AtomicBool::new(false));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (noted, losing, stopped) = (Arc::clone(&seen), Arc::clone(&loses), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || delay(queue, &noted, &losing, &stopped));
+        Self {
+            seen,
+            loses,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    /// Bytes of data that came for the client's port before anything came back.
+    fn first_flight(&self, port: u16) -> u64 {
+        let seen = self.seen.lock().unwrap();
+        let own = seen.iter().filter(|packet| packet.port == port);
+        own.skip_while(|packet| packet.data == 0)
+            .take_while(|packet| packet.is_towards_client)
+            .map(|packet| packet.data)
+            .sum()
+    }
+}
+
+impl Drop for DelayedAccess {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn delay(mut queue: PacketQueue, seen: &Mutex<Vec<Seen>>, loses: &AtomicBool, stop: &AtomicBool) {
+    let mut buffer = vec![0; BUFFER];
+    let mut held: VecDeque<(Instant, u32)> = VecDeque::new();
+    let mut count = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let mut arrived = Vec::new();
+        while queue
+            .receive(&mut buffer, |packet| {
+                arrived.push((packet.id, read(packet.payload)));
+            })
+            .unwrap()
+        {}
+        let now = Instant::now();
+        for (id, packet) in arrived {
+            seen.lock().unwrap().push(packet);
+            count += u32::from(packet.data > 0);
+            if !packet.is_towards_client {
+                queue.decide(id, Verdict::Accept { mark: None }).unwrap();
+            } else if packet.data > 0 && loses.load(Ordering::Relaxed) && count % 20 == 0 {
+                queue.decide(id, Verdict::Drop).unwrap();
+            } else {
+                held.push_back((now + DELAY, id));
+            }
+        }
+        while held.front().is_some_and(|(due, _)| *due <= now) {
+            let (_, id) = held.pop_front().unwrap();
+            queue.decide(id, Verdict::Accept { mark: None }).unwrap();
+        }
+        queue.flush().unwrap();
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+fn read(packet: &[u8]) -> Seen {
+    let packet = SlicedPacket::from_ip(packet).unwrap();
+    let source: IpAddr = match packet.net.unwrap() {
+        NetSlice::Ipv4(ip) => ip.header().source_addr().into(),
+        NetSlice::Ipv6(ip) => ip.header().source_addr().into(),
+        NetSlice::Arp(_) => panic!("no TCP"),
+    };
+    let Some(TransportSlice::Tcp(tcp)) = packet.transport else {
+        panic!("no TCP");
+    };
+    let is_towards_client = [SERVER, SERVER6].contains(&source.to_string().as_str());
+    Seen {
+        is_towards_client,
+        port: match is_towards_client {
+            true => tcp.destination_port(),
+            false => tcp.source_port(),
+        },
+        data: tcp.payload().len() as u64,
+    }
+}
+
+/// A client whose window bounds the rate, so that it is about the same on every machine.
+fn call(network: &Network, server: &str) -> (TcpStream, u16) {
+    let socket = socket(&network.client, server);
+    socket.set_recv_buffer_size(256 << 10).unwrap();
+    let address = SocketAddr::new(server.parse().unwrap(), PORT);
+    socket.connect_timeout(&address.into(), LIMIT).unwrap();
+    let stream = bounded(TcpStream::from(socket));
+    let port = stream.local_addr().unwrap().port();
+    (stream, port)
+}
+
+/// A download of so many bytes by one connection; the client's port.
+fn download(network: &Network, listener: &TcpListener, server: &str, count: usize) -> u16 {
+    let (near, port) = call(network, server);
+    let (far, _) = accept(listener);
+    assert_eq!(network.taken(PORT), 1);
+    carries(far, near, count);
+    wait_until("closed", || network.taken(PORT) == 0);
+    port
+}
+
+/// The starts in the log's lines about sessions that ended, in their order.
+fn starts(log: &str) -> Vec<(String, u64)> {
+    let field = |line: &str, name: &str| {
+        let mut words = line.split_whitespace();
+        let found = words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        found.unwrap_or_default().trim_matches('"').to_owned()
+    };
+    let lines = log.lines().filter(|line| line.contains("session ended"));
+    lines
+        .map(|line| {
+            let window = field(line, "initial_window_segments");
+            (field(line, "start"), window.parse().unwrap())
+        })
+        .collect()
+}
+
+fn automatic() -> String {
+    format!("{TRANSPARENT}policy = \"auto\"\n")
+}
+
+/// A second connection begins with more than the first, and one after losses with less.
+pub fn the_next_connection_begins_with_what_the_first_has_taught() {
+    for server in [SERVER, SERVER6] {
+        let network = Network::with_access_router();
+        let access = DelayedAccess::start(&network);
+        let listener = network.listen(PORT);
+        let midspan = Midspan::ready(&network.gateway, &automatic());
+        let cold = download(&network, &listener, server, 4_000_000);
+        let learned = download(&network, &listener, server, 300_000);
+        access.loses.store(true, Ordering::Relaxed);
+        download(&network, &listener, server, 1_000_000);
+        access.loses.store(false, Ordering::Relaxed);
+        let halved = download(&network, &listener, server, 50_000);
+        let flights = [cold, learned, halved].map(|port| access.first_flight(port));
+        let starts = starts(&midspan.end());
+        println!("{server}: {flights:?} bytes at once, {starts:?}");
+        let names: Vec<&str> = starts.iter().map(|(start, _)| start.as_str()).collect();
+        assert_eq!(names, ["cold", "learned", "learned", "learned"]);
+        let windows: Vec<u64> = starts.iter().map(|(_, window)| *window).collect();
+        assert_eq!(windows[0], COLD);
+        assert!(windows[1] > COLD && windows[3] < windows[1], "{windows:?}");
+        assert!(
+            flights[0] > 0 && flights[0] <= COLD * SEGMENT,
+            "{flights:?}"
+        );
+        assert!(flights[1] > COLD * SEGMENT, "{flights:?}");
+        assert!(flights[1] <= windows[1] * SEGMENT, "{flights:?}");
+        assert!(flights[2] <= windows[3] * SEGMENT, "{flights:?}");
+    }
+}
+
+/// Thirty at once share what the path carries.
+pub fn thirty_starts_at_once_do_not_flood_the_path() {
+    let network = Network::with_access_router();
+    let access = DelayedAccess::start(&network);
+    let listener = network.listen(PORT);
+    let midspan = Midspan::ready(&network.gateway, &automatic());
+    download(&network, &listener, SERVER, 4_000_000);
+    let network = &network;
+    let (clients, ports): (Vec<TcpStream>, Vec<u16>) = std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..30)
+            .map(|_| scope.spawn(|| call(network, SERVER)))
+            .collect();
+        calls.into_iter().map(|call| call.join().unwrap()).unzip()
+    });
+    let servers: Vec<TcpStream> = clients.iter().map(|_| accept(&listener).0).collect();
+    std::thread::scope(|scope| {
+        for (mut near, far) in clients.into_iter().zip(servers) {
+            scope.spawn(move || carry(far));
+            scope.spawn(move || near.read_to_end(&mut Vec::new()).unwrap());
+        }
+    });
+    wait_until("closed", || network.taken(PORT) == 0);
+    let sent: u64 = ports.iter().map(|port| access.first_flight(*port)).sum();
+    let starts = starts(&midspan.end());
+    let windows: Vec<u64> = starts.iter().skip(1).map(|(_, window)| *window).collect();
+    println!("{sent} bytes at once, windows {windows:?}");
+    assert_eq!(windows.len(), 30);
+    let largest = *windows.iter().max().unwrap();
+    assert!(largest > COLD, "{windows:?}");
+    // The largest has at most half of what the path carries, and at least a quarter.
+    let bound = 4 * largest + 30 * COLD;
+    assert!(windows.iter().sum::<u64>() <= bound, "{windows:?}");
+    assert!(sent <= bound * SEGMENT, "{sent} bytes");
+}
+
+/// Sends some and ends.
+fn carry(mut stream: TcpStream) {
+    use std::io::Write;
+    stream.write_all(&[7; 100_000]).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+}

@@ -1,0 +1,194 @@
+//! Measurements as records and plots.
+
+use midspan_plan::{Answer, Way};
+use midspan_records::statistics::median;
+use midspan_records::{By, Record};
+use midspan_report::{Axis, LinePlot, Series};
+use midspan_sim::NoObserver;
+use midspan_sweep::{in_parallel, measure};
+use midspan_units::ByteSize;
+
+use super::plan::{Arm, LabPlan, Point};
+use super::run::Run;
+use super::statement::Metric;
+use crate::{FigurePlot, Simulated};
+
+/// What is shown of every arm.
+const SHOWN: [Metric; 3] = [Metric::Goodput, Metric::Acks, Metric::Timeouts];
+
+/// Everything that is told: each arm by the lab, beside it by the simulator and by the analysis
+/// where they know it, and what is said of them. `runs` are all that were made.
+pub(super) fn tell(plan: &LabPlan, runs: &[Run], threads: usize) -> Simulated {
+    let mut out = Simulated::default();
+    let arms: Vec<(&Point, &Arm)> = plan
+        .points
+        .iter()
+        .flat_map(|point| point.arms.iter().map(move |arm| (point, arm)))
+        .collect();
+    let simulated = in_parallel(
+        arms.len(),
+        threads,
+        |index| {
+            let (point, arm) = arms[index];
+            Ok::<_, std::convert::Infallible>(simulate(arm, point.repetitions))
+        },
+        |_| (),
+    );
+    let mut simulated = simulated.unwrap_or_default().into_iter();
+    for point in &plan.points {
+        let own: Vec<Run> = runs
+            .iter()
+            .filter(|run| run.point == point.name)
+            .cloned()
+            .collect();
+        for arm in &point.arms {
+            out.records.extend(lab_records(point, arm, &own));
+            let case = case(point, arm);
+            let record = |by, value| Record::new(point.item, &case, "goodput", "bit/s", by, value);
+            if let Some((middle, low, high)) = simulated.next().flatten() {
+                out.records
+                    .push(record(By::Simulation, middle).with_spread(low, high));
+            }
+            let analysed = analyse(arm).map(|value| record(By::Analysis, value));
+            out.records.extend(analysed);
+        }
+        let said = point.statements.iter();
+        out.records
+            .extend(said.filter_map(|one| one.record(point, &own)));
+    }
+    out.figures = plots(plan, &out.records);
+    out
+}
+
+fn case(point: &Point, arm: &Arm) -> String {
+    format!("{}, {}", point.name, arm.name)
+}
+
+/// Medians over the valid runs with the least and the greatest; of the void ones, with a note,
+/// where none is valid.
+fn lab_records(point: &Point, arm: &Arm, runs: &[Run]) -> Vec<Record> {
+    let of_arm = || runs.iter().filter(|run| run.arm == arm.name);
+    let valid: Vec<&Run> = of_arm().filter(|run| run.void.is_none()).collect();
+    let void = of_arm().count() - valid.len();
+    let mut note = (void > 0).then(|| format!("{void} void runs left out"));
+    let runs = if valid.is_empty() {
+        note = of_arm().find_map(|run| run.void.clone());
+        of_arm().collect()
+    } else {
+        valid
+    };
+    let mut metrics = SHOWN.to_vec();
+    if arm.path.flows.len() == 1 {
+        metrics.insert(1, Metric::Completion);
+    }
+    if arm.path.flows.len() == 2 {
+        metrics.extend([Metric::GoodputOf(0), Metric::GoodputOf(1)]);
+    }
+    let mut records = Vec::new();
+    for metric in metrics {
+        let values: Vec<f64> = runs
+            .iter()
+            .flat_map(|run| metric.values(arm, run))
+            .collect();
+        let Some(middle) = median(&values) else {
+            continue;
+        };
+        let (name, unit) = (metric.name(), metric.unit());
+        let case = case(point, arm);
+        let mut record = Record::new(point.item, &case, &name, unit, By::Lab, middle.value);
+        if values.len() > 1 {
+            let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            record = record.with_spread(low, high);
+        }
+        if metric == Metric::Goodput {
+            record.paper = arm.paper;
+        }
+        record.note.clone_from(&note);
+        records.push(record);
+    }
+    records
+}
+
+/// Goodput of the same path in the simulator, by completion: the median over the seeds with the
+/// least and the greatest; `None` where the simulator does not know what is on the path.
+fn simulate(arm: &Arm, repetitions: u32) -> Option<(f64, f64, f64)> {
+    let (mut path, proxies) = arm.simulated()?;
+    let size = size(arm)?;
+    let mut values = Vec::new();
+    let seed = path.seed;
+    for repetition in 0..repetitions {
+        path.seed = seed.wrapping_add(u64::from(repetition));
+        let measures = measure(&path, proxies, |_| Ok(None::<NoObserver>), |_, _| ()).ok()?;
+        let found = measures
+            .iter()
+            .filter(|one| one.quantity == "completion time");
+        values.extend(found.map(|one| size / one.value));
+    }
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(0.0, f64::max);
+    Some((median(&values)?.value, low, high))
+}
+
+/// Goodput of the same path by the analysis, by completion.
+fn analyse(arm: &Arm) -> Option<f64> {
+    let (path, proxies) = arm.simulated()?;
+    // It knows no thinning.
+    if path != arm.path {
+        return None;
+    }
+    let way = Way::of_flow(&path, path.flows.first()?).ok()?;
+    let proxies = if proxies { &way.proxies[..] } else { &[] };
+    let answer = Answer::new(&way, proxies).ok()?;
+    let bits = size(arm)?;
+    let bytes = path.flows.first()?.workload.total_size()?;
+    answer.completion_time(bytes).map(|time| bits / time)
+}
+
+/// Bits that the only flow transfers.
+fn size(arm: &Arm) -> Option<f64> {
+    let size = arm.path.flows.first()?.workload.total_size();
+    size.map(|size: ByteSize| 8.0 * crate::run::number(size.bytes()))
+}
+
+/// Goodput by the rate upstream, a plot for each title, a line for each arm.
+fn plots(plan: &LabPlan, records: &[Record]) -> Vec<FigurePlot> {
+    let mut figures: Vec<FigurePlot> = Vec::new();
+    for point in &plan.points {
+        let Some(place) = &point.place else { continue };
+        let at = figures.iter().position(|one| one.plot.title == place.plot);
+        let at = at.unwrap_or_else(|| {
+            let plot = LinePlot {
+                title: place.plot.clone(),
+                x: Axis::new("upstream", "kbit/s"),
+                y: Axis::new("goodput", "bit/s"),
+                series: Vec::new(),
+            };
+            figures.push(FigurePlot::new(point.item, plot));
+            figures.len() - 1
+        });
+        for arm in &point.arms {
+            let case = case(point, arm);
+            let found = records.iter().find(|record| {
+                record.by == By::Lab && record.case == case && record.quantity == "goodput"
+            });
+            let Some(record) = found else { continue };
+            let series = &mut figures[at].plot.series;
+            let line = series.iter().position(|one| one.name == arm.name);
+            let line = line.unwrap_or_else(|| {
+                series.push(Series {
+                    name: arm.name.to_owned(),
+                    points: Vec::new(),
+                });
+                series.len() - 1
+            });
+            series[line].points.push((place.upstream, record.value));
+        }
+    }
+    // Several plots of an item are told apart by what they show.
+    for figure in &mut figures {
+        let title = figure.plot.title.replace([',', ':'], "");
+        figure.item = format!("{} {title}", figure.item);
+    }
+    figures
+}

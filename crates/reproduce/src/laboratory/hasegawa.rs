@@ -1,0 +1,439 @@
+//! Hasegawa on the lab: the testbed of Fig. 7, a GEO satellite, two clients that share a downstream.
+
+use midspan_document::Source;
+use midspan_path::{NodeKind, Path};
+
+use super::LaboratoryError;
+use super::plan::{Arm, Extent, LabPlan, Place, Point, expected};
+use super::statement::{Metric, Statement};
+
+/// Rate downstream, kbit/s.
+const DOWN: f64 = 8000.0;
+/// An ACK with timestamps.
+const ACK: f64 = 52.0;
+/// Repetitions of points with a bound: as few as give an interval of 95 %.
+const JUDGED: u32 = 6;
+/// Of others.
+const SHOWN: u32 = 3;
+
+const NORMAL: &str = "normal segments";
+const AUTO: &str = "oversized segments, auto";
+const FIXED: &str = "oversized segments of 5900 bytes";
+const SMALL_WINDOW: &str = "window of 64 KB";
+const AHEAD: &str = "window of 64 KB, sending ahead";
+const WSO: &str = "automatic window, wso";
+
+/// What a client's profile says of each of the three (Hasegawa §3; 5,900 bytes fill 4 fragments).
+const SIZES: [(&str, &str); 3] = [(NORMAL, "off"), (AUTO, "auto"), (FIXED, "5900 B")];
+
+/// Goodput of client 2, a Linux, at 32 kbit/s up with normal segments (§6.1).
+const PAPER_NORMAL: f64 = 1.6e6;
+/// And how many times as fast it is with oversized ones (§6).
+const PAPER_GAIN: f64 = 3.0;
+
+/// The points.
+pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
+    let mut points = Vec::new();
+    for (up, queue, window) in settings(extent) {
+        points.push(figure_8(up, queue, window, extent)?);
+    }
+    points.extend(figure_10(extent)?);
+    if extent == Extent::Full {
+        points.extend(whole_grid()?);
+    }
+    points.extend(geo(extent)?);
+    points.push(fair(extent)?);
+    Ok(LabPlan { points })
+}
+
+/// Rates upstream in kbit/s, queues in packets, and whether the client's window stays at 64 KB.
+fn settings(extent: Extent) -> Vec<(u32, u32, bool)> {
+    match extent {
+        Extent::Quick => vec![(32, 200, false)],
+        Extent::Normal => vec![
+            (32, 200, false),
+            (64, 200, false),
+            (128, 200, false),
+            (128, 20, false),
+            (64, 20, false),
+            (32, 20, false),
+            (32, 200, true),
+            (16, 200, false),
+            (8, 200, false),
+        ],
+        Extent::Full => [128, 64, 32, 16, 8]
+            .into_iter()
+            .flat_map(|up| {
+                let of = move |queue| [false, true].map(|window| (up, queue, window));
+                [20, 200].into_iter().flat_map(of)
+            })
+            .collect(),
+    }
+}
+
+/// A point of Fig. 8, with its ACKs (Fig. 11): no delay.
+fn figure_8(up: u32, queue: u32, window: bool, extent: Extent) -> Result<Point, LaboratoryError> {
+    let judged = queue == 200 && !window && (up == 32 || up == 64);
+    let megabytes = match extent {
+        Extent::Quick => 1.0,
+        // Beyond the paper, and slow.
+        Extent::Normal if up < 32 => 2.5,
+        Extent::Normal | Extent::Full => 10.0,
+    };
+    let mut testbed = Testbed {
+        up,
+        queue,
+        round_trip: 0,
+        window,
+        megabytes,
+        access: String::new(),
+    };
+    let mut arms = Vec::new();
+    for (name, size) in SIZES {
+        testbed.access = format!("oversized_segments = \"{size}\"");
+        // In a short queue ACKs are lost, and the sender does without them.
+        let factor = match (queue, name) {
+            (20, _) => 10.0,
+            (_, NORMAL) => 2.0,
+            (_, FIXED) => 8.0,
+            _ => 16.0,
+        };
+        let arm = Arm::midspan(name, testbed.path()?, testbed.seconds(factor));
+        arms.push(if name == NORMAL && up == 32 {
+            arm.with_paper(PAPER_NORMAL)
+        } else {
+            arm
+        });
+    }
+    let mut statements = Vec::new();
+    for oversized in [AUTO, FIXED] {
+        // What is asked is asked of the size that a user gets without choosing.
+        let asked = judged && oversized == AUTO && extent != Extent::Quick;
+        let ratio = |metric| Statement::new(metric, oversized, &[NORMAL]);
+        let mut gain = ratio(Metric::Goodput);
+        let mut share = Statement::new(Metric::ShareOfLink, oversized, &[]);
+        let mut acks = ratio(Metric::Acks);
+        if up == 32 {
+            gain = gain.with_paper(PAPER_GAIN);
+            acks = acks.with_paper(1.0 / 3.0);
+        }
+        if asked && up == 32 {
+            gain = gain.at_least(2.5);
+            share = share.at_least(0.95);
+        }
+        if asked && up == 64 {
+            share = share.at_least(0.97);
+        }
+        if asked {
+            acks = acks.at_most(0.25);
+        }
+        statements.extend([gain, share, acks]);
+    }
+    let window = if window { ", window of 64 KB" } else { "" };
+    Ok(Point {
+        item: "figure 8",
+        name: format!("{up} kbit/s up, queue of {queue}{window}"),
+        place: Some(Place {
+            plot: format!("queue of {queue}, no delay{window}"),
+            upstream: f64::from(up),
+        }),
+        arms,
+        repetitions: repetitions(judged, extent),
+        statements,
+    })
+}
+
+const fn repetitions(judged: bool, extent: Extent) -> u32 {
+    match (extent, judged) {
+        (Extent::Quick, _) => 1,
+        (Extent::Normal, false) => SHOWN,
+        _ => JUDGED,
+    }
+}
+
+/// Figs 9 and 10: a round trip of 500 ms, a client that keeps to 64 KB and a proxy that sends ahead
+/// (TGW), against one with large buffers and a client whose window grows (WSO).
+fn figure_10(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
+    let rates: &[u32] = match extent {
+        Extent::Quick => &[],
+        Extent::Normal => &[128],
+        Extent::Full => &[128, 64, 32],
+    };
+    let mut points = Vec::new();
+    for &up in rates {
+        let testbed = |window, ahead: &str| Testbed {
+            up,
+            queue: 200,
+            round_trip: 500,
+            window,
+            megabytes: 10.0,
+            access: format!("send_ahead = \"{ahead}\""),
+        };
+        // At most 63,712 bytes a round trip; the others have the whole link after a slow start.
+        let slow: f64 = 10e6 / 63_712.0 * 0.5;
+        let fast = testbed(false, "off").seconds(2.0) + 3.0;
+        let arms = vec![
+            Arm::midspan(SMALL_WINDOW, testbed(true, "off").path()?, slow.max(fast)),
+            Arm::midspan(AHEAD, testbed(true, "524280 B").path()?, fast),
+            Arm::midspan(WSO, testbed(false, "wso").path()?, fast),
+        ];
+        let gain = Statement::new(Metric::Goodput, AHEAD, &[SMALL_WINDOW]);
+        points.push(Point {
+            item: "figure 10",
+            name: format!("500 ms, {up} kbit/s up, queue of 200"),
+            place: Some(Place {
+                plot: "round trip of 500 ms, normal segments".to_owned(),
+                upstream: f64::from(up),
+            }),
+            arms,
+            repetitions: repetitions(extent == Extent::Full, extent),
+            statements: vec![
+                if up == 128 { gain.at_least(4.0) } else { gain },
+                // "5–9 % faster than WSO for client 2" with oversized segments.
+                Statement::new(Metric::Goodput, AHEAD, &[WSO]),
+            ],
+        });
+    }
+    Ok(points)
+}
+
+/// Each size of segment with each way to deal with the window, over 500 ms.
+fn whole_grid() -> Result<Vec<Point>, LaboratoryError> {
+    const ARMS: [(&str, &str, &str, bool); 6] = [
+        ("wso, normal segments", "off", "wso", false),
+        ("wso, oversized segments, auto", "auto", "wso", false),
+        (
+            "wso, oversized segments of 5900 bytes",
+            "5900 B",
+            "wso",
+            false,
+        ),
+        ("ahead, normal segments", "off", "524280 B", true),
+        ("ahead, oversized segments, auto", "auto", "524280 B", true),
+        (
+            "ahead, oversized segments of 5900 bytes",
+            "5900 B",
+            "524280 B",
+            true,
+        ),
+    ];
+    let mut points = Vec::new();
+    for queue in [20, 200] {
+        for up in [128, 64, 32, 16, 8] {
+            let mut arms = Vec::new();
+            for (name, size, ahead, window) in ARMS {
+                let testbed = Testbed {
+                    up,
+                    queue,
+                    round_trip: 500,
+                    window,
+                    megabytes: 10.0,
+                    access: format!("oversized_segments = \"{size}\", send_ahead = \"{ahead}\""),
+                };
+                let factor = if size == "off" { 2.0 } else { 8.0 };
+                let seconds = testbed.seconds(factor) + 3.0;
+                arms.push(Arm::midspan(name, testbed.path()?, seconds));
+            }
+            let auto = "ahead, oversized segments, auto";
+            let rival = "wso, oversized segments, auto";
+            points.push(Point {
+                item: "figure 9",
+                name: format!("500 ms, {up} kbit/s up, queue of {queue}, all sizes"),
+                place: Some(Place {
+                    plot: format!("round trip of 500 ms, queue of {queue}"),
+                    upstream: f64::from(up),
+                }),
+                arms,
+                repetitions: SHOWN,
+                statements: vec![Statement::new(Metric::Goodput, auto, &[rival])],
+            });
+        }
+    }
+    Ok(points)
+}
+
+/// The built-in path `geo-ahead`, with its profile and without.
+fn geo(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
+    const SENDING: &str = "sending ahead";
+    const NOT: &str = "not sending ahead";
+    // Seconds that a download may take.
+    let flows = [("1 MB", 2.9, 5.0), ("10 MB", 6.2, 9.0)];
+    let mut points = Vec::new();
+    for (flow, bound, without) in flows {
+        if extent == Extent::Quick && flow == "10 MB" {
+            continue;
+        }
+        let mut ahead = Path::load("geo-ahead")?;
+        ahead.flows.retain(|one| one.name == flow);
+        let mut normal = ahead.clone();
+        for node in &mut normal.nodes {
+            if let NodeKind::Proxy(proxy) = &mut node.kind {
+                proxy.access = None;
+            }
+        }
+        points.push(Point {
+            item: "geo-ahead",
+            name: format!("20/2 Mbit/s, 600 ms, {flow}"),
+            place: None,
+            arms: vec![
+                Arm::midspan(NOT, normal, without),
+                Arm::midspan(SENDING, ahead, bound),
+            ],
+            repetitions: repetitions(true, extent),
+            statements: vec![
+                Statement::new(Metric::Completion, SENDING, &[]).at_most(bound),
+                Statement::new(Metric::Completion, SENDING, &[NOT]),
+            ],
+        });
+    }
+    Ok(points)
+}
+
+/// Two clients, each with an upstream of its own that limits neither, share a downstream: both with
+/// normal segments, and the first with oversized ones.
+fn fair(extent: Extent) -> Result<Point, LaboratoryError> {
+    const BOTH: &str = "both with normal segments";
+    const ONE: &str = "the first with oversized segments";
+    let seconds = if extent == Extent::Quick { 5 } else { 20 };
+    let path = |size| shared(size, seconds);
+    let share = |arm| Statement::new(Metric::ShareOfFirst, arm, &[]);
+    Ok(Point {
+        item: "fair",
+        name: "8 Mbit/s down shared by two".to_owned(),
+        place: None,
+        arms: vec![
+            Arm::midspan(BOTH, path("off")?, f64::from(seconds)),
+            Arm::midspan(ONE, path("auto")?, f64::from(seconds)),
+        ],
+        repetitions: repetitions(false, extent),
+        statements: vec![share(BOTH), share(ONE)],
+    })
+}
+
+/// The testbed of Fig. 7.
+struct Testbed {
+    /// kbit/s.
+    up: u32,
+    /// Packets.
+    queue: u32,
+    /// ms.
+    round_trip: u32,
+    /// The client's window stays at 64 KB.
+    window: bool,
+    megabytes: f64,
+    /// Keys of the clients' profile.
+    access: String,
+}
+
+impl Testbed {
+    fn seconds(&self, packets_per_ack: f64) -> f64 {
+        let up = f64::from(self.up);
+        expected(self.megabytes, DOWN, up, ACK, packets_per_ack)
+    }
+
+    fn path(&self) -> Result<Path, LaboratoryError> {
+        let Self {
+            up,
+            queue,
+            megabytes,
+            access,
+            ..
+        } = self;
+        // Client 2 advertises at most half of its buffer: 63,712 bytes.
+        let buffer = if self.window {
+            "receive_buffer = \"128 KiB\""
+        } else {
+            ""
+        };
+        let delay = self.round_trip / 2;
+        let text = format!(
+            r#"
+[[host]]
+name = "client"
+{buffer}
+[[proxy]]
+name = "gateway"
+client_leg = {{ congestion_control = "cubic" }}
+access = {{ downstream = "8 Mbit/s", upstream = "{up} kbit/s", {access} }}
+[[host]]
+name = "server"
+[[link]]
+name = "access"
+between = ["client", "gateway"]
+delay = "{delay} ms"
+up = {{ rate = "{up} kbit/s", queue = "{queue} packets" }}
+down = {{ rate = "8 Mbit/s", queue = "1000 packets" }}
+[[link]]
+name = "switch"
+between = ["gateway", "server"]
+rate = "100 Mbit/s"
+[[flow]]
+name = "HTTP"
+from = "client"
+to = "server"
+workload = "download"
+size = "{megabytes} MB"
+"#
+        );
+        read("hasegawa", &text)
+    }
+}
+
+fn shared(size: &str, seconds: u32) -> Result<Path, LaboratoryError> {
+    let side = |number: u32, size: &str| {
+        format!(
+            r#"
+[[host]]
+name = "client-{number}"
+[[proxy]]
+name = "gateway-{number}"
+client_leg = {{ congestion_control = "cubic" }}
+access = {{ downstream = "8 Mbit/s", upstream = "128 kbit/s", oversized_segments = "{size}" }}
+[[host]]
+name = "server-{number}"
+[[link]]
+name = "access-{number}"
+between = ["client-{number}", "near"]
+up = {{ rate = "128 kbit/s", queue = "200 packets" }}
+[[link]]
+name = "gateway-{number}"
+between = ["far", "gateway-{number}"]
+rate = "100 Mbit/s"
+[[link]]
+name = "server-{number}"
+between = ["gateway-{number}", "server-{number}"]
+rate = "100 Mbit/s"
+[[flow]]
+name = "download {number}"
+from = "client-{number}"
+to = "server-{number}"
+workload = "bulk-download"
+duration = "{seconds} s"
+"#
+        )
+    };
+    let (first, second) = (side(1, size), side(2, "off"));
+    let text = format!(
+        r#"
+[[router]]
+name = "near"
+[[router]]
+name = "far"
+[[link]]
+name = "shared"
+between = ["near", "far"]
+delay = "10 ms"
+down = {{ rate = "8 Mbit/s", queue = "100 packets" }}
+{first}
+{second}
+[run]
+flows = "together"
+"#
+    );
+    read("hasegawa-shared", &text)
+}
+
+/// Reads a path made here.
+pub(super) fn read(name: &str, text: &str) -> Result<Path, LaboratoryError> {
+    Ok(Path::read(&Source::new(name, text)).map_err(midspan_path::Error::from)?)
+}

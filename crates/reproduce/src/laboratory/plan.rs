@@ -1,0 +1,180 @@
+//! What is measured: points, each with the arms that are compared at it.
+
+use midspan_lab::{Case, ThinOptions};
+use midspan_path::{Acknowledge, NodeKind, Path};
+
+use super::statement::Statement;
+
+/// What every run takes besides its transfers: the network, the servers, the proxy. Seconds.
+const SET_UP: f64 = 3.0;
+/// What ACE thinning acknowledges at most with one ACK.
+const PACKETS_PER_ACK: u32 = 5;
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Extent {
+    /// A few points, in a few seconds each: to see that it works.
+    Quick,
+    /// What fits 45 minutes.
+    #[default]
+    Normal,
+    /// The paper's whole grid.
+    Full,
+}
+
+/// All that is measured of a paper.
+#[derive(Debug, Clone, Default)]
+pub struct LabPlan {
+    /// The points, in the order in which they are measured.
+    pub points: Vec<Point>,
+}
+
+/// A place in a figure: a path, and what is compared on it.
+#[derive(Debug, Clone)]
+pub struct Point {
+    /// What it belongs to, such as "figure 8".
+    pub item: &'static str,
+    /// Its name, unique in the plan, such as "32 kbit/s up, queue 200".
+    pub name: String,
+    /// The plot that it is a point of, with its place on the horizontal axis.
+    pub place: Option<Place>,
+    /// What is compared.
+    pub arms: Vec<Arm>,
+    /// How often each arm is measured.
+    pub repetitions: u32,
+    /// What is said of the measurements.
+    pub statements: Vec<Statement>,
+}
+
+/// Where a point lies in a plot of goodput.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Place {
+    /// The plot's title; points with the same one are in the same plot.
+    pub plot: String,
+    /// Rate upstream in kbit/s.
+    pub upstream: f64,
+}
+
+/// One of the things that are compared.
+#[derive(Debug, Clone)]
+pub struct Arm {
+    /// Its name, unique in its point, such as "normal segments".
+    pub name: &'static str,
+    /// The path, with what stands on it.
+    pub path: Path,
+    /// What is done at the proxies.
+    pub case: Case,
+    /// What is done at the clients.
+    pub thin: Option<ThinOptions>,
+    /// How long its transfers are expected to take, in seconds.
+    pub seconds: f64,
+    /// What the paper prints as its goodput, in bit/s.
+    pub paper: Option<f64>,
+}
+
+impl Arm {
+    /// The proxy on the path.
+    pub(super) const fn midspan(name: &'static str, path: Path, seconds: f64) -> Self {
+        Self::new(name, path, Case::Midspan, seconds)
+    }
+
+    /// Plain routing.
+    pub(super) const fn direct(name: &'static str, path: Path, seconds: f64) -> Self {
+        Self::new(name, path, Case::Direct, seconds)
+    }
+
+    /// Plain routing, ACKs thinned.
+    pub(super) const fn thin(name: &'static str, path: Path, seconds: f64) -> Self {
+        Self::new(name, path, Case::Thin, seconds)
+    }
+
+    const fn new(name: &'static str, path: Path, case: Case, seconds: f64) -> Self {
+        Self {
+            name,
+            path,
+            case,
+            thin: None,
+            seconds,
+            paper: None,
+        }
+    }
+
+    /// With the clients' ACKs dealt with like this.
+    pub(super) const fn with_thin(mut self, options: ThinOptions) -> Self {
+        self.thin = Some(options);
+        self
+    }
+
+    /// With a printed goodput.
+    pub(super) const fn with_paper(mut self, goodput: f64) -> Self {
+        self.paper = Some(goodput);
+        self
+    }
+
+    /// Seconds that a run takes in all.
+    #[must_use]
+    pub fn run_seconds(&self) -> f64 {
+        self.seconds + SET_UP
+    }
+
+    /// The same for the simulator, with whether its proxies are there: one flow, no access profile
+    /// (the simulator's proxy has none), and thinning as the client's own.
+    pub(super) fn simulated(&self) -> Option<(Path, bool)> {
+        let mut path = self.path.clone();
+        let has_profile = path.proxies().any(|(_, proxy)| proxy.access.is_some());
+        if path.flows.len() != 1 || self.thin.is_some() {
+            return None;
+        }
+        match self.case {
+            Case::Direct => Some((path, false)),
+            Case::Midspan if !has_profile => Some((path, true)),
+            Case::Thin => {
+                let client = path.flows.first()?.from;
+                if let Some(node) = path.nodes.get_mut(client.0)
+                    && let NodeKind::Host(host) = &mut node.kind
+                {
+                    host.acknowledge = Acknowledge::Ace(PACKETS_PER_ACK);
+                }
+                Some((path, false))
+            }
+            _ => None,
+        }
+    }
+
+    /// What tells measurements of this arm from those of another: all that is set on it.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let all = format!("{:?} {:?} {:?}", self.path, self.case, self.thin);
+        // FNV-1a, 64 bits (RFC 9923).
+        let hash = all.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        format!("{hash:016x}")
+    }
+}
+
+impl LabPlan {
+    /// Only the points of an item.
+    pub(super) fn retain(&mut self, item: Option<&str>) {
+        if let Some(item) = item {
+            self.points.retain(|point| point.item == item);
+        }
+    }
+
+    /// Every run: the arms of a point alternate within a repetition.
+    pub(super) fn runs(&self) -> impl Iterator<Item = (&Point, &Arm, u32)> {
+        self.points.iter().flat_map(|point| {
+            (0..point.repetitions).flat_map(move |repetition| {
+                point.arms.iter().map(move |arm| (point, arm, repetition))
+            })
+        })
+    }
+}
+
+/// Seconds that a download of `megabytes` takes where one ACK of `ack` bytes goes up for
+/// `per_ack` segments; rates in kbit/s.
+pub(super) fn expected(megabytes: f64, down: f64, up: f64, ack: f64, per_ack: f64) -> f64 {
+    let by_acks = up / (ack * 8.0) * per_ack * 1448.0 * 8.0;
+    let rate = by_acks.min(down * 0.965);
+    megabytes * 8000.0 / rate
+}

@@ -1,0 +1,142 @@
+//! A run and what is kept of it.
+
+use std::time::Duration;
+
+use midspan_lab::{LabError, Measurement, Plan, Progress};
+use midspan_path::{Flow, Path};
+use midspan_units::BitRate;
+use serde::{Deserialize, Serialize};
+
+use super::LaboratoryError;
+use super::plan::Arm;
+use crate::run::number;
+
+/// A transfer may take so many times as long as expected, and at least so long, in seconds.
+const LIMIT: (f64, f64) = (8.0, 120.0);
+
+/// What is kept of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// The point's name.
+    pub point: String,
+    /// The arm's name.
+    pub arm: String,
+    /// Which repetition, from 0.
+    pub repetition: u32,
+    /// What was set ([`Arm::digest`]).
+    pub digest: String,
+    /// Why the run is void; `None` where it counts.
+    pub void: Option<String>,
+    /// The flows, in the order of the path; empty where the run failed.
+    pub transfers: Vec<Transfer>,
+    /// Pure ACKs sent into the narrow upstream.
+    pub acks: f64,
+    /// Segments sent again.
+    pub retransmissions: f64,
+    /// Retransmission time-outs.
+    pub timeouts: f64,
+}
+
+/// What is kept of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Transfer {
+    /// Seconds to the end; `None` where the time is fixed.
+    pub completion: Option<f64>,
+    /// Goodput in bit/s.
+    pub goodput: f64,
+}
+
+/// Makes a run in the lab. A transfer that fails makes it void; `say` hears of what is made again.
+pub(super) fn make(
+    point: &str,
+    arm: &Arm,
+    repetition: u32,
+    say: &mut dyn FnMut(&str),
+) -> Result<Run, LaboratoryError> {
+    let mut path = arm.path.clone();
+    // The same losses for every arm of a repetition, others in the next.
+    path.seed = path.seed.wrapping_add(u64::from(repetition));
+    let limit = Duration::from_secs_f64((arm.seconds * LIMIT.0).max(LIMIT.1));
+    let plan = Plan {
+        path,
+        cases: vec![arm.case],
+        repetitions: 1,
+        limit,
+        thin: arm.thin,
+    };
+    let made = midspan_lab::run(&plan, &mut |progress| {
+        if let Progress::Again(validity) = progress {
+            say(&format!("made again, for it was {validity}"));
+        }
+    });
+    let mut run = Run {
+        point: point.to_owned(),
+        arm: arm.name.to_owned(),
+        repetition,
+        digest: arm.digest(),
+        void: None,
+        transfers: Vec::new(),
+        acks: 0.0,
+        retransmissions: 0.0,
+        timeouts: 0.0,
+    };
+    match made {
+        Ok(measurements) => measurements.iter().for_each(|one| run.add(&plan.path, one)),
+        // Of the transfer, not of the set-up: one that never ends is a result too.
+        Err(LabError::Program { program, reason }) if program == "curl" || program == "iperf3" => {
+            run.void = Some(format!("{program} failed: {reason}"));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(run)
+}
+
+impl Run {
+    fn add(&mut self, path: &Path, measured: &Measurement) {
+        if !measured.validity.is_valid() {
+            self.void = Some(measured.validity.to_string());
+        }
+        for one in &measured.flows {
+            let Some(flow) = path.flows.get(one.flow) else {
+                continue;
+            };
+            self.transfers.push(Transfer {
+                completion: one.completion().map(|time| time.as_seconds()),
+                goodput: one.goodput(flow).unwrap_or_default(),
+            });
+        }
+        // Downloads first: of those that also upload, the ACKs of the download count.
+        if let Some(flow) = path.flows.first() {
+            self.acks += number(acks(path, flow, measured));
+        }
+        self.retransmissions += number(measured.retransmissions);
+        self.timeouts += number(measured.timeouts);
+    }
+
+    /// One line for whoever waits.
+    pub(super) fn line(&self) -> String {
+        let goodput: f64 = self.transfers.iter().map(|one| one.goodput).sum();
+        let goodput = midspan_report::units::format(goodput, "bit/s");
+        let void = self
+            .void
+            .as_ref()
+            .map_or_else(String::new, |reason| format!("  ({reason})"));
+        let (point, arm) = (&self.point, &self.arm);
+        format!("{point}: {arm}: {goodput}, {} ACKs{void}", self.acks)
+    }
+}
+
+/// Pure ACKs sent into the link on a flow's way that is the narrowest for them.
+fn acks(path: &Path, flow: &Flow, measured: &Measurement) -> u64 {
+    let way = path.data_way(flow);
+    let back = way.iter().map(|hop| (hop.link, hop.direction.other()));
+    back.min_by_key(|(link, direction)| {
+        let rate = path.link(*link).direction(*direction).state.rate;
+        rate.map_or(u64::MAX, BitRate::bits_per_second)
+    })
+    .map_or(0, |(link, direction)| {
+        measured.direction(link, direction).pure_acks
+    })
+}

@@ -1,0 +1,419 @@
+//! Tam on the lab: Fig. 9 and what stands beside it in §5.2, whether thinning is safe, and thinning
+//! beside oversized segments.
+
+use std::fmt::Write as _;
+
+use midspan_lab::ThinOptions;
+use midspan_path::Path;
+
+use super::LaboratoryError;
+use super::hasegawa::read;
+use super::plan::{Arm, Extent, LabPlan, Place, Point, expected};
+use super::statement::{Metric, Statement};
+
+/// Rate downstream, kbit/s, framing counted.
+const DOWN: f64 = 4000.0;
+/// An ACK with timestamps, framed.
+const ACK: f64 = 75.0;
+/// As few as give an interval of 95 %.
+const JUDGED: u32 = 6;
+const SHOWN: u32 = 3;
+
+const NONE: &str = "not thinned";
+const THIN: &str = "thinned";
+const NONE_FIRST: &str = "not thinned, ACKs first";
+const THIN_FIRST: &str = "thinned, ACKs first";
+
+/// Upstream of the transfers both ways, which the paper does not print.
+const BOTH_WAYS: u32 = 400;
+/// Where the upstream is no limit: k is 0.48.
+const WIDE: u32 = 400;
+
+/// The points.
+pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
+    let mut points = Vec::new();
+    for (up, queue, sender) in settings(extent) {
+        points.push(figure_9(up, queue, sender, extent)?);
+    }
+    if extent == Extent::Quick {
+        points.push(no_limit(extent)?);
+        return Ok(LabPlan { points });
+    }
+    points.push(no_limit(extent)?);
+    points.push(beside(extent)?);
+    points.push(three_terminals(extent)?);
+    points.push(both_ways(extent)?);
+    let losses: &[&str] = match extent {
+        Extent::Full => &["0.1 %", "0.5 %", "1 %"],
+        _ => &["1 %"],
+    };
+    for loss in losses {
+        points.push(losses_both_ways(loss, extent)?);
+    }
+    Ok(LabPlan { points })
+}
+
+/// Rates upstream in kbit/s, queues in packets, the servers' congestion control.
+fn settings(extent: Extent) -> Vec<(u32, u32, &'static str)> {
+    let cubic = |rates: &[u32], queue| rates.iter().map(|up| (*up, queue, "cubic")).collect();
+    match extent {
+        Extent::Quick => vec![(32, 200, "cubic")],
+        Extent::Normal => {
+            let mut all: Vec<_> = cubic(&[32, 100, 50, 10], 200);
+            all.extend::<Vec<_>>(cubic(&[100, 50, 32, 10], 20));
+            all.extend([(32, 200, "reno"), (32, 20, "reno")]);
+            all
+        }
+        Extent::Full => ["cubic", "reno"]
+            .into_iter()
+            .flat_map(|sender| [20, 200].map(|queue| (sender, queue)))
+            .flat_map(|(sender, queue)| {
+                [100, 80, 60, 50, 40, 32, 20, 10].map(|up| (up, queue, sender))
+            })
+            .collect(),
+    }
+}
+
+const fn repetitions(judged: bool, extent: Extent) -> u32 {
+    match (extent, judged) {
+        (Extent::Quick, _) => 1,
+        (Extent::Normal, false) => SHOWN,
+        _ => JUDGED,
+    }
+}
+
+/// A point of Fig. 9.
+fn figure_9(up: u32, queue: u32, sender: &str, extent: Extent) -> Result<Point, LaboratoryError> {
+    let megabytes = match extent {
+        Extent::Quick => 1.0,
+        Extent::Normal if up <= 20 => 1.0,
+        Extent::Normal => 4.0,
+        Extent::Full => 10.0,
+    };
+    let judged = up == 32 && queue == 200 && extent != Extent::Quick;
+    let path = Testbed::new(up, queue, sender).path(&download("client", megabytes))?;
+    let seconds = |per_ack| expected(megabytes, DOWN, f64::from(up), ACK, per_ack);
+    let gain = Statement::new(Metric::Goodput, THIN, &[NONE]);
+    let gain = match (up, judged) {
+        (_, true) => gain.at_least(1.8),
+        (10, _) => gain.with_paper(3.0),
+        // k is below 2: delayed ACKs alone leave room.
+        (100, _) if extent != Extent::Quick => gain.at_least(0.97),
+        _ => gain,
+    };
+    Ok(Point {
+        item: "figure 9",
+        name: format!("{up} kbit/s up, queue of {queue}, {sender}"),
+        place: Some(Place {
+            plot: format!("queue of {queue}, {sender}"),
+            upstream: f64::from(up),
+        }),
+        arms: vec![
+            Arm::direct(NONE, path.clone(), seconds(2.0)),
+            Arm::thin(THIN, path, seconds(5.0)),
+        ],
+        repetitions: repetitions(judged && sender == "cubic", extent),
+        statements: vec![gain, Statement::new(Metric::Acks, THIN, &[NONE])],
+    })
+}
+
+/// Where the upstream is not the limit: short transfers and a long one, one after another.
+fn no_limit(extent: Extent) -> Result<Point, LaboratoryError> {
+    let count = if extent == Extent::Quick { 4 } else { 20 };
+    let flows = staggered(&["10 KB", "100 KB", "500 KB"], count, 3000)?;
+    let mut testbed = Testbed::new(WIDE, 20, "cubic");
+    testbed.delay = 20;
+    let path = testbed.path(&flows)?;
+    let seconds = f64::from(count) * 3.0;
+    let statements = [10_000, 100_000, 500_000]
+        .map(|size| Statement::new(Metric::CompletionOf(size), THIN, &[NONE]).at_most(1.03));
+    Ok(Point {
+        item: "no limit",
+        name: format!("{WIDE} kbit/s up, 40 ms, transfers of three sizes"),
+        place: None,
+        arms: vec![
+            Arm::direct(NONE, path.clone(), seconds),
+            Arm::thin(THIN, path, seconds),
+        ],
+        repetitions: repetitions(false, extent).min(2),
+        statements: statements.to_vec(),
+    })
+}
+
+/// Thinning beside the carrier's oversized segments.
+fn beside(extent: Extent) -> Result<Point, LaboratoryError> {
+    const OVERSIZED: &str = "oversized segments";
+    const TOGETHER: &str = "thinned, oversized segments";
+    let up = 32;
+    let megabytes = if extent == Extent::Full { 10.0 } else { 4.0 };
+    let mut testbed = Testbed::new(up, 200, "cubic");
+    let flow = download("client", megabytes);
+    let plain = testbed.path(&flow)?;
+    testbed.oversized = true;
+    let carrier = testbed.path(&flow)?;
+    let seconds = expected(megabytes, DOWN, f64::from(up), ACK, 5.0);
+    let together =
+        Arm::midspan(TOGETHER, carrier.clone(), seconds).with_thin(ThinOptions::default());
+    Ok(Point {
+        item: "beside oversized segments",
+        name: format!("{up} kbit/s up, queue of 200, a carrier's proxy"),
+        place: None,
+        arms: vec![
+            Arm::thin(THIN, plain, seconds),
+            Arm::midspan(OVERSIZED, carrier, seconds),
+            together,
+        ],
+        repetitions: repetitions(true, extent),
+        statements: vec![
+            Statement::new(Metric::Goodput, TOGETHER, &[THIN, OVERSIZED]).at_least(0.98),
+            Statement::new(Metric::Acks, TOGETHER, &[OVERSIZED]),
+        ],
+    })
+}
+
+/// §5.2: three terminals share 80 kbit/s up.
+fn three_terminals(extent: Extent) -> Result<Point, LaboratoryError> {
+    let megabytes = 3.0;
+    let mut testbed = Testbed::new(80, 20, "cubic");
+    testbed.clients = vec!["client", "second", "third"];
+    let flows: String = testbed
+        .clients
+        .iter()
+        .map(|client| download(client, megabytes))
+        .collect();
+    let path = testbed.path(&(flows + TOGETHER))?;
+    let seconds = expected(3.0 * megabytes, DOWN, 80.0, ACK, 2.0);
+    Ok(Point {
+        item: "three terminals",
+        name: "80 kbit/s up, three terminals".to_owned(),
+        place: None,
+        // Printed for each terminal.
+        arms: vec![
+            Arm::direct(NONE, path.clone(), seconds).with_paper(3.0 * 110e3),
+            Arm::thin(THIN, path, seconds).with_paper(3.0 * 320e3),
+        ],
+        repetitions: repetitions(false, extent),
+        statements: vec![Statement::new(Metric::Goodput, THIN, &[NONE]).with_paper(320.0 / 110.0)],
+    })
+}
+
+/// §5.2: a terminal that uploads while it downloads.
+fn both_ways(extent: Extent) -> Result<Point, LaboratoryError> {
+    let testbed = Testbed::new(BOTH_WAYS, 20, "cubic");
+    let flows = r#"
+[[flow]]
+name = "download"
+from = "client"
+to = "server"
+workload = "download"
+size = "3 MB"
+[[flow]]
+name = "upload"
+from = "client"
+to = "server"
+workload = "upload"
+size = "750 KB"
+"#;
+    let path = testbed.path(&format!("{flows}{TOGETHER}"))?;
+    let first = |pass| ThinOptions {
+        pass,
+        ack_first: None,
+    };
+    let rate = format!("{BOTH_WAYS} kbit/s").parse()?;
+    let first = |pass| ThinOptions {
+        ack_first: Some(rate),
+        ..first(pass)
+    };
+    let seconds = 20.0;
+    let down = |arm, against: &[&'static str]| Statement::new(Metric::GoodputOf(0), arm, against);
+    let up = |arm, against: &[&'static str]| Statement::new(Metric::GoodputOf(1), arm, against);
+    Ok(Point {
+        item: "up- and download",
+        name: format!("up- and download, {BOTH_WAYS} kbit/s up"),
+        place: None,
+        arms: vec![
+            Arm::direct(NONE, path.clone(), seconds),
+            Arm::thin(THIN, path.clone(), seconds),
+            Arm::direct(NONE_FIRST, path.clone(), seconds).with_thin(first(true)),
+            Arm::thin(THIN_FIRST, path, seconds).with_thin(first(false)),
+        ],
+        repetitions: repetitions(false, extent),
+        statements: vec![
+            down(THIN, &[NONE]),
+            down(NONE_FIRST, &[NONE]),
+            down(THIN_FIRST, &[NONE_FIRST]),
+            down(THIN_FIRST, &[THIN]),
+            up(THIN_FIRST, &[THIN]),
+        ],
+    })
+}
+
+/// Time-outs with losses both ways.
+fn losses_both_ways(loss: &str, extent: Extent) -> Result<Point, LaboratoryError> {
+    let (sizes, count, gap): (&[&str], u32, u32) = match extent {
+        Extent::Full => (&["10 KB", "100 KB", "1 MB"], 80, 4000),
+        _ => (&["10 KB", "100 KB"], 120, 700),
+    };
+    let mut testbed = Testbed::new(100, 20, "cubic");
+    testbed.delay = 20;
+    testbed.loss = loss.to_owned();
+    let path = testbed.path(&staggered(sizes, count, gap)?)?;
+    let seconds = f64::from(count) * f64::from(gap) / 1000.0;
+    Ok(Point {
+        item: "loss both ways",
+        name: format!("100 kbit/s up, 40 ms, loss of {loss} both ways"),
+        place: None,
+        arms: vec![
+            Arm::direct(NONE, path.clone(), seconds),
+            Arm::thin(THIN, path, seconds),
+        ],
+        repetitions: repetitions(extent == Extent::Full, extent).min(SHOWN),
+        statements: vec![Statement::new(Metric::Timeouts, THIN, &[NONE]).at_most(1.1)],
+    })
+}
+
+/// The testbed of Fig. 8.
+struct Testbed {
+    /// kbit/s.
+    up: u32,
+    /// Packets, upstream; downstream as printed.
+    queue: u32,
+    /// Congestion control of the servers.
+    sender: &'static str,
+    clients: Vec<&'static str>,
+    /// One way over the asymmetric link, ms; the paper prints none.
+    delay: u32,
+    /// Both ways.
+    loss: String,
+    /// Midspan on router 2 sends oversized segments.
+    oversized: bool,
+}
+
+/// The flows run at the same time.
+const TOGETHER: &str = "\n[run]\nflows = \"together\"\n";
+
+impl Testbed {
+    fn new(up: u32, queue: u32, sender: &str) -> Self {
+        Self {
+            up,
+            queue,
+            sender: if sender == "reno" { "reno" } else { "cubic" },
+            clients: vec!["client"],
+            delay: 0,
+            loss: "0 %".to_owned(),
+            oversized: false,
+        }
+    }
+
+    /// With these flows and what follows them.
+    fn path(&self, flows: &str) -> Result<Path, LaboratoryError> {
+        let Self {
+            up,
+            queue,
+            sender,
+            delay,
+            loss,
+            ..
+        } = self;
+        let mut clients = String::new();
+        for client in &self.clients {
+            // Writing to a string cannot fail.
+            let _ = write!(
+                clients,
+                r#"
+[[host]]
+name = "{client}"
+[[link]]
+name = "{client}"
+between = ["{client}", "router-1"]
+rate = "100 Mbit/s"
+overhead = "23 B"
+"#
+            );
+        }
+        let access = if self.oversized {
+            format!(
+                "access = {{ downstream = \"4 Mbit/s\", upstream = \"{up} kbit/s\", \
+                 oversized_segments = \"auto\" }}"
+            )
+        } else {
+            String::new()
+        };
+        let text = format!(
+            r#"
+{clients}
+[[router]]
+name = "router-1"
+[[proxy]]
+name = "router-2"
+client_leg = {{ congestion_control = "{sender}" }}
+server_leg = {{ congestion_control = "{sender}" }}
+{access}
+[[router]]
+name = "router-3"
+[[host]]
+name = "server"
+congestion_control = "{sender}"
+[[link]]
+name = "asymmetric"
+between = ["router-1", "router-2"]
+delay = "{delay} ms"
+loss = "{loss}"
+overhead = "23 B"
+up = {{ rate = "{up} kbit/s", queue = "{queue} packets" }}
+down = {{ rate = "4 Mbit/s", queue = "20 packets" }}
+[[link]]
+name = "backbone"
+between = ["router-2", "router-3"]
+rate = "4 Mbit/s"
+queue = "20 packets"
+overhead = "23 B"
+[[link]]
+name = "server-side"
+between = ["router-3", "server"]
+rate = "100 Mbit/s"
+overhead = "23 B"
+{flows}
+"#
+        );
+        read("tam", &text)
+    }
+}
+
+fn download(client: &str, megabytes: f64) -> String {
+    format!(
+        r#"
+[[flow]]
+name = "download to {client}"
+from = "{client}"
+to = "server"
+workload = "download"
+size = "{megabytes} MB"
+"#
+    )
+}
+
+/// `count` transfers of each size, the next group of one of each beginning `gap` milliseconds after
+/// the last: most are alone.
+fn staggered(sizes: &[&str], count: u32, gap: u32) -> Result<String, LaboratoryError> {
+    let mut flows = String::new();
+    let part = gap / u32::try_from(sizes.len().max(1)).unwrap_or(1);
+    for number in 0..count {
+        for (place, size) in (0..).zip(sizes) {
+            let start = number * gap + place * part;
+            let _ = write!(
+                flows,
+                r#"
+[[flow]]
+name = "{size} {number}"
+from = "client"
+to = "server"
+workload = "download"
+size = "{size}"
+start = "{start} ms"
+"#
+            );
+        }
+    }
+    Ok(flows + TOGETHER)
+}

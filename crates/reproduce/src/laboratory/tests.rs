@@ -1,0 +1,135 @@
+//! The plans themselves; what they measure needs a quiet machine.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+const PAPERS: [Paper; 2] = [Paper::Hasegawa, Paper::Tam];
+const EXTENTS: [Extent; 3] = [Extent::Quick, Extent::Normal, Extent::Full];
+
+fn plan_of(paper: Paper, extent: Extent) -> LabPlan {
+    let effort = LabEffort {
+        extent,
+        ..LabEffort::default()
+    };
+    lab_plan(paper, &effort).unwrap()
+}
+
+#[test]
+fn points_and_arms_have_names_of_their_own_and_statements_speak_of_arms_that_are_there() {
+    for (paper, extent) in PAPERS.into_iter().flat_map(|p| EXTENTS.map(|e| (p, e))) {
+        let plan = plan_of(paper, extent);
+        let names: BTreeSet<&str> = plan.points.iter().map(|p| p.name.as_str()).collect();
+        assert_eq!(names.len(), plan.points.len(), "{paper:?} {extent:?}");
+        for point in &plan.points {
+            let arms: BTreeSet<&str> = point.arms.iter().map(|arm| arm.name).collect();
+            assert_eq!(arms.len(), point.arms.len(), "{}", point.name);
+            let digests: BTreeSet<String> = point.arms.iter().map(Arm::digest).collect();
+            assert_eq!(digests.len(), point.arms.len(), "{}", point.name);
+            for said in &point.statements {
+                assert!(arms.contains(said.arm), "{said:?}");
+                assert!(
+                    said.against.iter().all(|one| arms.contains(one)),
+                    "{said:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_measured_by_default_fits_45_minutes() {
+    for paper in PAPERS {
+        let plan = plan_of(paper, Extent::Normal);
+        let seconds: f64 = plan.runs().map(|(_, arm, _)| arm.run_seconds()).sum();
+        assert!(seconds < 45.0 * 60.0, "{paper:?}: {seconds:.0} s");
+        let quick: f64 = plan_of(paper, Extent::Quick)
+            .runs()
+            .map(|(_, arm, _)| arm.run_seconds())
+            .sum();
+        assert!(quick < 120.0, "{paper:?}: {quick:.0} s");
+    }
+}
+
+#[test]
+fn an_item_that_is_not_there_is_refused_with_those_that_are() {
+    let effort = LabEffort {
+        item: Some("figure 99".to_owned()),
+        ..LabEffort::default()
+    };
+    let error = lab_plan(Paper::Tam, &effort).unwrap_err().to_string();
+    assert!(error.contains("figure 9,"), "{error}");
+    let error = lab_plan(Paper::Bhole, &LabEffort::default()).unwrap_err();
+    assert!(matches!(error, LaboratoryError::None(Paper::Bhole)));
+}
+
+/// A point with two arms, and runs of it with these goodputs in Mbit/s.
+fn point_with(goodputs: [&[f64]; 2]) -> (Point, Vec<Run>) {
+    let mut point = plan_of(Paper::Tam, Extent::Quick).points.remove(0);
+    point.repetitions = u32::try_from(goodputs[0].len()).unwrap();
+    let mut runs = Vec::new();
+    for (arm, goodputs) in point.arms.iter().zip(goodputs) {
+        for (repetition, goodput) in (0..).zip(goodputs) {
+            runs.push(Run {
+                point: point.name.clone(),
+                arm: arm.name.to_owned(),
+                repetition,
+                digest: arm.digest(),
+                void: None,
+                transfers: vec![Transfer {
+                    completion: Some(8.0 / goodput),
+                    goodput: goodput * 1e6,
+                }],
+                acks: 0.0,
+                retransmissions: 0.0,
+                timeouts: 0.0,
+            });
+        }
+    }
+    (point, runs)
+}
+
+fn gain(point: &Point) -> Statement {
+    Statement::new(Metric::Goodput, point.arms[1].name, &[point.arms[0].name])
+}
+
+#[test]
+fn a_bound_is_missed_only_where_the_whole_interval_is_beyond_it() {
+    let (point, runs) = point_with([&[1.0, 2.0, 4.0], &[2.0, 3.0, 4.0]]);
+    let ratio = |bound: Statement| bound.record(&point, &runs).unwrap();
+    // Ratios 2, 1.5, 1.
+    let met = ratio(gain(&point).at_least(1.5));
+    assert_eq!((met.value, met.low, met.high), (1.5, Some(1.0), Some(2.0)));
+    assert_eq!(met.ok, Some(true));
+    assert_eq!(ratio(gain(&point).at_least(1.6)).ok, None);
+    assert_eq!(ratio(gain(&point).at_least(2.1)).ok, Some(false));
+    assert_eq!(ratio(gain(&point).at_most(1.4)).ok, None);
+    assert_eq!(ratio(gain(&point).at_most(0.9)).ok, Some(false));
+}
+
+#[test]
+fn a_void_run_leaves_its_pair_out() {
+    let (point, mut runs) = point_with([&[1.0, 2.0], &[4.0, 6.0]]);
+    runs[0].void = Some("void: noise".to_owned());
+    let record = gain(&point).record(&point, &runs).unwrap();
+    assert_eq!(record.value, 3.0);
+    runs.iter_mut()
+        .for_each(|run| run.void = Some("void".to_owned()));
+    assert_eq!(gain(&point).record(&point, &runs), None);
+}
+
+#[test]
+fn records_of_lab_simulation_and_analysis_stand_side_by_side() {
+    use midspan_records::By;
+    let (point, runs) = point_with([&[1.0, 2.0], &[4.0, 6.0]]);
+    let plan = LabPlan {
+        points: vec![point],
+    };
+    let told = figures::tell(&plan, &runs, 1);
+    let count = |by| told.records.iter().filter(|record| record.by == by).count();
+    // Goodput not thinned and thinned; the analysis knows no thinning.
+    assert_eq!((count(By::Simulation), count(By::Analysis)), (2, 1));
+    assert!(count(By::Lab) >= 4);
+    assert_eq!(told.figures.len(), 1);
+    assert_eq!(told.figures[0].plot.series.len(), 2);
+}

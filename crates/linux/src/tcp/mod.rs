@@ -32,7 +32,7 @@ pub use options::{
 };
 pub use repair::{
     Agreed, LARGEST_WINDOW_SCALE, Repair, agreed, path_mtu, repair, set_cork, set_fragmenting,
-    set_no_delay, set_no_reassembly,
+    set_no_delay,
 };
 pub use signature::{set_ao_key, set_md5_key};
 pub use transparent::set_transparent;

@@ -145,15 +145,6 @@ pub fn set_fragmenting(socket: impl AsFd, may_fragment: bool) -> io::Result<()> 
     raw::set_option(socket.as_fd(), libc::IPPROTO_IP, name, &value.to_ne_bytes())
 }
 
-/// Connection tracking leaves the fragments alone that a raw socket sends (`IP_NODEFRAG` of ip(7)).
-///
-/// # Errors
-/// Those of `setsockopt(2)`.
-pub fn set_no_reassembly(socket: impl AsFd) -> io::Result<()> {
-    let (level, value) = (libc::IPPROTO_IP, 1_i32.to_ne_bytes());
-    raw::set_option(socket.as_fd(), level, libc::IP_NODEFRAG, &value)
-}
-
 /// Whether segments that are not full wait for more data, at most 200 ms (`TCP_CORK` of tcp(7)).
 ///
 /// # Errors

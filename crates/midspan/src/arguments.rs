@@ -135,6 +135,9 @@ pub enum Command {
     /// The unprivileged half of `midspan thin`, which starts it
     #[command(hide = true)]
     ThinWorker,
+    /// The part of `midspan thin` that answers those who ask for metrics
+    #[command(hide = true)]
+    ThinPages,
     /// List the built-in paths
     Paths(Output),
     /// The unprivileged half of `midspan run`, which starts it
@@ -411,7 +414,7 @@ pub struct ReproduceOptions {
     /// Shorter simulations and fewer repetitions than the paper's; in the lab, a few points
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
-    /// Measure on real kernels, in the lab: Hasegawa, Tam
+    /// Measure on real kernels, in the lab: Hasegawa, Tam, Shikama
     ///
     /// Needs what `midspan lab` needs, and a machine that does nothing else. Without --quick and
     /// --full it takes at most 45 minutes.

@@ -13,8 +13,8 @@ use super::run::Run;
 use super::statement::Metric;
 use crate::{FigurePlot, Simulated};
 
-/// What is shown of every arm.
-const SHOWN: [Metric; 3] = [Metric::Goodput, Metric::Acks, Metric::Timeouts];
+/// What is shown of every arm, besides what is said of it.
+const SHOWN: [Metric; 2] = [Metric::Goodput, Metric::Acks];
 
 /// Everything that is told: each arm by the lab, beside it by the simulator and by the analysis
 /// where they know it, and what is said of them. `runs` are all that were made.
@@ -78,12 +78,17 @@ fn lab_records(point: &Point, arm: &Arm, runs: &[Run]) -> Vec<Record> {
         valid
     };
     let mut metrics = SHOWN.to_vec();
-    if arm.path.flows.len() == 1 {
-        metrics.insert(1, Metric::Completion);
+    // What a ratio is made of; what stands alone has a record of its own.
+    for said in &point.statements {
+        if !said.against.is_empty() && !metrics.contains(&said.metric) {
+            metrics.push(said.metric);
+        }
     }
-    if arm.path.flows.len() == 2 {
-        metrics.extend([Metric::GoodputOf(0), Metric::GoodputOf(1)]);
-    }
+    let alone = |metric: &Metric| {
+        let mut said = point.statements.iter();
+        said.any(|one| one.arm == arm.name && one.against.is_empty() && one.metric == *metric)
+    };
+    metrics.retain(|metric| !alone(metric));
     let mut records = Vec::new();
     for metric in metrics {
         let values: Vec<f64> = runs
@@ -110,20 +115,19 @@ fn lab_records(point: &Point, arm: &Arm, runs: &[Run]) -> Vec<Record> {
     records
 }
 
-/// Goodput of the same path in the simulator, by completion: the median over the seeds with the
+/// Goodput of the same path in the simulator, by completion where that is measured: the median over the seeds with the
 /// least and the greatest; `None` where the simulator does not know what is on the path.
 fn simulate(arm: &Arm, repetitions: u32) -> Option<(f64, f64, f64)> {
     let (mut path, proxies) = arm.simulated()?;
-    let size = size(arm)?;
+    let size = size(arm);
+    let wanted = size.map_or("goodput", |_| "completion time");
     let mut values = Vec::new();
     let seed = path.seed;
     for repetition in 0..repetitions {
         path.seed = seed.wrapping_add(u64::from(repetition));
         let measures = measure(&path, proxies, |_| Ok(None::<NoObserver>), |_, _| ()).ok()?;
-        let found = measures
-            .iter()
-            .filter(|one| one.quantity == "completion time");
-        values.extend(found.map(|one| size / one.value));
+        let found = measures.iter().filter(|one| one.quantity == wanted);
+        values.extend(found.map(|one| size.map_or(one.value, |size| size / one.value)));
     }
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(0.0, f64::max);
@@ -140,12 +144,14 @@ fn analyse(arm: &Arm) -> Option<f64> {
     let way = Way::of_flow(&path, path.flows.first()?).ok()?;
     let proxies = if proxies { &way.proxies[..] } else { &[] };
     let answer = Answer::new(&way, proxies).ok()?;
-    let bits = size(arm)?;
+    let Some(bits) = size(arm) else {
+        return Some(answer.throughput());
+    };
     let bytes = path.flows.first()?.workload.total_size()?;
     answer.completion_time(bytes).map(|time| bits / time)
 }
 
-/// Bits that the only flow transfers.
+/// Bits that the only flow transfers; `None` where its time is fixed instead.
 fn size(arm: &Arm) -> Option<f64> {
     let size = arm.path.flows.first()?.workload.total_size();
     size.map(|size: ByteSize| 8.0 * crate::run::number(size.bytes()))
@@ -160,7 +166,7 @@ fn plots(plan: &LabPlan, records: &[Record]) -> Vec<FigurePlot> {
         let at = at.unwrap_or_else(|| {
             let plot = LinePlot {
                 title: place.plot.clone(),
-                x: Axis::new("upstream", "kbit/s"),
+                x: Axis::new(place.axis.0, place.axis.1),
                 y: Axis::new("goodput", "bit/s"),
                 series: Vec::new(),
             };
@@ -182,7 +188,7 @@ fn plots(plan: &LabPlan, records: &[Record]) -> Vec<FigurePlot> {
                 });
                 series.len() - 1
             });
-            series[line].points.push((place.upstream, record.value));
+            series[line].points.push((place.at, record.value));
         }
     }
     // Several plots of an item are told apart by what they show.

@@ -4,7 +4,7 @@ use midspan_document::Source;
 use midspan_path::{NodeKind, Path};
 
 use super::LaboratoryError;
-use super::plan::{Arm, Extent, LabPlan, Place, Point, expected};
+use super::plan::{Arm, Extent, LabPlan, Place, Point, UPSTREAM, expected};
 use super::statement::{Metric, Statement};
 
 /// Rate downstream, kbit/s.
@@ -135,7 +135,8 @@ fn figure_8(up: u32, queue: u32, window: bool, extent: Extent) -> Result<Point, 
         name: format!("{up} kbit/s up, queue of {queue}{window}"),
         place: Some(Place {
             plot: format!("queue of {queue}, no delay{window}"),
-            upstream: f64::from(up),
+            axis: UPSTREAM,
+            at: f64::from(up),
         }),
         arms,
         repetitions: repetitions(judged, extent),
@@ -183,7 +184,8 @@ fn figure_10(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
             name: format!("500 ms, {up} kbit/s up, queue of 200"),
             place: Some(Place {
                 plot: "round trip of 500 ms, normal segments".to_owned(),
-                upstream: f64::from(up),
+                axis: UPSTREAM,
+                at: f64::from(up),
             }),
             arms,
             repetitions: repetitions(extent == Extent::Full, extent),
@@ -241,7 +243,8 @@ fn whole_grid() -> Result<Vec<Point>, LaboratoryError> {
                 name: format!("500 ms, {up} kbit/s up, queue of {queue}, all sizes"),
                 place: Some(Place {
                     plot: format!("round trip of 500 ms, queue of {queue}"),
-                    upstream: f64::from(up),
+                    axis: UPSTREAM,
+                    at: f64::from(up),
                 }),
                 arms,
                 repetitions: SHOWN,

@@ -9,6 +9,7 @@ mod figures;
 mod hasegawa;
 mod plan;
 mod run;
+mod shikama;
 mod state;
 mod statement;
 mod tam;
@@ -74,7 +75,8 @@ pub fn lab_plan(paper: Paper, effort: &LabEffort) -> Result<LabPlan, LaboratoryE
     let mut plan = match paper {
         Paper::Hasegawa => hasegawa::plan(effort.extent)?,
         Paper::Tam => tam::plan(effort.extent)?,
-        Paper::Maki | Paper::Shikama | Paper::Bhole => return Err(LaboratoryError::None(paper)),
+        Paper::Shikama => shikama::plan(effort.extent)?,
+        Paper::Maki | Paper::Bhole => return Err(LaboratoryError::None(paper)),
     };
     let mut known: Vec<&str> = plan.points.iter().map(|point| point.item).collect();
     known.dedup();
@@ -115,7 +117,10 @@ pub fn laboratory(
     progress(LabProgress::Planned {
         runs,
         finished: runs - left.len(),
-        seconds: left.iter().map(|(_, arm, _)| arm.run_seconds()).sum(),
+        // An empty sum of floats is −0.
+        seconds: left
+            .iter()
+            .fold(0.0, |sum, (_, arm, _)| sum + arm.run_seconds()),
     });
     for (point, arm, repetition) in left {
         let name = format!(

@@ -2,6 +2,9 @@
 
 use midspan_lab::{Case, ThinOptions};
 use midspan_path::{Acknowledge, NodeKind, Path};
+use midspan_policy::AccessLink;
+use midspan_policy::oversized_segments::Wish;
+use midspan_policy::sending_ahead::SendAhead;
 
 use super::statement::Statement;
 
@@ -46,13 +49,18 @@ pub struct Point {
     pub statements: Vec<Statement>,
 }
 
+/// The axis of rates upstream.
+pub(super) const UPSTREAM: (&str, &str) = ("upstream", "kbit/s");
+
 /// Where a point lies in a plot of goodput.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Place {
     /// The plot's title; points with the same one are in the same plot.
     pub plot: String,
-    /// Rate upstream in kbit/s.
-    pub upstream: f64,
+    /// The horizontal axis and its unit.
+    pub axis: (&'static str, &'static str),
+    /// Where on it.
+    pub at: f64,
 }
 
 /// One of the things that are compared.
@@ -117,11 +125,16 @@ impl Arm {
         self.seconds + SET_UP
     }
 
-    /// The same for the simulator, with whether its proxies are there: one flow, no access profile
-    /// (the simulator's proxy has none), and thinning as the client's own.
+    /// The same for the simulator, with whether its proxies are there: one flow, no access profile that
+    /// does something (the simulator's proxy has none), and thinning as the client's own.
     pub(super) fn simulated(&self) -> Option<(Path, bool)> {
         let mut path = self.path.clone();
-        let has_profile = path.proxies().any(|(_, proxy)| proxy.access.is_some());
+        let does_something = |access: &AccessLink| {
+            access.oversized_segments != Wish::Off || access.send_ahead != SendAhead::Off
+        };
+        let has_profile = path
+            .proxies()
+            .any(|(_, proxy)| proxy.access.as_ref().is_some_and(does_something));
         if path.flows.len() != 1 || self.thin.is_some() {
             return None;
         }

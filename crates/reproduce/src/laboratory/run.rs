@@ -32,6 +32,8 @@ pub struct Run {
     pub transfers: Vec<Transfer>,
     /// Pure ACKs sent into the narrow upstream.
     pub acks: f64,
+    /// Packets that found a queue full on the first flow's way.
+    pub overflows: f64,
     /// Segments sent again.
     pub retransmissions: f64,
     /// Retransmission time-outs.
@@ -79,6 +81,7 @@ pub(super) fn make(
         void: None,
         transfers: Vec::new(),
         acks: 0.0,
+        overflows: 0.0,
         retransmissions: 0.0,
         timeouts: 0.0,
     };
@@ -110,6 +113,12 @@ impl Run {
         // Downloads first: of those that also upload, the ACKs of the download count.
         if let Some(flow) = path.flows.first() {
             self.acks += number(acks(path, flow, measured));
+            let way = path.data_way(flow);
+            self.overflows += way
+                .iter()
+                .map(|hop| measured.direction(hop.link, hop.direction))
+                .map(|report| number(report.counters.queue_full.packets))
+                .sum::<f64>();
         }
         self.retransmissions += number(measured.retransmissions);
         self.timeouts += number(measured.timeouts);

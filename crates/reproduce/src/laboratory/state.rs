@@ -113,6 +113,7 @@ mod tests {
             void: None,
             transfers: Vec::new(),
             acks,
+            overflows: 0.0,
             retransmissions: 0.0,
             timeouts: 0.0,
         }

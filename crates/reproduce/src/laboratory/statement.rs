@@ -25,6 +25,8 @@ pub enum Metric {
     CompletionOf(u64),
     /// Pure ACKs sent into the narrow upstream.
     Acks,
+    /// Packets of the first flow's direction that found a queue full.
+    Overflows,
     /// Retransmission time-outs for 1,000 transfers.
     Timeouts,
 }
@@ -184,6 +186,7 @@ impl Metric {
             Self::Completion => "completion time".to_owned(),
             Self::CompletionOf(size) => format!("completion time of {} KB", size / 1000),
             Self::Acks => "ACKs sent upstream".to_owned(),
+            Self::Overflows => "packets that found a queue full".to_owned(),
             Self::Timeouts => "time-outs for 1,000 transfers".to_owned(),
         }
     }
@@ -194,6 +197,7 @@ impl Metric {
             Self::ShareOfLink | Self::ShareOfFirst => "share",
             Self::Completion | Self::CompletionOf(_) => "s",
             Self::Acks => "segments",
+            Self::Overflows => "packets",
             Self::Timeouts => "",
         }
     }
@@ -231,6 +235,7 @@ impl Metric {
                     .collect()
             }
             Self::Acks => vec![run.acks],
+            Self::Overflows => vec![run.overflows],
             Self::Timeouts => {
                 let transfers = number(run.transfers.len().max(1) as u64);
                 vec![run.timeouts * 1000.0 / transfers]

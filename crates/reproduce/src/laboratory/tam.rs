@@ -8,7 +8,7 @@ use midspan_path::Path;
 
 use super::LaboratoryError;
 use super::hasegawa::read;
-use super::plan::{Arm, Extent, LabPlan, Place, Point, expected};
+use super::plan::{Arm, Extent, LabPlan, Place, Point, UPSTREAM, expected};
 use super::statement::{Metric, Statement};
 
 /// Rate downstream, kbit/s, framing counted.
@@ -106,7 +106,8 @@ fn figure_9(up: u32, queue: u32, sender: &str, extent: Extent) -> Result<Point, 
         name: format!("{up} kbit/s up, queue of {queue}, {sender}"),
         place: Some(Place {
             plot: format!("queue of {queue}, {sender}"),
-            upstream: f64::from(up),
+            axis: UPSTREAM,
+            at: f64::from(up),
         }),
         arms: vec![
             Arm::direct(NONE, path.clone(), seconds(2.0)),
@@ -215,14 +216,11 @@ workload = "upload"
 size = "750 KB"
 "#;
     let path = testbed.path(&format!("{flows}{TOGETHER}"))?;
+    // Below the link's, which counts framing, so that the queue is the host's own.
+    let rate = format!("{} kbit/s", BOTH_WAYS * 9 / 10).parse()?;
     let first = |pass| ThinOptions {
         pass,
-        ack_first: None,
-    };
-    let rate = format!("{BOTH_WAYS} kbit/s").parse()?;
-    let first = |pass| ThinOptions {
         ack_first: Some(rate),
-        ..first(pass)
     };
     let seconds = 20.0;
     let down = |arm, against: &[&'static str]| Statement::new(Metric::GoodputOf(0), arm, against);

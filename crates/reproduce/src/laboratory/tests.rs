@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-const PAPERS: [Paper; 2] = [Paper::Hasegawa, Paper::Tam];
+const PAPERS: [Paper; 3] = [Paper::Hasegawa, Paper::Tam, Paper::Shikama];
 const EXTENTS: [Extent; 3] = [Extent::Quick, Extent::Normal, Extent::Full];
 
 fn plan_of(paper: Paper, extent: Extent) -> LabPlan {
@@ -81,6 +81,7 @@ fn point_with(goodputs: [&[f64]; 2]) -> (Point, Vec<Run>) {
                     goodput: goodput * 1e6,
                 }],
                 acks: 0.0,
+                overflows: 0.0,
                 retransmissions: 0.0,
                 timeouts: 0.0,
             });

@@ -17,8 +17,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use midspan_linux::descriptor_passing::{self, PassingError};
+use midspan_policy::leave_alone::Route;
 use midspan_policy::{LegSettings, SessionSettings};
-use midspan_units::TimeSpan;
+use midspan_units::{Probability, TimeSpan};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -161,10 +162,12 @@ pub(crate) struct GateListenerMessage {
     pub connect_timeout: Option<TimeSpan>,
     /// Initial windows to choose from.
     pub windows: Vec<u32>,
+    /// Part of the connections that pass untouched, to compare with.
+    pub control_group: Probability,
 }
 
 /// From the relay process to the helper.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) enum FromRelay {
     /// Connections are being accepted.
@@ -178,6 +181,8 @@ pub(crate) enum FromRelay {
     NotReloaded,
     /// What clients were found to take is in the file in memory that comes with this.
     Verdicts,
+    /// Splitting does not help on these routes: leave them alone for a while.
+    LeaveAlone(Vec<Route>),
 }
 
 /// The two processes do not understand each other.

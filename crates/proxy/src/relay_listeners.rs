@@ -217,6 +217,7 @@ fn gate_listener(message: GateListenerMessage, profiles: &Arc<[AccessProfile]>) 
         },
         windows: message.windows,
         profiles: Arc::clone(profiles),
+        control_group: message.control_group,
     };
     (listener, policy)
 }

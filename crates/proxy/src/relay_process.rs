@@ -22,6 +22,7 @@ use crate::control::KeptVerdicts;
 use crate::control::{self, ControlError, FromRelay, GateMessage, ListenerMessage, ToRelay};
 use crate::fragmenting::{self, FragmentCounters, FragmentSizes};
 use crate::gate::{Gate, GateSettings};
+use crate::helper::leaving_alone::ROUTES_AT_ONCE;
 use crate::keeper::{self, Saved};
 use crate::relay::{self, Relay};
 use crate::relay_listeners::Listeners;
@@ -37,6 +38,9 @@ const ALIVE_INTERVAL: Duration = Duration::from_millis(150);
 
 /// How often live sessions are read for the metrics, where anybody can ask for them.
 const SAMPLING_INTERVAL: TimeSpan = TimeSpan::from_seconds(1);
+
+/// How often it tells of routes that splitting does not help: each time the rules are changed.
+const FOUND_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The same while it drains.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
@@ -92,6 +96,7 @@ pub fn relay_main() -> Result<(), Error> {
         admin.start(listeners.relay.observer(), gate, narrow)?;
     }
     control::send(&helper, &FromRelay::Ready, &[])?;
+    let mut found_at = Instant::now();
     loop {
         let interval = match listeners.gate {
             Some(_) => ALIVE_INTERVAL,
@@ -147,6 +152,14 @@ pub fn relay_main() -> Result<(), Error> {
             None => control::send(&helper, &FromRelay::Alive, &[])?,
         }
         keeper.say(&helper, &listeners.verdicts)?;
+        if listeners.gate.is_some() && found_at.elapsed() >= FOUND_INTERVAL {
+            found_at = Instant::now();
+            let (knowledge, _) = listeners.relay.learned();
+            let routes = knowledge.gains().take_found(ROUTES_AT_ONCE);
+            if !routes.is_empty() {
+                control::send(&helper, &FromRelay::LeaveAlone(routes), &[])?;
+            }
+        }
     }
 }
 

@@ -11,11 +11,14 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::fragmenting::Fragments;
+use midspan_policy::leave_alone::SizeGain;
+use midspan_units::BitRate;
+
 use crate::gate::GateStatistics;
 use crate::relay::Statistics;
 use crate::relay::observation::{
-    Ending, HistogramTotals, LegTotals, ListenerTotals, MemoryUse, PIECE_BOUNDS, RATE_BOUNDS,
-    SEGMENT_BOUNDS, TIME_BOUNDS,
+    Ending, GainTotals, HistogramTotals, LegTotals, ListenerTotals, MemoryUse, PIECE_BOUNDS,
+    RATE_BOUNDS, SEGMENT_BOUNDS, TIME_BOUNDS,
 };
 
 /// All numbers at one moment.
@@ -33,6 +36,8 @@ pub struct Snapshot {
     pub verdicts: (u64, u64),
     /// What the fragmenter has done.
     pub fragments: Fragments,
+    /// What splitting gains.
+    pub gains: GainTotals,
 }
 
 /// A metric.
@@ -250,7 +255,7 @@ metrics! {
     /// Connections that transparent listeners let pass untouched, by reason: full (too many were
     /// being opened), sessions, sessions_per_client, memory, descriptors (no room for one more
     /// session), authenticated (TCP-MD5, TCP-AO), unreachable (the server, or from the
-    /// client's address), policy, unanswered (the client tried again and again), asymmetric (the
+    /// client's address), policy, control (to compare with), unanswered (the client tried again and again), asymmetric (the
     /// server's answers are known to come back another way).
     Counter "bypasses" ("reason") = |now, sink| {
         gate(now, |gate| {
@@ -268,6 +273,8 @@ metrics! {
                 passed_authenticated,
                 passed_unreachable,
                 passed_by_policy,
+                passed_control,
+                control_unmeasured: _,
                 passed_unanswered,
                 passed_asymmetric,
                 refused_by_policy: _,
@@ -284,10 +291,49 @@ metrics! {
             sink.put(&["authenticated"], Value::Number(passed_authenticated))?;
             sink.put(&["unreachable"], Value::Number(passed_unreachable))?;
             sink.put(&["policy"], Value::Number(passed_by_policy))?;
+            sink.put(&["control"], Value::Number(passed_control))?;
             sink.put(&["unanswered"], Value::Number(passed_unanswered))?;
             sink.put(&["asymmetric"], Value::Number(passed_asymmetric))
         })
     };
+    /// Flows of the control group that were not measured: too many at a time, reset, or not counted by
+    /// the kernel (net.netfilter.nf_conntrack_acct).
+    Counter "control_unmeasured" () =
+        |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.control_unmeasured)));
+    /// Flows that ended in good order, by their bytes in the larger direction, split or direct (those
+    /// of the control group). Of listeners with policy = "auto", as the next two.
+    Counter "flows_compared" ("path", "size") = |now, sink| {
+        each_size(now, |size, gain| {
+            sink.put(&["split", size], Value::Number(gain.split_flows))?;
+            sink.put(&["direct", size], Value::Number(gain.direct_flows))
+        })
+    };
+    /// Median goodput of the last 101 such flows, from the client's first segment to both FINs.
+    Gauge "flow_goodput_median" ["bits_per_second"] ("path", "size") = |now, sink| {
+        each_size(now, |size, gain| {
+            for (path, rate) in [("split", gain.split), ("direct", gain.direct)] {
+                if let Some(rate) = rate {
+                    sink.put(&[path, size], Value::Number(rate.bits_per_second()))?;
+                }
+            }
+            Ok(())
+        })
+    };
+    /// What splitting gains: the median goodput of split flows, divided by that of direct ones.
+    Gauge "split_gain" ["ratio"] ("size") = |now, sink| {
+        each_size(now, |size, gain| match (gain.split, gain.direct) {
+            (Some(split), Some(direct)) => {
+                #[allow(clippy::cast_precision_loss)]
+                let of = |rate: BitRate| rate.bits_per_second() as f64;
+                sink.put(&[size], Value::Seconds(of(split) / of(direct)))
+            }
+            _ => Ok(()),
+        })
+    };
+    /// Times that a client's connections to a network were found not to be helped; they pass
+    /// untouched for interception.leave_alone_time.
+    Counter "routes_left_alone" () =
+        |now, sink| sink.put(&[], Value::Number(now.gains.routes_left_alone));
     /// Proofs that the answers of a server come back another way.
     Counter "asymmetric_routes_found" () =
         |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.asymmetric_routes_found)));
@@ -412,6 +458,14 @@ fn gate(now: &Snapshot, put: impl FnOnce(&GateStatistics) -> fmt::Result) -> fmt
 #[allow(clippy::cast_precision_loss)]
 fn seconds(milliseconds: u64) -> Value<'static> {
     Value::Seconds(milliseconds as f64 / 1e3)
+}
+
+fn each_size(now: &Snapshot, mut put: impl FnMut(&str, &SizeGain) -> fmt::Result) -> fmt::Result {
+    let names = ["10KB", "100KB", "1MB", "10MB", "more"];
+    let sizes = names.iter().zip(&now.gains.sizes);
+    sizes
+        .into_iter()
+        .try_for_each(|(name, gain)| put(name, gain))
 }
 
 impl Sink<'_> {

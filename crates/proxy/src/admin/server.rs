@@ -46,6 +46,7 @@ impl Service {
             gate: self.gate.as_ref().map(GateObserver::statistics),
             verdicts: self.narrow.verdicts.counts(),
             fragments: self.narrow.fragments.now(),
+            gains: self.relay.gains(),
         };
         match metrics::encode(snapshot) {
             Ok(text) => open_metrics(text),

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use midspan_document::{Located, Source, Spanned};
 use midspan_linux::initial_window::{MarkField, Place};
 use midspan_policy::{LegSettings, PolicyName, SessionSettings};
-use midspan_units::{ByteSize, TimeSpan};
+use midspan_units::{ByteSize, Probability, TimeSpan};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
@@ -155,6 +155,8 @@ pub(super) struct ListenerTable {
     half_closed_timeout: Option<Spanned<TimeSpan>>,
     #[serde(default)]
     learned_window_limit: Option<Spanned<u32>>,
+    #[serde(default)]
+    control_group: Option<Spanned<Probability>>,
     #[serde(default)]
     policy: PolicyName,
     #[serde(default)]
@@ -406,11 +408,13 @@ impl ListenerTable {
             except: self.except,
             handshake: self.handshake,
             learned_window_limit: self.learned_window_limit,
+            control_group: self.control_group,
         };
         let policy = self.policy;
         let fixed = self.client_leg.as_ref();
         let fixed = fixed.and_then(|leg| leg.get_ref().initial_window);
-        let learns = matches!(policy, PolicyName::Auto) && fixed.is_none();
+        let is_auto = matches!(policy, PolicyName::Auto);
+        let learns = (is_auto, is_auto && fixed.is_none());
         let explicit_keys = ExplicitKeys {
             users: self.users,
             clients: self.clients,
@@ -473,7 +477,7 @@ fn transparent(
     listen: Option<Spanned<Address>>,
     to: Option<Spanned<Address>>,
     keys: TransparentKeys,
-    (places, learns): (&Places, bool),
+    (places, learns): (&Places, (bool, bool)),
 ) -> Result<Mode, Located> {
     for (key, address) in [("listen", listen), ("to", to)] {
         if let Some(address) = address {

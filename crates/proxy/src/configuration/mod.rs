@@ -22,7 +22,7 @@ use std::path::Path;
 use midspan_document::{Located, Source};
 use midspan_linux::initial_window::Place;
 use midspan_policy::{LegSettings, SessionSettings};
-use midspan_units::{ByteSize, TimeSpan};
+use midspan_units::{ByteSize, Probability, TimeSpan};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::AccessProfile;
@@ -233,6 +233,13 @@ impl Configuration {
         self.listeners
             .iter()
             .filter_map(|listener| Some((listener, listener.transparent()?)))
+    }
+
+    /// Whether some connections pass untouched, to compare with.
+    #[must_use]
+    pub fn has_control_group(&self) -> bool {
+        let mut transparent = self.transparent();
+        transparent.any(|(_, of)| of.control_group > Probability::ZERO)
     }
 
     /// The settings of every leg, with its listener.

@@ -17,6 +17,7 @@
 //! "Sent on" is: dropped where it is, behind the host's filter, and sent again with the listener's
 //! mark, which leads it through `lo` to the listener.
 
+mod control_group;
 mod held;
 mod openings;
 mod running;
@@ -33,12 +34,12 @@ pub use syn::hop_limit;
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use midspan_linux::tcp;
 use midspan_policy::{Knowledge, LegStart, Request};
-use midspan_units::TimeSpan;
+use midspan_units::{Probability, TimeSpan};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
@@ -85,6 +86,8 @@ pub struct GateListener {
     pub windows: Vec<u32>,
     /// What is known of clients' access links.
     pub profiles: Arc<[AccessProfile]>,
+    /// Part of the connections that pass untouched, to compare with.
+    pub control_group: Probability,
 }
 
 /// How a server leg with the client's address is set up.
@@ -140,7 +143,8 @@ pub fn call(connection: Connection, mark: u32, leg: &ServerLeg) -> rustix::io::R
 ///
 /// # Errors
 /// Those of `setsockopt(2)`.
-pub fn set_common_options(socket: &OwnedFd) -> io::Result<()> {
+pub fn set_common_options(socket: impl AsFd) -> io::Result<()> {
+    let socket = socket.as_fd();
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_socket_oobinline(socket, true)?;
     tcp::set_reset_on_close(socket, true)

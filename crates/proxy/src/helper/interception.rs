@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use midspan_linux::initial_window::{InitialWindows, MarkedRoute};
-use midspan_linux::interception::{self, InterceptionError, Marks, Plan, Rung, Selection};
+use midspan_linux::interception::{
+    self, InterceptionError, LeftAlone, Marks, Plan, Rung, Selection,
+};
 use midspan_linux::netlink::Prefix;
 use midspan_linux::raw_packet::{Family, RawSocket};
 use midspan_policy::Handshake;
@@ -195,6 +197,7 @@ impl<'a> Marking<'a> {
             selections: selections.collect(),
             more_interfaces: earlier.clone(),
             bypasses: bypasses.to_vec(),
+            left_alone: LeftAlone::default(),
             client_leg_marks: marks_of(CLIENT_LEG).into_iter().flatten().collect(),
             server_leg_marks: marks_of(SERVER_LEG).into_iter().flatten().collect(),
         }
@@ -212,6 +215,7 @@ impl<'a> Marking<'a> {
             server_leg: listener.session.server.clone(),
             connect_timeout: listener.session.connect_timeout,
             windows: self.learned_windows(listener),
+            control_group: transparent.control_group,
         });
         let settings = &self.configuration.interception;
         Some(GateMessage {

@@ -3,6 +3,7 @@
 //!
 //! It handles no traffic and reads nothing that comes from the network.
 
+mod accounting;
 mod commands;
 mod control_socket;
 mod firewall;
@@ -10,6 +11,7 @@ mod fragmenting;
 mod guard;
 mod interception;
 mod learned_windows;
+pub(crate) mod leaving_alone;
 mod listening;
 mod notify;
 mod relay_process;
@@ -37,6 +39,7 @@ use tracing::{info, warn};
 use crate::configuration::{Configuration, Listener, Mode};
 use crate::user::User;
 use crate::{Error, logging};
+use accounting::Accounting;
 use control_socket::ControlSocket;
 use firewall::Firewall;
 use guard::Guard;
@@ -127,6 +130,8 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
         open,
         interfaces: BTreeSet::new(),
         bypasses: Vec::new(),
+        left_alone_at: None,
+        accounting: Accounting::default(),
         control,
         notifier,
         ready_since: Instant::now(),
@@ -137,6 +142,8 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
         configuration: configuration.clone(),
     };
     supervisor.remember_interfaces(&configuration);
+    let measures = configuration.has_control_group();
+    supervisor.accounting.want(measures);
     supervisor.notifier.ready(&supervisor.status_line());
     if let Some(ready) = options.ready {
         announce(ready);

@@ -322,6 +322,7 @@ impl Relay {
                 .collect(),
             registry: Arc::clone(&self.registry),
             limits: Arc::clone(&self.limits),
+            knowledge: self.knowledge.clone(),
         }
     }
 

@@ -214,6 +214,14 @@ fn test(filter: &str) {
             "learned: thirty starts at once",
             learning::thirty_starts_at_once_do_not_flood_the_path,
         ),
+        (
+            "learned: nothing to gain",
+            learning::a_route_without_anything_to_gain_is_left_alone,
+        ),
+        (
+            "learned: the control group",
+            learning::the_control_group_is_compared_with,
+        ),
         ("TCP-MD5", signed::tcp_md5_passes),
         ("TCP-AO", signed::tcp_ao_passes),
         (

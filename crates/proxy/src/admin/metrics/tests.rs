@@ -55,6 +55,7 @@ fn snapshot() -> Snapshot {
         gate: Some(GateStatistics::default()),
         verdicts: (1, 2),
         fragments: Fragments::default(),
+        gains: GainTotals::default(),
     }
 }
 

@@ -33,7 +33,7 @@ pub use syn::hop_limit;
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use midspan_linux::tcp;
@@ -139,7 +139,8 @@ pub fn call(connection: Connection, mark: u32, leg: &ServerLeg) -> rustix::io::R
 ///
 /// # Errors
 /// Those of `setsockopt(2)`.
-pub fn set_common_options(socket: &OwnedFd) -> io::Result<()> {
+pub fn set_common_options(socket: impl AsFd) -> io::Result<()> {
+    let socket = socket.as_fd();
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_socket_oobinline(socket, true)?;
     tcp::set_reset_on_close(socket, true)

@@ -286,7 +286,10 @@ impl TransparentKeys {
         )?;
         Ok(Transparent {
             control_group,
-            learned_windows: if learns { windows(limit) } else { Vec::new() },
+            learned_windows: match learns {
+                true => windows(limit),
+                false => Vec::new(),
+            },
             interfaces: interface_names(source, interfaces)?,
             ipv4,
             ipv6,

@@ -286,10 +286,7 @@ impl TransparentKeys {
         )?;
         Ok(Transparent {
             control_group,
-            learned_windows: match learns {
-                true => windows(limit),
-                false => Vec::new(),
-            },
+            learned_windows: if learns { windows(limit) } else { Vec::new() },
             interfaces: interface_names(source, interfaces)?,
             ipv4,
             ipv6,

@@ -135,6 +135,9 @@ pub enum Command {
     /// The unprivileged half of `midspan thin`, which starts it
     #[command(hide = true)]
     ThinWorker,
+    /// The part of `midspan thin` that answers those who ask for metrics
+    #[command(hide = true)]
+    ThinPages,
     /// List the built-in paths
     Paths(Output),
     /// The unprivileged half of `midspan run`, which starts it

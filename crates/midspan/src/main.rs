@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Command::Conformance(options) => commands::conformance::conformance(&options),
         Command::Thin(options) => commands::thin::thin(&options),
         Command::ThinWorker => commands::thin::worker(),
+        Command::ThinPages => commands::thin::pages(),
         Command::Paths(output) => commands::paths::paths(output),
         Command::Lab(lab) => match lab.command {
             Some(LabCommand::Verify(options)) => commands::verify::verify(&options),

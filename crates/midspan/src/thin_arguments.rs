@@ -1,8 +1,12 @@
 //! Options of `midspan thin`.
 
+use std::net::SocketAddr;
+
 use clap::Args;
 use midspan_thin::PolicyChoice;
 use midspan_units::BitRate;
+
+use crate::arguments::Output;
 
 /// Options of `midspan thin`.
 #[derive(Debug, Args)]
@@ -25,6 +29,10 @@ pub struct ThinOptions {
     /// Show what is saved, flow by flow
     #[arg(long)]
     pub watch: bool,
+    /// Answer `GET /metrics` (OpenMetrics) and `GET /status` (JSON) at this loopback address, such
+    /// as 127.0.0.1:9465
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics: Option<SocketAddr>,
     /// Print the rules that would be set, and set nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -35,4 +43,7 @@ pub struct ThinOptions {
     #[arg(long, value_name = "COUNT", default_value_t = 4096,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100_000))]
     pub flows: usize,
+    /// Print each report as a line of JSON, ten in a second
+    #[command(flatten)]
+    pub output: Output,
 }

@@ -1,6 +1,7 @@
 //! The helper: the rules, and an eye on the worker.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -14,6 +15,7 @@ use midspan_linux::{descriptor_passing, nftables, process};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
+use crate::pages::PagesProcess;
 use crate::worker::FromWorker;
 use crate::{Error, Settings, Status};
 
@@ -37,8 +39,19 @@ pub struct RunOptions<'a> {
     pub worker_arguments: Vec<String>,
     /// Where a line goes when ACKs are being thinned.
     pub ready: Option<&'a mut dyn ReadyLine>,
+    /// Where metrics can be asked for, if anywhere.
+    pub pages: Option<PagesOptions>,
     /// Called with each report of the worker, ten times a second.
     pub watch: Option<&'a mut dyn Watcher>,
+}
+
+/// Where metrics can be asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PagesOptions {
+    /// A loopback address.
+    pub listen: SocketAddr,
+    /// Arguments with which this program calls [`pages_main`](crate::pages_main).
+    pub arguments: Vec<String>,
 }
 
 /// Where it is said that ACKs are being thinned.
@@ -87,6 +100,9 @@ pub fn run(mut options: RunOptions<'_>) -> Result<(), Error> {
         }
         _ => None,
     };
+    let pages = options.pages.as_ref();
+    let pages = pages.map(|pages| PagesProcess::start(pages.listen, &pages.arguments));
+    let pages = pages.transpose()?;
     let mut has_run = false;
     loop {
         let worker = Worker::start(settings, &options.worker_arguments)?;
@@ -105,7 +121,7 @@ pub fn run(mut options: RunOptions<'_>) -> Result<(), Error> {
             }
             has_run = true;
             let watch = options.watch.as_deref_mut();
-            let end = worker.supervise(&rules, &told, watch);
+            let end = worker.supervise(&rules, &told, pages.as_ref(), watch);
             // First the way to the queue, then the queue.
             let removed = rules.remove();
             drop(worker);
@@ -198,6 +214,7 @@ impl Worker {
         &self,
         rules: &AcknowledgementRules,
         told: &AtomicBool,
+        pages: Option<&PagesProcess>,
         mut watch: Option<&mut (dyn Watcher + '_)>,
     ) -> Result<End, Error> {
         let mut heard = Instant::now();
@@ -210,6 +227,9 @@ impl Worker {
             match self.hear(TICK) {
                 Ok(Some(FromWorker::Alive(status))) => {
                     heard = Instant::now();
+                    if let Some(pages) = pages {
+                        pages.tell(&status);
+                    }
                     if let Some(watch) = &mut watch {
                         watch.handle_status(&status);
                     }

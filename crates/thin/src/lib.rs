@@ -11,6 +11,8 @@
 //! watches the worker, removes rules     headers of what arrives ──► rcv_RTT
 //! ```
 //!
+//! A third process without any rights answers those who ask for metrics.
+//!
 //! It fails open: a worker that has ended leaves a queue that the rules bypass; one that hangs is
 //! ended by the helper after half a second; a queue that overflows lets packets pass; and what is
 //! not known to be safe passes at once.
@@ -19,6 +21,8 @@ mod agent;
 mod description;
 mod flow;
 mod helper;
+mod metrics;
+mod pages;
 mod segment;
 mod settings;
 mod status;
@@ -28,13 +32,15 @@ mod worker;
 
 pub use agent::Agent;
 pub use description::{describe_rules, describe_status};
-pub use helper::{ReadyLine, RunOptions, Watcher, run};
+pub use helper::{PagesOptions, ReadyLine, RunOptions, Watcher, run};
+pub use pages::pages_main;
 pub use segment::{Options, Segment};
 pub use settings::{PolicyChoice, PolicyError, Settings};
 pub use status::{FlowStatus, Status};
 pub use worker::worker_main;
 
 use std::io;
+use std::net::SocketAddr;
 
 use midspan_linux::acknowledgement_queue::RulesError;
 use midspan_linux::acknowledgements_first::AckFirstError;
@@ -70,6 +76,18 @@ pub enum Error {
         /// The interface.
         interface: String,
         /// What the kernel said.
+        source: io::Error,
+    },
+    /// Metrics are for this machine only.
+    #[error("{0} is no loopback address: other hosts could see who talks to whom")]
+    #[diagnostic(help("use 127.0.0.1 or [::1], and let a collector on this machine pass it on"))]
+    NotLoopback(SocketAddr),
+    /// Nothing can listen there.
+    #[error("cannot listen on {address} for metrics: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
         source: io::Error,
     },
     /// Rights.

@@ -77,7 +77,7 @@ pub fn worker_main() -> Result<(), Error> {
 }
 
 /// The terminal's signals go to the helper, which ends the worker.
-fn ignore_terminal() -> Result<(), Error> {
+pub(crate) fn ignore_terminal() -> Result<(), Error> {
     rustix::process::setsid()
         .map(|_| ())
         .or_else(|error| match error {
@@ -88,12 +88,17 @@ fn ignore_terminal() -> Result<(), Error> {
         .map_err(Error::system("leave the terminal"))
 }
 
-fn give_up_rights() -> Result<(), Error> {
-    // In a user namespace there may be no such user; capabilities go in any case.
+/// In a user namespace there may be no such user.
+pub(crate) fn become_nobody() -> Result<(), Error> {
     if rustix::process::getuid().is_root() && has_user(USER) {
         capability::become_user(USER, USER)?;
         process::end_with_parent().map_err(Error::system("follow the helper"))?;
     }
+    Ok(())
+}
+
+fn give_up_rights() -> Result<(), Error> {
+    become_nobody()?;
     capability::give_up_all_but(&[Capability::CAP_NET_ADMIN])?;
     sandbox::enter()?;
     Ok(())

@@ -16,11 +16,15 @@ use midspan_linux::ethtool;
 use midspan_linux::namespace::{self, NetworkNamespace};
 use midspan_linux::netlink::{Netlink, Prefix};
 use midspan_linux::nftables;
-use midspan_thin::{RunOptions, Settings, Status, Watcher, run, worker_main};
+use midspan_thin::{
+    PagesOptions, RunOptions, Settings, Status, Watcher, pages_main, run, worker_main,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const SIZE: usize = 2_000_000;
+/// Where metrics are asked for, on the client.
+const PAGES: &str = "127.0.0.1:9465";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -29,6 +33,7 @@ fn main() {
         ["thin", interface, policy] => end(thin(interface, policy, false)),
         ["thin", interface, policy, "first"] => end(thin(interface, policy, true)),
         ["thin-worker"] => end(worker_main()),
+        ["thin-pages"] => end(pages_main()),
         [filter] if !filter.starts_with('-') => test(filter),
         _ => test(""),
     }
@@ -60,6 +65,10 @@ fn thin(interface: &str, policy: &str, ack_first: bool) -> Result<(), midspan_th
             ..Settings::new(interface)
         },
         worker_arguments: vec!["thin-worker".to_owned()],
+        pages: Some(PagesOptions {
+            listen: PAGES.parse().unwrap(),
+            arguments: vec!["thin-pages".to_owned()],
+        }),
         ready: Some(&mut std::io::stdout()),
         watch: Some(&mut Lines),
     })
@@ -79,6 +88,7 @@ fn test(filter: &str) {
         ("a firewall reload", a_firewall_reload),
         ("one at a time", one_at_a_time),
         ("ACKs go before data", acks_go_first),
+        ("metrics", metrics),
     ];
     for (name, test) in tests {
         if name.contains(filter) {
@@ -259,7 +269,11 @@ impl Thin {
         loop {
             // Programs that the helper runs come and go.
             let children = fs::read_to_string(&file).unwrap_or_default();
-            if let [worker] = children.split_whitespace().collect::<Vec<_>>()[..] {
+            let is_worker = |child: &&str| {
+                let command = fs::read_to_string(format!("/proc/{child}/cmdline"));
+                command.is_ok_and(|command| command.contains("thin-worker"))
+            };
+            if let Some(worker) = children.split_whitespace().find(is_worker) {
                 return Pid::from_raw(worker.parse().unwrap()).unwrap();
             }
             assert!(start.elapsed() < LIMIT, "no worker: {children}");
@@ -307,6 +321,51 @@ fn downloads() {
         }
         thin.end(&network);
     }
+}
+
+/// The answer to a request, on the client.
+fn page(network: &Network, path: &'static str) -> String {
+    let ask = move || {
+        let mut stream = TcpStream::connect(PAGES).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    network.client.run(ask).unwrap()
+}
+
+fn metrics() {
+    let network = Network::new();
+    let thin = Thin::start(&network, "fda:8");
+    let server = network.serve(1);
+    finish(network.connect("10.1.0.1"));
+    server.join().unwrap();
+    thin.status_when("saved", |status| status.acks_saved > 10);
+    let start = Instant::now();
+    loop {
+        let text = page(&network, "/metrics");
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("midspan_thin_acks_saved_total "));
+        if line.unwrap().parse::<u64>().unwrap() > 10 {
+            break;
+        }
+        assert!(start.elapsed() < LIMIT, "{text}");
+    }
+    assert!(page(&network, "/status").contains("\"busiest\":[{\"local\":\"10.1.0.2:"));
+    assert!(page(&network, "/health").ends_with("\r\n\r\nok\n"));
+    assert!(page(&network, "/other").starts_with("HTTP/1.1 404 "));
+    // The worker stands still: its successor takes a second.
+    kill_process(thin.worker(), Signal::KILL).unwrap();
+    let start = Instant::now();
+    while !page(&network, "/health").starts_with("HTTP/1.1 503 ") {
+        assert!(start.elapsed() < LIMIT);
+    }
+    thin.end(&network);
 }
 
 fn a_killed_worker() {

@@ -3,7 +3,9 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use midspan_thin::{RunOptions, Settings, Status, Watcher, run, worker_main};
+use midspan_thin::{
+    PagesOptions, RunOptions, Settings, Status, Watcher, pages_main, run, worker_main,
+};
 use midspan_units::BitRate;
 use miette::IntoDiagnostic;
 
@@ -32,14 +34,20 @@ pub fn thin(options: &ThinOptions) -> Outcome {
     }
     let mut display = Display {
         upstream: options.upstream,
+        json: options.output.json,
         shown: None,
         refreshes: std::io::stdout().is_terminal(),
     };
     run(RunOptions {
         settings,
         worker_arguments: vec!["thin-worker".to_owned()],
-        ready: Some(&mut std::io::stdout()),
-        watch: options.watch.then_some(&mut display as &mut dyn Watcher),
+        pages: options.metrics.map(|listen| PagesOptions {
+            listen,
+            arguments: vec!["thin-pages".to_owned()],
+        }),
+        // Where there are to be JSON lines, there is nothing else.
+        ready: (!options.output.json).then_some(&mut std::io::stdout()),
+        watch: (options.watch || options.output.json).then_some(&mut display as &mut dyn Watcher),
     })
     .into_diagnostic()?;
     Ok(true)
@@ -51,10 +59,18 @@ pub fn worker() -> Outcome {
     Ok(true)
 }
 
+/// The process that answers those who ask for metrics, which the helper starts.
+pub fn pages() -> Outcome {
+    pages_main().into_diagnostic()?;
+    Ok(true)
+}
+
 /// What is shown with `--watch`.
 #[derive(Debug)]
 struct Display {
     upstream: Option<BitRate>,
+    /// A line for each report instead.
+    json: bool,
     shown: Option<Instant>,
     /// On a terminal each picture takes the place of the last.
     refreshes: bool,
@@ -66,6 +82,12 @@ impl Watcher for Display {
             return;
         }
         self.shown = Some(Instant::now());
+        if self.json {
+            if let Ok(line) = serde_json::to_string(status) {
+                let _ = writeln!(std::io::stdout(), "{line}");
+            }
+            return;
+        }
         let mut picture = midspan_thin::describe_status(status, self.upstream);
         if self.refreshes {
             // To the corner; each line and the rest of the screen are cleared (ECMA-48: CUP, EL, ED).

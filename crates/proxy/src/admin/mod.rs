@@ -8,7 +8,7 @@
 //! | `GET /health` | `ok`, or status 503 where a thread of the relay has ended |
 //!
 //! It only answers; nothing can be changed through it. It has a thread of its own, so that nothing
-//! it is asked stands in the way of data. Connections, requests and times are bounded (`server`).
+//! it is asked stands in the way of data. Connections, requests and times are bounded ([`midspan_pages`]).
 
 pub mod client;
 pub mod metrics;
@@ -43,10 +43,13 @@ impl Admin {
             .enable_time()
             .build()
             .map_err(Error::system("start the runtime of the admin listener"))?;
-        let service = server::Service::new(relay, gate, self.settings.allow_remote);
+        let service = server::Service::new(relay, gate);
         let listener = std::net::TcpListener::from(self.socket);
+        let allow_remote = self.settings.allow_remote;
         let serve = move || {
-            if let Err(error) = runtime.block_on(server::serve(listener, service)) {
+            if let Err(error) =
+                runtime.block_on(midspan_pages::serve(listener, service, allow_remote))
+            {
                 tracing::error!("the admin listener ends: {error}");
             }
         };

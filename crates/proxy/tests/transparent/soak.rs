@@ -96,6 +96,7 @@ pub fn nothing_is_lost_or_left() {
                 assert!(!midspan.wait().success());
                 midspan = Midspan::ready(&network.gateway, &configuration(20));
                 restarts += 1;
+                println!("  restarted after {:.1?}", start.elapsed());
             }
         }
         callers.join().unwrap();
@@ -213,6 +214,13 @@ fn short(number: usize, outcomes: &Outcomes) -> io::Result<()> {
         (true, false) => &outcomes.short,
         (false, _) => &outcomes.wrong,
     };
+    if answer.len() < length {
+        let (target, reset) = (target(number), number.is_multiple_of(SERVER_RESETS));
+        let got = answer.len();
+        println!(
+            "  cut short: {number} of {target}: {got} of {length} bytes; to be reset: {reset}"
+        );
+    }
     outcome.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }

@@ -1,0 +1,150 @@
+//! The process that tells what the agent does, over HTTP. It has no rights at all.
+//!
+//! | request | answer |
+//! | --- | --- |
+//! | `GET /metrics` | metrics in the OpenMetrics text format |
+//! | `GET /status` | [`Status`] with the busiest flows, JSON |
+//! | `GET /health` | `ok`, or status 503 where the worker has said nothing for a second |
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use midspan_linux::{capability, descriptor_passing, process, sandbox};
+use midspan_pages::{Pages, Reply, StatusCode, failed, json, open_metrics, text};
+
+use crate::worker::{become_nobody, ignore_terminal};
+use crate::{Error, Status, metrics};
+
+/// How old the last word of the worker may be.
+const SILENCE_LIMIT: Duration = Duration::from_secs(1);
+
+/// The process, for the helper; it is killed when this value goes.
+#[derive(Debug)]
+pub(crate) struct PagesProcess {
+    child: Child,
+    connection: OwnedFd,
+}
+
+impl PagesProcess {
+    /// Starts it, to answer at a loopback address.
+    pub fn start(address: SocketAddr, arguments: &[String]) -> Result<Self, Error> {
+        if !address.ip().is_loopback() {
+            return Err(Error::NotLoopback(address));
+        }
+        let listener =
+            TcpListener::bind(address).map_err(|source| Error::Listen { address, source })?;
+        listener
+            .set_nonblocking(true)
+            .map_err(Error::system("set up the listener of metrics"))?;
+        let (connection, theirs) =
+            descriptor_passing::pair().map_err(Error::system("open a socket pair"))?;
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg0("midspan")
+            .args(arguments)
+            .env_clear()
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null());
+        process::end_with_parent_thread(&mut command);
+        let child = command.spawn().map_err(Error::system(
+            "start the process of metrics (/proc/self/exe)",
+        ))?;
+        drop(command);
+        let pages = Self { child, connection };
+        let first = serde_json::to_vec(&Status::default()).unwrap_or_default();
+        descriptor_passing::send(&pages.connection, &first, &[listener.as_fd()])?;
+        // From here on nothing waits for it.
+        rustix::io::ioctl_fionbio(&pages.connection, true)
+            .map_err(Error::system("set up a socket pair"))?;
+        Ok(pages)
+    }
+
+    /// The newest report; one that it has no time to read is left out.
+    pub fn tell(&self, status: &Status) {
+        if let Ok(bytes) = serde_json::to_vec(status) {
+            let _ = descriptor_passing::send(&self.connection, &bytes, &[]);
+        }
+    }
+}
+
+impl Drop for PagesProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The last report, and when it came.
+type Latest = Arc<Mutex<(Status, Instant)>>;
+
+/// The process, to be called by the program that [`run`](crate::run) starts. Its standard input is
+/// the connection to the helper.
+///
+/// # Errors
+/// What keeps it from answering. It returns without an error when the helper has gone.
+pub fn pages_main() -> Result<(), Error> {
+    let helper = descriptor_passing::inherited(0).map_err(|_| Error::NotStartedByHelper)?;
+    let Ok(Some(mut message)) = descriptor_passing::receive(&helper) else {
+        return Err(Error::NotStartedByHelper);
+    };
+    let listener = message.descriptors.pop().ok_or(Error::NotStartedByHelper)?;
+    ignore_terminal()?;
+    become_nobody()?;
+    capability::give_up_all_but(&[])?;
+    sandbox::enter()?;
+    let latest: Latest = Arc::new(Mutex::new((Status::default(), Instant::now())));
+    let pages = AgentPages(Arc::clone(&latest));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(Error::system("start the runtime of metrics"))?;
+    std::thread::Builder::new()
+        .name("pages".to_owned())
+        .spawn(move || {
+            let served = midspan_pages::serve(TcpListener::from(listener), pages, false);
+            if let Err(error) = runtime.block_on(served) {
+                eprintln!("metrics can no longer be asked for: {error}");
+            }
+        })
+        .map_err(Error::system("start the thread of metrics"))?;
+    while let Ok(Some(message)) = descriptor_passing::receive(&helper) {
+        if let Ok(status) = serde_json::from_slice(&message.bytes) {
+            *latest.lock().unwrap_or_else(PoisonError::into_inner) = (status, Instant::now());
+        }
+    }
+    Ok(())
+}
+
+struct AgentPages(Latest);
+
+impl AgentPages {
+    fn latest(&self) -> (Status, Instant) {
+        let latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.clone()
+    }
+}
+
+impl Pages for AgentPages {
+    async fn page(&self, path: &str, _query: &str) -> Reply {
+        let (status, heard) = self.latest();
+        match path {
+            "/metrics" => match metrics::encode(status) {
+                Ok(text) => open_metrics(text),
+                Err(error) => failed(&error),
+            },
+            "/status" => json(&status),
+            "/health" if heard.elapsed() < SILENCE_LIMIT => text(StatusCode::OK, "ok\n"),
+            "/health" => {
+                let said = "the worker says nothing; all ACKs pass\n";
+                text(StatusCode::SERVICE_UNAVAILABLE, said)
+            }
+            "/" => text(StatusCode::OK, "/metrics\n/status\n/health\n"),
+            _ => text(StatusCode::NOT_FOUND, "no such page\n"),
+        }
+    }
+}

@@ -4,6 +4,9 @@
 //! `cargo run --release -p simulator-speed`
 //!
 //! `--alone` measures Midspan only, `--flows N` only the case of so many flows. ns-2 and ns-3 are measured where they are installed (`apt-get install ns2 libns3-dev g++`).
+//!
+//! `--seconds N` does no more than run Midspan once over so many virtual seconds of each case, and
+//! says how many data packets were sent: for a profiler that counts what a packet takes.
 
 mod midspan;
 mod others;
@@ -72,19 +75,27 @@ fn main() -> Result<(), Error> {
     );
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let alone = arguments.iter().any(|argument| argument == "--alone");
-    let flows = arguments
-        .iter()
-        .skip_while(|argument| *argument != "--flows")
-        .nth(1)
-        .map(|number| number.parse::<u64>())
-        .transpose()?;
-    let (ns2, ns3) = if alone {
+    let number = |option: &str| {
+        let given = arguments.iter().skip_while(|argument| *argument != option);
+        given
+            .skip(1)
+            .map(|number| number.parse::<u64>())
+            .next()
+            .transpose()
+    };
+    let (flows, seconds) = (number("--flows")?, number("--seconds")?);
+    let (ns2, ns3) = if alone || seconds.is_some() {
         (None, None)
     } else {
         (Program::ns2(), Program::ns3()?)
     };
     for case in CASES {
         if flows.is_some_and(|flows| flows != case.flows) {
+            continue;
+        }
+        if let Some(seconds) = seconds {
+            let packets = midspan::run_untimed(case.flows, seconds)?;
+            println!("{} flows, {seconds} s: {packets} data packets", case.flows);
             continue;
         }
         measure(&case, ns2.as_ref(), ns3.as_ref())?;

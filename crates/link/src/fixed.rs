@@ -95,6 +95,14 @@ impl<L: LossModel> FixedLink<L> {
         })
     }
 
+    /// Whether every packet takes time: there is a delay, or a rate that packets are small for.
+    #[must_use]
+    pub fn takes_time(&self) -> bool {
+        // Less than 8 Gbit/s: a byte takes more than a nanosecond.
+        let slow = |rate: BitRate| rate.bits_per_second() < 8_000_000_000;
+        self.delay > TimeSpan::ZERO || self.rate.is_some_and(slow)
+    }
+
     /// A packet arrives at `now`. A `now` earlier than the one before is taken as that one.
     #[inline]
     pub fn handle<P: Packet>(&mut self, now: Time, packet: &P) -> Verdict {

@@ -1,12 +1,16 @@
-//! Forgetting what connection tracking knows of a connection (<linux/netfilter/
+//! What connection tracking knows of a connection, and forgetting it (<linux/netfilter/
 //! nfnetlink_conntrack.h>).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::nfnetlink::{ACKNOWLEDGE, Attributes, Request, Socket, message_type};
+use crate::nfnetlink::{
+    ACKNOWLEDGE, Attributes, Received, Request, Socket, attributes, message_type, messages,
+};
 
 const SUBSYSTEM: u8 = 1;
+const NEW: u16 = message_type(SUBSYSTEM, 0);
+const GET: u16 = message_type(SUBSYSTEM, 1);
 const DELETE: u16 = message_type(SUBSYSTEM, 2);
 /// `NFPROTO_IPV4`, `NFPROTO_IPV6`.
 const IPV4: u8 = 2;
@@ -18,9 +22,49 @@ const TUPLE_ORIGINAL: u16 = 1;
 const ADDRESSES: u16 = 1;
 const PROTOCOL: u16 = 2;
 const TUPLE_ZONE: u16 = 3;
+const PROTOCOL_STATE: u16 = 4;
+const COUNTERS: [u16; 2] = [9, 10];
+/// Within them.
+const TCP_STATE: u16 = 1;
+const STATE: u16 = 1;
+const PACKETS: u16 = 1;
+const BYTES: u16 = 2;
+/// `TCP_CONNTRACK_LAST_ACK` and `TCP_CONNTRACK_CLOSE` of <linux/netfilter/nf_conntrack_tcp.h>.
+const LAST_ACK: u8 = 6;
+const CLOSE: u8 = 8;
 const PROTOCOL_NUMBER: u16 = 1;
 const SOURCE_PORT: u16 = 2;
 const DESTINATION_PORT: u16 = 3;
+
+/// What has passed in one direction of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Passed {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes, from the IP header on.
+    pub bytes: u64,
+}
+
+/// How far a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// It goes on.
+    Open,
+    /// Both ends have sent their FIN.
+    Closed,
+    /// It was reset.
+    Reset,
+}
+
+/// A connection as it is tracked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tracked {
+    /// How far it is.
+    pub progress: Progress,
+    /// From the client, from the server; `None` where nothing is counted
+    /// (`net.netfilter.nf_conntrack_acct`).
+    pub passed: Option<[Passed; 2]>,
+}
 
 /// The connection tracking of a network namespace.
 #[derive(Debug)]
@@ -44,24 +88,84 @@ impl ConnectionTracking {
     /// # Errors
     /// `NotFound` where there is none; else those of netlink.
     pub fn forget(&self, source: SocketAddr, destination: SocketAddr, zone: u16) -> io::Result<()> {
-        let family = if source.is_ipv4() { IPV4 } else { IPV6 };
-        let mut request = Request::default();
-        request.message(DELETE, ACKNOWLEDGE, family, 0, |content| {
-            content.nested(TUPLE_ORIGINAL, |tuple| {
-                tuple.nested(ADDRESSES, |addresses| {
-                    address(addresses, source.ip(), [1, 3]);
-                    address(addresses, destination.ip(), [2, 4]);
-                });
-                tuple.nested(PROTOCOL, |protocol| {
-                    protocol.bytes(PROTOCOL_NUMBER, &[TCP]);
-                    protocol.bytes(SOURCE_PORT, &source.port().to_be_bytes());
-                    protocol.bytes(DESTINATION_PORT, &destination.port().to_be_bytes());
-                });
-                tuple.bytes(TUPLE_ZONE, &zone.to_be_bytes());
-            });
-        });
+        let zone = Some(zone);
+        let request = request(DELETE, source, destination, zone);
         self.socket.request(&request)
     }
+
+    /// A TCP connection from `source` to `destination` that this machine forwards, in the usual
+    /// zone; `None` where it is not known (any more).
+    ///
+    /// # Errors
+    /// Those of netlink.
+    pub fn look(&self, source: SocketAddr, destination: SocketAddr) -> io::Result<Option<Tracked>> {
+        self.socket.send(&request(GET, source, destination, None))?;
+        let mut buffer = vec![0; ANSWER];
+        let mut found = None;
+        loop {
+            let count = self.socket.receive(&mut buffer)?;
+            for message in messages(buffer.get(..count).unwrap_or_default()) {
+                match message {
+                    Received::Message(NEW, content) => found = tracked(content),
+                    Received::Message(..) => {}
+                    Received::Answer(0) => return Ok(found),
+                    Received::Answer(code) if code == -libc::ENOENT => return Ok(None),
+                    Received::Answer(code) => return Err(io::Error::from_raw_os_error(-code)),
+                }
+            }
+        }
+    }
+}
+
+/// Room for an answer and its acknowledgement.
+const ANSWER: usize = 1 << 14;
+
+fn request(kind: u16, source: SocketAddr, destination: SocketAddr, zone: Option<u16>) -> Request {
+    let family = if source.is_ipv4() { IPV4 } else { IPV6 };
+    let mut request = Request::default();
+    request.message(kind, ACKNOWLEDGE, family, 0, |content| {
+        content.nested(TUPLE_ORIGINAL, |tuple| {
+            tuple.nested(ADDRESSES, |addresses| {
+                address(addresses, source.ip(), [1, 3]);
+                address(addresses, destination.ip(), [2, 4]);
+            });
+            tuple.nested(PROTOCOL, |protocol| {
+                protocol.bytes(PROTOCOL_NUMBER, &[TCP]);
+                protocol.bytes(SOURCE_PORT, &source.port().to_be_bytes());
+                protocol.bytes(DESTINATION_PORT, &destination.port().to_be_bytes());
+            });
+            if let Some(zone) = zone {
+                tuple.bytes(TUPLE_ZONE, &zone.to_be_bytes());
+            }
+        });
+    });
+    request
+}
+
+fn tracked(content: &[u8]) -> Option<Tracked> {
+    let state = find(find(find(content, PROTOCOL_STATE)?, TCP_STATE)?, STATE)?;
+    let progress = match state.first()? {
+        &CLOSE => Progress::Reset,
+        state if *state >= LAST_ACK => Progress::Closed,
+        _ => Progress::Open,
+    };
+    let [client, server] = COUNTERS.map(|kind| passed(find(content, kind)?));
+    Some(Tracked {
+        progress,
+        passed: client.zip(server).map(|(client, server)| [client, server]),
+    })
+}
+
+fn passed(counters: &[u8]) -> Option<Passed> {
+    let number = |kind| Some(u64::from_be_bytes(find(counters, kind)?.try_into().ok()?));
+    Some(Passed {
+        packets: number(PACKETS)?,
+        bytes: number(BYTES)?,
+    })
+}
+
+fn find(content: &[u8], kind: u16) -> Option<&[u8]> {
+    attributes(content).find_map(|(of, value)| (of == kind).then_some(value))
 }
 
 /// `CTA_IP_V4_SRC` and its kin: one kind for each family.

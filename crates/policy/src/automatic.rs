@@ -218,6 +218,10 @@ impl Policy for Automatic {
     }
 
     fn end(&mut self, now: Time, sample: &SessionSample) {
+        if let (Some(request), Some(lasted)) = (sample.request, sample.lasted) {
+            let mut gains = self.knowledge.gains();
+            gains.note_split(&request, &sample.client, &sample.server, lasted);
+        }
         let Some([client, server]) = self.sessions.remove(&sample.session) else {
             return;
         };

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use midspan_units::{BitRate, Time, TimeSpan};
 
 use crate::congestion::LONG;
+use crate::leave_alone::Gains;
 use crate::{LegSample, SessionId};
 
 /// Data of a segment before a leg has one, in bytes: of an Ethernet, with timestamps.
@@ -103,13 +104,21 @@ struct Path {
 
 /// What the sessions of a proxy know together: clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Knowledge(Arc<Mutex<LearnedPaths>>);
+pub struct Knowledge {
+    paths: Arc<Mutex<LearnedPaths>>,
+    gains: Arc<Mutex<Gains>>,
+}
 
 impl Knowledge {
     /// What is known of paths.
     pub fn paths(&self) -> MutexGuard<'_, LearnedPaths> {
         // A panic elsewhere leaves numbers behind that are as good as any.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of what splitting gains.
+    pub fn gains(&self) -> MutexGuard<'_, Gains> {
+        self.gains.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

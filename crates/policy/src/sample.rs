@@ -78,6 +78,9 @@ pub struct SessionSample {
     pub client: LegSample,
     /// The leg towards the server.
     pub server: LegSample,
+    /// From the client's first segment to the end in good order; `None` for a session that goes on,
+    /// or ended otherwise.
+    pub lasted: Option<TimeSpan>,
     /// Bytes that the proxy holds, read from the server and not yet written to the client.
     pub held_towards_client: ByteSize,
     /// Bytes that the proxy holds, read from the client and not yet written to the server.

@@ -12,6 +12,10 @@ use crate::tcp::Sender;
 /// Calls come in order of time, with one exception: a drop is told when it is decided, which is
 /// before it happens where the packet still has to pass other links; the time given is exact.
 pub trait Observer {
+    /// Whether anything is watched at all. Where nothing is, what happens need not happen in
+    /// order of time.
+    const WATCHES: bool = true;
+
     /// Whether [`queue`](Self::queue) is called.
     const WATCHES_QUEUES: bool = false;
 
@@ -131,4 +135,6 @@ fn tell<A, B>(
     }
 }
 
-impl Observer for NoObserver {}
+impl Observer for NoObserver {
+    const WATCHES: bool = false;
+}

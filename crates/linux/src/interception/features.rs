@@ -142,6 +142,7 @@ fn whole(place: &Place) -> Result<String, String> {
         }],
         more_interfaces: [].into(),
         bypasses: Vec::new(),
+        left_alone: Default::default(),
         client_leg_marks: [].into(),
         server_leg_marks: [].into(),
     };

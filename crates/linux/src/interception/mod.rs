@@ -23,6 +23,7 @@
 mod bypass;
 mod early_demux;
 pub mod features;
+mod left_alone;
 mod leftovers;
 mod local_delivery;
 mod plan;
@@ -35,11 +36,13 @@ pub mod survey;
 mod waiting_sockets;
 mod watch;
 
+pub use left_alone::{LEFT_ALONE_LIMIT, LeftAlone, Pair};
 pub use leftovers::remove_all as remove_all_leftovers;
 pub use plan::{Marks, Place, Plan, Rung, Selection, TooFewMarks};
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
@@ -282,6 +285,15 @@ impl Interception {
     /// The rules could not be changed; the next [`refresh`](Self::refresh) tries again.
     pub fn set_bypasses(&mut self, bypasses: Vec<Prefix>) -> Result<(), InterceptionError> {
         self.plan.bypasses = bypasses;
+        self.put_rules()
+    }
+
+    /// New connections between these, too, pass untouched for so long from now on.
+    ///
+    /// # Errors
+    /// The rules could not be changed; the next [`refresh`](Self::refresh) tries again.
+    pub fn leave_alone(&mut self, pairs: &[Pair], time: Duration) -> Result<(), InterceptionError> {
+        self.plan.left_alone.add(pairs, Instant::now(), time);
         self.put_rules()
     }
 

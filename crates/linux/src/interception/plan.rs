@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 
 use thiserror::Error;
 
+use super::left_alone::LeftAlone;
 use crate::initial_window::MarkField;
 use crate::netlink::Prefix;
 
@@ -94,6 +95,8 @@ pub struct Plan {
     pub more_interfaces: BTreeSet<String>,
     /// New connections from and to these hosts pass untouched.
     pub bypasses: Vec<Prefix>,
+    /// New connections between these pass untouched for a while.
+    pub left_alone: LeftAlone,
     /// Marks that sockets towards clients may have, besides [`Marks::client_leg`].
     pub client_leg_marks: BTreeSet<u32>,
     /// Marks that sockets towards servers may have, besides [`Marks::server_leg`].

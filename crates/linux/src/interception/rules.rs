@@ -3,8 +3,10 @@
 use std::fmt::{self, Display, Write};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::time::Instant;
 
 use super::bypass::Bypass;
+use super::left_alone;
 use super::plan::{Marks, Plan, Selection};
 
 /// Before connection tracking (-200), since it sets the conntrack zone, and after
@@ -130,6 +132,7 @@ pub fn without_elements(shown: &str) -> String {
             in_watched = WATCHED
                 .iter()
                 .chain(&OPENING)
+                .chain(&left_alone::SETS)
                 .any(|(name, ..)| set.split_whitespace().next() == Some(*name));
         }
         in_elements |= in_watched && trimmed.starts_with("elements = {");
@@ -367,13 +370,15 @@ impl Rules<'_> {
     fn take(&self, text: &mut String) {
         let bypass = Bypass::of(&self.plan.bypasses);
         text.push_str(&bypass.sets());
+        text.push_str(&self.plan.left_alone.sets(Instant::now()));
         let mut take = Chain::base(
             "take",
             "filter",
             "forward",
             self.plan.place.forward_priority,
         )
-        .rules(bypass.rules());
+        .rules(bypass.rules())
+        .rules(left_alone::rules(SYN));
         for name in self.interfaces() {
             take = take.rules(self.proof(name));
         }

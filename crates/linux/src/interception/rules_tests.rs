@@ -46,6 +46,7 @@ fn plan() -> Plan {
         ],
         more_interfaces: BTreeSet::new(),
         bypasses: Vec::new(),
+        left_alone: Default::default(),
         client_leg_marks: BTreeSet::from([0x0100_0000]),
         server_leg_marks: BTreeSet::new(),
     }

@@ -27,6 +27,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use midspan_units::{Time, TimeSpan};
 
+use super::Route;
 use crate::Request;
 
 /// So often a client has repeated its SYN when it gets its way. The first repetition, after 1 s,
@@ -56,13 +57,6 @@ pub struct AsymmetricRoutes {
     /// By age, the oldest first.
     ages: BTreeSet<(u64, Route)>,
     next_age: u64,
-}
-
-/// From one client (an IPv4 address, an IPv6 /64) to one prefix of servers (/24, /48).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Route {
-    client: IpAddr,
-    server: IpAddr,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -191,29 +185,6 @@ impl AsymmetricRoutes {
 
     fn count_of(&self, client: IpAddr) -> usize {
         self.routes_of(client).count()
-    }
-}
-
-impl Route {
-    const fn of(request: &Request) -> Self {
-        Self {
-            client: network(request.client.ip(), 32, 64),
-            server: network(request.server.ip(), 24, 48),
-        }
-    }
-}
-
-/// The network of an address, so many bits long.
-const fn network(address: IpAddr, ipv4_length: u32, ipv6_length: u32) -> IpAddr {
-    match address {
-        IpAddr::V4(four) => {
-            let mask = u32::MAX << (32 - ipv4_length);
-            IpAddr::V4(Ipv4Addr::from_bits(four.to_bits() & mask))
-        }
-        IpAddr::V6(six) => {
-            let mask = u128::MAX << (128 - ipv6_length);
-            IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() & mask))
-        }
     }
 }
 

@@ -10,11 +10,15 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::fragmenting::Fragments;
+use midspan_policy::leave_alone::SizeGain;
+use midspan_units::BitRate;
+
 use crate::gate::GateStatistics;
 use crate::relay::Statistics;
 use crate::relay::observation::{
-    Ending, HistogramTotals, LegTotals, ListenerTotals, MemoryUse, PIECE_BOUNDS, RATE_BOUNDS,
-    SEGMENT_BOUNDS, TIME_BOUNDS,
+    Ending, GainTotals, HistogramTotals, LegTotals, ListenerTotals, MemoryUse, PIECE_BOUNDS,
+    RATE_BOUNDS, SEGMENT_BOUNDS, TIME_BOUNDS,
 };
 
 /// All numbers at one moment.
@@ -28,6 +32,12 @@ pub struct Snapshot {
     pub listeners: BTreeMap<String, ListenerTotals>,
     /// Of the gate, where there are transparent listeners.
     pub gate: Option<GateStatistics>,
+    /// Clients known to take oversized segments, and known not to.
+    pub verdicts: (u64, u64),
+    /// What the fragmenter has done.
+    pub fragments: Fragments,
+    /// What splitting gains.
+    pub gains: GainTotals,
 }
 
 /// A metric.
@@ -245,7 +255,7 @@ metrics! {
     /// Connections that transparent listeners let pass untouched, by reason: full (too many were
     /// being opened), sessions, sessions_per_client, memory, descriptors (no room for one more
     /// session), authenticated (TCP-MD5, TCP-AO), unreachable (the server, or from the
-    /// client's address), policy, unanswered (the client tried again and again), asymmetric (the
+    /// client's address), policy, control (to compare with), unanswered (the client tried again and again), asymmetric (the
     /// server's answers are known to come back another way).
     Counter "bypasses" ("reason") = |now, sink| {
         gate(now, |gate| {
@@ -263,6 +273,8 @@ metrics! {
                 passed_authenticated,
                 passed_unreachable,
                 passed_by_policy,
+                passed_control,
+                control_unmeasured: _,
                 passed_unanswered,
                 passed_asymmetric,
                 refused_by_policy: _,
@@ -279,10 +291,49 @@ metrics! {
             sink.put(&["authenticated"], Value::Number(passed_authenticated))?;
             sink.put(&["unreachable"], Value::Number(passed_unreachable))?;
             sink.put(&["policy"], Value::Number(passed_by_policy))?;
+            sink.put(&["control"], Value::Number(passed_control))?;
             sink.put(&["unanswered"], Value::Number(passed_unanswered))?;
             sink.put(&["asymmetric"], Value::Number(passed_asymmetric))
         })
     };
+    /// Flows of the control group that were not measured: too many at a time, reset, or not counted by
+    /// the kernel (net.netfilter.nf_conntrack_acct).
+    Counter "control_unmeasured" () =
+        |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.control_unmeasured)));
+    /// Flows that ended in good order, by their bytes in the larger direction, split or direct (those
+    /// of the control group). Of listeners with policy = "auto", as the next two.
+    Counter "flows_compared" ("path", "size") = |now, sink| {
+        each_size(now, |size, gain| {
+            sink.put(&["split", size], Value::Number(gain.split_flows))?;
+            sink.put(&["direct", size], Value::Number(gain.direct_flows))
+        })
+    };
+    /// Median goodput of the last 101 such flows, from the client's first segment to both FINs.
+    Gauge "flow_goodput_median" ["bits_per_second"] ("path", "size") = |now, sink| {
+        each_size(now, |size, gain| {
+            for (path, rate) in [("split", gain.split), ("direct", gain.direct)] {
+                if let Some(rate) = rate {
+                    sink.put(&[path, size], Value::Number(rate.bits_per_second()))?;
+                }
+            }
+            Ok(())
+        })
+    };
+    /// What splitting gains: the median goodput of split flows, divided by that of direct ones.
+    Gauge "split_gain" ["ratio"] ("size") = |now, sink| {
+        each_size(now, |size, gain| match (gain.split, gain.direct) {
+            (Some(split), Some(direct)) => {
+                #[allow(clippy::cast_precision_loss)]
+                let of = |rate: BitRate| rate.bits_per_second() as f64;
+                sink.put(&[size], Value::Seconds(of(split) / of(direct)))
+            }
+            _ => Ok(()),
+        })
+    };
+    /// Times that a client's connections to a network were found not to be helped; they pass
+    /// untouched for interception.leave_alone_time.
+    Counter "routes_left_alone" () =
+        |now, sink| sink.put(&[], Value::Number(now.gains.routes_left_alone));
     /// Proofs that the answers of a server come back another way.
     Counter "asymmetric_routes_found" () =
         |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.asymmetric_routes_found)));
@@ -330,6 +381,32 @@ metrics! {
     /// Times that an oversized segment was lost, and segments of the client's own size followed.
     Counter "oversized_fallbacks" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.oversized_fallbacks));
+    /// Clients that are known to take oversized segments (for 24 h), and known not to (6 h).
+    Gauge "oversized_verdicts" ("verdict") = |now, sink| {
+        sink.put(&["takes"], Value::Number(now.verdicts.0))?;
+        sink.put(&["refuses"], Value::Number(now.verdicts.1))
+    };
+    /// Packets towards clients that came to the fragmenter, by what became of them: cut, whole (they
+    /// fitted), malformed, uncuttable, exhausted (no identification was free), foreign (not TCP to
+    /// one host), unsent (the kernel refused a fragment).
+    Counter "fragmenter_packets" ("outcome") = |now, sink| {
+        let all = &now.fragments;
+        for (outcome, count) in [
+            ("cut", all.cut.cut),
+            ("whole", all.cut.whole),
+            ("malformed", all.cut.malformed),
+            ("uncuttable", all.cut.uncuttable),
+            ("exhausted", all.cut.exhausted),
+            ("foreign", all.foreign),
+            ("unsent", all.unsent),
+        ] {
+            sink.put(&[outcome], Value::Number(count))?;
+        }
+        Ok(())
+    };
+    /// Fragments that they became.
+    Counter "fragmenter_fragments" () =
+        |now, sink| sink.put(&[], Value::Number(now.fragments.cut.fragments));
     /// Times that loss took a leg that sends ahead back to the window that its client advertises.
     Counter "sending_ahead_losses" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.sending_ahead_losses));
@@ -381,6 +458,14 @@ fn gate(now: &Snapshot, put: impl FnOnce(&GateStatistics) -> fmt::Result) -> fmt
 #[allow(clippy::cast_precision_loss)]
 fn seconds(milliseconds: u64) -> Value<'static> {
     Value::Seconds(milliseconds as f64 / 1e3)
+}
+
+fn each_size(now: &Snapshot, mut put: impl FnMut(&str, &SizeGain) -> fmt::Result) -> fmt::Result {
+    let names = ["10KB", "100KB", "1MB", "10MB", "more"];
+    let sizes = names.iter().zip(&now.gains.sizes);
+    sizes
+        .into_iter()
+        .try_for_each(|(name, gain)| put(name, gain))
 }
 
 impl Sink<'_> {
@@ -468,103 +553,4 @@ pub fn encode(snapshot: Snapshot) -> Result<String, fmt::Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DOCUMENTATION: &str = include_str!("../../../../docs/observability.md");
-
-    /// The name of what a query asks for.
-    fn queried_name(metric: &Metric) -> String {
-        let unit = metric.unit.map(|unit| format!("_{unit}"));
-        let total = (metric.kind == Kind::Counter).then_some("_total");
-        let name = metric.name;
-        format!(
-            "{name}{}{}",
-            unit.unwrap_or_default(),
-            total.unwrap_or_default()
-        )
-    }
-
-    fn table() -> String {
-        let row = |metric: &Metric| {
-            let labels: Vec<String> = metric.labels.iter().map(|it| format!("`{it}`")).collect();
-            let kind = format!("{:?}", metric.kind).to_lowercase();
-            let name = queried_name(metric);
-            let help = metric.help.trim();
-            format!("| `{name}` | {kind} | {} | {help} |\n", labels.join(", "))
-        };
-        METRICS.iter().map(row).collect()
-    }
-
-    #[test]
-    fn the_documentation_has_them_all() {
-        let table = table();
-        assert!(
-            DOCUMENTATION.contains(&table),
-            "docs/observability.md must have this table:\n{table}"
-        );
-    }
-
-    fn snapshot() -> Snapshot {
-        let distribution = |bounds: &[u64]| HistogramTotals {
-            counts: (0..=bounds.len() as u64).collect(),
-            sum: 2_500_000,
-        };
-        let mut totals = ListenerTotals {
-            opened: 7,
-            ..ListenerTotals::default()
-        };
-        totals.setup[1] = distribution(TIME_BOUNDS);
-        Snapshot {
-            statistics: Statistics::default(),
-            memory: MemoryUse {
-                used: 1,
-                reserved: 2,
-                budget: Some(3),
-            },
-            listeners: [("a \"name\"".to_owned(), totals)].into(),
-            gate: Some(GateStatistics::default()),
-        }
-    }
-
-    #[test]
-    fn the_text_is_as_its_format_says() {
-        let text = encode(snapshot()).unwrap();
-        assert!(text.ends_with("# EOF\n"), "{text}");
-        for line in [
-            "# TYPE midspan_sessions_opened counter",
-            "midspan_sessions_opened_total{listener=\"a \\\"name\\\"\"} 7",
-            "# UNIT midspan_session_setup_seconds seconds",
-            "midspan_session_setup_seconds_sum{listener=\"a \\\"name\\\"\",handshake=\"early\"} 2.5",
-            "midspan_leg_round_trip_time_seconds_count{listener=\"a \\\"name\\\"\",leg=\"client\"} 0",
-            "midspan_bypasses_total{reason=\"full\"} 0",
-            "midspan_session_setup_seconds_bucket{le=\"+Inf\",listener=\"a \\\"name\\\"\",handshake=\"early\"} 171",
-            "midspan_session_setup_seconds_bucket{le=\"0.0001\",listener=\"a \\\"name\\\"\",handshake=\"early\"} 0",
-        ] {
-            assert!(text.lines().any(|other| other == line), "{line}\n{text}");
-        }
-        let setup: Vec<u64> = text
-            .lines()
-            .filter(|line| line.starts_with("midspan_session_setup_seconds_bucket"))
-            .filter(|line| line.contains("early"))
-            .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
-            .collect();
-        assert_eq!(setup.len(), TIME_BOUNDS.len() + 1);
-        assert!(setup.is_sorted(), "cumulative: {setup:?}");
-        let (last, most) = (setup.last(), 18 * 19 / 2);
-        assert_eq!(last, Some(&most));
-    }
-
-    #[test]
-    fn every_metric_is_there_once() {
-        let text = encode(snapshot()).unwrap();
-        for metric in METRICS {
-            let help = format!("# HELP {}", metric.name);
-            assert!(text.contains(&help), "{help}");
-            let name = |metric: &Metric| (metric.name, metric.unit);
-            let same = METRICS.iter().filter(|other| name(other) == name(metric));
-            assert_eq!(same.count(), 1, "{}", metric.name);
-            assert!(metric.help.trim().ends_with('.'), "{}", metric.name);
-        }
-    }
-}
+mod tests;

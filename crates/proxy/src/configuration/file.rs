@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use midspan_document::{Located, Source, Spanned};
 use midspan_linux::initial_window::{MarkField, Place};
 use midspan_policy::{LegSettings, PolicyName, SessionSettings};
-use midspan_units::{ByteSize, TimeSpan};
+use midspan_units::{ByteSize, Probability, TimeSpan};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,7 @@ use super::control::ControlTable;
 use super::explicit::{AccessKey, ExplicitKeys, Networks, explicit, negotiation};
 use super::limits::{LimitsTable, ListenerLimitKeys};
 use super::profile::{ProfileTable, profiles};
+use super::state::state_directory;
 use super::transparent::{Family, HandshakeKey, Hosts, InterceptionTable, Ports, TransparentKeys};
 use crate::relay::negotiation::HeaderVersion;
 use crate::relay::{ListenerLimits, RelayLimits};
@@ -55,6 +56,7 @@ pub(super) struct RelayTable {
     drain_timeout: Option<Spanned<TimeSpan>>,
     reset_timeout: Option<Spanned<TimeSpan>>,
     user: Option<Spanned<String>>,
+    state_directory: Option<Spanned<String>>,
 }
 
 /// `[log]`: what is logged, and how.
@@ -154,6 +156,8 @@ pub(super) struct ListenerTable {
     #[serde(default)]
     learned_window_limit: Option<Spanned<u32>>,
     #[serde(default)]
+    control_group: Option<Spanned<Probability>>,
+    #[serde(default)]
     policy: PolicyName,
     #[serde(default)]
     client_leg: Option<Spanned<LegSettings>>,
@@ -220,18 +224,23 @@ const DEFAULT_TABLE: u32 = 7700;
 const DEFAULT_PRIORITY: u32 = 32_765;
 
 pub(super) fn read(source: &Source) -> Result<Configuration, Located> {
-    let file: File = midspan_document::read(source)?;
+    let mut file: File = midspan_document::read(source)?;
     let listeners = file.listener.span();
     let marks = file.marks.checked(source)?;
+    let modes = file.listener.get_ref().iter().map(|listener| listener.mode);
+    let is_transparent = modes
+        .into_iter()
+        .any(|mode| matches!(mode, ModeKey::Transparent));
     let (limits, still) = file.limits.checked(source)?;
     let configuration = Configuration {
+        state: state_directory(source, file.relay.state_directory.take())?,
         relay: file.relay.checked(source, limits)?,
         log: file.log,
         marks,
         interception: file.interception.checked(source, marks.marks)?,
         control: file.control.checked(source)?,
         admin: file.admin.map(|admin| admin.checked(source)).transpose()?,
-        profiles: profiles(source, file.profile)?,
+        profiles: profiles(source, file.profile, is_transparent)?,
         listeners: file
             .listener
             .into_inner()
@@ -399,11 +408,13 @@ impl ListenerTable {
             except: self.except,
             handshake: self.handshake,
             learned_window_limit: self.learned_window_limit,
+            control_group: self.control_group,
         };
         let policy = self.policy;
         let fixed = self.client_leg.as_ref();
         let fixed = fixed.and_then(|leg| leg.get_ref().initial_window);
-        let learns = matches!(policy, PolicyName::Auto) && fixed.is_none();
+        let is_auto = matches!(policy, PolicyName::Auto);
+        let learns = (is_auto, is_auto && fixed.is_none());
         let explicit_keys = ExplicitKeys {
             users: self.users,
             clients: self.clients,
@@ -466,7 +477,7 @@ fn transparent(
     listen: Option<Spanned<Address>>,
     to: Option<Spanned<Address>>,
     keys: TransparentKeys,
-    (places, learns): (&Places, bool),
+    (places, learns): (&Places, (bool, bool)),
 ) -> Result<Mode, Located> {
     for (key, address) in [("listen", listen), ("to", to)] {
         if let Some(address) = address {

@@ -12,6 +12,7 @@ mod file;
 mod fixed;
 mod limits;
 mod profile;
+mod state;
 mod transparent;
 
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +22,7 @@ use std::path::Path;
 use midspan_document::{Located, Source};
 use midspan_linux::initial_window::Place;
 use midspan_policy::{LegSettings, SessionSettings};
-use midspan_units::{ByteSize, TimeSpan};
+use midspan_units::{ByteSize, Probability, TimeSpan};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::AccessProfile;
@@ -31,6 +32,7 @@ pub use admin::AdminSettings;
 pub use check::{INITIAL_WINDOW_LIMIT, LISTENER_LIMIT, THREAD_LIMIT};
 pub use control::ControlSocket;
 pub use file::{LogFormat, LogLevel, LogSettings};
+pub use state::StateDirectory;
 pub(crate) use transparent::prefix;
 pub use transparent::{InterceptionSettings, Transparent};
 
@@ -47,6 +49,8 @@ pub struct Configuration {
     pub interception: InterceptionSettings,
     /// Where commands to the running proxy are taken.
     pub control: ControlSocket,
+    /// Where what was found out is kept across restarts.
+    pub state: StateDirectory,
     /// Where Midspan tells about itself, if anywhere.
     pub admin: Option<AdminSettings>,
     /// What is known of the access links of some clients.
@@ -229,6 +233,13 @@ impl Configuration {
         self.listeners
             .iter()
             .filter_map(|listener| Some((listener, listener.transparent()?)))
+    }
+
+    /// Whether some connections pass untouched, to compare with.
+    #[must_use]
+    pub fn has_control_group(&self) -> bool {
+        let mut transparent = self.transparent();
+        transparent.any(|(_, of)| of.control_group > Probability::ZERO)
     }
 
     /// The settings of every leg, with its listener.

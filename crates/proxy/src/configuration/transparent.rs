@@ -10,7 +10,7 @@ use midspan_linux::interception::Place;
 use midspan_linux::netlink::Prefix;
 use midspan_policy::Handshake;
 use midspan_policy::learned_start::{LEAST_WINDOW, MOST_WINDOW, windows};
-use midspan_units::TimeSpan;
+use midspan_units::{Probability, TimeSpan};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
@@ -36,6 +36,8 @@ pub struct Transparent {
     /// The initial windows, in segments, from which one is chosen for each client by what is known
     /// of its path; empty where none is chosen.
     pub learned_windows: Vec<u32>,
+    /// Part of the connections that pass untouched, to compare with.
+    pub control_group: Probability,
 }
 
 /// What holds for all transparent listeners.
@@ -50,6 +52,9 @@ pub struct InterceptionSettings {
     /// For how long a client's connections to a network pass untouched whose answers do not come
     /// back this way.
     pub asymmetric_route_time: TimeSpan,
+    /// For how long a client's connections to a network pass untouched where splitting was found not
+    /// to help.
+    pub leave_alone_time: TimeSpan,
     /// A relay that has been still for this long is ended.
     pub watchdog_timeout: TimeSpan,
 }
@@ -67,6 +72,7 @@ pub(super) struct InterceptionTable {
     opening_limit: Option<Spanned<u32>>,
     opening_limit_per_client: Option<Spanned<u32>>,
     asymmetric_route_time: Option<Spanned<TimeSpan>>,
+    leave_alone_time: Option<Spanned<TimeSpan>>,
     watchdog_timeout: Option<Spanned<TimeSpan>>,
 }
 
@@ -85,6 +91,12 @@ const DEFAULT_OPENING_LIMIT_PER_CLIENT: u32 = 128;
 const DEFAULT_ASYMMETRIC_ROUTE_TIME: TimeSpan = TimeSpan::from_seconds(600);
 const DEFAULT_WATCHDOG_TIMEOUT: TimeSpan = TimeSpan::from_seconds(3);
 
+/// `control_group` with policy = "auto".
+fn default_control_group() -> Probability {
+    Probability::from_f64(0.01).unwrap_or_default()
+}
+
+const DEFAULT_LEAVE_ALONE_TIME: TimeSpan = TimeSpan::from_seconds(600);
 /// 464 KB: half of what 20 Mbit/s carry in 370 ms.
 const DEFAULT_LEARNED_WINDOW_LIMIT: u32 = 320;
 
@@ -161,6 +173,13 @@ impl InterceptionTable {
                 DEFAULT_ASYMMETRIC_ROUTE_TIME,
                 TimeSpan::ZERO..=TimeSpan::from_seconds(86_400),
             )?,
+            leave_alone_time: within(
+                source,
+                "leave_alone_time",
+                self.leave_alone_time,
+                DEFAULT_LEAVE_ALONE_TIME,
+                TimeSpan::ZERO..=TimeSpan::from_seconds(86_400),
+            )?,
             watchdog_timeout: within(
                 source,
                 "watchdog_timeout",
@@ -188,6 +207,7 @@ pub(super) struct TransparentKeys {
     pub except: Option<Spanned<Vec<Hosts>>>,
     pub handshake: Option<Spanned<HandshakeKey>>,
     pub learned_window_limit: Option<Spanned<u32>>,
+    pub control_group: Option<Spanned<Probability>>,
 }
 
 impl TransparentKeys {
@@ -207,6 +227,10 @@ impl TransparentKeys {
                 "learned_window_limit",
                 self.learned_window_limit.as_ref().map(Spanned::span),
             ),
+            (
+                "control_group",
+                self.control_group.as_ref().map(Spanned::span),
+            ),
         ]
         .into_iter()
         .find_map(|(name, span)| Some((name, span?)))
@@ -216,7 +240,7 @@ impl TransparentKeys {
         self,
         source: &Source,
         name: std::ops::Range<usize>,
-        learns: bool,
+        (is_auto, learns): (bool, bool),
     ) -> Result<Transparent, Located> {
         let Some(interfaces) = self.interfaces else {
             return Err(Located::new(
@@ -244,8 +268,25 @@ impl TransparentKeys {
             DEFAULT_LEARNED_WINDOW_LIMIT,
             LEAST_WINDOW..=MOST_WINDOW,
         )?;
+        if let (Some(group), false) = (&self.control_group, is_auto) {
+            let message = "`control_group` is for listeners with policy = \"auto\"";
+            return Err(Located::new(source, group.span(), message));
+        }
+        let usual = match is_auto {
+            true => default_control_group(),
+            false => Probability::ZERO,
+        };
+        let half = Probability::from_f64(0.5).unwrap_or_default();
+        let control_group = within(
+            source,
+            "control_group",
+            self.control_group,
+            usual,
+            Probability::ZERO..=half,
+        )?;
         Ok(Transparent {
-            learned_windows: learns.then(|| windows(limit)).unwrap_or_default(),
+            control_group,
+            learned_windows: if learns { windows(limit) } else { Vec::new() },
             interfaces: interface_names(source, interfaces)?,
             ipv4,
             ipv6,

@@ -17,6 +17,7 @@
 //! "Sent on" is: dropped where it is, behind the host's filter, and sent again with the listener's
 //! mark, which leads it through `lo` to the listener.
 
+mod control_group;
 mod held;
 mod openings;
 mod running;
@@ -24,6 +25,7 @@ mod settled;
 mod statistics;
 mod syn;
 mod thread;
+mod timestamps;
 
 pub use openings::{Arrival, Connection, OpeningLimits, Openings, Released};
 pub use running::{Decided, Gate, GateObserver};
@@ -32,15 +34,16 @@ pub use syn::hop_limit;
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use midspan_linux::tcp;
 use midspan_policy::{Knowledge, LegStart, Request};
-use midspan_units::TimeSpan;
+use midspan_units::{Probability, TimeSpan};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+use crate::profile::AccessProfile;
 use crate::relay::{Clock, Limits};
 
 /// What a gate is started with.
@@ -81,6 +84,10 @@ pub struct GateListener {
     /// The initial windows that its clients may get besides the usual one; empty where none is
     /// chosen.
     pub windows: Vec<u32>,
+    /// What is known of clients' access links.
+    pub profiles: Arc<[AccessProfile]>,
+    /// Part of the connections that pass untouched, to compare with.
+    pub control_group: Probability,
 }
 
 /// How a server leg with the client's address is set up.
@@ -136,7 +143,8 @@ pub fn call(connection: Connection, mark: u32, leg: &ServerLeg) -> rustix::io::R
 ///
 /// # Errors
 /// Those of `setsockopt(2)`.
-pub fn set_common_options(socket: &OwnedFd) -> io::Result<()> {
+pub fn set_common_options(socket: impl AsFd) -> io::Result<()> {
+    let socket = socket.as_fd();
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_socket_oobinline(socket, true)?;
     tcp::set_reset_on_close(socket, true)

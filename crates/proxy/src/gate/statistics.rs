@@ -55,6 +55,10 @@ statistics! {
     passed_unreachable,
     /// Passed untouched: the policy lets them pass.
     passed_by_policy,
+    /// Passed untouched: of the control group.
+    passed_control,
+    /// Of these, not measured: too many at a time, or not counted by the kernel.
+    control_unmeasured,
     /// Passed untouched: the server had not answered while the client tried again and again.
     passed_unanswered,
     /// Passed untouched: the server's answers are known not to come back this way.

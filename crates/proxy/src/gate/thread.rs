@@ -1,5 +1,6 @@
 //! The gate's thread.
 
+mod comparing;
 mod starting;
 mod verdicts;
 
@@ -22,6 +23,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use tracing::{debug, warn};
 
+use super::control_group::ControlGroup;
 use super::held::{Arrived, Held, HeldSyns};
 use super::openings::{Arrival, Connection, Openings, Released};
 use super::running::{Decided, Update};
@@ -74,6 +76,7 @@ pub(super) struct Worker {
     learned: (Knowledge, Clock),
     routes: AsymmetricRoutes,
     held: HeldSyns,
+    control_group: ControlGroup,
     settled: SettledSyns,
     next_token: u64,
     counters: Arc<Counters>,
@@ -112,6 +115,7 @@ impl Worker {
             learned: settings.learned,
             routes: AsymmetricRoutes::new(settings.asymmetric_route_time),
             held: HeldSyns::default(),
+            control_group: ControlGroup::default(),
             settled: SettledSyns::default(),
             next_token: QUEUE + 1,
             counters,
@@ -150,6 +154,7 @@ impl Worker {
             }
             self.handle_deadlines();
             self.expire();
+            self.compare();
             while let Ok((listeners, done)) = self.updates.try_recv() {
                 self.change_listeners(listeners);
                 self.tell_decisions();
@@ -176,7 +181,8 @@ impl Worker {
     }
 
     fn timeout(&self) -> Timespec {
-        let next = self.held.next_deadline();
+        let next = [self.held.next_deadline(), self.control_group.next()];
+        let next = next.into_iter().flatten().min();
         let wait = next.map_or(BEAT, |next| {
             next.saturating_duration_since(self.now).min(BEAT)
         });
@@ -285,6 +291,9 @@ impl Worker {
             return self.leave(arrived.packet, connection);
         };
         match policy.admit(now, &request) {
+            Admission::Intercept { .. } if self.is_of_control_group(connection, listener) => {
+                self.leave_to_compare(&arrived, connection);
+            }
             Admission::Intercept {
                 handshake,
                 connect_timeout,

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use midspan_linux::interception::{Interception, InterceptionError, Plan};
+use midspan_linux::interception::{Interception, InterceptionError, Pair, Plan};
 use midspan_linux::netlink::Prefix;
 use midspan_units::TimeSpan;
 use tracing::{info, warn};
@@ -71,9 +71,11 @@ impl Guard {
     }
 
     /// Other rules from now on; what cannot be changed now is tried again.
-    pub fn change(&mut self, plan: Plan, watchdog_timeout: TimeSpan) {
+    pub fn change(&mut self, mut plan: Plan, watchdog_timeout: TimeSpan) {
         self.watchdog_timeout = watchdog_timeout.into();
         let old = self.interception.plan();
+        // A reload leaves alone what was left alone.
+        plan.left_alone.clone_from(&old.left_alone);
         let is_other = old.selections != plan.selections;
         if let Err(error) = self.interception.change(plan) {
             warn!("rules cannot be changed: {error}");
@@ -95,6 +97,15 @@ impl Guard {
     /// New connections from and to these hosts pass untouched from now on.
     pub fn set_bypasses(&mut self, bypasses: Vec<Prefix>) -> Result<(), InterceptionError> {
         let result = self.interception.set_bypasses(bypasses);
+        if result.is_err() {
+            self.next_look = Instant::now() + RULE_PAUSE;
+        }
+        result
+    }
+
+    /// New connections between these, too, pass untouched for so long.
+    pub fn leave_alone(&mut self, pairs: &[Pair], time: Duration) -> Result<(), InterceptionError> {
+        let result = self.interception.leave_alone(pairs, time);
         if result.is_err() {
             self.next_look = Instant::now() + RULE_PAUSE;
         }

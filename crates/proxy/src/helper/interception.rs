@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use midspan_linux::initial_window::{InitialWindows, MarkedRoute};
-use midspan_linux::interception::{self, InterceptionError, Marks, Plan, Rung, Selection};
+use midspan_linux::interception::{
+    self, InterceptionError, LeftAlone, Marks, Plan, Rung, Selection,
+};
 use midspan_linux::netlink::Prefix;
 use midspan_linux::raw_packet::{Family, RawSocket};
 use midspan_policy::Handshake;
@@ -139,6 +141,11 @@ impl<'a> Marking<'a> {
         }
     }
 
+    /// Of what the fragmenter sends.
+    pub fn fragments(&self) -> u32 {
+        self.marks.as_ref().map_or(0, |marks| marks.client_leg)
+    }
+
     /// Of the segments that clients with an access profile may get.
     fn segment_marks(&self, listener: &Listener) -> SegmentMarks {
         let group = match listener.mode {
@@ -146,7 +153,8 @@ impl<'a> Marking<'a> {
             Mode::Transparent(_) => CLIENT_LEG,
         };
         let mark = |route| self.initial?.mark_of_group(group, route);
-        SegmentMarks::new(&self.configuration.profiles, mark)
+        let has_fragmenter = self.initial.is_some_and(InitialWindows::has_device);
+        SegmentMarks::new(&self.configuration.profiles, has_fragmenter, mark)
     }
 
     fn window(&self, group: u8, window: Option<u32>) -> Option<u32> {
@@ -189,6 +197,7 @@ impl<'a> Marking<'a> {
             selections: selections.collect(),
             more_interfaces: earlier.clone(),
             bypasses: bypasses.to_vec(),
+            left_alone: LeftAlone::default(),
             client_leg_marks: marks_of(CLIENT_LEG).into_iter().flatten().collect(),
             server_leg_marks: marks_of(SERVER_LEG).into_iter().flatten().collect(),
         }
@@ -206,6 +215,7 @@ impl<'a> Marking<'a> {
             server_leg: listener.session.server.clone(),
             connect_timeout: listener.session.connect_timeout,
             windows: self.learned_windows(listener),
+            control_group: transparent.control_group,
         });
         let settings = &self.configuration.interception;
         Some(GateMessage {
@@ -217,6 +227,10 @@ impl<'a> Marking<'a> {
             asymmetric_route_time: settings.asymmetric_route_time,
             opening_limit: settings.opening_limit,
             opening_limit_per_client: settings.opening_limit_per_client,
+            profiles: match self.configuration.profiles.iter().all(|of| of.timestamps) {
+                true => Vec::new(),
+                false => self.configuration.profiles.clone(),
+            },
             listeners: listeners.collect(),
         })
     }

@@ -10,6 +10,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 
 use crate::configuration::{Explicit, Forward, Listener, Mode};
+use crate::gate;
 
 /// Connections that wait to be accepted; the kernel takes at most `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -205,6 +206,8 @@ impl Place<'_> {
         if let Some(mark) = mark {
             tcp::set_mark(&socket, mark).map_err(self.failed())?;
         }
+        // The kernel accepts connections before the relay has these sockets.
+        gate::set_common_options(&socket).map_err(self.failed())?;
         tcp::apply_before_listen(&socket, &LegStart::from(&self.listener.session.client))?;
         self.bind(&socket)?;
         socket.listen(BACKLOG).map_err(self.failed())?;
@@ -245,5 +248,43 @@ impl Place<'_> {
             io::ErrorKind::PermissionDenied if is_transparent => ListenError::NotTransparent,
             _ => ListenError::Io { address, source },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::configuration::Configuration;
+    use midspan_document::Source;
+    use rustix::net::sockopt;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    /// Such a connection is relayed too: without this, the reset of its server would look like an
+    /// end in good order.
+    #[test]
+    fn a_connection_from_before_the_relay_has_what_every_session_has() {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let text = format!(
+            "[[listener]]\nname = \"test\"\nlisten = \"{address}\"\nto = \"127.0.0.1:1\"\n"
+        );
+        let configuration = Configuration::read(&Source::new("file", text)).unwrap();
+        let opened = open(&configuration.listeners[0], (None, None), 1, &[]).unwrap();
+        let client = TcpStream::connect(address).unwrap();
+        let socket = &opened[0].1[0];
+        let accepted = loop {
+            match rustix::net::accept(socket) {
+                Ok(accepted) => break accepted,
+                Err(rustix::io::Errno::AGAIN) => std::thread::sleep(Duration::from_millis(1)),
+                Err(error) => panic!("{error}"),
+            }
+        };
+        let linger = sockopt::socket_linger(&accepted).unwrap();
+        assert_eq!(linger, Some(Duration::ZERO));
+        assert!(sockopt::tcp_nodelay(&accepted).unwrap());
+        assert!(sockopt::socket_oobinline(&accepted).unwrap());
+        drop(client);
     }
 }

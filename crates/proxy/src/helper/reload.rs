@@ -133,6 +133,7 @@ impl Supervisor {
             warn!("listeners that have gone may still accept: {error}");
         }
         self.remember_interfaces(&new);
+        self.accounting.want(new.has_control_group());
         self.configuration = new;
         self.open = open;
         self.slots = slots;

@@ -9,6 +9,7 @@ use midspan_linux::netlink::Prefix;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{info, warn};
 
+use super::accounting::Accounting;
 use super::control_socket::ControlSocket;
 use super::guard::Guard;
 use super::listening::Open;
@@ -52,6 +53,9 @@ pub(super) struct Supervisor {
     /// Interfaces of transparent listeners, those that have gone included.
     pub interfaces: BTreeSet<String>,
     pub bypasses: Vec<Prefix>,
+    /// When routes were left alone last.
+    pub left_alone_at: Option<Instant>,
+    pub accounting: Accounting,
     pub control: Option<ControlSocket>,
     pub notifier: Notifier,
     pub ready_since: Instant,
@@ -127,6 +131,8 @@ impl Supervisor {
             if events.relay {
                 match self.relay.receive()? {
                     Some(FromRelay::Alive) => self.handle_life(now),
+                    Some(FromRelay::Verdicts) => {}
+                    Some(FromRelay::LeaveAlone(routes)) => self.leave_alone(&routes, now),
                     Some(_) | None => return self.ended(),
                 }
             }
@@ -269,8 +275,11 @@ impl Supervisor {
             if ready.first() == Some(&true) {
                 match self.relay.receive()? {
                     Some(FromRelay::Alive) => self.handle_life(now),
+                    Some(FromRelay::Verdicts) => {}
                     Some(FromRelay::Reloaded) => return Ok(true),
                     Some(FromRelay::NotReloaded) => return Ok(false),
+                    // They will be found again.
+                    Some(FromRelay::LeaveAlone(_)) => {}
                     Some(FromRelay::Ready) | None => {
                         return Err(Error::RelayEnded(self.relay.kill()?));
                     }

@@ -396,6 +396,7 @@ impl Session {
     pub fn sample(&self) -> std::io::Result<SessionSample> {
         let held = |transfer: &Transfer| ByteSize::from_bytes(transfer.direction.held().into());
         Ok(SessionSample {
+            lasted: None,
             session: SessionId(self.record.id),
             request: Some(Request {
                 client: self.record.client,

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
 
 use midspan_linux::initial_window::MarkField;
-use midspan_linux::interception::{Interception, Place, Plan, Selection};
+use midspan_linux::interception::{Interception, LeftAlone, Place, Plan, Selection};
 use midspan_linux::raw_packet::{Family, RawSocket};
 use midspan_policy::{
     Admission, Configured, Decision, Knowledge, Policy, Request, SessionSample, SessionSettings,
@@ -12,7 +12,7 @@ use midspan_policy::{
 };
 use midspan_proxy::gate::{Gate, GateListener, GateSettings, OpeningLimits, Openings, ServerLeg};
 use midspan_proxy::relay::Clock;
-use midspan_units::{Time, TimeSpan};
+use midspan_units::{Probability, Time, TimeSpan};
 
 use crate::support::*;
 
@@ -70,6 +70,7 @@ fn start(policy: ByPort) -> (Interception, Gate) {
         server_leg_marks: [].into(),
         more_interfaces: [].into(),
         bypasses: Vec::new(),
+        left_alone: LeftAlone::default(),
     };
     let place = plan.place.clone();
     let mut interception = Interception::install(plan).unwrap();
@@ -80,12 +81,14 @@ fn start(policy: ByPort) -> (Interception, Gate) {
     };
     let listener = GateListener {
         name: "test".to_owned(),
+        profiles: [].into(),
         mark: marks.listeners[0],
         server: ServerLeg {
             mark: marks.server_leg,
             ..ServerLeg::default()
         },
         windows: Vec::new(),
+        control_group: Probability::ZERO,
     };
     let settings = GateSettings {
         queue: place.queue,

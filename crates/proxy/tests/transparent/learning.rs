@@ -171,6 +171,10 @@ fn starts(log: &str) -> Vec<(String, u64)> {
         .collect()
 }
 
+fn all_split() -> String {
+    format!("{}control_group = \"0 %\"\n", automatic())
+}
+
 fn automatic() -> String {
     format!("{TRANSPARENT}policy = \"auto\"\n")
 }
@@ -181,7 +185,7 @@ pub fn the_next_connection_begins_with_what_the_first_has_taught() {
         let network = Network::with_access_router();
         let access = DelayedAccess::start(&network);
         let listener = network.listen(PORT);
-        let midspan = Midspan::ready(&network.gateway, &automatic());
+        let midspan = Midspan::ready(&network.gateway, &all_split());
         let cold = download(&network, &listener, server, 4_000_000);
         let learned = download(&network, &listener, server, 300_000);
         access.loses.store(true, Ordering::Relaxed);
@@ -211,7 +215,7 @@ pub fn thirty_starts_at_once_do_not_flood_the_path() {
     let network = Network::with_access_router();
     let access = DelayedAccess::start(&network);
     let listener = network.listen(PORT);
-    let midspan = Midspan::ready(&network.gateway, &automatic());
+    let midspan = Midspan::ready(&network.gateway, &all_split());
     download(&network, &listener, SERVER, 4_000_000);
     let network = &network;
     let (clients, ports): (Vec<TcpStream>, Vec<u16>) = std::thread::scope(|scope| {
@@ -246,4 +250,82 @@ fn carry(mut stream: TcpStream) {
     use std::io::Write;
     stream.write_all(&[7; 100_000]).unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
+}
+
+/// Where splitting has nothing to gain, the kernel lets connections pass untouched, for a while.
+pub fn a_route_without_anything_to_gain_is_left_alone() {
+    for server in [SERVER, SERVER6] {
+        let network = Network::with_access_router();
+        let _access = DelayedAccess::start(&network);
+        let listener = network.listen(PORT);
+        let text = format!(
+            "[interception]\nleave_alone_time = \"8 s\"\n{}control_group = \"0 %\"\n",
+            automatic()
+        );
+        let midspan = Midspan::ready(&network.gateway, &text);
+        for _ in 0..8 {
+            download(&network, &listener, server, 120_000);
+        }
+        let is_taken = || {
+            let (near, _) = call(&network, server);
+            let (far, _) = accept(&listener);
+            let taken = network.taken(PORT) == 1;
+            carries(far, near, 1000);
+            wait_until("closed", || network.taken(PORT) == 0);
+            taken
+        };
+        wait_until("left alone", || !is_taken());
+        assert!(midspan.log().contains("splitting does not help"));
+        wait_until("taken again", is_taken);
+        midspan.stop();
+    }
+}
+
+/// Flows of the control group pass untouched and are measured.
+pub fn the_control_group_is_compared_with() {
+    let network = Network::with_access_router();
+    let _access = DelayedAccess::start(&network);
+    let listener = network.listen(PORT);
+    let text = format!(
+        "[admin]\nlisten = \"127.0.0.1:9464\"\n[interception]\nleave_alone_time = \"0 s\"\n\
+         {}control_group = \"50 %\"\n",
+        automatic()
+    );
+    let midspan = Midspan::ready(&network.gateway, &text);
+    let mut split = 0;
+    for _ in 0..24 {
+        let (near, _) = call(&network, SERVER);
+        let (far, _) = accept(&listener);
+        split += network.taken(PORT);
+        carries(far, near, 500_000);
+        wait_until("closed", || network.taken(PORT) == 0);
+    }
+    let metric = |name: &str| -> Option<f64> {
+        let text = output(
+            &network.gateway,
+            "curl",
+            &["-s", "http://127.0.0.1:9464/metrics"],
+        );
+        let line = text.lines().find(|line| line.starts_with(name))?.to_owned();
+        line.rsplit(' ').next()?.parse().ok()
+    };
+    // One of 24 fair coins each way: one in eight million that one side has none.
+    let direct = 24 - split;
+    assert!(split > 0 && direct > 0);
+    let counted = |path: &str| {
+        let name = format!("midspan_flows_compared_total{{path=\"{path}\",size=\"1MB\"}}");
+        metric(&name).unwrap_or_default()
+    };
+    let (split, direct) = (split as f64, direct as f64);
+    wait_until("measured", || counted("direct") + counted("split") >= 24.0);
+    assert_eq!((counted("split"), counted("direct")), (split, direct));
+    assert_eq!(
+        metric("midspan_bypasses_total{reason=\"control\"}"),
+        Some(direct)
+    );
+    assert_eq!(metric("midspan_control_unmeasured_total"), Some(0.0));
+    let gain = metric("midspan_split_gain_ratio{size=\"1MB\"}").unwrap();
+    println!("{split} split, {direct} direct, gain {gain}");
+    assert!(gain > 0.1 && gain < 10.0, "{gain}");
+    midspan.stop();
 }

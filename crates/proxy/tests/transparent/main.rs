@@ -11,6 +11,7 @@ mod check;
 mod failing;
 mod firewall;
 mod flood;
+mod fragment_loss;
 mod handshake;
 mod learning;
 mod limits;
@@ -168,6 +169,23 @@ fn test(filter: &str) {
             narrow::segments_are_raised_after_a_probe,
         ),
         (
+            "narrow: verdicts are kept across restarts",
+            narrow::verdicts_are_kept_across_restarts,
+        ),
+        (
+            "narrow: timestamps are left out",
+            narrow::timestamps_are_left_out,
+        ),
+        ("narrow: the fragmenter cuts", narrow::the_fragmenter_cuts),
+        (
+            "narrow: a path that drops fragments of IPv6",
+            narrow::a_path_that_drops_fragments_of_ipv6,
+        ),
+        (
+            "narrow: every byte arrives though fragments are lost",
+            fragment_loss::every_byte_is_delivered,
+        ),
+        (
             "narrow: requests and answers",
             narrow::requests_and_answers_go_on,
         ),
@@ -195,6 +213,14 @@ fn test(filter: &str) {
         (
             "learned: thirty starts at once",
             learning::thirty_starts_at_once_do_not_flood_the_path,
+        ),
+        (
+            "learned: nothing to gain",
+            learning::a_route_without_anything_to_gain_is_left_alone,
+        ),
+        (
+            "learned: the control group",
+            learning::the_control_group_is_compared_with,
         ),
         ("TCP-MD5", signed::tcp_md5_passes),
         ("TCP-AO", signed::tcp_ao_passes),

@@ -8,7 +8,7 @@ use midspan_model::papers::maki_figures::{
 use midspan_report::{Axis, LinePlot, Series};
 
 use super::CHOICES;
-use super::measure::{Measured, Runs, measure};
+use super::measure::{Measured, Runs, dispersion, measure};
 use super::networks::{Analysed, PROXIES};
 use super::scenario::Case;
 use crate::run::simulated;
@@ -19,6 +19,10 @@ const ITEM: &str = "figure 11";
 const SECONDS: u64 = 4000;
 /// The send buffer that the text names, in KB.
 const PAPER: u32 = 512;
+/// Larger ones than the figure's, in KB.
+const BEYOND: [u32; 2] = [2048, 4096];
+/// Seconds in which packets are counted, to say how unsteady a leg is.
+const WINDOW: u64 = 40;
 /// It restores the throughput but for this share.
 const RESTORED: f64 = 0.1;
 
@@ -36,10 +40,12 @@ pub(super) fn simulate(
     for receive in FIGURE_11_RECEIVE_BUFFERS {
         let case = |send| Case::new(&networks).with_buffers(bytes(receive), bytes(send));
         cases.push(case(PAPER).alone(0));
-        cases.extend(FIGURE_11_SEND_BUFFERS.map(|send| case(send).split_at(&PROXIES)));
+        let sends = FIGURE_11_SEND_BUFFERS.into_iter().chain(BEYOND);
+        cases.extend(sends.map(|send| case(send).split_at(&PROXIES)));
     }
-    let step = 1 + FIGURE_11_SEND_BUFFERS.len();
-    let measured = measure(&cases, Runs::of(effort, SECONDS), |case| {
+    let step = 1 + FIGURE_11_SEND_BUFFERS.len() + BEYOND.len();
+    let runs = Runs::of(effort, SECONDS);
+    let measured = measure(&cases, runs, |case| {
         let receive = FIGURE_11_RECEIVE_BUFFERS[case / step];
         progress(&format!("{ITEM}, receive buffer {receive} KB"));
     })?;
@@ -60,9 +66,15 @@ pub(super) fn simulate(
             alone,
         );
         out.records.push(record.with_note(CHOICES));
+        let unsteady = dispersion(&cases[row * step], runs, WINDOW)?;
+        let name = format!("{case}, a leg alone");
+        let quantity = format!("variance over mean of its packets in {WINDOW} s");
+        out.records
+            .push(unsteady.record(ITEM, &name, &quantity, ""));
         let mut points = Vec::new();
         for (column, (send, split)) in FIGURE_11_SEND_BUFFERS
             .into_iter()
+            .chain(BEYOND)
             .zip(&measured[1..])
             .enumerate()
         {
@@ -76,8 +88,12 @@ pub(super) fn simulate(
                     .with_ok(share.mean() >= 1.0 - RESTORED)
                     .with_note("the paper says \"more than about 512 Kbytes\"");
             }
-            out.records
-                .extend(analysed.beside(record, row * FIGURE_11_SEND_BUFFERS.len() + column));
+            if column < FIGURE_11_SEND_BUFFERS.len() {
+                let place = row * FIGURE_11_SEND_BUFFERS.len() + column;
+                out.records.extend(analysed.beside(record, place));
+            } else {
+                out.records.push(record);
+            }
             points.push((f64::from(send) * 1000.0, share.mean()));
         }
         series.push(Series { name: case, points });

@@ -5,7 +5,7 @@ use midspan_sweep::in_parallel;
 use midspan_units::TimeSpan;
 
 use super::scenario::Case;
-use crate::run::simulated;
+use crate::run::{number, simulated};
 use crate::{Effort, Error};
 
 /// How often and how long each case runs.
@@ -64,6 +64,25 @@ impl Measured {
             None => record,
         }
     }
+}
+
+/// Of the packets that a case delivers in windows of so many seconds, variance over mean (the
+/// index of dispersion), one for each run. 1 is that of a Poisson process.
+pub(super) fn dispersion(case: &Case, runs: Runs, seconds: u64) -> Result<Measured, Error> {
+    let window = TimeSpan::from_seconds(seconds);
+    let indices = in_parallel(
+        runs.count,
+        runs.threads,
+        |run| {
+            let counts = case.packets(run as u64 + 1, runs.warm_up, runs.end, window)?;
+            let mean = statistics::mean(&counts).map_or(0.0, |mean| mean.value);
+            let squares = counts.iter().map(|count| (count - mean).powi(2));
+            let variance = squares.sum::<f64>() / (number(counts.len() as u64) - 1.0);
+            Ok::<f64, Error>(variance / mean)
+        },
+        |_| {},
+    )?;
+    Ok(Measured(indices))
 }
 
 /// Measures all cases, on all cores; `done` is told of each run by the place of its case.

@@ -95,6 +95,27 @@ impl Case {
         Ok(number(delivered) * 8.0 / (end - warm_up).as_seconds())
     }
 
+    /// Packets delivered in each whole `window` between the times `warm_up` and `end`.
+    pub(super) fn packets(
+        &self,
+        seed: u64,
+        warm_up: TimeSpan,
+        end: TimeSpan,
+        window: TimeSpan,
+    ) -> Result<Vec<f64>, Error> {
+        let mut simulation = Simulation::new(&self.scenario(seed, end))?;
+        let mut before = simulation.run_until(warm_up).flows[0].delivered;
+        let mut counts = Vec::new();
+        let mut until = warm_up + window;
+        while until <= end {
+            let delivered = simulation.run_until(until).flows[0].delivered;
+            counts.push(number(delivered - before) / f64::from(PACKET));
+            before = delivered;
+            until = until + window;
+        }
+        Ok(counts)
+    }
+
     /// A network's losses depend on the seed only, so that a flow with proxies, one without and
     /// one over a network alone meet the same draws.
     fn scenario(&self, seed: u64, duration: TimeSpan) -> Scenario {

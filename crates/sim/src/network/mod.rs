@@ -51,6 +51,16 @@ pub(crate) struct Medium {
     pub(crate) links: Vec<u32>,
 }
 
+/// What became of a packet that was handed to a link.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Handed {
+    /// It has an event ahead.
+    OnTheWay,
+    /// It comes to the end of its route at this time, and has no event.
+    Arrives(Time),
+    Dropped(Dropped),
+}
+
 /// A packet that was dropped.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Dropped {
@@ -91,7 +101,9 @@ impl Network {
     }
 
     /// Hands a packet to the link of its route where it is, and to those joined to it.
-    /// Returns what was dropped, if it was.
+    ///
+    /// One that comes to the end of its route before `events_from`, with none before it on the
+    /// last link, has no event: whoever asks for that sees to its arrival.
     #[inline]
     pub(crate) fn handle(
         &mut self,
@@ -99,7 +111,8 @@ impl Network {
         now: Time,
         route: &[u32],
         packet: &mut Packet,
-    ) -> Option<Dropped> {
+        events_from: Time,
+    ) -> Handed {
         let mut at = now;
         // In a variable of its own: written into the packet and read again with what stands
         // beside it, it would stall the processor.
@@ -111,7 +124,10 @@ impl Network {
                 Kind::Fixed(fixed) if packet.size <= link.mtu => fixed.handle(at, packet),
                 _ => {
                     packet.passage = passage;
-                    self.handle_specially(schedule, at, route, packet)?
+                    match self.handle_specially(schedule, at, route, packet) {
+                        Some(verdict) => verdict,
+                        None => return Handed::OnTheWay,
+                    }
                 }
             };
             match verdict {
@@ -125,16 +141,19 @@ impl Network {
                     }
                     let link = &mut self.links[place as usize];
                     if link.on_the_way.is_empty() {
+                        if due < events_from && next.is_none() {
+                            return Handed::Arrives(due);
+                        }
                         schedule.wake(place, due);
                     }
                     let on_its_way = Packet { passage, ..*packet };
                     link.on_the_way.push_back((due, on_its_way));
                     packet.passage = passage;
-                    return None;
+                    return Handed::OnTheWay;
                 }
                 Verdict::Dropped { due, reason } => {
                     packet.passage = passage;
-                    return Some(Dropped {
+                    return Handed::Dropped(Dropped {
                         at: due,
                         link: place,
                         packet: *packet,
@@ -223,8 +242,10 @@ impl Network {
         let mtu = self.links[route[packet.passage.hop()] as usize].mtu;
         self.identification = self.identification.wrapping_add(1);
         for mut fragment in fragments(packet, mtu, self.identification) {
-            let dropped = self.handle(schedule, at, route, &mut fragment);
-            self.dropped_fragments.extend(dropped);
+            let handed = self.handle(schedule, at, route, &mut fragment, Time::ZERO);
+            if let Handed::Dropped(dropped) = handed {
+                self.dropped_fragments.push(dropped);
+            }
         }
     }
 
@@ -285,6 +306,20 @@ impl Network {
                     (modem.queue().packets(), modem.queue().bytes())
                 })
             }
+        }
+    }
+
+    /// Whether what becomes of a packet on a link is known when it is handed over.
+    pub(crate) fn is_fixed(&self, place: u32) -> bool {
+        let link = self.links.get(place as usize);
+        link.is_some_and(Directed::is_fixed)
+    }
+
+    /// Whether a link is fixed, and no packet comes out of it when it went in.
+    pub(crate) fn is_fixed_and_takes_time(&self, place: u32) -> bool {
+        match self.links.get(place as usize).map(|link| &link.kind) {
+            Some(Kind::Fixed(fixed)) => fixed.takes_time(),
+            _ => false,
         }
     }
 

@@ -85,6 +85,16 @@ impl FlowState {
         }
     }
 
+    /// Whether it writes without end, until it is stopped.
+    pub(super) const fn is_bulk(&self) -> bool {
+        matches!(self.source, SourceState::Bulk)
+    }
+
+    /// Whether it is never finished.
+    pub(super) const fn is_endless(&self) -> bool {
+        self.is_bulk() && self.stop.is_none()
+    }
+
     /// Nothing more will be delivered.
     pub(super) const fn has_ended(&self) -> bool {
         self.finished.is_some() || self.gave_up.is_some() || self.refused.is_some()

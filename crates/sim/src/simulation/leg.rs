@@ -25,6 +25,8 @@ pub(super) struct Leg {
     pub(super) feeder: Option<u32>,
     /// The relay that reads from its receiver.
     pub(super) onward: Option<u32>,
+    /// See `answers`.
+    pub(super) joined: bool,
 }
 
 impl Leg {
@@ -123,6 +125,7 @@ impl Parts {
                 header_size: sender.header_size,
                 feeder,
                 onward,
+                joined: false,
             });
             feeder = onward;
         }
@@ -147,6 +150,7 @@ impl Parts {
             header_size: 0,
             feeder: None,
             onward: None,
+            joined: false,
         };
         self.legs
             .extend(std::iter::repeat_with(way).take(traffic.sources as usize));

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `leg` | makes legs, relays and links of a scenario |
 //! | `places` | numbers whatever can have an event |
+//! | `answers` | receivers that answer a packet as soon as it is sent |
 //! | `transfer` | packets: sent, on links, delivered; timers of senders and receivers |
 //! | `application` | what flows write, when they end |
 //! | `background` | traffic without TCP |
@@ -12,6 +13,7 @@
 //! | `signals` | what travels beside data and ACKs; ACKs made again |
 //! | `outcome` | the results |
 
+mod answers;
 mod application;
 mod background;
 mod check;
@@ -72,6 +74,8 @@ pub struct Simulation<O = NoObserver> {
     unfinished: usize,
     end: Time,
     now: Time,
+    /// Packets that reach a joined receiver before this time are answered when they are sent.
+    answered_before: Time,
     events: u64,
     event_limit: u64,
     observer: O,
@@ -141,8 +145,14 @@ impl<O: Observer> Simulation<O> {
         join: bool,
     ) -> Result<Self, ScenarioError> {
         check::check(scenario)?;
-        let parts = leg::build(scenario)?;
+        let mut parts = leg::build(scenario)?;
         let network = leg::network(scenario, &parts.legs, join)?;
+        let cut = scenario.links.iter().flat_map(|link| link.mtu).flatten();
+        let cut = cut.min();
+        let signals = signals::signals(scenario);
+        if join && !O::WATCHES && cut.is_none() && signals.is_empty() {
+            answers::join(&mut parts, &network);
+        }
         let places = Places::new([
             network.len(),
             parts.senders.len(),
@@ -162,8 +172,7 @@ impl<O: Observer> Simulation<O> {
         for (index, source) in (0..).zip(&parts.traffic) {
             schedule.wake(places.traffic(index), source.start);
         }
-        let cut = scenario.links.iter().flat_map(|link| link.mtu).flatten();
-        let reassembly = cut.min().map(|_| {
+        let reassembly = cut.map(|_| {
             let timeout = scenario.reassembly_timeout;
             Box::new(Reassembly::new(timeout, REASSEMBLY_LIMIT))
         });
@@ -184,10 +193,11 @@ impl<O: Observer> Simulation<O> {
             dialogues: parts.dialogues,
             traffic: parts.traffic,
             control: None,
-            signals: signals::signals(scenario),
+            signals,
             reassembly,
             end: Time::ZERO + scenario.duration,
             now: Time::ZERO,
+            answered_before: Time::ZERO,
             events: 0,
             event_limit: scenario.event_limit,
             observer,
@@ -207,6 +217,7 @@ impl<O: Observer> Simulation<O> {
     /// happened so far.
     pub fn run_until(&mut self, until: TimeSpan) -> Results {
         let until = (Time::ZERO + until).min(self.end);
+        self.answered_before = self.answers_before(until);
         let stop = loop {
             if self.unfinished == 0 {
                 break StopReason::Finished;

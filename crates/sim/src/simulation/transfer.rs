@@ -5,7 +5,7 @@ use midspan_units::Time;
 
 use super::Simulation;
 use crate::engine::Event;
-use crate::network::Dropped;
+use crate::network::{Dropped, Handed};
 use crate::observer::Observer;
 use crate::packet::{Acknowledgement, Data, Packet, Passage, Segment, Way};
 use crate::scenario::LinkId;
@@ -237,7 +237,7 @@ impl<O: Observer> Simulation<O> {
     pub(super) fn flush_sender(&mut self, leg: u32) {
         while let Some(data) = self.senders[leg as usize].poll_transmit(self.now) {
             let size = data.length + self.legs[leg as usize].header_size;
-            self.send(leg, Way::Forward, size, Segment::Data(data));
+            self.send_data(leg, size, data);
         }
         if let Some((at, _)) = self.senders[leg as usize].poll_timeout() {
             self.schedule.wake(self.places.sender(leg), at);
@@ -305,14 +305,15 @@ impl<O: Observer> Simulation<O> {
 
     #[inline]
     fn enter_link(&mut self, packet: &mut Packet) {
-        let route = self.legs[packet.connection as usize].route(packet.way());
-        let dropped = self
+        let leg = &self.legs[packet.connection as usize];
+        let route = leg.route(packet.way());
+        let handed = self
             .network
-            .handle(&mut self.schedule, self.now, route, packet);
+            .handle(&mut self.schedule, self.now, route, packet, Time::ZERO);
         if O::WATCHES_QUEUES {
             self.tell_queue(packet);
         }
-        if let Some(dropped) = dropped {
+        if let Handed::Dropped(dropped) = handed {
             self.tell_drop(&dropped);
         }
         if self.network.has_dropped_fragments() {

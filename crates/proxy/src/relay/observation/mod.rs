@@ -42,6 +42,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use midspan_policy::Knowledge;
+use midspan_policy::leave_alone::{SIZES, SizeGain};
+
 use super::control::Control;
 use super::limits::Limits;
 use super::statistics::{Counters, Statistics};
@@ -70,6 +73,16 @@ pub struct Observer {
     pub(super) threads: Vec<(Arc<Counters>, Arc<Mailbox>)>,
     pub(super) registry: Arc<Registry>,
     pub(super) limits: Arc<Limits>,
+    pub(super) knowledge: Knowledge,
+}
+
+/// What splitting gains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GainTotals {
+    /// Flows that were split and flows that were not, by size.
+    pub sizes: [SizeGain; SIZES.len() + 1],
+    /// Times that a route was found that splitting does not help.
+    pub routes_left_alone: u64,
 }
 
 impl Observer {
@@ -87,6 +100,16 @@ impl Observer {
     #[must_use]
     pub fn listeners(&self) -> BTreeMap<String, ListenerTotals> {
         self.registry.totals()
+    }
+
+    /// What splitting gains.
+    #[must_use]
+    pub fn gains(&self) -> GainTotals {
+        let gains = self.knowledge.gains();
+        GainTotals {
+            sizes: gains.sizes(),
+            routes_left_alone: gains.found(),
+        }
     }
 
     /// What the sessions take of the memory.

@@ -28,8 +28,9 @@ pub struct Record {
     pub bytes_to_client: u64,
     /// Bytes handed to the kernel towards the server.
     pub bytes_to_server: u64,
-    /// How the client's leg has begun, where that was chosen.
-    start: Option<LearnedStart>,
+    /// The initial window of the client's leg, and whether its path was known, where that was
+    /// chosen.
+    start: Option<(u16, bool)>,
     /// When the client was first heard of.
     begin: Time,
     /// How long it took to connect both legs, once they are.
@@ -79,7 +80,10 @@ impl Record {
 
     /// The client's leg has begun like this.
     pub fn note_start(&mut self, start: Option<LearnedStart>) {
-        self.start = start;
+        self.start = start.map(|start| {
+            let window = u16::try_from(start.window).unwrap_or(u16::MAX);
+            (window, start.rate.is_some())
+        });
         if let Some(start) = &start {
             self.listener.observe_start(start);
         }
@@ -127,6 +131,11 @@ impl Record {
         }
     }
 
+    /// Since the client was first heard of.
+    pub fn age(&self, now: Time) -> TimeSpan {
+        now.since(self.begin)
+    }
+
     /// The session ended: `closed` in good order, or by what failed.
     pub fn note_end(&self, closed: bool) -> Ending {
         let ending = match closed {
@@ -152,11 +161,11 @@ impl Record {
             server: self.server,
             destination: None,
             narrow: None,
-            start: self.start.map(|start| match start.rate {
-                Some(_) => "learned".to_owned(),
-                None => "cold".to_owned(),
+            start: self.start.map(|(_, is_known)| match is_known {
+                true => "learned".to_owned(),
+                false => "cold".to_owned(),
             }),
-            initial_window_segments: self.start.map(|start| start.window),
+            initial_window_segments: self.start.map(|(window, _)| window.into()),
             handshake: handshake_name(self.handshake).to_owned(),
             phase,
             setup_seconds: self.setup.map(TimeSpan::as_seconds),

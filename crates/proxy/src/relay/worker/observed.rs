@@ -60,10 +60,11 @@ pub(super) fn last_words(
     now: Time,
     counters: &Counters,
 ) -> (Option<Ended>, SessionSample) {
-    let sample = session.sample().unwrap_or_else(|_| SessionSample {
+    let mut sample = session.sample().unwrap_or_else(|_| SessionSample {
         session: SessionId(session.record.id),
         ..SessionSample::default()
     });
+    sample.lasted = closed.then(|| session.record.age(now));
     session.record.note_sample(&sample);
     if let Some(leg) = &mut session.narrow {
         leg.end(&sample.client, counters);

@@ -274,6 +274,11 @@ impl Receiver {
         (0..14).find(fits).unwrap_or(14)
     }
 
+    /// Whether every segment is acknowledged when it comes: there is never a timer.
+    pub(crate) fn acknowledges_every_segment(&self) -> bool {
+        self.configuration.acknowledge == AckRule::Every
+    }
+
     /// RCV.NXT: all bytes before this have arrived.
     #[must_use]
     pub const fn next(&self) -> u64 {

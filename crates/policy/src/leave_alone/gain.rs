@@ -1,0 +1,318 @@
+//! Routes that splitting cannot help, found by what is measured.
+//!
+//! Two things say so, each for one [`Route`] (one client, one network of servers), so that nobody
+//! switches the proxy off for another:
+//!
+//! - *Nothing to gain*: in [`STREAK`] sessions in a row that carried [`EVIDENCE`] or more, the
+//!   server's leg took a negligible part of the round trip, the client's leg was short, and neither
+//!   lost a segment. Without a leg to shorten and without loss there is nothing that a split does
+//!   better: on a long leg it may still start faster.
+//! - *No gain seen*: of flows of [`EVIDENCE`] or more, the median goodput of the last that were split
+//!   is no better than that of the last that were not, the *control group*, of at least
+//!   [`COMPARED`] each.
+//!
+//! The same measurements, of all routes together and by size, are what an operator is shown. All is
+//! bounded: the oldest routes are forgotten.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use midspan_units::{BitRate, ByteSize, TimeSpan};
+
+use super::Route;
+use crate::congestion::LONG;
+use crate::{LegSample, Request};
+
+/// A flow that carried less says nothing, in bytes.
+const EVIDENCE: u64 = 100_000;
+/// So many sessions in a row without anything to gain.
+const STREAK: u8 = 8;
+/// A leg is negligible whose round trip is at most this part of the other's.
+const NEGLIGIBLE: u64 = 20;
+/// Flows of each kind that a comparison needs at least.
+const COMPARED: usize = 5;
+/// Flows of each kind of one route that are remembered.
+const RECENT: usize = 9;
+/// Flows of each kind and size that are remembered, of all routes.
+const RECENT_OF_ALL: usize = 101;
+/// Routes that are remembered.
+const ROUTES: usize = 4096;
+/// Routes that were found and not taken yet.
+const FOUND: usize = 256;
+
+/// Upper bounds of the sizes by which flows are compared, in bytes; one more is without a bound.
+pub const SIZES: [u64; 4] = [10_000, 100_000, 1_000_000, 10_000_000];
+
+/// Flows of one size, of all routes together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SizeGain {
+    /// Flows that were split, since the start.
+    pub split_flows: u64,
+    /// Flows of the control group that were measured, since the start.
+    pub direct_flows: u64,
+    /// Median goodput of the last that were split.
+    pub split: Option<BitRate>,
+    /// Median goodput of the last of the control group.
+    pub direct: Option<BitRate>,
+}
+
+/// What splitting gains, and where it does not.
+#[derive(Debug, Clone, Default)]
+pub struct Gains {
+    routes: BTreeMap<Route, Evidence>,
+    /// Routes in the order in which they were first noted.
+    order: VecDeque<Route>,
+    found: VecDeque<Route>,
+    found_in_all: u64,
+    sizes: [[Recent; 2]; SIZES.len() + 1],
+}
+
+/// Goodputs in bit/s, the oldest first.
+#[derive(Debug, Clone, Default)]
+struct Recent {
+    goodputs: VecDeque<u64>,
+    count: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Evidence {
+    /// Sessions in a row in which there was nothing to gain.
+    streak: u8,
+    /// Of flows that were split, and of those that were not.
+    recent: [Recent; 2],
+}
+
+/// Places in arrays of two.
+const SPLIT: usize = 0;
+const DIRECT: usize = 1;
+
+impl Gains {
+    /// A session has ended in good order, this long after the client's first segment.
+    pub fn note_split(
+        &mut self,
+        request: &Request,
+        client: &LegSample,
+        server: &LegSample,
+        lasted: TimeSpan,
+    ) {
+        let bytes = client.bytes_acknowledged.max(client.bytes_received).bytes();
+        let route = Route::of(request);
+        let goodput = self.count(SPLIT, bytes, lasted);
+        if bytes < EVIDENCE {
+            return;
+        }
+        let evidence = self.evidence(route);
+        evidence.streak = match has_nothing_to_gain(client, server) {
+            true => evidence.streak.saturating_add(1),
+            false => 0,
+        };
+        if let Some(goodput) = goodput {
+            evidence.recent[SPLIT].note(goodput, RECENT);
+        }
+        self.judge(route);
+    }
+
+    /// A flow of the control group has ended in good order: it has carried so many bytes of data one
+    /// way, in this time since the client's first segment.
+    pub fn note_direct(&mut self, request: &Request, carried: ByteSize, lasted: TimeSpan) {
+        let goodput = self.count(DIRECT, carried.bytes(), lasted);
+        if let Some(goodput) = goodput.filter(|_| carried.bytes() >= EVIDENCE) {
+            let route = Route::of(request);
+            self.evidence(route).recent[DIRECT].note(goodput, RECENT);
+            self.judge(route);
+        }
+    }
+
+    /// Routes that were found since the last time.
+    pub fn take_found(&mut self, most: usize) -> Vec<Route> {
+        let count = self.found.len().min(most);
+        self.found.drain(..count).collect()
+    }
+
+    /// How many have been found.
+    #[must_use]
+    pub const fn found(&self) -> u64 {
+        self.found_in_all
+    }
+
+    /// What was measured, by size: up to each of [`SIZES`], and above.
+    #[must_use]
+    pub fn sizes(&self) -> [SizeGain; SIZES.len() + 1] {
+        self.sizes.each_ref().map(|[split, direct]| SizeGain {
+            split_flows: split.count,
+            direct_flows: direct.count,
+            split: split.median().and_then(BitRate::from_bits_per_second),
+            direct: direct.median().and_then(BitRate::from_bits_per_second),
+        })
+    }
+
+    /// Its goodput in bit/s, if it lasted at all.
+    fn count(&mut self, kind: usize, bytes: u64, lasted: TimeSpan) -> Option<u64> {
+        if bytes == 0 || lasted == TimeSpan::ZERO {
+            return None;
+        }
+        let bits = u128::from(bytes) * 8 * 1_000_000_000;
+        let goodput = u64::try_from(bits / u128::from(lasted.nanoseconds())).unwrap_or(u64::MAX);
+        let size = SIZES.partition_point(|bound| *bound < bytes);
+        if let Some(kinds) = self.sizes.get_mut(size) {
+            kinds[kind].note(goodput, RECENT_OF_ALL);
+        }
+        Some(goodput)
+    }
+
+    fn evidence(&mut self, route: Route) -> &mut Evidence {
+        if !self.routes.contains_key(&route) {
+            while self.order.len() >= ROUTES {
+                if let Some(oldest) = self.order.pop_front() {
+                    self.routes.remove(&oldest);
+                }
+            }
+            self.order.push_back(route);
+        }
+        self.routes.entry(route).or_default()
+    }
+
+    /// What was found is forgotten, so that it must be found anew once it is no longer left alone.
+    fn judge(&mut self, route: Route) {
+        let Some(evidence) = self.routes.get_mut(&route) else {
+            return;
+        };
+        let [split, direct] = &evidence.recent;
+        let is_compared = split.goodputs.len() >= COMPARED && direct.goodputs.len() >= COMPARED;
+        let has_no_gain = is_compared && split.median() <= direct.median();
+        if evidence.streak < STREAK && !has_no_gain {
+            return;
+        }
+        *evidence = Evidence::default();
+        if !self.found.contains(&route) && self.found.len() < FOUND {
+            self.found.push_back(route);
+            self.found_in_all += 1;
+        }
+    }
+}
+
+impl Recent {
+    fn note(&mut self, goodput: u64, most: usize) {
+        while self.goodputs.len() >= most {
+            self.goodputs.pop_front();
+        }
+        self.goodputs.push_back(goodput);
+        self.count += 1;
+    }
+
+    fn median(&self) -> Option<u64> {
+        let mut sorted: Vec<u64> = self.goodputs.iter().copied().collect();
+        sorted.sort_unstable();
+        sorted.get(sorted.len().checked_sub(1)? / 2).copied()
+    }
+}
+
+fn has_nothing_to_gain(client: &LegSample, server: &LegSample) -> bool {
+    let times = (
+        client.minimum_round_trip_time,
+        server.minimum_round_trip_time,
+    );
+    let (Some(near), Some(far)) = times else {
+        return false;
+    };
+    let is_negligible = far.nanoseconds().saturating_mul(NEGLIGIBLE) <= near.nanoseconds();
+    let lost = client.segments_retransmitted + server.segments_retransmitted;
+    is_negligible && near < LONG && lost == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(client: u8) -> Request {
+        Request {
+            client: format!("192.0.2.{client}:1000").parse().unwrap(),
+            server: "198.51.100.7:80".parse().unwrap(),
+        }
+    }
+
+    fn leg(microseconds: u64, lost: u32) -> LegSample {
+        LegSample {
+            minimum_round_trip_time: Some(TimeSpan::from_nanoseconds(microseconds * 1000)),
+            bytes_acknowledged: ByteSize::from_bytes(1_000_000),
+            segments_retransmitted: lost,
+            ..LegSample::default()
+        }
+    }
+
+    fn second() -> TimeSpan {
+        TimeSpan::from_seconds(1)
+    }
+
+    fn found(client: &LegSample, server: &LegSample) -> Vec<usize> {
+        let mut gains = Gains::default();
+        (1..=20)
+            .filter(|_| {
+                gains.note_split(&request(1), client, server, second());
+                !gains.take_found(9).is_empty()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn where_there_is_nothing_to_gain_the_route_is_left_alone() {
+        assert_eq!(found(&leg(20_000, 0), &leg(1_000, 0)), [8, 16]);
+        let none: [usize; 0] = [];
+        // A part of the round trip, a long one, a loss on either leg.
+        assert_eq!(found(&leg(20_000, 0), &leg(1_001, 0)), none);
+        assert_eq!(found(&leg(40_000, 0), &leg(1_000, 0)), none);
+        assert_eq!(found(&leg(20_000, 1), &leg(1_000, 0)), none);
+        assert_eq!(found(&leg(20_000, 0), &leg(1_000, 1)), none);
+    }
+
+    #[test]
+    fn a_session_that_could_gain_ends_the_streak() {
+        let mut gains = Gains::default();
+        for turn in 0..100 {
+            let lost = u32::from(turn % 8 == 7);
+            gains.note_split(&request(1), &leg(20_000, lost), &leg(1_000, 0), second());
+        }
+        assert_eq!((gains.take_found(9), gains.found()), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn where_no_gain_is_seen_the_route_is_left_alone_for_that_client() {
+        let mut gains = Gains::default();
+        let megabyte = ByteSize::from_bytes(1_000_000);
+        for _ in 0..5 {
+            for client in [1, 2] {
+                let lasted = TimeSpan::from_seconds(u64::from(client));
+                gains.note_split(&request(client), &leg(600_000, 0), &leg(9_000, 0), lasted);
+                let direct = TimeSpan::from_milliseconds(1500);
+                gains.note_direct(&request(client), megabyte, direct);
+            }
+        }
+        // Client 1 has 8 Mbit/s instead of 5.3, client 2 has 4.
+        let route = Route::between(
+            "192.0.2.2".parse().unwrap(),
+            "198.51.100.0".parse().unwrap(),
+        );
+        assert_eq!(gains.take_found(9), [route]);
+        let sizes = gains.sizes();
+        assert_eq!((sizes[2].split_flows, sizes[2].direct_flows), (10, 10));
+        assert_eq!(sizes[2].split, BitRate::from_bits_per_second(4_000_000));
+        assert_eq!(sizes[2].direct, BitRate::from_bits_per_second(5_333_333));
+        assert_eq!(sizes[3], SizeGain::default());
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut gains = Gains::default();
+        for number in 0..5_000_u32 {
+            let request = Request {
+                client: std::net::SocketAddr::new(number.to_be_bytes().into(), 1),
+                server: "198.51.100.7:80".parse().unwrap(),
+            };
+            for _ in 0..8 {
+                gains.note_split(&request, &leg(20_000, 0), &leg(1_000, 0), second());
+            }
+        }
+        assert_eq!((gains.routes.len(), gains.order.len()), (ROUTES, ROUTES));
+        assert_eq!(gains.take_found(1000).len(), FOUND);
+        assert_eq!(gains.sizes[2][SPLIT].goodputs.len(), RECENT_OF_ALL);
+    }
+}

@@ -1,0 +1,101 @@
+use super::*;
+
+const DOCUMENTATION: &str = include_str!("../../../../../docs/observability.md");
+
+/// The name of what a query asks for.
+fn queried_name(metric: &Metric) -> String {
+    let unit = metric.unit.map(|unit| format!("_{unit}"));
+    let total = (metric.kind == Kind::Counter).then_some("_total");
+    let name = metric.name;
+    format!(
+        "{name}{}{}",
+        unit.unwrap_or_default(),
+        total.unwrap_or_default()
+    )
+}
+
+fn table() -> String {
+    let row = |metric: &Metric| {
+        let labels: Vec<String> = metric.labels.iter().map(|it| format!("`{it}`")).collect();
+        let kind = format!("{:?}", metric.kind).to_lowercase();
+        let name = queried_name(metric);
+        let help = metric.help.trim();
+        format!("| `{name}` | {kind} | {} | {help} |\n", labels.join(", "))
+    };
+    METRICS.iter().map(row).collect()
+}
+
+#[test]
+fn the_documentation_has_them_all() {
+    let table = table();
+    assert!(
+        DOCUMENTATION.contains(&table),
+        "docs/observability.md must have this table:\n{table}"
+    );
+}
+
+fn snapshot() -> Snapshot {
+    let distribution = |bounds: &[u64]| HistogramTotals {
+        counts: (0..=bounds.len() as u64).collect(),
+        sum: 2_500_000,
+    };
+    let mut totals = ListenerTotals {
+        opened: 7,
+        ..ListenerTotals::default()
+    };
+    totals.setup[1] = distribution(TIME_BOUNDS);
+    Snapshot {
+        statistics: Statistics::default(),
+        memory: MemoryUse {
+            used: 1,
+            reserved: 2,
+            budget: Some(3),
+        },
+        listeners: [("a \"name\"".to_owned(), totals)].into(),
+        gate: Some(GateStatistics::default()),
+        verdicts: (1, 2),
+        fragments: Fragments::default(),
+        gains: GainTotals::default(),
+    }
+}
+
+#[test]
+fn the_text_is_as_its_format_says() {
+    let text = encode(snapshot()).unwrap();
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    for line in [
+        "# TYPE midspan_sessions_opened counter",
+        "midspan_sessions_opened_total{listener=\"a \\\"name\\\"\"} 7",
+        "# UNIT midspan_session_setup_seconds seconds",
+        "midspan_session_setup_seconds_sum{listener=\"a \\\"name\\\"\",handshake=\"early\"} 2.5",
+        "midspan_leg_round_trip_time_seconds_count{listener=\"a \\\"name\\\"\",leg=\"client\"} 0",
+        "midspan_bypasses_total{reason=\"full\"} 0",
+        "midspan_session_setup_seconds_bucket{le=\"+Inf\",listener=\"a \\\"name\\\"\",handshake=\"early\"} 171",
+        "midspan_session_setup_seconds_bucket{le=\"0.0001\",listener=\"a \\\"name\\\"\",handshake=\"early\"} 0",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+    }
+    let setup: Vec<u64> = text
+        .lines()
+        .filter(|line| line.starts_with("midspan_session_setup_seconds_bucket"))
+        .filter(|line| line.contains("early"))
+        .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
+        .collect();
+    assert_eq!(setup.len(), TIME_BOUNDS.len() + 1);
+    assert!(setup.is_sorted(), "cumulative: {setup:?}");
+    let (last, most) = (setup.last(), 18 * 19 / 2);
+    assert_eq!(last, Some(&most));
+}
+
+#[test]
+fn every_metric_is_there_once() {
+    let text = encode(snapshot()).unwrap();
+    for metric in METRICS {
+        let help = format!("# HELP {}", metric.name);
+        assert!(text.contains(&help), "{help}");
+        let name = |metric: &Metric| (metric.name, metric.unit);
+        let same = METRICS.iter().filter(|other| name(other) == name(metric));
+        assert_eq!(same.count(), 1, "{}", metric.name);
+        assert!(metric.help.trim().ends_with('.'), "{}", metric.name);
+    }
+}

@@ -1,0 +1,100 @@
+//! Routes that the relay has found not to be helped are left alone by the rules, for a while.
+//!
+//! The relay is the process that the network can reach, so what it asks for is bounded: how many
+//! routes at once and in all, how often, for how long, and which prefixes.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use midspan_linux::interception::Pair;
+use midspan_linux::netlink::Prefix;
+use midspan_policy::leave_alone::Route;
+use tracing::{info, warn};
+
+use super::supervision::Supervisor;
+
+/// Most routes of one message.
+pub(crate) const ROUTES_AT_ONCE: usize = 64;
+/// The least time between two changes of the rules, which run a program.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Supervisor {
+    /// Leaves these routes alone from now on.
+    pub(super) fn leave_alone(&mut self, routes: &[Route], now: Instant) {
+        let time = self.configuration.interception.leave_alone_time;
+        let is_late =
+            (self.left_alone_at).is_some_and(|last| now.saturating_duration_since(last) < PAUSE);
+        let Some(guard) = &mut self.guard else {
+            return;
+        };
+        if time == midspan_units::TimeSpan::ZERO || is_late {
+            return;
+        }
+        let pairs: Vec<Pair> = routes
+            .iter()
+            .take(ROUTES_AT_ONCE)
+            .filter_map(pair)
+            .collect();
+        if pairs.is_empty() {
+            return;
+        }
+        self.left_alone_at = Some(now);
+        for Pair { client, server } in &pairs {
+            info!(
+                client = %client.address,
+                server = format!("{}/{}", server.address, server.length),
+                %time,
+                "splitting does not help here: new connections pass untouched for a while"
+            );
+        }
+        if let Err(error) = guard.leave_alone(&pairs, time.into()) {
+            warn!("rules cannot be changed, they are tried again: {error}");
+        }
+    }
+}
+
+/// As prefixes; `None` for what no client or server has.
+fn pair(route: &Route) -> Option<Pair> {
+    let Route { client, server } = Route::between(route.client, route.server);
+    let is_host = |address: IpAddr| {
+        !address.is_unspecified() && !address.is_loopback() && !address.is_multicast()
+    };
+    if client.is_ipv4() != server.is_ipv4() || !is_host(client) || !is_host(server) {
+        return None;
+    }
+    let place = usize::from(client.is_ipv6());
+    let of = |address, lengths: [u8; 2]| Prefix {
+        address,
+        length: lengths[place],
+    };
+    Some(Pair {
+        client: of(client, Route::CLIENT_LENGTHS),
+        server: of(server, Route::SERVER_LENGTHS),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_relay_asks_for_is_cut_to_its_prefixes() {
+        let of = |client: &str, server: &str| {
+            let route = Route {
+                client: client.parse().unwrap(),
+                server: server.parse().unwrap(),
+            };
+            let Pair { client, server } = pair(&route)?;
+            let text = |of: Prefix| format!("{}/{}", of.address, of.length);
+            Some((text(client), text(server)))
+        };
+        let found = of("192.0.2.1", "198.51.100.7").unwrap();
+        assert_eq!(found, ("192.0.2.1/32".into(), "198.51.100.0/24".into()));
+        let found = of("2001:db8::1", "2001:db8:1:2::3").unwrap();
+        assert_eq!(found, ("2001:db8::/64".into(), "2001:db8:1::/48".into()));
+        assert_eq!(of("0.0.0.0", "198.51.100.7"), None);
+        assert_eq!(of("192.0.2.1", "224.0.0.1"), None);
+        assert_eq!(of("192.0.2.1", "2001:db8::1"), None);
+        assert_eq!(of("127.0.0.1", "198.51.100.7"), None);
+    }
+}

@@ -1,0 +1,135 @@
+//! Receivers that answer a data packet as soon as it is sent.
+//!
+//! Where what becomes of a packet on its last link is known when it is sent, and all that the
+//! receiver does is to acknowledge it, the ACK is known as well: the receiver is *joined* to its
+//! links as one link is to another. A packet then goes there and its ACK back in one step, and
+//! the first event is that of the ACK at the sender. The results are the same (a test compares
+//! them): packets come to a receiver, and its ACKs to their first link, in the order and at the
+//! times in which they would. `join` says when that is so.
+
+use std::collections::BTreeMap;
+
+use midspan_units::{Time, TimeSpan};
+
+use super::Simulation;
+use super::application::FlowState;
+use super::leg::Parts;
+use crate::network::{Handed, Network};
+use crate::observer::Observer;
+use crate::packet::{Data, Packet, Passage, Segment, Signals, Way};
+
+/// Joins the receivers that may be.
+///
+/// Such a receiver is that of a bulk flow at its end, has no timer, and acknowledges every packet.
+/// All that is handed to the first link of its ACKs comes from joined receivers of the same last
+/// link, one packet after another. And the simulation cannot end before its time, while ACKs have
+/// been sent that are still ahead.
+pub(super) fn join(parts: &mut Parts, network: &Network) {
+    if !parts.flows.iter().any(|flow| parts.is_endless(flow)) {
+        return;
+    }
+    let mut may: Vec<Option<[u32; 2]>> = (0..parts.legs.len())
+        .map(|leg| parts.ends_of_answering(leg, network))
+        .collect();
+    // Of each direction that ACKs start on, the last link before; `None` where not all have one.
+    let mut before: BTreeMap<u32, Option<u32>> = BTreeMap::new();
+    for (leg, ends) in parts.legs.iter().zip(&may) {
+        for way in [Way::Forward, Way::Back] {
+            for (hop, place) in leg.route(way).iter().enumerate() {
+                let own = ends
+                    .filter(|_| way == Way::Back && hop == 0)
+                    .map(|[last, _]| last);
+                let known = before.entry(*place).or_insert(own);
+                if *known != own {
+                    *known = None;
+                }
+            }
+        }
+    }
+    for (leg, ends) in parts.legs.iter_mut().zip(&mut may) {
+        leg.joined = ends
+            .take()
+            .is_some_and(|[last, first]| before.get(&first) == Some(&Some(last)));
+    }
+}
+
+impl Parts {
+    /// Whether a flow never ends, whatever happens.
+    fn is_endless(&self, flow: &FlowState) -> bool {
+        let patient = |leg: usize| self.senders[leg].configuration().give_up_after == u32::MAX;
+        let refused = |leg: usize| {
+            let relay = self.legs[leg].onward;
+            relay.is_some_and(|relay| self.relays[relay as usize].1.refuses())
+        };
+        flow.is_endless() && flow.legs().all(|leg| patient(leg) && !refused(leg))
+    }
+
+    /// Of a leg whose receiver does no more than acknowledge: the last link of its data and the
+    /// first one of its ACKs.
+    fn ends_of_answering(&self, leg: usize, network: &Network) -> Option<[u32; 2]> {
+        let receiver = self.receivers.get(leg)?;
+        let state = &self.legs[leg];
+        let last = *state.route(Way::Forward).last()?;
+        let first = *state.route(Way::Back).first()?;
+        let answers = receiver.acknowledges_every_segment()
+            && state.onward.is_none()
+            && self.flows[state.flow as usize].is_bulk();
+        // An ACK that took no time could come before what is at the same time.
+        let known = network.is_fixed(last) && network.is_fixed_and_takes_time(first);
+        (answers && known).then_some([last, first])
+    }
+}
+
+impl<O: Observer> Simulation<O> {
+    /// Up to when packets are answered when they are sent, in a run up to and including `until`.
+    pub(super) fn answers_before(&self, until: Time) -> Time {
+        // Policies may want to see ACKs when they leave.
+        if O::WATCHES || self.control.is_some() {
+            Time::ZERO
+        } else {
+            until + TimeSpan::from_nanoseconds(1)
+        }
+    }
+
+    /// Sends a packet of so many bytes, and lets a joined receiver answer it.
+    #[inline]
+    pub(super) fn send_data(&mut self, leg: u32, size: u32, data: Data) {
+        let state = &self.legs[leg as usize];
+        if O::WATCHES || !state.joined {
+            self.send(leg, Way::Forward, size, Segment::Data(data));
+            return;
+        }
+        let mut packet = Packet {
+            connection: leg,
+            size,
+            passage: Passage::new(Way::Forward),
+            signals: Signals::default(),
+            segment: Segment::Data(data),
+        };
+        let route = state.route(Way::Forward);
+        let before = self.answered_before;
+        let handed = self
+            .network
+            .handle(&mut self.schedule, self.now, route, &mut packet, before);
+        let Handed::Arrives(at) = handed else {
+            // Who is dropped is not told: nobody watches.
+            return;
+        };
+        let receiver = &mut self.receivers[leg as usize];
+        receiver.handle_segment(at, &data);
+        receiver.handle_release(at, u64::MAX);
+        while let Some(ack) = receiver.poll_transmit() {
+            let mut packet = Packet {
+                connection: leg,
+                size: receiver.size_of(&ack),
+                passage: Passage::new(Way::Back),
+                signals: Signals::default(),
+                segment: Segment::Acknowledgement(ack),
+            };
+            let route = state.route(Way::Back);
+            self.network
+                .handle(&mut self.schedule, at, route, &mut packet, Time::ZERO);
+        }
+        debug_assert!(receiver.poll_timeout().is_none(), "joined, and has a timer");
+    }
+}

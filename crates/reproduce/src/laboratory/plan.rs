@@ -5,6 +5,7 @@ use midspan_path::{Acknowledge, NodeKind, Path};
 use midspan_policy::AccessLink;
 use midspan_policy::oversized_segments::Wish;
 use midspan_policy::sending_ahead::SendAhead;
+use midspan_units::TimeSpan;
 
 use super::statement::Statement;
 
@@ -117,6 +118,12 @@ impl Arm {
     pub(super) const fn with_paper(mut self, goodput: f64) -> Self {
         self.paper = Some(goodput);
         self
+    }
+
+    /// Whether its flows start one after another.
+    pub(super) fn is_staggered(&self) -> bool {
+        let mut flows = self.path.flows.iter();
+        flows.any(|flow| flow.start > TimeSpan::ZERO)
     }
 
     /// Seconds that a run takes in all.

@@ -74,6 +74,7 @@ fn main() -> Result<(), Failure> {
                 ..Settings::new("up")
             },
             worker_arguments: vec!["thin-worker".to_owned()],
+            pages: None,
             ready: Some(&mut std::io::stdout()),
             watch: Some(&mut Lines),
         })?),

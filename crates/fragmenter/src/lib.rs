@@ -57,6 +57,11 @@ impl Fragmenter {
         }
     }
 
+    /// Cuts for another MTU from now on, at least [`LEAST_MTU`].
+    pub fn set_mtu(&mut self, mtu: usize) {
+        self.mtu = mtu.max(LEAST_MTU);
+    }
+
     /// What it has done so far.
     #[must_use]
     pub const fn counters(&self) -> Counters {

@@ -27,3 +27,4 @@ pub mod sandbox;
 pub mod scheduling;
 
 pub mod tcp;
+pub mod tun;

@@ -138,6 +138,15 @@ impl Netlink {
         )
     }
 
+    /// Sets the size of the largest packet that an interface takes, in bytes.
+    pub fn set_mtu(&self, name: &str, mtu: u32) -> Result<(), NetlinkError> {
+        let message = LinkUnspec::new_with_name(name).mtu(mtu).build();
+        self.request(
+            || format!("set the MTU of interface {name}"),
+            async |handle| handle.link().set(message).execute().await,
+        )
+    }
+
     /// Sets an interface up.
     pub fn set_up(&self, name: &str) -> Result<(), NetlinkError> {
         let message = LinkUnspec::new_with_name(name).up().build();

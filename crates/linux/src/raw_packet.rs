@@ -33,6 +33,16 @@ impl RawSocket {
         Ok(socket)
     }
 
+    /// As [`open`](Self::open), for fragments: sending waits while the queue of the device is full.
+    ///
+    /// # Errors
+    /// Those of `socket(2)` and `ioctl(2)`.
+    pub fn open_for_fragments(family: Family) -> io::Result<OwnedFd> {
+        let socket = Self::open(family)?;
+        rustix::io::ioctl_fionbio(&socket, false)?;
+        Ok(socket)
+    }
+
     /// Takes over a socket made by [`open`](Self::open).
     #[must_use]
     pub const fn from_socket(socket: OwnedFd) -> Self {

@@ -28,6 +28,7 @@ fn route(size: u16) -> MarkedRoute {
     MarkedRoute {
         initial_window: Some(3),
         locked_mtu: Some(u32::from(size) + 40),
+        through_device: None,
     }
 }
 

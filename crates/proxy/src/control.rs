@@ -3,7 +3,8 @@
 //! JSON over a `SOCK_SEQPACKET` pair, of which the relay process has one end as its standard
 //! input. Order: [`ToRelay::Settings`] with the admin socket, one [`ToRelay::Listener`] for each listener with its
 //! listening sockets, [`ToRelay::Gate`] if one is transparent, [`FromRelay::Ready`]; later
-//! [`FromRelay::Alive`] again and again, and perhaps [`ToRelay::Drain`]. The end of either
+//! [`FromRelay::Alive`] again and again, [`FromRelay::Verdicts`] where they are kept, and perhaps
+//! [`ToRelay::Drain`]. The end of either
 //! process closes the connection, which ends the other.
 //!
 //! A reload: [`ToRelay::Reload`], one [`ToRelay::Listener`] for each listener (those whose
@@ -42,6 +43,11 @@ pub(crate) enum ToRelay {
         listeners: usize,
         /// How to answer on the admin listener, whose socket comes with this, if there is one.
         admin: Option<AdminMessage>,
+        /// The mark of what a fragmenter sends, if there is to be one; last of all come its device
+        /// and its raw sockets for IPv4 and IPv6.
+        fragmenter: Option<u32>,
+        /// Whether what clients were found to take is kept.
+        verdicts: KeptVerdicts,
     },
     /// What the gate of transparent listeners needs; after the listeners, if any is transparent.
     /// With it come two raw sockets, for IPv4 and IPv6.
@@ -66,6 +72,17 @@ pub(crate) enum ToRelay {
     },
     /// Accept nothing more, let the sessions end, at most for `drain_timeout`, and exit.
     Drain,
+}
+
+/// Whether what clients were found to take is kept across restarts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum KeptVerdicts {
+    /// Not at all.
+    Nowhere,
+    /// From now on.
+    New,
+    /// The file comes with this, behind the admin socket, open to be read.
+    InFile,
 }
 
 /// What holds for the admin listener.
@@ -128,6 +145,8 @@ pub(crate) struct GateMessage {
     pub asymmetric_route_time: TimeSpan,
     pub opening_limit: u32,
     pub opening_limit_per_client: u32,
+    /// What is known of clients' access links, where one of them is to have no timestamps.
+    pub profiles: Vec<AccessProfile>,
     pub listeners: Vec<GateListenerMessage>,
 }
 
@@ -160,6 +179,8 @@ pub(crate) enum FromRelay {
     Reloaded,
     /// The new listeners cannot be had, and the old ones go on.
     NotReloaded,
+    /// What clients were found to take is in the file in memory that comes with this.
+    Verdicts,
     /// Splitting does not help on these routes: leave them alone for a while.
     LeaveAlone(Vec<Route>),
 }

@@ -36,6 +36,14 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// The state directory cannot be had.
+    #[error("relay.state_directory: {path} cannot be had: {source}")]
+    StateDirectory {
+        /// Where.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The relay's user is not there.
     #[error(
         "relay.user = \"{0}\": there is no such user, or it is root (useradd --system makes one)"

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use midspan_linux::initial_window::MarkedRoute;
+use midspan_linux::initial_window::{MarkedRoute, ThroughDevice};
 use midspan_policy::oversized_segments::Wish;
 use midspan_policy::sending_ahead::SendAhead;
 use midspan_units::{BitRate, TimeSpan};
@@ -28,6 +28,11 @@ pub struct AccessProfile {
     pub oversized_segments: Wish,
     /// How far ahead of the advertised window.
     pub send_ahead: SendAhead,
+    /// Largest fragments in bytes; `None`: for IPv4 the outgoing device's MTU, for IPv6
+    /// [`SIX_FRAGMENT`].
+    pub fragment_size: Option<u32>,
+    /// Whether TCP's timestamps are agreed on; without them an ACK has 12 bytes fewer.
+    pub timestamps: bool,
     /// How long data may wait to fill an oversized segment.
     pub hold_to_fill: TimeSpan,
 }
@@ -38,6 +43,15 @@ impl AccessProfile {
     pub fn sizes(&self) -> Vec<u32> {
         self.oversized_segments
             .sizes(self.downstream, self.upstream)
+    }
+
+    /// The oversized segments that may be sent.
+    pub fn oversized(&self) -> impl Iterator<Item = Oversized> + use<> {
+        let fragment_size = self.fragment_size;
+        self.sizes().into_iter().map(move |size| Oversized {
+            size,
+            fragment_size,
+        })
     }
 
     /// How many bits of the client's address it names; `None` where it is not for this client.
@@ -64,6 +78,13 @@ pub fn find(profiles: &[AccessProfile], client: IpAddr) -> Option<usize> {
     best.map(|(_, place)| place)
 }
 
+/// Whether no timestamps are to be agreed on with a client.
+#[must_use]
+pub fn leaves_timestamps_out(profiles: &[AccessProfile], client: IpAddr) -> bool {
+    let profile = find(profiles, client).and_then(|place| profiles.get(place));
+    profile.is_some_and(|profile| !profile.timestamps)
+}
+
 /// Bytes of the IPv4 and TCP headers, without options.
 pub const HEADERS: u32 = 40;
 
@@ -75,12 +96,67 @@ const SMALL_MTUS: [u32; 3] = [1492, 1400, 1280];
 /// What slow start begins with after an idle time, in bytes (RFC 6928 for normal segments).
 const INITIAL_WINDOW: u32 = 14_600;
 
+/// Bytes of the IPv6 and TCP headers, without options.
+pub const SIX_HEADERS: u32 = 60;
+
+/// Largest fragments of IPv6 packets unless the profile says otherwise: every path takes them
+/// (RFC 8200, section 5).
+pub const SIX_FRAGMENT: u32 = 1280;
+
+const TCP_HEADER: u32 = 20;
+/// The headers of a fragment.
+const FOUR_FRAGMENT_HEADERS: u32 = 20;
+/// 8 bytes more than there are: where the host tracks connections, its kernel puts the fragments
+/// together and cuts them again, for an MTU in which it does not count their fragment header.
+const SIX_FRAGMENT_HEADERS: u32 = 56;
+
+/// Which route an oversized segment takes, besides its size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Oversized {
+    /// Bytes of data, as the policy has it for IPv4 fragments of 1500 bytes.
+    pub size: u32,
+    /// Largest fragments in bytes; `None`: the kernel's for IPv4, and [`SIX_FRAGMENT`].
+    pub fragment_size: Option<u32>,
+}
+
+impl Oversized {
+    /// Bytes of data of the segment that is really sent: as many full fragments as fit in, since
+    /// the last is as dear as the others.
+    #[must_use]
+    pub fn data(self, is_four: bool) -> u32 {
+        let fitted = |fragment: u32, headers: u32| {
+            let each = (fragment.saturating_sub(headers) / 8 * 8).max(8);
+            let count = ((self.size + TCP_HEADER) / each).max(2);
+            count * each - TCP_HEADER
+        };
+        match (is_four, self.fragment_size) {
+            (true, None) => self.size,
+            (true, Some(fragment)) => fitted(fragment, FOUR_FRAGMENT_HEADERS),
+            (false, fragment) => fitted(fragment.unwrap_or(SIX_FRAGMENT), SIX_FRAGMENT_HEADERS),
+        }
+    }
+
+    /// Its route.
+    #[must_use]
+    pub fn route(self) -> MarkedRoute {
+        MarkedRoute {
+            through_device: Some(ThroughDevice {
+                ipv4: self.fragment_size.is_some(),
+                ipv6_mtu: self.data(false) + SIX_HEADERS,
+            }),
+            ..route(self.data(true))
+        }
+    }
+}
+
 /// The route for segments of `size` bytes of data.
 #[must_use]
 pub fn route(size: u32) -> MarkedRoute {
     MarkedRoute {
         initial_window: Some((INITIAL_WINDOW / size.max(1)).clamp(2, 10)),
         locked_mtu: Some(size + HEADERS),
+        through_device: None,
     }
 }
 
@@ -88,33 +164,50 @@ pub fn route(size: u32) -> MarkedRoute {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SegmentMarks {
-    /// Size in bytes of data and mark of oversized segments.
-    pub oversized: Vec<(u32, u32)>,
-    /// The same of segments that are smaller than usual, largest first.
+    /// Oversized segments and their marks.
+    pub oversized: Vec<(Oversized, u32)>,
+    /// Size in bytes of data and mark of segments that are smaller than usual, largest first.
     pub small: Vec<(u32, u32)>,
+    /// There is a fragmenter: for IPv6, and for fragments of another size than the kernel's.
+    pub has_fragmenter: bool,
 }
 
 impl SegmentMarks {
     /// With the marks that `mark` gives to routes.
-    pub fn new(profiles: &[AccessProfile], mark: impl Fn(MarkedRoute) -> Option<u32>) -> Self {
-        let marked = |size: u32| Some((size, mark(route(size))?));
+    pub fn new(
+        profiles: &[AccessProfile],
+        has_fragmenter: bool,
+        mark: impl Fn(MarkedRoute) -> Option<u32>,
+    ) -> Self {
+        let oversized = oversized(profiles).into_iter();
+        let small = small_sizes(profiles).into_iter();
         Self {
-            oversized: oversized_sizes(profiles)
-                .into_iter()
-                .filter_map(marked)
+            oversized: oversized
+                .filter_map(|segment| Some((segment, mark(segment.route())?)))
                 .collect(),
-            small: small_sizes(profiles)
-                .into_iter()
-                .filter_map(marked)
+            small: small
+                .filter_map(|size| Some((size, mark(route(size))?)))
                 .collect(),
+            has_fragmenter,
         }
     }
 
-    /// The mark of an oversized segment.
+    /// The segments that clients of a profile may get: bytes of data and mark, ascending.
     #[must_use]
-    pub fn oversized(&self, size: u32) -> Option<u32> {
-        let found = self.oversized.iter().find(|(of, _)| *of == size);
-        found.map(|(_, mark)| *mark)
+    pub fn oversized(&self, profile: &AccessProfile, is_four: bool) -> Vec<(u32, u32)> {
+        let is_cut_by_ip = is_four && profile.fragment_size.is_none();
+        if !is_cut_by_ip && !self.has_fragmenter {
+            return Vec::new();
+        }
+        let wanted = profile.oversized();
+        let found = wanted.filter_map(|wanted| {
+            let (segment, mark) = self.oversized.iter().find(|(of, _)| *of == wanted)?;
+            Some((segment.data(is_four), *mark))
+        });
+        let mut found: Vec<_> = found.collect();
+        found.sort_unstable();
+        found.dedup_by_key(|(size, _)| *size);
+        found
     }
 
     /// Size and mark of the largest small segment of at most `size`.
@@ -124,22 +217,29 @@ impl SegmentMarks {
     }
 }
 
-fn oversized_sizes(profiles: &[AccessProfile]) -> BTreeSet<u32> {
-    profiles.iter().flat_map(AccessProfile::sizes).collect()
+fn oversized(profiles: &[AccessProfile]) -> BTreeSet<Oversized> {
+    profiles.iter().flat_map(AccessProfile::oversized).collect()
 }
 
 fn small_sizes(profiles: &[AccessProfile]) -> Vec<u32> {
-    match oversized_sizes(profiles).is_empty() {
-        true => Vec::new(),
-        false => SMALL_MTUS.map(|mtu| mtu - HEADERS).to_vec(),
+    match wants_oversized(profiles) {
+        false => Vec::new(),
+        true => SMALL_MTUS.map(|mtu| mtu - HEADERS).to_vec(),
     }
+}
+
+/// Whether some clients may get oversized segments.
+#[must_use]
+pub fn wants_oversized(profiles: &[AccessProfile]) -> bool {
+    profiles.iter().any(|of| of.oversized().next().is_some())
 }
 
 /// The routes that these profiles need.
 #[must_use]
 pub fn routes(profiles: &[AccessProfile]) -> Vec<MarkedRoute> {
-    let sizes = oversized_sizes(profiles).into_iter();
-    sizes.chain(small_sizes(profiles)).map(route).collect()
+    let large = oversized(profiles).into_iter().map(Oversized::route);
+    let small = small_sizes(profiles).into_iter().map(route);
+    large.chain(small).collect()
 }
 
 #[cfg(test)]
@@ -157,6 +257,8 @@ mod tests {
             upstream: None,
             oversized_segments: Wish::Fixed(4420),
             send_ahead: SendAhead::Off,
+            fragment_size: None,
+            timestamps: true,
             hold_to_fill: TimeSpan::ZERO,
         }
     }
@@ -182,9 +284,9 @@ mod tests {
     #[test]
     fn a_client_gets_the_largest_small_segment_it_has_room_for() {
         let profiles = [profile("a", "10.0.0.0", 8)];
-        let marks = SegmentMarks::new(&profiles, |route| route.locked_mtu);
-        assert_eq!(marks.oversized(4420), Some(4460));
-        assert_eq!(marks.oversized(1452), None);
+        let marks = SegmentMarks::new(&profiles, false, |route| route.locked_mtu);
+        assert_eq!(marks.oversized(&profiles[0], true), [(4420, 4460)]);
+        assert_eq!(marks.oversized(&profiles[0], false), []);
         assert_eq!(marks.small(1452), Some((1452, 1492)));
         assert_eq!(marks.small(1451), Some((1360, 1400)));
         assert_eq!(marks.small(1000), None);
@@ -198,5 +300,24 @@ mod tests {
         assert_eq!(window(1452), Some(10));
         assert_eq!(window(4420), Some(3));
         assert_eq!(window(13_300), Some(2));
+    }
+
+    #[test]
+    fn segments_fill_the_fragments_of_their_family() {
+        let smaller = AccessProfile {
+            fragment_size: Some(1400),
+            ..profile("a", "10.0.0.0", 8)
+        };
+        let profiles = [smaller, profile("b", "10.1.0.0", 16)];
+        let marks = SegmentMarks::new(&profiles, true, |route| route.locked_mtu);
+        // Three fragments of 1376 and of 1344 bytes, and for IPv6 of 1224.
+        assert_eq!(marks.oversized(&profiles[0], true), [(4108, 4148)]);
+        assert_eq!(marks.oversized(&profiles[0], false), [(4012, 4148)]);
+        assert_eq!(marks.oversized(&profiles[1], true), [(4420, 4460)]);
+        assert_eq!(marks.oversized(&profiles[1], false), [(3652, 4460)]);
+        // What the kernel does not cut needs the fragmenter.
+        let without = SegmentMarks::new(&profiles, false, |route| route.locked_mtu);
+        assert_eq!(without.oversized(&profiles[0], true), []);
+        assert_eq!(without.oversized(&profiles[1], true), [(4420, 4460)]);
     }
 }

@@ -14,7 +14,9 @@ use tracing::warn;
 use crate::Error;
 use crate::control::{ControlError, GateListenerMessage, GateMessage, ListenerMessage};
 use crate::gate::{Decided, GateListener, GateSettings, OpeningLimits, Openings, ServerLeg};
-use crate::relay::narrow::{Profiles, Remembered};
+use crate::profile::AccessProfile;
+use crate::relay::narrow::Profiles;
+use crate::relay::remembered::Remembered;
 use crate::relay::{self, Clock, Destination, ListenerId, Relay};
 use crate::relay_process::{GateAndSockets, Life, ListenerAndSockets, start_gate};
 
@@ -30,7 +32,7 @@ pub(crate) struct Listeners {
     /// By the address of the listening sockets.
     known: BTreeMap<SocketAddr, Known>,
     /// What clients were found to take.
-    verdicts: Remembered,
+    pub verdicts: Remembered,
 }
 
 struct Known {
@@ -44,11 +46,11 @@ impl Listeners {
         settings: &relay::Settings,
         messages: Vec<ListenerAndSockets>,
         gate: Option<GateAndSockets>,
+        verdicts: Remembered,
     ) -> Result<Self, Error> {
         let gate = gate.map(|(message, sockets)| gate_settings(message, sockets));
         let gate = gate.transpose()?;
         let openings = gate.as_ref().map(|(gate, _)| Arc::clone(&gate.openings));
-        let verdicts = Remembered::default();
         let mut known = BTreeMap::new();
         let mut listeners = Vec::new();
         let ids = Relay::first_listeners(messages.len());
@@ -94,8 +96,7 @@ impl Listeners {
                 self.openings = Some(Arc::clone(&settings.0.openings));
                 self.gate = Some(Life::new(start_gate(settings)?));
             } else {
-                let listeners = message.listeners.into_iter().map(gate_listener);
-                gate_listeners = Some(listeners.collect());
+                gate_listeners = Some(decided(message.listeners, message.profiles));
             }
         }
         let (new, old): (Vec<_>, Vec<_>) = messages
@@ -197,7 +198,15 @@ fn relay_listener(
     })
 }
 
-fn gate_listener(message: GateListenerMessage) -> Decided {
+fn decided(listeners: Vec<GateListenerMessage>, profiles: Vec<AccessProfile>) -> Vec<Decided> {
+    let profiles: Arc<[AccessProfile]> = profiles.into();
+    let listeners = listeners.into_iter();
+    listeners
+        .map(|listener| gate_listener(listener, &profiles))
+        .collect()
+}
+
+fn gate_listener(message: GateListenerMessage, profiles: &Arc<[AccessProfile]>) -> Decided {
     let policy = admission(&message);
     let listener = GateListener {
         name: message.name,
@@ -207,6 +216,7 @@ fn gate_listener(message: GateListenerMessage) -> Decided {
             start: LegStart::from(&message.server_leg),
         },
         windows: message.windows,
+        profiles: Arc::clone(profiles),
         control_group: message.control_group,
     };
     (listener, policy)
@@ -236,7 +246,6 @@ fn gate_settings(
         all: message.opening_limit as usize,
         per_client: message.opening_limit_per_client as usize,
     };
-    let listeners = message.listeners.into_iter().map(gate_listener);
     let settings = GateSettings {
         queue: message.queue,
         mask: message.mask,
@@ -244,7 +253,7 @@ fn gate_settings(
         watched_mark: message.watched_mark,
         server_zone: message.server_zone,
         asymmetric_route_time: message.asymmetric_route_time,
-        listeners: listeners.collect(),
+        listeners: decided(message.listeners, message.profiles),
         openings: Arc::new(Openings::new(limits)),
         limits: None,
         raw,

@@ -16,10 +16,14 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{info, warn};
 
 use crate::admin::Admin;
+use crate::admin::NarrowObserver;
 use crate::configuration::RelaySettings;
+use crate::control::KeptVerdicts;
 use crate::control::{self, ControlError, FromRelay, GateMessage, ListenerMessage, ToRelay};
+use crate::fragmenting::{self, FragmentCounters, FragmentSizes};
 use crate::gate::{Gate, GateSettings};
 use crate::helper::leaving_alone::ROUTES_AT_ONCE;
+use crate::keeper::{self, Saved};
 use crate::relay::{self, Relay};
 use crate::relay_listeners::Listeners;
 use crate::resolver;
@@ -73,11 +77,23 @@ pub fn relay_main() -> Result<(), Error> {
     let threads = settings.threads as u64;
     let is_observed = received.admin.is_some();
     let relay = relay_settings(&settings, is_observed, offered);
-    let mut listeners = Listeners::start(&relay, received.listeners, received.gate)?;
+    let (verdicts, mut keeper) = keeper::start(received.verdicts);
+    let fragments = FragmentCounters::default();
+    let fragment_sizes = FragmentSizes::default();
+    fragment_sizes.set(&received.listeners);
+    if let Some((mark, descriptors)) = received.cutting {
+        fragmenting::start(mark, descriptors, &fragment_sizes, &fragments)
+            .map_err(Error::system("start the fragmenter"))?;
+    }
+    let mut listeners = Listeners::start(&relay, received.listeners, received.gate, verdicts)?;
     listeners.relay.set_resolver(resolver)?;
     if let Some(admin) = received.admin {
         let gate = listeners.gate.as_ref().map(|life| life.gate.observer());
-        admin.start(listeners.relay.observer(), gate)?;
+        let narrow = NarrowObserver {
+            verdicts: listeners.verdicts.clone(),
+            fragments,
+        };
+        admin.start(listeners.relay.observer(), gate, narrow)?;
     }
     control::send(&helper, &FromRelay::Ready, &[])?;
     let mut found_at = Instant::now();
@@ -89,8 +105,11 @@ pub fn relay_main() -> Result<(), Error> {
         if is_readable(&helper, interval)? {
             match control::receive(&helper)? {
                 Some((ToRelay::Drain, _)) => {
+                    let verdicts = listeners.verdicts.clone();
                     let Listeners { relay, gate, .. } = listeners;
-                    return drain(relay, &helper, &settings, gate);
+                    drain(relay, &helper, &settings, gate)?;
+                    keeper.say_last(&helper, &verdicts);
+                    return Ok(());
                 }
                 Some((
                     ToRelay::Reload {
@@ -103,6 +122,7 @@ pub fn relay_main() -> Result<(), Error> {
                     let Some((messages, gate)) = receive_listeners(&helper, count)? else {
                         return Ok(());
                     };
+                    fragment_sizes.set(&messages);
                     let answer = match listeners.reload(messages, gate) {
                         Ok(()) => {
                             settings.drain_timeout = drain_timeout;
@@ -131,6 +151,7 @@ pub fn relay_main() -> Result<(), Error> {
             Some(life) => life.say(&helper)?,
             None => control::send(&helper, &FromRelay::Alive, &[])?,
         }
+        keeper.say(&helper, &listeners.verdicts)?;
         if listeners.gate.is_some() && found_at.elapsed() >= FOUND_INTERVAL {
             found_at = Instant::now();
             let (knowledge, _) = listeners.relay.learned();
@@ -215,26 +236,39 @@ type ListenersAndGate = (Vec<ListenerAndSockets>, Option<GateAndSockets>);
 struct Received {
     settings: RelaySettings,
     admin: Option<Admin>,
+    verdicts: Saved,
+    /// For a fragmenter: the mark of its packets, its device and raw sockets.
+    cutting: Option<(u32, [OwnedFd; 3])>,
     listeners: Vec<ListenerAndSockets>,
     gate: Option<GateAndSockets>,
 }
 
 /// `None` where the helper has gone meanwhile.
 fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
-    let (settings, log, count, admin) = match control::receive(helper)? {
+    let (settings, log, count, admin, (verdicts, cutting)) = match control::receive(helper)? {
         Some((
             ToRelay::Settings {
                 relay,
                 log,
                 listeners,
                 admin,
+                fragmenter,
+                verdicts,
             },
-            sockets,
+            descriptors,
         )) => {
-            let socket = sockets.into_iter().next();
-            let admin = admin.zip(socket);
+            let mut descriptors = descriptors.into_iter();
+            let admin = admin.and_then(|settings| Some((settings, descriptors.next()?)));
             let admin = admin.map(|(settings, socket)| Admin::new(settings, socket));
-            (relay, log, listeners, admin)
+            let verdicts = Saved {
+                place: verdicts,
+                file: match verdicts {
+                    KeptVerdicts::InFile => descriptors.next(),
+                    KeptVerdicts::Nowhere | KeptVerdicts::New => None,
+                },
+            };
+            let cutting = fragmenter.zip(descriptors.collect::<Vec<_>>().try_into().ok());
+            (relay, log, listeners, admin, (verdicts, cutting))
         }
         Some(_) => return Err(ControlError::OutOfTurn.into()),
         None => return Ok(None),
@@ -244,6 +278,8 @@ fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
     Ok(received.map(|(listeners, gate)| Received {
         settings,
         admin,
+        verdicts,
+        cutting,
         listeners,
         gate,
     }))

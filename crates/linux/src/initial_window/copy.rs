@@ -13,15 +13,20 @@ use super::MarkedRoute;
 use super::tables::{protocol, set_table};
 
 /// The copy of `route` for `table` that carries what `marked` says. Routes that lead nowhere
-/// become `throw` routes.
-pub(super) fn copy_route(route: &RouteMessage, table: u32, marked: MarkedRoute) -> RouteMessage {
+/// become `throw` routes. `device` is the fragmenter's, if there is one.
+pub(super) fn copy_route(
+    route: &RouteMessage,
+    table: u32,
+    marked: MarkedRoute,
+    device: Option<u32>,
+) -> RouteMessage {
     let mut copy = configured(route);
     set_table(&mut copy, table);
     copy.header.protocol = protocol();
     if copy.header.kind != RouteType::Unicast {
         return throw_route(&copy);
     }
-    marked.set(&mut copy);
+    marked.set(&mut copy, device);
     copy.attributes.sort_by_key(Nla::kind);
     copy
 }
@@ -143,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_copy_has_the_window_and_keeps_the_rest() {
-        let copy = copy_route(&route(), 7700, 200.into());
+        let copy = copy_route(&route(), 7700, 200.into(), None);
         assert_eq!(super::super::tables::table_of(&copy), 7700);
         assert_eq!(copy.header.protocol, RouteProtocol::Other(77));
         assert_eq!(copy.header.flags, RouteFlags::Onlink);
@@ -158,35 +163,73 @@ mod tests {
         let marked = MarkedRoute {
             initial_window: Some(2),
             locked_mtu: Some(4460),
+            through_device: None,
         };
-        let copy = copy_route(&route(), 7700, marked);
+        let copy = copy_route(&route(), 7700, marked, None);
         let metrics = vec![
             RouteMetric::Lock(4),
             RouteMetric::Mtu(4460),
             RouteMetric::InitCwnd(2),
         ];
         assert!(copy.attributes.contains(&RouteAttribute::Metrics(metrics)));
-        assert_eq!(copy_route(&copy, 7700, marked), copy);
+        assert_eq!(copy_route(&copy, 7700, marked, None), copy);
         let mut six = route();
         six.header.address_family = AddressFamily::Inet6;
-        let copy = copy_route(&six, 7700, marked);
+        let copy = copy_route(&six, 7700, marked, None);
         let metrics = vec![RouteMetric::Mtu(1400), RouteMetric::InitCwnd(2)];
         assert!(copy.attributes.contains(&RouteAttribute::Metrics(metrics)));
     }
 
     #[test]
+    fn what_a_program_cuts_leaves_by_its_device_without_a_gateway() {
+        let marked = |ipv4| MarkedRoute {
+            initial_window: Some(2),
+            locked_mtu: Some(4460),
+            through_device: Some(super::super::ThroughDevice {
+                ipv4,
+                ipv6_mtu: 4444,
+            }),
+        };
+        let mut six = route();
+        six.header.address_family = AddressFamily::Inet6;
+        let metrics = |mtu| {
+            RouteAttribute::Metrics(vec![
+                RouteMetric::Lock(4),
+                RouteMetric::Mtu(mtu),
+                RouteMetric::InitCwnd(2),
+            ])
+        };
+        for (of, ipv4, mtu, is_through) in [
+            (&six, false, 4444, true),
+            (&route(), true, 4460, true),
+            (&route(), false, 4460, false),
+        ] {
+            let copy = copy_route(of, 7700, marked(ipv4), Some(9));
+            let device = if is_through { 9 } else { 3 };
+            assert!(copy.attributes.contains(&RouteAttribute::Oif(device)));
+            assert_eq!(needs_gateway(&copy), !is_through);
+            assert!(copy.attributes.contains(&metrics(mtu)));
+            assert_eq!(copy_route(&copy, 7700, marked(ipv4), Some(9)), copy);
+        }
+        // Without a device as ever.
+        let copy = copy_route(&six, 7700, marked(true), None);
+        assert!(copy.attributes.contains(&RouteAttribute::Oif(3)));
+        assert!(!copy.attributes.contains(&metrics(4444)));
+    }
+
+    #[test]
     fn a_copy_of_a_copy_is_the_copy() {
-        let copy = copy_route(&route(), 7700, 200.into());
-        assert_eq!(copy_route(&copy, 7700, 200.into()), copy);
+        let copy = copy_route(&route(), 7700, 200.into(), None);
+        assert_eq!(copy_route(&copy, 7700, 200.into(), None), copy);
         let throw = throw_route(&copy);
-        assert_eq!(copy_route(&throw, 7700, 200.into()), throw);
+        assert_eq!(copy_route(&throw, 7700, 200.into(), None), throw);
     }
 
     #[test]
     fn a_route_that_leads_nowhere_is_left_to_the_main_table() {
         let mut nowhere = route();
         nowhere.header.kind = RouteType::Unreachable;
-        let copy = copy_route(&nowhere, 7700, 200.into());
+        let copy = copy_route(&nowhere, 7700, 200.into(), None);
         assert_eq!(copy.header.kind, RouteType::Throw);
         assert!(!needs_gateway(&copy));
         assert!(copy.attributes.contains(&RouteAttribute::Priority(100)));
@@ -196,7 +239,7 @@ mod tests {
     fn a_next_hop_object_stands_for_the_whole_next_hop() {
         let mut object = route();
         object.attributes.push(RouteAttribute::NhId(5));
-        let copy = copy_route(&object, 7700, 200.into());
+        let copy = copy_route(&object, 7700, 200.into(), None);
         assert!(copy.attributes.contains(&RouteAttribute::NhId(5)));
         assert!(!copy.attributes.contains(&RouteAttribute::Oif(3)));
     }

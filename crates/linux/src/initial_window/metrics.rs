@@ -2,7 +2,9 @@
 
 use rtnetlink::packet_core::Nla;
 use rtnetlink::packet_route::AddressFamily;
-use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric};
+use rtnetlink::packet_route::route::{
+    RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteScope,
+};
 
 /// `1 << RTAX_MTU` of <linux/rtnetlink.h>: the MTU is locked, path MTU discovery leaves it alone.
 const LOCKED_MTU: u32 = 1 << 2;
@@ -15,6 +17,18 @@ pub struct MarkedRoute {
     /// The MTU whatever the device and the path say (`mtu lock`), in bytes; IPv4 only. TCP then
     /// makes segments for this MTU, which IP cuts into fragments (Hasegawa §3).
     pub locked_mtu: Option<u32>,
+    /// Where there is a device for packets that a program cuts into fragments: which of the
+    /// packets go there.
+    pub through_device: Option<ThroughDevice>,
+}
+
+/// What leaves by the device of a fragmenter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThroughDevice {
+    /// IPv4 too, which IP itself could cut, but only for the MTU of the outgoing device.
+    pub ipv4: bool,
+    /// MTU of IPv6 on this way, in bytes: TCP makes segments for it.
+    pub ipv6_mtu: u32,
 }
 
 impl From<u32> for MarkedRoute {
@@ -23,13 +37,20 @@ impl From<u32> for MarkedRoute {
         Self {
             initial_window: Some(window),
             locked_mtu: None,
+            through_device: None,
         }
     }
 }
 
 impl MarkedRoute {
-    /// Gives `route` what it is to carry; other metrics stay.
-    pub(super) fn set(self, route: &mut RouteMessage) {
+    /// Gives `route` what it is to carry; other metrics stay. `device` is the fragmenter's.
+    pub(super) fn set(self, route: &mut RouteMessage, device: Option<u32>) {
+        let is_four = route.header.address_family == AddressFamily::Inet;
+        let through = self.through_device.zip(device);
+        let through = through.filter(|(through, _)| !is_four || through.ipv4);
+        if let Some((_, device)) = through {
+            lead_through(route, device);
+        }
         let mut metrics: Vec<RouteMetric> = Vec::new();
         route.attributes.retain(|attribute| match attribute {
             RouteAttribute::Metrics(present) => {
@@ -43,9 +64,11 @@ impl MarkedRoute {
             metrics.push(RouteMetric::InitCwnd(window));
         }
         // IPv6 does not fragment what TCP sends.
-        if let Some(mtu) = self.locked_mtu
-            && route.header.address_family == AddressFamily::Inet
-        {
+        let mtu = match is_four {
+            true => self.locked_mtu,
+            false => through.map(|(through, _)| through.ipv6_mtu),
+        };
+        if let Some(mtu) = mtu {
             let lock = |metric: &RouteMetric| match metric {
                 RouteMetric::Lock(bits) => Some(*bits),
                 _ => None,
@@ -60,5 +83,26 @@ impl MarkedRoute {
         if !metrics.is_empty() {
             route.attributes.push(RouteAttribute::Metrics(metrics));
         }
+    }
+}
+
+/// Packets leave by a device at whose end no gateway is to be found.
+fn lead_through(route: &mut RouteMessage, device: u32) {
+    route.attributes.retain(|attribute| {
+        !matches!(
+            attribute,
+            RouteAttribute::Oif(_)
+                | RouteAttribute::Gateway(_)
+                | RouteAttribute::Via(_)
+                | RouteAttribute::MultiPath(_)
+                | RouteAttribute::NhId(_)
+                | RouteAttribute::EncapType(_)
+                | RouteAttribute::Encap(_)
+        )
+    });
+    route.attributes.push(RouteAttribute::Oif(device));
+    route.header.flags = RouteFlags::empty();
+    if route.header.address_family == AddressFamily::Inet {
+        route.header.scope = RouteScope::Link;
     }
 }

@@ -18,6 +18,8 @@ use super::{InitialWindowError, MarkedRoute, ROUTE_LIMIT, Refreshed};
 pub(super) struct Mirror {
     /// What the routes of each table carry.
     windows: BTreeMap<u32, MarkedRoute>,
+    /// Of a fragmenter.
+    device: Option<u32>,
     made: BTreeMap<Identity, Made>,
 }
 
@@ -37,11 +39,16 @@ struct Made {
 type Key = (u32, u8, u8, u8, Vec<u8>, u32);
 
 impl Mirror {
-    pub fn new(windows: BTreeMap<u32, MarkedRoute>) -> Self {
+    pub fn new(windows: BTreeMap<u32, MarkedRoute>, device: Option<u32>) -> Self {
         Self {
             windows,
+            device,
             made: BTreeMap::new(),
         }
+    }
+
+    pub const fn has_device(&self) -> bool {
+        self.device.is_some()
     }
 
     /// Other tables and windows; the next update carries it out.
@@ -111,6 +118,10 @@ impl Mirror {
         let main: Vec<&RouteMessage> = routes
             .iter()
             .filter(|route| tables::is_main(route))
+            .filter(|route| {
+                self.device
+                    .is_none_or(|device| !leads_through(route, device))
+            })
             .collect();
         let count = main.len().saturating_mul(self.windows.len());
         if count > ROUTE_LIMIT {
@@ -119,7 +130,7 @@ impl Mirror {
         let mut wanted = BTreeMap::new();
         for (table, window) in &self.windows {
             for route in &main {
-                let copy = copy_route(route, *table, *window);
+                let copy = copy_route(route, *table, *window, self.device);
                 wanted.insert(identity(&copy), copy);
             }
         }
@@ -174,6 +185,11 @@ fn wanted_in_order(
         .into_iter()
         .partition(|(_, route)| needs_gateway(route));
     direct.into_iter().chain(gateways)
+}
+
+/// The routes that the kernel itself makes to the fragmenter's device are no way to anywhere.
+fn leads_through(route: &RouteMessage, device: u32) -> bool {
+    route.attributes.contains(&RouteAttribute::Oif(device))
 }
 
 fn identity(route: &RouteMessage) -> Identity {

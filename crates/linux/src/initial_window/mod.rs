@@ -24,7 +24,7 @@ mod tables;
 mod watch;
 
 pub use marks::{MarkField, MarkFieldError};
-pub use metrics::MarkedRoute;
+pub use metrics::{MarkedRoute, ThroughDevice};
 pub use tables::PROTOCOL;
 
 /// Rules and routes of ours, for other modules that make some.
@@ -181,6 +181,19 @@ impl InitialWindows {
         place: Place,
         windows: &BTreeSet<(u8, MarkedRoute)>,
     ) -> Result<Self, InitialWindowError> {
+        Self::install_through(place, windows, None)
+    }
+
+    /// As [`install_groups`](Self::install_groups), where there is a fragmenter with a device of
+    /// this index.
+    ///
+    /// # Errors
+    /// See [`InitialWindowError`]; nothing stays in force then.
+    pub fn install_through(
+        place: Place,
+        windows: &BTreeSet<(u8, MarkedRoute)>,
+        device: Option<u32>,
+    ) -> Result<Self, InitialWindowError> {
         let possible = place.marks.count();
         if u32::try_from(windows.len()).is_ok_and(|wanted| wanted > possible) {
             return Err(InitialWindowError::TooManyWindows {
@@ -196,6 +209,7 @@ impl InitialWindows {
             (place.table..)
                 .zip(windows.iter().map(|(_, window)| *window))
                 .collect(),
+            device,
         );
         mirror.refuse_foreign_routes(&tables)?;
         // Watching starts before the first look, so that no change falls between the two.
@@ -262,6 +276,12 @@ impl InitialWindows {
         // that has gone with it, it is missing now.
         self.update()?;
         Ok(())
+    }
+
+    /// Whether there is a fragmenter's device.
+    #[must_use]
+    pub const fn has_device(&self) -> bool {
+        self.mirror.has_device()
     }
 
     /// How many marks are taken.

@@ -21,6 +21,7 @@ fn plan() -> Plan {
         selections: vec![
             Selection {
                 slot: 0,
+                rungs: Vec::new(),
                 interfaces: vec!["acc".to_owned(), "ppp*".to_owned()],
                 ipv4_port: Some(1234),
                 ipv6_port: Some(2345),
@@ -114,7 +115,7 @@ fn only_first_segments_from_client_interfaces_are_taken() {
     assert_eq!(
         chain(&text(QueueWay::Statement, true), "take")
             .into_iter()
-            .filter(|rule| !rule.contains("@watched"))
+            .filter(|rule| !rule.contains("@watched") && !rule.contains("@left_alone"))
             .collect::<Vec<_>>(),
         [
             "type filter hook forward priority 100; policy accept;".to_owned(),
@@ -314,4 +315,29 @@ fn a_socket_that_is_just_being_replaced_is_looked_for_twice_and_never_missed_for
     assert!(text.contains("size 65536; flags dynamic,timeout; timeout 200ms"));
     // A whole socket is never taken for another's because it was half open at an earlier look.
     assert!(!ours.iter().any(|rule| rule.contains("return")), "{ours:?}");
+}
+
+#[test]
+fn a_syn_for_another_window_goes_to_other_sockets() {
+    let mut plan = plan();
+    plan.selections[0].rungs.push(crate::interception::Rung {
+        hop_limit: 66,
+        ipv4_port: Some(4567),
+        ipv6_port: Some(5678),
+    });
+    let marks = Marks::new(plan.place.marks, 2, 1).unwrap();
+    let machine = Machine {
+        queue: QueueWay::Statement,
+        early_demux: false,
+        early_demux_was: true,
+    };
+    let text = ruleset(&plan, &marks, machine, true);
+    let four = text
+        .find("ip ttl 66 tproxy ip to 127.0.0.1:4567 accept")
+        .unwrap();
+    let six = text
+        .find("ip6 hoplimit 66 tproxy ip6 to [::1]:5678 accept")
+        .unwrap();
+    let usual = text.find("tproxy ip to 127.0.0.1:1234 accept").unwrap();
+    assert!(four < usual && six < usual);
 }

@@ -10,6 +10,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::fragmenting::Fragments;
 use midspan_policy::leave_alone::SizeGain;
 use midspan_units::BitRate;
 
@@ -31,6 +32,10 @@ pub struct Snapshot {
     pub listeners: BTreeMap<String, ListenerTotals>,
     /// Of the gate, where there are transparent listeners.
     pub gate: Option<GateStatistics>,
+    /// Clients known to take oversized segments, and known not to.
+    pub verdicts: (u64, u64),
+    /// What the fragmenter has done.
+    pub fragments: Fragments,
     /// What splitting gains.
     pub gains: GainTotals,
 }
@@ -376,6 +381,32 @@ metrics! {
     /// Times that an oversized segment was lost, and segments of the client's own size followed.
     Counter "oversized_fallbacks" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.oversized_fallbacks));
+    /// Clients that are known to take oversized segments (for 24 h), and known not to (6 h).
+    Gauge "oversized_verdicts" ("verdict") = |now, sink| {
+        sink.put(&["takes"], Value::Number(now.verdicts.0))?;
+        sink.put(&["refuses"], Value::Number(now.verdicts.1))
+    };
+    /// Packets towards clients that came to the fragmenter, by what became of them: cut, whole (they
+    /// fitted), malformed, uncuttable, exhausted (no identification was free), foreign (not TCP to
+    /// one host), unsent (the kernel refused a fragment).
+    Counter "fragmenter_packets" ("outcome") = |now, sink| {
+        let all = &now.fragments;
+        for (outcome, count) in [
+            ("cut", all.cut.cut),
+            ("whole", all.cut.whole),
+            ("malformed", all.cut.malformed),
+            ("uncuttable", all.cut.uncuttable),
+            ("exhausted", all.cut.exhausted),
+            ("foreign", all.foreign),
+            ("unsent", all.unsent),
+        ] {
+            sink.put(&[outcome], Value::Number(count))?;
+        }
+        Ok(())
+    };
+    /// Fragments that they became.
+    Counter "fragmenter_fragments" () =
+        |now, sink| sink.put(&[], Value::Number(now.fragments.cut.fragments));
     /// Times that loss took a leg that sends ahead back to the window that its client advertises.
     Counter "sending_ahead_losses" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.sending_ahead_losses));

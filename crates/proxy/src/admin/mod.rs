@@ -18,8 +18,19 @@ use std::os::fd::OwnedFd;
 
 use crate::Error;
 use crate::control::AdminMessage;
+use crate::fragmenting::FragmentCounters;
 use crate::gate::GateObserver;
 use crate::relay::observation::Observer;
+use crate::relay::remembered::Remembered;
+
+/// What is known of narrow clients, outside of sessions.
+#[derive(Debug)]
+pub(crate) struct NarrowObserver {
+    /// What they were found to take.
+    pub verdicts: Remembered,
+    /// What the fragmenter has done.
+    pub fragments: FragmentCounters,
+}
 
 /// An admin listener that is not served yet.
 #[derive(Debug)]
@@ -37,13 +48,18 @@ impl Admin {
     ///
     /// # Errors
     /// The thread or its runtime cannot be had.
-    pub fn start(self, relay: Observer, gate: Option<GateObserver>) -> Result<(), Error> {
+    pub fn start(
+        self,
+        relay: Observer,
+        gate: Option<GateObserver>,
+        narrow: NarrowObserver,
+    ) -> Result<(), Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build()
             .map_err(Error::system("start the runtime of the admin listener"))?;
-        let service = server::Service::new(relay, gate);
+        let service = server::Service::new(relay, gate, narrow);
         let listener = std::net::TcpListener::from(self.socket);
         let allow_remote = self.settings.allow_remote;
         let serve = move || {

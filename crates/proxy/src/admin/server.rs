@@ -8,6 +8,7 @@ use std::time::Duration;
 use midspan_pages::{Pages, Reply, StatusCode, failed, json, open_metrics, text};
 use tokio::sync::Mutex;
 
+use super::NarrowObserver;
 use super::metrics::{self, Snapshot};
 use crate::gate::GateObserver;
 use crate::relay::observation::{Observer, Question};
@@ -22,15 +23,17 @@ const DEFAULT_SESSIONS: usize = 100;
 pub(super) struct Service {
     relay: Observer,
     gate: Option<GateObserver>,
+    narrow: NarrowObserver,
     /// Held by whoever asks the relay's threads.
     turn: Mutex<()>,
 }
 
 impl Service {
-    pub fn new(relay: Observer, gate: Option<GateObserver>) -> Self {
+    pub fn new(relay: Observer, gate: Option<GateObserver>, narrow: NarrowObserver) -> Self {
         Self {
             relay,
             gate,
+            narrow,
             turn: Mutex::new(()),
         }
     }
@@ -41,6 +44,8 @@ impl Service {
             memory: self.relay.memory(),
             listeners: self.relay.listeners(),
             gate: self.gate.as_ref().map(GateObserver::statistics),
+            verdicts: self.narrow.verdicts.counts(),
+            fragments: self.narrow.fragments.now(),
             gains: self.relay.gains(),
         };
         match metrics::encode(snapshot) {

@@ -16,6 +16,7 @@ use super::control::ControlTable;
 use super::explicit::{AccessKey, ExplicitKeys, Networks, explicit, negotiation};
 use super::limits::{LimitsTable, ListenerLimitKeys};
 use super::profile::{ProfileTable, profiles};
+use super::state::state_directory;
 use super::transparent::{Family, HandshakeKey, Hosts, InterceptionTable, Ports, TransparentKeys};
 use crate::relay::negotiation::HeaderVersion;
 use crate::relay::{ListenerLimits, RelayLimits};
@@ -55,6 +56,7 @@ pub(super) struct RelayTable {
     drain_timeout: Option<Spanned<TimeSpan>>,
     reset_timeout: Option<Spanned<TimeSpan>>,
     user: Option<Spanned<String>>,
+    state_directory: Option<Spanned<String>>,
 }
 
 /// `[log]`: what is logged, and how.
@@ -222,18 +224,23 @@ const DEFAULT_TABLE: u32 = 7700;
 const DEFAULT_PRIORITY: u32 = 32_765;
 
 pub(super) fn read(source: &Source) -> Result<Configuration, Located> {
-    let file: File = midspan_document::read(source)?;
+    let mut file: File = midspan_document::read(source)?;
     let listeners = file.listener.span();
     let marks = file.marks.checked(source)?;
+    let modes = file.listener.get_ref().iter().map(|listener| listener.mode);
+    let is_transparent = modes
+        .into_iter()
+        .any(|mode| matches!(mode, ModeKey::Transparent));
     let (limits, still) = file.limits.checked(source)?;
     let configuration = Configuration {
+        state: state_directory(source, file.relay.state_directory.take())?,
         relay: file.relay.checked(source, limits)?,
         log: file.log,
         marks,
         interception: file.interception.checked(source, marks.marks)?,
         control: file.control.checked(source)?,
         admin: file.admin.map(|admin| admin.checked(source)).transpose()?,
-        profiles: profiles(source, file.profile)?,
+        profiles: profiles(source, file.profile, is_transparent)?,
         listeners: file
             .listener
             .into_inner()

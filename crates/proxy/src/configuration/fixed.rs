@@ -31,6 +31,7 @@ impl Configuration {
             "relay.pipe_memory" => relay.pipe_memory,
             "relay.reset_timeout" => relay.reset_timeout,
             "relay.user" => relay.user,
+            "relay.state_directory" => state,
             "log.level" => log.level,
             "log.format" => log.format,
             "marks.mask" => marks.marks,

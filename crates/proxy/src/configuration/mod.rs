@@ -12,6 +12,7 @@ mod file;
 mod fixed;
 mod limits;
 mod profile;
+mod state;
 mod transparent;
 
 use std::net::{IpAddr, SocketAddr};
@@ -31,6 +32,7 @@ pub use admin::AdminSettings;
 pub use check::{INITIAL_WINDOW_LIMIT, LISTENER_LIMIT, THREAD_LIMIT};
 pub use control::ControlSocket;
 pub use file::{LogFormat, LogLevel, LogSettings};
+pub use state::StateDirectory;
 pub(crate) use transparent::prefix;
 pub use transparent::{InterceptionSettings, Transparent};
 
@@ -47,6 +49,8 @@ pub struct Configuration {
     pub interception: InterceptionSettings,
     /// Where commands to the running proxy are taken.
     pub control: ControlSocket,
+    /// Where what was found out is kept across restarts.
+    pub state: StateDirectory,
     /// Where Midspan tells about itself, if anywhere.
     pub admin: Option<AdminSettings>,
     /// What is known of the access links of some clients.

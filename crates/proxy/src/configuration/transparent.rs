@@ -286,7 +286,10 @@ impl TransparentKeys {
         )?;
         Ok(Transparent {
             control_group,
-            learned_windows: learns.then(|| windows(limit)).unwrap_or_default(),
+            learned_windows: match learns {
+                true => windows(limit),
+                false => Vec::new(),
+            },
             interfaces: interface_names(source, interfaces)?,
             ipv4,
             ipv6,

@@ -25,6 +25,7 @@ mod settled;
 mod statistics;
 mod syn;
 mod thread;
+mod timestamps;
 
 pub use openings::{Arrival, Connection, OpeningLimits, Openings, Released};
 pub use running::{Decided, Gate, GateObserver};
@@ -42,6 +43,7 @@ use midspan_units::{Probability, TimeSpan};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+use crate::profile::AccessProfile;
 use crate::relay::{Clock, Limits};
 
 /// What a gate is started with.
@@ -82,6 +84,8 @@ pub struct GateListener {
     /// The initial windows that its clients may get besides the usual one; empty where none is
     /// chosen.
     pub windows: Vec<u32>,
+    /// What is known of clients' access links.
+    pub profiles: Arc<[AccessProfile]>,
     /// Part of the connections that pass untouched, to compare with.
     pub control_group: Probability,
 }

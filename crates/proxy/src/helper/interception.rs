@@ -141,6 +141,11 @@ impl<'a> Marking<'a> {
         }
     }
 
+    /// Of what the fragmenter sends.
+    pub fn fragments(&self) -> u32 {
+        self.marks.as_ref().map_or(0, |marks| marks.client_leg)
+    }
+
     /// Of the segments that clients with an access profile may get.
     fn segment_marks(&self, listener: &Listener) -> SegmentMarks {
         let group = match listener.mode {
@@ -148,7 +153,8 @@ impl<'a> Marking<'a> {
             Mode::Transparent(_) => CLIENT_LEG,
         };
         let mark = |route| self.initial?.mark_of_group(group, route);
-        SegmentMarks::new(&self.configuration.profiles, mark)
+        let has_fragmenter = self.initial.is_some_and(InitialWindows::has_device);
+        SegmentMarks::new(&self.configuration.profiles, has_fragmenter, mark)
     }
 
     fn window(&self, group: u8, window: Option<u32>) -> Option<u32> {
@@ -221,6 +227,10 @@ impl<'a> Marking<'a> {
             asymmetric_route_time: settings.asymmetric_route_time,
             opening_limit: settings.opening_limit,
             opening_limit_per_client: settings.opening_limit_per_client,
+            profiles: match self.configuration.profiles.iter().all(|of| of.timestamps) {
+                true => Vec::new(),
+                false => self.configuration.profiles.clone(),
+            },
             listeners: listeners.collect(),
         })
     }

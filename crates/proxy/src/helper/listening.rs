@@ -267,7 +267,9 @@ mod tests {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
-        let text = format!("[[listener]]\nlisten = \"{address}\"\nto = \"127.0.0.1:1\"\n");
+        let text = format!(
+            "[[listener]]\nname = \"test\"\nlisten = \"{address}\"\nto = \"127.0.0.1:1\"\n"
+        );
         let configuration = Configuration::read(&Source::new("file", text)).unwrap();
         let opened = open(&configuration.listeners[0], (None, None), 1, &[]).unwrap();
         let client = TcpStream::connect(address).unwrap();

@@ -7,6 +7,7 @@ mod accounting;
 mod commands;
 mod control_socket;
 mod firewall;
+mod fragmenting;
 mod guard;
 mod interception;
 mod learned_windows;
@@ -18,6 +19,7 @@ mod reload;
 mod routes;
 mod signals;
 mod slots;
+mod state;
 mod supervision;
 mod trial;
 
@@ -46,10 +48,11 @@ pub use interception::describe_rules;
 pub(crate) use listening::ListenError;
 use listening::Open;
 use notify::Notifier;
-use relay_process::{Listeners, RelayProcess};
+use relay_process::{Extras, Listeners, RelayProcess};
 use routes::RouteWatch;
 use signals::Signals;
 use slots::Slots;
+use state::State;
 use supervision::Supervisor;
 pub(crate) use trial::{check_addresses, try_firewall, try_to_listen};
 
@@ -83,7 +86,9 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
     let user = relay_user(&configuration)?;
     let control = ControlSocket::open(&configuration.control)?;
     remove_leftovers()?;
-    let windows = install_initial_windows(&configuration)?;
+    let fragmenter = fragmenting::open(&configuration);
+    let device = fragmenter.as_ref().map(|fragmenter| fragmenter.device);
+    let windows = install_initial_windows(&configuration, device)?;
     raise_descriptor_limit();
     let limit = interception::slot_limit(&configuration, windows.as_ref());
     let slots = Slots::default().assign(&configuration, limit);
@@ -91,8 +96,14 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
     let (open, listeners) = listen(&configuration, &marking)?;
     let mut interception = install_interception(&configuration, &marking, &open)?;
     let admin = open_admin(&configuration)?;
+    let state = State::open(&configuration.state)?;
     let arguments = &options.relay_arguments;
-    let mut relay = RelayProcess::start(&configuration, arguments, user, listeners, admin)?;
+    let extras = Extras {
+        admin,
+        state,
+        fragmenter: fragmenter.map(|fragmenter| (marking.fragments(), fragmenter)),
+    };
+    let mut relay = RelayProcess::start(&configuration, arguments, user, listeners, extras)?;
     // Rules, routes and listeners can be changed with these; the relay is there.
     // And the relay can be ended, though it is another user.
     let kill = user.map(|_| Capability::CAP_KILL);
@@ -204,7 +215,10 @@ fn check_machine(configuration: &Configuration) -> Result<(), Error> {
 }
 
 /// `None` where no leg has an initial window.
-fn install_initial_windows(configuration: &Configuration) -> Result<Option<InitialWindows>, Error> {
+fn install_initial_windows(
+    configuration: &Configuration,
+    device: Option<u32>,
+) -> Result<Option<InitialWindows>, Error> {
     // Before anything is installed: whether there are marks enough for all.
     let limit = interception::slot_limit(configuration, None);
     let slots = Slots::default().assign(configuration, limit);
@@ -214,7 +228,8 @@ fn install_initial_windows(configuration: &Configuration) -> Result<Option<Initi
         return Ok(None);
     }
     let place = configuration.marks;
-    Ok(Some(InitialWindows::install_groups(place, &windows)?))
+    let windows = InitialWindows::install_through(place, &windows, device)?;
+    Ok(Some(windows))
 }
 
 /// Opens the sockets of all listeners.

@@ -12,9 +12,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use super::fragmenting::Fragmenting;
+use super::state::State;
 use crate::Error;
 use crate::configuration::{Configuration, RelaySettings};
-use crate::control::{self, AdminMessage, FromRelay, ToRelay};
+use crate::control::{self, AdminMessage, FromRelay, KeptVerdicts, ToRelay};
 use crate::relay_process::{GateAndSockets, ListenerAndSockets};
 use crate::seeded_faults;
 use crate::user::{USER_VARIABLE, User};
@@ -30,12 +32,23 @@ pub(super) struct Listeners {
     pub gate: Option<GateAndSockets>,
 }
 
+/// What a relay has besides listeners.
+pub(super) struct Extras {
+    /// The socket of the admin listener.
+    pub admin: Option<OwnedFd>,
+    /// Where what was found out is kept.
+    pub state: Option<State>,
+    /// What a fragmenter needs, and the mark of its packets.
+    pub fragmenter: Option<(u32, Fragmenting)>,
+}
+
 /// The relay process and the connection to it. It is killed when this value goes.
 pub(super) struct RelayProcess {
     child: Child,
     control: OwnedFd,
     /// Readable when the process has ended.
     end: OwnedFd,
+    state: Option<State>,
 }
 
 impl RelayProcess {
@@ -46,8 +59,13 @@ impl RelayProcess {
         arguments: &[String],
         user: Option<User>,
         listeners: Listeners,
-        admin: Option<OwnedFd>,
+        extras: Extras,
     ) -> Result<Self, Error> {
+        let Extras {
+            admin,
+            state,
+            fragmenter,
+        } = extras;
         let (control, theirs) =
             descriptor_passing::pair().map_err(Error::system("open a socket pair"))?;
         let mut command = Command::new("/proc/self/exe");
@@ -75,7 +93,9 @@ impl RelayProcess {
             child,
             control,
             end,
+            state,
         };
+        let verdicts = relay.state.as_ref().and_then(State::verdicts);
         let settings = ToRelay::Settings {
             relay: configuration.relay.clone(),
             log: configuration.log,
@@ -83,9 +103,21 @@ impl RelayProcess {
             admin: configuration.admin.as_ref().map(|admin| AdminMessage {
                 allow_remote: admin.allow_remote,
             }),
+            fragmenter: fragmenter.as_ref().map(|(mark, _)| *mark),
+            verdicts: match (&relay.state, &verdicts) {
+                (None, _) => KeptVerdicts::Nowhere,
+                (Some(_), None) => KeptVerdicts::New,
+                (Some(_), Some(_)) => KeptVerdicts::InFile,
+            },
         };
-        let admin: Vec<BorrowedFd<'_>> = admin.iter().map(AsFd::as_fd).collect();
-        control::send(&relay.control, &settings, &admin)?;
+        let cutting = fragmenter.iter().flat_map(|(_, of)| &of.descriptors);
+        let descriptors = admin
+            .iter()
+            .chain(&verdicts)
+            .chain(cutting)
+            .map(AsFd::as_fd);
+        let descriptors: Vec<BorrowedFd<'_>> = descriptors.collect();
+        control::send(&relay.control, &settings, &descriptors)?;
         relay.send_listeners(listeners)?;
         Ok(relay)
     }
@@ -137,10 +169,33 @@ impl RelayProcess {
         self.end.as_fd()
     }
 
-    /// What the relay says; `None` when it is gone.
-    pub fn receive(&self) -> Result<Option<FromRelay>, Error> {
-        let received = control::receive::<FromRelay>(&self.control)?;
-        Ok(received.map(|(message, _)| message))
+    /// What the relay says; `None` when it is gone. What it wants to be kept is kept at once.
+    pub fn receive(&mut self) -> Result<Option<FromRelay>, Error> {
+        let Some((message, descriptors)) = control::receive::<FromRelay>(&self.control)? else {
+            return Ok(None);
+        };
+        if message == FromRelay::Verdicts
+            && let Some(state) = &mut self.state
+            && let Some(content) = descriptors.into_iter().next()
+        {
+            state.keep(content);
+        }
+        Ok(Some(message))
+    }
+
+    /// Takes in what a relay that has ended said last.
+    fn take_last_words(&mut self) {
+        let now = Timespec::default();
+        loop {
+            let mut descriptors = [PollFd::new(&self.control, PollFlags::IN)];
+            match poll(&mut descriptors, Some(&now)) {
+                Ok(ready) if ready > 0 => {}
+                _ => return,
+            }
+            if !matches!(self.receive(), Ok(Some(_))) {
+                return;
+            }
+        }
     }
 
     /// Asks the relay to accept nothing more and to end with its last session.
@@ -151,10 +206,12 @@ impl RelayProcess {
     /// Waits for the end, which is about to come; forces it after `limit`.
     pub fn finish(&mut self, limit: Timespec) -> Result<ExitStatus, Error> {
         let mut descriptors = [PollFd::new(&self.end, PollFlags::IN)];
-        match poll(&mut descriptors, Some(&limit)) {
+        let status = match poll(&mut descriptors, Some(&limit)) {
             Ok(ready) if ready > 0 => self.wait(),
             _ => self.kill(),
-        }
+        };
+        self.take_last_words();
+        status
     }
 
     fn wait(&mut self) -> Result<ExitStatus, Error> {

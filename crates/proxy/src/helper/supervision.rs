@@ -131,6 +131,7 @@ impl Supervisor {
             if events.relay {
                 match self.relay.receive()? {
                     Some(FromRelay::Alive) => self.handle_life(now),
+                    Some(FromRelay::Verdicts) => {}
                     Some(FromRelay::LeaveAlone(routes)) => self.leave_alone(&routes, now),
                     Some(_) | None => return self.ended(),
                 }
@@ -274,6 +275,7 @@ impl Supervisor {
             if ready.first() == Some(&true) {
                 match self.relay.receive()? {
                     Some(FromRelay::Alive) => self.handle_life(now),
+                    Some(FromRelay::Verdicts) => {}
                     Some(FromRelay::Reloaded) => return Ok(true),
                     Some(FromRelay::NotReloaded) => return Ok(false),
                     // They will be found again.

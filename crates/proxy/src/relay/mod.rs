@@ -15,6 +15,7 @@
 //! | [`negotiation`] | what is said before a session | |
 //! | `worker` | the loop of one thread | |
 //! | `limits` | how much is taken on: sessions, memory, descriptors | |
+//! | [`narrow`], [`remembered`] | legs towards narrow clients, and what these were found to take | |
 //! | `memory` | what sessions take, and what their buffers may hold | |
 //! | `system` | the system calls of all these | |
 //! | `table`, `timers`, `pipes` | its sessions, deadlines and pipes | |
@@ -86,6 +87,7 @@ pub mod negotiation;
 pub mod observation;
 mod opening;
 mod pipes;
+pub mod remembered;
 mod session;
 mod settings;
 mod statistics;

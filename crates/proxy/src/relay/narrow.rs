@@ -3,21 +3,18 @@
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::sync::Arc;
 
 use midspan_linux::tcp::{self, Repair};
-use midspan_policy::oversized_segments::{Event, OversizedSegments, Verdict, Verdicts};
+use midspan_policy::oversized_segments::{Event, OversizedSegments, Verdict};
 use midspan_policy::sending_ahead::{SendAhead, SendingAhead};
 use midspan_policy::{Buffer, LegDecision, LegSample};
 use midspan_units::{ByteSize, Time, TimeSpan};
 use serde::{Deserialize, Serialize};
 
+use super::remembered::Remembered;
 use super::statistics::Counters;
-use crate::profile::{self, AccessProfile, HEADERS, SegmentMarks};
-
-/// Clients of which it is remembered whether they take oversized segments.
-pub const VERDICT_LIMIT: usize = 65_536;
+use crate::profile::{self, AccessProfile, HEADERS, SIX_HEADERS, SegmentMarks};
 
 /// What a listener knows of its narrow clients.
 #[derive(Debug, Clone, Default)]
@@ -28,35 +25,6 @@ pub struct Profiles {
     pub marks: Arc<SegmentMarks>,
     /// What clients were found to take; the same for all listeners.
     pub verdicts: Remembered,
-}
-
-/// What clients were found to take, for all threads. Times are those of the real clock, so that
-/// they hold across restarts.
-#[derive(Debug, Clone)]
-pub struct Remembered(Arc<Mutex<Verdicts>>);
-
-impl Default for Remembered {
-    fn default() -> Self {
-        Self(Arc::new(Mutex::new(Verdicts::new(VERDICT_LIMIT))))
-    }
-}
-
-impl Remembered {
-    fn of(&self, client: IpAddr) -> Option<Verdict> {
-        let verdicts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        verdicts.of(client, real_time())
-    }
-
-    fn note(&self, client: IpAddr, verdict: Verdict) {
-        let mut verdicts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        verdicts.note(client, verdict, real_time());
-    }
-}
-
-fn real_time() -> Time {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let nanoseconds = since.map_or(0, |since| since.as_nanos());
-    Time::from_nanoseconds(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
 }
 
 /// What a narrow leg has done, for logs and the list of sessions.
@@ -91,6 +59,9 @@ pub struct NarrowLeg {
     oversized: Option<OversizedSegments>,
     ahead: Option<(SendingAhead, u64)>,
     added_scale: u8,
+    /// Sizes of oversized segments and their marks.
+    marks: Vec<(u32, u32)>,
+    is_four: bool,
     /// The mark for segments of the client's own size.
     own_mark: u32,
     /// Bytes of an ACK without data.
@@ -140,18 +111,18 @@ impl NarrowLeg {
         let agreed = tcp::agreed(socket)?;
         let sample = tcp::sample(socket)?;
         let inherited = tcp::mark(socket)?;
-        let sizes: Vec<u32> = (profile.sizes().into_iter())
-            .filter(|size| profiles.marks.oversized(*size).is_some())
-            .collect();
-        // The client's own size, and the mark that holds segments down to it.
         let is_four = client.to_canonical().is_ipv4();
-        let own = match agreed.path_mtu.filter(|_| is_four) {
-            Some(mtu) if agreed.segment_size + HEADERS >= mtu => {
+        let marks = profiles.marks.oversized(profile, is_four);
+        let sizes: Vec<u32> = marks.iter().map(|(size, _)| *size).collect();
+        // The client's own size, and the mark that holds segments down to it.
+        let headers = if is_four { HEADERS } else { SIX_HEADERS };
+        let own = match agreed.path_mtu {
+            Some(mtu) if agreed.segment_size + headers >= mtu => {
                 Some((agreed.segment_size, inherited))
             }
-            Some(_) => profiles.marks.small(agreed.segment_size),
-            // IPv6 does not fragment what TCP sends.
-            None => None,
+            Some(_) if is_four => profiles.marks.small(agreed.segment_size),
+            // Nothing would hold segments down to what an IPv6 client asked for.
+            Some(_) | None => None,
         };
         let own = own.filter(|(own, _)| sizes.iter().any(|size| size > own));
         let known = profiles.verdicts.of(client);
@@ -161,23 +132,23 @@ impl NarrowLeg {
         if let SendAhead::Wso(size) = profile.send_ahead {
             tcp::set_send_buffer(socket, Buffer::Fixed(size))?;
         }
-        if own.is_none() && added_scale == 0 {
-            return Ok(None);
-        }
         let largest = sizes
             .last()
             .copied()
             .and_then(|size| u16::try_from(size).ok());
-        tcp::repair(
-            socket,
-            Repair {
-                segment_ceiling: own.and(largest),
-                window_scales: (added_scale > 0).then(|| {
-                    let peer = agreed.peer_window_scale + added_scale;
-                    (peer, agreed.own_window_scale)
-                }),
-            },
-        )?;
+        // A client that is left as it is has its ACKs counted all the same.
+        if own.is_some() || added_scale > 0 {
+            tcp::repair(
+                socket,
+                Repair {
+                    segment_ceiling: own.and(largest),
+                    window_scales: (added_scale > 0).then(|| {
+                        let peer = agreed.peer_window_scale + added_scale;
+                        (peer, agreed.own_window_scale)
+                    }),
+                },
+            )?;
+        }
         let own_mark = own.map_or(inherited, |(_, mark)| mark);
         if own_mark != inherited {
             tcp::set_mark(socket, own_mark)?;
@@ -201,8 +172,10 @@ impl NarrowLeg {
             oversized,
             ahead,
             added_scale,
+            marks,
+            is_four,
             own_mark,
-            ack_size: HEADERS + if agreed.timestamps { 12 } else { 0 },
+            ack_size: acknowledgement_size(is_four, agreed.timestamps),
             caps: [u64::MAX; 2],
             last_moved: now,
             round_trip: None,
@@ -325,9 +298,10 @@ impl NarrowLeg {
             .oversized
             .as_ref()
             .is_some_and(OversizedSegments::is_oversized);
-        match self.profiles.marks.oversized(size).filter(|_| is_oversized) {
+        let mark = self.marks.iter().find(|(of, _)| *of == size);
+        match mark.map(|(_, mark)| *mark).filter(|_| is_oversized) {
             Some(mark) => {
-                tcp::set_fragmenting(socket, true)?;
+                self.set_fragmenting(socket, true)?;
                 // Full segments form (the paper's Nagle).
                 tcp::set_no_delay(socket, false)?;
                 tcp::set_mark(socket, mark)?;
@@ -336,11 +310,19 @@ impl NarrowLeg {
             None => {
                 self.counted = None;
                 tcp::set_mark(socket, self.own_mark)?;
-                tcp::set_fragmenting(socket, false)?;
+                self.set_fragmenting(socket, false)?;
                 tcp::set_no_delay(socket, true)?;
             }
         }
         Ok(())
+    }
+
+    /// IPv6 has no such thing: a program cuts its packets.
+    fn set_fragmenting(&self, socket: BorrowedFd<'_>, is_on: bool) -> std::io::Result<()> {
+        match self.is_four {
+            true => tcp::set_fragmenting(socket, is_on),
+            false => Ok(()),
+        }
     }
 
     /// Sends what has waited too long to fill a segment.
@@ -403,6 +385,12 @@ impl NarrowLeg {
             .narrow_acknowledgement_bytes
             .add(report.acknowledgement_bytes);
     }
+}
+
+/// Bytes of an ACK without data and without SACK blocks, from its IP header on.
+const fn acknowledgement_size(is_four: bool, timestamps: bool) -> u32 {
+    let headers = if is_four { HEADERS } else { SIX_HEADERS };
+    headers + if timestamps { 12 } else { 0 }
 }
 
 /// A leg without data under way is no longer looked at after this time.

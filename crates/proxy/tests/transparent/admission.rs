@@ -81,6 +81,7 @@ fn start(policy: ByPort) -> (Interception, Gate) {
     };
     let listener = GateListener {
         name: "test".to_owned(),
+        profiles: [].into(),
         mark: marks.listeners[0],
         server: ServerLeg {
             mark: marks.server_leg,

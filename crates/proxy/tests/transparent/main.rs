@@ -11,6 +11,7 @@ mod check;
 mod failing;
 mod firewall;
 mod flood;
+mod fragment_loss;
 mod handshake;
 mod learning;
 mod limits;
@@ -166,6 +167,23 @@ fn test(filter: &str) {
         (
             "narrow: segments are raised after a probe",
             narrow::segments_are_raised_after_a_probe,
+        ),
+        (
+            "narrow: verdicts are kept across restarts",
+            narrow::verdicts_are_kept_across_restarts,
+        ),
+        (
+            "narrow: timestamps are left out",
+            narrow::timestamps_are_left_out,
+        ),
+        ("narrow: the fragmenter cuts", narrow::the_fragmenter_cuts),
+        (
+            "narrow: a path that drops fragments of IPv6",
+            narrow::a_path_that_drops_fragments_of_ipv6,
+        ),
+        (
+            "narrow: every byte arrives though fragments are lost",
+            fragment_loss::every_byte_is_delivered,
         ),
         (
             "narrow: requests and answers",

@@ -31,7 +31,7 @@ fn download(network: &Network, listener: &std::net::TcpListener, server: &str, c
 }
 
 /// Numbers in the log's lines about sessions that ended, in their order.
-fn sessions(log: &str) -> Vec<BTreeMap<String, u64>> {
+pub fn sessions(log: &str) -> Vec<BTreeMap<String, u64>> {
     let lines = log.lines().filter(|line| line.contains("session ended"));
     let fields = |line: &str| {
         let words = line.split_whitespace();
@@ -47,16 +47,49 @@ fn sessions(log: &str) -> Vec<BTreeMap<String, u64>> {
 
 /// Datagrams that a host has put together from fragments.
 fn reassembled(namespace: &NetworkNamespace) -> u64 {
+    counter(namespace, "Ip", "ReasmOKs")
+}
+
+/// A counter of IPv4 or TCP.
+pub fn counter(namespace: &NetworkNamespace, protocol: &str, name: &'static str) -> u64 {
+    let heading = format!("{protocol}:");
     namespace
-        .run(|| {
+        .run(move || {
             let text = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
-            let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
+            let mut lines = text.lines().filter(|line| line.starts_with(&heading));
             let mut next = || lines.next().unwrap().split_whitespace();
             let (names, mut values) = (next(), next());
-            let place = names.take_while(|name| *name != "ReasmOKs").count();
+            let place = names.take_while(|other| *other != name).count();
             values.nth(place).unwrap().parse().unwrap()
         })
         .unwrap()
+}
+
+/// A counter of IPv6.
+fn counter6(namespace: &NetworkNamespace, name: &'static str) -> u64 {
+    namespace
+        .run(move || {
+            let text = fs::read_to_string("/proc/thread-self/net/snmp6").unwrap();
+            let line = text.lines().find(|line| line.starts_with(name));
+            let value = line.unwrap().split_whitespace().nth(1).unwrap();
+            value.parse().unwrap()
+        })
+        .unwrap()
+}
+
+/// Whether there can be a device for the fragmenter; an ordinary user may not open it.
+fn has_device() -> bool {
+    let device = fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun");
+    match device {
+        Ok(_) => true,
+        Err(error) => {
+            println!("left out: /dev/net/tun: {error}");
+            false
+        }
+    }
 }
 
 /// The first session probes, later ones of the client know.
@@ -81,6 +114,70 @@ pub fn segments_are_raised_after_a_probe() {
             assert!(session["oversized_segments"] >= least, "{session:?}");
         }
         assert!(all("client_acknowledgements").iter().all(|acks| *acks > 0));
+    }
+}
+
+/// What was found out is there after a restart; a file with anything else in it does no harm.
+pub fn verdicts_are_kept_across_restarts() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("verdicts");
+    let state = format!(
+        "[relay]\nstate_directory = \"{}\"\n",
+        directory.path().display()
+    );
+    let text = with(FIXED).replace("[relay]\n", &state);
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let probes = || {
+        let midspan = Midspan::ready(&network.gateway, &text);
+        for _ in 0..2 {
+            download(&network, &listener, SERVER, 2_000_000);
+        }
+        let seen = sessions(&midspan.end());
+        assert_eq!(seen[1]["oversized_probes"], 0);
+        seen[0]["oversized_probes"]
+    };
+    assert!(probes() >= 1);
+    let kept = fs::read_to_string(&file).unwrap();
+    assert!(kept.contains(&format!("{CLIENT} takes ")), "{kept}");
+    assert_eq!(probes(), 0);
+    let long = vec![b'7'; 9 << 20];
+    for content in [&b"\0\xff\n\n10.1.0.2"[..], b"", &long] {
+        fs::write(&file, content).unwrap();
+        assert!(probes() >= 1);
+        assert_eq!(probes(), 0);
+    }
+}
+
+/// What a profile takes out of the client's SYN is not in the answer to it, nor in any segment.
+pub fn timestamps_are_left_out() {
+    let without = FIXED.replace("oversized", "timestamps = false\noversized");
+    for (profile, has) in [(FIXED, true), (without.as_str(), false)] {
+        for handshake in ["", "handshake = \"early\"\n"] {
+            let network = Network::new();
+            let listener = network.listen(PORT);
+            let text = format!("{}{handshake}", with(profile));
+            let midspan = Midspan::ready(&network.gateway, &text);
+            for server in [SERVER, SERVER6] {
+                let mut near = network.connect(server, PORT).unwrap();
+                let (mut far, _) = accept(&listener);
+                near.write_all(b"get").unwrap();
+                far.read_exact(&mut [0; 3]).unwrap();
+                assert_eq!(network.taken(PORT), 1);
+                let agreed = midspan_linux::tcp::agreed(&near).unwrap();
+                assert_eq!(agreed.timestamps, has, "{server} {handshake}");
+                // The other leg keeps them.
+                assert!(midspan_linux::tcp::agreed(&far).unwrap().timestamps);
+                carries(far, near, 500_000);
+                wait_until("closed", || network.taken(PORT) == 0);
+            }
+            for (session, headers) in sessions(&midspan.end()).iter().zip([40, 60]) {
+                let count = session["client_acknowledgements"];
+                let size = headers + if has { 12 } else { 0 };
+                assert!(count > 0, "{session:?}");
+                assert_eq!(session["client_acknowledgement_bytes"], count * size);
+            }
+        }
     }
 }
 
@@ -156,7 +253,7 @@ pub fn a_path_with_a_small_mtu() {
             let seen = sessions(&midspan.end());
             if of_client && mtu == "1000" {
                 // Too small: such a client is left alone.
-                assert_eq!(seen[0].get("oversized_probes"), None);
+                assert_eq!(seen[0]["oversized_probes"], 0);
             } else {
                 // A path MTU that is found out costs segments, which looks like loss.
                 assert_eq!(seen[2]["oversized_fallbacks"], 0, "{mtu}: {seen:?}");
@@ -188,13 +285,82 @@ pub fn behind_another_router() {
     }
 }
 
-/// IPv6 leaves as it is; a profile that is for others does nothing.
+/// What the kernel does not cut itself: IPv6, and fragments smaller than the device's MTU.
+pub fn the_fragmenter_cuts() {
+    if !has_device() {
+        return;
+    }
+    let smaller = FIXED.replace("oversized", "fragment_size = \"1000 B\"\noversized");
+    // Fragments of a segment: 3 of 1280 bytes; 4 of 1000.
+    for (profile, server, each) in [
+        (FIXED, SERVER6, 3),
+        (smaller.as_str(), SERVER6, 4),
+        (smaller.as_str(), SERVER, 4),
+    ] {
+        for nat in ["", STRICT] {
+            let network = Network::new();
+            rules(&network.gateway, nat);
+            let listener = network.listen(PORT);
+            let midspan = Midspan::ready(&network.gateway, &with(profile));
+            for _ in 0..3 {
+                download(&network, &listener, server, 2_000_000);
+            }
+            let (fragments, arrived) = match server {
+                SERVER => (
+                    counter(&network.client, "Ip", "ReasmReqds"),
+                    counter(&network.client, "Ip", "ReasmOKs"),
+                ),
+                _ => (
+                    counter6(&network.client, "Ip6ReasmReqds"),
+                    counter6(&network.client, "Ip6ReasmOKs"),
+                ),
+            };
+            let log = midspan.end();
+            let seen = sessions(&log);
+            let all = |name: &str| seen.iter().map(|one| one[name]).collect::<Vec<_>>();
+            // A probe of which little data makes no full segment is repeated.
+            let probes = all("oversized_probes");
+            assert!(probes[0] >= 1 && probes[1..] == [0, 0], "{log}");
+            assert_eq!(all("oversized_fallbacks"), [0, 0, 0], "{log}");
+            // How many of a session's segments were oversized depends on when it was raised.
+            assert!(arrived >= 600, "{arrived} oversized segments: {log}");
+            assert!(
+                // Some segments are not full.
+                fragments >= arrived * each * 9 / 10 && fragments <= arrived * each,
+                "{fragments} fragments of {arrived}"
+            );
+            for session in &seen[1..] {
+                assert!(session["oversized_segments"] >= 300, "{session:?}");
+            }
+        }
+    }
+}
+
+/// No fragment of IPv6 passes the router before the client: normal segments again.
+pub fn a_path_that_drops_fragments_of_ipv6() {
+    const DROP: &str = "table inet path {\n chain in {\n type filter hook prerouting priority -450;\n \
+        exthdr frag exists drop\n }\n}\n";
+    let network = Network::with_access_router();
+    rules(network.access.as_ref().unwrap(), DROP);
+    let listener = network.listen(PORT);
+    let midspan = Midspan::ready(&network.gateway, &with(FIXED));
+    for _ in 0..3 {
+        download(&network, &listener, SERVER6, 3_000_000);
+    }
+    let seen = sessions(&midspan.end());
+    let sum = |name: &str| seen.iter().filter_map(|one| one.get(name)).sum::<u64>();
+    assert_eq!(sum("oversized_probes"), sum("oversized_fallbacks"));
+    assert_eq!(sum("oversized_probes") > 0, has_device(), "{seen:?}");
+    assert_eq!(counter6(&network.client, "Ip6ReasmOKs"), 0);
+}
+
+/// A profile that is for others does nothing.
 pub fn clients_that_are_left_alone() {
-    let other = FIXED.replace("10.1.0.0/16", "10.99.0.0/16");
-    for (profile, server) in [(FIXED, SERVER6), (other.as_str(), SERVER)] {
+    let other = FIXED.replace("[\"10.1.0.0/16\", \"fd01::/16\"]", "[\"10.99.0.0/16\"]");
+    for server in [SERVER, SERVER6] {
         let network = Network::new();
         let listener = network.listen(PORT);
-        let midspan = Midspan::ready(&network.gateway, &with(profile));
+        let midspan = Midspan::ready(&network.gateway, &with(&other));
         download(&network, &listener, server, 1_000_000);
         let seen = sessions(&midspan.end());
         assert_eq!(seen[0].get("oversized_segments"), None);

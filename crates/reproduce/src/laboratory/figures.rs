@@ -88,7 +88,10 @@ fn lab_records(point: &Point, arm: &Arm, runs: &[Run]) -> Vec<Record> {
         let mut said = point.statements.iter();
         said.any(|one| one.arm == arm.name && one.against.is_empty() && one.metric == *metric)
     };
-    metrics.retain(|metric| !alone(metric));
+    // The goodputs of transfers of which most are alone have no sum.
+    let staggered = arm.is_staggered();
+    let idle = |metric: &Metric| staggered && *metric == Metric::Goodput;
+    metrics.retain(|metric| !alone(metric) && !idle(metric));
     let mut records = Vec::new();
     for metric in metrics {
         let values: Vec<f64> = runs

@@ -138,7 +138,7 @@ pub fn laboratory(
         let made = run::make(&point.name, arm, repetition, &mut |line| {
             progress(LabProgress::Say(line));
         })?;
-        progress(LabProgress::Say(&made.line()));
+        progress(LabProgress::Say(&made.line(arm)));
         finished.add(made)?;
     }
     let made: Vec<Run> = plan

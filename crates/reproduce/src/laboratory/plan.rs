@@ -6,6 +6,7 @@ use midspan_policy::AccessLink;
 use midspan_policy::oversized_segments::Wish;
 use midspan_policy::sending_ahead::SendAhead;
 use midspan_report::Axis;
+use midspan_units::TimeSpan;
 
 use super::statement::Statement;
 
@@ -142,6 +143,12 @@ impl Arm {
     pub(super) const fn with_simulation_within(mut self, share: f64) -> Self {
         self.within = Some(share);
         self
+    }
+
+    /// Whether its flows start one after another.
+    pub(super) fn is_staggered(&self) -> bool {
+        let mut flows = self.path.flows.iter();
+        flows.any(|flow| flow.start > TimeSpan::ZERO)
     }
 
     /// Seconds that a run takes in all.

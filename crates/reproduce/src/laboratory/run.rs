@@ -152,9 +152,17 @@ impl Run {
     }
 
     /// One line for whoever waits.
-    pub(super) fn line(&self) -> String {
+    pub(super) fn line(&self, arm: &Arm) -> String {
         let goodput: f64 = self.transfers.iter().map(|one| one.goodput).sum();
-        let goodput = midspan_report::units::format(goodput, "bit/s");
+        let goodput = if arm.is_staggered() {
+            format!(
+                "{} transfers, {} time-outs",
+                self.transfers.len(),
+                self.timeouts
+            )
+        } else {
+            midspan_report::units::format(goodput, "bit/s")
+        };
         let void = self
             .void
             .as_ref()

@@ -36,9 +36,9 @@ const fn repetitions(extent: Extent) -> u32 {
 
 /// Twenty download at once, and one asks for something small again and again.
 fn twenty(extent: Extent) -> Result<Point, LaboratoryError> {
-    let (megabytes, requests) = match extent {
-        Extent::Quick => (0.5, 5),
-        _ => (2.5, 20),
+    let (bytes, requests) = match extent {
+        Extent::Quick => (500_000_u32, 5),
+        _ => (2_500_000, 20),
     };
     let mut flows = String::new();
     for subscriber in 1..=SUBSCRIBERS {
@@ -53,7 +53,7 @@ name = "download {subscriber}"
 from = "subscriber-{subscriber}"
 to = "server"
 workload = "download"
-size = "{megabytes} MB"
+size = "{bytes} B"
 start = "{start} ms"
 "#
         );
@@ -72,8 +72,9 @@ size = "2 KB"
 start = "3 s"
 "#
     );
-    let seconds =
-        f64::from(u32::try_from(SUBSCRIBERS).unwrap_or(u32::MAX)) * megabytes * 8.0 / 19.0;
+    // At 19 Mbit/s of data.
+    let all = u32::try_from(SUBSCRIBERS).unwrap_or(u32::MAX);
+    let seconds = f64::from(all) * f64::from(bytes) * 8.0 / 19e6;
     Ok(Point {
         item: ITEM,
         name: "GEO, 20 subscribers download, one asks".to_owned(),
@@ -85,7 +86,7 @@ start = "3 s"
             Statement::new(Metric::Fairness(SUBSCRIBERS), DIRECT, &[]),
             Statement::new(Metric::Responses(SUBSCRIBERS), AUTO, &[DIRECT]).at_most(1.0),
             Statement::new(Metric::Responses(SUBSCRIBERS), AUTO, &[]),
-            Statement::new(Metric::Goodput, AUTO, &[DIRECT]),
+            Statement::new(Metric::CompletionOf(u64::from(bytes)), AUTO, &[DIRECT]),
         ],
     })
 }

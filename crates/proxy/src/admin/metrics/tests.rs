@@ -53,6 +53,8 @@ fn snapshot() -> Snapshot {
         },
         listeners: [("a \"name\"".to_owned(), totals)].into(),
         gate: Some(GateStatistics::default()),
+        verdicts: (1, 2),
+        fragments: Fragments::default(),
         gains: GainTotals::default(),
     }
 }

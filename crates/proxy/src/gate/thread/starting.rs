@@ -10,7 +10,9 @@ use super::super::held::Arrived;
 use super::super::openings::{Connection, Released};
 use super::super::statistics::count;
 use super::super::syn;
+use super::super::timestamps;
 use super::Worker;
+use crate::profile;
 
 impl Worker {
     /// Lets a connection go to the relay.
@@ -65,6 +67,12 @@ impl Worker {
         let mut mark = 0;
         if let Some((settings, _)) = self.listeners.get(listener) {
             mark = settings.mark;
+            let client = connection.client.ip();
+            if profile::leaves_timestamps_out(&settings.profiles, client)
+                && let Some(without) = timestamps::without(&bytes)
+            {
+                bytes = without;
+            }
             // The client's own hop limit must not be taken for one of ours.
             if !settings.windows.is_empty() {
                 let hop_limit = syn::hop_limit(window.unwrap_or(LEAST_WINDOW));

@@ -1,0 +1,210 @@
+//! The state directory: what is kept across restarts.
+//!
+//! One file, of what clients were found to take. The helper never reads what is in it: it opens
+//! it for the relay, and puts in its place what the relay hands over, within bounds.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, fstat, open, openat, renameat, unlinkat};
+use tracing::{debug, warn};
+
+use crate::Error;
+use crate::configuration::StateDirectory as Setting;
+use crate::relay::remembered::FILE_LIMIT;
+
+const VERDICTS: &str = "verdicts";
+const NEW: &str = "verdicts.new";
+const PIECE: usize = 64 << 10;
+
+/// An open state directory.
+#[derive(Debug)]
+pub(super) struct State {
+    directory: OwnedFd,
+    /// The last attempt failed, which has been said.
+    is_failing: bool,
+}
+
+impl State {
+    /// `None` where nothing is kept, or where the service manager's directory cannot be had,
+    /// which is logged.
+    ///
+    /// # Errors
+    /// The configured directory cannot be had.
+    pub fn open(setting: &Setting) -> Result<Option<Self>, Error> {
+        match setting {
+            Setting::None => Ok(None),
+            Setting::At(path) => match Self::make(path) {
+                Ok(state) => Ok(Some(state)),
+                Err(source) => Err(Error::StateDirectory {
+                    path: path.clone(),
+                    source,
+                }),
+            },
+            Setting::Default => {
+                let Some(path) = default_directory() else {
+                    return Ok(None);
+                };
+                let state = Self::make(&path);
+                if let Err(error) = &state {
+                    warn!(
+                        "nothing is kept across restarts: {} cannot be had: {error}",
+                        path.display()
+                    );
+                }
+                Ok(state.ok())
+            }
+        }
+    }
+
+    fn make(path: &Path) -> io::Result<Self> {
+        match fs::DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(Self {
+            directory: open(path, flags, Mode::empty())?,
+            is_failing: false,
+        })
+    }
+
+    /// The file of an earlier run, open to be read; `None` where there is none, or something else
+    /// in its place.
+    pub fn verdicts(&self) -> Option<OwnedFd> {
+        // Neither a link is followed nor a pipe waited for.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match openat(&self.directory, VERDICTS, flags, Mode::empty()) {
+            Ok(file) if size(&file).is_some() => Some(file),
+            Ok(_) => {
+                warn!("what clients were found to take is not read: it is no file of our own");
+                None
+            }
+            Err(rustix::io::Errno::NOENT) => None,
+            Err(error) => {
+                warn!("what clients were found to take cannot be read: {error}");
+                None
+            }
+        }
+    }
+
+    /// Puts what the relay hands over in the place of the file, all at once.
+    pub fn keep(&mut self, content: OwnedFd) {
+        let result = self.replace(content);
+        if let Err(error) = &result {
+            match self.is_failing {
+                false => warn!("what clients were found to take cannot be kept: {error}"),
+                true => debug!("what clients were found to take cannot be kept: {error}"),
+            }
+            let _ = unlinkat(&self.directory, NEW, rustix::fs::AtFlags::empty());
+        }
+        self.is_failing = result.is_err();
+    }
+
+    fn replace(&self, content: OwnedFd) -> io::Result<()> {
+        // The relay speaks with the network: nothing it says is believed.
+        let size = size(&content).ok_or(ErrorKind::InvalidData)?;
+        let content = File::from(content);
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let mut file = File::from(openat(&self.directory, NEW, flags, mode)?);
+        let mut piece = vec![0; PIECE];
+        let mut place = 0;
+        while place < size {
+            let read = content.read_at(&mut piece, place as u64)?;
+            let piece = piece.get(..read.min(size - place)).unwrap_or_default();
+            if piece.is_empty() {
+                break;
+            }
+            file.write_all(piece)?;
+            place += piece.len();
+        }
+        // Not synchronised: a slow disk must not hold the helper up, and a file that a power cut
+        // has left broken costs no more than new probes.
+        drop(file);
+        renameat(&self.directory, NEW, &self.directory, VERDICTS)?;
+        Ok(())
+    }
+}
+
+/// The size of a regular file that is not too large; `None` for anything else.
+fn size(file: &OwnedFd) -> Option<usize> {
+    let status = fstat(file).ok()?;
+    let size = usize::try_from(status.st_size).ok()?;
+    let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
+    (is_file && size <= FILE_LIMIT).then_some(size)
+}
+
+/// systemd's; it names several directories with colons between.
+fn default_directory() -> Option<PathBuf> {
+    let value = std::env::var("STATE_DIRECTORY").ok()?;
+    let first = value.split(':').next()?;
+    first.starts_with('/').then(|| PathBuf::from(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, memfd_create};
+    use std::io::Read;
+
+    fn memory(bytes: &[u8]) -> OwnedFd {
+        let mut file = File::from(memfd_create("test", MemfdFlags::CLOEXEC).unwrap());
+        file.write_all(bytes).unwrap();
+        file.into()
+    }
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_and_only_by_a_file_within_bounds() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state");
+        let mut state = State::open(&Setting::At(path.clone())).unwrap().unwrap();
+        assert!(state.verdicts().is_none());
+        let content = vec![b'x'; 3 * PIECE + 17];
+        state.keep(memory(&content));
+        let mut read = Vec::new();
+        let mut file = File::from(state.verdicts().unwrap());
+        file.read_to_end(&mut read).unwrap();
+        assert!(read == content);
+        // What is being read stays as it was; what is no file, or too large, is not taken.
+        let (pipe, _end) = rustix::pipe::pipe().unwrap();
+        state.keep(pipe);
+        let giant = File::from(memory(b""));
+        giant.set_len(FILE_LIMIT as u64 + 1).unwrap();
+        state.keep(giant.into());
+        assert!(fs::read(path.join(VERDICTS)).unwrap() == content);
+        assert!(!path.join(NEW).exists());
+        state.keep(memory(b"new"));
+        assert_eq!(fs::read(path.join(VERDICTS)).unwrap(), b"new");
+    }
+
+    #[test]
+    fn links_pipes_and_giants_are_not_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(&Setting::At(directory.path().to_owned()));
+        let state = state.unwrap().unwrap();
+        let path = directory.path().join(VERDICTS);
+        std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
+        assert!(state.verdicts().is_none());
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(state.verdicts().is_none());
+        fs::remove_dir(&path).unwrap();
+        let file = File::create(&path).unwrap();
+        file.set_len(FILE_LIMIT as u64 + 1).unwrap();
+        assert!(state.verdicts().is_none());
+        file.set_len(FILE_LIMIT as u64).unwrap();
+        assert!(state.verdicts().is_some());
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_had_is_an_error() {
+        let result = State::open(&Setting::At("/nowhere/at/all".into()));
+        assert!(matches!(result, Err(Error::StateDirectory { .. })));
+        assert!(State::open(&Setting::None).unwrap().is_none());
+    }
+}

@@ -184,3 +184,63 @@ fn receiver(path: &Path, fixed: Option<u64>) -> ReceiverConfiguration {
         segment_size: PACKET - header_size(path),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use midspan_document::Source;
+    use midspan_path::Path;
+
+    use crate::Scenario;
+    use crate::tcp::Variant;
+
+    fn variants(first: &str, last: &str) -> Vec<Variant> {
+        let text = format!(
+            r#"
+[[host]]
+name = "a"
+congestion_control = "reno"
+{first}
+[[proxy]]
+name = "p"
+server_leg = {{ congestion_control = "reno" }}
+[[proxy]]
+name = "q"
+server_leg = {{ congestion_control = "reno" }}
+[[host]]
+name = "b"
+{last}
+[[link]]
+name = "1"
+between = ["a", "p"]
+[[link]]
+name = "2"
+between = ["p", "q"]
+[[link]]
+name = "3"
+between = ["q", "b"]
+[[flow]]
+name = "f"
+from = "a"
+to = "b"
+workload = "upload"
+size = "1 MB"
+"#
+        );
+        let path = Path::read(&Source::new("test", &text)).unwrap();
+        let made = Scenario::from_path(&path, true).unwrap().remove(0);
+        let flow = &made.scenario.flows[0];
+        let first = std::iter::once(flow.sender.variant);
+        first
+            .chain(flow.splits.iter().map(|split| split.outbound.variant))
+            .collect()
+    }
+
+    #[test]
+    fn a_host_without_sack_has_none_on_its_own_leg_only() {
+        use Variant::{NewReno, Sack};
+        assert_eq!(variants("", ""), [Sack, Sack, Sack]);
+        assert_eq!(variants("sack = false", ""), [NewReno, Sack, Sack]);
+        assert_eq!(variants("", "sack = false"), [Sack, Sack, NewReno]);
+        assert_eq!(variants("sack = true", "sack = true"), [Sack, Sack, Sack]);
+    }
+}

@@ -133,7 +133,7 @@ mod tests {
                 WindowScale(7),
             ],
             &[WindowScale(7), timestamp.clone(), MaximumSegmentSize(1400)],
-            &[timestamp.clone()],
+            std::slice::from_ref(&timestamp),
         ];
         for is_four in [true, false] {
             for options in all {

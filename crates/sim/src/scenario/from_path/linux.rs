@@ -226,7 +226,7 @@ workload = "upload"
 size = "1 MB"
 "#
         );
-        let path = Path::read(&Source::new("test", &text)).unwrap();
+        let path = Path::read(&Source::new("test", text.as_str())).unwrap();
         let made = Scenario::from_path(&path, true).unwrap().remove(0);
         let flow = &made.scenario.flows[0];
         let first = std::iter::once(flow.sender.variant);

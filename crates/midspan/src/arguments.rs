@@ -426,6 +426,9 @@ pub struct ReproduceOptions {
     /// Keep each finished measurement of the lab in this file; a second call goes on from there
     #[arg(long, requires = "lab", value_name = "FILE")]
     pub state: Option<PathBuf>,
+    /// Measure nothing more: show what the file has
+    #[arg(long, requires = "state")]
+    pub only_finished: bool,
     /// Threads, instead of one for each core; the result is the same
     #[arg(long, value_name = "N")]
     pub threads: Option<u16>,

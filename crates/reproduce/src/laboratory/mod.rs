@@ -38,6 +38,8 @@ pub struct LabEffort {
     pub item: Option<String>,
     /// The file that keeps finished runs.
     pub state: Option<PathBuf>,
+    /// Measure nothing more: tell what the file has.
+    pub only_finished: bool,
     /// Threads of the simulations beside the measurements.
     pub threads: usize,
 }
@@ -108,14 +110,18 @@ pub fn laboratory(
     effort: &LabEffort,
     progress: &mut dyn FnMut(LabProgress<'_>),
 ) -> Result<Laboratory, LaboratoryError> {
-    let plan = lab_plan(paper, effort)?;
+    let mut plan = lab_plan(paper, effort)?;
     let mut finished = Finished::open(effort.state.as_deref())?;
+    if effort.only_finished {
+        plan.retain_runs(|point, arm, repetition| finished.find(point, arm, repetition).is_some());
+    }
     let is_left = |finished: &Finished, point: &Point, arm: &Arm, repetition| {
         let found = finished.find(point, arm, repetition);
         found.is_none_or(|run| run.void.is_some())
     };
     let left: Vec<(&Point, &Arm, u32)> = plan
         .runs()
+        .filter(|_| !effort.only_finished)
         .filter(|(point, arm, repetition)| is_left(&finished, point, arm, *repetition))
         .collect();
     let runs = plan.runs().count();

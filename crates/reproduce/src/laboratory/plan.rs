@@ -206,6 +206,14 @@ impl LabPlan {
         }
     }
 
+    /// Only the points of which there is a run of which this holds.
+    pub(super) fn retain_runs(&mut self, holds: impl Fn(&Point, &Arm, u32) -> bool) {
+        self.points.retain(|point| {
+            let mut repetitions = 0..point.repetitions;
+            repetitions.any(|repetition| point.arms.iter().any(|arm| holds(point, arm, repetition)))
+        });
+    }
+
     /// Every run: the arms of a point alternate within a repetition.
     pub(super) fn runs(&self) -> impl Iterator<Item = (&Point, &Arm, u32)> {
         self.points.iter().flat_map(|point| {

@@ -21,6 +21,7 @@ pub fn reproduce(paper: Paper, options: &ReproduceOptions) -> Outcome {
         },
         item: options.item.clone(),
         state: options.state.clone(),
+        only_finished: options.only_finished,
         threads: options.threads.map_or_else(cores, usize::from),
     };
     // It moves into namespaces of its own, which must come before any thread.

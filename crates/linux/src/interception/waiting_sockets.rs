@@ -42,6 +42,21 @@ type Identity = [u8; IDENTITY];
 /// # Errors
 /// Those of netlink(7).
 pub fn end(mask: u32) -> io::Result<usize> {
+    let lists = open()?;
+    // What is answered to these is an error, and is not read.
+    let endings = open()?;
+    let mut found = 0;
+    for family in FAMILIES {
+        let waiting = list(&lists, family, mask)?;
+        found += waiting.len();
+        for identity in &waiting {
+            send(&endings, &message(DESTROY, REQUEST, family, identity))?;
+        }
+    }
+    Ok(found)
+}
+
+fn open() -> io::Result<OwnedFd> {
     let socket = rustix::net::socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
@@ -49,16 +64,7 @@ pub fn end(mask: u32) -> io::Result<usize> {
         Some(SOCK_DIAG),
     )?;
     rustix::net::bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-    let mut found = 0;
-    for family in FAMILIES {
-        let waiting = list(&socket, family, mask)?;
-        found += waiting.len();
-        for identity in &waiting {
-            // An answer comes for an error only, and the next list reads past it.
-            send(&socket, &message(DESTROY, REQUEST, family, identity))?;
-        }
-    }
-    Ok(found)
+    Ok(socket)
 }
 
 fn list(socket: &OwnedFd, family: u8, mask: u32) -> io::Result<Vec<Identity>> {
@@ -78,6 +84,10 @@ fn list(socket: &OwnedFd, family: u8, mask: u32) -> io::Result<Vec<Identity>> {
             match received {
                 Received::Message(DONE, _) => return Ok(found),
                 Received::Message(LIST, content) => found.extend(ours(content, mask)),
+                // A kernel without `inet_diag` says so, and no end follows.
+                Received::Answer(code) if code != 0 => {
+                    return Err(io::Error::from_raw_os_error(-code));
+                }
                 Received::Message(..) | Received::Answer(_) => {}
             }
         }

@@ -67,7 +67,8 @@ pub fn slow_clients_are_sent_away() {
     // A byte now and then does not buy more time.
     let mut slow = connect(HTTP);
     let mut sent = 0;
-    for byte in b"GET http://127.0.0.1:9090/ HTTP/1.1".iter().cycle() {
+    let head = b"GET http://127.0.0.1:9090/ HTTP/1.1\r\nX: ";
+    for byte in head.iter().chain(std::iter::repeat(&b'y')) {
         if slow.write_all(&[*byte]).is_err() {
             break;
         }

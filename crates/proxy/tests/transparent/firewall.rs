@@ -148,8 +148,13 @@ pub fn a_firewall_that_changes() {
         wait_until("passing", || {
             midspan.log().matches("pass untouched").count() > number
         });
-        // The line comes first, then the rules.
-        network.wait_until_taken(&listener, SERVER, false, 1);
+        // The line comes first, then the rules: until then, connections may be stopped. A change
+        // by others in that moment would not be noticed.
+        std::thread::sleep(Duration::from_millis(500));
+        wait_until("left alone", || {
+            let is_taken = network.is_taken(&listener, SERVER, 1);
+            is_taken.is_ok_and(|taken| !taken)
+        });
         // What Midspan carries goes on.
         echoes(&mut near, &mut far);
         let open = format!("flush ruleset\n{STRICT}");
@@ -157,6 +162,7 @@ pub fn a_firewall_that_changes() {
         wait_until("mended", || {
             midspan.log().matches("pass again").count() > number
         });
+        std::thread::sleep(Duration::from_millis(500));
         echoes(&mut near, &mut far);
         network.wait_until_taken(&listener, SERVER, true, 1);
     }

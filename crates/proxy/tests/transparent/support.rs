@@ -161,16 +161,29 @@ impl Network {
         beside: usize,
     ) {
         let what = if taken { "taken" } else { "left alone" };
-        let port = listener.local_addr().unwrap().port();
         wait_until(what, || {
-            let mut near = self.connect(server, port).unwrap();
-            let (mut far, _) = accept(listener);
-            echoes(&mut near, &mut far);
-            let is_taken = self.taken(port) > beside;
-            abort(near);
-            wait_until("closed", || self.taken(port) == beside);
-            is_taken == taken
+            self.is_taken(listener, server, beside).unwrap() == taken
         });
+    }
+
+    /// Whether a new connection from the client is taken, beside so many others.
+    pub fn is_taken(
+        &self,
+        listener: &TcpListener,
+        server: &str,
+        beside: usize,
+    ) -> io::Result<bool> {
+        let port = listener.local_addr()?.port();
+        let mut near = self.connect(server, port)?;
+        let (mut far, _) = accept(listener);
+        let exchanged = near
+            .write_all(b"ping")
+            .and_then(|()| far.read_exact(&mut [0; 4]));
+        let is_taken = self.taken(port) > beside;
+        abort(near);
+        drop(far);
+        wait_until("closed", || self.taken(port) == beside);
+        exchanged.map(|()| is_taken)
     }
 
     /// SYNs that the client has repeated.

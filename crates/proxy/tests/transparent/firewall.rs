@@ -142,12 +142,13 @@ pub fn a_firewall_that_changes() {
     let mut near = network.connect(SERVER, PORT).unwrap();
     let (mut far, _) = accept(&listener);
     assert_eq!(network.taken(PORT), 1);
-    for (number, reload) in ["", "flush ruleset\n"].iter().enumerate() {
+    let said = |what: &str| midspan.log().matches(what).count();
+    for reload in ["", "flush ruleset\n"] {
+        // A probe in the midst of a change may find something else to say.
+        let before = said("pass untouched");
         let closed = format!("{reload}table inet filter\ndelete table inet filter\n{CLOSED_INPUT}");
         rules(&network.gateway, &closed);
-        wait_until("passing", || {
-            midspan.log().matches("pass untouched").count() > number
-        });
+        wait_until("passing", || said("pass untouched") > before);
         // The line comes first, then the rules: until then, connections may be stopped. A change
         // by others in that moment would not be noticed.
         std::thread::sleep(Duration::from_millis(500));
@@ -157,18 +158,14 @@ pub fn a_firewall_that_changes() {
         });
         // What Midspan carries goes on.
         echoes(&mut near, &mut far);
+        let before = said("pass again");
         let open = format!("flush ruleset\n{STRICT}");
         rules(&network.gateway, &open);
-        wait_until("mended", || {
-            midspan.log().matches("pass again").count() > number
-        });
+        wait_until("mended", || said("pass again") > before);
         std::thread::sleep(Duration::from_millis(500));
         echoes(&mut near, &mut far);
         network.wait_until_taken(&listener, SERVER, true, 1);
     }
-    let log = midspan.log();
-    assert_eq!(log.matches("pass untouched").count(), 2, "{log}");
-    assert_eq!(log.matches("pass again").count(), 2, "{log}");
     abort(near);
     midspan.stop();
 }

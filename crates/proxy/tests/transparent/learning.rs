@@ -237,7 +237,16 @@ pub fn thirty_starts_at_once_do_not_flood_the_path() {
     let access = DelayedAccess::start(&network);
     let listener = network.listen(PORT);
     let midspan = Midspan::ready(&network.gateway, &all_split());
-    download(&network, &midspan, &listener, SERVER, 4_000_000);
+    // On a busy machine one may teach nothing.
+    let mut taught = 0;
+    let is_known = || {
+        let starts = starts(&midspan.log());
+        starts.last().is_some_and(|(_, window)| *window > COLD)
+    };
+    while taught < 10 && !is_known() {
+        download(&network, &midspan, &listener, SERVER, 4_000_000);
+        taught += 1;
+    }
     let network = &network;
     let (clients, ports): (Vec<TcpStream>, Vec<u16>) = std::thread::scope(|scope| {
         let calls: Vec<_> = (0..30)
@@ -255,7 +264,11 @@ pub fn thirty_starts_at_once_do_not_flood_the_path() {
     wait_until("closed", || network.taken(PORT) == 0);
     let sent: u64 = ports.iter().map(|port| access.first_flight(*port)).sum();
     let starts = starts(&midspan.end());
-    let windows: Vec<u64> = starts.iter().skip(1).map(|(_, window)| *window).collect();
+    let windows: Vec<u64> = starts
+        .iter()
+        .skip(taught)
+        .map(|(_, window)| *window)
+        .collect();
     println!("{sent} bytes at once, windows {windows:?}");
     assert_eq!(windows.len(), 30);
     let largest = *windows.iter().max().unwrap();

@@ -6,13 +6,10 @@ use std::fmt::Write as _;
 use midspan_path::Path;
 
 use super::LaboratoryError;
-use super::hasegawa::read;
-use super::plan::{Arm, Extent, LabPlan, Point};
+use super::plan::{Arm, Extent, JUDGED, LabPlan, Point, read};
 use super::statement::{Metric, Statement};
 
 const DIRECT: &str = "no proxy";
-/// As few repetitions as give an interval of 95 %.
-const JUDGED: u32 = 6;
 /// Data of a packet of a kernel.
 const PACKET: u32 = 1448;
 /// Of the paper's window.

@@ -1,5 +1,6 @@
 //! What is measured: points, each with the arms that are compared at it.
 
+use midspan_document::Source;
 use midspan_lab::{Case, ThinOptions};
 use midspan_path::{Acknowledge, NodeKind, Path};
 use midspan_policy::AccessLink;
@@ -8,12 +9,18 @@ use midspan_policy::sending_ahead::SendAhead;
 use midspan_report::Axis;
 use midspan_units::TimeSpan;
 
+use super::LaboratoryError;
 use super::statement::Statement;
 
 /// What every run takes besides its transfers: the network, the servers, the proxy. Seconds.
 const SET_UP: f64 = 3.0;
 /// What ACE thinning acknowledges at most with one ACK.
 const PACKETS_PER_ACK: u32 = 5;
+
+/// Repetitions of points with a bound: as few as give an interval of 95 %.
+pub(super) const JUDGED: u32 = 6;
+/// Of others.
+pub(super) const SHOWN: u32 = 3;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -222,6 +229,20 @@ impl LabPlan {
             })
         })
     }
+}
+
+/// How often an arm is measured, by whether its point has a bound.
+pub(super) const fn repetitions(judged: bool, extent: Extent) -> u32 {
+    match (extent, judged) {
+        (Extent::Quick, _) => 1,
+        (Extent::Normal, false) => SHOWN,
+        _ => JUDGED,
+    }
+}
+
+/// Reads a path made here.
+pub(super) fn read(name: &str, text: &str) -> Result<Path, LaboratoryError> {
+    Ok(Path::read(&Source::new(name, text)).map_err(midspan_path::Error::from)?)
 }
 
 /// Seconds that a download of `megabytes` takes where one ACK of `ack` bytes goes up for

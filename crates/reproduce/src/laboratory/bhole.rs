@@ -43,9 +43,8 @@ const COUNTS: [(&str, &[u32]); 3] = [
 
 /// The points.
 pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
-    Ok(LabPlan {
-        points: vec![table_4(extent)?, table_6(extent)?, figure_9(extent)?],
-    })
+    let points = vec![table_4(extent)?, table_6(extent)?, figure_9(extent)?];
+    Ok(LabPlan::of(points))
 }
 
 const fn effort(extent: Extent) -> (u32, u32) {

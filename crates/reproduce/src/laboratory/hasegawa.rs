@@ -38,7 +38,7 @@ pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
     }
     points.extend(geo(extent)?);
     points.push(fair(extent)?);
-    Ok(LabPlan { points })
+    Ok(LabPlan::of(points))
 }
 
 /// Rates upstream in kbit/s, queues in packets, and whether the client's window stays at 64 KB.

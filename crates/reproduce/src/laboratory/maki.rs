@@ -36,7 +36,7 @@ pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
             points.push(figure_11(receive, send, extent)?);
         }
     }
-    Ok(LabPlan { points })
+    Ok(LabPlan::of(points))
 }
 
 fn figure_11(receive: u32, send: u32, extent: Extent) -> Result<Point, LaboratoryError> {

@@ -102,7 +102,7 @@ pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
         .map(Setting::point)
         .collect::<Result<Vec<_>, _>>()?;
     points.extend(subscribers::points(extent)?);
-    Ok(LabPlan { points })
+    Ok(LabPlan::of(points))
 }
 
 fn normal(extent: Extent) -> Vec<Setting> {

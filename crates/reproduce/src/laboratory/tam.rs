@@ -33,7 +33,7 @@ pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
     }
     if extent == Extent::Quick {
         points.push(no_limit(extent)?);
-        return Ok(LabPlan { points });
+        return Ok(LabPlan::of(points));
     }
     points.push(no_limit(extent)?);
     points.push(beside(extent)?);
@@ -46,7 +46,7 @@ pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
     for loss in losses {
         points.push(losses_both_ways(loss, extent)?);
     }
-    Ok(LabPlan { points })
+    Ok(LabPlan::of(points))
 }
 
 /// Rates upstream in kbit/s, queues in packets, the servers' congestion control.

@@ -189,3 +189,31 @@ fn failed(reason: String) -> LabError {
         reason,
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn text(policy: PolicyName) -> String {
+        let leg = policy.leg(LegSettings::default());
+        let settings = ProxySettings {
+            policy,
+            client_leg: leg.clone(),
+            server_leg: leg,
+            access: None,
+        };
+        let taken = Taken::Interfaces(vec!["link0".to_owned()], Handshake::EndToEnd);
+        toml::to_string(&configuration(&taken, &settings)).unwrap()
+    }
+
+    #[test]
+    fn a_policy_of_the_path_is_that_of_the_listener_and_nothing_passes_untouched() {
+        let auto = text(PolicyName::Auto);
+        assert!(auto.contains("policy = \"auto\""), "{auto}");
+        assert!(auto.contains("control_group = \"0 %\""), "{auto}");
+        let configured = text(PolicyName::Configured);
+        assert!(configured.contains("policy = \"configured\""));
+        assert!(!configured.contains("control_group"), "{configured}");
+    }
+}

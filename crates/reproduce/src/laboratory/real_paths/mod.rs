@@ -35,11 +35,11 @@ const LONG: u32 = 1;
 /// By default, a transfer is left out that takes longer with a proxy, in seconds.
 const LONGEST: f64 = 15.0;
 /// And a direct one; with [`Extent::Full`], the next number.
-const LONGEST_DIRECT: (f64, f64) = (30.0, 120.0);
+const LONGEST_DIRECT: (f64, f64) = (40.0, 120.0);
 /// An upload of 10 MB is left out that takes longer.
 const LONGEST_UPLOAD: f64 = 60.0;
 /// Repetitions are fewer of transfers that take longer.
-const SHORT: f64 = 8.0;
+const SHORT: f64 = 6.0;
 /// A pause after the transfer that is not measured.
 const REST: f64 = 2.0;
 
@@ -48,7 +48,7 @@ const MEGABYTE: u64 = 1_000_000;
 
 /// What is transferred, the most telling first.
 const TRANSFERS: [Transfer; 7] = [
-    Transfer::new("1 MB", Way::Down(MEGABYTE), Extent::Quick),
+    Transfer::new("1 MB", Way::Down(MEGABYTE), Extent::Normal),
     Transfer::new("100 KB", Way::Down(100 * KILOBYTE), Extent::Normal),
     Transfer::new("10 MB", Way::Down(10 * MEGABYTE), Extent::Normal),
     Transfer::new("page", Way::Page, Extent::Normal),
@@ -68,7 +68,7 @@ const PARALLEL: u32 = 6;
 struct Transfer {
     name: &'static str,
     way: Way,
-    /// The least extent that has it.
+    /// The least extent that has it, except on paths that say what is usual on them.
     from: Extent,
 }
 
@@ -91,9 +91,9 @@ impl Transfer {
 
     fn is_in(&self, path: &RealPath, extent: Extent) -> bool {
         match (extent, self.from) {
-            // The path is there for its uploads.
-            (Extent::Quick | Extent::Normal, _) if path.is_for_uploads => self.is_upload(),
-            (Extent::Quick, from) => from == Extent::Quick,
+            // Of a path that is asked for, what shows it.
+            (Extent::Quick, _) => path.usual.first().unwrap_or(&TRANSFERS[0].name) == &self.name,
+            (Extent::Normal, _) if !path.usual.is_empty() => path.usual.contains(&self.name),
             (Extent::Normal, from) => from != Extent::Full,
             (Extent::Full, _) => true,
         }
@@ -261,7 +261,7 @@ fn statements(
             said.push(judge(ratio, |ratio| ratio.not_slower(SLOWER.0, SLOWER.1)));
         }
     }
-    if path.is_for_uploads && transfer.is_upload() {
+    if path.has_short_queue && transfer.is_upload() {
         for arm in arms {
             let dropped = Statement::new(Metric::Dropped, arm.name, &[]);
             let is_ours = arm.name == COLD || arm.name == LEARNED;

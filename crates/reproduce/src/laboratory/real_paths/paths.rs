@@ -14,6 +14,8 @@ use crate::run::number;
 const PACKET: f64 = 1448.0 * 8.0;
 /// Segments in the first flight of a kernel.
 const FIRST_FLIGHT: f64 = 10.0;
+/// Transfers that take some seconds at a satellite's rates.
+const LONG: &[&str] = &["1 MB", "10 MB"];
 
 /// A path, and what is known of it.
 #[derive(Debug, Clone)]
@@ -22,8 +24,10 @@ pub(super) struct RealPath {
     path: Path,
     known: Known,
     pub(super) hand: Hand,
-    /// Only its uploads are telling.
-    pub(super) is_for_uploads: bool,
+    /// What is measured by default, the most telling first; nothing special where it is empty.
+    pub(super) usual: &'static [&'static str],
+    /// What a proxy sends on meets a queue of few packets.
+    pub(super) has_short_queue: bool,
 }
 
 /// To tell how long a transfer takes.
@@ -64,7 +68,8 @@ pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
         path,
         known,
         hand,
-        is_for_uploads: false,
+        usual: &[],
+        has_short_queue: false,
     };
     let built_in =
         |name, known, hand| Ok::<_, LaboratoryError>(of(name, Path::load(name)?, known, hand));
@@ -97,12 +102,16 @@ pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
             Known::new(0.07, 20.0, 7.0, 0.0),
             Hand::new("bbr", Some(50), None),
         )?,
-        of(
-            "rain-fade",
-            geo_path("0", RAIN)?,
-            Known::new(0.6, 8.0, 1.2, 0.001),
-            geo("bbr"),
-        ),
+        RealPath {
+            // What is over before the rain has nothing to do with it.
+            usual: LONG,
+            ..of(
+                "rain-fade",
+                geo_path("0", RAIN)?,
+                Known::new(0.6, 8.0, 1.2, 0.0005),
+                geo("bbr"),
+            )
+        },
         built_in(
             "maritime",
             Known::new(0.62, 3.0, 0.7, 0.004),
@@ -110,7 +119,8 @@ pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
         )?,
         lossy_geo("geo-1e-2", "0.01", 0.01, geo("bbr"))?,
         RealPath {
-            is_for_uploads: true,
+            usual: &["upload 1 MB", "upload 10 MB"],
+            has_short_queue: true,
             ..of(
                 "wireless",
                 wireless()?,
@@ -124,7 +134,11 @@ pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
             Known::new(0.001, 300.0, 300.0, 0.0),
             Hand::new("cubic", None, None),
         ),
-        lossy_geo("geo-1e-4", "0.0001", 0.0001, geo("bbr"))?,
+        RealPath {
+            // Between two that are measured whole.
+            usual: LONG,
+            ..lossy_geo("geo-1e-4", "0.0001", 0.0001, geo("bbr"))?
+        },
     ])
 }
 

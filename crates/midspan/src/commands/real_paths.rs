@@ -73,7 +73,7 @@ fn times(plan: &LabPlan, records: &[Record]) -> Table {
             let found = records.iter().find(|record| {
                 record.by == By::Lab && record.case == name && record.quantity == quantity
             });
-            let mut cell = Cell::new(&found.map_or_else(String::new, seconds));
+            let mut cell = Cell::new(&found.map_or_else(String::new, thousandths));
             if let Some(note) = found.and_then(|record| record.note.as_ref()) {
                 table.add_note(&mut cell, note);
             }
@@ -84,8 +84,8 @@ fn times(plan: &LabPlan, records: &[Record]) -> Table {
     table
 }
 
-/// The unit stands in the title.
-fn seconds(record: &Record) -> String {
+/// Times, the unit of which stands in the title, and ratios.
+fn thousandths(record: &Record) -> String {
     let digits = |value: f64| format!("{value:.3}");
     match (record.low, record.high) {
         (Some(low), Some(high)) => {
@@ -121,7 +121,11 @@ fn targets(judged: &[Judged]) -> Table {
             .map_or_else(String::new, |bound| bound.to_string());
         let mut middle = Cell::new("");
         if let Some(record) = &one.record {
-            let text = format_with_spread(record.value, record.low, record.high, &record.unit);
+            let text = if others.is_empty() {
+                format_with_spread(record.value, record.low, record.high, &record.unit)
+            } else {
+                thousandths(record)
+            };
             middle = Cell::new(&text);
             if let Some(note) = &record.note {
                 let interval = note

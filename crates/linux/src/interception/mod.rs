@@ -293,7 +293,13 @@ impl Interception {
     /// # Errors
     /// The rules could not be changed; the next [`refresh`](Self::refresh) tries again.
     pub fn leave_alone(&mut self, pairs: &[Pair], time: Duration) -> Result<(), InterceptionError> {
-        self.plan.left_alone.add(pairs, Instant::now(), time);
+        let now = Instant::now();
+        self.plan.left_alone.add(pairs, now, time);
+        let additions = (self.plan.left_alone).additions(pairs, &self.plan.place.table, now);
+        // The sets may be full, or somebody may have removed the table.
+        if self.taking && nftables::apply(&additions).is_ok() {
+            return Ok(());
+        }
         self.put_rules()
     }
 

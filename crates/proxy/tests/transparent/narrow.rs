@@ -287,6 +287,7 @@ pub fn behind_another_router() {
 
 /// What the kernel does not cut itself: IPv6, and fragments smaller than the device's MTU.
 pub fn the_fragmenter_cuts() {
+    const DOWNLOADS: usize = 6;
     if !has_device() {
         return;
     }
@@ -302,7 +303,7 @@ pub fn the_fragmenter_cuts() {
             rules(&network.gateway, nat);
             let listener = network.listen(PORT);
             let midspan = Midspan::ready(&network.gateway, &with(profile));
-            for _ in 0..3 {
+            for _ in 0..DOWNLOADS {
                 download(&network, &listener, server, 2_000_000);
             }
             let (fragments, arrived) = match server {
@@ -317,21 +318,22 @@ pub fn the_fragmenter_cuts() {
             };
             let log = midspan.end();
             let seen = sessions(&log);
-            let all = |name: &str| seen.iter().map(|one| one[name]).collect::<Vec<_>>();
-            // A probe of which little data makes no full segment is repeated.
-            let probes = all("oversized_probes");
-            assert!(probes[0] >= 1 && probes[1..] == [0, 0], "{log}");
-            assert_eq!(all("oversized_fallbacks"), [0, 0, 0], "{log}");
-            // How many of a session's segments were oversized depends on when it was raised.
-            assert!(arrived >= 600, "{arrived} oversized segments: {log}");
+            // A download can end before its probe, or the answer to it; then the next one probes.
+            let probed = seen.iter().rposition(|one| one["oversized_probes"] > 0);
+            let raised = probed.expect("a probe") + 1;
+            assert!(raised < DOWNLOADS, "no session knew the verdict: {log}");
+            for session in &seen {
+                assert_eq!(session["oversized_fallbacks"], 0, "{log}");
+            }
+            for session in &seen[raised..] {
+                assert!(session["oversized_segments"] >= 300, "{log}");
+            }
+            assert!(arrived >= 300, "{arrived} oversized segments: {log}");
             assert!(
                 // Some segments are not full.
                 fragments >= arrived * each * 9 / 10 && fragments <= arrived * each,
                 "{fragments} fragments of {arrived}"
             );
-            for session in &seen[1..] {
-                assert!(session["oversized_segments"] >= 300, "{session:?}");
-            }
         }
     }
 }

@@ -20,6 +20,7 @@
 //! The host's own tables are not touched. All of it needs `CAP_NET_ADMIN` of the network
 //! namespace, and the program `nft`.
 
+mod accounting;
 mod bypass;
 mod early_demux;
 pub mod features;
@@ -36,6 +37,7 @@ pub mod survey;
 mod waiting_sockets;
 mod watch;
 
+pub use accounting::Accounting;
 pub use left_alone::{LEFT_ALONE_LIMIT, LeftAlone, Pair};
 pub use leftovers::remove_all as remove_all_leftovers;
 pub use plan::{Marks, Place, Plan, Rung, Selection, TooFewMarks};

@@ -151,6 +151,15 @@ impl PacingRate {
             // Still for a while: what comes next may be faster than anything before.
             return self.start_again();
         }
+        let is_path_limited = is_path_limited(outbound);
+        let holds_back = held.bytes() > 0 || outbound.not_sent.bytes() > 0;
+        self.binding = match self.state == State::Paced && holds_back && !is_path_limited {
+            true => self.binding.saturating_add(1),
+            false => 0,
+        };
+        if self.binding >= ESCAPE {
+            return self.start_again();
+        }
         let received = next.received.saturating_sub(window.received);
         if received < EVIDENCE * u64::from(inbound.segment_size) {
             return match self.state {
@@ -163,18 +172,14 @@ impl PacingRate {
             return self.start_again();
         }
         let rate = BitRate::from_transfer(received, elapsed)?.bits_per_second();
-        let is_path_limited = is_path_limited(outbound);
-        self.inbound.add(rate);
+        // While data waits here, our own window may be what held its sender back.
+        match holds_back {
+            true => self.inbound.add_lower_bound(rate),
+            false => self.inbound.add(rate),
+        }
+        let is_path_limited = is_path_limited && !is_growing(outbound);
         if is_path_limited && let Some(rate) = outbound.delivery_rate {
             self.delivered.add(rate.bits_per_second());
-        }
-        let holds_back = held.bytes() > 0 || outbound.not_sent.bytes() > 0;
-        self.binding = match self.state == State::Paced && holds_back && !is_path_limited {
-            true => self.binding.saturating_add(1),
-            false => 0,
-        };
-        if self.binding >= ESCAPE {
-            return self.start_again();
         }
         if let State::Growing { largest, steady } = &mut self.state {
             let grows = scaled(*largest, GROWN) <= rate;
@@ -236,6 +241,15 @@ pub(crate) fn is_path_limited(outbound: &LegSample) -> bool {
     let window = u64::from(outbound.congestion_window)
         .min(outbound.peer_window / u64::from(outbound.segment_size.max(1)));
     outbound.not_sent.bytes() > 0 && in_flight * 10 >= window * 9
+}
+
+/// Whether the congestion window grows by what it delivers: a flight says nothing yet of what the
+/// path takes.
+fn is_growing(outbound: &LegSample) -> bool {
+    let window = outbound.congestion_window;
+    outbound
+        .slow_start_threshold
+        .is_none_or(|threshold| window < threshold)
 }
 
 /// Whether round trips take notably longer than the shortest one.

@@ -27,8 +27,11 @@ const EVIDENCE: u64 = 10;
 const TURNS: u64 = 1000;
 /// The pacing rate over the measured rate, as a fraction.
 const GAIN: (u64, u64) = (5, 4);
-/// The same while losses come with a queue on the outbound leg.
-const CAREFUL_GAIN: (u64, u64) = (21, 20);
+/// The rate over what the outbound leg delivers, for some windows (`CALM`) after a loss with a queue:
+/// while there is a queue, and while there is none. Between them the queue stays short.
+const DRAINING_GAIN: (u64, u64) = (19, 20);
+const FILLING_GAIN: (u64, u64) = (21, 20);
+const CALM: u8 = 32;
 /// A rate grows while each window has at least this fraction of the largest before.
 const GROWN: (u64, u64) = (5, 4);
 /// Windows without growth after which the rate is taken as that of the path, as BBR takes it.
@@ -57,6 +60,8 @@ pub struct PacingRate {
     delivered: RecentMaximum,
     state: State,
     binding: u8,
+    /// Windows that are left since a loss with a queue.
+    calm: u8,
     /// Said last.
     rate: u64,
 }
@@ -95,6 +100,7 @@ impl PacingRate {
                 steady: 0,
             },
             binding: 0,
+            calm: 0,
             rate: UNLIMITED,
         }
     }
@@ -152,19 +158,34 @@ impl PacingRate {
             return self.start_again();
         }
         let is_path_limited = is_path_limited(outbound);
+        let has_queue = has_queue(outbound);
+        let lost = next.retransmitted != window.retransmitted;
+        self.calm = match lost && has_queue {
+            true => CALM,
+            false => self.calm.saturating_sub(1),
+        };
         let holds_back = held.bytes() > 0 || outbound.not_sent.bytes() > 0;
-        self.binding = match self.state == State::Paced && holds_back && !is_path_limited {
+        let binds = holds_back && !is_path_limited && self.bound(has_queue).is_none();
+        self.binding = match self.state == State::Paced && binds {
             true => self.binding.saturating_add(1),
             false => 0,
         };
         if self.binding >= ESCAPE {
             return self.start_again();
         }
+        // Without a queue the path takes more than is delivered.
+        if is_path_limited
+            && has_queue
+            && !is_growing(outbound)
+            && let Some(rate) = outbound.delivery_rate
+        {
+            self.delivered.add(rate.bits_per_second());
+        }
         let received = next.received.saturating_sub(window.received);
         if received < EVIDENCE * u64::from(inbound.segment_size) {
             return match self.state {
                 State::Growing { .. } => self.say(UNLIMITED),
-                State::Paced => None,
+                State::Paced => self.say(self.wanted(has_queue)),
             };
         }
         let told = next.acknowledged.saturating_sub(window.acknowledged);
@@ -177,10 +198,6 @@ impl PacingRate {
             true => self.inbound.add_lower_bound(rate),
             false => self.inbound.add(rate),
         }
-        let is_path_limited = is_path_limited && !is_growing(outbound);
-        if is_path_limited && let Some(rate) = outbound.delivery_rate {
-            self.delivered.add(rate.bits_per_second());
-        }
         if let State::Growing { largest, steady } = &mut self.state {
             let grows = scaled(*largest, GROWN) <= rate;
             *largest = rate.max(*largest);
@@ -190,23 +207,32 @@ impl PacingRate {
             }
             self.state = State::Paced;
         }
-        let lost = next.retransmitted != window.retransmitted;
-        let wanted = self.wanted(is_path_limited, lost && has_queue(outbound));
-        self.say(wanted)
+        self.say(self.wanted(has_queue))
     }
 
     /// The rate by what was measured.
-    fn wanted(&self, is_path_limited: bool, is_congested: bool) -> u64 {
+    fn wanted(&self, has_queue: bool) -> u64 {
         let mut wanted = scaled(self.inbound.get(), GAIN);
         if self.binding >= BINDING && self.rate != UNLIMITED {
             wanted = wanted.max(self.rate.saturating_mul(2));
         }
+        let bound = self.bound(has_queue).unwrap_or(UNLIMITED);
+        wanted.min(bound).max(LEAST)
+    }
+
+    /// What the outbound leg takes, as far as that is known and to be kept to.
+    fn bound(&self, has_queue: bool) -> Option<u64> {
         let delivered = self.delivered.get();
-        if self.mode == Pacing::Auto && is_path_limited && delivered > 0 {
-            let gain = if is_congested { CAREFUL_GAIN } else { GAIN };
-            wanted = wanted.min(scaled(delivered, gain));
+        if self.mode != Pacing::Auto || delivered == 0 {
+            return None;
         }
-        wanted.max(LEAST)
+        let gain = match (self.calm > 0, has_queue) {
+            (true, true) => DRAINING_GAIN,
+            (true, false) => FILLING_GAIN,
+            (false, true) => GAIN,
+            (false, false) => return None,
+        };
+        Some(scaled(delivered, gain))
     }
 
     fn start_again(&mut self) -> Option<BitRate> {
@@ -215,6 +241,7 @@ impl PacingRate {
             steady: 0,
         };
         self.binding = 0;
+        self.calm = 0;
         self.inbound = RecentMaximum::new(REMEMBERED);
         self.delivered = RecentMaximum::new(REMEMBERED);
         self.say(UNLIMITED)

@@ -164,8 +164,9 @@ impl PacingRate {
             true => CALM,
             false => self.calm.saturating_sub(1),
         };
+        let is_full = has_queue && !is_growing(outbound);
         let holds_back = held.bytes() > 0 || outbound.not_sent.bytes() > 0;
-        let binds = holds_back && !is_path_limited && self.bound(has_queue).is_none();
+        let binds = holds_back && !is_path_limited && self.bound(is_full).is_none();
         self.binding = match self.state == State::Paced && binds {
             true => self.binding.saturating_add(1),
             false => 0,
@@ -173,19 +174,18 @@ impl PacingRate {
         if self.binding >= ESCAPE {
             return self.start_again();
         }
-        // Without a queue the path takes more than is delivered.
-        if is_path_limited
-            && has_queue
-            && !is_growing(outbound)
-            && let Some(rate) = outbound.delivery_rate
-        {
-            self.delivered.add(rate.bits_per_second());
+        if let Some(rate) = outbound.delivery_rate {
+            // Without a queue, or of a flight that grows, the path takes more than is delivered.
+            match is_path_limited && is_full {
+                true => self.delivered.add(rate.bits_per_second()),
+                false => self.delivered.add_lower_bound(rate.bits_per_second()),
+            }
         }
         let received = next.received.saturating_sub(window.received);
         if received < EVIDENCE * u64::from(inbound.segment_size) {
             return match self.state {
                 State::Growing { .. } => self.say(UNLIMITED),
-                State::Paced => self.say(self.wanted(has_queue)),
+                State::Paced => self.say(self.wanted(is_full)),
             };
         }
         let told = next.acknowledged.saturating_sub(window.acknowledged);
@@ -207,26 +207,26 @@ impl PacingRate {
             }
             self.state = State::Paced;
         }
-        self.say(self.wanted(has_queue))
+        self.say(self.wanted(is_full))
     }
 
     /// The rate by what was measured.
-    fn wanted(&self, has_queue: bool) -> u64 {
+    fn wanted(&self, is_full: bool) -> u64 {
         let mut wanted = scaled(self.inbound.get(), GAIN);
         if self.binding >= BINDING && self.rate != UNLIMITED {
             wanted = wanted.max(self.rate.saturating_mul(2));
         }
-        let bound = self.bound(has_queue).unwrap_or(UNLIMITED);
+        let bound = self.bound(is_full).unwrap_or(UNLIMITED);
         wanted.min(bound).max(LEAST)
     }
 
     /// What the outbound leg takes, as far as that is known and to be kept to.
-    fn bound(&self, has_queue: bool) -> Option<u64> {
+    fn bound(&self, is_full: bool) -> Option<u64> {
         let delivered = self.delivered.get();
         if self.mode != Pacing::Auto || delivered == 0 {
             return None;
         }
-        let gain = match (self.calm > 0, has_queue) {
+        let gain = match (self.calm > 0, is_full) {
             (true, true) => DRAINING_GAIN,
             (true, false) => FILLING_GAIN,
             (false, true) => GAIN,

@@ -27,8 +27,11 @@ const EVIDENCE: u64 = 10;
 const TURNS: u64 = 1000;
 /// The pacing rate over the measured rate, as a fraction.
 const GAIN: (u64, u64) = (5, 4);
-/// The same while losses come with a queue on the outbound leg.
-const CAREFUL_GAIN: (u64, u64) = (21, 20);
+/// The rate over what the outbound leg delivers, for some windows (`CALM`) after a loss with a queue:
+/// while there is a queue, and while there is none. Between them the queue stays short.
+const DRAINING_GAIN: (u64, u64) = (19, 20);
+const FILLING_GAIN: (u64, u64) = (21, 20);
+const CALM: u8 = 32;
 /// A rate grows while each window has at least this fraction of the largest before.
 const GROWN: (u64, u64) = (5, 4);
 /// Windows without growth after which the rate is taken as that of the path, as BBR takes it.
@@ -57,6 +60,8 @@ pub struct PacingRate {
     delivered: RecentMaximum,
     state: State,
     binding: u8,
+    /// Windows that are left since a loss with a queue.
+    calm: u8,
     /// Said last.
     rate: u64,
 }
@@ -95,6 +100,7 @@ impl PacingRate {
                 steady: 0,
             },
             binding: 0,
+            calm: 0,
             rate: UNLIMITED,
         }
     }
@@ -151,11 +157,35 @@ impl PacingRate {
             // Still for a while: what comes next may be faster than anything before.
             return self.start_again();
         }
+        let is_path_limited = is_path_limited(outbound);
+        let has_queue = has_queue(outbound);
+        let lost = next.retransmitted != window.retransmitted;
+        self.calm = match lost && has_queue {
+            true => CALM,
+            false => self.calm.saturating_sub(1),
+        };
+        let is_full = has_queue && !is_growing(outbound);
+        let holds_back = held.bytes() > 0 || outbound.not_sent.bytes() > 0;
+        let binds = holds_back && !is_path_limited && self.bound(is_full).is_none();
+        self.binding = match self.state == State::Paced && binds {
+            true => self.binding.saturating_add(1),
+            false => 0,
+        };
+        if self.binding >= ESCAPE {
+            return self.start_again();
+        }
+        if let Some(rate) = outbound.delivery_rate {
+            // Without a queue, or of a flight that grows, the path takes more than is delivered.
+            match is_path_limited && is_full {
+                true => self.delivered.add(rate.bits_per_second()),
+                false => self.delivered.add_lower_bound(rate.bits_per_second()),
+            }
+        }
         let received = next.received.saturating_sub(window.received);
         if received < EVIDENCE * u64::from(inbound.segment_size) {
             return match self.state {
                 State::Growing { .. } => self.say(UNLIMITED),
-                State::Paced => None,
+                State::Paced => self.say(self.wanted(is_full)),
             };
         }
         let told = next.acknowledged.saturating_sub(window.acknowledged);
@@ -163,18 +193,10 @@ impl PacingRate {
             return self.start_again();
         }
         let rate = BitRate::from_transfer(received, elapsed)?.bits_per_second();
-        let is_path_limited = is_path_limited(outbound);
-        self.inbound.add(rate);
-        if is_path_limited && let Some(rate) = outbound.delivery_rate {
-            self.delivered.add(rate.bits_per_second());
-        }
-        let holds_back = held.bytes() > 0 || outbound.not_sent.bytes() > 0;
-        self.binding = match self.state == State::Paced && holds_back && !is_path_limited {
-            true => self.binding.saturating_add(1),
-            false => 0,
-        };
-        if self.binding >= ESCAPE {
-            return self.start_again();
+        // While data waits here, our own window may be what held its sender back.
+        match holds_back {
+            true => self.inbound.add_lower_bound(rate),
+            false => self.inbound.add(rate),
         }
         if let State::Growing { largest, steady } = &mut self.state {
             let grows = scaled(*largest, GROWN) <= rate;
@@ -185,23 +207,32 @@ impl PacingRate {
             }
             self.state = State::Paced;
         }
-        let lost = next.retransmitted != window.retransmitted;
-        let wanted = self.wanted(is_path_limited, lost && has_queue(outbound));
-        self.say(wanted)
+        self.say(self.wanted(is_full))
     }
 
     /// The rate by what was measured.
-    fn wanted(&self, is_path_limited: bool, is_congested: bool) -> u64 {
+    fn wanted(&self, is_full: bool) -> u64 {
         let mut wanted = scaled(self.inbound.get(), GAIN);
         if self.binding >= BINDING && self.rate != UNLIMITED {
             wanted = wanted.max(self.rate.saturating_mul(2));
         }
+        let bound = self.bound(is_full).unwrap_or(UNLIMITED);
+        wanted.min(bound).max(LEAST)
+    }
+
+    /// What the outbound leg takes, as far as that is known and to be kept to.
+    fn bound(&self, is_full: bool) -> Option<u64> {
         let delivered = self.delivered.get();
-        if self.mode == Pacing::Auto && is_path_limited && delivered > 0 {
-            let gain = if is_congested { CAREFUL_GAIN } else { GAIN };
-            wanted = wanted.min(scaled(delivered, gain));
+        if self.mode != Pacing::Auto || delivered == 0 {
+            return None;
         }
-        wanted.max(LEAST)
+        let gain = match (self.calm > 0, is_full) {
+            (true, true) => DRAINING_GAIN,
+            (true, false) => FILLING_GAIN,
+            (false, true) => GAIN,
+            (false, false) => return None,
+        };
+        Some(scaled(delivered, gain))
     }
 
     fn start_again(&mut self) -> Option<BitRate> {
@@ -210,6 +241,7 @@ impl PacingRate {
             steady: 0,
         };
         self.binding = 0;
+        self.calm = 0;
         self.inbound = RecentMaximum::new(REMEMBERED);
         self.delivered = RecentMaximum::new(REMEMBERED);
         self.say(UNLIMITED)
@@ -236,6 +268,15 @@ pub(crate) fn is_path_limited(outbound: &LegSample) -> bool {
     let window = u64::from(outbound.congestion_window)
         .min(outbound.peer_window / u64::from(outbound.segment_size.max(1)));
     outbound.not_sent.bytes() > 0 && in_flight * 10 >= window * 9
+}
+
+/// Whether the congestion window grows by what it delivers: a flight says nothing yet of what the
+/// path takes.
+fn is_growing(outbound: &LegSample) -> bool {
+    let window = outbound.congestion_window;
+    outbound
+        .slow_start_threshold
+        .is_none_or(|threshold| window < threshold)
 }
 
 /// Whether round trips take notably longer than the shortest one.

@@ -31,6 +31,13 @@ impl RecentMaximum {
         self.present = self.present.max(value);
     }
 
+    /// Takes in a value that may be too low: it counts if it is the largest, and makes none older.
+    pub(crate) fn add_lower_bound(&mut self, value: u64) {
+        if value > self.get() {
+            self.present = value;
+        }
+    }
+
     /// The largest; 0 of none.
     pub(crate) fn get(&self) -> u64 {
         self.present.max(self.before)

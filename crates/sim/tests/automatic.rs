@@ -58,64 +58,80 @@ fn rates(path: &Path) -> Vec<BitRate> {
     rates
 }
 
-/// For each flow of a path: the best of the hand-set values, and what the proxy itself reaches.
-fn compare(path: &Path) -> Vec<(f64, f64)> {
-    let cubic = |leg: LegSettings| LegSettings {
-        congestion_control: Some("cubic".into()),
-        ..leg
-    };
-    let path = with_legs(path, cubic);
-    let mut best = seconds(&path);
-    let mut hand_set = vec![LegSettings {
-        send_buffer: Buffer::Fixed(ByteSize::from_bytes(256 << 10)),
-        ..LegSettings::default()
-    }];
-    hand_set.extend(rates(&path).into_iter().map(|rate| LegSettings {
+/// The values that one would set by hand: all rates that the path has, send buffers from small to
+/// large, and both congestion controls.
+fn hand_set(path: &Path) -> Vec<LegSettings> {
+    let paced = rates(path).into_iter().map(|rate| LegSettings {
         pacing_rate: Some(rate),
         ..LegSettings::default()
-    }));
-    for hand in hand_set {
-        let set = with_legs(&path, |leg| LegSettings {
-            send_buffer: hand.send_buffer,
-            pacing_rate: hand.pacing_rate,
+    });
+    let buffered = [64, 256, 1024].map(|kibibytes| LegSettings {
+        send_buffer: Buffer::Fixed(ByteSize::from_bytes(kibibytes << 10)),
+        ..LegSettings::default()
+    });
+    let alone = std::iter::once(LegSettings::default());
+    let all: Vec<_> = alone.chain(paced).chain(buffered).collect();
+    let controlled = |control: &str| {
+        let control = control.to_owned();
+        all.clone().into_iter().map(move |leg| LegSettings {
+            congestion_control: Some(control.clone()),
             ..leg
-        });
-        for (best, time) in best.iter_mut().zip(seconds(&set)) {
-            *best = best.min(time);
-        }
-    }
-    let itself = seconds(&with_legs(&path, |leg| PolicyName::Auto.leg(leg)));
-    best.into_iter().zip(itself).collect()
+        })
+    };
+    controlled("cubic").chain(controlled("reno")).collect()
 }
 
-/// The geometric mean over seeds, since with other timing other packets are lost.
+/// The logarithm of the time of each flow of a path over the seeds, on average.
 ///
 /// A flow of requests and answers is left out: the real proxy sees that its data takes turns and
 /// does not pace it, the simulator's has a session for each direction and cannot see it.
-fn ratios(name: &str, seeds: u64) -> Vec<f64> {
-    let mut sums: Vec<f64> = Vec::new();
+fn logarithms(path: &Path, seeds: u64) -> Vec<f64> {
+    let mut sums = vec![0.0; path.flows.len()];
+    let mut path = path.clone();
     for seed in 1..=seeds {
-        let mut path = Path::load(name).unwrap();
         path.seed = seed;
-        let logarithms = compare(&path)
-            .into_iter()
-            .zip(&path.flows)
-            .filter(|(_, flow)| {
-                let workload = flow.workload;
-                !matches!(
-                    workload,
-                    Workload::Page { .. } | Workload::RequestResponse { .. }
-                )
-            })
-            .map(|(times, _)| times)
-            .map(|(best, itself)| (itself / best).ln());
-        let logarithms: Vec<f64> = logarithms.collect();
-        sums.resize(logarithms.len(), 0.0);
-        for (sum, logarithm) in sums.iter_mut().zip(logarithms) {
-            *sum += logarithm;
+        for (sum, time) in sums.iter_mut().zip(seconds(&path)) {
+            *sum += time.ln() / seeds as f64;
         }
     }
-    sums.iter().map(|sum| (sum / seeds as f64).exp()).collect()
+    let flows = path.flows.iter().zip(sums).filter(|(flow, _)| {
+        let workload = flow.workload;
+        !matches!(
+            workload,
+            Workload::Page { .. } | Workload::RequestResponse { .. }
+        )
+    });
+    flows.map(|(_, sum)| sum).collect()
+}
+
+/// For each flow of a path, how long it takes through a proxy that sets itself, as a multiple of
+/// the time with the best of the hand-set values.
+///
+/// Times are geometric means over seeds, for each value, since with other timing other packets are
+/// lost: the value that happens to do best in one draw is not the best value.
+fn ratios(name: &str, seeds: u64) -> Vec<f64> {
+    let path = Path::load(name).unwrap();
+    let mut best = vec![f64::INFINITY; path.flows.len()];
+    for hand in hand_set(&path) {
+        let set = with_legs(&path, |leg| LegSettings {
+            congestion_control: hand.congestion_control.clone(),
+            send_buffer: hand.send_buffer,
+            pacing_rate: hand.pacing_rate.or(leg.pacing_rate),
+            ..leg
+        });
+        for (best, time) in best.iter_mut().zip(logarithms(&set, seeds)) {
+            *best = best.min(time);
+        }
+    }
+    let itself = with_legs(&path, |leg| {
+        PolicyName::Auto.leg(LegSettings {
+            congestion_control: Some("cubic".into()),
+            ..leg
+        })
+    });
+    let itself = logarithms(&itself, seeds);
+    let ratios = itself.into_iter().zip(best);
+    ratios.map(|(itself, best)| (itself - best).exp()).collect()
 }
 
 fn check(names: impl Iterator<Item = &'static str>, seeds: u64) {
@@ -132,7 +148,7 @@ fn check(names: impl Iterator<Item = &'static str>, seeds: u64) {
 
 #[test]
 fn it_is_within_a_twentieth_of_the_best_hand_set_value() {
-    check(["geo-clean", "transatlantic"].into_iter(), 1);
+    check(["geo-clean", "geo", "hasegawa-ahead"].into_iter(), 1);
 }
 
 #[test]

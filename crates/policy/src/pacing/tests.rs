@@ -128,28 +128,74 @@ fn the_configured_rate_is_the_upper_bound() {
     assert!((0..20).all(|_| off.bring(100_000).is_none()));
 }
 
-#[test]
-fn auto_is_bounded_by_what_the_outbound_leg_delivers() {
+/// A leg that fills its window, with or without a queue in the path.
+fn filling(bench: &mut Bench, has_queue: bool) {
     let milliseconds = TimeSpan::from_milliseconds;
-    for (mode, time, lost, expected) in [
-        (Pacing::Inbound, 10, 0, 10_000_000),
-        (Pacing::Auto, 10, 0, 5_000_000),
-        (Pacing::Auto, 10, 1, 5_000_000),
-        // A queue, and losses: less.
-        (Pacing::Auto, 20, 1, 4_200_000),
+    bench.outbound.unacknowledged = 100;
+    bench.outbound.slow_start_threshold = Some(80);
+    bench.outbound.not_sent = ByteSize::from_bytes(50_000);
+    bench.outbound.delivery_rate = BitRate::from_bits_per_second(4_000_000);
+    bench.outbound.minimum_round_trip_time = Some(milliseconds(10));
+    bench.outbound.round_trip_time = Some(milliseconds(if has_queue { 20 } else { 10 }));
+}
+
+#[test]
+fn auto_is_bounded_by_what_the_outbound_leg_delivers_where_there_is_a_queue() {
+    for (mode, has_queue, lost, expected) in [
+        (Pacing::Inbound, true, 0, 10_000_000),
+        (Pacing::Auto, true, 0, 5_000_000),
+        // Without a queue losses are none of congestion, and the window may grow.
+        (Pacing::Auto, false, 1, 10_000_000),
+        // A queue, and losses: it drains.
+        (Pacing::Auto, true, 1, 3_800_000),
     ] {
         let mut bench = Bench::steady(mode, None);
-        bench.outbound.unacknowledged = 100;
-        bench.outbound.not_sent = ByteSize::from_bytes(50_000);
-        bench.outbound.delivery_rate = BitRate::from_bits_per_second(4_000_000);
-        bench.outbound.minimum_round_trip_time = Some(milliseconds(10));
-        bench.outbound.round_trip_time = Some(milliseconds(time));
+        filling(&mut bench, has_queue);
         for _ in 0..3 {
             bench.outbound.segments_retransmitted += lost;
             bench.bring(100_000);
         }
-        assert_eq!(bench.rate(), Some(expected), "{mode:?} {time} {lost}");
+        assert_eq!(bench.rate(), Some(expected), "{mode:?} {has_queue} {lost}");
     }
+}
+
+#[test]
+fn after_a_loss_with_a_queue_the_queue_stays_short_for_a_while() {
+    let mut bench = Bench::steady(Pacing::Auto, None);
+    filling(&mut bench, true);
+    bench.bring(100_000);
+    bench.outbound.segments_retransmitted += 1;
+    bench.bring(100_000);
+    assert_eq!(bench.rate(), Some(3_800_000));
+    // Drained, and held back by pacing now: what it delivers is no news, and no reason to escape.
+    filling(&mut bench, false);
+    bench.outbound.unacknowledged = 20;
+    for _ in 1..CALM {
+        bench.bring(40_000);
+        assert_eq!(bench.rate(), Some(4_200_000));
+    }
+    for _ in 0..BINDING {
+        bench.bring(40_000);
+    }
+    assert!(bench.rate().is_none_or(|rate| rate >= 10_000_000));
+}
+
+#[test]
+fn a_growing_flight_is_not_what_the_path_takes() {
+    let mut bench = Bench::steady(Pacing::Auto, None);
+    filling(&mut bench, true);
+    bench.outbound.slow_start_threshold = None;
+    bench.bring(100_000);
+    assert_eq!(bench.rate(), Some(10_000_000));
+}
+
+#[test]
+fn a_rate_is_given_up_when_it_keeps_all_that_came_waiting() {
+    let mut bench = Bench::steady(Pacing::Auto, None);
+    bench.outbound.not_sent = ByteSize::from_bytes(50_000);
+    // What waits fills the proxy, so that nothing comes in any more.
+    let said: Vec<_> = (0..ESCAPE).filter_map(|_| bench.bring(0)).collect();
+    assert_eq!(said.last(), Some(&UNLIMITED));
 }
 
 proptest! {

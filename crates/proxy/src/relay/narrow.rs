@@ -9,11 +9,12 @@ use midspan_linux::tcp::{self, Repair};
 use midspan_policy::oversized_segments::{Event, OversizedSegments, Verdict};
 use midspan_policy::sending_ahead::{SendAhead, SendingAhead};
 use midspan_policy::{Buffer, LegDecision, LegSample};
-use midspan_units::{ByteSize, Time, TimeSpan};
+use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 use serde::{Deserialize, Serialize};
 
 use super::remembered::Remembered;
 use super::statistics::Counters;
+use super::throttle::kernel_rate;
 use crate::profile::{self, AccessProfile, HEADERS, SIX_HEADERS, SegmentMarks};
 
 /// What a listener knows of its narrow clients.
@@ -58,6 +59,8 @@ pub struct NarrowLeg {
     client: IpAddr,
     oversized: Option<OversizedSegments>,
     ahead: Option<(SendingAhead, u64)>,
+    /// The kernel is to pace no faster.
+    pacing_rate: Option<BitRate>,
     added_scale: u8,
     /// Sizes of oversized segments and their marks.
     marks: Vec<(u32, u32)>,
@@ -153,8 +156,11 @@ impl NarrowLeg {
         if own_mark != inherited {
             tcp::set_mark(socket, own_mark)?;
         }
-        if own.is_some() && profile.downstream.is_some() {
-            tcp::set_pacing_rate(socket, profile.downstream)?;
+        let pacing_rate = profile.downstream.filter(|_| own.is_some());
+        if pacing_rate.is_some() {
+            // The leg may have been set up with a rate already.
+            let rate = kernel_rate(tcp::pacing_rate(socket)?, pacing_rate);
+            tcp::set_pacing_rate(socket, rate)?;
         }
         let (downstream, upstream) = (profile.downstream, profile.upstream);
         let oversized = own
@@ -171,6 +177,7 @@ impl NarrowLeg {
             client,
             oversized,
             ahead,
+            pacing_rate,
             added_scale,
             marks,
             is_four,
@@ -191,6 +198,11 @@ impl NarrowLeg {
     pub fn cap(&self) -> Option<ByteSize> {
         let cap = self.caps[0].min(self.caps[1]);
         (cap != u64::MAX).then(|| ByteSize::from_bytes(cap))
+    }
+
+    /// The rate that the kernel is not to exceed, if the profile has one.
+    pub const fn pacing_rate(&self) -> Option<BitRate> {
+        self.pacing_rate
     }
 
     /// The smallest round-trip time by the newest reading.

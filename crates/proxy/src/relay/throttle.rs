@@ -29,6 +29,13 @@ pub enum CapBy {
     Profile,
 }
 
+/// What the kernel is told to pace at, of what the session's policy says, where the largest rate
+/// there is stands for none, and what the profile of the client's access link has: the lower.
+pub fn kernel_rate(policy: Option<BitRate>, profile: Option<BitRate>) -> Option<BitRate> {
+    let policy = policy.filter(|rate| rate.bits_per_second() < u64::MAX);
+    [policy, profile].into_iter().flatten().min()
+}
+
 /// What holds one direction back.
 #[derive(Debug, Default)]
 pub struct Throttle {
@@ -192,6 +199,19 @@ mod tests {
             throttle.allow(next, 50_000, || 20_000),
             Err(next + round_trip / 8)
         );
+    }
+
+    #[test]
+    fn of_two_rates_the_lower_holds_and_one_that_is_lifted_leaves_the_other() {
+        let unlimited = BitRate::from_bits_per_second(u64::MAX);
+        let [low, high] = ["8 Mbit/s", "20 Mbit/s"].map(|text| Some(rate(text)));
+        assert_eq!(kernel_rate(high, low), low);
+        assert_eq!(kernel_rate(low, high), low);
+        assert_eq!(kernel_rate(unlimited, low), low);
+        assert_eq!(kernel_rate(None, low), low);
+        assert_eq!(kernel_rate(high, None), high);
+        assert_eq!(kernel_rate(unlimited, None), None);
+        assert_eq!(kernel_rate(None, None), None);
     }
 
     #[test]

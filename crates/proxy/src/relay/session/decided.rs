@@ -8,7 +8,7 @@ use midspan_units::{BitRate, Time};
 use super::Session;
 use crate::relay::narrow::NarrowLeg;
 use crate::relay::statistics::Counters;
-use crate::relay::throttle::CapBy;
+use crate::relay::throttle::{CapBy, kernel_rate};
 
 /// IP and TCP header without options, which a rate counts.
 const IPV4_HEADERS: u32 = 40;
@@ -70,6 +70,7 @@ impl Session {
     /// Not carried out yet: `segment_size`.
     pub fn carry_out(&mut self, decision: &Decision, sample: &SessionSample) -> u64 {
         let mut refused = 0;
+        let narrow_rate = self.narrow.as_ref().and_then(|leg| leg.pacing_rate());
         for leg in [Leg::Client, Leg::Server] {
             let (decision, sample) = (decision.leg(leg), sample.leg(leg));
             if let Some(cap) = decision.in_flight_cap {
@@ -88,8 +89,8 @@ impl Session {
             let socket = self.socket(leg);
             let mut note = |failed: bool| refused += u64::from(failed);
             if let (Some(rate), PacingBy::Kernel) = (decision.pacing_rate, decision.pacing_by) {
-                // The largest rate there is stands for none.
-                let rate = Some(rate).filter(|rate| rate.bits_per_second() < u64::MAX);
+                let profile = narrow_rate.filter(|_| leg == Leg::Client);
+                let rate = kernel_rate(Some(rate), profile);
                 note(tcp::set_pacing_rate(socket, rate).is_err());
             }
             if let Some(size) = decision.send_buffer.filter(|_| !is_bounded) {

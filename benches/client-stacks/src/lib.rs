@@ -1,8 +1,8 @@
 //! TCP stacks as clients of a gateway that sends oversized segments.
 //!
 //! A stack stands behind an access router, whose way to it is a TUN device (or, for the Linux
-//! kernel, a veth); before the router is a gateway with Midspan and a server that sends at the
-//! rate of a narrow link. Each stack downloads with normal segments, with oversized segments of
+//! kernel, a veth); a link with a rate leads from there to a gateway with Midspan, and on to a
+//! server. Each stack downloads with normal segments, with oversized segments of
 //! growing size, and on a path that drops fragments; every byte is compared. What passes the
 //! access router is captured: ACKs, fragments and what they carry.
 //!

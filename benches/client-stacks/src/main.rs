@@ -33,10 +33,10 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', value_enum)]
     stacks: Vec<Stack>,
     /// Bytes of each download
-    #[arg(long, default_value_t = 2_000_000)]
+    #[arg(long, default_value_t = 1_000_000)]
     bytes: usize,
-    /// Rate at which the server sends, and of the profile
-    #[arg(long, default_value = "20 Mbit/s")]
+    /// Rate of the link downstream, of which Midspan's profile knows
+    #[arg(long, default_value = "8 Mbit/s")]
     rate: BitRate,
     /// Oversized segments to try, in bytes
     #[arg(long, value_delimiter = ',', default_values_t = [4420, 8860, 13_300, 23_660, 47_340])]

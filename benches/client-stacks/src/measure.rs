@@ -19,7 +19,7 @@ const OVERSIZED_SHARE: f64 = 0.8;
 pub struct Plan {
     /// Bytes of each download.
     pub bytes: usize,
-    /// Rate of the server.
+    /// Rate of the link downstream, which Midspan's profile knows.
     pub rate: BitRate,
     /// Oversized segments to try, in bytes, the smallest first.
     pub sizes: Vec<usize>,
@@ -76,8 +76,8 @@ pub fn measure(
     plan: &Plan,
     finished: &dyn Fn(),
 ) -> Result<Outcome, Failure> {
-    let network = Network::build(program.is_none())?;
-    serve(&network.server, plan.bytes, plan.rate)?;
+    let network = Network::build(program.is_none(), plan.rate)?;
+    serve(&network.server, plan.bytes)?;
     let one = |what: &str| -> Result<Download, Failure> {
         let done = download(&network, program, family, plan.bytes);
         finished();

@@ -1,12 +1,16 @@
-//! client – access router – gateway – server.
+//! client – access router – gateway – server; between router and gateway a link with a rate.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
+use midspan_lab::emulator::{LinkEmulator, Setup};
+use midspan_link::{Configuration, State};
+use midspan_linux::ethtool;
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::netlink::{Netlink, Prefix, RouteMetrics};
 use midspan_linux::nftables;
 use midspan_linux::tun::Tun;
+use midspan_units::BitRate;
 
 use crate::Failure;
 
@@ -78,14 +82,18 @@ pub struct Network {
     pub gateway: NetworkNamespace,
     /// What sends.
     pub server: NetworkNamespace,
+    _link: LinkEmulator,
+    /// Keeps the far ends of the link's interfaces; must outlive the emulator.
+    _emulator: NetworkNamespace,
 }
 
 impl Network {
-    /// Builds it, for the kernel's stack or another.
+    /// Builds it, for the kernel's stack or another, with `rate` from the gateway to the access
+    /// router; the way back has no limit, so that each ACK arrives as it was sent.
     ///
     /// # Errors
     /// No right to make namespaces, or no `/dev/net/tun`.
-    pub fn build(kernel: bool) -> Result<Self, Failure> {
+    pub fn build(kernel: bool, rate: BitRate) -> Result<Self, Failure> {
         let [access, gateway, server] = ["access", "gateway", "server"].map(router);
         let (access, gateway, server) = (access?, gateway?, server?);
         let client = if kernel {
@@ -97,7 +105,7 @@ impl Network {
         } else {
             Client::Device(device(&access)?)
         };
-        link(&access, OUTER, &gateway, CLIENT_SIDE, 5)?;
+        let (narrow, emulator) = emulated(&access, &gateway, rate)?;
         route(&access, "0.0.0.0", 0, "10.5.0.1", OUTER)?;
         route(&access, "::", 0, "fd05::1", OUTER)?;
         route(&gateway, "10.1.0.0", 24, "10.5.0.2", CLIENT_SIDE)?;
@@ -110,6 +118,8 @@ impl Network {
             access,
             gateway,
             server,
+            _link: narrow,
+            _emulator: emulator,
         })
     }
 
@@ -149,6 +159,47 @@ fn device(access: &NetworkNamespace) -> Result<OwnedFd, Failure> {
     })?
 }
 
+/// The link with a rate. Its interfaces have no offloads: what passes is segments, not bundles.
+fn emulated(
+    access: &NetworkNamespace,
+    gateway: &NetworkNamespace,
+    rate: BitRate,
+) -> Result<(LinkEmulator, NetworkNamespace), Failure> {
+    let emulator = NetworkNamespace::new("emulator")?;
+    for group in ["all", "default"] {
+        emulator.set_parameter(&format!("net/ipv6/conf/{group}/disable_ipv6"), "1")?;
+    }
+    for (namespace, name, tap, host) in [
+        (access, OUTER, "first", 2),
+        (gateway, CLIENT_SIDE, "second", 1),
+    ] {
+        let other = namespace.as_fd().try_clone_to_owned()?;
+        emulator.run(move || -> Result<(), Failure> {
+            let netlink = Netlink::open()?;
+            netlink.add_veth(tap, name)?;
+            netlink.move_interface(name, other.as_fd())?;
+            Ok(netlink.set_up(tap)?)
+        })??;
+        interface(namespace, name, 5, host)?;
+        namespace.run(move || ethtool::switch_off_offloads(name))??;
+    }
+    let down = Configuration {
+        state: State {
+            rate: Some(rate),
+            ..State::default()
+        },
+        ..Configuration::default()
+    };
+    let setup = Setup {
+        name: "access".to_owned(),
+        up: Configuration::default(),
+        down,
+        seed: 0,
+    };
+    let started = LinkEmulator::start(&emulator, "first", "second", setup)?;
+    Ok((started, emulator))
+}
+
 /// Joins two namespaces, with the addresses 10.N.0.2 and 10.N.0.1 (fdN::2, fdN::1).
 fn link(
     far: &NetworkNamespace,
@@ -163,15 +214,23 @@ fn link(
         netlink.add_veth(far_name, near_name)?;
         Ok(netlink.move_interface(near_name, other.as_fd())?)
     })??;
-    for (namespace, name, host) in [(far, far_name, 2), (near, near_name, 1)] {
-        namespace.run(move || -> Result<(), Failure> {
-            let netlink = Netlink::open()?;
-            netlink.add_address(name, prefix(&format!("10.{number}.0.{host}"), 24)?)?;
-            netlink.add_address(name, prefix(&format!("fd0{number}::{host}"), 64)?)?;
-            Ok(netlink.set_up(name)?)
-        })??;
-    }
-    Ok(())
+    interface(far, far_name, number, 2)?;
+    interface(near, near_name, number, 1)
+}
+
+/// Gives an interface its addresses and sets it up.
+fn interface(
+    namespace: &NetworkNamespace,
+    name: &'static str,
+    number: u8,
+    host: u8,
+) -> Result<(), Failure> {
+    namespace.run(move || -> Result<(), Failure> {
+        let netlink = Netlink::open()?;
+        netlink.add_address(name, prefix(&format!("10.{number}.0.{host}"), 24)?)?;
+        netlink.add_address(name, prefix(&format!("fd0{number}::{host}"), 64)?)?;
+        Ok(netlink.set_up(name)?)
+    })?
 }
 
 fn route(

@@ -1,11 +1,9 @@
-//! What is downloaded: bytes that follow from their place, sent at a rate.
+//! What is downloaded: bytes that follow from their place.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::tcp::set_pacing_rate;
-use midspan_units::BitRate;
 use socket2::{Domain, Socket, Type};
 
 use crate::Failure;
@@ -45,11 +43,11 @@ impl Iterator for Content {
     }
 }
 
-/// Listens on both families' port and sends so many bytes to each that asks, at `rate`.
+/// Listens on both families' port and sends so many bytes to each that asks.
 ///
 /// # Errors
 /// The port is taken.
-pub fn serve(server: &NetworkNamespace, bytes: usize, rate: BitRate) -> Result<(), Failure> {
+pub fn serve(server: &NetworkNamespace, bytes: usize) -> Result<(), Failure> {
     let listener = server.run(|| -> Result<TcpListener, Failure> {
         let socket = Socket::new(Domain::IPV6, Type::STREAM, None)?;
         socket.set_only_v6(false)?;
@@ -62,14 +60,13 @@ pub fn serve(server: &NetworkNamespace, bytes: usize, rate: BitRate) -> Result<(
     std::thread::spawn(move || {
         while let Ok((stream, _)) = listener.accept() {
             // A connection that breaks shows at its client.
-            let _ = send(stream, bytes, rate);
+            let _ = send(stream, bytes);
         }
     });
     Ok(())
 }
 
-fn send(mut stream: TcpStream, bytes: usize, rate: BitRate) -> Result<(), Failure> {
-    set_pacing_rate(&stream, Some(rate))?;
+fn send(mut stream: TcpStream, bytes: usize) -> Result<(), Failure> {
     let mut request = [0; 3];
     stream.read_exact(&mut request)?;
     let content: Vec<u8> = Content::default().take(bytes).collect();

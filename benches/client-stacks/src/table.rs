@@ -92,7 +92,6 @@ fn summarize(records: &mut Records, case: &str, outcome: &Outcome, plan: &Plan) 
         records.push(record(SUMMARY, case, quantity, unit, value));
     };
     let taken = outcome.pairs.iter().filter(|pair| pair.is_taken()).count();
-    push("sizes tried", "", outcome.pairs.len() as f64);
     push("sizes taken", "", taken as f64);
     let largest = outcome.pairs.iter().rev().find(|pair| pair.is_taken());
     let sent = largest.and_then(|pair| pair.downloads[1].traffic.largest());

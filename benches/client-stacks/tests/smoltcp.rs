@@ -50,8 +50,8 @@ fn test() -> ExitCode {
 
 fn finishes(family: Family, dropped: bool) {
     let rate = "50 Mbit/s".parse().unwrap();
-    let network = Network::build(false).unwrap();
-    serve(&network.server, BYTES, rate).unwrap();
+    let network = Network::build(false, rate).unwrap();
+    serve(&network.server, BYTES).unwrap();
     if dropped {
         network.drop_fragments().unwrap();
     }

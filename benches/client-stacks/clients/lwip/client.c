@@ -58,14 +58,15 @@ static err_t initialise(struct netif *netif)
     return ERR_OK;
 }
 
-/* Packets go the way of an Ethernet driver: one pbuf of the pool for each. */
+/* One buffer for each packet, of its size: in Debian's build the buffers of the pool (PBUF_POOL)
+ * are smaller than the library takes them to be. */
 static void receive(void *argument)
 {
     struct netif *netif = argument;
     static unsigned char buffer[LARGEST_PACKET];
     ssize_t length;
     while ((length = read(DEVICE, buffer, sizeof buffer)) > 0) {
-        struct pbuf *packet = pbuf_alloc(PBUF_RAW, (u16_t)length, PBUF_POOL);
+        struct pbuf *packet = pbuf_alloc(PBUF_RAW, (u16_t)length, PBUF_RAM);
         if (packet == NULL)
             continue;
         pbuf_take(packet, buffer, (u16_t)length);

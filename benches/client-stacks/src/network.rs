@@ -180,8 +180,17 @@ fn emulated(
             netlink.move_interface(name, other.as_fd())?;
             Ok(netlink.set_up(tap)?)
         })??;
+        namespace.run(move || Netlink::open()?.set_link_address(name, link_address(host)))??;
         interface(namespace, name, 5, host)?;
-        namespace.run(move || ethtool::switch_off_offloads(name))??;
+        namespace.run(move || -> Result<(), Failure> {
+            let netlink = Netlink::open()?;
+            // The link carries nothing but IP: neighbours know each other from the start.
+            let other = 3 - host;
+            for address in [format!("10.5.0.{other}"), format!("fd05::{other}")] {
+                netlink.add_neighbour(name, address.parse()?, link_address(other))?;
+            }
+            Ok(ethtool::switch_off_offloads(name)?)
+        })??;
     }
     let down = Configuration {
         state: State {
@@ -198,6 +207,11 @@ fn emulated(
     };
     let started = LinkEmulator::start(&emulator, "first", "second", setup)?;
     Ok((started, emulator))
+}
+
+/// Link-layer address of a host on the emulated link; local, not of a manufacturer.
+const fn link_address(host: u8) -> [u8; 6] {
+    [2, 0, 0, 0, 5, host]
 }
 
 /// Joins two namespaces, with the addresses 10.N.0.2 and 10.N.0.1 (fdN::2, fdN::1).

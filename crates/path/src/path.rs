@@ -1,7 +1,7 @@
 //! A path, read and checked.
 
 use midspan_link::{Configuration, Direction, PolledConfiguration};
-use midspan_policy::{AccessLink, LegSettings};
+use midspan_policy::{AccessLink, LegSettings, PolicyName};
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 use serde::Deserialize;
 
@@ -112,6 +112,8 @@ pub enum Window {
 /// How a proxy sets the legs of its sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProxySettings {
+    /// Who sets what the legs leave open.
+    pub policy: PolicyName,
     /// The leg towards the host that opened the connection.
     pub client_leg: LegSettings,
     /// The leg towards the host that was called.

@@ -47,6 +47,13 @@ pub struct SenderConfiguration {
     pub initial_window: u32,
     /// Most that may be sent and not acknowledged, in bytes, whatever cwnd and the receiver allow.
     pub window_limit: u64,
+    /// The peer's own segment size, in bytes, where all that is sent before the first
+    /// acknowledgement of data is sent twice: as segments of `segment_size`, and each of them cut
+    /// to this (Hasegawa §6.2: duplicate start). That acknowledgement says which size is kept.
+    pub duplicate_start: Option<u32>,
+    /// The window that the peer is taken to have, in bytes, whatever it advertises (Hasegawa §4,
+    /// item 4: TGW). `None` for what it advertises.
+    pub assumed_window: Option<u64>,
     /// Bits by which to shift the window that the peer advertises, whatever the peer announced:
     /// a larger number than that reads more into it (Hasegawa §3: sending ahead). `None` for what
     /// the peer announced.
@@ -88,6 +95,8 @@ impl Default for SenderConfiguration {
             header_size: 40,
             initial_window: 10,
             window_limit: u64::MAX,
+            duplicate_start: None,
+            assumed_window: None,
             window_scale: None,
             pacing_rate: None,
             handshake: true,
@@ -118,6 +127,14 @@ pub enum AckRule {
         /// Longest wait.
         timeout: TimeSpan,
     },
+    /// As 4.4BSD: the second segment in a row is acknowledged before the application has read it;
+    /// and whenever reading has opened the window by two segments since it was last told, that is
+    /// told at once (`tcp_output`). So each segment of twice the announced size or more is
+    /// acknowledged by itself, as Hasegawa saw (§6.1, client 1).
+    Bsd {
+        /// Longest wait.
+        timeout: TimeSpan,
+    },
     /// As a policy of the policy crate decides, for each segment that arrives.
     Thinned(Thinning),
 }
@@ -141,7 +158,8 @@ pub enum WindowGrowth {
     Fixed,
     /// As Linux 2.4 without window scaling (Hasegawa Fig. 12): four segments at first, two more
     /// for each data segment that arrives in order; advertised in whole multiples of the size of
-    /// segments that arrive.
+    /// segments that arrive. A segment that begins inside the window is taken whole
+    /// (`tcp_data_queue`).
     Linux24,
     /// As Linux today (dynamic right-sizing, DRS): so much at first, and once in each round trip
     /// twice what was read in it, and more where that grows.

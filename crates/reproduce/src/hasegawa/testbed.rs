@@ -256,6 +256,7 @@ impl Testbed {
             segment_size: self.client.segment(1),
             header_size: self.client.header(),
             initial_window: if at_once { 2 } else { 3 },
+            threshold_from_cwnd: true,
             minimum_timeout: TimeSpan::from_milliseconds(200),
             give_up_after: 15,
             ..SenderConfiguration::default()
@@ -271,7 +272,16 @@ impl Testbed {
             },
             acknowledge: self.client.acknowledge(),
             header_size: self.client.header(),
-            segment_size: self.client.segment(1),
+            segment_size: match self.client {
+                // A BSD counts windows in segments less their options.
+                Client::One => self.client.segment(1),
+                Client::Two | Client::Three => MTU - 40,
+            },
+            // Fig. 12: the first two flights are acknowledged segment by segment.
+            quick_acks: match self.client {
+                Client::Two => 6,
+                Client::One | Client::Three => 0,
+            },
             selective: true,
         }
     }

@@ -67,6 +67,9 @@ pub struct SenderConfiguration {
     pub limited_transmit: bool,
     /// A segment that is not full waits while data is unacknowledged (RFC 9293 §3.7.4).
     pub nagle: bool,
+    /// ssthresh after a loss is a share of cwnd, as in Linux, and not of what is under way (RFC
+    /// 5681): the same unless something else than cwnd held back.
+    pub threshold_from_cwnd: bool,
     /// What makes cwnd grow.
     pub byte_counting: ByteCounting,
     /// cwnd grows only while it is what holds sending back (RFC 9438 §4.2, RFC 7661).
@@ -102,6 +105,7 @@ impl Default for SenderConfiguration {
             handshake: true,
             limited_transmit: true,
             nagle: true,
+            threshold_from_cwnd: false,
             byte_counting: ByteCounting::Off,
             grow_only_when_limited: true,
             clock_granularity: TimeSpan::from_milliseconds(1),
@@ -179,6 +183,9 @@ pub struct ReceiverConfiguration {
     pub window_growth: WindowGrowth,
     /// When data is acknowledged.
     pub acknowledge: AckRule,
+    /// Segments in order at the start of which each is acknowledged at once, where ACKs are
+    /// [delayed](AckRule::Delayed) (Linux: `tcp_incr_quickack`).
+    pub quick_acks: u32,
     /// Whether ACKs carry SACK blocks.
     pub selective: bool,
     /// IP and TCP header of an ACK, in bytes.
@@ -194,6 +201,7 @@ impl Default for ReceiverConfiguration {
             buffer: 1 << 40,
             window_growth: WindowGrowth::default(),
             acknowledge: AckRule::default(),
+            quick_acks: 0,
             selective: true,
             header_size: 40,
             segment_size: 1460,

@@ -360,7 +360,9 @@ impl Receiver {
             AckRule::Every => self.acknowledge_now = true,
             AckRule::Thinned(_) => {}
             AckRule::Delayed { segments, timeout } => {
-                if self.waiting >= segments {
+                let quick = self.configuration.quick_acks > 0;
+                self.configuration.quick_acks -= u32::from(quick);
+                if self.waiting >= segments || quick {
                     self.acknowledge_now = true;
                 } else if !self.timers.is_running(Timer::DelayedAck) {
                     self.timers.set(Timer::DelayedAck, now + timeout);

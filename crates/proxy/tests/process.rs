@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod tries;
+
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -57,7 +59,7 @@ fn test() {
     };
     println!("in a network namespace of its own, as {privilege:?}");
     set_up_network();
-    let tests: [(&str, fn()); 14] = [
+    let tests: [tries::Test; 14] = [
         (
             "data passes, then SIGTERM ends an idle proxy",
             an_idle_proxy_ends,
@@ -82,10 +84,7 @@ fn test() {
         ("errors at the start", errors_are_located),
         ("the relay alone", the_relay_alone_refuses),
     ];
-    for (name, test) in tests {
-        test();
-        println!("test {name} ... ok");
-    }
+    tries::run_all("", &tests);
     if privilege == Privilege::Root {
         a_restricted_congestion_control_needs_rights();
         println!("test a restricted congestion control ... ok");

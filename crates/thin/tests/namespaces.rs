@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "../../proxy/tests/tries/mod.rs"]
+mod tries;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -80,7 +83,7 @@ fn test(filter: &str) {
         Err(error) => return println!("skipped: {error}"),
     };
     println!("in network namespaces of its own, as {privilege:?}");
-    let tests: &[(&str, fn())] = &[
+    let tests: &[tries::Test] = &[
         ("downloads are thinned and arrive whole", downloads),
         ("a killed worker", a_killed_worker),
         ("a stopped worker", a_stopped_worker),
@@ -90,16 +93,7 @@ fn test(filter: &str) {
         ("ACKs go before data", acks_go_first),
         ("metrics", metrics),
     ];
-    for (name, test) in tests {
-        if name.contains(filter) {
-            let start = Instant::now();
-            test();
-            println!(
-                "test {name} ... ok ({:.1} s)",
-                start.elapsed().as_secs_f64()
-            );
-        }
-    }
+    tries::run_all(filter, tests);
 }
 
 /// client – server, with an upstream of 64 kbit/s and a deep queue on the client.

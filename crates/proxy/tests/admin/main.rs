@@ -13,8 +13,10 @@ mod hostile;
 mod own_namespace;
 mod seen;
 mod support;
+#[path = "../tries/mod.rs"]
+mod tries;
 
-use own_namespace::Test;
+use tries::Test;
 
 const TESTS: [Test; 8] = [
     ("each end is counted and logged", seen::each_end_is_counted),

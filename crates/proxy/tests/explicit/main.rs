@@ -14,8 +14,10 @@ mod own_namespace;
 mod proxy_protocol;
 mod serving;
 mod support;
+#[path = "../tries/mod.rs"]
+mod tries;
 
-use own_namespace::Test;
+use tries::Test;
 
 const TESTS: [Test; 16] = [
     ("curl by SOCKS5", serving::curl_by_socks5),

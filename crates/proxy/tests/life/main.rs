@@ -10,10 +10,12 @@ mod notifying;
 mod own_namespace;
 mod reloading;
 mod support;
+#[path = "../tries/mod.rs"]
+mod tries;
 
 use midspan_linux::netlink::Netlink;
 
-use own_namespace::Test;
+use tries::Test;
 
 const TESTS: [Test; 12] = [
     ("twenty reloads under traffic", reloading::twenty_reloads),

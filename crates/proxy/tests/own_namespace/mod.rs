@@ -6,8 +6,7 @@ use std::os::fd::AsFd;
 use midspan_linux::namespace;
 use midspan_proxy::{RunOptions, relay_main, run};
 
-/// A test with its name.
-pub type Test = (&'static str, fn());
+use crate::tries::{Test, run_all};
 
 /// The helper or the relay of a proxy where the arguments say so; else the tests whose names
 /// contain the argument, after `set_up` within the namespace.
@@ -43,15 +42,5 @@ fn test(filter: &str, set_up: fn(), tests: &[Test]) {
     };
     println!("in a network namespace of its own, as {privilege:?}");
     set_up();
-    let mut failed = 0;
-    for (name, test) in tests.iter().filter(|(name, _)| name.contains(filter)) {
-        match std::panic::catch_unwind(test) {
-            Ok(()) => println!("test {name} ... ok"),
-            Err(_) => {
-                failed += 1;
-                println!("test {name} ... FAILED");
-            }
-        }
-    }
-    assert_eq!(failed, 0, "tests failed");
+    run_all(filter, tests);
 }

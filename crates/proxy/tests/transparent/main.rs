@@ -23,11 +23,12 @@ mod reloading;
 mod signed;
 mod soak;
 mod support;
+#[path = "../tries/mod.rs"]
+mod tries;
 mod untaken;
 mod uplinks;
 
 use std::os::fd::AsFd;
-use std::time::Instant;
 
 use midspan_linux::namespace;
 use midspan_proxy::check::{CheckOptions, check as check_all, kernel_main};
@@ -88,7 +89,7 @@ fn test(filter: &str) {
         return println!("skipped: there is no program nft");
     }
     println!("in network namespaces of its own, as {privilege:?}");
-    let tests: &[(&str, fn())] = &[
+    let tests: &[tries::Test] = &[
         ("addresses are kept", passing::addresses_are_kept),
         (
             "no connection is reset under load",
@@ -310,15 +311,5 @@ fn test(filter: &str) {
         ("soak", soak::nothing_is_lost_or_left),
         ("nothing is left behind", failing::nothing_is_left_behind),
     ];
-    for (name, test) in tests {
-        if !name.contains(filter) {
-            continue;
-        }
-        let start = Instant::now();
-        test();
-        println!(
-            "test {name} ... ok ({:.1} s)",
-            start.elapsed().as_secs_f64()
-        );
-    }
+    tries::run_all(filter, tests);
 }

@@ -95,9 +95,10 @@ fn where_fragments_are_dropped_only_the_syn_ack_breaks() {
 }
 
 #[test]
-fn a_duplicate_start_sends_no_more_than_its_first_window_twice() {
+fn a_duplicate_start_ends_with_the_first_acknowledgement_of_what_went_twice() {
     let (flow, _) = run("duplicate", false);
     let again = flow.legs[1].sender.bytes_retransmitted;
-    // Ten segments at first, each with a cut twin.
-    assert!(again > 0 && again <= 10 * 1448, "{again}");
+    // Ten segments at first, twice as many a round trip later, when the answer comes; each may
+    // have a cut twin.
+    assert!(again > 0 && again <= 20 * 1448, "{again}");
 }

@@ -11,6 +11,7 @@ impl Sender {
     pub(super) fn begin_cut(&mut self, sequence: u64, length: u64) {
         let cut = self.configuration.duplicate_start;
         self.cut = cut.filter(|cut| length > u64::from(*cut)).map(|_| sequence);
+        self.doubled = self.doubled.or(self.cut);
     }
 
     /// The cut twin of the oversized segment that was sent last. It counts as sent again.
@@ -27,12 +28,17 @@ impl Sender {
         })
     }
 
-    /// The first data is acknowledged. Where the peer took only cut segments, all that was sent
+    /// All before `number` is acknowledged: if that is of the first data that went out twice, it
+    /// decides. Where the peer took only cut segments, all that was sent
     /// counts for lost, as after a go-back, and cwnd is again the initial window.
-    pub(super) fn end_duplicate_start(&mut self, acknowledged: u64) {
+    pub(super) fn end_duplicate_start(&mut self, number: u64) {
+        let Some(doubled) = self.doubled.filter(|doubled| number > *doubled) else {
+            return;
+        };
         let Some(cut) = self.configuration.duplicate_start.take() else {
             return;
         };
+        let acknowledged = number - doubled;
         self.cut = None;
         let oversized = self.configuration.segment_size;
         let kept = size_after_duplicate_start(oversized, cut, acknowledged);

@@ -85,6 +85,8 @@ pub struct Sender {
     probe: bool,
     /// The cut segment that follows the oversized one just sent, at this number.
     cut: Option<u64>,
+    /// The first data that went out twice in a duplicate start.
+    doubled: Option<u64>,
     round_trip: RoundTrip,
     scoreboard: Scoreboard,
     cubic: Cubic,
@@ -164,6 +166,7 @@ impl Sender {
             timeouts_in_row: (0, 0),
             probe: false,
             cut: None,
+            doubled: None,
             round_trip: RoundTrip::new(&configuration),
             scoreboard: Scoreboard::default(),
             cubic: Cubic::default(),
@@ -333,7 +336,7 @@ impl Sender {
         self.unacknowledged = number;
         self.next = self.next.max(number);
         if self.configuration.duplicate_start.is_some() {
-            self.end_duplicate_start(acknowledged);
+            self.end_duplicate_start(number);
         }
         self.resend = self.resend.filter(|sequence| *sequence >= number);
         self.round_trip.acknowledge(now, number);

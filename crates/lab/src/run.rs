@@ -11,6 +11,7 @@ use midspan_linux::process::RunningProgram;
 use midspan_path::{
     AckQueueing, Acknowledge, Flow, NodeIndex, Order, Path, ProxySettings, Workload,
 };
+use midspan_policy::oversized_segments::OversizedStart;
 use midspan_policy::{Handshake, LegSettings};
 use midspan_units::TimeSpan;
 use tempfile::TempDir;
@@ -87,11 +88,18 @@ fn refuse_what_only_the_simulator_has(path: &Path) -> Result<(), LabError> {
     for link in &path.links {
         let keys = [
             ("mtu", link.mtu.is_some()),
+            ("drop_fragments", link.drop_fragments),
             ("ack_queue", link.ack_queue != [AckQueueing::Plain; 2]),
             ("header_compression", link.header_compression != [false; 2]),
         ];
         if let Some((key, _)) = keys.into_iter().find(|(_, given)| *given) {
             return refuse(format!("link \"{}\" has `{key}`", link.name));
+        }
+    }
+    for (node, settings) in path.proxies() {
+        if settings.oversized_start != OversizedStart::Probe {
+            let name = &path.node(node).name;
+            return refuse(format!("proxy \"{name}\" has `oversized_start`"));
         }
     }
     for (node, settings) in path.hosts() {

@@ -5,6 +5,7 @@
 
 use midspan_document::Spanned;
 use midspan_link::QueueLimit;
+use midspan_policy::oversized_segments::OversizedStart;
 use midspan_policy::{AccessLink, LegSettings, PolicyName};
 use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
 use serde::Deserialize;
@@ -72,6 +73,8 @@ pub struct ProxyTable {
     pub client_leg: Given<LegSettings>,
     pub server_leg: Given<LegSettings>,
     pub access: Given<AccessLink>,
+    #[serde(default)]
+    pub oversized_start: OversizedStart,
 }
 
 /// `[[link]]`
@@ -92,6 +95,8 @@ pub struct LinkTable {
     pub ack_queue: Given<AckQueueing>,
     pub header_compression: Given<bool>,
     pub mtu: Given<ByteSize>,
+    #[serde(default)]
+    pub drop_fragments: bool,
     #[serde(default)]
     pub up: DirectionTable,
     #[serde(default)]

@@ -1,6 +1,7 @@
 //! A path, read and checked.
 
 use midspan_link::{Configuration, Direction, PolledConfiguration};
+use midspan_policy::oversized_segments::OversizedStart;
 use midspan_policy::{AccessLink, LegSettings, PolicyName};
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 use serde::Deserialize;
@@ -120,6 +121,8 @@ pub struct ProxySettings {
     pub server_leg: LegSettings,
     /// The clients' access link, and what is done about it.
     pub access: Option<AccessLink>,
+    /// How it comes to oversized segments; the real proxy only probes.
+    pub oversized_start: OversizedStart,
 }
 
 /// A link between two nodes.
@@ -135,6 +138,8 @@ pub struct Link {
     pub down: Configuration,
     /// The largest packet that it carries whole, for the simulator; `None` for any.
     pub mtu: Option<u32>,
+    /// Whether it drops IP fragments, in the simulator.
+    pub drop_fragments: bool,
     /// What its queues do with ACKs, up and down, in the simulator.
     pub ack_queue: [AckQueueing; 2],
     /// Whether it compresses headers (RFC 1144), up and down, in the simulator.

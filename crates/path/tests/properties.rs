@@ -32,6 +32,7 @@ fn tree(branches: &[Branch]) -> Path {
             between,
             up: Configuration::default(),
             down: Configuration::default(),
+            drop_fragments: false,
             mtu: None,
             ack_queue: Default::default(),
             header_compression: [false; 2],
@@ -131,6 +132,7 @@ proptest! {
             up: Configuration::default(),
             down: Configuration::default(),
             mtu: None,
+            drop_fragments: false,
             ack_queue: Default::default(),
             header_compression: [false; 2],
         }).collect();

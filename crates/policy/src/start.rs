@@ -3,6 +3,7 @@
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 
 use crate::congestion::{AUTOMATIC, CUBIC};
+use crate::oversized_segments::OversizedStart;
 use crate::{Buffer, LegSettings, PacingBy};
 
 /// How both legs of a session are set up.
@@ -36,6 +37,8 @@ pub struct LegStart {
     /// Largest segment this leg may ever send, in bytes of data (Hasegawa §3: oversized
     /// segments); fixed from here on.
     pub segment_ceiling: Option<ByteSize>,
+    /// How the leg comes to segments above the peer's own size; the real proxy only probes.
+    pub oversized_start: OversizedStart,
     /// Window scale to read the peer's window with, in bits (Hasegawa §3: sending ahead); fixed
     /// from here on.
     pub window_scale: Option<u8>,
@@ -60,6 +63,7 @@ impl From<&LegSettings> for LegStart {
             keepalive: settings.keepalive,
             user_timeout: settings.user_timeout,
             segment_ceiling: None,
+            oversized_start: OversizedStart::Probe,
             window_scale: None,
         }
     }

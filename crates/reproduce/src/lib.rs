@@ -9,6 +9,7 @@ pub mod agreement;
 mod bhole;
 mod curves;
 mod error;
+mod hasegawa;
 pub mod laboratory;
 mod maki;
 mod paper;
@@ -23,7 +24,7 @@ pub use paper::Paper;
 pub use simulated::{Effort, FigurePlot, Simulated};
 
 use midspan_model::ModelError;
-use midspan_model::papers::{self, Figure, hasegawa, tam as printed};
+use midspan_model::papers::{self, Figure, hasegawa as asymmetry, tam as printed};
 use midspan_records::{By, Record};
 
 /// What a paper's equations give, each figure beside the printed one; nothing where
@@ -35,10 +36,10 @@ pub fn analysis(paper: Paper) -> Result<Vec<Record>, ModelError> {
     Ok(match paper {
         Paper::Maki => maki::records()?,
         Paper::Hasegawa => records([
-            hasegawa::upstream().as_slice(),
-            &hasegawa::throughput_from_acks(),
-            &hasegawa::section_6_4(),
-            &hasegawa::segments_in_window(),
+            asymmetry::upstream().as_slice(),
+            &asymmetry::throughput_from_acks(),
+            &asymmetry::section_6_4(),
+            &asymmetry::segments_in_window(),
         ]),
         Paper::Tam => records([printed::section_1_3().as_slice(), &printed::testbed_k()]),
         Paper::Shikama => records([papers::shikama::largest_bursts().as_slice()]),
@@ -50,7 +51,8 @@ pub fn analysis(paper: Paper) -> Result<Vec<Record>, ModelError> {
 /// points of Maki's figures beside what the analysis says; nothing where [`Paper::has_simulation`] is false.
 ///
 /// `effort` says which items, and whether fewer and shorter runs are enough: two of 100 s instead
-/// of ten of 1,000 s for Shikama, three of a fifth of the time instead of ten for Maki, a tenth of the downloads, time and transfers for Tam; Bhole's tables take a moment and are always complete.
+/// of ten of 1,000 s for Shikama, three of a fifth of the time instead of ten for Maki, a tenth of the downloads, time and transfers for Tam, a tenth of the runs with loss for
+/// Hasegawa; Bhole's tables take a moment and are always complete.
 /// `progress` is told what is done, in a few words.
 ///
 /// # Errors
@@ -65,7 +67,7 @@ pub fn simulation(
         Paper::Shikama => shikama::simulate(effort, progress),
         Paper::Maki => maki::simulate(effort, progress),
         Paper::Tam => tam::simulate(effort, progress),
-        Paper::Hasegawa => Ok(Simulated::default()),
+        Paper::Hasegawa => hasegawa::simulate(effort, progress),
     }
 }
 

@@ -46,6 +46,6 @@ impl Paper {
     /// Whether [`simulation`](crate::simulation) has figures of it.
     #[must_use]
     pub const fn has_simulation(self) -> bool {
-        matches!(self, Self::Maki | Self::Tam | Self::Shikama | Self::Bhole)
+        true
     }
 }

@@ -74,6 +74,7 @@ fn link(
             }
             None => None,
         },
+        drop_fragments: table.drop_fragments,
     })
 }
 

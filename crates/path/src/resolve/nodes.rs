@@ -128,6 +128,7 @@ fn proxy(check: &Check<'_>, table: &ProxyTable) -> Result<ProxySettings, Located
         client_leg: table.policy.leg(leg(check, &table.client_leg)?),
         server_leg: table.policy.leg(leg(check, &table.server_leg)?),
         access: table.access.as_ref().map(|given| *given.get_ref()),
+        oversized_start: table.oversized_start,
     })
 }
 

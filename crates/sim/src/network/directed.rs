@@ -19,6 +19,8 @@ pub(crate) struct Directed {
     pub(super) kind: Kind,
     /// Larger packets are cut.
     pub(super) mtu: u32,
+    /// Fragments are dropped.
+    pub(super) drops_fragments: bool,
     /// What left a fixed link, in order: the link itself keeps no packets.
     pub(super) on_the_way: VecDeque<(Time, Packet)>,
     /// Takes what the link before delivers at once.
@@ -47,6 +49,7 @@ pub(crate) struct NewLink<'a> {
     pub(crate) configuration: &'a Configuration,
     pub(crate) loss: &'a LossPattern,
     pub(crate) mtu: Option<u32>,
+    pub(crate) drops_fragments: bool,
     pub(crate) discipline: QueueDiscipline,
     pub(crate) compression: bool,
 }
@@ -76,13 +79,19 @@ impl NewLink<'_> {
 
 impl Directed {
     /// The way to a shared medium.
-    pub(crate) const fn shared(medium: usize, station: usize, mtu: Option<u32>) -> Self {
+    pub(crate) const fn shared(
+        medium: usize,
+        station: usize,
+        mtu: Option<u32>,
+        drops_fragments: bool,
+    ) -> Self {
         Self {
             kind: Kind::Shared { medium, station },
             mtu: match mtu {
                 Some(mtu) => mtu,
                 None => u32::MAX,
             },
+            drops_fragments,
             on_the_way: VecDeque::new(),
             joined: false,
         }
@@ -115,6 +124,7 @@ impl Directed {
         Ok(Self {
             kind,
             mtu: link.mtu.unwrap_or(u32::MAX),
+            drops_fragments: link.drops_fragments,
             on_the_way: VecDeque::new(),
             joined: false,
         })

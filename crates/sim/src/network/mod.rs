@@ -121,7 +121,9 @@ impl Network {
             let place = route[passage.hop()];
             let link = &mut self.links[place as usize];
             let verdict = match &mut link.kind {
-                Kind::Fixed(fixed) if packet.size <= link.mtu => fixed.handle(at, packet),
+                Kind::Fixed(fixed) if packet.size <= link.mtu && !link.drops_fragments => {
+                    fixed.handle(at, packet)
+                }
                 _ => {
                     packet.passage = passage;
                     match self.handle_specially(schedule, at, route, packet) {
@@ -176,6 +178,10 @@ impl Network {
     ) -> Option<Verdict> {
         let place = route[packet.passage.hop()];
         let link = &mut self.links[place as usize];
+        if link.drops_fragments && (packet.passage.is_fragment() || packet.size > link.mtu) {
+            let reason = DropReason::Lost;
+            return Some(Verdict::Dropped { due: at, reason });
+        }
         if packet.size > link.mtu {
             self.handle_fragments(schedule, at, route, packet);
             return None;

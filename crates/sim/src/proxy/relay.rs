@@ -37,6 +37,8 @@ pub struct Relay {
     held: Option<Data>,
     /// The outbound leg's SYN was answered, or needed no answer.
     established: bool,
+    /// Most bytes that are written and not acknowledged; `None` for no limit.
+    in_flight_cap: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +73,7 @@ impl Relay {
             pacing: configuration.pacing.map(pacing),
             held: None,
             established: false,
+            in_flight_cap: None,
             configuration,
             stream,
             arrived: VecDeque::new(),
@@ -159,6 +162,11 @@ impl Relay {
             self.configuration.notsent_lowat = Some(limit.bytes());
         }
         let mut for_sender = *decision;
+        if let Some(cap) = decision.in_flight_cap {
+            self.in_flight_cap = Some(cap.bytes());
+            // Nothing more is written; what has been is still sent.
+            for_sender.in_flight_cap = Some(cap).filter(|cap| cap.bytes() > 0);
+        }
         if let Some(rate) = decision.pacing_rate {
             match &mut self.pacing {
                 Some(pacing) => pacing.set_rate(rate),
@@ -294,7 +302,13 @@ impl Relay {
             most.max(segment_size(outbound))
                 .saturating_sub(outbound.not_sent())
         });
-        buffer.min(unsent)
+        let cap = self.in_flight_cap.map_or(u64::MAX, |most| match most {
+            0 => 0,
+            most => most
+                .max(segment_size(outbound))
+                .saturating_sub(written - outbound.unacknowledged()),
+        });
+        buffer.min(unsent).min(cap)
     }
 
     fn check_invariants(&self, inbound: &Receiver, outbound: &Sender) {

@@ -4,11 +4,12 @@ mod acknowledge;
 mod linux;
 
 use midspan_path::{
-    AckQueueing, Direction, Flow as PathFlow, NodeKind, Order, Path, Traffic as PathTraffic,
+    AckQueueing, Direction, Flow as PathFlow, Node, NodeKind, Order, Path, Traffic as PathTraffic,
     Workload,
 };
 use midspan_policy::SessionSettings;
 use midspan_policy::ack_thinning::{AckFilter, AckFirst};
+use midspan_policy::oversized_segments::{Wish, size::PLANNED_MTU};
 use midspan_units::{ByteSize, TimeSpan};
 
 use super::{
@@ -83,12 +84,18 @@ impl<'a> Builder<'a> {
         for node in &path.nodes {
             scenario.add_node(&node.name);
         }
+        // What is called oversized is so for Ethernet.
+        let cut = (proxies && sends_oversized_segments(path)).then_some(PLANNED_MTU);
         for link in &path.links {
             let [first, second] = link.between.map(|node| NodeId(node.0));
             let added = scenario.add_link(&link.name, first, second, &link.up, &link.down);
-            if let Some(mtu) = link.mtu {
+            if let Some(mtu) = link.mtu.or(cut) {
                 scenario.set_mtu(added, Direction::Up, mtu);
                 scenario.set_mtu(added, Direction::Down, mtu);
+            }
+            if link.drop_fragments {
+                scenario.set_drops_fragments(added, Direction::Up);
+                scenario.set_drops_fragments(added, Direction::Down);
             }
             for (end, direction) in [Direction::Up, Direction::Down].into_iter().enumerate() {
                 scenario.set_discipline(added, direction, of_queueing(link.ack_queue[end]));
@@ -141,8 +148,19 @@ impl<'a> Builder<'a> {
                     if settings.is_automatic() {
                         self.scenario.set_policy(*flow, split, &settings);
                     }
+                    self.set_access(*flow, split, node);
                 }
             }
+        }
+    }
+
+    /// What a proxy does about the access link of its clients.
+    fn set_access(&mut self, flow: FlowId, split: usize, node: &Node) {
+        if let NodeKind::Proxy(settings) = &node.kind
+            && let Some(access) = settings.access
+        {
+            let way = settings.oversized_start;
+            self.scenario.set_access(flow, split, access, way);
         }
     }
 
@@ -255,6 +273,13 @@ impl<'a> Builder<'a> {
             stop: None,
         })
     }
+}
+
+fn sends_oversized_segments(path: &Path) -> bool {
+    path.proxies().any(|(_, proxy)| {
+        let access = proxy.access.unwrap_or_default();
+        access.oversized_segments != Wish::Off
+    })
 }
 
 /// ACKs that find two packets waiting are marked. ACKs that go first leave data a quarter of the

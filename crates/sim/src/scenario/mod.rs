@@ -12,7 +12,8 @@ pub use from_path::{PathFlowParts, PathScenario};
 pub use source::{Dialogue, Distribution, Pattern, Source, Traffic};
 
 use midspan_link::{Configuration, Direction, PolledConfiguration};
-use midspan_policy::SessionSettings;
+use midspan_policy::oversized_segments::OversizedStart;
+use midspan_policy::{AccessLink, SessionSettings};
 use midspan_units::TimeSpan;
 
 use crate::network::{LossPattern, QueueDiscipline};
@@ -75,6 +76,7 @@ pub struct Scenario {
     pub(crate) traffic: Vec<Traffic>,
     pub(crate) cables: Vec<Cable>,
     pub(crate) policies: Vec<(FlowId, usize, SessionSettings)>,
+    pub(crate) access: Vec<(FlowId, usize, AccessLink, OversizedStart)>,
 }
 
 /// A cable network: an upstream channel that several links share.
@@ -92,6 +94,7 @@ pub(crate) struct ScenarioLink {
     pub(crate) directions: [Configuration; 2],
     pub(crate) loss: [LossPattern; 2],
     pub(crate) mtu: [Option<u32>; 2],
+    pub(crate) drops_fragments: [bool; 2],
     pub(crate) discipline: [QueueDiscipline; 2],
     pub(crate) compression: [bool; 2],
 }
@@ -111,6 +114,7 @@ impl Scenario {
             traffic: Vec::new(),
             cables: Vec::new(),
             policies: Vec::new(),
+            access: Vec::new(),
             reassembly_timeout: TimeSpan::from_seconds(30),
         }
     }
@@ -137,6 +141,7 @@ impl Scenario {
             directions: [up.clone(), down.clone()],
             loss: [LossPattern::default(), LossPattern::default()],
             mtu: [None, None],
+            drops_fragments: [false; 2],
             discipline: [QueueDiscipline::default(); 2],
             compression: [false; 2],
         });
@@ -168,6 +173,14 @@ impl Scenario {
     pub fn set_mtu(&mut self, link: LinkId, direction: Direction, mtu: u32) {
         if let Some(link) = self.links.get_mut(link.0) {
             link.mtu[usize::from(direction == Direction::Down)] = Some(mtu);
+        }
+    }
+
+    /// Lets one direction of a link drop every IP fragment, as routers and firewalls do that
+    /// look into transport headers. A link that does not exist is left alone.
+    pub fn set_drops_fragments(&mut self, link: LinkId, direction: Direction) {
+        if let Some(link) = self.links.get_mut(link.0) {
+            link.drops_fragments[usize::from(direction == Direction::Down)] = true;
         }
     }
 
@@ -208,6 +221,21 @@ impl Scenario {
     /// alone.
     pub fn set_policy(&mut self, flow: FlowId, split: usize, settings: &SessionSettings) {
         self.policies.push((flow, split, settings.clone()));
+    }
+
+    /// Has the proxy number `split` of a flow, from 0, do for a client behind a narrow upstream
+    /// what `access` says, with the policy that the real proxy runs
+    /// ([`NarrowSession`](midspan_policy::oversized_segments::NarrowSession)), and come to
+    /// oversized segments in this `way`. Only the last proxy before a client that downloads does;
+    /// others are left alone. Its packets are cut where a link has an [MTU](Self::set_mtu).
+    pub fn set_access(
+        &mut self,
+        flow: FlowId,
+        split: usize,
+        access: AccessLink,
+        way: OversizedStart,
+    ) {
+        self.access.push((flow, split, access, way));
     }
 
     /// Adds traffic without TCP.

@@ -181,13 +181,19 @@ pub(super) fn network(
                 configuration: &link.directions[end],
                 loss: &link.loss[end],
                 mtu: link.mtu[end],
+                drops_fragments: link.drops_fragments[end],
                 discipline: link.discipline[end],
                 compression: link.compression[end],
             };
             let of_cable = |cable: &Cable| cable.links.contains(&LinkId(number));
             let cable = scenario.cables.iter().position(of_cable);
             if let Some(cable) = cable.filter(|_| direction == Direction::Up) {
-                links.push(Directed::shared(cable, stations[cable].len(), new.mtu));
+                links.push(Directed::shared(
+                    cable,
+                    stations[cable].len(),
+                    new.mtu,
+                    new.drops_fragments,
+                ));
                 stations[cable].push(new.station());
                 places[cable].push(index(2 * number)?);
                 continue;

@@ -4,14 +4,16 @@
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 
+use midspan_policy::oversized_segments::{Client as NarrowClient, NarrowSession, OversizedStart};
 use midspan_policy::{
-    Admission, Automatic, Buffer, Leg as Side, LegStart, Offered, PacingBy, Policy, Request,
+    Admission, Automatic, Buffer, Configured, Leg as Side, LegStart, Offered, PacingBy, Policy,
+    Request, SessionSettings,
 };
 use midspan_units::Time;
 
 use crate::proxy::{Buffers, RelayConfiguration};
 use crate::scenario::{Client, FlowId, Scenario, ScenarioError, Split};
-use crate::tcp::{SenderConfiguration, Variant, WindowGrowth};
+use crate::tcp::{Receiver, SenderConfiguration, Variant, WindowGrowth};
 
 /// The policies that decide for sessions at the proxies of a scenario.
 ///
@@ -26,7 +28,7 @@ use crate::tcp::{SenderConfiguration, Variant, WindowGrowth};
 /// | `Refuse` | whoever sends to the proxy gets a reset |
 /// | `handshake` | both kinds |
 /// | `congestion_control` | cubic, or reno (with SACK); others are refused with the reason |
-/// | `send_buffer`, `notsent_lowat`, `pacing_rate`, `pacing_by`, `segment_ceiling`, `window_scale` | of the outbound leg |
+/// | `send_buffer`, `notsent_lowat`, `pacing_rate`, `pacing_by`, `segment_ceiling`, `oversized_start`, `window_scale` | of the outbound leg |
 /// | `receive_buffer` | of the inbound leg |
 /// | `initial_window`, `connect_timeout`, `keepalive`, `user_timeout` | no effect |
 ///
@@ -79,6 +81,37 @@ impl Policies {
                 let policy = Automatic::new(settings.clone(), Offered::default());
                 self.sessions.push((*flow, *split, Box::new(policy)));
             }
+        }
+        self.with_narrow_legs(scenario)
+    }
+
+    /// Wraps what decides for sessions whose outbound leg goes to a client behind a narrow
+    /// upstream.
+    fn with_narrow_legs(mut self, scenario: &Scenario) -> Self {
+        for (id, index, access, way) in &scenario.access {
+            let Some(flow) = scenario.flows.get(id.0) else {
+                continue;
+            };
+            let is_last = *index + 1 == flow.splits.len();
+            let Some(split) = flow.splits.get(*index).filter(|_| is_last) else {
+                continue;
+            };
+            if flow.client != Client::Receiver {
+                continue;
+            }
+            let client = Receiver::new(flow.receiver);
+            let client = NarrowClient {
+                segment_size: split.outbound.segment_size,
+                window: client.initial_window(),
+                window_scale: client.window_scale(),
+            };
+            let at = (self.sessions.iter()).position(|(flow, at, _)| (flow, at) == (id, index));
+            let inner: Box<dyn Policy + Send> = match at {
+                Some(at) => self.sessions.remove(at).2,
+                None => Box::new(Configured::new(SessionSettings::default())),
+            };
+            let session = NarrowSession::new(inner, client, *access, *way);
+            self.sessions.push((*id, *index, Box::new(session)));
         }
         self
     }
@@ -173,7 +206,14 @@ fn start_sender(sender: &mut SenderConfiguration, start: &LegStart) -> Result<()
         Some(name) => return Err(name.to_owned()),
     };
     if let Some(ceiling) = start.segment_ceiling {
-        sender.segment_ceiling = Some(u32::try_from(ceiling.bytes()).unwrap_or(u32::MAX));
+        let ceiling = u32::try_from(ceiling.bytes()).unwrap_or(u32::MAX);
+        sender.segment_ceiling = Some(ceiling);
+        if start.oversized_start == OversizedStart::Duplicate && ceiling > sender.segment_size {
+            sender.duplicate_start = Some(sender.segment_size);
+        }
+        if start.oversized_start != OversizedStart::Probe {
+            sender.segment_size = sender.segment_size.max(ceiling);
+        }
     }
     sender.window_scale = start.window_scale.or(sender.window_scale);
     Ok(())

@@ -47,6 +47,13 @@ pub struct SenderConfiguration {
     pub initial_window: u32,
     /// Most that may be sent and not acknowledged, in bytes, whatever cwnd and the receiver allow.
     pub window_limit: u64,
+    /// The peer's own segment size, in bytes, where all that is sent before the first
+    /// acknowledgement of data is sent twice: as segments of `segment_size`, and each of them cut
+    /// to this (Hasegawa §6.2: duplicate start). That acknowledgement says which size is kept.
+    pub duplicate_start: Option<u32>,
+    /// The window that the peer is taken to have, in bytes, whatever it advertises (Hasegawa §4,
+    /// item 4: TGW). `None` for what it advertises.
+    pub assumed_window: Option<u64>,
     /// Bits by which to shift the window that the peer advertises, whatever the peer announced:
     /// a larger number than that reads more into it (Hasegawa §3: sending ahead). `None` for what
     /// the peer announced.
@@ -60,6 +67,9 @@ pub struct SenderConfiguration {
     pub limited_transmit: bool,
     /// A segment that is not full waits while data is unacknowledged (RFC 9293 §3.7.4).
     pub nagle: bool,
+    /// ssthresh after a loss is a share of cwnd, as in Linux, and not of what is under way (RFC
+    /// 5681): the same unless something else than cwnd held back.
+    pub threshold_from_cwnd: bool,
     /// What makes cwnd grow.
     pub byte_counting: ByteCounting,
     /// cwnd grows only while it is what holds sending back (RFC 9438 §4.2, RFC 7661).
@@ -88,11 +98,14 @@ impl Default for SenderConfiguration {
             header_size: 40,
             initial_window: 10,
             window_limit: u64::MAX,
+            duplicate_start: None,
+            assumed_window: None,
             window_scale: None,
             pacing_rate: None,
             handshake: true,
             limited_transmit: true,
             nagle: true,
+            threshold_from_cwnd: false,
             byte_counting: ByteCounting::Off,
             grow_only_when_limited: true,
             clock_granularity: TimeSpan::from_milliseconds(1),
@@ -115,6 +128,14 @@ pub enum AckRule {
     Delayed {
         /// Segments for each ACK; above zero.
         segments: u32,
+        /// Longest wait.
+        timeout: TimeSpan,
+    },
+    /// As 4.4BSD: the second segment in a row is acknowledged before the application has read it;
+    /// and whenever reading has opened the window by two segments since it was last told, that is
+    /// told at once (`tcp_output`). So each segment of twice the announced size or more is
+    /// acknowledged by itself, as Hasegawa saw (§6.1, client 1).
+    Bsd {
         /// Longest wait.
         timeout: TimeSpan,
     },
@@ -141,7 +162,8 @@ pub enum WindowGrowth {
     Fixed,
     /// As Linux 2.4 without window scaling (Hasegawa Fig. 12): four segments at first, two more
     /// for each data segment that arrives in order; advertised in whole multiples of the size of
-    /// segments that arrive.
+    /// segments that arrive. A segment that begins inside the window is taken whole
+    /// (`tcp_data_queue`).
     Linux24,
     /// As Linux today (dynamic right-sizing, DRS): so much at first, and once in each round trip
     /// twice what was read in it, and more where that grows.
@@ -161,6 +183,9 @@ pub struct ReceiverConfiguration {
     pub window_growth: WindowGrowth,
     /// When data is acknowledged.
     pub acknowledge: AckRule,
+    /// Segments in order at the start of which each is acknowledged at once, where ACKs are
+    /// [delayed](AckRule::Delayed) (Linux: `tcp_incr_quickack`).
+    pub quick_acks: u32,
     /// Whether ACKs carry SACK blocks.
     pub selective: bool,
     /// IP and TCP header of an ACK, in bytes.
@@ -176,6 +201,7 @@ impl Default for ReceiverConfiguration {
             buffer: 1 << 40,
             window_growth: WindowGrowth::default(),
             acknowledge: AckRule::default(),
+            quick_acks: 0,
             selective: true,
             header_size: 40,
             segment_size: 1460,

@@ -182,6 +182,7 @@ fn receiver(path: &Path, fixed: Option<u64>) -> ReceiverConfiguration {
         selective: true,
         header_size: header_size(path),
         segment_size: PACKET - header_size(path),
+        ..ReceiverConfiguration::default()
     }
 }
 

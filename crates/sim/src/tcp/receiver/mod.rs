@@ -12,7 +12,7 @@ mod window;
 use midspan_policy::{AckEstimate, LegSample};
 use midspan_units::{ByteSize, Time, TimeSpan};
 
-use super::configuration::{AckRule, ReceiverConfiguration};
+use super::configuration::{AckRule, ReceiverConfiguration, WindowGrowth};
 use super::timers::{Timer, Timers};
 use crate::packet::{Acknowledgement, Data, DataKind, SelectiveBlocks, Signals};
 use candidates::Candidates;
@@ -37,6 +37,8 @@ pub struct Receiver {
     reassembly: Reassembly,
     /// Segments that arrived in order since the last ACK.
     waiting: u32,
+    /// Bytes read that no ACK has told of as window; only of [`AckRule::Bsd`].
+    untold: u64,
     acknowledge_now: bool,
     /// A policy that decides which ACKs leave.
     candidates: Option<Box<Candidates>>,
@@ -70,7 +72,7 @@ impl Receiver {
                 let segments = u32::try_from(segments).unwrap_or(u32::MAX);
                 Some(Box::new(Candidates::new(thinning, segments)))
             }
-            AckRule::Every | AckRule::Delayed { .. } => None,
+            AckRule::Every | AckRule::Delayed { .. } | AckRule::Bsd { .. } => None,
         };
         Self {
             edge: window.initial(),
@@ -82,6 +84,7 @@ impl Receiver {
             released: 0,
             reassembly: Reassembly::default(),
             waiting: 0,
+            untold: 0,
             acknowledge_now: false,
             candidates,
             timers: Timers::new(),
@@ -178,6 +181,7 @@ impl Receiver {
     /// The deadline of [`poll_timeout`](Self::poll_timeout) has come.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.timers.expire(now).is_some() {
+            self.untold = 0;
             self.acknowledge_now = true;
         }
     }
@@ -324,6 +328,11 @@ impl Receiver {
             self.round_trip = Some(now.since(answered));
         }
         let end = segment.sequence + u64::from(segment.length);
+        if self.configuration.window_growth == WindowGrowth::Linux24 && segment.sequence < self.edge
+        {
+            let room = self.released + self.configuration.buffer;
+            self.edge = self.edge.max(end.min(room));
+        }
         let fits = end.min(self.edge);
         self.counters.bytes_beyond_window += end - fits.max(segment.sequence.min(end));
         if fits <= self.next || segment.sequence >= fits {
@@ -342,16 +351,35 @@ impl Receiver {
         self.next = self.reassembly.take_from(fits);
         self.window
             .handle_data(now, segment.length, self.next, self.edge);
-        self.handle_in_order(now);
+        self.handle_in_order(now, segment.length);
     }
 
-    fn handle_in_order(&mut self, now: Time) {
+    fn handle_in_order(&mut self, now: Time, length: u32) {
         self.waiting += 1;
         match self.configuration.acknowledge {
             AckRule::Every => self.acknowledge_now = true,
             AckRule::Thinned(_) => {}
             AckRule::Delayed { segments, timeout } => {
-                if self.waiting >= segments {
+                let quick = self.configuration.quick_acks > 0;
+                self.configuration.quick_acks -= u32::from(quick);
+                if self.waiting >= segments || quick {
+                    self.acknowledge_now = true;
+                } else if !self.timers.is_running(Timer::DelayedAck) {
+                    self.timers.set(Timer::DelayedAck, now + timeout);
+                }
+            }
+            AckRule::Bsd { timeout } => {
+                let told = self.waiting >= 2;
+                self.untold += u64::from(length);
+                if told {
+                    // What waits to be read narrows the window that this ACK tells.
+                    self.untold = u64::from(length);
+                }
+                let opened = self.untold >= 2 * u64::from(self.configuration.segment_size);
+                if opened {
+                    self.untold = 0;
+                }
+                if told || opened {
                     self.acknowledge_now = true;
                 } else if !self.timers.is_running(Timer::DelayedAck) {
                     self.timers.set(Timer::DelayedAck, now + timeout);

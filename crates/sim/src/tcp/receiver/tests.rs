@@ -8,6 +8,7 @@ const EVERY: ReceiverConfiguration = ReceiverConfiguration {
     buffer: 1000,
     window_growth: WindowGrowth::Fixed,
     acknowledge: AckRule::Every,
+    quick_acks: 0,
     selective: true,
     header_size: 40,
     segment_size: 100,
@@ -214,4 +215,76 @@ fn an_autotuned_window_doubles_what_was_read_in_a_round_trip() {
     assert_eq!(arrive(&mut receiver, 501, 1), 100_000);
     // An idle sender does not make it smaller.
     assert_eq!(arrive(&mut receiver, 900, 1), 100_000);
+}
+
+/// Numbers of the ACKs that segments of these sizes, in order and 1 ms apart, cause at once.
+fn acknowledged(configuration: ReceiverConfiguration, lengths: &[u32]) -> Vec<u64> {
+    let mut receiver = Receiver::new(configuration);
+    let mut sequence = 0;
+    let mut numbers = Vec::new();
+    for (millisecond, length) in (0..).zip(lengths) {
+        let now = Time::ZERO + TimeSpan::from_milliseconds(millisecond);
+        let segment = Data {
+            kind: DataKind::Payload,
+            sequence,
+            length: *length,
+        };
+        receiver.handle_segment(now, &segment);
+        receiver.handle_release(now, u64::MAX);
+        while let Some(ack) = receiver.poll_transmit() {
+            numbers.push(ack.number);
+        }
+        sequence += u64::from(*length);
+    }
+    numbers
+}
+
+#[test]
+fn a_bsd_acknowledges_two_of_three_segments_and_each_oversized_one() {
+    let bsd = ReceiverConfiguration {
+        acknowledge: AckRule::Bsd {
+            timeout: TimeSpan::from_milliseconds(100),
+        },
+        ..ReceiverConfiguration::default()
+    };
+    let normal = acknowledged(bsd, &[1460; 9]);
+    assert_eq!(normal, [2, 3, 5, 6, 8, 9].map(|segments| segments * 1460));
+    let oversized = acknowledged(bsd, &[4420; 3]);
+    assert_eq!(oversized, [4420, 8840, 13_260]);
+}
+
+#[test]
+fn the_first_segments_are_acknowledged_quickly() {
+    let quick = ReceiverConfiguration {
+        acknowledge: AckRule::Delayed {
+            segments: 2,
+            timeout: TimeSpan::from_milliseconds(40),
+        },
+        quick_acks: 3,
+        ..ReceiverConfiguration::default()
+    };
+    let numbers = acknowledged(quick, &[1460; 7]);
+    assert_eq!(numbers, [1, 2, 3, 5, 7].map(|segments| segments * 1460));
+}
+
+#[test]
+fn linux_24_takes_a_segment_whole_that_begins_inside_the_window() {
+    let linux = ReceiverConfiguration {
+        buffer: 63_712,
+        window_growth: WindowGrowth::Linux24,
+        acknowledge: AckRule::Every,
+        ..ReceiverConfiguration::default()
+    };
+    let mut receiver = Receiver::new(linux);
+    assert_eq!(receiver.window_edge(), 5840);
+    for (sequence, taken) in [(0, 4420), (4420, 8840)] {
+        let segment = Data {
+            kind: DataKind::Payload,
+            sequence,
+            length: 4420,
+        };
+        receiver.handle_segment(Time::ZERO, &segment);
+        assert_eq!(receiver.next(), taken);
+    }
+    assert_eq!(receiver.counters().bytes_beyond_window, 0);
 }

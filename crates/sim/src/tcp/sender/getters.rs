@@ -75,4 +75,12 @@ impl Sender {
     pub fn retransmission_timeout(&self) -> TimeSpan {
         self.round_trip.timeout()
     }
+
+    /// Time-outs in a row since data was last newly acknowledged.
+    pub(super) const fn timeouts_pending(&self) -> u32 {
+        match self.timeouts_in_row {
+            (count, at) if at == self.unacknowledged => count,
+            _ => 0,
+        }
+    }
 }

@@ -20,6 +20,8 @@ impl Sender {
     fn reduced_threshold(&mut self) -> u64 {
         let under_way = if self.recovering {
             self.ssthresh
+        } else if self.configuration.threshold_from_cwnd {
+            self.cwnd
         } else {
             (self.next - self.unacknowledged).min(self.cwnd)
         };

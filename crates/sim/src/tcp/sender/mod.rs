@@ -8,6 +8,7 @@
 
 mod cubic;
 mod decision;
+mod duplicate_start;
 mod getters;
 mod growth;
 mod limits;
@@ -82,6 +83,10 @@ pub struct Sender {
     /// Time-outs in a row, and what was unacknowledged at the first of them.
     timeouts_in_row: (u32, u64),
     probe: bool,
+    /// The cut segment that follows the oversized one just sent, at this number.
+    cut: Option<u64>,
+    /// The first data that went out twice in a duplicate start.
+    doubled: Option<u64>,
     round_trip: RoundTrip,
     scoreboard: Scoreboard,
     cubic: Cubic,
@@ -160,6 +165,8 @@ impl Sender {
             syn_resent: false,
             timeouts_in_row: (0, 0),
             probe: false,
+            cut: None,
+            doubled: None,
             round_trip: RoundTrip::new(&configuration),
             scoreboard: Scoreboard::default(),
             cubic: Cubic::default(),
@@ -194,6 +201,13 @@ impl Sender {
 
     /// An ACK arrives.
     pub fn handle_acknowledgement(&mut self, now: Time, ack: &Acknowledgement) {
+        let assumed = self.with_assumed_window(ack);
+        let ack = assumed.as_ref().unwrap_or(ack);
+        self.handle_acknowledgement_as_told(now, ack);
+    }
+
+    #[inline]
+    fn handle_acknowledgement_as_told(&mut self, now: Time, ack: &Acknowledgement) {
         let window_moved = match self.phase {
             Phase::Closed | Phase::Synchronise => return,
             Phase::Synchronised => {
@@ -321,6 +335,9 @@ impl Sender {
         let limited = self.is_cwnd_limited();
         self.unacknowledged = number;
         self.next = self.next.max(number);
+        if self.configuration.duplicate_start.is_some() {
+            self.end_duplicate_start(number);
+        }
         self.resend = self.resend.filter(|sequence| *sequence >= number);
         self.round_trip.acknowledge(now, number);
         let mut restart = true;

@@ -53,11 +53,6 @@ impl RoundTrip {
         (self.timeout * factor).min(self.maximum_timeout)
     }
 
-    /// How often the time-out was doubled since the last measurement.
-    pub(super) const fn doubled(&self) -> u32 {
-        self.doubled
-    }
-
     /// SRTT.
     pub(super) fn smoothed(&self) -> Option<TimeSpan> {
         self.smoothed.map(|(smoothed, _)| smoothed)

@@ -29,7 +29,7 @@ impl Sender {
             segments_retransmitted: u32::try_from(self.counters.retransmissions)
                 .unwrap_or(u32::MAX),
             segments_sent: u32::try_from(self.counters.segments).unwrap_or(u32::MAX),
-            timeouts_pending: self.round_trip.doubled(),
+            timeouts_pending: self.timeouts_pending(),
             limited: self.limited_times(now),
             ..LegSample::default()
         }

@@ -17,6 +17,9 @@ impl Sender {
         if self.is_held_by_pacing(now) {
             return None;
         }
+        if self.cut.is_some() {
+            return self.take_cut();
+        }
         if let Some(sequence) = self.resend.take() {
             return Some(self.send_again(now, sequence));
         }
@@ -175,6 +178,9 @@ impl Sender {
     #[inline]
     pub(super) fn send(&mut self, now: Time, sequence: u64, length: u64) -> Data {
         let end = sequence + length;
+        if self.configuration.duplicate_start.is_some() {
+            self.begin_cut(sequence, length);
+        }
         self.counters.segments += 1;
         if sequence < self.highest {
             // What was sent may be beyond a limit that was lowered since.

@@ -1,0 +1,171 @@
+//! A session whose leg towards the client gets oversized segments and may be sent ahead, as a
+//! [`Policy`]: for callers that have one leg and no more to do than to carry out decisions.
+
+use std::sync::Arc;
+
+use midspan_units::{ByteSize, Time, TimeSpan};
+
+use super::{Measured, OversizedSegments, OversizedStart, Wish};
+use crate::sending_ahead::{SendAhead, SendingAhead};
+use crate::{
+    AccessLink, Admission, Buffer, Decision, LegDecision, Policy, Request, SessionSample, Start,
+};
+
+/// Before data flows the leg is read so soon.
+const FIRST_LOOK: TimeSpan = TimeSpan::from_milliseconds(1);
+
+/// What is known of a client when it connects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Client {
+    /// Its own segment size, in bytes of data.
+    pub segment_size: u32,
+    /// The window it advertised, in bytes.
+    pub window: u64,
+    /// The window scale agreed, in bits.
+    pub window_scale: u8,
+}
+
+/// Oversized segments and sending ahead towards one client, around the policy that decides all
+/// else.
+pub struct NarrowSession {
+    inner: Box<dyn Policy + Send>,
+    client: Client,
+    access: AccessLink,
+    way: OversizedStart,
+    /// Sizes that may be used, ascending.
+    sizes: Arc<[u32]>,
+    oversized: Option<OversizedSegments>,
+    ahead: Option<SendingAhead>,
+    added_scale: u8,
+    /// The in-flight cap of oversized segments, which only changes are told of.
+    cap: Option<ByteSize>,
+    told: Option<ByteSize>,
+    interval: TimeSpan,
+}
+
+impl NarrowSession {
+    /// For a client behind `access`, which comes to oversized segments in this `way`.
+    #[must_use]
+    pub fn new(
+        inner: Box<dyn Policy + Send>,
+        client: Client,
+        access: AccessLink,
+        way: OversizedStart,
+    ) -> Self {
+        let wish = access.oversized_segments;
+        let mut sizes = wish.sizes(access.downstream, access.upstream);
+        sizes.retain(|size| *size > client.segment_size);
+        let sizes: Arc<[u32]> = sizes.into();
+        let added_scale = access
+            .send_ahead
+            .added_scale(client.window, client.window_scale);
+        let oversized = (way == OversizedStart::Probe && wish != Wish::Off).then(|| {
+            OversizedSegments::new(
+                sizes.clone(),
+                client.segment_size,
+                access.downstream,
+                access.upstream,
+                None,
+            )
+        });
+        let ahead = match access.send_ahead {
+            SendAhead::Ahead(window) => Some(SendingAhead::new(window, added_scale)),
+            SendAhead::Off | SendAhead::Wso(_) => None,
+        };
+        Self {
+            inner,
+            client,
+            access,
+            way,
+            sizes,
+            oversized,
+            ahead,
+            added_scale,
+            cap: None,
+            told: None,
+            interval: FIRST_LOOK,
+        }
+    }
+
+    /// The largest segment that this session may come to. The paper's ways measure nothing first:
+    /// theirs is the size for a path without loss.
+    fn ceiling(&self) -> Option<u32> {
+        if self.way == OversizedStart::Probe {
+            return self.sizes.last().copied();
+        }
+        let unmeasured = Measured {
+            own: self.client.segment_size,
+            downstream: self.access.downstream,
+            upstream: self.access.upstream,
+            window: ByteSize::from_bytes(u64::MAX),
+            sent: 0,
+            sent_again: 0,
+            sent_size: self.client.segment_size,
+            round_trip: TimeSpan::ZERO,
+        };
+        unmeasured.choose(&self.sizes)
+    }
+
+    fn narrow(&mut self, now: Time, sample: &SessionSample, decision: &mut LegDecision) {
+        let mut next: Option<Time> = None;
+        if let Some(oversized) = &mut self.oversized {
+            let changes = oversized.handle_sample(now, &sample.client);
+            decision.segment_size = changes.segment_size.or(decision.segment_size);
+            self.cap = changes.in_flight_cap.or(self.cap);
+            while oversized.poll_event().is_some() {}
+            next = oversized.poll_timeout(now);
+        }
+        let mut cap = self.cap;
+        if let Some(ahead) = &mut self.ahead {
+            ahead.handle_sample(now, &sample.client);
+            cap = Some(cap.map_or(ahead.cap(), |cap| cap.min(ahead.cap())));
+            let at = ahead.poll_timeout(now);
+            next = Some(next.map_or(at, |next| next.min(at)));
+        }
+        if cap != self.told {
+            self.told = cap;
+            decision.in_flight_cap = cap;
+        }
+        if let Some(next) = next {
+            self.interval = next.since(now);
+        }
+    }
+}
+
+impl Policy for NarrowSession {
+    fn admit(&mut self, now: Time, request: &Request) -> Admission {
+        self.inner.admit(now, request)
+    }
+
+    fn start(&mut self, now: Time, request: &Request) -> Start {
+        let mut start = self.inner.start(now, request);
+        let leg = &mut start.client;
+        if let Some(ceiling) = self.ceiling() {
+            leg.segment_ceiling = Some(ByteSize::from_bytes(u64::from(ceiling)));
+            leg.oversized_start = self.way;
+        }
+        if self.added_scale > 0 {
+            leg.window_scale = Some(self.client.window_scale + self.added_scale);
+        }
+        if let SendAhead::Wso(size) = self.access.send_ahead {
+            leg.send_buffer = Buffer::Fixed(size);
+        }
+        start
+    }
+
+    fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision {
+        let mut decision = self.inner.sample(now, sample);
+        self.narrow(now, sample, &mut decision.client);
+        decision
+    }
+
+    fn end(&mut self, now: Time, sample: &SessionSample) {
+        self.inner.end(now, sample);
+    }
+
+    fn sampling_interval(&self) -> Option<TimeSpan> {
+        let inner = self.inner.sampling_interval();
+        let own = (self.oversized.is_some() || self.ahead.is_some()).then_some(self.interval);
+        inner.into_iter().chain(own).min()
+    }
+}

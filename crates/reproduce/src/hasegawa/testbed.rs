@@ -1,0 +1,311 @@
+//! The testbed of §5.1: a web server, the gateway, and one of three clients behind 8 Mbit/s down
+//! and 128, 64 or 32 kbit/s up.
+
+use midspan_link::{Configuration, Direction, QueueLimit, State};
+use midspan_policy::AccessLink;
+use midspan_policy::oversized_segments::{OversizedStart, Wish};
+use midspan_policy::sending_ahead::PAPER_WINDOW;
+use midspan_sim::proxy::{Buffers, RelayConfiguration};
+use midspan_sim::tcp::{
+    AckRule, ReceiverConfiguration, SenderConfiguration, Variant, WindowGrowth,
+};
+use midspan_sim::{
+    Client as Opener, Flow, FlowId, LinkId, NodeId, Observer, Results, Scenario, Simulation, Source,
+};
+use midspan_units::{BitRate, ByteSize, Probability, Time, TimeSpan};
+
+use crate::Error;
+use crate::run::number;
+
+/// Rate downstream, bit/s.
+const DOWN: u64 = 8_000_000;
+const SWITCH: u64 = 100_000_000;
+/// What carries all links' packets.
+const MTU: u32 = 1500;
+/// Nothing is lost in the paper: queues hold whatever comes (packets).
+const AMPLE: u32 = 1000;
+/// The link between the gateway and the client's premises.
+pub(super) const ACCESS: LinkId = LinkId(0);
+/// The premises' network: what drops fragments stands at its near end.
+const PREMISES: LinkId = LinkId(1);
+/// The leg from the gateway to the client.
+pub(super) const CLIENT_LEG: u32 = 1;
+/// When a download counts as broken.
+const LONGEST: TimeSpan = TimeSpan::from_seconds(3600);
+
+/// The clients of §5.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Client {
+    /// FreeBSD 4.5: timestamps; reading that opens the window by two segments is told at once.
+    One,
+    /// Linux 2.4: timestamps, a window that grows (Fig. 12).
+    Two,
+    /// Windows 2000: neither.
+    Three,
+}
+
+impl Client {
+    pub(super) const ALL: [Self; 3] = [Self::One, Self::Two, Self::Three];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::One => "client 1",
+            Self::Two => "client 2",
+            Self::Three => "client 3",
+        }
+    }
+
+    /// IP and TCP header.
+    const fn header(self) -> u32 {
+        match self {
+            Self::One | Self::Two => 52,
+            Self::Three => 40,
+        }
+    }
+
+    /// Data of a segment that fills so many fragments of 1,500 bytes.
+    pub(super) const fn segment(self, fragments: u32) -> u32 {
+        (MTU - 20) * fragments + 20 - self.header()
+    }
+
+    /// Table 2.
+    const fn window(self, windows: Windows) -> u64 {
+        match (windows, self) {
+            (Windows::Wso, Self::One | Self::Three) => 524_140,
+            (Windows::Wso, Self::Two) => 520_144,
+            (_, Self::One) => 66_608,
+            (_, Self::Two) => 63_712,
+            (_, Self::Three) => 17_520,
+        }
+    }
+
+    const fn acknowledge(self) -> AckRule {
+        match self {
+            Self::One => AckRule::Bsd {
+                timeout: TimeSpan::from_milliseconds(100),
+            },
+            Self::Two => AckRule::Delayed {
+                segments: 2,
+                timeout: TimeSpan::from_milliseconds(40),
+            },
+            Self::Three => AckRule::Delayed {
+                segments: 2,
+                timeout: TimeSpan::from_milliseconds(200),
+            },
+        }
+    }
+}
+
+/// Table 2: which windows and buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Windows {
+    Default,
+    Wso,
+    Tgw,
+}
+
+impl Windows {
+    const fn send_buffer(self) -> u64 {
+        match self {
+            Self::Default => 65_535,
+            Self::Wso | Self::Tgw => 700_000,
+        }
+    }
+}
+
+/// A download over the testbed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Testbed {
+    pub(super) client: Client,
+    /// Rate upstream, bit/s.
+    pub(super) up: u64,
+    /// Propagation delay of the round trip.
+    pub(super) round_trip: TimeSpan,
+    pub(super) windows: Windows,
+    /// How oversized segments of 3 fragments begin; `None` for normal segments.
+    pub(super) way: Option<OversizedStart>,
+    pub(super) size: u64,
+    /// Loss of each packet and each fragment downstream.
+    pub(super) loss: Probability,
+    /// Fragments do not get into the client's premises.
+    pub(super) drops_fragments: bool,
+    pub(super) seed: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Measured {
+    /// From the SYN to the last byte, in seconds; `None` where it did not come.
+    pub(super) time: Option<f64>,
+    /// ACKs of the client.
+    pub(super) acks: u64,
+    /// Their bytes, IP headers included.
+    pub(super) ack_bytes: u64,
+    /// Data bytes that were sent more than once.
+    pub(super) again: u64,
+}
+
+impl Measured {
+    /// In bit/s; zero for a download that did not end.
+    pub(super) fn throughput(&self, size: u64) -> f64 {
+        self.time.map_or(0.0, |time| number(8 * size) / time)
+    }
+}
+
+impl Testbed {
+    /// 10 MB, nothing lost, normal segments.
+    pub(super) const fn new(client: Client, up: u64, windows: Windows) -> Self {
+        Self {
+            client,
+            up,
+            round_trip: match windows {
+                Windows::Default => TimeSpan::ZERO,
+                Windows::Wso | Windows::Tgw => TimeSpan::from_milliseconds(500),
+            },
+            windows,
+            way: None,
+            size: 10_000_000,
+            loss: Probability::ZERO,
+            drops_fragments: false,
+            seed: 1,
+        }
+    }
+
+    /// Oversized segments that begin in this way.
+    pub(super) const fn oversized(mut self, way: OversizedStart) -> Self {
+        self.way = Some(way);
+        self
+    }
+
+    pub(super) fn run(&self) -> Result<Measured, Error> {
+        Ok(self.watched(midspan_sim::NoObserver)?.0)
+    }
+
+    pub(super) fn watched<O: Observer>(&self, observer: O) -> Result<(Measured, O), Error> {
+        let mut simulation = Simulation::observed(&self.scenario(), observer)?;
+        let results = simulation.run();
+        Ok((measured(&results), simulation.into_observer()))
+    }
+
+    fn scenario(&self) -> Scenario {
+        let mut scenario = Scenario::new(self.seed, LONGEST);
+        let [client, router, gateway, server] =
+            ["client", "router", "gateway", "server"].map(|name| scenario.add_node(name));
+        let delay = TimeSpan::from_nanoseconds(self.round_trip.nanoseconds() / 2);
+        let up = line(self.up, delay, Probability::ZERO);
+        let down = line(DOWN, delay, self.loss);
+        scenario.add_link("access", router, gateway, &up, &down);
+        let near = line(SWITCH, TimeSpan::ZERO, Probability::ZERO);
+        scenario.add_link("premises", client, router, &near, &near);
+        scenario.add_link("switch", gateway, server, &near, &near);
+        scenario.set_mtu(ACCESS, Direction::Down, MTU);
+        if self.drops_fragments {
+            scenario.set_drops_fragments(PREMISES, Direction::Down);
+        }
+        let flow = scenario.add_flow(self.flow([server, gateway, client]));
+        self.set_access(&mut scenario, flow);
+        scenario
+    }
+
+    /// The policy crate decides about oversized segments, as in the real proxy.
+    fn set_access(&self, scenario: &mut Scenario, flow: FlowId) {
+        let Some(way) = self.way else {
+            return;
+        };
+        let access = AccessLink {
+            downstream: BitRate::from_bits_per_second(DOWN),
+            upstream: BitRate::from_bits_per_second(self.up),
+            oversized_segments: Wish::Fixed(self.client.segment(3)),
+            ..AccessLink::default()
+        };
+        scenario.set_access(flow, 0, access, way);
+    }
+
+    fn flow(&self, [server, gateway, client]: [NodeId; 3]) -> Flow {
+        let relay = RelayConfiguration {
+            buffers: Buffers::Separate {
+                send: self.windows.send_buffer(),
+            },
+            ..RelayConfiguration::default()
+        };
+        let mut flow = Flow::bulk("download", server, client)
+            .with_sender(self.sender())
+            .split_at(gateway, relay);
+        flow.source = Source::Fixed(ByteSize::from_bytes(self.size));
+        flow.client = Opener::Receiver;
+        flow.receiver = self.receiver();
+        for split in &mut flow.splits {
+            // The switch is never what holds back.
+            split.inbound = ReceiverConfiguration {
+                buffer: 1 << 20,
+                ..ReceiverConfiguration::default()
+            };
+            split.outbound = self.sender();
+            if self.windows == Windows::Tgw {
+                split.outbound.assumed_window = Some(PAPER_WINDOW.bytes());
+            }
+        }
+        flow
+    }
+
+    /// Linux 2.4, whose initial window is 3 segments of up to 1,460 bytes, or 2 larger ones.
+    fn sender(&self) -> SenderConfiguration {
+        let at_once = self.way.is_some_and(|way| way != OversizedStart::Probe);
+        SenderConfiguration {
+            variant: Variant::Sack,
+            segment_size: self.client.segment(1),
+            header_size: self.client.header(),
+            initial_window: if at_once { 2 } else { 3 },
+            threshold_from_cwnd: true,
+            minimum_timeout: TimeSpan::from_milliseconds(200),
+            give_up_after: 15,
+            ..SenderConfiguration::default()
+        }
+    }
+
+    fn receiver(&self) -> ReceiverConfiguration {
+        ReceiverConfiguration {
+            buffer: self.client.window(self.windows),
+            window_growth: match self.client {
+                Client::Two => WindowGrowth::Linux24,
+                Client::One | Client::Three => WindowGrowth::Fixed,
+            },
+            acknowledge: self.client.acknowledge(),
+            header_size: self.client.header(),
+            segment_size: match self.client {
+                // A BSD counts windows in segments less their options.
+                Client::One => self.client.segment(1),
+                Client::Two | Client::Three => MTU - 40,
+            },
+            // Fig. 12: the first two flights are acknowledged segment by segment.
+            quick_acks: match self.client {
+                Client::Two => 6,
+                Client::One | Client::Three => 0,
+            },
+            selective: true,
+        }
+    }
+}
+
+fn measured(results: &Results) -> Measured {
+    let flow = &results.flows[0];
+    let leg = &flow.legs[CLIENT_LEG as usize];
+    Measured {
+        time: flow.finished.map(|at| at.since(Time::ZERO).as_seconds()),
+        acks: leg.receiver.acknowledgements,
+        ack_bytes: results.links[ACCESS.0].up.delivered.bytes,
+        again: leg.sender.bytes_retransmitted,
+    }
+}
+
+fn line(rate: u64, delay: TimeSpan, loss: Probability) -> Configuration {
+    Configuration {
+        state: State {
+            rate: BitRate::from_bits_per_second(rate),
+            delay,
+            loss,
+        },
+        queue: QueueLimit::Packets(AMPLE),
+        ..Configuration::default()
+    }
+}

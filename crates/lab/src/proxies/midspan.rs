@@ -202,6 +202,7 @@ mod tests {
             client_leg: leg.clone(),
             server_leg: leg,
             access: None,
+            oversized_start: midspan_policy::oversized_segments::OversizedStart::Probe,
         };
         let taken = Taken::Interfaces(vec!["link0".to_owned()], Handshake::EndToEnd);
         toml::to_string(&configuration(&taken, &settings)).unwrap()

@@ -13,6 +13,7 @@ use midspan_path::{
 };
 use midspan_policy::oversized_segments::OversizedStart;
 use midspan_policy::{Handshake, LegSettings};
+use midspan_units::TimeSpan;
 use tempfile::TempDir;
 
 use crate::carried;
@@ -43,6 +44,9 @@ pub struct Plan {
     /// `midspan thin` on each client's host, whatever stands at the proxies; under [`Case::Thin`]
     /// it runs in any case, with its defaults where this is `None`.
     pub thin: Option<ThinOptions>,
+    /// What the first flow of each run transfers beforehand, through the same proxies: it is not
+    /// measured, and teaches them the path.
+    pub discarded: Option<Workload>,
 }
 
 /// What happens now, for whoever waits.
@@ -109,6 +113,8 @@ fn refuse_what_only_the_simulator_has(path: &Path) -> Result<(), LabError> {
 
 /// How often a run is made until it is valid.
 pub(crate) const ATTEMPTS: u32 = 3;
+/// For what follows the last byte of a discarded transfer: some round trips of a satellite.
+const REST: Duration = Duration::from_secs(2);
 
 /// Builds the network, runs every flow under every case, alternating the cases, and returns all
 /// measurements. A void run is made again; if the third is void, it is returned as
@@ -181,7 +187,7 @@ impl<'a> Lab<'a> {
             .tempdir()
             .map_err(at(&std::env::temp_dir()))?;
         let topology = Topology::build(path)?;
-        let files = Files::write(folder.path().join("files"), &sizes(path))?;
+        let files = Files::write(folder.path().join("files"), &sizes(plan))?;
         let bulk = path.flows.iter().any(|flow| {
             matches!(
                 flow.workload,
@@ -221,6 +227,7 @@ impl<'a> Lab<'a> {
         let path = &self.plan.path;
         self.set_proxy_routes(case)?;
         let proxies = self.start_proxies(case)?;
+        self.discard(case, group)?;
         // The same losses for every case of a repetition, others in the next.
         let seed = path.seed.wrapping_add(u64::from(repetition));
         let load_before = other_load();
@@ -230,7 +237,15 @@ impl<'a> Lab<'a> {
         let flows = thread::scope(|scope| {
             let running: Vec<_> = group
                 .iter()
-                .map(|&flow| scope.spawn(move || self.run_flow(case, flow)))
+                .map(|&index| {
+                    scope.spawn(move || {
+                        let result = self.run_flow(case, index, &path.flows[index])?;
+                        Ok(FlowMeasurement {
+                            flow: index,
+                            result,
+                        })
+                    })
+                })
                 .collect();
             running
                 .into_iter()
@@ -238,7 +253,7 @@ impl<'a> Lab<'a> {
                     flow.join()
                         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
                 })
-                .collect::<Result<Vec<_>, _>>()
+                .collect::<Result<Vec<_>, LabError>>()
         })?;
         let stolen = Ticks::now().stolen_since(ticks);
         let links = self
@@ -277,8 +292,24 @@ impl<'a> Lab<'a> {
         self.topology.nodes().map(TcpCounters::read).collect()
     }
 
-    fn run_flow(&self, case: Case, index: usize) -> Result<FlowMeasurement, LabError> {
-        let flow = &self.plan.path.flows[index];
+    /// The transfer that is not measured, over links of the same seed.
+    fn discard(&self, case: Case, group: &[usize]) -> Result<(), LabError> {
+        let (Some(workload), Some(&index)) = (self.plan.discarded, group.first()) else {
+            return Ok(());
+        };
+        let path = &self.plan.path;
+        let flow = Flow {
+            workload,
+            start: TimeSpan::ZERO,
+            ..path.flows[index].clone()
+        };
+        self.topology.reset_links(path, path.seed)?;
+        self.run_flow(case, index, &flow)?;
+        thread::sleep(REST);
+        Ok(())
+    }
+
+    fn run_flow(&self, case: Case, index: usize, flow: &Flow) -> Result<FlowResult, LabError> {
         thread::sleep(flow.start.into());
         let client = self.topology.node(flow.from);
         let web = self.target(case, flow, Service::Web);
@@ -286,7 +317,7 @@ impl<'a> Lab<'a> {
         let limit = self.plan.limit;
         let scratch = self.folder.path().join(format!("flow-{index}"));
         fs::create_dir_all(&scratch).map_err(at(&scratch))?;
-        let result = match flow.workload {
+        Ok(match flow.workload {
             Workload::Download { size } => {
                 curl::download(client, web, size.bytes(), &self.files, &scratch, limit)?.into()
             }
@@ -320,10 +351,6 @@ impl<'a> Lab<'a> {
                     duration.into(),
                 )?,
             },
-        };
-        Ok(FlowMeasurement {
-            flow: index,
-            result,
         })
     }
 
@@ -511,10 +538,11 @@ fn listen_port(server: NodeIndex, service: Service) -> u16 {
 }
 
 /// Sizes of all files that are needed.
-fn sizes(path: &Path) -> BTreeSet<u64> {
-    path.flows
-        .iter()
-        .filter_map(|flow| match flow.workload {
+fn sizes(plan: &Plan) -> BTreeSet<u64> {
+    let flows = plan.path.flows.iter().map(|flow| flow.workload);
+    flows
+        .chain(plan.discarded)
+        .filter_map(|workload| match workload {
             Workload::Download { size }
             | Workload::Upload { size }
             | Workload::Page { size, .. }

@@ -1,7 +1,9 @@
 //! Starting and ending other programs.
 
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
@@ -39,6 +41,24 @@ pub fn end_with_parent() -> std::io::Result<()> {
     } else {
         Err(std::io::ErrorKind::NotFound.into())
     }
+}
+
+/// This program once more, as a process that works for this one: its standard input is the
+/// `connection` to this one, it has no environment, its standard output goes nowhere, and it ends
+/// with the thread that starts it. The command holds the connection until it is dropped.
+pub fn this_program(
+    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    connection: OwnedFd,
+) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg0("midspan")
+        .args(arguments)
+        .env_clear()
+        .stdin(Stdio::from(connection))
+        .stdout(Stdio::null());
+    end_with_parent_thread(&mut command);
+    command
 }
 
 /// Lets the program open at most so many descriptors (`RLIMIT_NOFILE`, getrlimit(2)).

@@ -285,6 +285,44 @@ pub enum LabCommand {
     /// Measure the emulated links against independent clocks (ping, captures at both ends)
     #[command(after_help = "Example:  midspan lab verify --json")]
     Verify(VerifyOptions),
+    /// Compare Midspan without a hand-set value with direct connections and HAProxy on real paths
+    ///
+    /// Satellites, LTE, Wi-Fi, a long path and a LAN; pages, downloads and uploads; Midspan both
+    /// just started and after a transfer that taught it the path. Says of each target whether it
+    /// is met. Needs a machine that does nothing else. Without --quick and --full it takes at most
+    /// 45 minutes.
+    #[command(after_help = "Examples:\n  midspan lab paths --state runs.jsonl\n  \
+                      midspan lab paths geo-1e-3 --transfers \"1 MB\",page --repetitions 6")]
+    Paths(RealPathsOptions),
+}
+
+/// Options of `midspan lab paths`.
+#[derive(Debug, Args)]
+pub struct RealPathsOptions {
+    /// Only this path, such as "geo-1e-3"
+    #[arg(value_name = "ITEM")]
+    pub item: Option<String>,
+    /// Only these transfers, such as "1 MB"
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub transfers: Vec<String>,
+    /// How often each case is measured; six give an interval of 95 %
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: Option<u32>,
+    /// A few points, in a few minutes; of a chosen path, one transfer
+    #[arg(long, conflicts_with = "full")]
+    pub quick: bool,
+    /// Every transfer on every path, HAProxy with both congestion controls, 5 repetitions: hours
+    #[arg(long)]
+    pub full: bool,
+    /// Keep each finished run in this file; a second call goes on from there
+    #[arg(long, value_name = "FILE")]
+    pub state: Option<PathBuf>,
+    /// Measure nothing more: show what the file has
+    #[arg(long, requires = "state")]
+    pub only_finished: bool,
+    /// How results are printed.
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Options of `midspan lab PATH`.

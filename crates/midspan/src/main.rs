@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Command::Paths(output) => commands::paths::paths(output),
         Command::Lab(lab) => match lab.command {
             Some(LabCommand::Verify(options)) => commands::verify::verify(&options),
+            Some(LabCommand::Paths(options)) => commands::real_paths::real_paths(&options),
             None => commands::lab::lab(&lab.run),
         },
     };

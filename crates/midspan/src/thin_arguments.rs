@@ -6,8 +6,6 @@ use clap::Args;
 use midspan_thin::PolicyChoice;
 use midspan_units::BitRate;
 
-use crate::arguments::Output;
-
 /// Options of `midspan thin`.
 #[derive(Debug, Args)]
 pub struct ThinOptions {
@@ -43,7 +41,7 @@ pub struct ThinOptions {
     #[arg(long, value_name = "COUNT", default_value_t = 4096,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100_000))]
     pub flows: usize,
-    /// Print each report as a line of JSON, ten in a second
-    #[command(flatten)]
-    pub output: Output,
+    /// Print each report as a line of JSON, two in a second
+    #[arg(long)]
+    pub json: bool,
 }

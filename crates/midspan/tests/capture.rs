@@ -7,6 +7,7 @@ mod common;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use common::{MIDSPAN, midspan};
 use midspan_linux::namespace::NetworkNamespace;
@@ -76,10 +77,10 @@ fn a_session_is_captured_by_its_number() {
         .unwrap();
     let talking = std::thread::spawn(move || {
         // Until the capture has had enough.
-        for _ in 0..2_000 {
+        for _ in 0..12_000 {
             client.write_all(b"ping").unwrap();
             server.read_exact(&mut [0; 4]).unwrap();
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
         }
     });
     let output = folder.path().join("legs.pcapng");
@@ -107,9 +108,16 @@ fn a_session_is_captured_by_its_number() {
     let said = text(&missing.stderr);
     assert!(said.contains("session 99 does not exist"), "{said}");
     drop(proxy);
-    let gone = run(&namespace, &["capture", "1"]);
-    let said = text(&gone.stderr);
-    assert!(said.contains("nobody answers at 127.0.0.1:9464"), "{said}");
+    // The relay ends a moment after its helper.
+    let start = Instant::now();
+    loop {
+        let gone = run(&namespace, &["capture", "1"]);
+        let said = text(&gone.stderr);
+        if said.contains("nobody answers at 127.0.0.1:9464") {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "{said}");
+    }
     // The proxy is gone, and with it the session.
     let _ = talking.join();
 }

@@ -254,6 +254,33 @@ fn flows_may_run_together() {
     assert!(slower > 2.0 * 500e3 * 8.0 / 10e6 - 0.02, "{slower} s");
 }
 
+#[test]
+fn real_paths_are_measured_and_a_second_call_has_them_from_the_file() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("runs.jsonl");
+    let state = state.to_str().unwrap();
+    let chosen = ["lab", "paths", "lan", "--transfers", "100 KB", "--quick"];
+    let kept = ["--state", state, "--json"];
+    let output = midspan(&[&chosen[..], &kept].concat());
+    let first = records(&output);
+    for case in [
+        "direct, CUBIC",
+        "direct, BBR",
+        "HAProxy, CUBIC",
+        "Midspan, cold",
+        "Midspan, learned",
+    ] {
+        let time = value(&first, &format!("lan, 100 KB, {case}"), "completion time");
+        // Two round trips of 0.4 ms at least.
+        assert!(time > 0.0008, "{case}: {time} s");
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("5 runs of about"), "{said}");
+    let second = midspan(&[&chosen[..], &kept, &["--only-finished"]].concat());
+    assert_eq!(records(&second), first);
+}
+
 /// Bounds in time are the business of `make verify`, on a machine that does nothing else; here
 /// they are so wide that only a fault can break them.
 fn holds(record: &serde_json::Value) -> bool {

@@ -2,7 +2,7 @@
 
 use midspan_link::{Configuration, Direction, PolledConfiguration};
 use midspan_policy::oversized_segments::OversizedStart;
-use midspan_policy::{AccessLink, LegSettings};
+use midspan_policy::{AccessLink, LegSettings, PolicyName};
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 use serde::Deserialize;
 
@@ -113,6 +113,8 @@ pub enum Window {
 /// How a proxy sets the legs of its sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProxySettings {
+    /// Who sets what the legs leave open.
+    pub policy: PolicyName,
     /// The leg towards the host that opened the connection.
     pub client_leg: LegSettings,
     /// The leg towards the host that was called.

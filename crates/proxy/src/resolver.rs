@@ -11,8 +11,7 @@
 
 use std::net::{IpAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::mpsc::{self, Receiver, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -116,15 +115,8 @@ fn wait_and_run(relay: &OwnedFd) -> std::io::Result<()> {
 }
 
 fn this_program(role: &str, connection: OwnedFd) -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .arg0("midspan")
-        .args(std::env::args_os().skip(1))
-        .env_clear()
-        .env(VARIABLE, role)
-        .stdin(Stdio::from(connection))
-        .stdout(Stdio::null());
-    process::end_with_parent_thread(&mut command);
+    let mut command = process::this_program(std::env::args_os().skip(1), connection);
+    command.env(VARIABLE, role);
     command
 }
 

@@ -2,19 +2,17 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use midspan_linux::acknowledgement_queue::AcknowledgementRules;
 use midspan_linux::acknowledgements_first::AckFirstQueue;
-use midspan_linux::{descriptor_passing, nftables, process};
+use midspan_linux::{descriptor_passing, nftables};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
+use crate::own_process::OwnProcess;
 use crate::pages::PagesProcess;
 use crate::worker::FromWorker;
 use crate::{Error, Settings, Status};
@@ -102,7 +100,7 @@ pub fn run(mut options: RunOptions<'_>) -> Result<(), Error> {
     };
     let pages = options.pages.as_ref();
     let pages = pages.map(|pages| PagesProcess::start(pages.listen, &pages.arguments));
-    let pages = pages.transpose()?;
+    let mut pages = pages.transpose()?;
     let mut has_run = false;
     loop {
         let worker = Worker::start(settings, &options.worker_arguments)?;
@@ -121,7 +119,7 @@ pub fn run(mut options: RunOptions<'_>) -> Result<(), Error> {
             }
             has_run = true;
             let watch = options.watch.as_deref_mut();
-            let end = worker.supervise(&rules, &told, pages.as_ref(), watch);
+            let end = worker.supervise(&rules, &told, pages.as_mut(), watch);
             // First the way to the queue, then the queue.
             let removed = rules.remove();
             drop(worker);
@@ -151,32 +149,15 @@ fn say(text: &str) {
 }
 
 /// The worker process; it is killed when this value goes.
-struct Worker {
-    child: Child,
-    connection: OwnedFd,
-}
+struct Worker(OwnProcess);
 
 impl Worker {
     fn start(settings: &Settings, arguments: &[String]) -> Result<Self, Error> {
-        let (connection, theirs) =
-            descriptor_passing::pair().map_err(Error::system("open a socket pair"))?;
-        let mut command = Command::new("/proc/self/exe");
-        command
-            .arg0("midspan")
-            .args(arguments)
-            .env_clear()
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null());
-        process::end_with_parent_thread(&mut command);
-        let child = command
-            .spawn()
-            .map_err(Error::system("start the worker (/proc/self/exe)"))?;
-        drop(command);
-        let worker = Self { child, connection };
+        let process = OwnProcess::start(arguments, "start the worker (/proc/self/exe)")?;
         let bytes = serde_json::to_vec(settings)
             .map_err(|error| Error::system("write a message")(std::io::Error::other(error)))?;
-        descriptor_passing::send(&worker.connection, &bytes, &[])?;
-        Ok(worker)
+        descriptor_passing::send(&process.connection, &bytes, &[])?;
+        Ok(Self(process))
     }
 
     /// What the worker says next, within `limit`: `Ok(None)` where it says nothing,
@@ -186,13 +167,13 @@ impl Worker {
             tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: limit.subsec_nanos().into(),
         };
-        let mut descriptors = [PollFd::new(&self.connection, PollFlags::IN)];
+        let mut descriptors = [PollFd::new(&self.0.connection, PollFlags::IN)];
         match poll(&mut descriptors, Some(&timeout)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
             Ok(_) => {}
             Err(_) => return Err(()),
         }
-        match descriptor_passing::receive(&self.connection) {
+        match descriptor_passing::receive(&self.0.connection) {
             Ok(Some(message)) => Ok(serde_json::from_slice(&message.bytes).ok()),
             _ => Err(()),
         }
@@ -214,7 +195,7 @@ impl Worker {
         &self,
         rules: &AcknowledgementRules,
         told: &AtomicBool,
-        pages: Option<&PagesProcess>,
+        mut pages: Option<&mut PagesProcess>,
         mut watch: Option<&mut (dyn Watcher + '_)>,
     ) -> Result<End, Error> {
         let mut heard = Instant::now();
@@ -227,8 +208,13 @@ impl Worker {
             match self.hear(TICK) {
                 Ok(Some(FromWorker::Alive(status))) => {
                     heard = Instant::now();
-                    if let Some(pages) = pages {
-                        pages.tell(&status);
+                    if let Some(pages) = &mut pages
+                        && let Some(ended) = pages.tell(&status)
+                    {
+                        say(&format!(
+                            "metrics can no longer be asked for, since their process has ended \
+                             ({ended}); ACKs are thinned as before"
+                        ));
                     }
                     if let Some(watch) = &mut watch {
                         watch.handle_status(&status);
@@ -250,12 +236,5 @@ impl Worker {
                 }
             }
         }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -22,6 +22,7 @@ mod description;
 mod flow;
 mod helper;
 mod metrics;
+mod own_process;
 mod pages;
 mod segment;
 mod settings;

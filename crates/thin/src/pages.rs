@@ -7,15 +7,15 @@
 //! | `GET /health` | `ok`, or status 503 where the worker has said nothing for a second |
 
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::os::fd::AsFd;
+use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use midspan_linux::{capability, descriptor_passing, process, sandbox};
+use midspan_linux::{capability, descriptor_passing, sandbox};
 use midspan_pages::{Pages, Reply, StatusCode, failed, json, open_metrics, text};
 
+use crate::own_process::OwnProcess;
 use crate::worker::{become_nobody, ignore_terminal};
 use crate::{Error, Status, metrics};
 
@@ -25,8 +25,9 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(1);
 /// The process, for the helper; it is killed when this value goes.
 #[derive(Debug)]
 pub(crate) struct PagesProcess {
-    child: Child,
-    connection: OwnedFd,
+    process: OwnProcess,
+    /// Its end is told once.
+    has_ended: bool,
 }
 
 impl PagesProcess {
@@ -40,41 +41,33 @@ impl PagesProcess {
         listener
             .set_nonblocking(true)
             .map_err(Error::system("set up the listener of metrics"))?;
-        let (connection, theirs) =
-            descriptor_passing::pair().map_err(Error::system("open a socket pair"))?;
-        let mut command = Command::new("/proc/self/exe");
-        command
-            .arg0("midspan")
-            .args(arguments)
-            .env_clear()
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null());
-        process::end_with_parent_thread(&mut command);
-        let child = command.spawn().map_err(Error::system(
-            "start the process of metrics (/proc/self/exe)",
-        ))?;
-        drop(command);
-        let pages = Self { child, connection };
+        let action = "start the process of metrics (/proc/self/exe)";
+        let process = OwnProcess::start(arguments, action)?;
         let first = serde_json::to_vec(&Status::default()).unwrap_or_default();
-        descriptor_passing::send(&pages.connection, &first, &[listener.as_fd()])?;
+        descriptor_passing::send(&process.connection, &first, &[listener.as_fd()])?;
         // From here on nothing waits for it.
-        rustix::io::ioctl_fionbio(&pages.connection, true)
+        rustix::io::ioctl_fionbio(&process.connection, true)
             .map_err(Error::system("set up a socket pair"))?;
-        Ok(pages)
+        Ok(Self {
+            process,
+            has_ended: false,
+        })
     }
 
-    /// The newest report; one that it has no time to read is left out.
-    pub fn tell(&self, status: &Status) {
-        if let Ok(bytes) = serde_json::to_vec(status) {
-            let _ = descriptor_passing::send(&self.connection, &bytes, &[]);
+    /// The newest report; one that it has no time to read is left out. How it has ended, the first
+    /// time that this is found.
+    pub fn tell(&mut self, status: &Status) -> Option<ExitStatus> {
+        if self.has_ended {
+            return None;
         }
-    }
-}
-
-impl Drop for PagesProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Some(ended) = self.process.ended() {
+            self.has_ended = true;
+            return Some(ended);
+        }
+        if let Ok(bytes) = serde_json::to_vec(status) {
+            let _ = descriptor_passing::send(&self.process.connection, &bytes, &[]);
+        }
+        None
     }
 }
 

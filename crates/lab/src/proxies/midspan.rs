@@ -10,7 +10,7 @@ use std::time::Duration;
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::process::RunningProgram;
 use midspan_path::ProxySettings;
-use midspan_policy::{AccessLink, Handshake, LegSettings};
+use midspan_policy::{AccessLink, Handshake, LegSettings, PolicyName};
 use serde::Serialize;
 
 use super::Forward;
@@ -56,6 +56,7 @@ struct Listener<'a> {
     name: String,
     #[serde(flatten)]
     connections: Connections,
+    policy: PolicyName,
     client_leg: &'a LegSettings,
     server_leg: &'a LegSettings,
 }
@@ -70,6 +71,8 @@ enum Connections {
     Transparent {
         interfaces: Vec<String>,
         handshake: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        control_group: Option<&'static str>,
     },
 }
 
@@ -137,6 +140,8 @@ fn configuration<'a>(taken: &Taken, settings: &'a ProxySettings) -> Configuratio
                     Handshake::EndToEnd => "end-to-end",
                     Handshake::Early => "early",
                 },
+                // What passes untouched would be measured in the proxy's name.
+                control_group: (settings.policy == PolicyName::Auto).then_some("0 %"),
             };
             // The clients of a lab mean no harm, and all their connections shall be taken.
             let interception = Interception {
@@ -167,6 +172,7 @@ fn configuration<'a>(taken: &Taken, settings: &'a ProxySettings) -> Configuratio
             .map(|(index, connections)| Listener {
                 name: format!("l{index}"),
                 connections,
+                policy: settings.policy,
                 client_leg: &settings.client_leg,
                 server_leg: &settings.server_leg,
             })
@@ -181,5 +187,33 @@ fn failed(reason: String) -> LabError {
     LabError::Program {
         program: "midspan run".into(),
         reason,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn text(policy: PolicyName) -> String {
+        let leg = policy.leg(LegSettings::default());
+        let settings = ProxySettings {
+            policy,
+            client_leg: leg.clone(),
+            server_leg: leg,
+            ..ProxySettings::default()
+        };
+        let taken = Taken::Interfaces(vec!["link0".to_owned()], Handshake::EndToEnd);
+        toml::to_string(&configuration(&taken, &settings)).unwrap()
+    }
+
+    #[test]
+    fn a_policy_of_the_path_is_that_of_the_listener_and_nothing_passes_untouched() {
+        let auto = text(PolicyName::Auto);
+        assert!(auto.contains("policy = \"auto\""), "{auto}");
+        assert!(auto.contains("control_group = \"0 %\""), "{auto}");
+        let configured = text(PolicyName::Configured);
+        assert!(configured.contains("policy = \"configured\""));
+        assert!(!configured.contains("control_group"), "{configured}");
     }
 }

@@ -1,6 +1,7 @@
 //! Pairs of networks whose new connections pass untouched for a while, as sets and rules: pure but
-//! for the clock. The kernel forgets each when its time is over; the rules are replaced as a whole now
-//! and then, and have what is left of each time.
+//! for the clock. The kernel forgets each when its time is over. Where the rules are replaced as a
+//! whole, they have what is left of each time; a new pair alone is added to its set, since replacing
+//! the rules forgets which connections are being opened.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -51,6 +52,30 @@ impl LeftAlone {
     #[must_use]
     pub fn count(&self, now: Instant) -> usize {
         self.0.iter().filter(|(_, until)| *until > now).count()
+    }
+
+    /// The text for `nft -f` that adds to the sets of a table in force those of `pairs` that are
+    /// left alone: anew where they are there already, so that their time begins again.
+    pub(super) fn additions(&self, pairs: &[Pair], table: &str, now: Instant) -> String {
+        let mut text = String::new();
+        for (pair, until) in self.0.iter().filter(|(pair, _)| pairs.contains(pair)) {
+            let [four, six] = SETS.map(|(set, ..)| set);
+            let set = if pair.client.address.is_ipv4() {
+                four
+            } else {
+                six
+            };
+            let pair = text_of(pair);
+            let left = until.saturating_duration_since(now).as_millis().max(1);
+            // Deleting what is not there would be an error; adding what is there is none.
+            let _ = write!(
+                text,
+                "add element inet {table} {set} {{ {pair} }}\n\
+                 delete element inet {table} {set} {{ {pair} }}\n\
+                 add element inet {table} {set} {{ {pair} timeout {left}ms }}\n"
+            );
+        }
+        text
     }
 
     /// The sets that [`rules`] ask.
@@ -135,6 +160,25 @@ mod tests {
         // Anew, it is there once.
         left_alone.add(&[four, four], end, Duration::from_secs(1));
         assert_eq!(left_alone.0.len(), 2);
+    }
+
+    #[test]
+    fn a_new_pair_is_added_and_the_others_stay() {
+        let now = Instant::now();
+        let mut left_alone = LeftAlone::default();
+        let [one, other] =
+            ["198.51.100.0/24", "203.0.113.0/24"].map(|net| pair("192.0.2.1/32", net));
+        left_alone.add(&[one], now, Duration::from_secs(3));
+        left_alone.add(&[other], now, Duration::from_secs(3));
+        let text = left_alone.additions(&[other], "midspan", now);
+        assert_eq!(
+            text.lines().last(),
+            Some(
+                "add element inet midspan left_alone_ipv4 \
+                 { 192.0.2.1/32 . 203.0.113.0/24 timeout 3000ms }"
+            )
+        );
+        assert!(!text.contains("198.51.100.0"));
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! What a run that was killed left behind, whatever its tables, marks and routes were called.
 //!
-//! Our nftables tables say in their comment whose they are, and what
-//! `net.ipv4.tcp_early_demux` was before; our rules and routes carry a protocol number.
+//! Our nftables tables say in their comment whose they are, and what parameters of the kernel were
+//! before; our rules and routes carry a protocol number.
 
 use rtnetlink::packet_route::RouteNetlinkMessage;
 
 use super::early_demux::EarlyDemux;
-use super::{CLAIM, InterceptionError, queue_target, rules};
+use super::{CLAIM, InterceptionError, accounting, queue_target, rules};
 use crate::claim;
 use crate::initial_window::routing::{
     families, family_name, is_our_rule, remove_all_routes, rules as routing_rules, send,
@@ -17,16 +17,36 @@ use crate::nftables;
 
 /// How the comment of each of our tables begins.
 pub const OURS: &str = "Midspan, removed when it ends";
-const EARLY_DEMUX_WAS_ON: &str = "; net.ipv4.tcp_early_demux was 1";
 
-/// The comment of the table with our rules.
-pub fn comment(early_demux_was_on: bool) -> String {
-    let parameter = if early_demux_was_on {
-        EARLY_DEMUX_WAS_ON
-    } else {
-        ""
-    };
-    format!("{OURS}{parameter}")
+/// A parameter of the kernel that was changed, and is set back by whoever removes the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parameter {
+    EarlyDemuxWasOn,
+    AccountingWasOff,
+}
+
+impl Parameter {
+    const ALL: [Self; 2] = [Self::EarlyDemuxWasOn, Self::AccountingWasOff];
+
+    const fn note(self) -> &'static str {
+        match self {
+            Self::EarlyDemuxWasOn => "; net.ipv4.tcp_early_demux was 1",
+            Self::AccountingWasOff => "; net.netfilter.nf_conntrack_acct was 0",
+        }
+    }
+
+    fn set_back(self) {
+        match self {
+            Self::EarlyDemuxWasOn => EarlyDemux::switch_on(),
+            Self::AccountingWasOff => accounting::switch_off(),
+        }
+    }
+}
+
+/// The comment of a table with our rules, for which these parameters were changed.
+pub fn comment(changed: &[Parameter]) -> String {
+    let notes = changed.iter().map(|parameter| parameter.note());
+    std::iter::once(OURS).chain(notes).collect()
 }
 
 /// A table of ours.
@@ -34,11 +54,11 @@ pub fn comment(early_demux_was_on: bool) -> String {
 struct Table {
     family: String,
     name: String,
-    early_demux_was_on: bool,
+    changed: Vec<Parameter>,
 }
 
 /// Removes all rules, routes and tables of Midspans that no longer run, and sets
-/// `net.ipv4.tcp_early_demux` back to what it was; returns how many of them there were. While
+/// parameters of the kernel back to what they were; returns how many of them there were. While
 /// another Midspan runs in this network namespace, routes and rules are left alone, since they do
 /// not say whose they are.
 ///
@@ -74,7 +94,7 @@ pub fn remove_all() -> Result<usize, InterceptionError> {
             table
                 .name
                 .strip_prefix(owner.as_str())
-                .is_some_and(|rest| ["", "_queue", "_probe"].contains(&rest))
+                .is_some_and(|rest| ["", "_queue", "_probe", accounting::SUFFIX].contains(&rest))
         };
         if intercepting.iter().any(belongs_to) {
             continue;
@@ -85,8 +105,8 @@ pub fn remove_all() -> Result<usize, InterceptionError> {
             queue_target::remove(&table.name).map_err(InterceptionError::NoQueue)?;
         }
         removed += 1;
-        if table.early_demux_was_on && intercepting.is_empty() {
-            EarlyDemux::switch_on();
+        if intercepting.is_empty() {
+            table.changed.into_iter().for_each(Parameter::set_back);
         }
     }
     Ok(removed)
@@ -111,7 +131,10 @@ fn tables(text: &str) -> Vec<Table> {
         found.push(Table {
             family: family.to_owned(),
             name: name.to_owned(),
-            early_demux_was_on: rest.starts_with(EARLY_DEMUX_WAS_ON),
+            changed: Parameter::ALL
+                .into_iter()
+                .filter(|parameter| rest.contains(parameter.note()))
+                .collect(),
         });
     }
     found
@@ -123,20 +146,29 @@ mod tests {
 
     #[test]
     fn our_tables_are_known_by_their_comment() {
-        let (with, without) = (comment(true), comment(false));
+        let [early, counted] = Parameter::ALL;
+        let (with, without) = (comment(&[early]), comment(&[]));
+        let (counting, both) = (comment(&[counted]), comment(&Parameter::ALL));
         let text = format!(
             "table inet midspan {{\n\tcomment \"somebody else's\"\n}}\n\
              table inet odd {{\n\tcomment \"{with}\"\n\tchain a {{\n\t}}\n}}\n\
-             table ip odd_queue {{\n\tcomment \"{without}\"\n}}\ntable ip6 filter {{\n}}\n"
+             table ip odd_queue {{\n\tcomment \"{without}\"\n}}\ntable ip6 filter {{\n}}\n\
+             table inet odd_accounting {{\n\tcomment \"{counting}\"\n}}\n\
+             table inet even {{\n\tcomment \"{both}\"\n}}\n"
         );
-        let table = |family: &str, name: &str, early_demux_was_on| Table {
+        let table = |family: &str, name: &str, changed: &[_]| Table {
             family: family.to_owned(),
             name: name.to_owned(),
-            early_demux_was_on,
+            changed: changed.to_vec(),
         };
         assert_eq!(
             tables(&text),
-            [table("inet", "odd", true), table("ip", "odd_queue", false)]
+            [
+                table("inet", "odd", &[early]),
+                table("ip", "odd_queue", &[]),
+                table("inet", "odd_accounting", &[counted]),
+                table("inet", "even", &Parameter::ALL),
+            ]
         );
     }
 }

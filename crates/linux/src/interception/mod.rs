@@ -20,6 +20,7 @@
 //! The host's own tables are not touched. All of it needs `CAP_NET_ADMIN` of the network
 //! namespace, and the program `nft`.
 
+mod accounting;
 mod bypass;
 mod early_demux;
 pub mod features;
@@ -36,6 +37,7 @@ pub mod survey;
 mod waiting_sockets;
 mod watch;
 
+pub use accounting::Accounting;
 pub use left_alone::{LEFT_ALONE_LIMIT, LeftAlone, Pair};
 pub use leftovers::remove_all as remove_all_leftovers;
 pub use plan::{Marks, Place, Plan, Rung, Selection, TooFewMarks};
@@ -293,7 +295,13 @@ impl Interception {
     /// # Errors
     /// The rules could not be changed; the next [`refresh`](Self::refresh) tries again.
     pub fn leave_alone(&mut self, pairs: &[Pair], time: Duration) -> Result<(), InterceptionError> {
-        self.plan.left_alone.add(pairs, Instant::now(), time);
+        let now = Instant::now();
+        self.plan.left_alone.add(pairs, now, time);
+        let additions = (self.plan.left_alone).additions(pairs, &self.plan.place.table, now);
+        // The sets may be full, or somebody may have removed the table.
+        if self.taking && nftables::apply(&additions).is_ok() {
+            return Ok(());
+        }
         self.put_rules()
     }
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::bypass::Bypass;
 use super::left_alone;
+use super::leftovers::{self, Parameter};
 use super::plan::{Marks, Plan, Selection};
 
 /// Before connection tracking (-200), since it sets the conntrack zone, and after
@@ -77,7 +78,11 @@ pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> St
     let mut text = removal(table);
     // Writing to a string does not fail.
     let _ = writeln!(text, "table inet {table} {{");
-    let comment = super::leftovers::comment(machine.early_demux_was);
+    let was_on: &[Parameter] = match machine.early_demux_was {
+        true => &[Parameter::EarlyDemuxWasOn],
+        false => &[],
+    };
+    let comment = leftovers::comment(was_on);
     let _ = writeln!(text, "\tcomment \"{comment}\"");
     let watched = WATCHED.map(|set| (set, WATCHED_SIZE, WATCHED_TIME));
     let opening = OPENING.map(|set| (set, OPENING_SIZE, OPENING_TIME));

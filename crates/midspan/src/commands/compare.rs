@@ -67,6 +67,7 @@ fn lab(path: &Path, options: &CompareOptions) -> miette::Result<(Vec<Record>, bo
         repetitions: options.repetitions,
         limit: Duration::from_secs(options.limit),
         thin: None,
+        discarded: None,
     };
     namespace::isolate().into_diagnostic()?;
     let measurements = run_with_progress(&plan)?;

@@ -26,6 +26,7 @@ pub fn demo(options: &DemoOptions) -> Outcome {
         repetitions: options.repetitions,
         limit: Duration::from_secs(120),
         thin: None,
+        discarded: None,
     };
     lab::measure(
         &plan,

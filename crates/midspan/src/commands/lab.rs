@@ -29,6 +29,7 @@ pub fn lab(options: &LabRunOptions) -> Outcome {
         repetitions: options.repetitions,
         limit: Duration::from_secs(options.limit),
         thin: None,
+        discarded: None,
     };
     let title = format!("Flows over the path \"{}\"", plan.path.name);
     measure(

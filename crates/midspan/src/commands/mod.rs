@@ -9,6 +9,7 @@ pub mod demo;
 pub mod lab;
 pub mod paths;
 pub mod plan;
+pub mod real_paths;
 pub mod reproduce;
 pub mod run;
 pub mod sim;

@@ -1,6 +1,6 @@
 //! `midspan reproduce PAPER`: a paper's figures beside ours.
 
-mod lab;
+pub(super) mod lab;
 
 use std::fs;
 use std::path::Path;

@@ -34,7 +34,7 @@ pub fn thin(options: &ThinOptions) -> Outcome {
     }
     let mut display = Display {
         upstream: options.upstream,
-        json: options.output.json,
+        json: options.json,
         shown: None,
         refreshes: std::io::stdout().is_terminal(),
     };
@@ -46,8 +46,8 @@ pub fn thin(options: &ThinOptions) -> Outcome {
             arguments: vec!["thin-pages".to_owned()],
         }),
         // Where there are to be JSON lines, there is nothing else.
-        ready: (!options.output.json).then_some(&mut std::io::stdout()),
-        watch: (options.watch || options.output.json).then_some(&mut display as &mut dyn Watcher),
+        ready: (!options.json).then_some(&mut std::io::stdout()),
+        watch: (options.watch || options.json).then_some(&mut display as &mut dyn Watcher),
     })
     .into_diagnostic()?;
     Ok(true)

@@ -124,6 +124,7 @@ fn host(check: &Check<'_>, table: &HostTable) -> Result<HostSettings, Located> {
 
 fn proxy(check: &Check<'_>, table: &ProxyTable) -> Result<ProxySettings, Located> {
     Ok(ProxySettings {
+        policy: table.policy,
         client_leg: table.policy.leg(leg(check, &table.client_leg)?),
         server_leg: table.policy.leg(leg(check, &table.server_leg)?),
         access: table.access.as_ref().map(|given| *given.get_ref()),

@@ -207,10 +207,12 @@ impl OversizedSegments {
                 if arrived < u64::from(size) {
                     return;
                 }
-                let segments = sample.segments_sent.wrapping_sub(segments_before).max(1);
-                let sent = arrived + outstanding(sample);
+                let segments = sample.segments_sent.wrapping_sub(segments_before);
+                // Those that have arrived: on the average larger than the client's own size only
+                // where one of them was.
+                let segments = u64::from(segments.saturating_sub(sample.unacknowledged));
                 // Too little data came at a time to fill a segment: nothing is known.
-                if sent / u64::from(segments) <= u64::from(self.own) {
+                if segments == 0 || arrived <= segments * u64::from(self.own) {
                     self.state = State::Own;
                     return;
                 }

@@ -198,6 +198,20 @@ fn a_probe_that_small_writes_cut_up_says_nothing() {
     assert_eq!(leg.state.verdict(), None);
 }
 
+/// What is under way says nothing of the size of what has arrived.
+#[test]
+fn small_segments_with_more_under_way_say_nothing() {
+    let mut leg = Leg::new(None);
+    leg.look();
+    leg.flow(14_600);
+    leg.look();
+    leg.acknowledged += 13_300;
+    leg.under_way = 2;
+    leg.segments += 10 + leg.under_way;
+    assert_eq!(leg.look().0, OWN);
+    assert_eq!(leg.state.verdict(), None);
+}
+
 #[test]
 fn what_is_known_of_a_client_spares_the_probe_or_forbids_it() {
     let mut leg = Leg::new(Some(Verdict::Takes));

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use midspan_linux::interception::Pair;
+use midspan_linux::interception::{Accounting, Pair};
 use midspan_linux::netlink::Prefix;
 use midspan_policy::leave_alone::Route;
 use tracing::{info, warn};
@@ -19,6 +19,22 @@ pub(crate) const ROUTES_AT_ONCE: usize = 64;
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Supervisor {
+    /// Has connection tracking count the bytes of flows that pass untouched, if they are wanted.
+    pub(super) fn count_bytes(&mut self, wanted: bool) {
+        if !wanted {
+            return;
+        }
+        let table = &self.configuration.interception.place.table;
+        let name = Accounting::NAME;
+        match self.accounting.switch_on(table) {
+            Ok(false) => {}
+            Ok(true) => info!("{name} = 1, to measure the control group"),
+            Err(error) => warn!(
+                "the control group cannot be measured: {name} is 0 and cannot be changed: {error}"
+            ),
+        }
+    }
+
     /// Leaves these routes alone from now on.
     pub(super) fn leave_alone(&mut self, routes: &[Route], now: Instant) {
         let time = self.configuration.interception.leave_alone_time;

@@ -3,7 +3,6 @@
 //!
 //! It handles no traffic and reads nothing that comes from the network.
 
-mod accounting;
 mod commands;
 mod control_socket;
 mod firewall;
@@ -31,7 +30,7 @@ use std::time::Instant;
 
 use midspan_linux::capability::{self, Capability};
 use midspan_linux::initial_window::InitialWindows;
-use midspan_linux::interception::Interception;
+use midspan_linux::interception::{Accounting, Interception};
 use midspan_linux::tcp;
 use midspan_policy::LegStart;
 use tracing::{info, warn};
@@ -39,7 +38,6 @@ use tracing::{info, warn};
 use crate::configuration::{Configuration, Listener, Mode};
 use crate::user::User;
 use crate::{Error, logging};
-use accounting::Accounting;
 use control_socket::ControlSocket;
 use firewall::Firewall;
 use guard::Guard;
@@ -143,7 +141,7 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
     };
     supervisor.remember_interfaces(&configuration);
     let measures = configuration.has_control_group();
-    supervisor.accounting.want(measures);
+    supervisor.count_bytes(measures);
     supervisor.notifier.ready(&supervisor.status_line());
     if let Some(ready) = options.ready {
         announce(ready);

@@ -2,8 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 use midspan_linux::{descriptor_passing, process};
@@ -68,18 +67,11 @@ impl RelayProcess {
         } = extras;
         let (control, theirs) =
             descriptor_passing::pair().map_err(Error::system("open a socket pair"))?;
-        let mut command = Command::new("/proc/self/exe");
-        command
-            .arg0("midspan")
-            .args(arguments)
-            .env_clear()
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null());
+        let mut command = process::this_program(arguments, theirs);
         if let Some(user) = user {
             command.env(USER_VARIABLE, user.to_string());
         }
         seeded_faults::pass_on(&mut command);
-        process::end_with_parent_thread(&mut command);
         let child = command
             .spawn()
             .map_err(Error::system("start the relay process (/proc/self/exe)"))?;

@@ -133,8 +133,9 @@ impl Supervisor {
             warn!("listeners that have gone may still accept: {error}");
         }
         self.remember_interfaces(&new);
-        self.accounting.want(new.has_control_group());
+        let measures = new.has_control_group();
         self.configuration = new;
+        self.count_bytes(measures);
         self.open = open;
         self.slots = slots;
         Ok(())

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use midspan_linux::initial_window::InitialWindows;
+use midspan_linux::interception::Accounting;
 use midspan_linux::netlink::Prefix;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{info, warn};
 
-use super::accounting::Accounting;
 use super::control_socket::ControlSocket;
 use super::guard::Guard;
 use super::listening::Open;

@@ -1,7 +1,8 @@
 //! What sessions take of the memory budget, and what their buffers may hold.
 //!
-//! A session is measured when it begins, when it has moved much, and some of those of which
-//! anything was heard are measured in turn. While the budget is short, sweeps go over all of them.
+//! A session is measured when it begins (in a burst, one of them), when it has moved much, and some
+//! of those of which anything was heard are measured in turn. While the budget is short, sweeps go
+//! over all of them.
 //! Without a budget, only what is in use is known, and nothing is set.
 
 use midspan_policy::Leg;
@@ -21,6 +22,8 @@ const INTERVAL: [TimeSpan; 2] = [
     TimeSpan::from_milliseconds(200),
     TimeSpan::from_milliseconds(20),
 ];
+/// For how long a session that has just begun stands for others.
+const FRESH: TimeSpan = TimeSpan::from_milliseconds(100);
 /// Least time from one sweep to the next.
 const SWEEP_INTERVAL: TimeSpan = TimeSpan::from_seconds(1);
 /// Places of the table looked at in a round, and sessions measured: about a millisecond.
@@ -59,10 +62,31 @@ impl Worker {
         }
     }
 
-    /// Both legs of a session are there, and it has read nothing.
+    /// Both legs of a session are there, and it has read nothing. While memory is not short it is
+    /// taken to be like another that has just begun on its listener, until it is measured with
+    /// those of which anything was heard: many sessions end before.
     pub(super) fn begin_bounding(&mut self, key: Key) {
-        if self.limits.budget.limit().is_some() {
-            self.measure(key);
+        let budget = &self.limits.budget;
+        if budget.limit().is_none() {
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let listener = usize::from(session.listener);
+        let fresh = self.acceptors.get(listener).and_then(|it| it.fresh);
+        if let Some((until, reserved)) = fresh
+            && self.now < until
+            && !budget.is_short()
+        {
+            note(session, &mut self.measuring, budget, (0, reserved));
+            session.upkeep.is_still = true;
+            return;
+        }
+        self.measure(key);
+        let reserved = self.sessions.get_mut(key).map(|it| it.upkeep.reserved);
+        if let (Some(reserved), Some(acceptor)) = (reserved, self.acceptors.get_mut(listener)) {
+            acceptor.fresh = Some((self.now + FRESH, u64::from(reserved) * 1024));
         }
     }
 

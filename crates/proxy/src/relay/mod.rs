@@ -75,6 +75,7 @@
 //! SIGPIPE must be ignored, as the Rust runtime does at start: `splice` has no `MSG_NOSIGNAL`.
 
 mod control;
+mod crowd;
 mod destination;
 mod direction;
 #[cfg(feature = "failing-calls")]

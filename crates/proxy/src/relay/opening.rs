@@ -11,6 +11,7 @@ use midspan_policy::{Admission, Handshake, LegStart, PacingBy, Policy, Request, 
 use midspan_units::{BitRate, Time, TimeSpan};
 use rustix::io::Errno;
 
+use super::crowd::Crowd;
 use super::destination::{self, Way};
 use super::limits::{Limits, ListenerLimits, Places, Seat, Shortage};
 use super::narrow::{NarrowLeg, Profiles};
@@ -45,6 +46,11 @@ pub struct Acceptor {
     places: Arc<Places>,
     /// Accepting is paused until then.
     pub paused_until: Option<Time>,
+    /// Bytes that a session takes that has just begun here, as measured at the last one, and until
+    /// when this is believed.
+    pub fresh: Option<(Time, u64)>,
+    /// How many connections wait at a time.
+    pub crowd: Crowd,
     to: Destination,
     server_mark: Option<u32>,
     warned: bool,
@@ -140,6 +146,8 @@ impl Acceptor {
             buffers: Buffers::from(&listener.settings),
             places,
             paused_until: None,
+            fresh: None,
+            crowd: Crowd::default(),
             to: listener.to.clone(),
             server_mark: listener.server_mark,
             warned: false,

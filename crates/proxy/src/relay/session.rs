@@ -251,13 +251,15 @@ impl Session {
         // A failure gives both directions something to do: read on, drop, pass an end on.
         for _ in 0..FAILURES_PER_TURN {
             let last = self.to_client.direction.is_done() && !self.failures.any();
+            let doubtful = !last && self.to_client.may_hide_failure();
             let (client, server) = (self.client.as_fd(), self.server.as_fd());
-            let up = (self.to_server).advance(client, server, last, shared, now);
+            let up = (self.to_server).advance([client, server], (last, doubtful), shared, now);
             counters.bytes_to_server.add(up.copied + up.spliced);
             let failed_up = self.note_moved(Leg::Client, &up, shared, counters);
             let last = self.to_server.direction.is_done() && !self.failures.any();
+            let doubtful = !last && self.to_server.may_hide_failure();
             let (client, server) = (self.client.as_fd(), self.server.as_fd());
-            let down = (self.to_client).advance(server, client, last, shared, now);
+            let down = (self.to_client).advance([server, client], (last, doubtful), shared, now);
             if let Some(leg) = &mut self.narrow
                 && down.copied + down.spliced > 0
             {

@@ -91,6 +91,8 @@ pub struct Transfer {
     pub direction: Direction,
     /// It reads little at once, since memory is short.
     pub is_bounded: bool,
+    /// It has spliced into its outbound leg, which may have swallowed that leg's error.
+    has_spliced: bool,
     held: Held,
     /// What holds its writing back, if anything does.
     throttle: Option<Box<Throttle>>,
@@ -102,6 +104,7 @@ impl Transfer {
         Self {
             direction: Direction::new(),
             is_bounded: false,
+            has_spliced: false,
             held: Held::Nothing,
             throttle: None,
         }
@@ -112,6 +115,11 @@ impl Transfer {
         self.throttle.get_or_insert_default()
     }
 
+    /// Whether a failure of its outbound leg may have been swallowed.
+    pub const fn may_hide_failure(&self) -> bool {
+        self.has_spliced
+    }
+
     /// These leave what is in flight to others again.
     pub fn lift_cap(&mut self, by: CapBy) {
         self.throttle.take_if(|throttle| throttle.lift_cap(by));
@@ -120,28 +128,28 @@ impl Transfer {
     /// Moves what can be moved from one leg to the other.
     ///
     /// With `last`, the other direction has ended in good order, and both sockets will be closed
-    /// after this one: closing sends the FIN, so it is not sent by a call of its own.
+    /// after this one: closing sends the FIN, so it is not sent by a call of its own. An end that
+    /// is read is verified if it is `doubtful`.
     pub fn advance(
         &mut self,
-        from: BorrowedFd<'_>,
-        to: BorrowedFd<'_>,
-        last: bool,
+        [from, to]: [BorrowedFd<'_>; 2],
+        (last, doubtful): (bool, bool),
         shared: &mut Shared,
         now: Time,
     ) -> Moved {
         let mut moved = Moved::default();
         for _ in 0..ACTIONS_PER_TURN {
             let result = match self.direction.next() {
-                Action::Read(Method::Copy) => self.copy(from, to, last, shared, &mut moved),
+                Action::Read(Method::Copy) => self.copy(from, to, doubtful, shared, &mut moved),
                 // What is written in chunks would keep a pipe for long.
                 Action::Read(Method::Splice) if self.throttle.is_some() => {
-                    self.copy(from, to, last, shared, &mut moved)
+                    self.copy(from, to, doubtful, shared, &mut moved)
                 }
                 Action::Read(Method::Splice) => match shared.pipes.take(now) {
                     Some(pipe) => self.fill(pipe, from, shared, &mut moved),
                     None => {
                         shared.pipe_shortages += 1;
-                        self.copy(from, to, last, shared, &mut moved)
+                        self.copy(from, to, doubtful, shared, &mut moved)
                     }
                 },
                 Action::Write => match self.allowed(to, now) {
@@ -190,12 +198,14 @@ impl Transfer {
         &mut self,
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
-        last: bool,
+        doubtful: bool,
         shared: &mut Shared,
         moved: &mut Moved,
     ) -> Result<(), (Side, Errno)> {
-        let read = system::receive(from, &mut shared.buffer[..]);
-        let read = verify_end(read, from, last);
+        let mut read = system::receive(from, &mut shared.buffer[..]);
+        if doubtful {
+            read = verify_end(read, from);
+        }
         let Some(count) = self.note_read(Method::Copy, read, BUFFER_SIZE)? else {
             return Ok(());
         };
@@ -307,7 +317,10 @@ impl Transfer {
                 let rest = bytes.get(*start as usize..).unwrap_or_default();
                 system::send(to, rest.get(..most).unwrap_or(rest))
             }
-            Held::Pipe(pipe) => system::splice(pipe.reader(), to, most),
+            Held::Pipe(pipe) => {
+                self.has_spliced = true;
+                system::splice(pipe.reader(), to, most)
+            }
             Held::Nothing => Ok(0),
         };
         let written = match written {
@@ -356,14 +369,11 @@ impl Transfer {
 ///
 /// A splice into a socket that is reset meanwhile returns what went before and swallows the
 /// error (Linux's `splice_to_socket`); from then on reading that socket gives 0, as after a FIN.
-/// But a socket that has been reset has no peer any more, one that has received a FIN has. With
-/// `last` nothing is written to it any more and the error cannot have been swallowed.
-fn verify_end(
-    read: rustix::io::Result<usize>,
-    from: BorrowedFd<'_>,
-    last: bool,
-) -> rustix::io::Result<usize> {
-    if read != Ok(0) || last || rustix::net::getpeername(from).is_ok_and(|peer| peer.is_some()) {
+/// But a socket that has been reset has no peer any more, one that has received a FIN has. A leg
+/// into which nothing was spliced, or nothing is written any more, is not asked: each other call
+/// hands its error on.
+fn verify_end(read: rustix::io::Result<usize>, from: BorrowedFd<'_>) -> rustix::io::Result<usize> {
+    if read != Ok(0) || rustix::net::getpeername(from).is_ok_and(|peer| peer.is_some()) {
         return read;
     }
     match rustix::net::sockopt::socket_error(from) {

@@ -21,6 +21,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use super::control::{Clock, Command, Control};
+use super::crowd::{ACCEPTS_PER_TURN, Crowd};
 use super::lifecycle::Step;
 use super::limits::{Limits, Seat, Shortage};
 use super::memory::Measuring;
@@ -42,8 +43,6 @@ use observed::Sampling;
 
 /// Events taken at once.
 const EVENTS: usize = 512;
-/// Connections accepted at once from one socket, so that sessions have their turn.
-const ACCEPTS_PER_TURN: usize = 16;
 /// Such turns when accepting ends; more than any backlog needs.
 const LAST_ACCEPT_TURNS: usize = 4096;
 /// How long a session waits for memory of the kernel.
@@ -68,6 +67,8 @@ pub struct Worker {
     pub(super) control: Arc<Control>,
     clock: Clock,
     pub(super) now: Time,
+    /// Counts the calls of epoll.
+    round: u64,
     reset_timeout: TimeSpan,
     pub(super) accepting: bool,
     pub(super) updates: Receiver<Update>,
@@ -135,6 +136,7 @@ impl Worker {
             control,
             clock,
             now: clock.now(),
+            round: 0,
             reset_timeout,
             accepting: true,
             updates,
@@ -174,6 +176,7 @@ impl Worker {
                 Err(error) => return Err(error),
             }
             self.now = self.clock.now();
+            self.round = self.round.wrapping_add(1);
             for event in &events {
                 self.handle_event(event);
             }
@@ -241,7 +244,7 @@ impl Worker {
             };
             self.handle_session(Key::from_number(token >> 1), leg, event.flags);
         } else if token >= FIRST_ACCEPTOR {
-            self.accept(usize::try_from(token - FIRST_ACCEPTOR).unwrap_or(usize::MAX));
+            self.accept_some(usize::try_from(token - FIRST_ACCEPTOR).unwrap_or(usize::MAX));
         }
         // The wake-up descriptor needs nothing: the command is read in every round.
     }
@@ -403,9 +406,24 @@ impl Worker {
         }
     }
 
-    /// Accepts some of the connections that wait; whether more may wait.
-    fn accept(&mut self, index: usize) -> bool {
-        for _ in 0..ACCEPTS_PER_TURN {
+    /// Connections wait on a socket, which is level-triggered. One is taken: to ask whether there
+    /// is another costs the kernel almost as much as to give one. Where there always was another,
+    /// many are taken.
+    fn accept_some(&mut self, index: usize) {
+        let Some(acceptor) = self.acceptors.get_mut(index) else {
+            return;
+        };
+        let most = acceptor.crowd.next_turn(self.round);
+        if !self.accept(index, most)
+            && let Some(acceptor) = self.acceptors.get_mut(index)
+        {
+            acceptor.crowd = Crowd::default();
+        }
+    }
+
+    /// Accepts at most so many of the connections that wait; whether more may wait.
+    fn accept(&mut self, index: usize, most: usize) -> bool {
+        for _ in 0..most {
             let Some(acceptor) = self.acceptors.get_mut(index) else {
                 return false;
             };
@@ -546,7 +564,7 @@ impl Worker {
     /// Takes what waits already, then no more.
     pub(super) fn close_acceptor(&mut self, index: usize) {
         let mut turns = 0;
-        while turns < LAST_ACCEPT_TURNS && self.accept(index) {
+        while turns < LAST_ACCEPT_TURNS && self.accept(index, ACCEPTS_PER_TURN) {
             turns += 1;
         }
         let Some(acceptor) = self.acceptors.get_mut(index) else {

@@ -132,6 +132,20 @@ pub fn get(page: &str) -> (u16, String) {
     client::get(admin(), page).unwrap()
 }
 
+/// What `/sessions` has of all sessions: a thread that is busy may not answer in time.
+pub fn complete(page: &str) -> serde_json::Value {
+    let start = Instant::now();
+    loop {
+        let (status, text) = get(page);
+        assert_eq!(status, 200);
+        let answer: serde_json::Value = serde_json::from_str(&text).unwrap();
+        if answer["complete"] == true {
+            return answer;
+        }
+        assert!(start.elapsed() < LIMIT, "never complete: {answer}");
+    }
+}
+
 /// The value of one line of the metrics.
 pub fn metric(name_with_labels: &str) -> f64 {
     let (status, text) = get("/metrics");
@@ -181,6 +195,13 @@ pub fn reset(stream: TcpStream) {
     SockRef::from(&stream)
         .set_linger(Some(Duration::ZERO))
         .unwrap();
+}
+
+/// A connection that the proxy resets, perhaps while the client still waits for it.
+pub fn is_reset_at_once(address: &str) {
+    if let Ok(stream) = TcpStream::connect(address) {
+        is_reset(bounded(stream));
+    }
 }
 
 /// A connection that the proxy resets.

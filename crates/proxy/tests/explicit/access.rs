@@ -38,7 +38,7 @@ pub fn own_addresses_are_out_of_reach() {
     for destination in own {
         assert_eq!(socks(destination), 2, "{destination:?}");
     }
-    assert_eq!(refusals("access"), 8.0);
+    assert_refusals("access", 8.0);
     let mut client = connect(HTTP);
     client
         .write_all(b"GET http://localhost:9464/metrics HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -46,7 +46,7 @@ pub fn curl_by_socks5() {
     let named = named.unwrap_or_else(|| panic!("{lines:?}"));
     assert_eq!(named["listener"], "socks");
     assert_eq!(named["server"], "127.0.0.1:9092");
-    assert_eq!(metric("midspan_negotiations"), 0.0);
+    wait_until("forgotten", || metric("midspan_negotiations") == 0.0);
 }
 
 pub fn curl_by_http() {
@@ -101,7 +101,7 @@ pub fn names_and_passwords() {
         url,
     ]);
     assert_eq!(status, "407");
-    assert_eq!(refusals("unauthenticated"), 5.0);
+    assert_refusals("unauthenticated", 5.0);
 }
 
 pub fn many_at_once() {

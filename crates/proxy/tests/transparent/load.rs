@@ -17,8 +17,8 @@ const CONNECTIONS: usize = 20_000;
 const PORTS: u16 = 8;
 /// Far more than any machine needs.
 const TIME: Duration = Duration::from_secs(120);
-/// Twice the time for which a handshake may stay unfinished.
-const SOON: Duration = Duration::from_secs(8);
+/// Many times the time for which a handshake may stay unfinished.
+const SOON: Duration = Duration::from_secs(40);
 /// Connections that are reset at once.
 const ABORTED: usize = 4000;
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
@@ -20,14 +21,47 @@ fn with(profile: &str) -> String {
 }
 
 /// A download of so many bytes, which must arrive as they are.
-fn download(network: &Network, listener: &std::net::TcpListener, server: &str, count: usize) {
+fn download(
+    network: &Network,
+    midspan: &Midspan,
+    listener: &TcpListener,
+    server: &str,
+    count: usize,
+) {
+    let ended = midspan.ended();
     let mut near = network.connect(server, PORT).unwrap();
     let (mut far, _) = accept(listener);
     assert_eq!(network.taken(PORT), 1);
     near.write_all(b"get").unwrap();
     far.read_exact(&mut [0; 3]).unwrap();
     carries(far, near, count);
-    wait_until("closed", || network.taken(PORT) == 0);
+    // What it has found out is known to the next one then.
+    wait_until("ended", || midspan.ended() > ended);
+}
+
+/// Downloads until the last session is as it should be. A download can end before its probe, or
+/// before the answer to it; then the next one probes.
+fn download_until(
+    what: &str,
+    mut download: impl FnMut(),
+    midspan: &Midspan,
+    holds: impl Fn(&BTreeMap<String, u64>) -> bool,
+) {
+    for _ in 0..10 {
+        download();
+        if sessions(&midspan.log()).last().is_some_and(&holds) {
+            return;
+        }
+    }
+    panic!("never {what}");
+}
+
+/// Downloads until one knows from its start that the client takes oversized segments.
+pub fn download_until_known(network: &Network, midspan: &Midspan, listener: &TcpListener) {
+    let download = || download(network, midspan, listener, SERVER, 2_000_000);
+    download_until("known", download, midspan, |session| {
+        session["oversized_probes"] == 0 && session["oversized_segments"] > 0
+    });
 }
 
 /// Numbers in the log's lines about sessions that ended, in their order.
@@ -100,17 +134,24 @@ pub fn segments_are_raised_after_a_probe() {
         rules(&network.gateway, nat);
         let listener = network.listen(PORT);
         let midspan = Midspan::ready(&network.gateway, &with(profile));
-        for _ in 0..3 {
-            download(&network, &listener, SERVER, 2_000_000);
-        }
+        download_until_known(&network, &midspan, &listener);
+        let unknown = midspan.ended() - 1;
+        download(&network, &midspan, &listener, SERVER, 2_000_000);
         let arrived = reassembled(&network.client);
         let seen = sessions(&midspan.end());
-        assert_eq!(seen.len(), 3);
+        assert_eq!(seen.len(), unknown + 2);
         let all = |name: &str| seen.iter().map(|one| one[name]).collect::<Vec<_>>();
-        assert_eq!(all("oversized_probes"), [1, 0, 0], "{seen:?}");
-        assert_eq!(all("oversized_fallbacks"), [0, 0, 0]);
+        assert!(
+            all("oversized_probes")[..unknown].iter().sum::<u64>() > 0,
+            "{seen:?}"
+        );
+        assert_eq!(all("oversized_probes")[unknown..], [0, 0], "{seen:?}");
+        assert!(
+            all("oversized_fallbacks").iter().all(|count| *count == 0),
+            "{seen:?}"
+        );
         assert!(arrived >= 2 * least, "{arrived} oversized segments");
-        for session in &seen[1..] {
+        for session in &seen[unknown..] {
             assert!(session["oversized_segments"] >= least, "{session:?}");
         }
         assert!(all("client_acknowledgements").iter().all(|acks| *acks > 0));
@@ -130,12 +171,9 @@ pub fn verdicts_are_kept_across_restarts() {
     let listener = network.listen(PORT);
     let probes = || {
         let midspan = Midspan::ready(&network.gateway, &text);
-        for _ in 0..2 {
-            download(&network, &listener, SERVER, 2_000_000);
-        }
+        download_until_known(&network, &midspan, &listener);
         let seen = sessions(&midspan.end());
-        assert_eq!(seen[1]["oversized_probes"], 0);
-        seen[0]["oversized_probes"]
+        seen.iter().map(|one| one["oversized_probes"]).sum::<u64>()
     };
     assert!(probes() >= 1);
     let kept = fs::read_to_string(&file).unwrap();
@@ -213,7 +251,7 @@ pub fn a_path_that_drops_fragments() {
         let listener = network.listen(PORT);
         let midspan = Midspan::ready(&network.gateway, &with(profile));
         // Two lost probes, in one session or in two.
-        download(&network, &listener, SERVER, 3_000_000);
+        download(&network, &midspan, &listener, SERVER, 3_000_000);
         let mut near = network.connect(SERVER, PORT).unwrap();
         let (mut far, _) = accept(&listener);
         for _ in 0..8 {
@@ -223,9 +261,18 @@ pub fn a_path_that_drops_fragments() {
         }
         drop((near, far));
         wait_until("closed", || network.taken(PORT) == 0);
-        download(&network, &listener, SERVER, 3_000_000);
+        download(&network, &midspan, &listener, SERVER, 3_000_000);
         let seen = sessions(&midspan.end());
-        assert_eq!(seen[0]["oversized_probes"], seen[0]["oversized_fallbacks"]);
+        // A session may end before it has noticed that its probe is lost.
+        for one in seen
+            .iter()
+            .filter(|one| one.contains_key("oversized_probes"))
+        {
+            assert!(
+                one["oversized_probes"] >= one["oversized_fallbacks"],
+                "{seen:?}"
+            );
+        }
         assert_eq!(reassembled(&network.client), 0);
         let probes: u64 = seen
             .iter()
@@ -247,18 +294,20 @@ pub fn a_path_with_a_small_mtu() {
             }
             let listener = network.listen(PORT);
             let midspan = Midspan::ready(&network.gateway, &with(FIXED));
-            for _ in 0..3 {
-                download(&network, &listener, SERVER, 1_500_000);
-            }
-            let seen = sessions(&midspan.end());
+            let download = || download(&network, &midspan, &listener, SERVER, 1_500_000);
             if of_client && mtu == "1000" {
                 // Too small: such a client is left alone.
-                assert_eq!(seen[0]["oversized_probes"], 0);
+                (0..3).for_each(|_| download());
+                for session in sessions(&midspan.log()) {
+                    assert_eq!(session["oversized_probes"], 0);
+                }
             } else {
                 // A path MTU that is found out costs segments, which looks like loss.
-                assert_eq!(seen[2]["oversized_fallbacks"], 0, "{mtu}: {seen:?}");
-                assert!(seen[2]["oversized_segments"] > 0, "{mtu}: {seen:?}");
+                download_until("raised", download, &midspan, |session| {
+                    session["oversized_fallbacks"] == 0 && session["oversized_segments"] > 0
+                });
             }
+            midspan.stop();
         }
     }
 }
@@ -277,11 +326,11 @@ pub fn behind_another_router() {
         rules(network.access.as_ref().unwrap(), text);
         let listener = network.listen(PORT);
         let midspan = Midspan::ready(&network.gateway, &with(ALL));
-        for _ in 0..2 {
-            download(&network, &listener, SERVER, 3_000_000);
-        }
-        let seen = sessions(&midspan.end());
-        assert!(seen[1]["oversized_segments"] >= 100, "{seen:?}");
+        let download = || download(&network, &midspan, &listener, SERVER, 3_000_000);
+        download_until("raised", download, &midspan, |session| {
+            session["oversized_segments"] >= 100
+        });
+        midspan.stop();
     }
 }
 
@@ -304,7 +353,7 @@ pub fn the_fragmenter_cuts() {
             let listener = network.listen(PORT);
             let midspan = Midspan::ready(&network.gateway, &with(profile));
             for _ in 0..DOWNLOADS {
-                download(&network, &listener, server, 2_000_000);
+                download(&network, &midspan, &listener, server, 2_000_000);
             }
             let (fragments, arrived) = match server {
                 SERVER => (
@@ -346,12 +395,20 @@ pub fn a_path_that_drops_fragments_of_ipv6() {
     rules(network.access.as_ref().unwrap(), DROP);
     let listener = network.listen(PORT);
     let midspan = Midspan::ready(&network.gateway, &with(FIXED));
-    for _ in 0..3 {
-        download(&network, &listener, SERVER6, 3_000_000);
+    let download = || download(&network, &midspan, &listener, SERVER6, 3_000_000);
+    match has_device() {
+        // A session may end before it has noticed that its probe is lost.
+        true => download_until("lost", download, &midspan, |session| {
+            session["oversized_fallbacks"] > 0
+        }),
+        false => (0..3).for_each(|_| download()),
     }
     let seen = sessions(&midspan.end());
     let sum = |name: &str| seen.iter().filter_map(|one| one.get(name)).sum::<u64>();
-    assert_eq!(sum("oversized_probes"), sum("oversized_fallbacks"));
+    assert!(
+        sum("oversized_probes") >= sum("oversized_fallbacks"),
+        "{seen:?}"
+    );
     assert_eq!(sum("oversized_probes") > 0, has_device(), "{seen:?}");
     assert_eq!(counter6(&network.client, "Ip6ReasmOKs"), 0);
 }
@@ -363,7 +420,7 @@ pub fn clients_that_are_left_alone() {
         let network = Network::new();
         let listener = network.listen(PORT);
         let midspan = Midspan::ready(&network.gateway, &with(&other));
-        download(&network, &listener, server, 1_000_000);
+        download(&network, &midspan, &listener, server, 1_000_000);
         let seen = sessions(&midspan.end());
         assert_eq!(seen[0].get("oversized_segments"), None);
     }

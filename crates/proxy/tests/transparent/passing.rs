@@ -1,7 +1,6 @@
 //! Connections that are taken: what both ends see.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 use crate::support::*;
 
@@ -76,7 +75,6 @@ pub fn a_port_is_used_again() {
         let midspan = Midspan::ready(&network.gateway, &text);
         for (server, client) in BOTH {
             for _ in 0..3 {
-                let start = Instant::now();
                 let socket = socket(&network.client, server);
                 socket.set_reuse_address(true).unwrap();
                 let own: SocketAddr = match server.contains(':') {
@@ -91,14 +89,13 @@ pub fn a_port_is_used_again() {
                 let near = bounded(socket.into());
                 let (far, _) = accept(&listener);
                 carries(far, near, 10_000);
-                assert!(
-                    start.elapsed() < Duration::from_millis(900),
-                    "after a repetition"
-                );
                 // Both ends are done before the port is used again.
                 wait_until("closed", || network.taken(PORT) == 0);
             }
         }
+        // Of four that use a port again; one may be late on a busy machine.
+        let repeated = network.repeated_syns();
+        assert!(repeated <= 1, "{repeated} connections after a repetition");
         midspan.stop();
     }
 }

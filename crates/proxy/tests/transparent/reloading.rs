@@ -203,7 +203,8 @@ pub fn bypassed_connections_pass_untouched() {
     // It outlives a firewall reload, and one of the configuration.
     rules(&network.gateway, "flush ruleset\n");
     std::thread::sleep(Duration::from_secs(1));
-    assert!(!is_taken(SERVER) && is_taken(SERVER6));
+    wait_until("taken again", || is_taken(SERVER6));
+    assert!(!is_taken(SERVER));
     assert!(midspan.reload(&early()).ok);
     assert!(!is_taken(SERVER) && is_taken(SERVER6));
     let status = midspan.ask(&Request::Status).status.unwrap();
@@ -270,28 +271,36 @@ pub fn leftovers_are_found_under_other_names() {
 }
 
 pub fn the_parameter_comes_back_after_a_crash() {
-    let parameter = "/proc/sys/net/ipv4/tcp_early_demux";
     let forward =
         "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:8080\"\nto = \"10.3.0.2:80\"\n";
     for (was, next) in [("1", forward), ("1", TRANSPARENT), ("0", TRANSPARENT)] {
-        let network = Network::new();
-        let is = || {
-            output(&network.gateway, "cat", &[parameter])
-                .trim()
-                .to_owned()
-        };
-        network
-            .gateway
-            .set_parameter("net/ipv4/tcp_early_demux", was)
-            .unwrap();
-        let mut midspan = Midspan::ready(&network.gateway, TRANSPARENT);
-        assert_eq!(is(), "0");
-        kill_process(midspan.helper(), Signal::KILL).unwrap();
-        midspan.wait();
-        assert_eq!(is(), "0");
-        Midspan::ready(&network.gateway, next).stop();
-        assert_eq!(is(), was);
+        crash_and_run("net/ipv4/tcp_early_demux", [was, "0"], [TRANSPARENT, next]);
     }
+    let counting = format!("{TRANSPARENT}policy = \"auto\"\ncontrol_group = \"50 %\"\n");
+    for (was, next) in [("0", forward), ("0", &*counting), ("1", TRANSPARENT)] {
+        crash_and_run(
+            "net/netfilter/nf_conntrack_acct",
+            [was, "1"],
+            [&counting, next],
+        );
+    }
+}
+
+/// A parameter that the first Midspan, which is killed, sets to `now`, is as it `was` when the
+/// next has ended; and nothing else stays.
+fn crash_and_run(parameter: &str, [was, now]: [&str; 2], [first, next]: [&str; 2]) {
+    let network = Network::new();
+    let file = format!("/proc/sys/{parameter}");
+    let is = |expected: &str| output(&network.gateway, "cat", &[&file]).trim() == expected;
+    network.gateway.set_parameter(parameter, was).unwrap();
+    let mut midspan = Midspan::ready(&network.gateway, first);
+    wait_until("changed", || is(now));
+    kill_process(midspan.helper(), Signal::KILL).unwrap();
+    midspan.wait();
+    assert!(is(now), "{parameter}");
+    Midspan::ready(&network.gateway, next).stop();
+    assert!(is(was), "{parameter}");
+    no_trace(&network);
 }
 
 /// With its parameter back, the kernel does not forward what belongs to a socket of ours that waits

@@ -66,4 +66,4 @@ fn signed_passes(name: &str, set_key: SetKey) {
     }
 }
 
-const UNSIGNED: std::time::Duration = std::time::Duration::from_millis(500);
+const UNSIGNED: std::time::Duration = std::time::Duration::from_secs(2);

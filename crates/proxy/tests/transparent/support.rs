@@ -151,6 +151,54 @@ impl Network {
             .unwrap()
     }
 
+    /// Waits until a new connection from the client, which must work, is taken or passes untouched,
+    /// beside so many others that are taken.
+    pub fn wait_until_taken(
+        &self,
+        listener: &TcpListener,
+        server: &str,
+        taken: bool,
+        beside: usize,
+    ) {
+        let what = if taken { "taken" } else { "left alone" };
+        wait_until(what, || {
+            self.is_taken(listener, server, beside).unwrap() == taken
+        });
+    }
+
+    /// Whether a new connection from the client is taken, beside so many others.
+    pub fn is_taken(
+        &self,
+        listener: &TcpListener,
+        server: &str,
+        beside: usize,
+    ) -> io::Result<bool> {
+        let port = listener.local_addr()?.port();
+        let mut near = self.connect(server, port)?;
+        let (mut far, _) = accept(listener);
+        let exchanged = near
+            .write_all(b"ping")
+            .and_then(|()| far.read_exact(&mut [0; 4]));
+        let is_taken = self.taken(port) > beside;
+        abort(near);
+        drop(far);
+        wait_until("closed", || self.taken(port) == beside);
+        exchanged.map(|()| is_taken)
+    }
+
+    /// SYNs that the client has repeated.
+    pub fn repeated_syns(&self) -> u64 {
+        let count = || {
+            let text = fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
+            let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
+            let mut next = || lines.next().unwrap().split_whitespace();
+            let (names, mut values) = (next(), next());
+            let place = names.take_while(|name| *name != "TCPSynRetrans").count();
+            values.nth(place).unwrap().parse().unwrap()
+        };
+        self.client.run(count).unwrap()
+    }
+
     /// From the client.
     pub fn connect(&self, server: &str, port: u16) -> io::Result<TcpStream> {
         connect(&self.client, server, port, Duration::from_secs(10))
@@ -163,6 +211,20 @@ pub fn rules(namespace: &NetworkNamespace, text: &str) {
         .run(move || nftables::apply(&text))
         .unwrap()
         .unwrap();
+}
+
+/// Calls of a host to a port that have had no answer, by IPv4.
+pub fn unanswered(namespace: &NetworkNamespace, port: u16) -> usize {
+    let suffix = format!(":{port:04X}");
+    namespace
+        .run(move || {
+            let table = fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
+            let rows = table.lines().map(str::split_whitespace);
+            rows.map(Iterator::collect::<Vec<_>>)
+                .filter(|row| row[2].ends_with(&suffix) && row[3] == "02")
+                .count()
+        })
+        .unwrap()
 }
 
 /// What a program prints that is run in a namespace.
@@ -409,6 +471,11 @@ impl Midspan {
 
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+
+    /// Sessions that have ended: nothing of them is still to be noted.
+    pub fn ended(&self) -> usize {
+        self.log().matches("session ended").count()
     }
 
     /// Writes another configuration; the answer of a reload.

@@ -113,6 +113,8 @@ pub fn a_syn_under_way_goes_on() {
         socket.connect_timeout(&address.into(), LIMIT).unwrap();
         bounded(socket.into())
     });
+    wait_until("calling", || unanswered(&network.client, PORT) == 1);
+    // Its SYN is at the server, or lost there, a moment after it was sent.
     std::thread::sleep(Duration::from_millis(200));
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
     network.unfilter();

@@ -6,13 +6,10 @@ use std::fmt::Write as _;
 use midspan_path::Path;
 
 use super::LaboratoryError;
-use super::hasegawa::read;
-use super::plan::{Arm, Extent, LabPlan, Point};
+use super::plan::{Arm, Extent, JUDGED, LabPlan, Point, read};
 use super::statement::{Metric, Statement};
 
 const DIRECT: &str = "no proxy";
-/// As few repetitions as give an interval of 95 %.
-const JUDGED: u32 = 6;
 /// Data of a packet of a kernel.
 const PACKET: u32 = 1448;
 /// Of the paper's window.
@@ -46,9 +43,8 @@ const COUNTS: [(&str, &[u32]); 3] = [
 
 /// The points.
 pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
-    Ok(LabPlan {
-        points: vec![table_4(extent)?, table_6(extent)?, figure_9(extent)?],
-    })
+    let points = vec![table_4(extent)?, table_6(extent)?, figure_9(extent)?];
+    Ok(LabPlan::of(points))
 }
 
 const fn effort(extent: Extent) -> (u32, u32) {

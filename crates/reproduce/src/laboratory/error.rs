@@ -6,8 +6,6 @@ use std::path::PathBuf;
 use midspan_lab::LabError;
 use midspan_units::ParseError;
 
-use crate::Paper;
-
 /// Why there are no figures from the lab.
 #[derive(Debug, thiserror::Error)]
 pub enum LaboratoryError {
@@ -21,10 +19,12 @@ pub enum LaboratoryError {
     #[error("a setting of the paper cannot be read: {0}")]
     Setting(#[from] ParseError),
     /// There is no such item.
-    #[error("the lab has no item \"{item}\" of {}; it has {known}", .paper.name())]
+    #[error("the lab has no {what} \"{item}\" of {of}; it has {known}")]
     Item {
-        /// The paper.
-        paper: Paper,
+        /// What an item is, such as "item".
+        what: &'static str,
+        /// The paper, or what else is measured.
+        of: &'static str,
         /// What was asked for.
         item: String,
         /// What there is.

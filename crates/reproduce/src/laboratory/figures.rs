@@ -8,16 +8,24 @@ use midspan_sweep::in_parallel;
 use super::beside::{Simulations, analyse};
 use super::plan::{Arm, LabPlan, Point};
 use super::run::Run;
-use super::statement::Metric;
+use super::statement::{Metric, Statement};
 use crate::{FigurePlot, Simulated};
 
-/// What is shown of every arm, besides what is said of it.
-const SHOWN: [Metric; 2] = [Metric::Goodput, Metric::Acks];
+/// A statement with a bound, and what came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged {
+    /// The point's name.
+    pub point: String,
+    /// What is said.
+    pub statement: Statement,
+    /// What the runs say to it; `None` where no valid runs do.
+    pub record: Option<Record>,
+}
 
-/// Everything that is told: each arm by the lab, beside it by the simulator and by the analysis
+/// Everything that is told, and what is judged of it: each arm by the lab, beside it by the simulator and by the analysis
 /// where they know it, and what is said of them. `runs` are all that were made.
-pub(super) fn tell(plan: &LabPlan, runs: &[Run], threads: usize) -> Simulated {
-    let mut out = Simulated::default();
+pub(super) fn tell(plan: &LabPlan, runs: &[Run], threads: usize) -> (Simulated, Vec<Judged>) {
+    let (mut out, mut judged) = (Simulated::default(), Vec::new());
     let arms: Vec<(&Point, &Arm)> = plan
         .points
         .iter()
@@ -28,7 +36,8 @@ pub(super) fn tell(plan: &LabPlan, runs: &[Run], threads: usize) -> Simulated {
         threads,
         |index| {
             let (point, arm) = arms[index];
-            Ok::<_, std::convert::Infallible>(Simulations::of(arm, point.repetitions))
+            let simulated = plan.beside.then(|| Simulations::of(arm, point.repetitions));
+            Ok::<_, std::convert::Infallible>(simulated.flatten())
         },
         |_| (),
     );
@@ -40,7 +49,7 @@ pub(super) fn tell(plan: &LabPlan, runs: &[Run], threads: usize) -> Simulated {
             .cloned()
             .collect();
         for arm in &point.arms {
-            out.records.extend(lab_records(point, arm, &own));
+            out.records.extend(lab_records(plan, point, arm, &own));
             let case = case(point, arm);
             let record = |by, value| Record::new(point.item, &case, "goodput", "bit/s", by, value);
             if let Some(simulated) = simulated.next().flatten() {
@@ -49,15 +58,22 @@ pub(super) fn tell(plan: &LabPlan, runs: &[Run], threads: usize) -> Simulated {
                     .push(record(By::Simulation, middle).with_spread(low, high));
                 out.records.extend(simulated.ratio(point, arm, &own));
             }
-            let analysed = analyse(arm).map(|value| record(By::Analysis, value));
+            let analysed = plan.beside.then(|| analyse(arm)).flatten();
+            let analysed = analysed.map(|value| record(By::Analysis, value));
             out.records.extend(analysed);
         }
-        let said = point.statements.iter();
-        out.records
-            .extend(said.filter_map(|one| one.record(point, &own)));
+        for statement in &point.statements {
+            let record = statement.record(point, &own);
+            out.records.extend(record.clone());
+            judged.extend(statement.bound.map(|_| Judged {
+                point: point.name.clone(),
+                statement: statement.clone(),
+                record,
+            }));
+        }
     }
     out.figures = plots(plan, &out.records);
-    out
+    (out, judged)
 }
 
 pub(super) fn case(point: &Point, arm: &Arm) -> String {
@@ -66,7 +82,7 @@ pub(super) fn case(point: &Point, arm: &Arm) -> String {
 
 /// Medians over the valid runs with the least and the greatest; of the void ones, with a note,
 /// where none is valid.
-fn lab_records(point: &Point, arm: &Arm, runs: &[Run]) -> Vec<Record> {
+fn lab_records(plan: &LabPlan, point: &Point, arm: &Arm, runs: &[Run]) -> Vec<Record> {
     let of_arm = || runs.iter().filter(|run| run.arm == arm.name);
     let valid: Vec<&Run> = of_arm().filter(|run| run.void.is_none()).collect();
     let void = of_arm().count() - valid.len();
@@ -77,7 +93,7 @@ fn lab_records(point: &Point, arm: &Arm, runs: &[Run]) -> Vec<Record> {
     } else {
         valid
     };
-    let mut metrics = SHOWN.to_vec();
+    let mut metrics = plan.shown.to_vec();
     // What a ratio is made of; what stands alone has a record of its own.
     for said in &point.statements {
         if !said.against.is_empty() && !metrics.contains(&said.metric) {

@@ -1,20 +1,15 @@
 //! Hasegawa on the lab: the testbed of Fig. 7, a GEO satellite, two clients that share a downstream.
 
-use midspan_document::Source;
 use midspan_path::{NodeKind, Path};
 
 use super::LaboratoryError;
-use super::plan::{Arm, Extent, LabPlan, Place, Point, expected};
+use super::plan::{Arm, Extent, LabPlan, Place, Point, SHOWN, expected, read, repetitions};
 use super::statement::{Metric, Statement};
 
 /// Rate downstream, kbit/s.
 const DOWN: f64 = 8000.0;
 /// An ACK with timestamps.
 const ACK: f64 = 52.0;
-/// Repetitions of points with a bound: as few as give an interval of 95 %.
-const JUDGED: u32 = 6;
-/// Of others.
-const SHOWN: u32 = 3;
 
 const NORMAL: &str = "normal segments";
 const AUTO: &str = "oversized segments, auto";
@@ -43,7 +38,7 @@ pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
     }
     points.extend(geo(extent)?);
     points.push(fair(extent)?);
-    Ok(LabPlan { points })
+    Ok(LabPlan::of(points))
 }
 
 /// Rates upstream in kbit/s, queues in packets, and whether the client's window stays at 64 KB.
@@ -141,14 +136,6 @@ fn figure_8(up: u32, queue: u32, window: bool, extent: Extent) -> Result<Point, 
         repetitions: repetitions(judged, extent),
         statements,
     })
-}
-
-const fn repetitions(judged: bool, extent: Extent) -> u32 {
-    match (extent, judged) {
-        (Extent::Quick, _) => 1,
-        (Extent::Normal, false) => SHOWN,
-        _ => JUDGED,
-    }
 }
 
 /// Figs 9 and 10: a round trip of 500 ms, a client that keeps to 64 KB and a proxy that sends ahead
@@ -431,9 +418,4 @@ flows = "together"
 "#
     );
     read("hasegawa-shared", &text)
-}
-
-/// Reads a path made here.
-pub(super) fn read(name: &str, text: &str) -> Result<Path, LaboratoryError> {
-    Ok(Path::read(&Source::new(name, text)).map_err(midspan_path::Error::from)?)
 }

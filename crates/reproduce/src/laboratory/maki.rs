@@ -6,8 +6,7 @@ use midspan_model::papers::maki_figures::{FIGURE_11_RECEIVE_BUFFERS, FIGURE_11_S
 use midspan_path::Path;
 
 use super::LaboratoryError;
-use super::hasegawa::read;
-use super::plan::{Arm, Extent, LabPlan, Place, Point};
+use super::plan::{Arm, Extent, JUDGED, LabPlan, Place, Point, read};
 use super::statement::{Metric, Statement};
 
 const SPLIT: &str = "three legs";
@@ -23,8 +22,6 @@ const PAPER: u32 = 512;
 const RESTORED: f64 = 0.9;
 /// What a buffer that sets itself must reach of that.
 const ADAPTS: f64 = 0.95;
-/// As few repetitions as give an interval of 95 %.
-const JUDGED: u32 = 6;
 
 /// The points.
 pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
@@ -39,7 +36,7 @@ pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
             points.push(figure_11(receive, send, extent)?);
         }
     }
-    Ok(LabPlan { points })
+    Ok(LabPlan::of(points))
 }
 
 fn figure_11(receive: u32, send: u32, extent: Extent) -> Result<Point, LaboratoryError> {

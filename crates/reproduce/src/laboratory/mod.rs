@@ -11,6 +11,7 @@ mod figures;
 mod hasegawa;
 mod maki;
 mod plan;
+mod real_paths;
 mod run;
 mod shikama;
 mod state;
@@ -24,6 +25,7 @@ use std::path::PathBuf;
 
 use crate::{Paper, Simulated};
 pub use error::LaboratoryError;
+pub use figures::Judged;
 pub use plan::{Arm, Extent, LabPlan, Place, Point};
 pub use run::{Run, Transfer, Wire};
 use state::Finished;
@@ -36,6 +38,10 @@ pub struct LabEffort {
     pub extent: Extent,
     /// Only this item, such as "figure 9"; everything where there is none.
     pub item: Option<String>,
+    /// Of real paths, only these transfers, such as "1 MB"; all where there is none.
+    pub transfers: Vec<String>,
+    /// How often each arm is measured, in place of what the extent says.
+    pub repetitions: Option<u32>,
     /// The file that keeps finished runs.
     pub state: Option<PathBuf>,
     /// Measure nothing more: tell what the file has.
@@ -63,10 +69,14 @@ pub enum LabProgress<'a> {
 }
 
 /// What comes out.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Laboratory {
+    /// What was measured.
+    pub plan: LabPlan,
     /// The records and the figures.
     pub figures: Simulated,
+    /// The statements with a bound.
+    pub judged: Vec<Judged>,
     /// Runs in all.
     pub runs: usize,
     /// Those of them that are void.
@@ -78,39 +88,73 @@ pub struct Laboratory {
 /// # Errors
 /// The lab has not the item that is asked for.
 pub fn lab_plan(paper: Paper, effort: &LabEffort) -> Result<LabPlan, LaboratoryError> {
-    let mut plan = match paper {
+    let plan = match paper {
         Paper::Hasegawa => hasegawa::plan(effort.extent)?,
         Paper::Tam => tam::plan(effort.extent)?,
         Paper::Shikama => shikama::plan(effort.extent)?,
         Paper::Maki => maki::plan(effort.extent)?,
         Paper::Bhole => bhole::plan(effort.extent)?,
     };
-    let mut known: Vec<&str> = plan.points.iter().map(|point| point.item).collect();
-    known.dedup();
-    let known = known.join(", ");
-    plan.retain(effort.item.as_deref());
-    match &effort.item {
-        Some(item) if plan.points.is_empty() => Err(LaboratoryError::Item {
-            paper,
-            item: item.clone(),
-            known,
-        }),
-        _ => Ok(plan),
-    }
+    wanted(plan, paper.name(), effort)
 }
 
-/// Measures what is wanted of a paper. The caller has moved the process into namespaces of its
+/// What is measured of real paths: downloads, uploads and pages without a hand-set value, beside
+/// direct connections and HAProxy with hand-set ones.
+///
+/// # Errors
+/// There is no such path or transfer.
+pub fn real_paths(effort: &LabEffort) -> Result<LabPlan, LaboratoryError> {
+    wanted(real_paths::plan(effort)?, "the real paths", effort)
+}
+
+/// Of a plan, what is wanted.
+fn wanted(
+    mut plan: LabPlan,
+    of: &'static str,
+    effort: &LabEffort,
+) -> Result<LabPlan, LaboratoryError> {
+    if let Some(item) = &effort.item {
+        let known = distinct(plan.points.iter().map(|point| point.item));
+        plan.points.retain(|point| point.item == item);
+        if plan.points.is_empty() {
+            return Err(LaboratoryError::Item {
+                what: "item",
+                of,
+                item: item.clone(),
+                known,
+            });
+        }
+    }
+    if let Some(repetitions) = effort.repetitions {
+        for point in &mut plan.points {
+            point.repetitions = repetitions;
+        }
+    }
+    Ok(plan)
+}
+
+/// Each name once, for those who asked for another.
+fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut known: Vec<&str> = Vec::new();
+    for name in names {
+        if !known.contains(&name) {
+            known.push(name);
+        }
+    }
+    known.join(", ")
+}
+
+/// Measures what is planned. The caller has moved the process into namespaces of its
 /// own ([`midspan_lab`]). Void runs of an earlier call are made again.
 ///
 /// # Errors
-/// There is no such item, the lab fails, or the file of finished runs cannot be used. A
+/// The lab fails, or the file of finished runs cannot be used. A
 /// transfer that fails makes its run void.
 pub fn laboratory(
-    paper: Paper,
+    mut plan: LabPlan,
     effort: &LabEffort,
     progress: &mut dyn FnMut(LabProgress<'_>),
 ) -> Result<Laboratory, LaboratoryError> {
-    let mut plan = lab_plan(paper, effort)?;
     let mut finished = Finished::open(effort.state.as_deref())?;
     if effort.only_finished {
         plan.retain_runs(|point, arm, repetition| finished.find(point, arm, repetition).is_some());
@@ -121,10 +165,11 @@ pub fn laboratory(
     };
     let left: Vec<(&Point, &Arm, u32)> = plan
         .runs()
+        .into_iter()
         .filter(|_| !effort.only_finished)
         .filter(|(point, arm, repetition)| is_left(&finished, point, arm, *repetition))
         .collect();
-    let runs = plan.runs().count();
+    let runs = plan.runs().len();
     progress(LabProgress::Planned {
         runs,
         finished: runs - left.len(),
@@ -149,10 +194,14 @@ pub fn laboratory(
     }
     let made: Vec<Run> = plan
         .runs()
+        .into_iter()
         .filter_map(|(point, arm, repetition)| finished.find(point, arm, repetition).cloned())
         .collect();
+    let (figures, judged) = figures::tell(&plan, &made, effort.threads);
     Ok(Laboratory {
-        figures: figures::tell(&plan, &made, effort.threads),
+        plan,
+        figures,
+        judged,
         runs,
         void: made.iter().filter(|run| run.void.is_some()).count(),
     })

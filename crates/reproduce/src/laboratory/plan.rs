@@ -1,19 +1,28 @@
 //! What is measured: points, each with the arms that are compared at it.
 
+use std::fmt::Write as _;
+
+use midspan_document::Source;
 use midspan_lab::{Case, ThinOptions};
-use midspan_path::{Acknowledge, NodeKind, Path};
+use midspan_path::{Acknowledge, NodeKind, Path, Workload};
 use midspan_policy::AccessLink;
 use midspan_policy::oversized_segments::Wish;
 use midspan_policy::sending_ahead::SendAhead;
 use midspan_report::Axis;
 use midspan_units::TimeSpan;
 
-use super::statement::Statement;
+use super::LaboratoryError;
+use super::statement::{Metric, Statement};
 
 /// What every run takes besides its transfers: the network, the servers, the proxy. Seconds.
 const SET_UP: f64 = 3.0;
 /// What ACE thinning acknowledges at most with one ACK.
 const PACKETS_PER_ACK: u32 = 5;
+
+/// Repetitions of points with a bound: as few as give an interval of 95 %.
+pub(super) const JUDGED: u32 = 6;
+/// Of others.
+pub(super) const SHOWN: u32 = 3;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,10 +37,17 @@ pub enum Extent {
 }
 
 /// All that is measured of a paper.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct LabPlan {
     /// The points, in the order in which they are measured.
     pub points: Vec<Point>,
+    /// Whether all points are measured once before one is measured again; otherwise one after
+    /// another.
+    pub rounds: bool,
+    /// What is shown of every arm, besides what is said of it.
+    pub shown: &'static [Metric],
+    /// Whether the simulator and the analysis stand beside.
+    pub beside: bool,
 }
 
 /// A place in a figure: a path, and what is compared on it.
@@ -91,6 +107,8 @@ pub struct Arm {
     pub case: Case,
     /// What is done at the clients.
     pub thin: Option<ThinOptions>,
+    /// What is transferred beforehand through the same proxies, and not measured.
+    pub discarded: Option<Workload>,
     /// How long its transfers are expected to take, in seconds.
     pub seconds: f64,
     /// What the paper prints as its goodput, in bit/s.
@@ -115,12 +133,14 @@ impl Arm {
         Self::new(name, path, Case::Thin, seconds)
     }
 
-    const fn new(name: &'static str, path: Path, case: Case, seconds: f64) -> Self {
+    /// Whatever `case` puts on the path.
+    pub(super) const fn new(name: &'static str, path: Path, case: Case, seconds: f64) -> Self {
         Self {
             name,
             path,
             case,
             thin: None,
+            discarded: None,
             seconds,
             paper: None,
             within: None,
@@ -130,6 +150,13 @@ impl Arm {
     /// With the clients' ACKs dealt with like this.
     pub(super) const fn with_thin(mut self, options: ThinOptions) -> Self {
         self.thin = Some(options);
+        self
+    }
+
+    /// After a transfer that is not measured, which takes about so long, in seconds.
+    pub(super) fn after(mut self, discarded: Workload, seconds: f64) -> Self {
+        self.discarded = Some(discarded);
+        self.seconds += seconds;
         self
     }
 
@@ -167,7 +194,7 @@ impl Arm {
         let has_profile = path
             .proxies()
             .any(|(_, proxy)| proxy.access.as_ref().is_some_and(does_something));
-        if path.flows.len() != 1 || self.thin.is_some() {
+        if path.flows.len() != 1 || self.thin.is_some() || self.discarded.is_some() {
             return None;
         }
         match self.case {
@@ -189,7 +216,11 @@ impl Arm {
     /// What tells measurements of this arm from those of another: all that is set on it.
     #[must_use]
     pub fn digest(&self) -> String {
-        let all = format!("{:?} {:?} {:?}", self.path, self.case, self.thin);
+        let mut all = format!("{:?} {:?} {:?}", self.path, self.case, self.thin);
+        if let Some(discarded) = self.discarded {
+            // Writing to a string cannot fail.
+            let _ = write!(all, " after {discarded:?}");
+        }
         // FNV-1a, 64 bits (RFC 9923).
         let hash = all.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -199,10 +230,13 @@ impl Arm {
 }
 
 impl LabPlan {
-    /// Only the points of an item.
-    pub(super) fn retain(&mut self, item: Option<&str>) {
-        if let Some(item) = item {
-            self.points.retain(|point| point.item == item);
+    /// The points of a paper, one after another, with simulator and analysis beside.
+    pub(super) const fn of(points: Vec<Point>) -> Self {
+        Self {
+            points,
+            rounds: false,
+            shown: &[Metric::Goodput, Metric::Acks],
+            beside: true,
         }
     }
 
@@ -215,13 +249,34 @@ impl LabPlan {
     }
 
     /// Every run: the arms of a point alternate within a repetition.
-    pub(super) fn runs(&self) -> impl Iterator<Item = (&Point, &Arm, u32)> {
-        self.points.iter().flat_map(|point| {
-            (0..point.repetitions).flat_map(move |repetition| {
-                point.arms.iter().map(move |arm| (point, arm, repetition))
+    pub(super) fn runs(&self) -> Vec<(&Point, &Arm, u32)> {
+        let points = self.points.iter();
+        let mut runs: Vec<_> = points
+            .flat_map(|point| {
+                (0..point.repetitions).flat_map(move |repetition| {
+                    point.arms.iter().map(move |arm| (point, arm, repetition))
+                })
             })
-        })
+            .collect();
+        if self.rounds {
+            runs.sort_by_key(|(_, _, repetition)| *repetition);
+        }
+        runs
     }
+}
+
+/// How often an arm is measured, by whether its point has a bound.
+pub(super) const fn repetitions(judged: bool, extent: Extent) -> u32 {
+    match (extent, judged) {
+        (Extent::Quick, _) => 1,
+        (Extent::Normal, false) => SHOWN,
+        _ => JUDGED,
+    }
+}
+
+/// Reads a path made here.
+pub(super) fn read(name: &str, text: &str) -> Result<Path, LaboratoryError> {
+    Ok(Path::read(&Source::new(name, text)).map_err(midspan_path::Error::from)?)
 }
 
 /// Seconds that a download of `megabytes` takes where one ACK of `ack` bytes goes up for

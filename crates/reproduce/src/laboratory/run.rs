@@ -91,25 +91,14 @@ pub(super) fn make(
         repetitions: 1,
         limit,
         thin: arm.thin,
+        discarded: arm.discarded,
     };
     let made = midspan_lab::run(&plan, &mut |progress| {
         if let Progress::Again(validity) = progress {
             say(&format!("made again, for it was {validity}"));
         }
     });
-    let mut run = Run {
-        point: point.to_owned(),
-        arm: arm.name.to_owned(),
-        repetition,
-        digest: arm.digest(),
-        void: None,
-        transfers: Vec::new(),
-        acks: 0.0,
-        overflows: 0.0,
-        retransmissions: 0.0,
-        timeouts: 0.0,
-        wire: Wire::default(),
-    };
+    let mut run = Run::new(point, arm.name, repetition, arm.digest());
     match made {
         Ok(measurements) => measurements.iter().for_each(|one| run.add(&plan.path, one)),
         // Of the transfer, not of the set-up: one that never ends is a result too.
@@ -122,6 +111,23 @@ pub(super) fn make(
 }
 
 impl Run {
+    /// One of which nothing is known yet.
+    pub(super) fn new(point: &str, arm: &str, repetition: u32, digest: String) -> Self {
+        Self {
+            point: point.to_owned(),
+            arm: arm.to_owned(),
+            repetition,
+            digest,
+            void: None,
+            transfers: Vec::new(),
+            acks: 0.0,
+            overflows: 0.0,
+            retransmissions: 0.0,
+            timeouts: 0.0,
+            wire: Wire::default(),
+        }
+    }
+
     fn add(&mut self, path: &Path, measured: &Measurement) {
         if !measured.validity.is_valid() {
             self.void = Some(measured.validity.to_string());
@@ -163,12 +169,19 @@ impl Run {
         } else {
             midspan_report::units::format(goodput, "bit/s")
         };
+        let time = match self.transfers.as_slice() {
+            [one] => one.completion,
+            _ => None,
+        };
+        let time = time.map_or_else(String::new, |time| {
+            format!(" in {}", midspan_report::units::format(time, "s"))
+        });
         let void = self
             .void
             .as_ref()
             .map_or_else(String::new, |reason| format!("  ({reason})"));
         let (point, arm) = (&self.point, &self.arm);
-        format!("{point}: {arm}: {goodput}, {} ACKs{void}", self.acks)
+        format!("{point}: {arm}: {goodput}{time}, {} ACKs{void}", self.acks)
     }
 }
 

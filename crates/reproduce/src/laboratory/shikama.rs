@@ -4,14 +4,9 @@
 use midspan_path::Path;
 
 use super::LaboratoryError;
-use super::hasegawa::read;
-use super::plan::{Arm, Extent, LabPlan, Place, Point};
+use super::plan::{Arm, Extent, JUDGED, LabPlan, Place, Point, SHOWN, read};
 use super::statement::{Metric, Statement};
 use super::subscribers;
-
-/// As few repetitions as give an interval of 95 %.
-const JUDGED: u32 = 6;
-const SHOWN: u32 = 3;
 
 /// Scheme A, by the input of TCP and by the kernel; B; C.
 const PACED: &str = "A: paced";
@@ -107,7 +102,7 @@ pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
         .map(Setting::point)
         .collect::<Result<Vec<_>, _>>()?;
     points.extend(subscribers::points(extent)?);
-    Ok(LabPlan { points })
+    Ok(LabPlan::of(points))
 }
 
 fn normal(extent: Extent) -> Vec<Setting> {

@@ -106,17 +106,8 @@ mod tests {
 
     fn run(repetition: u32, acks: f64) -> Run {
         Run {
-            point: "p".into(),
-            arm: "a".into(),
-            repetition,
-            digest: "0".into(),
-            void: None,
-            transfers: Vec::new(),
             acks,
-            overflows: 0.0,
-            retransmissions: 0.0,
-            timeouts: 0.0,
-            wire: super::super::run::Wire::default(),
+            ..Run::new("p", "a", repetition, "0".into())
         }
     }
 

@@ -1,5 +1,7 @@
 //! What is said of a point's measurements: ratios of its arms and their bounds.
 
+use std::fmt;
+
 use midspan_path::Workload;
 use midspan_records::statistics::{Median, median};
 use midspan_records::{By, Record};
@@ -50,6 +52,13 @@ pub enum Bound {
     AtLeast(f64),
     /// No more.
     AtMost(f64),
+    /// No more than this share above 1, or no more than so many seconds; of a ratio of times.
+    NotSlower {
+        /// Such as 0.02.
+        share: f64,
+        /// Such as 0.001.
+        seconds: f64,
+    },
 }
 
 /// A sentence about an arm, alone or against others.
@@ -59,7 +68,8 @@ pub struct Statement {
     pub metric: Metric,
     /// Whose.
     pub arm: &'static str,
-    /// Against whom: nobody, one, or the one of several with the greatest value.
+    /// Against whom: nobody, one, or the one of several with the greatest value; of times, the
+    /// least.
     pub against: Vec<&'static str>,
     /// What must hold.
     pub bound: Option<Bound>,
@@ -89,6 +99,11 @@ impl Statement {
         self
     }
 
+    pub(super) const fn not_slower(mut self, share: f64, seconds: f64) -> Self {
+        self.bound = Some(Bound::NotSlower { share, seconds });
+        self
+    }
+
     pub(super) const fn with_paper(mut self, value: f64) -> Self {
         self.paper = Some(value);
         self
@@ -115,7 +130,13 @@ impl Statement {
         let mut record = Record::new(point.item, &case, &quantity, unit, By::Lab, middle.value)
             .with_spread(middle.low, middle.high);
         record.paper = self.paper;
-        record.ok = self.bound.and_then(|bound| bound.verdict(&middle));
+        // What the ratio is to, for a bound in seconds.
+        let other = self.against.first().and_then(|other| {
+            let alone = Self::new(self.metric, other, &[]);
+            median(&alone.values(point, runs)?)
+        });
+        let other = other.map(|median| median.value);
+        record.ok = self.bound.and_then(|bound| bound.verdict(&middle, other));
         record.note = Some(self.note(values.len(), &middle));
         Some(record)
     }
@@ -141,7 +162,11 @@ impl Statement {
             let Some(others) = others else { continue };
             for (place, value) in mine.iter().enumerate() {
                 let all = others.iter().filter_map(|one| one.get(place));
-                let best = all.copied().fold(f64::NEG_INFINITY, f64::max);
+                let best = if self.metric.is_time() {
+                    all.copied().fold(f64::INFINITY, f64::min)
+                } else {
+                    all.copied().fold(f64::NEG_INFINITY, f64::max)
+                };
                 // None of either kind is as many as the other.
                 let ratio = if *value == 0.0 && best == 0.0 {
                     1.0
@@ -160,11 +185,9 @@ impl Statement {
         } else {
             "paired ratios"
         };
-        let bound = match self.bound {
-            Some(Bound::AtLeast(least)) => format!("asked: at least {least}; "),
-            Some(Bound::AtMost(most)) => format!("asked: at most {most}; "),
-            None => String::new(),
-        };
+        let bound = self
+            .bound
+            .map_or_else(String::new, |bound| format!("asked: {bound}; "));
         format!(
             "{bound}median of {count} {of}; the interval covers the true median with {:.0} %",
             middle.coverage * 100.0
@@ -173,11 +196,16 @@ impl Statement {
 }
 
 impl Bound {
-    /// Met where the median keeps it, missed where the whole interval is beyond it.
-    fn verdict(self, middle: &Median) -> Option<bool> {
+    /// Met where the median keeps it, missed where the whole interval is beyond it. `other` is
+    /// what a ratio is to.
+    fn verdict(self, middle: &Median, other: Option<f64>) -> Option<bool> {
         let (met, missed) = match self {
             Self::AtLeast(least) => (middle.value >= least, middle.high < least),
             Self::AtMost(most) => (middle.value <= most, middle.low > most),
+            Self::NotSlower { share, seconds } => {
+                let by_seconds = other.map_or(0.0, |other| seconds / other);
+                return Self::AtMost(1.0 + share.max(by_seconds)).verdict(middle, None);
+            }
         };
         match (met, missed) {
             (true, _) => Some(true),
@@ -187,8 +215,31 @@ impl Bound {
     }
 }
 
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtLeast(least) => write!(f, "at least {least}"),
+            Self::AtMost(most) => write!(f, "at most {most}"),
+            Self::NotSlower { share, seconds } => {
+                let (most, more) = (1.0 + share, seconds * 1000.0);
+                write!(f, "at most {most}, or {more} ms more")
+            }
+        }
+    }
+}
+
 impl Metric {
-    pub(super) fn name(self) -> String {
+    /// Whether less of it is better.
+    const fn is_time(self) -> bool {
+        matches!(
+            self,
+            Self::Completion | Self::CompletionOf(_) | Self::CompletionAt(_) | Self::Responses(_)
+        )
+    }
+
+    /// As it is called in records.
+    #[must_use]
+    pub fn name(self) -> String {
         match self {
             Self::Goodput => "goodput".to_owned(),
             Self::GoodputOf(0) => "goodput of the first flow".to_owned(),

@@ -6,8 +6,7 @@ use std::fmt::Write as _;
 use midspan_path::Path;
 
 use super::LaboratoryError;
-use super::hasegawa::read;
-use super::plan::{Arm, Extent, Point};
+use super::plan::{Arm, Extent, Point, read, repetitions};
 use super::statement::{Metric, Statement};
 
 const ITEM: &str = "many subscribers";
@@ -24,14 +23,6 @@ pub(super) fn points(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
         Extent::Quick => vec![twenty(extent)?],
         Extent::Normal | Extent::Full => vec![twenty(extent)?, heavy(extent)?],
     })
-}
-
-const fn repetitions(extent: Extent) -> u32 {
-    match extent {
-        Extent::Quick => 1,
-        Extent::Normal => 3,
-        Extent::Full => 6,
-    }
 }
 
 /// Twenty download at once, and one asks for something small again and again.
@@ -80,7 +71,7 @@ start = "3 s"
         name: "GEO, 20 subscribers download, one asks".to_owned(),
         place: None,
         arms: arms(asking, &flows, seconds + 4.0)?,
-        repetitions: repetitions(extent),
+        repetitions: repetitions(false, extent),
         statements: vec![
             Statement::new(Metric::Fairness(SUBSCRIBERS), AUTO, &[]).at_least(FAIR),
             Statement::new(Metric::Fairness(SUBSCRIBERS), DIRECT, &[]),
@@ -131,7 +122,7 @@ start = "{start} s"
         name: "GEO, one downloads, three load pages".to_owned(),
         place: None,
         arms: arms(4, &flows, f64::from(seconds))?,
-        repetitions: repetitions(extent),
+        repetitions: repetitions(false, extent),
         statements,
     })
 }

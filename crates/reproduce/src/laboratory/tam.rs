@@ -7,17 +7,13 @@ use midspan_lab::ThinOptions;
 use midspan_path::Path;
 
 use super::LaboratoryError;
-use super::hasegawa::read;
-use super::plan::{Arm, Extent, LabPlan, Place, Point, expected};
+use super::plan::{Arm, Extent, LabPlan, Place, Point, SHOWN, expected, read, repetitions};
 use super::statement::{Metric, Statement};
 
 /// Rate downstream, kbit/s, framing counted.
 const DOWN: f64 = 4000.0;
 /// An ACK with timestamps, framed.
 const ACK: f64 = 75.0;
-/// As few as give an interval of 95 %.
-const JUDGED: u32 = 6;
-const SHOWN: u32 = 3;
 
 const NONE: &str = "not thinned";
 const THIN: &str = "thinned";
@@ -37,7 +33,7 @@ pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
     }
     if extent == Extent::Quick {
         points.push(no_limit(extent)?);
-        return Ok(LabPlan { points });
+        return Ok(LabPlan::of(points));
     }
     points.push(no_limit(extent)?);
     points.push(beside(extent)?);
@@ -50,7 +46,7 @@ pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
     for loss in losses {
         points.push(losses_both_ways(loss, extent)?);
     }
-    Ok(LabPlan { points })
+    Ok(LabPlan::of(points))
 }
 
 /// Rates upstream in kbit/s, queues in packets, the servers' congestion control.
@@ -71,14 +67,6 @@ fn settings(extent: Extent) -> Vec<(u32, u32, &'static str)> {
                 [100, 80, 60, 50, 40, 32, 20, 10].map(|up| (up, queue, sender))
             })
             .collect(),
-    }
-}
-
-const fn repetitions(judged: bool, extent: Extent) -> u32 {
-    match (extent, judged) {
-        (Extent::Quick, _) => 1,
-        (Extent::Normal, false) => SHOWN,
-        _ => JUDGED,
     }
 }
 

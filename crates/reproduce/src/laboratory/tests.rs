@@ -18,21 +18,25 @@ fn plan_of(paper: Paper, extent: Extent) -> LabPlan {
 #[test]
 fn points_and_arms_have_names_of_their_own_and_statements_speak_of_arms_that_are_there() {
     for (paper, extent) in PAPERS.into_iter().flat_map(|p| EXTENTS.map(|e| (p, e))) {
-        let plan = plan_of(paper, extent);
-        let names: BTreeSet<&str> = plan.points.iter().map(|p| p.name.as_str()).collect();
-        assert_eq!(names.len(), plan.points.len(), "{paper:?} {extent:?}");
-        for point in &plan.points {
-            let arms: BTreeSet<&str> = point.arms.iter().map(|arm| arm.name).collect();
-            assert_eq!(arms.len(), point.arms.len(), "{}", point.name);
-            let digests: BTreeSet<String> = point.arms.iter().map(Arm::digest).collect();
-            assert_eq!(digests.len(), point.arms.len(), "{}", point.name);
-            for said in &point.statements {
-                assert!(arms.contains(said.arm), "{said:?}");
-                assert!(
-                    said.against.iter().all(|one| arms.contains(one)),
-                    "{said:?}"
-                );
-            }
+        check_plan(&plan_of(paper, extent));
+    }
+}
+
+/// Names that are not unique, and statements of arms that are not there.
+pub(super) fn check_plan(plan: &LabPlan) {
+    let names: BTreeSet<&str> = plan.points.iter().map(|p| p.name.as_str()).collect();
+    assert_eq!(names.len(), plan.points.len());
+    for point in &plan.points {
+        let arms: BTreeSet<&str> = point.arms.iter().map(|arm| arm.name).collect();
+        assert_eq!(arms.len(), point.arms.len(), "{}", point.name);
+        let digests: BTreeSet<String> = point.arms.iter().map(Arm::digest).collect();
+        assert_eq!(digests.len(), point.arms.len(), "{}", point.name);
+        for said in &point.statements {
+            assert!(arms.contains(said.arm), "{said:?}");
+            assert!(
+                said.against.iter().all(|one| arms.contains(one)),
+                "{said:?}"
+            );
         }
     }
 }
@@ -41,10 +45,15 @@ fn points_and_arms_have_names_of_their_own_and_statements_speak_of_arms_that_are
 fn what_is_measured_by_default_fits_45_minutes() {
     for paper in PAPERS {
         let plan = plan_of(paper, Extent::Normal);
-        let seconds: f64 = plan.runs().map(|(_, arm, _)| arm.run_seconds()).sum();
+        let seconds: f64 = plan
+            .runs()
+            .iter()
+            .map(|(_, arm, _)| arm.run_seconds())
+            .sum();
         assert!(seconds < 45.0 * 60.0, "{paper:?}: {seconds:.0} s");
         let quick: f64 = plan_of(paper, Extent::Quick)
             .runs()
+            .iter()
             .map(|(_, arm, _)| arm.run_seconds())
             .sum();
         assert!(quick < 120.0, "{paper:?}: {quick:.0} s");
@@ -69,21 +78,12 @@ fn point_with(goodputs: [&[f64]; 2]) -> (Point, Vec<Run>) {
     for (arm, goodputs) in point.arms.iter().zip(goodputs) {
         for (repetition, goodput) in (0..).zip(goodputs) {
             runs.push(Run {
-                point: point.name.clone(),
-                arm: arm.name.to_owned(),
-                repetition,
-                digest: arm.digest(),
-                void: None,
                 transfers: vec![Transfer {
                     completion: Some(8.0 / goodput),
                     goodput: goodput * 1e6,
                     p95: None,
                 }],
-                acks: 0.0,
-                overflows: 0.0,
-                retransmissions: 0.0,
-                timeouts: 0.0,
-                wire: super::run::Wire::default(),
+                ..Run::new(&point.name, arm.name, repetition, arm.digest())
             });
         }
     }
@@ -123,10 +123,8 @@ fn a_void_run_leaves_its_pair_out() {
 fn records_of_lab_simulation_and_analysis_stand_side_by_side() {
     use midspan_records::By;
     let (point, runs) = point_with([&[1.0, 2.0], &[4.0, 6.0]]);
-    let plan = LabPlan {
-        points: vec![point],
-    };
-    let told = figures::tell(&plan, &runs, 1);
+    let plan = LabPlan::of(vec![point]);
+    let (told, _) = figures::tell(&plan, &runs, 1);
     let count = |by| told.records.iter().filter(|record| record.by == by).count();
     // Goodput not thinned and thinned; the analysis knows no thinning.
     assert_eq!((count(By::Simulation), count(By::Analysis)), (2, 1));

@@ -3,7 +3,9 @@
 use midspan_linux::namespace;
 use midspan_records::Records;
 use midspan_reproduce::Paper;
-use midspan_reproduce::laboratory::{Extent, LabEffort, LabProgress, Laboratory, laboratory};
+use midspan_reproduce::laboratory::{
+    Extent, LabEffort, LabPlan, LabProgress, Laboratory, lab_plan, laboratory,
+};
 use miette::IntoDiagnostic;
 
 use super::super::{Outcome, cores};
@@ -14,36 +16,50 @@ use crate::progress::Bar;
 /// Measures, prints, writes the figures. Not met where a bound is missed or a run is void.
 pub fn reproduce(paper: Paper, options: &ReproduceOptions) -> Outcome {
     let effort = LabEffort {
-        extent: match (options.quick, options.full) {
-            (true, _) => Extent::Quick,
-            (false, true) => Extent::Full,
-            (false, false) => Extent::Normal,
-        },
+        extent: extent(options.quick, options.full),
         item: options.item.clone(),
         state: options.state.clone(),
         only_finished: options.only_finished,
         threads: options.threads.map_or_else(cores, usize::from),
+        ..LabEffort::default()
     };
+    let plan = lab_plan(paper, &effort).into_diagnostic()?;
     // It moves into namespaces of its own, which must come before any thread.
     namespace::isolate().into_diagnostic()?;
     let Laboratory {
         figures,
         runs,
         void,
-    } = measure(paper, &effort)?;
+        ..
+    } = measure(plan, &effort)?;
     let records = Records {
         records: figures.records,
     };
     show(paper, options, &records, &figures.figures)?;
-    if void > 0 {
-        eprintln!("{void} of {runs} runs are void and do not count; --state FILE makes them again");
-    }
+    say_void(void, runs);
     Ok(void == 0 && records.all_ok())
 }
 
-fn measure(paper: Paper, effort: &LabEffort) -> miette::Result<Laboratory> {
+/// By what the user asks for.
+pub const fn extent(quick: bool, full: bool) -> Extent {
+    match (quick, full) {
+        (true, _) => Extent::Quick,
+        (false, true) => Extent::Full,
+        (false, false) => Extent::Normal,
+    }
+}
+
+/// Says of how many runs none is counted.
+pub fn say_void(void: usize, runs: usize) {
+    if void > 0 {
+        eprintln!("{void} of {runs} runs are void and do not count; --state FILE makes them again");
+    }
+}
+
+/// Measures what is planned, and says what happens.
+pub fn measure(plan: LabPlan, effort: &LabEffort) -> miette::Result<Laboratory> {
     let mut bar = None;
-    let measured = laboratory(paper, effort, &mut |progress| match progress {
+    let measured = laboratory(plan, effort, &mut |progress| match progress {
         LabProgress::Planned {
             runs,
             finished,

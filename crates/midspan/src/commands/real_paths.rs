@@ -1,0 +1,171 @@
+//! `midspan lab paths`: Midspan without a hand-set value beside others, on real paths.
+
+use midspan_linux::namespace;
+use midspan_records::{By, Record, Records};
+use midspan_report::units::format_with_spread;
+use midspan_report::{Alignment, Cell, Table, stdout_width};
+use midspan_reproduce::laboratory::{
+    Judged, LabEffort, LabPlan, Laboratory, Metric, real_paths as planned,
+};
+use miette::IntoDiagnostic;
+
+use super::Outcome;
+use super::reproduce::lab::{extent, measure, say_void};
+use crate::arguments::RealPathsOptions;
+
+/// Measures and prints. Not met where a target is missed or a run is void.
+pub fn real_paths(options: &RealPathsOptions) -> Outcome {
+    let effort = LabEffort {
+        extent: extent(options.quick, options.full),
+        item: options.item.clone(),
+        transfers: options.transfers.clone(),
+        repetitions: options.repetitions,
+        state: options.state.clone(),
+        only_finished: options.only_finished,
+        // Nothing is simulated beside.
+        threads: 1,
+    };
+    let plan = planned(&effort).into_diagnostic()?;
+    // It moves into namespaces of its own, which must come before any thread.
+    namespace::isolate().into_diagnostic()?;
+    let Laboratory {
+        plan,
+        figures,
+        judged,
+        runs,
+        void,
+    } = measure(plan, &effort)?;
+    let records = Records {
+        records: figures.records,
+    };
+    if options.output.json {
+        println!("{}", records.to_json());
+    } else {
+        let width = stdout_width();
+        print!("{}", times(&plan, &records.records).to_text(width));
+        if !judged.is_empty() {
+            print!("\n{}", targets(&judged).to_text(width));
+        }
+    }
+    eprintln!("{}", summary(&judged));
+    say_void(void, runs);
+    Ok(void == 0 && records.all_ok())
+}
+
+/// Completion times: a row for each transfer on a path, a column for each case.
+fn times(plan: &LabPlan, records: &[Record]) -> Table {
+    let mut table = Table::new("Completion times (s): medians, with the least and the greatest");
+    let mut cases: Vec<&str> = Vec::new();
+    for arm in plan.points.iter().flat_map(|point| &point.arms) {
+        if !cases.contains(&arm.name) {
+            cases.push(arm.name);
+        }
+    }
+    table.add_column("path and transfer", Alignment::Left);
+    for case in &cases {
+        table.add_column(case, Alignment::Right);
+    }
+    let quantity = Metric::Completion.name();
+    for point in &plan.points {
+        let mut row = vec![Cell::new(&point.name)];
+        for case in &cases {
+            let name = format!("{}, {case}", point.name);
+            let found = records.iter().find(|record| {
+                record.by == By::Lab && record.case == name && record.quantity == quantity
+            });
+            let mut cell = Cell::new(&found.map_or_else(String::new, thousandths));
+            if let Some(note) = found.and_then(|record| record.note.as_ref()) {
+                table.add_note(&mut cell, note);
+            }
+            row.push(cell);
+        }
+        table.add_row(row);
+    }
+    table
+}
+
+/// Times, the unit of which stands in the title, and ratios.
+fn thousandths(record: &Record) -> String {
+    let digits = |value: f64| format!("{value:.3}");
+    match (record.low, record.high) {
+        (Some(low), Some(high)) => {
+            format!(
+                "{} ({}–{})",
+                digits(record.value),
+                digits(low),
+                digits(high)
+            )
+        }
+        _ => digits(record.value),
+    }
+}
+
+/// What is asked, and what came of it.
+fn targets(judged: &[Judged]) -> Table {
+    let mut table = Table::new("Targets");
+    for heading in ["path and transfer", "what", "asked"] {
+        table.add_column(heading, Alignment::Left);
+    }
+    table.add_column("median (interval)", Alignment::Right);
+    table.add_column("", Alignment::Left);
+    for one in judged {
+        let said = &one.statement;
+        let others = said.against.join(" or ");
+        let what = if others.is_empty() {
+            format!("{}: {}", said.arm, said.metric.name())
+        } else {
+            format!("{} / {others}", said.arm)
+        };
+        let asked = said
+            .bound
+            .map_or_else(String::new, |bound| bound.to_string());
+        let mut middle = Cell::new("");
+        if let Some(record) = &one.record {
+            let text = if others.is_empty() {
+                format_with_spread(record.value, record.low, record.high, &record.unit)
+            } else {
+                thousandths(record)
+            };
+            middle = Cell::new(&text);
+            if let Some(note) = &record.note {
+                let interval = note
+                    .split_once("; ")
+                    .map_or(note.as_str(), |(_, rest)| rest);
+                table.add_note(&mut middle, interval);
+            }
+        }
+        table.add_row(vec![
+            Cell::new(&one.point),
+            Cell::new(&what),
+            Cell::new(&asked),
+            middle,
+            Cell::new(verdict(one)),
+        ]);
+    }
+    table
+}
+
+/// Open where the interval holds the bound and the median is beyond it, and where nothing valid
+/// was measured.
+fn verdict(one: &Judged) -> &'static str {
+    match one.record.as_ref().map(|record| record.ok) {
+        Some(Some(true)) => "met",
+        Some(Some(false)) => "MISSED",
+        Some(None) => "open",
+        None => "open: not measured",
+    }
+}
+
+fn summary(judged: &[Judged]) -> String {
+    let count = |ok: Option<bool>| {
+        let of = |one: &&Judged| one.record.as_ref().and_then(|record| record.ok) == ok;
+        judged.iter().filter(of).count()
+    };
+    format!(
+        "{} targets: {} met, {} missed, {} open",
+        judged.len(),
+        count(Some(true)),
+        count(Some(false)),
+        count(None)
+    )
+}

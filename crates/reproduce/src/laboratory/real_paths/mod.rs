@@ -1,0 +1,277 @@
+//! Real paths: what Midspan reaches without a hand-set value, beside direct connections and HAProxy
+//! with hand-set ones.
+
+mod paths;
+#[cfg(test)]
+mod tests;
+
+use midspan_lab::Case;
+use midspan_path::{Flow, Order, Path, Workload};
+use midspan_units::{ByteSize, TimeSpan};
+
+use super::plan::{Arm, Extent, LabPlan, Point, SHOWN};
+use super::statement::{Metric, Statement};
+use super::{LabEffort, LaboratoryError, distinct};
+use paths::RealPath;
+
+/// Plain routing; the ends send with it.
+const DIRECT_CUBIC: &str = "direct, CUBIC";
+const DIRECT_BBR: &str = "direct, BBR";
+/// HAProxy with hand-set values and this congestion control.
+const HAPROXY_CUBIC: &str = "HAProxy, CUBIC";
+const HAPROXY_BBR: &str = "HAProxy, BBR";
+/// No hand-set value, just started; and after a transfer that taught it the path.
+const COLD: &str = "Midspan, cold";
+const LEARNED: &str = "Midspan, learned";
+
+/// A median ratio to HAProxy that is 1.00 when it is written with two digits.
+const AS_FAST: f64 = 1.005;
+/// What Midspan may be slower than a direct connection: a share, or seconds.
+const SLOWER: (f64, f64) = (0.02, 0.001);
+/// Repetitions with `--full`.
+const FULL: u32 = 5;
+/// Repetitions of transfers that take long, by default.
+const LONG: u32 = 1;
+/// By default, a transfer is left out that takes longer with a proxy, in seconds.
+const LONGEST: f64 = 15.0;
+/// And a direct one; with [`Extent::Full`], the next number.
+const LONGEST_DIRECT: (f64, f64) = (40.0, 120.0);
+/// An upload of 10 MB is left out that takes longer.
+const LONGEST_UPLOAD: f64 = 60.0;
+/// Repetitions are fewer of transfers that take longer.
+const SHORT: f64 = 6.0;
+/// A pause after the transfer that is not measured.
+const REST: f64 = 2.0;
+
+const KILOBYTE: u64 = 1000;
+const MEGABYTE: u64 = 1_000_000;
+
+/// What is transferred, the most telling first.
+const TRANSFERS: [Transfer; 7] = [
+    Transfer::new("1 MB", Way::Down(MEGABYTE), Extent::Normal),
+    Transfer::new("100 KB", Way::Down(100 * KILOBYTE), Extent::Normal),
+    Transfer::new("10 MB", Way::Down(10 * MEGABYTE), Extent::Normal),
+    Transfer::new("page", Way::Page, Extent::Normal),
+    Transfer::new("upload 1 MB", Way::Up(MEGABYTE), Extent::Full),
+    Transfer::new("10 KB", Way::Down(10 * KILOBYTE), Extent::Full),
+    Transfer::new("upload 10 MB", Way::Up(10 * MEGABYTE), Extent::Full),
+];
+/// What is measured in a few minutes.
+const QUICK: [&str; 3] = ["wifi", "geo-1e-3", "lan"];
+
+/// A page: objects, and bytes of each.
+const PAGE: (u32, u64) = (30, 20 * KILOBYTE);
+/// Connections of a browser to one server.
+const PARALLEL: u32 = 6;
+
+#[derive(Debug, Clone, Copy)]
+struct Transfer {
+    name: &'static str,
+    way: Way,
+    /// The least extent that has it, except on paths that say what is usual on them.
+    from: Extent,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// So many bytes.
+    Down(u64),
+    Up(u64),
+    Page,
+}
+
+impl Transfer {
+    const fn new(name: &'static str, way: Way, from: Extent) -> Self {
+        Self { name, way, from }
+    }
+
+    const fn is_upload(&self) -> bool {
+        matches!(self.way, Way::Up(_))
+    }
+
+    fn is_in(&self, path: &RealPath, extent: Extent) -> bool {
+        match (extent, self.from) {
+            // Of a path that is asked for, what shows it.
+            (Extent::Quick, _) => path.usual.first().unwrap_or(&TRANSFERS[0].name) == &self.name,
+            (Extent::Normal, _) if !path.usual.is_empty() => path.usual.contains(&self.name),
+            (Extent::Normal, from) => from != Extent::Full,
+            (Extent::Full, _) => true,
+        }
+    }
+
+    const fn workload(&self) -> Workload {
+        match self.way {
+            Way::Down(size) => Workload::Download {
+                size: ByteSize::from_bytes(size),
+            },
+            Way::Up(size) => Workload::Upload {
+                size: ByteSize::from_bytes(size),
+            },
+            Way::Page => Workload::Page {
+                objects: PAGE.0,
+                size: ByteSize::from_bytes(PAGE.1),
+                parallel: PARALLEL,
+            },
+        }
+    }
+
+    /// The transfer that teaches the path: in the same direction.
+    const fn discarded(&self) -> Self {
+        let way = match self.way {
+            Way::Up(_) => Way::Up(MEGABYTE),
+            _ => Way::Down(MEGABYTE),
+        };
+        Self { way, ..*self }
+    }
+}
+
+/// The points: every path with a transfer, then every path with the next.
+pub(super) fn plan(effort: &LabEffort) -> Result<LabPlan, LaboratoryError> {
+    let transfers = wanted(&effort.transfers)?;
+    let mut all = paths::all()?;
+    // Who asks for a path gets it.
+    if effort.extent == Extent::Quick && effort.item.is_none() {
+        all.retain(|path| QUICK.contains(&path.name));
+    }
+    let mut points = Vec::new();
+    for transfer in transfers {
+        for path in &all {
+            let asked = !effort.transfers.is_empty();
+            if asked || transfer.is_in(path, effort.extent) {
+                points.extend(point(path, &transfer, effort.extent, asked));
+            }
+        }
+    }
+    Ok(LabPlan {
+        rounds: true,
+        shown: &[Metric::Completion],
+        beside: false,
+        ..LabPlan::of(points)
+    })
+}
+
+/// The transfers of these names; all where there is none.
+fn wanted(names: &[String]) -> Result<Vec<Transfer>, LaboratoryError> {
+    for name in names {
+        if !TRANSFERS.iter().any(|transfer| transfer.name == name) {
+            return Err(LaboratoryError::Item {
+                what: "transfer",
+                of: "the real paths",
+                item: name.clone(),
+                known: distinct(TRANSFERS.iter().map(|transfer| transfer.name)),
+            });
+        }
+    }
+    let is_wanted = |one: &Transfer| names.is_empty() || names.iter().any(|name| name == one.name);
+    Ok(TRANSFERS.into_iter().filter(is_wanted).collect())
+}
+
+/// `None` where it takes too long, and was not asked for.
+fn point(path: &RealPath, transfer: &Transfer, extent: Extent, asked: bool) -> Option<Point> {
+    let seconds = path.seconds(transfer);
+    let most = match (extent, transfer.way) {
+        (_, Way::Up(10_000_000)) => LONGEST_UPLOAD,
+        (Extent::Full, _) => f64::INFINITY,
+        _ => LONGEST,
+    };
+    if seconds > most && !asked {
+        return None;
+    }
+    let arms = arms(path, transfer, extent);
+    Some(Point {
+        item: path.name,
+        name: format!("{}, {}", path.name, transfer.name),
+        place: None,
+        statements: statements(path, transfer, &arms, extent != Extent::Quick),
+        arms,
+        repetitions: match extent {
+            Extent::Quick => 1,
+            Extent::Normal if seconds > SHORT => LONG,
+            Extent::Normal => SHOWN - 1,
+            Extent::Full => FULL,
+        },
+    })
+}
+
+fn arms(path: &RealPath, transfer: &Transfer, extent: Extent) -> Vec<Arm> {
+    let with_flow = |mut path: Path| {
+        path.order = Order::InTurn;
+        path.flows = paths::ends(&path)
+            .map(|(from, to)| Flow {
+                name: transfer.name.to_owned(),
+                from,
+                to,
+                workload: transfer.workload(),
+                start: TimeSpan::ZERO,
+            })
+            .into_iter()
+            .collect();
+        path
+    };
+    let seconds = path.seconds(transfer);
+    let mut arms = Vec::new();
+    let longest = match extent {
+        Extent::Full => LONGEST_DIRECT.1,
+        _ => LONGEST_DIRECT.0,
+    };
+    let by_cubic = path.seconds_by_cubic(transfer);
+    if by_cubic <= longest {
+        let path = with_flow(path.ends_with("cubic"));
+        arms.push(Arm::direct(DIRECT_CUBIC, path, by_cubic));
+    }
+    let by_bbr = with_flow(path.ends_with("bbr"));
+    arms.push(Arm::direct(DIRECT_BBR, by_bbr, seconds));
+    for (name, control) in [(HAPROXY_CUBIC, "cubic"), (HAPROXY_BBR, "bbr")] {
+        // By default, the better of them as it is known.
+        if extent == Extent::Full || path.hand.control == control {
+            let path = with_flow(path.by_hand(control));
+            arms.push(Arm::new(name, path, Case::Haproxy, seconds));
+        }
+    }
+    let alone = with_flow(path.by_itself());
+    let lesson = transfer.discarded();
+    arms.push(Arm::midspan(COLD, alone.clone(), seconds));
+    arms.push(
+        Arm::midspan(LEARNED, alone, seconds)
+            .after(lesson.workload(), path.seconds(&lesson) + REST),
+    );
+    arms
+}
+
+fn statements(
+    path: &RealPath,
+    transfer: &Transfer,
+    arms: &[Arm],
+    is_judged: bool,
+) -> Vec<Statement> {
+    let there = |name: &&'static str| arms.iter().any(|arm| arm.name == *name);
+    let hand: Vec<&'static str> = [HAPROXY_CUBIC, HAPROXY_BBR]
+        .into_iter()
+        .filter(there)
+        .collect();
+    let judge = |said: Statement, judged: fn(Statement) -> Statement| {
+        if is_judged { judged(said) } else { said }
+    };
+    let mut said = Vec::new();
+    for ours in [COLD, LEARNED] {
+        let ratio = Statement::new(Metric::Completion, ours, &hand);
+        said.push(judge(ratio, |ratio| ratio.at_most(AS_FAST)));
+        for direct in [DIRECT_CUBIC, DIRECT_BBR].into_iter().filter(there) {
+            let ratio = Statement::new(Metric::Completion, ours, &[direct]);
+            said.push(judge(ratio, |ratio| ratio.not_slower(SLOWER.0, SLOWER.1)));
+        }
+    }
+    if path.has_short_queue && transfer.is_upload() {
+        for arm in arms {
+            let dropped = Statement::new(Metric::Dropped, arm.name, &[]);
+            let is_ours = arm.name == COLD || arm.name == LEARNED;
+            said.push(if is_ours && is_judged {
+                dropped.at_most(0.0)
+            } else {
+                dropped
+            });
+            said.push(Statement::new(Metric::Overflows, arm.name, &[]));
+        }
+    }
+    said
+}

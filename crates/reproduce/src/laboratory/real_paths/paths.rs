@@ -1,0 +1,345 @@
+//! The paths, with what an operator would set on them by hand.
+
+use std::fmt::Write as _;
+
+use midspan_path::{NodeIndex, NodeKind, Path};
+use midspan_policy::{LegSettings, PolicyName};
+
+use super::super::LaboratoryError;
+use super::super::plan::read;
+use super::{PAGE, PARALLEL, Transfer, Way};
+use crate::run::number;
+
+/// Bits of data in a packet.
+const PACKET: f64 = 1448.0 * 8.0;
+/// Segments in the first flight of a kernel.
+const FIRST_FLIGHT: f64 = 10.0;
+/// Transfers that take some seconds at a satellite's rates.
+const LONG: &[&str] = &["1 MB", "10 MB"];
+
+/// A path, and what is known of it.
+#[derive(Debug, Clone)]
+pub(super) struct RealPath {
+    pub(super) name: &'static str,
+    path: Path,
+    known: Known,
+    pub(super) hand: Hand,
+    /// What is measured by default, the most telling first; nothing special where it is empty.
+    pub(super) usual: &'static [&'static str],
+    /// What a proxy sends on meets a queue of few packets.
+    pub(super) has_short_queue: bool,
+}
+
+/// To tell how long a transfer takes.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    /// Round trip from end to end, in seconds.
+    round_trip: f64,
+    /// Mean rates in Mbit/s.
+    down: f64,
+    up: f64,
+    /// Share of the packets that get lost at random.
+    loss: f64,
+}
+
+/// What HAProxy is given.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hand {
+    /// The better congestion control of both legs.
+    pub(super) control: &'static str,
+    /// Initial windows towards the client and towards the server, in segments.
+    windows: [Option<u32>; 2],
+}
+
+impl Hand {
+    const fn new(control: &'static str, client: Option<u32>, server: Option<u32>) -> Self {
+        let windows = [client, server];
+        Self { control, windows }
+    }
+}
+
+/// All, the most telling first.
+pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
+    // The whole of the first flight that a client's window takes, and more.
+    let geo = |control| Hand::new(control, Some(200), None);
+    let satellite = |loss| Known::new(0.6, 20.0, 2.0, loss);
+    let of = |name, path, known, hand| RealPath {
+        name,
+        path,
+        known,
+        hand,
+        usual: &[],
+        has_short_queue: false,
+    };
+    let built_in =
+        |name, known, hand| Ok::<_, LaboratoryError>(of(name, Path::load(name)?, known, hand));
+    let lossy_geo = |name, loss: &str, share, hand| {
+        Ok::<_, LaboratoryError>(of(name, geo_path(loss, CLEAR)?, satellite(share), hand))
+    };
+    Ok(vec![
+        lossy_geo("geo-1e-3", "0.001", 0.001, geo("bbr"))?,
+        // 4 ms and 40 Mbit/s hold 14 segments.
+        built_in(
+            "wifi",
+            Known::new(0.084, 40.0, 40.0, 0.01),
+            Hand::new("bbr", Some(20), None),
+        )?,
+        lossy_geo("geo-0", "0", 0.0, geo("cubic"))?,
+        // Half of what each leg holds.
+        of(
+            "middle",
+            two_links("middle", "100 Mbit/s", "50 ms")?,
+            Known::new(0.2, 100.0, 100.0, 0.0),
+            Hand::new("cubic", Some(400), Some(400)),
+        ),
+        built_in(
+            "leo",
+            Known::new(0.06, 100.0, 11.0, 0.0005),
+            Hand::new("bbr", Some(100), None),
+        )?,
+        built_in(
+            "lte",
+            Known::new(0.07, 20.0, 7.0, 0.0),
+            Hand::new("bbr", Some(50), None),
+        )?,
+        RealPath {
+            // What is over before the rain has nothing to do with it.
+            usual: LONG,
+            ..of(
+                "rain-fade",
+                geo_path("0", RAIN)?,
+                Known::new(0.6, 8.0, 1.2, 0.0005),
+                geo("bbr"),
+            )
+        },
+        built_in(
+            "maritime",
+            Known::new(0.62, 3.0, 0.7, 0.004),
+            Hand::new("bbr", Some(50), None),
+        )?,
+        lossy_geo("geo-1e-2", "0.01", 0.01, geo("bbr"))?,
+        RealPath {
+            usual: &["upload 1 MB", "upload 10 MB"],
+            has_short_queue: true,
+            ..of(
+                "wireless",
+                wireless()?,
+                Known::new(0.08, 5.0, 5.0, 0.001),
+                Hand::new("bbr", None, None),
+            )
+        },
+        of(
+            "lan",
+            two_links("lan", "1 Gbit/s", "0.1 ms")?,
+            Known::new(0.001, 300.0, 300.0, 0.0),
+            Hand::new("cubic", None, None),
+        ),
+        RealPath {
+            // Between two that are measured whole.
+            usual: LONG,
+            ..lossy_geo("geo-1e-4", "0.0001", 0.0001, geo("bbr"))?
+        },
+    ])
+}
+
+/// The client and the server.
+pub(super) fn ends(path: &Path) -> Option<(NodeIndex, NodeIndex)> {
+    let find = |name| {
+        let place = path.nodes.iter().position(|node| node.name == name);
+        place.map(NodeIndex)
+    };
+    Some((find("client")?, find("server")?))
+}
+
+impl RealPath {
+    /// Both ends send with this congestion control.
+    pub(super) fn ends_with(&self, control: &str) -> Path {
+        self.with(control, PolicyName::Configured, &Default::default())
+    }
+
+    /// What is set by hand, with this congestion control.
+    pub(super) fn by_hand(&self, control: &str) -> Path {
+        let legs = self.hand.windows.map(|initial_window| LegSettings {
+            congestion_control: Some(control.to_owned()),
+            initial_window,
+            ..LegSettings::default()
+        });
+        self.with("cubic", PolicyName::Configured, &legs)
+    }
+
+    /// What the proxy finds by itself.
+    pub(super) fn by_itself(&self) -> Path {
+        let leg = PolicyName::Auto.leg(LegSettings::default());
+        self.with("cubic", PolicyName::Auto, &[leg.clone(), leg])
+    }
+
+    fn with(&self, control: &str, policy: PolicyName, [client, server]: &[LegSettings; 2]) -> Path {
+        let mut path = self.path.clone();
+        for node in &mut path.nodes {
+            match &mut node.kind {
+                NodeKind::Host(host) => host.congestion_control = Some(control.to_owned()),
+                NodeKind::Proxy(proxy) => {
+                    proxy.policy = policy;
+                    proxy.client_leg = client.clone();
+                    proxy.server_leg = server.clone();
+                }
+                NodeKind::Router => {}
+            }
+        }
+        path
+    }
+
+    /// Seconds that a transfer takes where losses do not slow it down: a guess.
+    pub(super) fn seconds(&self, transfer: &Transfer) -> f64 {
+        self.seconds_at(transfer, f64::INFINITY)
+    }
+
+    /// The same from end to end with CUBIC.
+    pub(super) fn seconds_by_cubic(&self, transfer: &Transfer) -> f64 {
+        let Known {
+            round_trip, loss, ..
+        } = self.known;
+        // Mean windows of Reno and of CUBIC (RFC 9438, §5.1) at a loss of this share.
+        let reno = 1.22 / loss.sqrt();
+        let cubic = 1.054 * (round_trip / loss).powf(0.75);
+        self.seconds_at(transfer, reno.max(cubic) * PACKET / round_trip)
+    }
+
+    fn seconds_at(&self, transfer: &Transfer, most: f64) -> f64 {
+        let Known {
+            round_trip,
+            down,
+            up,
+            ..
+        } = self.known;
+        let (bytes, rate, waves) = match transfer.way {
+            Way::Down(bytes) => (bytes, down, 0),
+            Way::Up(bytes) => (bytes, up, 0),
+            Way::Page => (u64::from(PAGE.0) * PAGE.1, down, PAGE.0 / PARALLEL),
+        };
+        let bits = 8.0 * number(bytes);
+        let rate = (rate * 1e6).min(most);
+        let flight = bits.min(rate * round_trip) / (FIRST_FLIGHT * PACKET);
+        let round_trips = 2.0 + flight.log2().max(0.0) + f64::from(waves);
+        round_trips * round_trip + bits / (0.95 * rate)
+    }
+}
+
+impl Known {
+    const fn new(round_trip: f64, down: f64, up: f64, loss: f64) -> Self {
+        Self {
+            round_trip,
+            down,
+            up,
+            loss,
+        }
+    }
+}
+
+/// The ends and the proxy.
+const NODES: &str = r#"
+[[host]]
+name = "client"
+[[proxy]]
+name = "gateway"
+[[host]]
+name = "server"
+"#;
+
+/// The directions of a GEO link under a clear sky.
+const CLEAR: &str = r#"
+up = { rate = "2 Mbit/s" }
+down = { rate = "20 Mbit/s" }
+"#;
+
+/// Rain comes 2 s after the start, and is over 6 s later.
+const RAIN: &str = r#"
+[link.up]
+rate = "2 Mbit/s"
+[link.up.schedule]
+repeat = "60 s"
+steps = [
+    { at = "2 s", rate = "1 Mbit/s", loss = "0.3 %" },
+    { at = "8 s", rate = "2 Mbit/s", loss = "0 %" },
+]
+[link.down]
+rate = "20 Mbit/s"
+[link.down.schedule]
+repeat = "60 s"
+steps = [
+    { at = "2 s", rate = "6 Mbit/s", loss = "0.3 %" },
+    { at = "8 s", rate = "20 Mbit/s", loss = "0 %" },
+]
+"#;
+
+/// The built-in path `geo`, with another loss and these directions.
+fn geo_path(loss: &str, directions: &str) -> Result<Path, LaboratoryError> {
+    let text = format!(
+        r#"{NODES}
+[[link]]
+name = "satellite"
+between = ["client", "gateway"]
+delay = "280 ms"
+loss = "{loss}"
+queue = "1000 packets"
+{directions}
+[[link]]
+name = "terrestrial"
+between = ["gateway", "server"]
+rate = "1 Gbit/s"
+delay = "20 ms"
+queue = "1000 packets"
+"#
+    );
+    read("geo", &text)
+}
+
+/// Two links of one kind, the proxy in the middle.
+fn two_links(name: &str, rate: &str, delay: &str) -> Result<Path, LaboratoryError> {
+    let mut text = NODES.to_owned();
+    for (link, ends) in [
+        ("near", r#""client", "gateway""#),
+        ("far", r#""gateway", "server""#),
+    ] {
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            r#"
+[[link]]
+name = "{link}"
+between = [{ends}]
+rate = "{rate}"
+delay = "{delay}"
+queue = "1000 packets"
+"#
+        );
+    }
+    read(name, &text)
+}
+
+/// Shikama's testbed: what comes over the wireless link leaves by a queue of 20 packets.
+fn wireless() -> Result<Path, LaboratoryError> {
+    let text = format!(
+        r#"{NODES}
+[[router]]
+name = "router"
+[[link]]
+name = "wireless"
+between = ["client", "gateway"]
+rate = "5 Mbit/s"
+delay = "10 ms"
+loss = "0.001"
+[[link]]
+name = "wire"
+between = ["gateway", "router"]
+rate = "100 Mbit/s"
+[[link]]
+name = "narrow"
+between = ["router", "server"]
+rate = "10 Mbit/s"
+delay = "30 ms"
+queue = "20 packets"
+"#
+    );
+    read("wireless", &text)
+}

@@ -201,8 +201,7 @@ mod tests {
             policy,
             client_leg: leg.clone(),
             server_leg: leg,
-            access: None,
-            oversized_start: midspan_policy::oversized_segments::OversizedStart::Probe,
+            ..ProxySettings::default()
         };
         let taken = Taken::Interfaces(vec!["link0".to_owned()], Handshake::EndToEnd);
         toml::to_string(&configuration(&taken, &settings)).unwrap()

@@ -56,9 +56,9 @@ fn send_flags() -> SendFlags {
     }
 }
 
-/// Moves up to `most` bytes between a socket and a pipe.
-pub fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, most: usize) -> Result<usize> {
-    let most = may_fail!(Splice, most);
+/// Moves up to `count` bytes between a socket and a pipe.
+pub fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, count: usize) -> Result<usize> {
+    let most = may_fail!(Splice, count);
     let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
     rustix::pipe::splice(from, None, to, None, most, flags)
 }

@@ -41,9 +41,13 @@ fn main() {
     let client = NetworkNamespace::new("client").unwrap();
     connect_namespaces(&proxy, &client);
     type Test = fn(&NetworkNamespace, &NetworkNamespace);
-    let tests: [(&str, Test); 4] = [
+    let tests: [(&str, Test); 5] = [
         ("what was agreed on", what_was_agreed_on_is_read),
         ("fragments", oversized_segments_leave_as_fragments),
+        (
+            "a live connection",
+            a_live_connection_takes_the_size_at_once,
+        ),
         ("dropped fragments", going_back_cuts_the_queue_again),
         (
             "after the first byte",
@@ -125,6 +129,41 @@ fn transfer(from: TcpStream, to: &TcpStream, bytes: &[u8], mut meanwhile: impl F
 
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|i| (i * i / 7 % 253) as u8).collect()
+}
+
+/// What is written first after the change leaves whole, though nothing was under way.
+fn a_live_connection_takes_the_size_at_once(proxy: &NetworkNamespace, client: &NetworkNamespace) {
+    let (accepted, opened) = pair(proxy, client);
+    let wanted = BTreeSet::from([(0, route(THREE_FRAGMENTS))]);
+    let installed = proxy
+        .run(move || InitialWindows::install_groups(place(), &wanted).unwrap())
+        .unwrap();
+    let mark = installed.mark_of_group(0, route(THREE_FRAGMENTS)).unwrap();
+    let repair = Repair {
+        segment_ceiling: Some(THREE_FRAGMENTS),
+        window_scales: None,
+    };
+    tcp::repair(&accepted, repair).unwrap();
+    let carry = |count: usize| {
+        let bytes = pattern(count);
+        (&accepted).write_all(&bytes).unwrap();
+        let mut received = vec![0; count];
+        (&opened).read_exact(&mut received).unwrap();
+        assert!(received == bytes, "not what was sent");
+        let begun = Instant::now();
+        while tcp::sample(&accepted).unwrap().unacknowledged > 0 {
+            assert!(begun.elapsed() < LIMIT, "never acknowledged");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        tcp::sample(&accepted).unwrap().segments_sent
+    };
+    let before = carry(3000);
+    tcp::set_fragmenting(&accepted, true).unwrap();
+    tcp::set_mark(&accepted, mark).unwrap();
+    tcp::route_again(&accepted).unwrap();
+    // Timestamps take 12 bytes of each segment.
+    let after = carry(usize::from(THREE_FRAGMENTS) - 12);
+    assert_eq!(after - before, 1);
 }
 
 fn oversized_segments_leave_as_fragments(proxy: &NetworkNamespace, client: &NetworkNamespace) {

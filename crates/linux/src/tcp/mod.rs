@@ -31,8 +31,8 @@ pub use options::{
     user_timeout,
 };
 pub use repair::{
-    Agreed, LARGEST_WINDOW_SCALE, Repair, agreed, path_mtu, repair, set_cork, set_fragmenting,
-    set_no_delay,
+    Agreed, LARGEST_WINDOW_SCALE, Repair, agreed, path_mtu, repair, route_again, set_cork,
+    set_fragmenting, set_no_delay,
 };
 pub use signature::{set_ao_key, set_md5_key};
 pub use transparent::set_transparent;

@@ -16,6 +16,8 @@ const WINDOW_SCALE: u32 = 3;
 
 /// `TCP_REPAIR_OFF_NO_WP`: leave without sending a window probe (Linux 4.20).
 const LEAVE_SILENTLY: i32 = -1;
+/// `TCP_REPAIR_OFF`: leave with a window probe.
+const LEAVE: i32 = 0;
 const ENTER: i32 = 1;
 
 /// `IP_PMTUDISC_OMIT` and `IP_PMTUDISC_WANT` of ip(7).
@@ -131,6 +133,21 @@ pub fn repair(socket: impl AsFd, repair: Repair) -> io::Result<()> {
     // Nothing is sent while a socket is being repaired.
     set(socket, libc::TCP_REPAIR, LEAVE_SILENTLY)?;
     result
+}
+
+/// Has the kernel look for the socket's route at once, after [`set_mark`](super::set_mark).
+///
+/// The size of segments follows the route of the packet that was sent last, so that what is written
+/// next would still be cut at the old size: all of it, where nothing is under way. This sends a
+/// window probe, an empty segment that the peer answers with an ACK, by the new route. Needs
+/// `CAP_NET_ADMIN` of the network namespace.
+///
+/// # Errors
+/// `PermissionDenied` without the capability; else those of `setsockopt(2)`.
+pub fn route_again(socket: impl AsFd) -> io::Result<()> {
+    let socket = socket.as_fd();
+    set(socket, libc::TCP_REPAIR, ENTER)?;
+    set(socket, libc::TCP_REPAIR, LEAVE)
 }
 
 /// Whether IP may fragment the socket's packets, at the device's MTU and whatever routers say of

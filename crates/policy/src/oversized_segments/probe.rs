@@ -93,7 +93,8 @@ pub struct OversizedSegments {
 impl OversizedSegments {
     /// For a client whose own segment size is `own` bytes. `sizes` are those that may be used,
     /// ascending; rates are those of the access link as far as they are known. A client known to
-    /// take oversized segments needs no probe; one known to refuse them gets none.
+    /// take oversized segments needs no probe; one known to refuse them gets none; of one in doubt
+    /// a single lost probe more decides, so that short sessions come to a verdict together.
     #[must_use]
     pub fn new(
         sizes: Arc<[u32]>,
@@ -111,7 +112,7 @@ impl OversizedSegments {
             state: if is_of_use { State::Own } else { State::Ended },
             initial: None,
             cap: None,
-            lost_probes: 0,
+            lost_probes: u8::from(known == Some(Verdict::Doubted)),
             fallbacks: 0,
             round_trip: TimeSpan::ZERO,
             delivered: None,
@@ -269,6 +270,7 @@ impl OversizedSegments {
             self.verdict = Some(Verdict::Refuses);
             self.state = State::Ended;
         } else {
+            self.verdict = Some(Verdict::Doubted);
             self.pause(self.lost_probes, now);
         }
     }

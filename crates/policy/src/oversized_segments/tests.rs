@@ -153,7 +153,7 @@ fn a_lost_probe_is_tried_once_more_and_then_the_client_is_left_alone() {
     leg.timeouts = 1;
     let (size, _, event) = leg.look();
     assert_eq!((size, event), (OWN, Some(Event::ProbeLost)));
-    assert_eq!(leg.state.verdict(), None);
+    assert_eq!(leg.state.verdict(), Some(Verdict::Doubted));
     leg.timeouts = 0;
     for _ in 0..20 {
         leg.flow(14_600);
@@ -172,6 +172,25 @@ fn a_lost_probe_is_tried_once_more_and_then_the_client_is_left_alone() {
     }
     let now = Time::ZERO + TimeSpan::from_milliseconds(leg.now);
     assert_eq!(leg.state.poll_timeout(now), None);
+}
+
+#[test]
+fn probes_that_two_sessions_lose_decide() {
+    let mut leg = Leg::new(Some(Verdict::Doubted));
+    leg.look();
+    leg.flow(14_600);
+    assert_eq!(leg.look().2, Some(Event::Probed));
+    leg.timeouts = 1;
+    assert_eq!(leg.look().2, Some(Event::ProbeLost));
+    assert_eq!(leg.state.verdict(), Some(Verdict::Refuses));
+    // One that arrives clears the doubt.
+    let mut leg = Leg::new(Some(Verdict::Doubted));
+    leg.look();
+    leg.flow(14_600);
+    leg.look();
+    leg.flow(13_300);
+    assert_eq!(leg.look().2, Some(Event::Raised));
+    assert_eq!(leg.state.verdict(), Some(Verdict::Takes));
 }
 
 #[test]
@@ -266,7 +285,11 @@ proptest! {
     #[test]
     fn whatever_is_read_the_size_is_allowed_and_the_cap_lets_a_segment_pass(
         own in 0_u32..10_000,
-        known in prop::option::of(prop::bool::ANY),
+        known in prop::option::of(prop::sample::select(vec![
+            Verdict::Takes,
+            Verdict::Doubted,
+            Verdict::Refuses,
+        ])),
         samples in prop::collection::vec(
             (
                 (0_u64..5000, 0_u64..1 << 24, 0_u32..100),
@@ -275,7 +298,6 @@ proptest! {
             1..80,
         ),
     ) {
-        let known = known.map(|takes| if takes { Verdict::Takes } else { Verdict::Refuses });
         let sizes: Arc<[u32]> = auto().into();
         let mut state = OversizedSegments::new(Arc::clone(&sizes), own, None, None, known);
         let (mut now, mut acknowledged, mut lost) = (Time::ZERO, 0, 0);

@@ -16,6 +16,8 @@ const REFUSES: TimeSpan = TimeSpan::from_seconds(6 * 3600);
 pub enum Verdict {
     /// It has acknowledged an oversized segment.
     Takes,
+    /// One did not arrive, which may have been chance: the next that is lost decides.
+    Doubted,
     /// Oversized segments do not reach it.
     Refuses,
 }
@@ -26,7 +28,7 @@ impl Verdict {
     pub const fn lifetime(self) -> TimeSpan {
         match self {
             Self::Takes => TAKES,
-            Self::Refuses => REFUSES,
+            Self::Doubted | Self::Refuses => REFUSES,
         }
     }
 }

@@ -290,7 +290,12 @@ impl NarrowLeg {
         {
             self.profiles.verdicts.note(self.client, found);
         }
-        self.carry_out(socket, &decision, sample)
+        self.carry_out(socket, &decision, sample)?;
+        match event {
+            // Nothing is under way: without this it would be cut at the size before.
+            Some(Event::Probed) => tcp::route_again(socket),
+            _ => Ok(()),
+        }
     }
 
     fn carry_out(

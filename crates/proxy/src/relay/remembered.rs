@@ -79,6 +79,7 @@ impl Remembered {
         for (_, verdict, _) in state.verdicts.iter(real_time()) {
             match verdict {
                 Verdict::Takes => counts.0 += 1,
+                Verdict::Doubted => {}
                 Verdict::Refuses => counts.1 += 1,
             }
         }
@@ -145,6 +146,7 @@ const NANOSECONDS: u64 = 1_000_000_000;
 const fn name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Takes => "takes",
+        Verdict::Doubted => "doubted",
         Verdict::Refuses => "refuses",
     }
 }
@@ -154,6 +156,7 @@ fn read(line: &[u8], now: Time) -> Option<(IpAddr, Verdict, Time)> {
     let client: IpAddr = words.next()?.parse().ok()?;
     let verdict = match words.next()? {
         "takes" => Verdict::Takes,
+        "doubted" => Verdict::Doubted,
         "refuses" => Verdict::Refuses,
         _ => return None,
     };
@@ -221,7 +224,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_content_is_too_much(
-            lines in prop::collection::vec("[0-9.:a-f]{0,12} (takes|refuses|\\PC{0,4}) [0-9]{0,24}\\PC{0,2}", 0..40),
+            lines in prop::collection::vec("[0-9.:a-f]{0,12} (takes|doubted|refuses|\\PC{0,4}) [0-9]{0,24}\\PC{0,2}", 0..40),
             rest in prop::collection::vec(any::<u8>(), 0..200),
             is_headed in any::<bool>(),
         ) {

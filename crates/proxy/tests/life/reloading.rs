@@ -102,7 +102,8 @@ pub fn twenty_reloads() {
             let (stop, transferred) = (Arc::clone(&end.0), &transferred);
             scope.spawn(move || {
                 let mut stream = connect(web);
-                assert_eq!(name(&mut stream), b'a');
+                // A busy machine may have come to a reload before.
+                assert!(b"ab".contains(&name(&mut stream)));
                 let mut sum = checksum();
                 let mut data: Vec<u8> = (0..50_000).map(|i| (i % 251) as u8 ^ seed).collect();
                 while !stop.load(Ordering::Relaxed) {

@@ -74,6 +74,22 @@ fn pair(proxy: &NetworkNamespace, client: &NetworkNamespace) -> (TcpStream, TcpS
     (accepted, opened)
 }
 
+/// The route of segments in three fragments, as long as the value is there, and its mark; the
+/// connection is ready for them.
+fn prepare(proxy: &NetworkNamespace, accepted: &TcpStream) -> (InitialWindows, u32) {
+    let wanted = BTreeSet::from([(0, route(THREE_FRAGMENTS))]);
+    let installed = proxy
+        .run(move || InitialWindows::install_groups(place(), &wanted).unwrap())
+        .unwrap();
+    let mark = installed.mark_of_group(0, route(THREE_FRAGMENTS)).unwrap();
+    let repair = Repair {
+        segment_ceiling: Some(THREE_FRAGMENTS),
+        window_scales: None,
+    };
+    tcp::repair(accepted, repair).unwrap();
+    (installed, mark)
+}
+
 fn what_was_agreed_on_is_read(proxy: &NetworkNamespace, client: &NetworkNamespace) {
     let (accepted, opened) = pair(proxy, client);
     let (near, far) = (
@@ -134,16 +150,7 @@ fn pattern(length: usize) -> Vec<u8> {
 /// What is written first after the change leaves whole, though nothing was under way.
 fn a_live_connection_takes_the_size_at_once(proxy: &NetworkNamespace, client: &NetworkNamespace) {
     let (accepted, opened) = pair(proxy, client);
-    let wanted = BTreeSet::from([(0, route(THREE_FRAGMENTS))]);
-    let installed = proxy
-        .run(move || InitialWindows::install_groups(place(), &wanted).unwrap())
-        .unwrap();
-    let mark = installed.mark_of_group(0, route(THREE_FRAGMENTS)).unwrap();
-    let repair = Repair {
-        segment_ceiling: Some(THREE_FRAGMENTS),
-        window_scales: None,
-    };
-    tcp::repair(&accepted, repair).unwrap();
+    let (_installed, mark) = prepare(proxy, &accepted);
     let carry = |count: usize| {
         let bytes = pattern(count);
         (&accepted).write_all(&bytes).unwrap();
@@ -168,20 +175,10 @@ fn a_live_connection_takes_the_size_at_once(proxy: &NetworkNamespace, client: &N
 
 fn oversized_segments_leave_as_fragments(proxy: &NetworkNamespace, client: &NetworkNamespace) {
     let (accepted, opened) = pair(proxy, client);
-    let wanted = BTreeSet::from([(0, route(THREE_FRAGMENTS))]);
-    let (installed, mut capture) = proxy
-        .run(move || {
-            let installed = InitialWindows::install_groups(place(), &wanted).unwrap();
-            let capture = PacketSocket::open("near", 4096, Sight::Both).unwrap();
-            (installed, capture)
-        })
+    let (installed, mark) = prepare(proxy, &accepted);
+    let mut capture = proxy
+        .run(|| PacketSocket::open("near", 4096, Sight::Both).unwrap())
         .unwrap();
-    let mark = installed.mark_of_group(0, route(THREE_FRAGMENTS)).unwrap();
-    let repair = Repair {
-        segment_ceiling: Some(THREE_FRAGMENTS),
-        window_scales: None,
-    };
-    tcp::repair(&accepted, repair).unwrap();
     tcp::set_fragmenting(&accepted, true).unwrap();
     tcp::set_mark(&accepted, mark).unwrap();
     let bytes = pattern(400_000);
@@ -246,16 +243,7 @@ fn going_back_cuts_the_queue_again(proxy: &NetworkNamespace, client: &NetworkNam
         return println!("skipped: {error}");
     }
     let (accepted, opened) = pair(proxy, client);
-    let wanted = BTreeSet::from([(0, route(THREE_FRAGMENTS))]);
-    let installed = proxy
-        .run(move || InitialWindows::install_groups(place(), &wanted).unwrap())
-        .unwrap();
-    let mark = installed.mark_of_group(0, route(THREE_FRAGMENTS)).unwrap();
-    let repair = Repair {
-        segment_ceiling: Some(THREE_FRAGMENTS),
-        window_scales: None,
-    };
-    tcp::repair(&accepted, repair).unwrap();
+    let (_installed, mark) = prepare(proxy, &accepted);
     tcp::set_fragmenting(&accepted, true).unwrap();
     tcp::set_mark(&accepted, mark).unwrap();
     let mut went_back = false;

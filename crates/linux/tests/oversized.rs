@@ -175,7 +175,7 @@ fn a_live_connection_takes_the_size_at_once(proxy: &NetworkNamespace, client: &N
 
 fn oversized_segments_leave_as_fragments(proxy: &NetworkNamespace, client: &NetworkNamespace) {
     let (accepted, opened) = pair(proxy, client);
-    let (installed, mark) = prepare(proxy, &accepted);
+    let (_installed, mark) = prepare(proxy, &accepted);
     let mut capture = proxy
         .run(|| PacketSocket::open("near", 4096, Sight::Both).unwrap())
         .unwrap();

@@ -42,7 +42,7 @@ demo: build
 	target/release/midspan demo
 
 test: dependencies
-	$(as_namespace_root) cargo test --workspace
+	$(as_namespace_root) cargo test --workspace --no-fail-fast
 
 soak: dependencies
 	MIDSPAN_SOAK=full $(as_namespace_root) cargo test --package midspan-proxy --test transparent -- soak

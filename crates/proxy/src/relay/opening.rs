@@ -298,8 +298,8 @@ impl Acceptor {
 
     /// Takes one waiting connection to reset it, with a descriptor that was kept for this; whether
     /// one was there.
-    pub fn shed(&self, reserve: &mut Option<OwnedFd>) -> rustix::io::Result<bool> {
-        let (Some(socket), Some(descriptor)) = (&self.socket, reserve.take()) else {
+    pub fn shed(&self, reserve: &mut Vec<OwnedFd>) -> rustix::io::Result<bool> {
+        let (Some(socket), Some(descriptor)) = (&self.socket, reserve.pop()) else {
             return Err(Errno::MFILE);
         };
         drop(descriptor);

@@ -76,8 +76,8 @@ pub struct Worker {
     sampling: Option<Sampling>,
     pub(super) limits: Arc<Limits>,
     pub(super) measuring: Measuring,
-    /// With it a connection can be taken when there is no other, to reset it.
-    reserve: Option<OwnedFd>,
+    /// With one of them a connection can be taken when there is no other, to reset it.
+    reserve: Vec<OwnedFd>,
     pub(super) negotiations: Negotiations,
 }
 
@@ -124,8 +124,7 @@ impl Worker {
             limits,
             reset_timeout,
         } = common;
-        let reserve = rustix::io::fcntl_dupfd_cloexec(control.wake_up(), 0)?;
-        let worker = Self {
+        let mut worker = Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             acceptors,
             sessions: Table::new(),
@@ -144,9 +143,10 @@ impl Worker {
             observation,
             limits,
             measuring: Measuring::default(),
-            reserve: Some(reserve),
+            reserve: Vec::new(),
             negotiations: Negotiations::new(),
         };
+        worker.keep_reserve()?;
         let wake_up = EventData::new_u64(WAKE_UP);
         // Edge-triggered: each command wakes every thread once.
         let edges = EventFlags::IN | EventFlags::ET;

@@ -10,6 +10,10 @@ use crate::relay::limits::Shortage;
 /// How long accepting rests when descriptors or memory are short.
 const ACCEPT_PAUSE: TimeSpan = TimeSpan::from_milliseconds(100);
 
+/// Descriptors that a thread keeps for shedding. While one is in use another thread may take it;
+/// those that are left go on.
+const RESERVE: usize = 4;
+
 impl Worker {
     /// A connection was reset since there is no room for it.
     pub(super) fn count_shed(&self, shortage: Shortage) {
@@ -32,13 +36,22 @@ impl Worker {
             return false;
         };
         let shed = acceptor.shed(&mut self.reserve);
-        self.reserve = rustix::io::fcntl_dupfd_cloexec(self.control.wake_up(), 0).ok();
+        let _ = self.keep_reserve();
         match shed {
             Ok(true) => self.count_shed(Shortage::Descriptors),
             Ok(false) => return false,
             Err(_) => self.pause_accepting(index, error),
         }
         shed.is_ok()
+    }
+
+    /// Makes the reserve full again, as far as there are descriptors.
+    pub(super) fn keep_reserve(&mut self) -> rustix::io::Result<()> {
+        while self.reserve.len() < RESERVE {
+            let spare = rustix::io::fcntl_dupfd_cloexec(self.control.wake_up(), 0)?;
+            self.reserve.push(spare);
+        }
+        Ok(())
     }
 
     /// Rests for a moment instead of failing in a circle; old sessions go on.

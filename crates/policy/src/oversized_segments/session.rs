@@ -41,6 +41,8 @@ pub struct NarrowSession {
     cap: Option<ByteSize>,
     told: Option<ByteSize>,
     interval: TimeSpan,
+    /// When the policy around which this is was last shown a sample.
+    shown: Option<Time>,
 }
 
 impl NarrowSession {
@@ -84,6 +86,7 @@ impl NarrowSession {
             cap: None,
             told: None,
             interval: FIRST_LOOK,
+            shown: None,
         }
     }
 
@@ -104,6 +107,16 @@ impl NarrowSession {
             round_trip: TimeSpan::ZERO,
         };
         unmeasured.choose(&self.sizes)
+    }
+
+    /// Whether the inner policy wants a sample: it remembers so many, of its own interval, and this
+    /// leg is read more often.
+    fn is_due(&self, now: Time) -> bool {
+        match (self.inner.sampling_interval(), self.shown) {
+            (Some(interval), Some(shown)) => now.since(shown) >= interval,
+            (Some(_), None) => true,
+            (None, _) => false,
+        }
     }
 
     fn narrow(&mut self, now: Time, sample: &SessionSample, decision: &mut LegDecision) {
@@ -154,7 +167,13 @@ impl Policy for NarrowSession {
     }
 
     fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision {
-        let mut decision = self.inner.sample(now, sample);
+        let mut decision = match self.is_due(now) {
+            true => {
+                self.shown = Some(now);
+                self.inner.sample(now, sample)
+            }
+            false => Decision::default(),
+        };
         self.narrow(now, sample, &mut decision.client);
         decision
     }

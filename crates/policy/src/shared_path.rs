@@ -39,8 +39,13 @@ const FILLING_GAIN: u64 = ONE + ONE / 10;
 const DRAINING_GAIN: u64 = ONE * 6 / 10;
 /// Part of its distance from the target by which a longer queue lowers the gain.
 const DRAINING: u64 = 4;
-/// The newest window's weight in what the link carries, as a divisor.
-const WEIGHT: u64 = 4;
+/// The newest window's weight in what the link carries, as a divisor, where it brought more and where
+/// less: after a loss little is acknowledged, until the gap is filled.
+const RISING: u64 = 2;
+const FALLING: u64 = 16;
+/// Windows in which one session alone says something, until it is not held back any more: the
+/// objects of a page come with pauses.
+const ALONE: u8 = 4;
 /// Windows in a row with too long a queue until nobody is held back, and for how many.
 const FUTILE: u8 = 16;
 const LIFTED: u8 = 64;
@@ -76,6 +81,7 @@ struct SharedPath {
     /// In bit/s; 0 while it is not known.
     capacity: u64,
     is_bounded: bool,
+    alone: u8,
     futile: u8,
     lifted: u8,
 }
@@ -176,6 +182,7 @@ impl SharedPath {
             sessions: BTreeMap::new(),
             capacity: 0,
             is_bounded: false,
+            alone: ALONE,
             futile: 0,
             lifted: 0,
         }
@@ -189,27 +196,34 @@ impl SharedPath {
     fn end_window(&mut self, now: Time, elapsed: TimeSpan) {
         self.begin = now;
         let mut total = 0_u64;
-        let mut waiting = 0;
-        let mut queue = None;
+        let mut telling = 0;
+        let mut queue = u64::MAX;
         for member in self.sessions.values_mut() {
-            let bytes = member.acknowledged - std::mem::replace(&mut member.before, member.acknowledged);
+            let before = std::mem::replace(&mut member.before, member.acknowledged);
+            let bytes = member.acknowledged - before;
             let rate = BitRate::from_transfer(bytes, elapsed);
             member.rate = rate.map_or(0, BitRate::bits_per_second);
             total = total.saturating_add(member.rate);
-            waiting += usize::from(member.waits);
             if bytes >= EVIDENCE * member.segment_size {
-                queue = Some(queue.map_or(member.queue, |queue: u64| queue.min(member.queue)));
+                telling += 1;
+                queue = queue.min(member.queue);
             }
         }
-        match queue {
+        self.alone = match telling {
             // Of one alone it cannot be said whose queue it is.
-            Some(queue) if waiting >= 2 && elapsed <= self.window() * 4 => {
-                self.handle_queue(queue, total);
-            }
-            _ => self.is_bounded = false,
+            0 | 1 => self.alone.saturating_add(1).min(ALONE),
+            _ => 0,
+        };
+        if self.alone >= ALONE || elapsed > self.window() * 4 {
+            (self.is_bounded, self.capacity) = (false, 0);
+        } else if telling > 0 {
+            self.handle_queue(queue, total, telling > 1);
         }
+        // Where nobody says anything, what was said holds.
+        let is_silent = telling == 0 && self.is_bounded;
         match self.is_bounded {
-            true => self.divide(scaled(self.capacity, gain(queue.unwrap_or_default()))),
+            _ if is_silent => {}
+            true => self.divide(scaled(self.capacity, gain(queue))),
             false => self.sessions.values_mut().for_each(|it| it.share = None),
         }
         for member in self.sessions.values_mut() {
@@ -217,12 +231,14 @@ impl SharedPath {
         }
     }
 
-    fn handle_queue(&mut self, queue: u64, total: u64) {
-        self.capacity = match self.capacity {
-            0 => total,
+    fn handle_queue(&mut self, queue: u64, total: u64, is_shared: bool) {
+        let capacity = self.capacity;
+        self.capacity = match total > capacity {
+            true if capacity == 0 => total,
+            true => capacity + (total - capacity) / RISING,
             // Not busy, it could carry more.
-            capacity if queue < BUSY => capacity + total.saturating_sub(capacity) / WEIGHT,
-            capacity => capacity - capacity / WEIGHT + total / WEIGHT,
+            false if queue < BUSY => capacity,
+            false => capacity - (capacity - total) / FALLING,
         };
         self.lifted = self.lifted.saturating_sub(1);
         self.futile = match self.is_bounded && queue > TOO_LONG {
@@ -232,11 +248,8 @@ impl SharedPath {
         if self.futile >= FUTILE {
             (self.futile, self.lifted, self.is_bounded) = (0, LIFTED, false);
         }
-        if !self.is_bounded && self.lifted == 0 && queue >= BEGIN {
-            // What was found before may be of other sessions.
-            self.capacity = total;
-            self.is_bounded = true;
-        }
+        let begins = is_shared && self.lifted == 0 && queue >= BEGIN;
+        self.is_bounded |= begins;
     }
 
     /// Divides a rate among those that have data waiting, by max-min fairness.
@@ -249,8 +262,14 @@ impl SharedPath {
                 continue;
             }
             // One that does not use its share yet gets room to grow.
-            let uses = member.share.is_none_or(|share| member.rate >= share / 4 * 3);
-            let want = if uses { u64::MAX } else { member.rate.saturating_mul(2) };
+            let uses = member
+                .share
+                .is_none_or(|share| member.rate >= share / 4 * 3);
+            let want = if uses {
+                u64::MAX
+            } else {
+                member.rate.saturating_mul(2)
+            };
             wanted.push((want, *session));
         }
         wanted.sort_unstable();

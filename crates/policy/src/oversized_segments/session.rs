@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use midspan_units::{ByteSize, Time, TimeSpan};
+use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
 use super::{Measured, OversizedSegments, OversizedStart, Wish};
 use crate::sending_ahead::{SendAhead, SendingAhead};
@@ -109,6 +109,15 @@ impl NarrowSession {
         unmeasured.choose(&self.sizes)
     }
 
+    /// The lower of a rate and of that of the access link, of a leg that may come to oversized
+    /// segments: a burst of those overflows its queue in pieces, and one lost piece costs a segment.
+    /// The paper's ways do without.
+    fn paced(&self, rate: Option<BitRate>) -> Option<BitRate> {
+        let is_probed = self.way == OversizedStart::Probe && self.ceiling().is_some();
+        let profile = self.access.downstream.filter(|_| is_probed);
+        rate.into_iter().chain(profile).min()
+    }
+
     /// Whether the inner policy wants a sample: it remembers so many, of its own interval, and this
     /// leg is read more often.
     fn is_due(&self, now: Time) -> bool {
@@ -156,6 +165,7 @@ impl Policy for NarrowSession {
         if let Some(ceiling) = self.ceiling() {
             leg.segment_ceiling = Some(ByteSize::from_bytes(u64::from(ceiling)));
             leg.oversized_start = self.way;
+            leg.pacing_rate = self.paced(leg.pacing_rate);
         }
         if self.added_scale > 0 {
             leg.window_scale = Some(self.client.window_scale + self.added_scale);
@@ -175,6 +185,10 @@ impl Policy for NarrowSession {
             false => Decision::default(),
         };
         self.narrow(now, sample, &mut decision.client);
+        decision.client.pacing_rate = decision
+            .client
+            .pacing_rate
+            .and_then(|rate| self.paced(Some(rate)));
         decision
     }
 

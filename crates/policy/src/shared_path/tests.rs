@@ -135,8 +135,7 @@ fn sessions_of_which_one_sees_no_queue_do_not_share_it() {
         now += STEP;
         for (number, queue) in [(1, 500), (2, 0), (3, 400)] {
             let sample = leg(TimeSpan::from_milliseconds(queue), turn * 100_000);
-            let bound =
-                paths.handle_sample(now, client(number), SessionId(number), &sample, true);
+            let bound = paths.handle_sample(now, client(number), SessionId(number), &sample, true);
             assert_eq!(bound, None);
         }
     }

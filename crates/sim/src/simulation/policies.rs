@@ -7,8 +7,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use midspan_policy::oversized_segments::{Client as NarrowClient, NarrowSession, OversizedStart};
 use midspan_policy::{
-    Admission, Automatic, Buffer, Configured, Knowledge, Leg as Side, LegStart, Offered, PacingBy, Policy,
-    Request, SessionSettings,
+    Admission, Automatic, Buffer, Configured, Knowledge, Leg as Side, LegStart, Offered, PacingBy,
+    Policy, Request, SessionSettings,
 };
 use midspan_units::Time;
 

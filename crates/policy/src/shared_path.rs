@@ -26,6 +26,9 @@ const SHORTEST_WINDOW: TimeSpan = TimeSpan::from_milliseconds(200);
 const LONGEST_WINDOW: TimeSpan = TimeSpan::from_seconds(1);
 /// A session that delivered fewer segments in a window says nothing of the queue.
 const EVIDENCE: u64 = 5;
+/// A session that began behind a queue takes it for a part of its round trip: for so many windows its
+/// word does not count where there is an older one's.
+const YOUNG: u8 = 5;
 /// What is one, in gains and in queues as multiples of the shortest round trip.
 const ONE: u64 = 1024;
 /// The queue that sessions are held at, from which on they are held back, from which on the link is
@@ -93,6 +96,8 @@ struct Member {
     acknowledged: u64,
     segment_size: u64,
     round_trip: TimeSpan,
+    /// Windows since it began, up to [`YOUNG`].
+    age: u8,
     /// As a multiple of the shortest round trip.
     queue: u64,
     /// Data waited to be sent in this window.
@@ -133,6 +138,7 @@ impl SharedPaths {
             acknowledged,
             segment_size: 0,
             round_trip: least,
+            age: 0,
             queue: 0,
             waits: false,
             rate: 0,
@@ -197,7 +203,7 @@ impl SharedPath {
         self.begin = now;
         let mut total = 0_u64;
         let mut telling = 0;
-        let mut queue = u64::MAX;
+        let mut queues = [None; 2];
         for member in self.sessions.values_mut() {
             let before = std::mem::replace(&mut member.before, member.acknowledged);
             let bytes = member.acknowledged - before;
@@ -206,9 +212,13 @@ impl SharedPath {
             total = total.saturating_add(member.rate);
             if bytes >= EVIDENCE * member.segment_size {
                 telling += 1;
-                queue = queue.min(member.queue);
+                let shortest = &mut queues[usize::from(member.age < YOUNG)];
+                *shortest = Some(shortest.map_or(member.queue, |it: u64| it.min(member.queue)));
             }
+            member.age = (member.age + 1).min(YOUNG);
         }
+        let [old, young] = queues;
+        let queue = old.or(young).unwrap_or_default();
         self.alone = match telling {
             // Of one alone it cannot be said whose queue it is.
             0 | 1 => self.alone.saturating_add(1).min(ALONE),

@@ -156,6 +156,22 @@ fn a_queue_of_somebody_else_ends_it() {
 }
 
 #[test]
+fn one_that_began_behind_the_queue_and_sees_none_does_not_hide_it() {
+    let mut paths = SharedPaths::default();
+    let mut bound = None;
+    for turn in 0..200_u64 {
+        let now = Time::ZERO + STEP * turn;
+        let old = leg(TimeSpan::from_milliseconds(400), turn * 100_000);
+        bound = paths.handle_sample(now, client(1), SessionId(1), &old, true);
+        if turn > 150 {
+            let young = leg(TimeSpan::ZERO, turn * 10_000);
+            paths.handle_sample(now, client(2), SessionId(2), &young, true);
+        }
+    }
+    assert!(bound.is_some());
+}
+
+#[test]
 fn a_session_that_has_ended_is_forgotten() {
     let mut paths = SharedPaths::default();
     for number in 1..4 {

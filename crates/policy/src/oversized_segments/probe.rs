@@ -13,8 +13,9 @@ const FLOWING: u64 = 2;
 const PROBES: u8 = 2;
 /// Returns to the normal size before a session stays there.
 const FALLBACKS: u8 = 3;
-/// Wait after the first lost probe or return; doubled each time.
+/// Least wait after the first lost probe or return, and in round trips; doubled each time.
 const PAUSE: TimeSpan = TimeSpan::from_seconds(1);
+const PAUSE_ROUND_TRIPS: u64 = 16;
 /// Between two readings while a probe is under way or the window is held down.
 const CLOSE_LOOK: (TimeSpan, TimeSpan) = (
     TimeSpan::from_milliseconds(2),
@@ -369,7 +370,8 @@ impl OversizedSegments {
     }
 
     fn pause(&mut self, count: u8, now: Time) {
-        let pause = PAUSE * (1 << (count - 1).min(8));
+        let pause = PAUSE.max(self.round_trip * PAUSE_ROUND_TRIPS);
+        let pause = pause * (1 << (count - 1).min(8));
         self.state = State::Pausing { until: now + pause };
     }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod admission;
+mod ahead_loss;
 mod asymmetric;
 mod capture;
 #[path = "../capture_file/mod.rs"]
@@ -206,6 +207,10 @@ fn test(filter: &str) {
         (
             "narrow: sending ahead",
             narrow::sending_ahead_of_a_small_window,
+        ),
+        (
+            "narrow: loss when sending ahead",
+            ahead_loss::no_more_is_resent_than_was_under_way,
         ),
         (
             "learned: the next connection begins with more",

@@ -70,7 +70,7 @@ impl AckPolicy for PacedAckFilter {
             self.send(at);
         }
         let held = self.held.is_some();
-        if sample.is_urgent() {
+        if sample.is_urgent() && !sample.says_only_that_selection_grows() {
             self.held = None;
             if held && !sample.is_window_update_alone() {
                 self.send(now);
@@ -109,6 +109,7 @@ mod tests {
         arrived: 1,
         duplicate: false,
         selective: false,
+        selection_grows: false,
         fills_gap: false,
         window_update: false,
         congestion_echo: false,

@@ -187,6 +187,21 @@ pub fn generation() -> io::Result<u32> {
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// Makes changes, and `change` says how many they were. The number of the ruleset after them;
+/// `None` where somebody else has changed rules meanwhile, so that what was set may be gone or
+/// changed already, or where the number cannot be read.
+///
+/// A number that is read only after a change would hide such a moment.
+///
+/// # Errors
+/// Those of `change`.
+pub fn generation_after<E>(change: impl FnOnce() -> Result<u32, E>) -> Result<Option<u32>, E> {
+    let before = generation().ok();
+    let own = change()?;
+    let expected = before.map(|before| before.wrapping_add(own));
+    Ok(expected.filter(|_| generation().ok() == expected))
+}
+
 /// The version of `nft`, as it prints it.
 ///
 /// # Errors

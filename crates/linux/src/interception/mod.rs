@@ -403,16 +403,28 @@ impl Interception {
         self.shown.clear();
         self.seen = None;
         let rules = rules::ruleset(&self.plan, &self.marks, self.machine(), self.taking);
-        nftables::apply(&rules)?;
-        match self.way {
-            QueueWay::Target => queue_target::install(&self.plan.place, &self.marks)
-                .map_err(InterceptionError::NoQueue)?,
-            QueueWay::Statement => {}
+        for _ in 0..PUT_TRIES {
+            let mut shown = Vec::new();
+            let generation = nftables::generation_after(|| {
+                nftables::apply(&rules)?;
+                let changes = match self.way {
+                    QueueWay::Target => {
+                        queue_target::install(&self.plan.place, &self.marks)
+                            .map_err(InterceptionError::NoQueue)?;
+                        2
+                    }
+                    QueueWay::Statement => 1,
+                };
+                shown = self.tables()?;
+                Ok::<_, InterceptionError>(changes)
+            })?;
+            // What somebody else changed before the tables were read is not to be taken for ours.
+            if generation.is_some() {
+                self.shown = shown;
+                self.seen = generation;
+                break;
+            }
         }
-        // Before they are read: what somebody changes meanwhile is seen at the next refresh.
-        let generation = nftables::generation().ok();
-        self.shown = self.tables()?;
-        self.seen = generation;
         Ok(())
     }
 
@@ -461,6 +473,9 @@ fn remove_leftovers(place: &Place) -> Result<(), InterceptionError> {
 
 /// With the table's name, what a running Midspan claims for its rules.
 const CLAIM: &str = "midspan interception ";
+/// How often rules are put at once, where somebody else changes rules at the same moment; the next
+/// refresh tries again.
+const PUT_TRIES: usize = 3;
 
 /// A second run on the same table would remove what the first has set.
 fn claim(place: &Place) -> Result<OwnedFd, InterceptionError> {

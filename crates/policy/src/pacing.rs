@@ -56,8 +56,6 @@ pub struct PacingRate {
     mode: Pacing,
     limit: Option<BitRate>,
     window: Option<Window>,
-    /// Bytes that the window before brought, and how long it took.
-    before: Option<(u64, TimeSpan)>,
     inbound: RecentMaximum,
     delivered: RecentMaximum,
     state: State,
@@ -95,7 +93,6 @@ impl PacingRate {
             mode,
             limit,
             window: None,
-            before: None,
             inbound: RecentMaximum::new(REMEMBERED),
             delivered: RecentMaximum::new(REMEMBERED),
             state: State::Growing {
@@ -185,7 +182,6 @@ impl PacingRate {
             }
         }
         let received = next.received.saturating_sub(window.received);
-        let before = self.before.replace((received, elapsed));
         if received < EVIDENCE * u64::from(inbound.segment_size) {
             return match self.state {
                 State::Growing { .. } => self.say(UNLIMITED),
@@ -197,7 +193,6 @@ impl PacingRate {
             return self.start_again();
         }
         let rate = BitRate::from_transfer(received, elapsed)?.bits_per_second();
-        let rate = rate.min(self.without_backlog(before, received, elapsed));
         // While data waits here, our own window may be what held its sender back.
         match holds_back {
             true => self.inbound.add_lower_bound(rate),
@@ -213,23 +208,6 @@ impl PacingRate {
             self.state = State::Paced;
         }
         self.say(self.wanted(is_full))
-    }
-
-    /// Most that a window can say of the path. What had come behind a loss becomes in-order data at
-    /// once when the hole is filled, on top of what the window brings itself: such a window is no more
-    /// than the largest lately, or than what it and the one before brought together.
-    fn without_backlog(
-        &self,
-        before: Option<(u64, TimeSpan)>,
-        received: u64,
-        elapsed: TimeSpan,
-    ) -> u64 {
-        let Some((bytes, time)) = before else {
-            return UNLIMITED;
-        };
-        let both = BitRate::from_transfer(bytes.saturating_add(received), time + elapsed);
-        let both = both.map_or(0, BitRate::bits_per_second);
-        both.max(self.inbound.get())
     }
 
     /// The rate by what was measured.
@@ -264,7 +242,6 @@ impl PacingRate {
         };
         self.binding = 0;
         self.calm = 0;
-        self.before = None;
         self.inbound = RecentMaximum::new(REMEMBERED);
         self.delivered = RecentMaximum::new(REMEMBERED);
         self.say(UNLIMITED)

@@ -1,72 +1,108 @@
-//! How fast one core cuts oversized segments: `cargo run --release -p fragmenter-speed`.
+//! How fast one core cuts oversized segments.
+//!
+//! Cutting alone, and with `--kernel` on the path that packets take: a real Midspan in a network
+//! namespace sends downloads over TCP to clients in another; its fragmenter's thread reads them from
+//! its TUN device and sends the fragments through raw sockets. Told are the goodput, the processor
+//! time of that thread (on the virtual link it also does what the network and the client's IP do), and
+//! from both what one core could carry. Needs root, or a user who may make namespaces and open
+//! `/dev/net/tun`.
 
-use std::hint::black_box;
-use std::net::Ipv6Addr;
-use std::time::{Duration, Instant};
+mod cutting;
+mod kernel;
 
-use midspan_fragmenter::Fragmenter;
-use midspan_units::{Time, TimeSpan};
+use std::error::Error;
+use std::time::Duration;
 
-const LENGTH: Duration = Duration::from_secs(2);
-const PAIRS: usize = 1000;
+use clap::Parser;
+use midspan_records::{By, Record};
+use midspan_units::BitRate;
 
-fn packet(data: usize, number: usize, is_four: bool) -> Vec<u8> {
-    let low = number.to_be_bytes();
-    let mut packet = if is_four {
-        let mut head = vec![
-            0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 192, 0, 2, 1, 10, 0, 0, 0,
-        ];
-        head[18..20].copy_from_slice(&low[low.len() - 2..]);
-        head
-    } else {
-        let mut head = vec![0x60, 0, 0, 0, 0, 0, 6, 64];
-        head.extend_from_slice(&Ipv6Addr::LOCALHOST.octets());
-        head.extend_from_slice(&Ipv6Addr::LOCALHOST.octets());
-        head[38..40].copy_from_slice(&low[low.len() - 2..]);
-        head
-    };
-    packet.resize(packet.len() + data, 0x55);
-    let length = if is_four {
-        packet.len()
-    } else {
-        packet.len() - 40
-    };
-    let length = u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes();
-    let at = if is_four { 2 } else { 4 };
-    packet[at..at + 2].copy_from_slice(&length);
-    packet
+type Failure = Box<dyn Error + Send + Sync>;
+
+#[derive(Parser)]
+#[command(about, long_about = None)]
+struct Arguments {
+    /// Measure on the kernel's path
+    #[arg(long)]
+    kernel: bool,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// Connections at a time, each of a client's address of its own
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
+    connections: u8,
+    /// Rate to which each connection is paced
+    #[arg(long, default_value = "250 Mbit/s")]
+    rate: BitRate,
+    /// Bytes of data in an oversized segment
+    #[arg(long, default_value_t = 13_300)]
+    size: u32,
+    /// Largest fragments in bytes
+    #[arg(long, default_value_t = 1500)]
+    fragment_size: u32,
+    /// Print JSON records instead of lines
+    #[arg(long)]
+    json: bool,
 }
 
-fn main() {
-    println!("| packets | Gbit/s | fragments/s |");
-    println!("| --- | --- | --- |");
-    for (name, is_four) in [("IPv4", true), ("IPv6", false)] {
-        for data in [4440, 13_320] {
-            let packets: Vec<Vec<u8>> = (0..PAIRS).map(|i| packet(data, i, is_four)).collect();
-            let mut fragmenter = Fragmenter::new(1500, PAIRS, 1);
-            let (mut bits, mut fragments) = (0_u64, 0_u64);
-            // As fast as the identifications of IPv4 allow, by a clock of its own.
-            let mut now = Time::ZERO;
-            let begun = Instant::now();
-            while begun.elapsed() < LENGTH {
-                for packet in &packets {
-                    let mut last = 0;
-                    let cut = fragmenter.fragment(now, packet, |fragment| {
-                        last = black_box(fragment).len();
-                    });
-                    bits += packet.len() as u64 * 8;
-                    fragments += cut.map_or(0, |count| count as u64);
-                    black_box(last);
-                }
-                now += TimeSpan::from_milliseconds(1);
-            }
-            assert_eq!(fragmenter.counters().exhausted, 0);
-            let seconds = begun.elapsed().as_secs_f64();
-            let rates = (bits as f64 / seconds / 1e9, fragments as f64 / seconds);
-            println!(
-                "| {name}, {data} bytes of data | {:.2} | {:.0} |",
-                rates.0, rates.1
-            );
+/// A figure.
+struct Measured {
+    case: String,
+    quantity: &'static str,
+    unit: &'static str,
+    value: f64,
+}
+
+impl Measured {
+    fn new(case: &str, quantity: &'static str, unit: &'static str, value: f64) -> Self {
+        Self {
+            case: case.to_owned(),
+            quantity,
+            unit,
+            value,
         }
+    }
+}
+
+fn main() -> Result<(), Failure> {
+    let started: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(result) = kernel::midspan(&started) {
+        return result;
+    }
+    let arguments = Arguments::parse();
+    let span = Duration::from_secs(arguments.seconds);
+    let measured = match arguments.kernel {
+        true => kernel::measure(&arguments, span)?,
+        false => cutting::measure(span),
+    };
+    print(&arguments, &measured);
+    Ok(())
+}
+
+fn print(arguments: &Arguments, measured: &[Measured]) {
+    if arguments.json {
+        let record = |one: &Measured| {
+            let by = By::Measurement;
+            Record::new(
+                "fragmenter",
+                &one.case,
+                one.quantity,
+                one.unit,
+                by,
+                one.value,
+            )
+        };
+        let records: Vec<Record> = measured.iter().map(record).collect();
+        println!("{}", serde_json::json!({ "records": records }));
+        return;
+    }
+    let mut case = "";
+    for one in measured {
+        if one.case != case {
+            case = &one.case;
+            println!("{case}:");
+        }
+        let decimals = if one.value < 1000.0 { 3 } else { 0 };
+        println!("  {}: {:.decimals$} {}", one.quantity, one.value, one.unit);
     }
 }

@@ -112,6 +112,20 @@ pub fn base_chains(hook: &str) -> Result<Vec<BaseChain>, NftablesError> {
     Ok(chains)
 }
 
+/// Families and names of the tables with a chain that translates addresses (of the type `nat`).
+///
+/// # Errors
+/// As [`base_chains`].
+pub fn translating_tables() -> Result<Vec<(String, String)>, NftablesError> {
+    let chains = objects(&["-j", "list", "chains"], "chain")?;
+    let tables = chains.iter().filter(|chain| chain["type"] == "nat");
+    let names = tables.filter_map(|chain| {
+        let text = |key: &str| chain[key].as_str().map(str::to_owned);
+        Some((text("family")?, text("table")?))
+    });
+    Ok(names.collect())
+}
+
 /// The names of all tables, with their families.
 ///
 /// # Errors
@@ -171,6 +185,21 @@ pub fn generation() -> io::Result<u32> {
     messages(buffer.get(..count).unwrap_or_default())
         .find_map(number)
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Makes changes, and `change` says how many they were. The number of the ruleset after them;
+/// `None` where somebody else has changed rules meanwhile, so that what was set may be gone or
+/// changed already, or where the number cannot be read.
+///
+/// A number that is read only after a change would hide such a moment.
+///
+/// # Errors
+/// Those of `change`.
+pub fn generation_after<E>(change: impl FnOnce() -> Result<u32, E>) -> Result<Option<u32>, E> {
+    let before = generation().ok();
+    let own = change()?;
+    let expected = before.map(|before| before.wrapping_add(own));
+    Ok(expected.filter(|_| generation().ok() == expected))
 }
 
 /// The version of `nft`, as it prints it.

@@ -41,7 +41,7 @@ fn main() {
     let client = NetworkNamespace::new("client").unwrap();
     connect_namespaces(&proxy, &client);
     type Test = fn(&NetworkNamespace, &NetworkNamespace);
-    let tests: [(&str, Test); 5] = [
+    let tests: [(&str, Test); 6] = [
         ("what was agreed on", what_was_agreed_on_is_read),
         ("fragments", oversized_segments_leave_as_fragments),
         (
@@ -49,6 +49,7 @@ fn main() {
             a_live_connection_takes_the_size_at_once,
         ),
         ("dropped fragments", going_back_cuts_the_queue_again),
+        ("a lost probe", the_first_retransmission_of_a_probe_arrives),
         (
             "after the first byte",
             nothing_is_changed_after_the_first_byte,
@@ -228,7 +229,8 @@ fn oversized_segments_leave_as_fragments(proxy: &NetworkNamespace, client: &Netw
     assert!(acks <= 400_000 / 4408 + 40, "{acks}");
 }
 
-fn going_back_cuts_the_queue_again(proxy: &NetworkNamespace, client: &NetworkNamespace) {
+/// Has the client drop fragments; the reason where it cannot.
+fn drop_fragments(client: &NetworkNamespace) -> Result<(), nftables::NftablesError> {
     let dropping = client.run(|| {
         nftables::apply(
             "table inet broken {
@@ -239,7 +241,65 @@ fn going_back_cuts_the_queue_again(proxy: &NetworkNamespace, client: &NetworkNam
             }",
         )
     });
-    if let Err(error) = dropping.unwrap() {
+    dropping.unwrap()
+}
+
+fn take_fragments(client: &NetworkNamespace) {
+    client
+        .run(|| nftables::apply("delete table inet broken"))
+        .unwrap()
+        .unwrap();
+}
+
+/// As soon as it has left, segments are of the normal size again. Then slow start may begin again.
+fn the_first_retransmission_of_a_probe_arrives(
+    proxy: &NetworkNamespace,
+    client: &NetworkNamespace,
+) {
+    if let Err(error) = drop_fragments(client) {
+        return println!("skipped: {error}");
+    }
+    let (accepted, opened) = pair(proxy, client);
+    tcp::set_congestion_control(&accepted, "reno").unwrap();
+    let (_installed, mark) = prepare(proxy, &accepted);
+    tcp::set_fragmenting(&accepted, true).unwrap();
+    tcp::set_mark(&accepted, mark).unwrap();
+    tcp::route_again(&accepted).unwrap();
+    let bytes = pattern(usize::from(THREE_FRAGMENTS) - 12);
+    (&accepted).write_all(&bytes).unwrap();
+    tcp::set_mark(&accepted, 0).unwrap();
+    tcp::set_fragmenting(&accepted, false).unwrap();
+    tcp::route_again(&accepted).unwrap();
+    let mut received = vec![0; bytes.len()];
+    (&opened).read_exact(&mut received).unwrap();
+    assert!(received == bytes, "not what was sent");
+    let begun = Instant::now();
+    let sample = loop {
+        let sample = tcp::sample(&accepted).unwrap();
+        if sample.unacknowledged == 0 {
+            break sample;
+        }
+        assert!(begun.elapsed() < LIMIT, "never acknowledged");
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    take_fragments(client);
+    let again = sample.segments_retransmitted;
+    println!("{again} segments sent again");
+    // Four of the normal size; had one left oversized again, it would be one more, or its reply late.
+    assert_eq!(sample.segments_sent - again, 1);
+    assert!(again >= 4, "{again}");
+    assert!(sample.slow_start_threshold.is_some());
+    if !tcp::slow_start_again(&accepted).unwrap() {
+        return println!("skipped: no BBR");
+    }
+    assert_eq!(tcp::congestion_control(&accepted).unwrap(), "reno");
+    let after = tcp::sample(&accepted).unwrap();
+    assert_eq!(after.slow_start_threshold, None);
+    assert_eq!(after.congestion_window, sample.congestion_window);
+}
+
+fn going_back_cuts_the_queue_again(proxy: &NetworkNamespace, client: &NetworkNamespace) {
+    if let Err(error) = drop_fragments(client) {
         return println!("skipped: {error}");
     }
     let (accepted, opened) = pair(proxy, client);
@@ -255,10 +315,7 @@ fn going_back_cuts_the_queue_again(proxy: &NetworkNamespace, client: &NetworkNam
         }
     });
     assert!(went_back, "nothing was lost");
-    client
-        .run(|| nftables::apply("delete table inet broken"))
-        .unwrap()
-        .unwrap();
+    take_fragments(client);
 }
 
 fn nothing_is_changed_after_the_first_byte(proxy: &NetworkNamespace, client: &NetworkNamespace) {

@@ -29,6 +29,11 @@ pub struct AckSample {
     pub duplicate: bool,
     /// SACK blocks are present: data arrived out of order, or twice.
     pub selective: bool,
+    /// More than three with this number came before, and the SACK blocks say all that those of the
+    /// ACK before say, and more: the sender retransmits already, and loses nothing where this ACK
+    /// stands for the one before. Policies that do not thin in a recovery pass it as any other
+    /// duplicate.
+    pub selection_grows: bool,
     /// Data filled a gap, in part or all of it (RFC 5681 §4.2: to be acknowledged at once).
     pub fills_gap: bool,
     /// The advertised window changed without a change of the number.
@@ -53,6 +58,14 @@ impl AckSample {
             || self.congestion_echo
             || self.other
             || self.newly_covered == 0
+    }
+
+    /// Whether it is urgent for no other reason than that data arrived behind a gap of which the
+    /// sender knows ([`selection_grows`](Self::selection_grows)).
+    #[must_use]
+    pub const fn says_only_that_selection_grows(&self) -> bool {
+        self.selection_grows
+            && !(self.window_update || self.fills_gap || self.congestion_echo || self.other)
     }
 
     /// Whether it is a window update and nothing else that is urgent.

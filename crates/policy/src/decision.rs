@@ -42,4 +42,7 @@ pub struct LegDecision {
     pub segment_size: Option<ByteSize>,
     /// Most bytes that may be sent and not acknowledged.
     pub in_flight_cap: Option<ByteSize>,
+    /// The slow-start threshold is to be infinite again, as at the start: what was lost was no sign
+    /// of congestion. The congestion window stays as it is.
+    pub slow_start_again: bool,
 }

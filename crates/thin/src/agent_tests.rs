@@ -87,6 +87,39 @@ fn what_is_urgent_passes_behind_what_was_held() {
     assert_eq!(agent.status(at(0)).flows, 0);
 }
 
+/// One duplicate with a SACK block of so many segments behind a gap of one.
+fn behind_a_gap(segments: u32) -> Packet {
+    let start = 1000 + 1460;
+    let mut options = vec![1, 1, 5, 10];
+    options.extend(u32::to_be_bytes(start));
+    options.extend(u32::to_be_bytes(start + segments * 1460));
+    Packet { options, ..nth(0) }
+}
+
+#[test]
+fn in_a_recovery_the_newest_selection_stands_for_those_before_it() {
+    let mut agent = Agent::new(Settings {
+        upstream: Some("8 kbit/s".parse().unwrap()),
+        policy: PolicyChoice::Filter,
+        ..Settings::new("wan")
+    });
+    // An ACK takes 52 ms of the upstream.
+    agent.handle_packet(at(0), 0, &nth(0).bytes());
+    for (id, time) in (1..=6).zip(1..) {
+        agent.handle_packet(at(time), id, &behind_a_gap(id).bytes());
+    }
+    let first = [(0, true), (1, true), (2, true), (3, true)];
+    let rest = [(4, false), (5, false)];
+    assert_eq!(verdicts(&mut agent), [&first[..], &rest].concat());
+    // The same once more tells of a segment that came twice: it leaves, and the held one first.
+    agent.handle_packet(at(7), 7, &behind_a_gap(6).bytes());
+    assert_eq!(verdicts(&mut agent), [(6, true), (7, true)]);
+    agent.handle_packet(at(8), 8, &behind_a_gap(7).bytes());
+    // The gap is filled.
+    agent.handle_packet(at(9), 9, &nth(8).bytes());
+    assert_eq!(verdicts(&mut agent), [(8, true), (9, true)]);
+}
+
 #[test]
 fn flows_do_not_mix_and_their_number_is_bounded() {
     let mut agent = agent("fda:2");

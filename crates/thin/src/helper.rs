@@ -112,14 +112,14 @@ pub fn run(mut options: RunOptions<'_>) -> Result<(), Error> {
                 return Err(Error::NotReady);
             }
         } else {
-            rules.install()?;
+            let generation = install(&rules)?;
             if !has_run && let Some(ready) = &mut options.ready {
                 let _ = writeln!(ready, "thinning ACKs on {}", settings.interface);
                 let _ = ready.flush();
             }
             has_run = true;
             let watch = options.watch.as_deref_mut();
-            let end = worker.supervise(&rules, &told, pages.as_mut(), watch);
+            let end = worker.supervise(&rules, generation, &told, pages.as_mut(), watch);
             // First the way to the queue, then the queue.
             let removed = rules.remove();
             drop(worker);
@@ -141,6 +141,12 @@ pub fn run(mut options: RunOptions<'_>) -> Result<(), Error> {
             std::thread::sleep(TICK);
         }
     }
+}
+
+/// Sets the rules; the number of the ruleset with them, where nobody has changed it meanwhile.
+fn install(rules: &AcknowledgementRules) -> Result<Option<u32>, Error> {
+    // One transaction.
+    nftables::generation_after(|| rules.install().map(|()| 1)).map_err(Error::from)
 }
 
 /// To standard error, where anybody may have stopped to read.
@@ -194,13 +200,13 @@ impl Worker {
     fn supervise(
         &self,
         rules: &AcknowledgementRules,
+        mut generation: Option<u32>,
         told: &AtomicBool,
         mut pages: Option<&mut PagesProcess>,
         mut watch: Option<&mut (dyn Watcher + '_)>,
     ) -> Result<End, Error> {
         let mut heard = Instant::now();
         let mut looked = Instant::now();
-        let mut generation = nftables::generation().ok();
         loop {
             if told.load(Ordering::Relaxed) {
                 return Ok(End::Told);
@@ -229,10 +235,8 @@ impl Worker {
             if looked.elapsed() >= RULES_INTERVAL {
                 looked = Instant::now();
                 // Somebody has changed the firewall, perhaps all of it.
-                let now = nftables::generation().ok();
-                if now != generation {
-                    rules.install()?;
-                    generation = nftables::generation().ok();
+                if nftables::generation().ok() != generation {
+                    generation = install(rules)?;
                 }
             }
         }

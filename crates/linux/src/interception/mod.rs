@@ -21,6 +21,7 @@
 //! namespace, and the program `nft`.
 
 mod accounting;
+mod address_translation;
 mod bypass;
 mod early_demux;
 pub mod features;
@@ -121,6 +122,7 @@ pub fn describe(plan: &Plan) -> Result<String, InterceptionError> {
         queue: way,
         early_demux: false,
         early_demux_was: true,
+        source_nat: address_translation::is_there(&plan.place.table),
     };
     let mut text = rules::ruleset(plan, &marks, machine, true);
     if way == QueueWay::Target {
@@ -169,9 +171,13 @@ pub struct Interception {
     way: QueueWay,
     early_demux: EarlyDemux,
     taking: bool,
+    /// The host translated addresses when the rules were made.
+    source_nat: bool,
     netlink: Netlink,
     /// The tables as the kernel shows them.
     shown: Vec<Option<String>>,
+    /// The number that the host's ruleset had when they were last seen to be so.
+    seen: Option<u32>,
     rules: Watch,
     routes: RouteWatch,
     /// Tells other processes of this network namespace that the tables are in use.
@@ -210,6 +216,7 @@ impl Interception {
             ));
         }
         let way = queue_way(&plan)?;
+        let table = plan.place.table.clone();
         let mut installed = Self {
             plan,
             marks,
@@ -219,8 +226,10 @@ impl Interception {
                 false => EarlyDemux::leave(),
             },
             taking: false,
+            source_nat: address_translation::is_there(&table),
             netlink,
             shown: Vec::new(),
+            seen: None,
             rules: Watch::open().map_err(InterceptionError::Watch)?,
             routes: RouteWatch::open().map_err(InterceptionError::Watch)?,
             _claim: claim,
@@ -310,6 +319,7 @@ impl Interception {
             queue: self.way,
             early_demux: EarlyDemux::is_on(),
             early_demux_was: self.early_demux.was_on(),
+            source_nat: self.source_nat,
         }
     }
 
@@ -366,24 +376,55 @@ impl Interception {
         let (netlink, place) = (&self.netlink, &self.plan.place);
         let routes = local_delivery::ensure(netlink, place, &self.marks)?;
         let parameter = self.early_demux.switch_off();
-        let rules = parameter || self.tables()? != self.shown;
-        if rules {
+        let rules = parameter || !self.is_as_put()?;
+        let source_nat = address_translation::is_there(&self.plan.place.table);
+        let is_other_host = source_nat != self.source_nat;
+        if rules || is_other_host {
+            self.source_nat = source_nat;
             self.put_rules()?;
         }
         Ok(rules || routes > 0)
     }
 
+    /// Whether the kernel still shows the tables as they were put. Asked only where anything has
+    /// changed: their sets may have thousands of elements, all of which `nft` reads.
+    fn is_as_put(&mut self) -> Result<bool, InterceptionError> {
+        let generation = nftables::generation().ok();
+        if generation.is_some() && generation == self.seen {
+            return Ok(true);
+        }
+        let same = self.tables()? == self.shown;
+        self.seen = generation.filter(|_| same);
+        Ok(same)
+    }
+
     fn put_rules(&mut self) -> Result<(), InterceptionError> {
         // Unless all goes well, the next refresh tries again.
         self.shown.clear();
+        self.seen = None;
         let rules = rules::ruleset(&self.plan, &self.marks, self.machine(), self.taking);
-        nftables::apply(&rules)?;
-        match self.way {
-            QueueWay::Target => queue_target::install(&self.plan.place, &self.marks)
-                .map_err(InterceptionError::NoQueue)?,
-            QueueWay::Statement => {}
+        for _ in 0..PUT_TRIES {
+            let mut shown = Vec::new();
+            let generation = nftables::generation_after(|| {
+                nftables::apply(&rules)?;
+                let changes = match self.way {
+                    QueueWay::Target => {
+                        queue_target::install(&self.plan.place, &self.marks)
+                            .map_err(InterceptionError::NoQueue)?;
+                        2
+                    }
+                    QueueWay::Statement => 1,
+                };
+                shown = self.tables()?;
+                Ok::<_, InterceptionError>(changes)
+            })?;
+            // What somebody else changed before the tables were read is not to be taken for ours.
+            if generation.is_some() {
+                self.shown = shown;
+                self.seen = generation;
+                break;
+            }
         }
-        self.shown = self.tables()?;
         Ok(())
     }
 
@@ -432,6 +473,9 @@ fn remove_leftovers(place: &Place) -> Result<(), InterceptionError> {
 
 /// With the table's name, what a running Midspan claims for its rules.
 const CLAIM: &str = "midspan interception ";
+/// How often rules are put at once, where somebody else changes rules at the same moment; the next
+/// refresh tries again.
+const PUT_TRIES: usize = 3;
 
 /// A second run on the same table would remove what the first has set.
 fn claim(place: &Place) -> Result<OwnedFd, InterceptionError> {

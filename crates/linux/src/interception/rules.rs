@@ -64,6 +64,8 @@ pub struct Machine {
     pub early_demux: bool,
     /// What that was before it was switched off; written into the table for the next run.
     pub early_demux_was: bool,
+    /// The host itself translates source addresses, or may do so.
+    pub source_nat: bool,
 }
 
 /// The text for `nft -f`: replaces the table as a whole. With `taking` false, no new connections
@@ -75,6 +77,11 @@ pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> St
         marks,
         early_demux: machine.early_demux,
     };
+    // A chain of the type `nat` makes the kernel look after the translation of every connection.
+    let behind_nat = (machine.source_nat)
+        .then(|| [rules.server_side_behind_nat(), rules.keep_source()])
+        .into_iter()
+        .flatten();
     let mut text = removal(table);
     // Writing to a string does not fail.
     let _ = writeln!(text, "table inet {table} {{");
@@ -93,21 +100,21 @@ pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> St
              size {size}; flags dynamic,timeout; timeout {time}\n\t}}"
         );
     }
-    for chain in [
+    let chains = [
         rules.client_side(),
         rules.syns_sent_again(),
         rules.packets_of_clients(),
+        rules.syns_of_clients(),
         rules.our_socket(),
         rules.our_whole_socket(),
         rules.syn_for_socket(),
         rules.client_leg(),
         rules.server_side(),
-        rules.server_side_behind_nat(),
         rules.server_leg(),
         rules.to_this_machine(),
         rules.output(),
-        rules.keep_source(),
-    ] {
+    ];
+    for chain in chains.into_iter().chain(behind_nat) {
         let _ = write!(text, "{chain}");
     }
     if taking {
@@ -256,13 +263,18 @@ impl Rules<'_> {
     fn packets_of_clients(&self) -> Chain {
         let client = self.socket_is_marked(self.client_leg_marks());
         Chain::regular("from_clients")
-            .rule(format!("{SYN} socket transparent 1 jump syn_for_socket"))
-            // SYNs go the way of a first one, though an old socket still wait out its last minute.
-            .rule(format!("{SYN} accept"))
+            .rule(format!("{SYN} goto syns_of_clients"))
             // Nearly all packets are for sessions that go on.
-            .rule(format!("{OURS} {client} goto client_leg"))
+            .rule(format!(
+                "meta l4proto tcp socket transparent 1 {client} goto client_leg"
+            ))
             // Twice: the second look finds what the kernel was just replacing (see `OPENING`).
             .rules([0, 1].map(|_| format!("{OURS} jump our_socket")))
+    }
+
+    /// They go the way of a first one, though an old socket still waits out its last minute.
+    fn syns_of_clients(&self) -> Chain {
+        Chain::regular("syns_of_clients").rule("socket transparent 1 jump syn_for_socket")
     }
 
     /// A SYN with the addresses of a socket that exists.

@@ -31,6 +31,30 @@ pub fn set_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
     Ok(sockopt::set_tcp_congestion(socket, name)?)
 }
 
+/// Has slow start begin again: the slow-start threshold is infinite, as it was at first; whether that
+/// can be had. The congestion window stays as it is, and what the congestion control knew of
+/// earlier losses is forgotten.
+///
+/// No option says so, but BBR's start does; the congestion control from before is set again at once.
+/// Where the kernel has no BBR nothing changes. The kernel paces the socket from then on.
+///
+/// # Errors
+/// Those of `getsockopt(2)` and `setsockopt(2)`.
+pub fn slow_start_again(socket: impl AsFd) -> io::Result<bool> {
+    const SETS_IT: &str = "bbr";
+    let socket = socket.as_fd();
+    let before = congestion_control(socket)?;
+    if before == SETS_IT {
+        // It holds to no threshold.
+        return Ok(true);
+    }
+    match set_congestion_control(socket, SETS_IT) {
+        Ok(()) => set_congestion_control(socket, &before).map(|()| true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// The congestion controls that this kernel has loaded.
 ///
 /// # Errors

@@ -70,7 +70,7 @@ impl AckPolicy for PacedAckFilter {
             self.send(at);
         }
         let held = self.held.is_some();
-        if sample.is_urgent() {
+        if sample.is_urgent() && !sample.says_only_that_selection_grows() {
             self.held = None;
             if held && !sample.is_window_update_alone() {
                 self.send(now);
@@ -109,6 +109,7 @@ mod tests {
         arrived: 1,
         duplicate: false,
         selective: false,
+        selection_grows: false,
         fills_gap: false,
         window_update: false,
         congestion_echo: false,
@@ -212,6 +213,23 @@ mod tests {
             filter.acknowledge(at(37), &ONE),
             AckVerdict::HoldUntil(at(75))
         );
+        // Behind three duplicates the newest stands for those before it, as long as it says all
+        // that they say.
+        let grows = AckSample {
+            selective: true,
+            selection_grows: true,
+            ..duplicate
+        };
+        for time in [76, 80, 84] {
+            let verdict = filter.acknowledge(at(time), &grows);
+            assert_eq!(verdict, AckVerdict::HoldUntil(at(85)));
+        }
+        let other = AckSample {
+            selection_grows: false,
+            ..grows
+        };
+        let verdict = filter.acknowledge(at(84), &other);
+        assert_eq!(verdict, AckVerdict::PassAfterHeld);
         // One of four flows: each of its ACKs leaves room for three others.
         filter.handle_active_flows(4);
         assert_eq!(filter.acknowledge(at(200), &ONE), AckVerdict::Pass);

@@ -66,6 +66,7 @@ mod tests {
         arrived: 1,
         duplicate: false,
         selective: false,
+        selection_grows: false,
         fills_gap: false,
         window_update: false,
         congestion_echo: false,

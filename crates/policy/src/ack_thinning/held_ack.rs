@@ -30,15 +30,48 @@ impl HeldAck {
             *self = Self::default();
         }
         if sample.is_urgent() {
-            *self = Self::default();
-            // The same number with a newer window says all that the held one says.
-            return if sample.is_window_update_alone() {
-                AckVerdict::Pass
-            } else {
-                AckVerdict::PassAfterHeld
-            };
+            return self.pass_urgent(sample);
         }
-        let new = sample.newly_covered;
+        self.hold(now, sample.newly_covered, target, most, time_out)
+    }
+
+    /// The same in a recovery: what tells only of more data behind a gap of which the sender knows
+    /// waits as well, and counts as so many segments as have arrived.
+    pub fn judge_in_recovery(
+        &mut self,
+        now: Time,
+        sample: &AckSample,
+        target: u32,
+        most: u32,
+        time_out: TimeSpan,
+    ) -> AckVerdict {
+        if !sample.says_only_that_selection_grows() {
+            return self.judge(now, sample, target, most, time_out);
+        }
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            *self = Self::default();
+        }
+        self.hold(now, sample.arrived, target, most, time_out)
+    }
+
+    fn pass_urgent(&mut self, sample: &AckSample) -> AckVerdict {
+        *self = Self::default();
+        // The same number with a newer window says all that the held one says.
+        if sample.is_window_update_alone() {
+            AckVerdict::Pass
+        } else {
+            AckVerdict::PassAfterHeld
+        }
+    }
+
+    fn hold(
+        &mut self,
+        now: Time,
+        new: u32,
+        target: u32,
+        most: u32,
+        time_out: TimeSpan,
+    ) -> AckVerdict {
         self.covered = self.covered.saturating_add(new);
         let enough = self.covered >= target || self.covered.saturating_add(new) > most;
         if enough || time_out == TimeSpan::ZERO {

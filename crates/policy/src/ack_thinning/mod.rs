@@ -12,7 +12,7 @@
 //! | ACK-first queue | `ack_first.rs`, `ack_queue.rs` | the queue before the narrow link |
 //!
 //! Parts that several mechanisms need: [`packets_per_ack`], [`HeldAck`], [`ReceiverRoundTrip`],
-//! [`AckTracker`].
+//! [`AckTracker`], [`selection_growth`].
 
 mod ace;
 mod ack_congestion_control;
@@ -25,6 +25,7 @@ mod fixed_delay;
 mod held_ack;
 mod packets_per_ack;
 mod receiver_round_trip;
+mod selection;
 mod tracker;
 mod window_prediction;
 
@@ -39,5 +40,6 @@ pub use fixed_delay::FixedDelay;
 pub use held_ack::HeldAck;
 pub use packets_per_ack::{MIN_ACK_PER_WIN, packets_per_ack};
 pub use receiver_round_trip::ReceiverRoundTrip;
+pub use selection::selection_growth;
 pub use tracker::{AckHeader, AckTracker, SackBlocks};
 pub use window_prediction::WindowPrediction;

@@ -1,7 +1,12 @@
 //! From the headers of successive ACKs of a flow to what thinning must know of each.
 
 use super::receiver_round_trip::is_before;
+use super::selection_growth;
 use crate::AckSample;
+
+/// Duplicate ACKs after which the sender is taken to retransmit (RFC 5681 §3.2, RFC 6675
+/// §2: `DupThresh`).
+const DUPLICATES: u32 = 3;
 
 /// Up to four SACK blocks (RFC 2018 §3), as many as fit into a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -10,6 +15,29 @@ pub struct SackBlocks {
     pub edges: [(u32, u32); 4],
     /// How many there are.
     pub count: u8,
+}
+
+impl SackBlocks {
+    /// Offsets from the number that is acknowledged. What lies before it has an offset that is far
+    /// larger than any window, so that a block which begins there is empty or ends before it
+    /// begins.
+    fn offsets(&self, number: u32) -> ([(u64, u64); 4], usize) {
+        let offset = |edge: u32| u64::from(edge.wrapping_sub(number));
+        let offsets = self
+            .edges
+            .map(|(left, right)| (offset(left), offset(right)));
+        (offsets, usize::from(self.count).min(offsets.len()))
+    }
+
+    /// Bytes that these name beyond those `before`, both beside the same number; see
+    /// [`selection_growth`].
+    fn growth(&self, before: &Self, number: u32) -> Option<u64> {
+        let (now, count) = self.offsets(number);
+        let (before, before_count) = before.offsets(number);
+        let is_behind = |(start, end): &(u64, u64)| (*start).max(*end) < 1 << 31;
+        let now = now.get(..count).filter(|now| now.iter().all(is_behind))?;
+        selection_growth(before.get(..before_count)?, now)
+    }
 }
 
 /// What the header of a packet that acknowledges says, as far as thinning needs it.
@@ -39,6 +67,8 @@ pub struct AckTracker {
     /// Duplicates since the number last advanced; they told of segments that the next advance
     /// will cover.
     duplicates: u32,
+    /// ACKs that told of them.
+    repeats: u32,
 }
 
 impl AckTracker {
@@ -67,8 +97,14 @@ impl AckTracker {
             sample.window_update = header.window != before.window;
             sample.duplicate = !sample.window_update && header.sequence == before.sequence;
             if sample.duplicate || selective {
-                self.duplicates = self.duplicates.saturating_add(1);
-                sample.arrived = 1;
+                let growth = header.sack.growth(&before.sack, header.number);
+                sample.selection_grows =
+                    sample.duplicate && growth.is_some() && self.repeats >= DUPLICATES;
+                // A kernel may have left some out.
+                let segments = growth.unwrap_or(0).div_ceil(segment_size.max(1).into());
+                sample.arrived = u32::try_from(segments).unwrap_or(u32::MAX).max(1);
+                self.duplicates = self.duplicates.saturating_add(sample.arrived);
+                self.repeats = self.repeats.saturating_add(1);
             }
             return sample;
         }
@@ -81,7 +117,7 @@ impl AckTracker {
         sample.newly_covered = bytes.div_ceil(segment_size.max(1));
         sample.arrived = sample.newly_covered.saturating_sub(self.duplicates).max(1);
         sample.fills_gap = self.duplicates > 0 || before.sack.count > 0;
-        self.duplicates = 0;
+        (self.duplicates, self.repeats) = (0, 0);
         sample
     }
 }
@@ -126,6 +162,62 @@ mod tests {
         assert_eq!((filled.newly_covered, filled.arrived), (4, 1));
         assert!(filled.fills_gap);
         assert!(!flow.handle_ack(&ack(5000), 1000).fills_gap);
+    }
+
+    fn selective(number: u32, blocks: &[(u32, u32)]) -> AckHeader {
+        let mut header = ack(number);
+        for (place, block) in header.sack.edges.iter_mut().zip(blocks) {
+            *place = *block;
+            header.sack.count += 1;
+        }
+        header
+    }
+
+    #[test]
+    fn selections_grow_from_the_fourth_duplicate_on() {
+        // Across the wrap.
+        let base = u32::MAX - 1499;
+        let mut flow = tracker(base);
+        let mut next = |blocks: &[(u32, u32)]| {
+            let edges: Vec<_> = (blocks.iter())
+                .map(|(start, end)| (base.wrapping_add(*start), base.wrapping_add(*end)))
+                .collect();
+            let sample = flow.handle_ack(&selective(base, &edges), 1000);
+            assert!(sample.is_urgent() && sample.duplicate);
+            (sample.selection_grows, sample.arrived)
+        };
+        assert_eq!(next(&[(1000, 2000)]), (false, 1));
+        assert_eq!(next(&[(1000, 3000)]), (false, 1));
+        assert_eq!(next(&[(1000, 4000)]), (false, 1));
+        assert_eq!(next(&[(1000, 5000)]), (true, 1));
+        // A kernel that left two out.
+        assert_eq!(next(&[(1000, 8000)]), (true, 3));
+        // A second gap; then the same again, which tells of a segment that came twice.
+        assert_eq!(next(&[(9000, 10_000), (1000, 8000)]), (true, 1));
+        assert_eq!(next(&[(9000, 10_000), (1000, 8000)]), (false, 1));
+        // RFC 2883: the first block is a segment that came twice, here below the number.
+        let twice = 0_u32.wrapping_sub(1000);
+        assert_eq!(
+            next(&[(twice, 0), (9000, 11_000), (1000, 8000)]),
+            (false, 1)
+        );
+        // All of them were counted: 1 + 1 + 1 + 1 + 3 + 1 + 1 + 1.
+        let filled = flow.handle_ack(&ack(base.wrapping_add(11_000)), 1000);
+        assert_eq!((filled.arrived, filled.selection_grows), (1, false));
+        assert!(filled.fills_gap);
+        // It begins anew.
+        let number = base.wrapping_add(11_000);
+        let edge = |offset| number.wrapping_add(offset);
+        let first = selective(number, &[(edge(1000), edge(2000))]);
+        assert!(!flow.handle_ack(&first, 1000).selection_grows);
+    }
+
+    #[test]
+    fn without_blocks_nothing_grows() {
+        let mut flow = tracker(0);
+        for _ in 0..9 {
+            assert!(!flow.handle_ack(&ack(0), 1000).selection_grows);
+        }
     }
 
     #[test]

@@ -13,8 +13,9 @@ const FLOWING: u64 = 2;
 const PROBES: u8 = 2;
 /// Returns to the normal size before a session stays there.
 const FALLBACKS: u8 = 3;
-/// Wait after the first lost probe or return; doubled each time.
+/// Least wait after the first lost probe or return, and in round trips; doubled each time.
 const PAUSE: TimeSpan = TimeSpan::from_seconds(1);
+const PAUSE_ROUND_TRIPS: u64 = 16;
 /// Between two readings while a probe is under way or the window is held down.
 const CLOSE_LOOK: (TimeSpan, TimeSpan) = (
     TimeSpan::from_milliseconds(2),
@@ -42,13 +43,11 @@ enum State {
     Own,
     /// Nothing more is written until all that was is acknowledged, so that the probe is alone.
     Draining { size: u32 },
-    /// One oversized segment is under way, or about to be.
-    Probing {
-        size: u32,
-        /// Bytes that had been acknowledged, and segments that had been sent, before.
-        acknowledged_before: u64,
-        segments_before: u32,
-    },
+    /// One oversized segment is about to be sent.
+    Probing(Probe),
+    /// It has left. Segments are of the client's own size again, so that the kernel's first
+    /// retransmission already is.
+    Awaiting(Probe),
     /// Oversized segments.
     Raised { size: u32 },
     /// The client's own size for a while.
@@ -57,17 +56,73 @@ enum State {
     Ended,
 }
 
+/// An oversized segment that is sent alone, and the leg before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Probe {
+    size: u32,
+    acknowledged_before: u64,
+    segments_before: u32,
+    sent_again_before: u32,
+    /// Nothing had ended the first slow start.
+    in_first_slow_start: bool,
+}
+
+/// What has become of a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// Not all of it is acknowledged.
+    Open,
+    /// Too little data came at a time to fill a segment: nothing is known.
+    Unsent,
+    Arrived,
+    Lost,
+}
+
+impl Probe {
+    const fn sent_again(self, sample: &LegSample) -> u32 {
+        (sample.segments_retransmitted).wrapping_sub(self.sent_again_before)
+    }
+
+    fn outcome(self, own: u32, sample: &LegSample) -> Outcome {
+        let acknowledged = sample.bytes_acknowledged.bytes();
+        let arrived = acknowledged.saturating_sub(self.acknowledged_before);
+        // Nor while a time-out waits for its answer.
+        if arrived < u64::from(self.size) || sample.timeouts_pending > 0 {
+            return Outcome::Open;
+        }
+        let sent = sample.segments_sent.wrapping_sub(self.segments_before);
+        let again = self.sent_again(sample);
+        // Those that have arrived: on the average larger than the client's own size only
+        // where one of them was.
+        let first = sent
+            .saturating_sub(again)
+            .saturating_sub(sample.unacknowledged);
+        if first == 0 || arrived <= u64::from(first) * u64::from(own) {
+            return Outcome::Unsent;
+        }
+        // One segment may be a tail loss probe for an answer that was late (RFC 8985 §7); an
+        // oversized one that is lost takes two at least.
+        match again {
+            0 | 1 => Outcome::Arrived,
+            _ => Outcome::Lost,
+        }
+    }
+}
+
 /// The segment size of one leg towards a client, while data flows.
 ///
 /// It starts at the client's own segment size. Once data flows and all of it is acknowledged, one
-/// oversized segment is sent and nothing after it ([`LegDecision::in_flight_cap`]); when it is acknowledged the size is raised,
-/// when a time-out passes it is taken back. Until the kernel's congestion window is the smaller
+/// oversized segment is sent and nothing after it ([`LegDecision::in_flight_cap`]). As soon as it has
+/// left, the size is the client's own again: if it is lost, its bytes arrive with the first
+/// retransmission, and slow start goes on as before
+/// ([`LegDecision::slow_start_again`]), since its loss says nothing of congestion. When it
+/// is acknowledged without that, the size is raised, and taken back when a time-out passes. Until the kernel's congestion window is the smaller
 /// limit, what is in flight is bounded in bytes, not in segments (RFC 3465), so that a larger
 /// segment takes no larger share.
 ///
 /// | kind | calls |
 /// | --- | --- |
-/// | input | [`handle_sample`](Self::handle_sample), which returns what is to change |
+/// | input | [`handle_sample`](Self::handle_sample), which returns what is to change; [`handle_end`](Self::handle_end) |
 /// | output | [`poll_event`](Self::poll_event) until `None`; [`poll_timeout`](Self::poll_timeout): when to read the leg again, while data is under way |
 /// | getters | [`holds_to_fill`](Self::holds_to_fill), [`verdict`](Self::verdict), [`size`](Self::size) |
 #[derive(Debug, Clone)]
@@ -88,6 +143,9 @@ pub struct OversizedSegments {
     verdict: Option<Verdict>,
     known: bool,
     event: Option<Event>,
+    slow_start_again: bool,
+    /// Segments sent again for lost probes: no loss of the path.
+    again_for_probes: u32,
 }
 
 impl OversizedSegments {
@@ -119,6 +177,8 @@ impl OversizedSegments {
             verdict: None,
             known: known == Some(Verdict::Takes),
             event: None,
+            slow_start_again: false,
+            again_for_probes: 0,
         }
     }
 
@@ -126,15 +186,19 @@ impl OversizedSegments {
     #[must_use]
     pub const fn size(&self) -> u32 {
         match self.state {
-            State::Probing { size, .. } | State::Raised { size } => size,
-            State::Own | State::Draining { .. } | State::Pausing { .. } | State::Ended => self.own,
+            State::Probing(Probe { size, .. }) | State::Raised { size } => size,
+            State::Own
+            | State::Draining { .. }
+            | State::Awaiting(_)
+            | State::Pausing { .. }
+            | State::Ended => self.own,
         }
     }
 
     /// Whether segments are larger than the client's own.
     #[must_use]
     pub const fn is_oversized(&self) -> bool {
-        matches!(self.state, State::Probing { .. } | State::Raised { .. })
+        matches!(self.state, State::Probing(_) | State::Raised { .. })
     }
 
     /// Whether data is to wait until it fills a segment (Hasegawa §3: Nagle).
@@ -179,7 +243,16 @@ impl OversizedSegments {
         LegDecision {
             segment_size: (self.size() != before.0).then(|| bytes(u64::from(self.size()))),
             in_flight_cap: (self.cap != before.1).then(|| bytes(self.cap.unwrap_or(u64::MAX))),
+            slow_start_again: std::mem::take(&mut self.slow_start_again),
             ..LegDecision::default()
+        }
+    }
+
+    /// Takes in the last reading of a leg that ends: the answer to a probe may have come with the
+    /// client's FIN. See [`verdict`](Self::verdict) and [`poll_event`](Self::poll_event).
+    pub fn handle_end(&mut self, now: Time, sample: &LegSample) {
+        if let State::Probing(probe) | State::Awaiting(probe) = self.state {
+            self.conclude(now, probe, sample);
         }
     }
 
@@ -198,28 +271,14 @@ impl OversizedSegments {
                 }
             }
             State::Draining { size } => self.probe_when_drained(size, sample),
-            State::Probing { .. } if sample.timeouts_pending > 0 => self.lose_probe(now),
-            State::Probing {
-                size,
-                acknowledged_before,
-                segments_before,
-            } => {
-                let arrived = acknowledged.saturating_sub(acknowledged_before);
-                if arrived < u64::from(size) {
-                    return;
+            State::Probing(probe) => {
+                let has_left = sample.segments_sent != probe.segments_before;
+                if has_left || sample.timeouts_pending > 0 {
+                    self.state = State::Awaiting(probe);
+                    self.conclude(now, probe, sample);
                 }
-                let segments = sample.segments_sent.wrapping_sub(segments_before);
-                // Those that have arrived: on the average larger than the client's own size only
-                // where one of them was.
-                let segments = u64::from(segments.saturating_sub(sample.unacknowledged));
-                // Too little data came at a time to fill a segment: nothing is known.
-                if segments == 0 || arrived <= segments * u64::from(self.own) {
-                    self.state = State::Own;
-                    return;
-                }
-                self.verdict = Some(Verdict::Takes);
-                self.raise(size);
             }
+            State::Awaiting(probe) => self.conclude(now, probe, sample),
             State::Raised { .. } if sample.timeouts_pending > 0 => self.fall_back(now),
             State::Raised { size } => match self.choose(sample) {
                 // Only down: loss has shown, or the window has shrunk.
@@ -237,8 +296,10 @@ impl OversizedSegments {
             downstream: self.downstream.or(self.delivered),
             upstream: self.upstream,
             window: ByteSize::from_bytes(sample.peer_window),
-            sent: sample.segments_sent,
-            sent_again: sample.segments_retransmitted,
+            sent: sample.segments_sent.saturating_sub(self.again_for_probes),
+            sent_again: sample
+                .segments_retransmitted
+                .saturating_sub(self.again_for_probes),
             sent_size: sample.segment_size,
             round_trip: self.round_trip,
         };
@@ -250,12 +311,32 @@ impl OversizedSegments {
             self.state = State::Draining { size };
             return;
         }
-        self.state = State::Probing {
+        self.state = State::Probing(Probe {
             size,
             acknowledged_before: sample.bytes_acknowledged.bytes(),
             segments_before: sample.segments_sent,
-        };
+            sent_again_before: sample.segments_retransmitted,
+            in_first_slow_start: sample.slow_start_threshold.is_none(),
+        });
         self.event = Some(Event::Probed);
+    }
+
+    fn conclude(&mut self, now: Time, probe: Probe, sample: &LegSample) {
+        match probe.outcome(self.own, sample) {
+            Outcome::Open => {}
+            Outcome::Unsent => self.state = State::Own,
+            Outcome::Arrived => {
+                self.verdict = Some(Verdict::Takes);
+                self.raise(probe.size);
+            }
+            Outcome::Lost => {
+                self.slow_start_again =
+                    probe.in_first_slow_start && sample.slow_start_threshold.is_some();
+                self.again_for_probes =
+                    (self.again_for_probes).saturating_add(probe.sent_again(sample));
+                self.lose_probe(now);
+            }
+        }
     }
 
     fn raise(&mut self, size: u32) {
@@ -289,7 +370,8 @@ impl OversizedSegments {
     }
 
     fn pause(&mut self, count: u8, now: Time) {
-        let pause = PAUSE * (1 << (count - 1).min(8));
+        let pause = PAUSE.max(self.round_trip * PAUSE_ROUND_TRIPS);
+        let pause = pause * (1 << (count - 1).min(8));
         self.state = State::Pausing { until: now + pause };
     }
 
@@ -300,7 +382,7 @@ impl OversizedSegments {
                 self.cap = Some(0);
                 return;
             }
-            State::Probing { size, .. } => {
+            State::Probing(Probe { size, .. }) | State::Awaiting(Probe { size, .. }) => {
                 self.cap = Some(u64::from(size));
                 return;
             }

@@ -110,6 +110,7 @@ impl NarrowSession {
         let mut next: Option<Time> = None;
         if let Some(oversized) = &mut self.oversized {
             let changes = oversized.handle_sample(now, &sample.client);
+            decision.slow_start_again |= changes.slow_start_again;
             decision.segment_size = changes.segment_size.or(decision.segment_size);
             self.cap = changes.in_flight_cap.or(self.cap);
             while oversized.poll_event().is_some() {}

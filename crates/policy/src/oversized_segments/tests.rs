@@ -83,6 +83,9 @@ struct Leg {
     segments: u32,
     timeouts: u32,
     under_way: u32,
+    sent_again: u32,
+    threshold: Option<u32>,
+    slow_start_again: bool,
 }
 
 impl Leg {
@@ -96,13 +99,18 @@ impl Leg {
             segments: 0,
             timeouts: 0,
             under_way: 0,
+            sent_again: 0,
+            threshold: None,
+            slow_start_again: false,
         }
     }
 
-    fn look(&mut self) -> (u32, Option<u64>, Option<Event>) {
-        self.now += 100;
-        let now = Time::ZERO + TimeSpan::from_milliseconds(self.now);
-        let sample = LegSample {
+    fn now(&self) -> Time {
+        Time::ZERO + TimeSpan::from_milliseconds(self.now)
+    }
+
+    fn sample(&self) -> LegSample {
+        LegSample {
             round_trip_time: Some(TimeSpan::from_milliseconds(100)),
             segment_size: self.state.size(),
             congestion_window: 10,
@@ -110,12 +118,38 @@ impl Leg {
             unacknowledged: self.under_way,
             bytes_acknowledged: ByteSize::from_bytes(self.acknowledged),
             segments_sent: self.segments,
+            segments_retransmitted: self.sent_again,
+            slow_start_threshold: self.threshold,
             timeouts_pending: self.timeouts,
             ..LegSample::default()
-        };
-        let decision = self.state.handle_sample(now, &sample);
+        }
+    }
+
+    fn look(&mut self) -> (u32, Option<u64>, Option<Event>) {
+        self.now += 100;
+        let sample = self.sample();
+        let decision = self.state.handle_sample(self.now(), &sample);
+        self.slow_start_again = decision.slow_start_again;
         let cap = decision.in_flight_cap.map(ByteSize::bytes);
         (self.state.size(), cap, self.state.poll_event())
+    }
+
+    /// The probe has left; its answer is not there.
+    fn send_probe(&mut self) {
+        self.segments += 1;
+        self.under_way = 1;
+        // The first retransmission is to be of the client's own size.
+        assert_eq!(self.look(), (OWN, None, None));
+        assert!(!self.state.holds_to_fill());
+    }
+
+    /// Ten segments of the client's own size bring what the probe did not.
+    fn lose_probe(&mut self) {
+        self.send_probe();
+        self.segments += 10;
+        self.sent_again += 10;
+        self.acknowledged += 13_300;
+        self.under_way = 0;
     }
 
     /// Data flows.
@@ -150,11 +184,13 @@ fn a_lost_probe_is_tried_once_more_and_then_the_client_is_left_alone() {
     leg.look();
     leg.flow(14_600);
     leg.look();
-    leg.timeouts = 1;
+    leg.lose_probe();
+    leg.threshold = Some(2);
     let (size, _, event) = leg.look();
     assert_eq!((size, event), (OWN, Some(Event::ProbeLost)));
     assert_eq!(leg.state.verdict(), Some(Verdict::Doubted));
-    leg.timeouts = 0;
+    assert!(leg.slow_start_again);
+    // What ends slow start from here on is no probe.
     for _ in 0..20 {
         leg.flow(14_600);
         if leg.look().2 == Some(Event::Probed) {
@@ -162,10 +198,10 @@ fn a_lost_probe_is_tried_once_more_and_then_the_client_is_left_alone() {
         }
     }
     assert!(leg.state.is_oversized());
-    leg.timeouts = 1;
+    leg.lose_probe();
     assert_eq!(leg.look().2, Some(Event::ProbeLost));
     assert_eq!(leg.state.verdict(), Some(Verdict::Refuses));
-    leg.timeouts = 0;
+    assert!(!leg.slow_start_again);
     for _ in 0..50 {
         leg.flow(14_600);
         assert_eq!(leg.look().0, OWN);
@@ -180,7 +216,7 @@ fn probes_that_two_sessions_lose_decide() {
     leg.look();
     leg.flow(14_600);
     assert_eq!(leg.look().2, Some(Event::Probed));
-    leg.timeouts = 1;
+    leg.lose_probe();
     assert_eq!(leg.look().2, Some(Event::ProbeLost));
     assert_eq!(leg.state.verdict(), Some(Verdict::Refuses));
     // One that arrives clears the doubt.
@@ -191,6 +227,57 @@ fn probes_that_two_sessions_lose_decide() {
     leg.flow(13_300);
     assert_eq!(leg.look().2, Some(Event::Raised));
     assert_eq!(leg.state.verdict(), Some(Verdict::Takes));
+}
+
+/// A tail loss probe resends one segment of the client's own size.
+#[test]
+fn a_probe_whose_answer_is_late_is_not_lost() {
+    let mut leg = Leg::new(None);
+    leg.look();
+    leg.flow(14_600);
+    leg.look();
+    leg.send_probe();
+    leg.segments += 1;
+    leg.sent_again += 1;
+    assert_eq!(leg.look(), (OWN, None, None));
+    leg.acknowledged += 13_300;
+    leg.under_way = 0;
+    let (size, _, event) = leg.look();
+    assert_eq!((size, event), (13_300, Some(Event::Raised)));
+    assert!(!leg.slow_start_again);
+}
+
+/// The client has all it wants, and closes, before the leg is read again.
+#[test]
+fn the_answer_to_a_probe_may_be_in_the_last_reading() {
+    for (is_lost, verdict) in [(false, Verdict::Takes), (true, Verdict::Doubted)] {
+        let mut leg = Leg::new(None);
+        leg.look();
+        leg.flow(14_600);
+        assert_eq!(leg.look().2, Some(Event::Probed));
+        match is_lost {
+            false => leg.flow(13_300),
+            true => leg.lose_probe(),
+        }
+        let (now, sample) = (leg.now(), leg.sample());
+        leg.state.handle_end(now, &sample);
+        assert_eq!(leg.state.verdict(), Some(verdict));
+        let event = leg.state.poll_event().unwrap();
+        assert_eq!(event == Event::ProbeLost, is_lost);
+    }
+    // Without an answer nothing is known, and nothing is begun.
+    for draining in [false, true] {
+        let mut leg = Leg::new(None);
+        leg.look();
+        leg.flow(14_600);
+        leg.under_way = u32::from(draining);
+        leg.look();
+        leg.under_way = u32::from(!draining);
+        let (now, sample) = (leg.now(), leg.sample());
+        leg.state.handle_end(now, &sample);
+        assert_eq!(leg.state.verdict(), None);
+        assert_eq!(leg.state.poll_event(), None);
+    }
 }
 
 #[test]

@@ -279,6 +279,23 @@ impl NarrowLeg {
         };
         let verdict = state.verdict();
         let decision = state.handle_sample(now, sample);
+        let event = self.note_event(verdict);
+        self.carry_out(socket, &decision, sample)?;
+        if decision.slow_start_again {
+            tcp::slow_start_again(socket)?;
+        }
+        match event {
+            // Nothing, or the probe alone, is under way: without this what is sent next, or again,
+            // would be cut at the size before.
+            Some(Event::Probed) => tcp::route_again(socket),
+            None if decision.segment_size.is_some() => tcp::route_again(socket),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes what the last reading has shown, and remembers a verdict other than this one.
+    fn note_event(&mut self, before: Option<Verdict>) -> Option<Event> {
+        let state = self.oversized.as_mut()?;
         let event = state.poll_event();
         match event {
             Some(Event::Probed) => self.report.probes += 1,
@@ -286,16 +303,11 @@ impl NarrowLeg {
             Some(Event::Raised) | None => {}
         }
         if let Some(found) = state.verdict()
-            && verdict != Some(found)
+            && before != Some(found)
         {
             self.profiles.verdicts.note(self.client, found);
         }
-        self.carry_out(socket, &decision, sample)?;
-        match event {
-            // Nothing is under way: without this it would be cut at the size before.
-            Some(Event::Probed) => tcp::route_again(socket),
-            _ => Ok(()),
-        }
+        event
     }
 
     fn carry_out(
@@ -386,9 +398,15 @@ impl NarrowLeg {
         }
     }
 
-    /// The session ends: counts what was not counted yet.
-    pub(super) fn end(&mut self, sample: &LegSample, counters: &Counters) {
+    /// The session ends: takes in what the leg has shown since it was read last, and counts what
+    /// was not counted yet.
+    pub(super) fn end(&mut self, sample: &LegSample, now: Time, counters: &Counters) {
         let before = self.report.clone();
+        if let Some(state) = &mut self.oversized {
+            let verdict = state.verdict();
+            state.handle_end(now, sample);
+            self.note_event(verdict);
+        }
         if let Some(counted) = self.counted.take() {
             let sent = sample.segments_sent.wrapping_sub(counted);
             self.report.oversized_segments += u64::from(sent);

@@ -170,6 +170,34 @@ pub fn a_firewall_that_changes() {
     midspan.stop();
 }
 
+/// The kernel looks after address translation only while the host wants some, and what comes back
+/// through `lo` keeps its addresses then.
+pub fn masquerading_that_comes_later() {
+    /// On every interface.
+    const MASQUERADE: &str = "table inet later { chain post {
+        type nat hook postrouting priority srcnat; masquerade
+    } }\n";
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    let keeps = || {
+        let table = ["list", "table", "inet", "midspan"];
+        output(&network.gateway, "nft", &table).contains("type nat")
+    };
+    assert!(!keeps());
+    for _ in 0..2 {
+        rules(&network.gateway, MASQUERADE);
+        wait_until("kept", keeps);
+        network.wait_until_taken(&listener, SERVER, true, 0);
+        rules(&network.gateway, "delete table inet later\n");
+        wait_until("no longer kept", || !keeps());
+        network.wait_until_taken(&listener, SERVER, true, 0);
+    }
+    // Nobody had touched the rules of ours.
+    assert!(!midspan.log().contains("put back"), "{}", midspan.log());
+    midspan.stop();
+}
+
 /// A rule of somebody else that comes first leads Midspan's marks elsewhere.
 pub fn a_routing_rule_that_takes_the_mark() {
     let network = Network::new();

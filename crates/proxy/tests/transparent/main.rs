@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod admission;
+mod ahead_loss;
 mod asymmetric;
 mod capture;
 #[path = "../capture_file/mod.rs"]
@@ -208,6 +209,10 @@ fn test(filter: &str) {
             narrow::sending_ahead_of_a_small_window,
         ),
         (
+            "narrow: loss when sending ahead",
+            ahead_loss::no_more_is_resent_than_was_under_way,
+        ),
+        (
             "learned: the next connection begins with more",
             learning::the_next_connection_begins_with_what_the_first_has_taught,
         ),
@@ -251,6 +256,10 @@ fn test(filter: &str) {
             firewall::iptables_that_stop_connections,
         ),
         ("a firewall that changes", firewall::a_firewall_that_changes),
+        (
+            "masquerading that comes later",
+            firewall::masquerading_that_comes_later,
+        ),
         (
             "a routing rule that takes the mark",
             firewall::a_routing_rule_that_takes_the_mark,

@@ -39,8 +39,8 @@ fn download(
     wait_until("ended", || midspan.ended() > ended);
 }
 
-/// Downloads until the last session is as it should be. A download can end before its probe, or
-/// before the answer to it; then the next one probes.
+/// Downloads until the last session is as it should be. A download can end before its probe; then
+/// the next one probes.
 fn download_until(
     what: &str,
     mut download: impl FnMut(),
@@ -86,10 +86,21 @@ fn reassembled(namespace: &NetworkNamespace) -> u64 {
 
 /// A counter of IPv4 or TCP.
 pub fn counter(namespace: &NetworkNamespace, protocol: &str, name: &'static str) -> u64 {
-    let heading = format!("{protocol}:");
+    counter_of(namespace, "snmp", protocol, name)
+}
+
+/// A counter in a file of `/proc/net`.
+pub fn counter_of(
+    namespace: &NetworkNamespace,
+    file: &str,
+    group: &str,
+    name: &'static str,
+) -> u64 {
+    let heading = format!("{group}:");
+    let file = format!("/proc/thread-self/net/{file}");
     namespace
         .run(move || {
-            let text = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+            let text = fs::read_to_string(file).unwrap();
             let mut lines = text.lines().filter(|line| line.starts_with(&heading));
             let mut next = || lines.next().unwrap().split_whitespace();
             let (names, mut values) = (next(), next());
@@ -263,7 +274,7 @@ pub fn a_path_that_drops_fragments() {
         wait_until("closed", || network.taken(PORT) == 0);
         download(&network, &midspan, &listener, SERVER, 3_000_000);
         let seen = sessions(&midspan.end());
-        // A session may end before it has noticed that its probe is lost.
+        // Nothing may be left for a probe to send.
         for one in seen
             .iter()
             .filter(|one| one.contains_key("oversized_probes"))
@@ -367,7 +378,7 @@ pub fn the_fragmenter_cuts() {
             };
             let log = midspan.end();
             let seen = sessions(&log);
-            // A download can end before its probe, or the answer to it; then the next one probes.
+            // A download can end before its probe; then the next one probes.
             let probed = seen.iter().rposition(|one| one["oversized_probes"] > 0);
             let raised = probed.expect("a probe") + 1;
             assert!(raised < DOWNLOADS, "no session knew the verdict: {log}");
@@ -397,7 +408,7 @@ pub fn a_path_that_drops_fragments_of_ipv6() {
     let midspan = Midspan::ready(&network.gateway, &with(FIXED));
     let download = || download(&network, &midspan, &listener, SERVER6, 3_000_000);
     match has_device() {
-        // A session may end before it has noticed that its probe is lost.
+        // A session may end before its probe.
         true => download_until("lost", download, &midspan, |session| {
             session["oversized_fallbacks"] > 0
         }),

@@ -107,6 +107,7 @@ fn sample(before: Option<&Acknowledgement>, ack: &Acknowledgement, marked: bool)
         arrived: 1,
         duplicate: same && !moved,
         selective: !ack.blocks.is_empty(),
+        selection_grows: false,
         fills_gap: before.is_some_and(|before| !before.blocks.is_empty()),
         window_update: same && moved,
         congestion_echo: marked,

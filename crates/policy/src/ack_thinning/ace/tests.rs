@@ -23,6 +23,7 @@ const ONE: AckSample = AckSample {
     arrived: 1,
     duplicate: false,
     selective: false,
+    selection_grows: false,
     fills_gap: false,
     window_update: false,
     congestion_echo: false,
@@ -116,6 +117,101 @@ fn three_duplicates_set_the_window_to_one() {
     assert_eq!(flow.est_cwnd(), 10);
 }
 
+/// A flow that thins in recoveries and has met a loss: `est_cwnd` was 20.
+fn in_recovery() -> AceThinning {
+    let mut flow = AceThinning::new(AceSettings {
+        thins_in_recovery: true,
+        ..AceSettings::default()
+    });
+    flow.handle_round_trip(at(0), timestamp(100));
+    for time in (0..110).step_by(5) {
+        flow.acknowledge(at(time), &ONE);
+    }
+    assert_eq!(flow.est_cwnd(), 20);
+    for time in [110, 115, 120] {
+        let verdict = flow.acknowledge(at(time), &SELECTIVE);
+        assert_eq!(verdict, AckVerdict::PassAfterHeld);
+    }
+    flow
+}
+
+const SELECTIVE: AckSample = AckSample {
+    selective: true,
+    ..DUPLICATE
+};
+
+const GROWS: AckSample = AckSample {
+    selection_grows: true,
+    ..SELECTIVE
+};
+
+#[test]
+fn in_a_recovery_three_duplicates_leave_at_once_and_those_after_them_are_thinned() {
+    let mut flow = in_recovery();
+    assert_eq!((flow.est_cwnd(), flow.ppa()), (10, 3));
+    let held = |verdict| matches!(verdict, AckVerdict::HoldUntil(_));
+    assert!(held(flow.acknowledge(at(125), &GROWS)));
+    assert!(held(flow.acknowledge(at(130), &GROWS)));
+    assert_eq!(flow.acknowledge(at(135), &GROWS), AckVerdict::Pass);
+    assert!(held(flow.acknowledge(at(140), &GROWS)));
+    // One that does not say all that the held one says.
+    let verdict = flow.acknowledge(at(145), &SELECTIVE);
+    assert_eq!(verdict, AckVerdict::PassAfterHeld);
+    assert!(held(flow.acknowledge(at(150), &GROWS)));
+    // Half of the gap is filled: both leave.
+    let part = AckSample {
+        selective: true,
+        fills_gap: true,
+        ..ONE
+    };
+    assert_eq!(flow.acknowledge(at(155), &part), AckVerdict::PassAfterHeld);
+    // Another loss, while the first is mended.
+    for time in [160, 165, 170] {
+        flow.acknowledge(at(time), &SELECTIVE);
+    }
+    assert_eq!((flow.est_cwnd(), flow.ppa()), (5, 1));
+    assert_eq!(flow.acknowledge(at(175), &GROWS), AckVerdict::Pass);
+}
+
+#[test]
+fn in_a_recovery_what_says_more_leaves_at_once() {
+    for sample in [
+        AckSample {
+            congestion_echo: true,
+            ..GROWS
+        },
+        AckSample {
+            other: true,
+            ..GROWS
+        },
+        AckSample {
+            duplicate: false,
+            window_update: true,
+            ..GROWS
+        },
+    ] {
+        let verdict = in_recovery().acknowledge(at(125), &sample);
+        assert_eq!(verdict, AckVerdict::PassAfterHeld, "{sample:?}");
+    }
+}
+
+#[test]
+fn without_sack_or_without_being_told_to_a_loss_is_as_in_the_paper() {
+    let mut flow = in_recovery();
+    flow.acknowledge(at(125), &ONE);
+    for time in [130, 135, 140] {
+        flow.acknowledge(at(time), &DUPLICATE);
+    }
+    assert_eq!(flow.est_cwnd(), 1);
+    let mut flow = steady(110);
+    for time in [110, 115, 120] {
+        flow.acknowledge(at(time), &SELECTIVE);
+    }
+    assert_eq!(flow.est_cwnd(), 1);
+    let verdict = flow.acknowledge(at(125), &GROWS);
+    assert_eq!(verdict, AckVerdict::PassAfterHeld);
+}
+
 #[test]
 fn silence_of_more_than_1_2_round_trips_sets_the_window_to_one() {
     let mut flow = steady(110);
@@ -179,14 +275,16 @@ enum Event {
 
 fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
     let flag = || prop::bool::weighted(0.04);
-    let ack = (1_u32..4, flag(), flag(), flag(), flag()).prop_map(
-        |(covered, duplicate, selective, window_update, congestion_echo)| {
+    let ack = (1_u32..4, flag(), flag(), flag(), flag(), flag()).prop_map(
+        |(covered, duplicate, selective, window_update, congestion_echo, grows)| {
+            let duplicate = duplicate || grows;
             let same = duplicate || window_update;
             Event::Ack(AckSample {
                 newly_covered: if same { 0 } else { covered },
                 arrived: if window_update { 0 } else { covered },
                 duplicate,
-                selective,
+                selective: selective || grows,
+                selection_grows: grows,
                 window_update: window_update && !duplicate,
                 congestion_echo,
                 ..ONE
@@ -206,6 +304,7 @@ proptest! {
     fn what_must_hold(
         events in events(),
         adaptive in any::<bool>(),
+        thins_in_recovery in any::<bool>(),
     ) {
         let limit = ms(100);
         let settings = AceSettings {
@@ -214,6 +313,7 @@ proptest! {
             } else {
                 MaximumPacketsPerAck::Fixed(5)
             },
+            thins_in_recovery,
             ..AceSettings::default()
         };
         let mut flow = AceThinning::new(settings);
@@ -243,7 +343,8 @@ proptest! {
                     held = None;
                 }
                 AckVerdict::HoldUntil(deadline) => {
-                    prop_assert!(!sample.is_urgent());
+                    let may_wait = thins_in_recovery && sample.says_only_that_selection_grows();
+                    prop_assert!(!sample.is_urgent() || may_wait);
                     let since = held.map_or(now, |(_, since, _)| since);
                     prop_assert!(deadline > now || held.is_some());
                     // Nothing is held longer than the ATO's limit, counted from the first.

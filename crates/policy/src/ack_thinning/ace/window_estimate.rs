@@ -32,6 +32,14 @@ impl WindowEstimate {
         }
     }
 
+    /// The sender has halved its window; counting begins with the next packet.
+    pub const fn halve(&mut self) {
+        *self = Self {
+            counted: self.counted / 2,
+            count: None,
+        };
+    }
+
     /// The estimate is 1; counting begins with the next packet (§3.2, 4; §5.1).
     pub const fn reset(&mut self) {
         *self = Self {

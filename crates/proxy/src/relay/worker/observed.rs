@@ -67,7 +67,7 @@ pub(super) fn last_words(
     sample.lasted = closed.then(|| session.record.age(now));
     session.record.note_sample(&sample);
     if let Some(leg) = &mut session.narrow {
-        leg.end(&sample.client, counters);
+        leg.end(&sample.client, now, counters);
     }
     let ending = session.record.note_end(closed);
     let ended = Journal::is_wanted().then(|| {

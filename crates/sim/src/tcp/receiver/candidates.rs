@@ -1,16 +1,18 @@
 //! ACKs under a policy of the policy crate: a candidate for each segment that arrives, of which
 //! the policy lets some leave; and the receiver's round trip, which the policy is told.
 
-use midspan_policy::ack_thinning::ReceiverRoundTrip;
+use midspan_policy::ack_thinning::{ReceiverRoundTrip, selection_growth};
 use midspan_policy::{AckEstimate, AckSample, AckVerdict, RoundTrip, RoundTripSource};
 use midspan_units::{Time, TimeSpan};
 
-use crate::packet::{Acknowledgement, Signals};
+use crate::packet::{Acknowledgement, SelectiveBlocks, Signals};
 use crate::tcp::configuration::Thinning;
 use crate::tcp::thinning::Thinner;
 
 /// The next echo request leaves this long after one without a reply.
 const ECHO_LOST: TimeSpan = TimeSpan::from_seconds(3);
+/// Duplicate ACKs after which the sender is taken to retransmit.
+const DUPLICATES: u32 = 3;
 
 /// A policy and what it is told.
 #[derive(Debug, Clone)]
@@ -20,6 +22,9 @@ pub(super) struct Candidates {
     round_trip: ReceiverRoundTrip,
     /// What the candidate before covered.
     covered: u64,
+    /// Its blocks, and how many before it covered no more.
+    blocks: SelectiveBlocks,
+    duplicates: u32,
     held: Option<Acknowledgement>,
     /// One that leaves before the next.
     overtaken: Option<Acknowledgement>,
@@ -40,6 +45,8 @@ impl Candidates {
             source: thinning.round_trip(),
             round_trip: ReceiverRoundTrip::default(),
             covered: 0,
+            blocks: SelectiveBlocks::default(),
+            duplicates: 0,
             held: None,
             overtaken: None,
             echo: Echo::default(),
@@ -80,6 +87,17 @@ impl Candidates {
     ) -> Option<Time> {
         let more = candidate.number - self.covered;
         self.covered = candidate.number;
+        let blocks = std::mem::replace(&mut self.blocks, candidate.blocks);
+        let edges = |blocks: SelectiveBlocks| -> Vec<(u64, u64)> {
+            let blocks = blocks.as_slice().iter();
+            blocks
+                .map(|block| (block.start.into(), block.end.into()))
+                .collect()
+        };
+        let selection_grows = more == 0
+            && self.duplicates >= DUPLICATES
+            && selection_growth(&edges(blocks), &edges(candidate.blocks)).is_some();
+        self.duplicates = if more == 0 { self.duplicates + 1 } else { 0 };
         let sample = AckSample {
             // As on the wire: the low 32 bits.
             #[allow(clippy::cast_possible_truncation)]
@@ -89,6 +107,7 @@ impl Candidates {
             arrived: 1,
             duplicate: more == 0,
             selective: !candidate.blocks.is_empty(),
+            selection_grows,
             fills_gap,
             ..AckSample::default()
         };

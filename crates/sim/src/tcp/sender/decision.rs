@@ -3,11 +3,12 @@
 use midspan_policy::LegDecision;
 
 use super::Sender;
+use super::cubic::Cubic;
 
 impl Sender {
     /// Carries out a decision, as the proxy does on a real socket: pacing rate, segment size (at
     /// most the ceiling that the sender was made with) and in-flight cap (at least a segment; it
-    /// does not lift the window limit). The send buffer belongs to the application.
+    /// does not lift the window limit), slow start again. The send buffer belongs to the application.
     pub fn handle_decision(&mut self, decision: &LegDecision) {
         if let Some(rate) = decision.pacing_rate {
             self.configuration.pacing_rate = Some(rate);
@@ -20,6 +21,10 @@ impl Sender {
             self.cwnd = self.cwnd.max(segment);
             self.ssthresh = self.ssthresh.max(2 * segment);
             self.flight_limit = self.flight_limit.max(segment);
+        }
+        if decision.slow_start_again {
+            self.ssthresh = u64::MAX;
+            self.cubic = Cubic::default();
         }
         if let Some(cap) = decision.in_flight_cap {
             let limit = self.configuration.window_limit.min(cap.bytes());

@@ -53,7 +53,7 @@ fn those_that_share_a_queue_are_held_back_until_one_is_alone() {
     let mut now = Time::ZERO;
     let mut rates = [None; 3];
     let mut acknowledged = 0;
-    let run =
+    let mut run =
         |policy: &mut Automatic, turns: u32, sessions: u8, rates: &mut [Option<BitRate>; 3]| {
             for _ in 0..turns {
                 now += STEP;

@@ -28,6 +28,7 @@ mod acknowledgement;
 mod admission;
 mod automatic;
 pub mod buffers;
+pub mod cold_start;
 mod configured;
 pub mod congestion;
 mod decision;
@@ -41,6 +42,7 @@ mod recent_maximum;
 mod sample;
 pub mod sending_ahead;
 mod settings;
+pub mod shared_path;
 mod start;
 
 pub use access::AccessLink;

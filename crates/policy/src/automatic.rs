@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::net::SocketAddr;
 
-use midspan_units::{ByteSize, Time, TimeSpan};
+use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
 use crate::buffers::SendBuffer;
 use crate::congestion::{self, BBR, CongestionControl};
@@ -17,6 +17,8 @@ use crate::{
 
 /// How often a session with data under way is sampled.
 const SAMPLING_INTERVAL: TimeSpan = TimeSpan::from_milliseconds(100);
+/// Of a shared path, changes of the rate below this part of it are not worth a system call.
+const NOTABLE: u64 = 32;
 
 impl LegSettings {
     /// Whether something of this leg is left to be found out while data flows.
@@ -72,6 +74,9 @@ pub struct Automatic {
 #[derive(Debug, Clone, Copy)]
 struct LegState {
     pacing: Option<PacingRate>,
+    /// The bound by what others send on the same path, and that which was said last.
+    shared: Option<BitRate>,
+    said: Option<BitRate>,
     buffer: Option<SendBuffer>,
     congestion: Option<CongestionControl>,
     is_new: bool,
@@ -114,6 +119,18 @@ impl Automatic {
         let peer = request.client.ip().into();
         let mut paths = self.knowledge.paths();
         paths.note_in_flight(now, peer, sample.session, bytes);
+    }
+
+    /// The most that this session may send to its client at, of a path that others share.
+    fn shared_rate(&self, now: Time, sample: &SessionSample) -> Option<BitRate> {
+        if self.settings.client.pacing != Pacing::Auto {
+            return None;
+        }
+        let client = sample.request?.client.ip();
+        let leg = &sample.client;
+        let waits = leg.not_sent.bytes() > 0 || sample.held_towards_client.bytes() > 0;
+        let mut shared = self.knowledge.shared();
+        shared.handle_sample(now, client, sample.session, leg, waits)
     }
 
     /// Sessions that are being watched.
@@ -185,6 +202,7 @@ impl Policy for Automatic {
 
     fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision {
         self.note_in_flight(now, sample);
+        let shared = self.shared_rate(now, sample);
         let settings = &self.settings;
         let legs = match self.sessions.entry(sample.session) {
             Entry::Occupied(known) => known.into_mut(),
@@ -201,6 +219,7 @@ impl Policy for Automatic {
             }
         };
         let [client, server] = legs;
+        client.shared = shared;
         Decision {
             client: client.handle_sample(
                 now,
@@ -228,8 +247,10 @@ impl Policy for Automatic {
         let Some(request) = sample.request else {
             return;
         };
+        let client_address = request.client.ip();
+        (self.knowledge.shared()).forget(client_address, sample.session);
         let mut paths = self.knowledge.paths();
-        paths.forget_in_flight(request.client.ip().into(), sample.session);
+        paths.forget_in_flight(client_address.into(), sample.session);
         for (state, leg, address) in [
             (client, &sample.client, request.client),
             (server, &sample.server, request.server),
@@ -277,10 +298,31 @@ impl LegState {
         };
         Self {
             pacing: is_paced.then(pacing),
+            shared: None,
+            said: None,
             buffer: is_adaptive.then(SendBuffer::default),
             congestion: is_chosen(settings).then(|| CongestionControl::new(offered.bbr, is_lossy)),
             is_new: true,
         }
+    }
+
+    /// What is to be said of the rate, of the leg's `own` one, which may have `changed`, and of
+    /// the bound by others.
+    fn bounded(&mut self, changed: Option<BitRate>, own: Option<BitRate>) -> Option<BitRate> {
+        let Some(shared) = self.shared else {
+            // Without a bound now, what it was is to be taken back.
+            let was = self.said.take();
+            let unlimited = BitRate::from_bits_per_second(u64::MAX)?;
+            return changed.or_else(|| was.map(|_| own.unwrap_or(unlimited)));
+        };
+        let rate = own.map_or(shared, |own| own.min(shared));
+        let bits = BitRate::bits_per_second;
+        let is_near = |said: BitRate| bits(said).abs_diff(bits(rate)) <= bits(said) / NOTABLE;
+        if self.said.is_some_and(is_near) {
+            return None;
+        }
+        self.said = Some(rate);
+        Some(rate)
     }
 
     fn handle_sample(
@@ -299,10 +341,10 @@ impl LegState {
                 .filter(|_| is_new && settings.pacing_by == PacingBy::Input),
             ..LegDecision::default()
         };
-        if let Some(pacing) = &mut self.pacing
-            && let Some(rate) = pacing.handle_sample(now, inbound, outbound, held)
-        {
-            decision.pacing_rate = Some(rate);
+        if let Some(pacing) = &mut self.pacing {
+            let changed = pacing.handle_sample(now, inbound, outbound, held);
+            let own = pacing.rate();
+            decision.pacing_rate = self.bounded(changed, own).or(decision.pacing_rate);
         }
         if let Some(buffer) = &mut self.buffer {
             let sizes = buffer.handle_sample(now, inbound, outbound);
@@ -324,7 +366,6 @@ impl LegState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use midspan_units::BitRate;
 
     fn automatic(bbr: bool) -> Automatic {
         let leg = LegSettings::default().left_to_policy();

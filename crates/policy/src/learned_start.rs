@@ -16,6 +16,7 @@ use midspan_units::{BitRate, Time, TimeSpan};
 use crate::cold_start::ColdStarts;
 use crate::congestion::LONG;
 use crate::leave_alone::Gains;
+use crate::shared_path::SharedPaths;
 use crate::{LegSample, SessionId};
 
 /// Data of a segment before a leg has one, in bytes: of an Ethernet, with timestamps.
@@ -108,6 +109,7 @@ struct Path {
 pub struct Knowledge {
     paths: Arc<Mutex<LearnedPaths>>,
     gains: Arc<Mutex<Gains>>,
+    shared: Arc<Mutex<SharedPaths>>,
 }
 
 impl Knowledge {
@@ -115,6 +117,11 @@ impl Knowledge {
     pub fn paths(&self) -> MutexGuard<'_, LearnedPaths> {
         // A panic elsewhere leaves numbers behind that are as good as any.
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What sessions that go on share.
+    pub fn shared(&self) -> MutexGuard<'_, SharedPaths> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known of what splitting gains.

@@ -42,6 +42,7 @@ mod recent_maximum;
 mod sample;
 pub mod sending_ahead;
 mod settings;
+pub mod shared_path;
 mod start;
 
 pub use access::AccessLink;

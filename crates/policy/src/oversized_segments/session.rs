@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use midspan_units::{ByteSize, Time, TimeSpan};
+use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
 use super::{Measured, OversizedSegments, OversizedStart, Wish};
 use crate::sending_ahead::{SendAhead, SendingAhead};
@@ -41,6 +41,8 @@ pub struct NarrowSession {
     cap: Option<ByteSize>,
     told: Option<ByteSize>,
     interval: TimeSpan,
+    /// When the policy around which this is was last shown a sample.
+    shown: Option<Time>,
 }
 
 impl NarrowSession {
@@ -84,6 +86,7 @@ impl NarrowSession {
             cap: None,
             told: None,
             interval: FIRST_LOOK,
+            shown: None,
         }
     }
 
@@ -104,6 +107,25 @@ impl NarrowSession {
             round_trip: TimeSpan::ZERO,
         };
         unmeasured.choose(&self.sizes)
+    }
+
+    /// The lower of a rate and of that of the access link, of a leg that may come to oversized
+    /// segments: a burst of those overflows its queue in pieces, and one lost piece costs a segment.
+    /// The paper's ways do without.
+    fn paced(&self, rate: Option<BitRate>) -> Option<BitRate> {
+        let is_probed = self.way == OversizedStart::Probe && self.ceiling().is_some();
+        let profile = self.access.downstream.filter(|_| is_probed);
+        rate.into_iter().chain(profile).min()
+    }
+
+    /// Whether the inner policy wants a sample: it remembers so many, of its own interval, and this
+    /// leg is read more often.
+    fn is_due(&self, now: Time) -> bool {
+        match (self.inner.sampling_interval(), self.shown) {
+            (Some(interval), Some(shown)) => now.since(shown) >= interval,
+            (Some(_), None) => true,
+            (None, _) => false,
+        }
     }
 
     fn narrow(&mut self, now: Time, sample: &SessionSample, decision: &mut LegDecision) {
@@ -144,6 +166,7 @@ impl Policy for NarrowSession {
         if let Some(ceiling) = self.ceiling() {
             leg.segment_ceiling = Some(ByteSize::from_bytes(u64::from(ceiling)));
             leg.oversized_start = self.way;
+            leg.pacing_rate = self.paced(leg.pacing_rate);
         }
         if self.added_scale > 0 {
             leg.window_scale = Some(self.client.window_scale + self.added_scale);
@@ -155,8 +178,18 @@ impl Policy for NarrowSession {
     }
 
     fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision {
-        let mut decision = self.inner.sample(now, sample);
+        let mut decision = match self.is_due(now) {
+            true => {
+                self.shown = Some(now);
+                self.inner.sample(now, sample)
+            }
+            false => Decision::default(),
+        };
         self.narrow(now, sample, &mut decision.client);
+        decision.client.pacing_rate = decision
+            .client
+            .pacing_rate
+            .and_then(|rate| self.paced(Some(rate)));
         decision
     }
 

@@ -10,7 +10,7 @@ use midspan_policy::{
 use midspan_units::{ByteSize, Time};
 
 use super::Simulation;
-use super::policies::outbound_side;
+use super::policies::{outbound_side, request};
 use crate::observer::Observer;
 use crate::packet::Acknowledgement;
 use crate::scenario::FlowId;
@@ -126,6 +126,8 @@ impl<O: Observer> Simulation<O> {
 
     fn session_sample(&self, relay: u32) -> SessionSample {
         let session = SessionId(u64::from(relay));
+        let flow = self.legs[self.relays[relay as usize].0 as usize].flow;
+        let request = Some(request(FlowId(flow as usize)));
         let side = self.outbound_side(relay);
         let (inbound, relay) = &self.relays[relay as usize];
         let inward = self.receivers[*inbound as usize].sample();
@@ -134,6 +136,7 @@ impl<O: Observer> Simulation<O> {
         match side {
             Side::Server => SessionSample {
                 session,
+                request,
                 client: inward,
                 server: outward,
                 held_towards_server: held,
@@ -141,6 +144,7 @@ impl<O: Observer> Simulation<O> {
             },
             Side::Client => SessionSample {
                 session,
+                request,
                 client: outward,
                 server: inward,
                 held_towards_client: held,

@@ -1,13 +1,14 @@
 //! What policies say before anything is sent, carried out on a scenario: whether a connection is
 //! split, and how the legs of a session start.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use midspan_policy::oversized_segments::{Client as NarrowClient, NarrowSession, OversizedStart};
 use midspan_policy::{
-    Admission, Automatic, Buffer, Configured, Leg as Side, LegStart, Offered, PacingBy, Policy,
-    Request, SessionSettings,
+    Admission, Automatic, Buffer, Configured, Knowledge, Leg as Side, LegStart, Offered, PacingBy,
+    Policy, Request, SessionSettings,
 };
 use midspan_units::Time;
 
@@ -73,12 +74,16 @@ impl Policies {
 
     /// With those that the scenario itself has, where none is given and the proxy exists.
     pub(super) fn with_those_of(mut self, scenario: &Scenario) -> Self {
+        // Of each proxy along the paths of the flows.
+        let mut known: BTreeMap<usize, Knowledge> = BTreeMap::new();
         for (flow, split, settings) in &scenario.policies {
             let exists =
                 (scenario.flows.get(flow.0)).is_some_and(|flow| *split < flow.splits.len());
-            let given = (self.sessions.iter()).any(|(known, at, _)| (known, at) == (flow, split));
+            let given = (self.sessions.iter()).any(|(of, at, _)| (of, at) == (flow, split));
             if exists && !given {
+                let known = known.entry(*split).or_default().clone();
                 let policy = Automatic::new(settings.clone(), Offered::default());
+                let policy = policy.with_knowledge(known);
                 self.sessions.push((*flow, *split, Box::new(policy)));
             }
         }
@@ -176,7 +181,7 @@ pub(super) const fn outbound_side(client: Client) -> Side {
     }
 }
 
-fn request(flow: FlowId) -> Request {
+pub(super) fn request(flow: FlowId) -> Request {
     let port = u16::try_from(flow.0).unwrap_or(u16::MAX);
     Request {
         client: SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), port)),

@@ -1,0 +1,316 @@
+//! Sessions that share a bottleneck: the rate of each, so that together they keep its queue short.
+//!
+//! Twenty downloads through one satellite link fill its queue, each with a congestion control of
+//! its own, and whoever else is on the link waits behind them or loses packets. The proxy sees all of
+//! them. Where sessions with clients of one network (an IPv4 /24, an IPv6 /48) deliver at the same
+//! time over long legs and *all* of them see a queue, they are taken to share it. What they deliver
+//! together while it stands is then what it carries, since a link with a queue is never idle. That is divided among those with data waiting (max-min
+//! fairness: what one does not use is for the others), times a gain that falls with the queue. So
+//! what is in flight to that network, rate times round trip, is bounded as a whole.
+//!
+//! A queue that stays though all are held back is somebody else's: then nobody is, for a while.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use midspan_units::{BitRate, Time, TimeSpan};
+
+use crate::congestion::LONG;
+use crate::{LegSample, SessionId};
+
+/// Networks and sessions of one that are watched, at most.
+const NETWORKS: usize = 4096;
+const SESSIONS: usize = 1024;
+/// Bounds of the window of a measurement; between them, the shortest round trip of the sessions.
+const SHORTEST_WINDOW: TimeSpan = TimeSpan::from_milliseconds(200);
+const LONGEST_WINDOW: TimeSpan = TimeSpan::from_seconds(1);
+/// A session that delivered fewer segments in a window says nothing of the queue.
+const EVIDENCE: u64 = 5;
+/// A session that began behind a queue takes it for a part of its round trip: for so many windows its
+/// word does not count where there is an older one's.
+const YOUNG: u8 = 5;
+/// What is one, in gains and in queues as multiples of the shortest round trip.
+const ONE: u64 = 1024;
+/// The queue that sessions are held at, from which on they are held back, from which on the link is
+/// taken to be busy, and from which on it is too long.
+const TARGET: u64 = ONE / 8;
+const BEGIN: u64 = ONE / 4;
+const BUSY: u64 = ONE / 16;
+const TOO_LONG: u64 = ONE / 2;
+/// The gain without a queue, and the lowest one.
+const FILLING_GAIN: u64 = ONE + ONE / 10;
+const DRAINING_GAIN: u64 = ONE * 6 / 10;
+/// Part of its distance from the target by which a longer queue lowers the gain.
+const DRAINING: u64 = 4;
+/// The newest window's weight in what the link carries, as a divisor, where it brought more and where
+/// less: after a loss little is acknowledged, until the gap is filled.
+const RISING: u64 = 2;
+const FALLING: u64 = 16;
+/// Windows in which one session alone says something, until it is not held back any more: the
+/// objects of a page come with pauses.
+const ALONE: u8 = 4;
+/// Windows in a row with too long a queue until nobody is held back, and for how many.
+const FUTILE: u8 = 16;
+const LIFTED: u8 = 64;
+/// Nothing is paced below this rate.
+const LEAST: u64 = 100_000;
+
+/// An IPv4 /24 or an IPv6 /48.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Network(IpAddr);
+
+impl From<IpAddr> for Network {
+    fn from(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() >> 8 << 8).into(),
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 80 << 80).into(),
+        })
+    }
+}
+
+/// The paths that sessions may share, by the network of their clients.
+///
+/// Feed it with [`handle_sample`](Self::handle_sample) for each session, which returns the bound of
+/// that session's rate; and tell it when a session [ends](Self::forget).
+#[derive(Debug, Clone, Default)]
+pub struct SharedPaths {
+    paths: BTreeMap<Network, SharedPath>,
+}
+
+#[derive(Debug, Clone)]
+struct SharedPath {
+    begin: Time,
+    sessions: BTreeMap<SessionId, Member>,
+    /// In bit/s; 0 while it is not known.
+    capacity: u64,
+    is_bounded: bool,
+    alone: u8,
+    futile: u8,
+    lifted: u8,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Member {
+    /// Bytes acknowledged when the window began, and now.
+    before: u64,
+    acknowledged: u64,
+    segment_size: u64,
+    round_trip: TimeSpan,
+    /// Windows since it began, up to [`YOUNG`].
+    age: u8,
+    /// As a multiple of the shortest round trip.
+    queue: u64,
+    /// Data waited to be sent in this window.
+    waits: bool,
+    /// In the last whole window.
+    rate: u64,
+    share: Option<u64>,
+}
+
+impl SharedPaths {
+    /// A reading of the leg towards a client, with whether data waits to be sent on it: the rate
+    /// that it may have at most, `None` for no bound.
+    pub fn handle_sample(
+        &mut self,
+        now: Time,
+        client: IpAddr,
+        session: SessionId,
+        leg: &LegSample,
+        waits: bool,
+    ) -> Option<BitRate> {
+        let (time, least) = (leg.round_trip_time?, leg.minimum_round_trip_time?);
+        if least < LONG {
+            return None;
+        }
+        let network = client.into();
+        if self.paths.len() >= NETWORKS && !self.paths.contains_key(&network) {
+            return None;
+        }
+        let path = (self.paths.entry(network)).or_insert_with(|| SharedPath::new(now));
+        if path.sessions.len() >= SESSIONS && !path.sessions.contains_key(&session) {
+            return None;
+        }
+        let acknowledged = leg.bytes_acknowledged.bytes();
+        let queue = time.nanoseconds().saturating_sub(least.nanoseconds());
+        let queue = u128::from(queue) * u128::from(ONE) / u128::from(least.nanoseconds());
+        let member = path.sessions.entry(session).or_insert(Member {
+            before: acknowledged,
+            acknowledged,
+            segment_size: 0,
+            round_trip: least,
+            age: 0,
+            queue: 0,
+            waits: false,
+            rate: 0,
+            share: None,
+        });
+        member.acknowledged = acknowledged.max(member.acknowledged);
+        member.segment_size = u64::from(leg.segment_size.max(1));
+        member.round_trip = least;
+        member.queue = u64::try_from(queue).unwrap_or(u64::MAX);
+        member.waits |= waits;
+        let elapsed = now.since(path.begin);
+        if elapsed >= path.window() {
+            path.end_window(now, elapsed);
+        }
+        let share = path.sessions.get(&session)?.share?;
+        BitRate::from_bits_per_second(share.max(LEAST))
+    }
+
+    /// A session with this client has ended.
+    pub fn forget(&mut self, client: IpAddr, session: SessionId) {
+        let network = client.into();
+        if let Some(path) = self.paths.get_mut(&network) {
+            path.sessions.remove(&session);
+            if path.sessions.is_empty() {
+                self.paths.remove(&network);
+            }
+        }
+    }
+
+    /// Networks that are watched.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// Whether none is watched.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.paths.is_empty()
+    }
+}
+
+impl SharedPath {
+    fn new(now: Time) -> Self {
+        Self {
+            begin: now,
+            sessions: BTreeMap::new(),
+            capacity: 0,
+            is_bounded: false,
+            alone: ALONE,
+            futile: 0,
+            lifted: 0,
+        }
+    }
+
+    fn window(&self) -> TimeSpan {
+        let shortest = self.sessions.values().map(|member| member.round_trip).min();
+        (shortest.unwrap_or_default()).clamp(SHORTEST_WINDOW, LONGEST_WINDOW)
+    }
+
+    fn end_window(&mut self, now: Time, elapsed: TimeSpan) {
+        self.begin = now;
+        let mut total = 0_u64;
+        let mut telling = 0;
+        let mut queues = [None; 2];
+        for member in self.sessions.values_mut() {
+            let before = std::mem::replace(&mut member.before, member.acknowledged);
+            let bytes = member.acknowledged - before;
+            let rate = BitRate::from_transfer(bytes, elapsed);
+            member.rate = rate.map_or(0, BitRate::bits_per_second);
+            total = total.saturating_add(member.rate);
+            if bytes >= EVIDENCE * member.segment_size {
+                telling += 1;
+                let shortest = &mut queues[usize::from(member.age < YOUNG)];
+                *shortest = Some(shortest.map_or(member.queue, |it: u64| it.min(member.queue)));
+            }
+            member.age = (member.age + 1).min(YOUNG);
+        }
+        let [old, young] = queues;
+        let queue = old.or(young).unwrap_or_default();
+        self.alone = match telling {
+            // Of one alone it cannot be said whose queue it is.
+            0 | 1 => self.alone.saturating_add(1).min(ALONE),
+            _ => 0,
+        };
+        if self.alone >= ALONE || elapsed > self.window() * 4 {
+            (self.is_bounded, self.capacity) = (false, 0);
+        } else if telling > 0 {
+            self.handle_queue(queue, total, telling > 1);
+        }
+        // Where nobody says anything, what was said holds.
+        let is_silent = telling == 0 && self.is_bounded;
+        match self.is_bounded {
+            _ if is_silent => {}
+            true => self.divide(scaled(self.capacity, gain(queue))),
+            false => self.sessions.values_mut().for_each(|it| it.share = None),
+        }
+        for member in self.sessions.values_mut() {
+            member.waits = false;
+        }
+    }
+
+    fn handle_queue(&mut self, queue: u64, total: u64, is_shared: bool) {
+        let capacity = self.capacity;
+        self.capacity = match total > capacity {
+            true if capacity == 0 => total,
+            true => capacity + (total - capacity) / RISING,
+            // Not busy, it could carry more.
+            false if queue < BUSY => capacity,
+            false => capacity - (capacity - total) / FALLING,
+        };
+        self.lifted = self.lifted.saturating_sub(1);
+        self.futile = match self.is_bounded && queue > TOO_LONG {
+            true => self.futile + 1,
+            false => 0,
+        };
+        if self.futile >= FUTILE {
+            (self.futile, self.lifted, self.is_bounded) = (0, LIFTED, false);
+        }
+        let begins = is_shared && self.lifted == 0 && queue >= BEGIN;
+        self.is_bounded |= begins;
+    }
+
+    /// Divides a rate among those that have data waiting, by max-min fairness.
+    fn divide(&mut self, rate: u64) {
+        let mut left = rate;
+        let mut wanted = Vec::new();
+        for (session, member) in &self.sessions {
+            if !member.waits {
+                left = left.saturating_sub(member.rate);
+                continue;
+            }
+            // One that does not use its share yet gets room to grow.
+            let uses = member
+                .share
+                .is_none_or(|share| member.rate >= share / 4 * 3);
+            let want = if uses {
+                u64::MAX
+            } else {
+                member.rate.saturating_mul(2)
+            };
+            wanted.push((want, *session));
+        }
+        wanted.sort_unstable();
+        let mut count = wanted.len() as u64;
+        for (want, session) in wanted {
+            let even = left / count;
+            // Room to grow from nothing.
+            let share = want.max(even / 2).min(even);
+            left -= share;
+            count -= 1;
+            if let Some(member) = self.sessions.get_mut(&session) {
+                member.share = Some(share);
+            }
+        }
+        for member in self.sessions.values_mut().filter(|member| !member.waits) {
+            member.share = None;
+        }
+    }
+}
+
+/// The rate of all together, over what the link carries, by its queue.
+fn gain(queue: u64) -> u64 {
+    match queue {
+        queue if queue < TARGET => FILLING_GAIN - (FILLING_GAIN - ONE) * queue / TARGET,
+        queue => (ONE.saturating_sub((queue - TARGET) / DRAINING)).max(DRAINING_GAIN),
+    }
+}
+
+fn scaled(rate: u64, gain: u64) -> u64 {
+    u64::try_from(u128::from(rate) * u128::from(gain) / u128::from(ONE)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

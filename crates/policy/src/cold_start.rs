@@ -65,7 +65,7 @@ pub(crate) struct ColdStarts {
 impl ColdStarts {
     /// A connection with this peer starts now: the largest of these windows, in segments, that it
     /// may have, or [`LEAST_WINDOW`].
-    pub fn start(&mut self, now: Time, peer: Peer, windows: &[u32]) -> u32 {
+    pub(crate) fn start(&mut self, now: Time, peer: Peer, windows: &[u32]) -> u32 {
         if windows.is_empty() {
             return LEAST_WINDOW;
         }
@@ -97,7 +97,7 @@ impl ColdStarts {
     }
 
     /// A session with this peer has so many segments in flight.
-    pub fn note_in_flight(&mut self, now: Time, peer: Peer, segments: u64) {
+    pub(crate) fn note_in_flight(&mut self, now: Time, peer: Peer, segments: u64) {
         if segments > u64::from(LEAST_WINDOW)
             && let Some(cold) = self.peers.get_mut(&peer)
         {
@@ -106,7 +106,7 @@ impl ColdStarts {
     }
 
     /// A session that was too short to teach more has ended like this.
-    pub fn note(&mut self, now: Time, peer: Peer, leg: &LegSample) {
+    pub(crate) fn note(&mut self, now: Time, peer: Peer, leg: &LegSample) {
         let Some(cold) = self.peers.get_mut(&peer) else {
             return;
         };

@@ -3,15 +3,14 @@
 //!
 //! `cargo run --release -p simulator-speed`
 //!
-//! `--alone` measures Midspan only, `--flows N` only the case of so many flows. ns-2 and ns-3 are measured where they are installed (`apt-get install ns2 libns3-dev g++`).
-//!
-//! `--seconds N` does no more than run Midspan once over so many virtual seconds of each case, and
-//! says how many data packets were sent: for a profiler that counts what a packet takes.
+//! ns-2 and ns-3 are measured where they are installed (`apt-get install ns2 libns3-dev g++`).
 
 mod midspan;
 mod others;
 
+use clap::Parser;
 use midspan_records::statistics::median;
+use midspan_records::{By, Record, Records};
 use midspan_sim::Packet;
 use midspan_sim::tcp::{Receiver, Sender};
 use midspan_units::Time;
@@ -19,8 +18,35 @@ use others::Program;
 
 type Error = Box<dyn std::error::Error>;
 
-/// How often each runs.
-const REPETITIONS: usize = 5;
+/// Data packets per CPU second: Midspan's simulator beside ns-2 and ns-3
+///
+/// Example: `cargo run --release -p simulator-speed -- --flows 100 --repetitions 9`
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Leave ns-2 and ns-3 out
+    #[arg(long)]
+    alone: bool,
+    /// Only the case of so many flows: 1, 100 or 1000
+    #[arg(long, value_parser = case_of)]
+    flows: Option<u64>,
+    /// How often each runs, in turns
+    #[arg(long, default_value = "5", value_parser = clap::value_parser!(u16).range(1..))]
+    repetitions: u16,
+    /// Do no more than run Midspan once over so many virtual seconds of each case, and say how many
+    /// data packets were sent: for a profiler that counts what a packet takes
+    #[arg(long, conflicts_with = "json")]
+    seconds: Option<u64>,
+    /// Print JSON records instead of lines
+    #[arg(long)]
+    json: bool,
+}
+
+fn case_of(text: &str) -> Result<u64, String> {
+    let flows = text.parse().ok();
+    let case = CASES.iter().find(|case| Some(case.flows) == flows);
+    case.map(|case| case.flows)
+        .ok_or_else(|| "there are cases of 1, 100 and 1000 flows".to_owned())
+}
 
 /// What a run took.
 #[derive(Debug, Clone, Copy)]
@@ -68,42 +94,63 @@ const CASES: [Case; 3] = [
 ];
 
 fn main() -> Result<(), Error> {
-    println!(
-        "a flow's sender and receiver take {} bytes, each packet on its way {}",
-        size_of::<Sender>() + size_of::<Receiver>(),
-        size_of::<(Time, Packet)>()
-    );
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let alone = arguments.iter().any(|argument| argument == "--alone");
-    let number = |option: &str| {
-        let given = arguments.iter().skip_while(|argument| *argument != option);
-        given
-            .skip(1)
-            .map(|number| number.parse::<u64>())
-            .next()
-            .transpose()
-    };
-    let (flows, seconds) = (number("--flows")?, number("--seconds")?);
-    let (ns2, ns3) = if alone || seconds.is_some() {
+    let arguments = Arguments::parse();
+    let cases = CASES
+        .iter()
+        .filter(|case| arguments.flows.is_none_or(|flows| flows == case.flows));
+    if let Some(seconds) = arguments.seconds {
+        for case in cases {
+            let packets = midspan::run_untimed(case.flows, seconds)?;
+            println!("{} flows, {seconds} s: {packets} data packets", case.flows);
+        }
+        return Ok(());
+    }
+    let (ns2, ns3) = if arguments.alone {
         (None, None)
     } else {
         (Program::ns2(), Program::ns3()?)
     };
-    for case in CASES {
-        if flows.is_some_and(|flows| flows != case.flows) {
-            continue;
-        }
-        if let Some(seconds) = seconds {
-            let packets = midspan::run_untimed(case.flows, seconds)?;
-            println!("{} flows, {seconds} s: {packets} data packets", case.flows);
-            continue;
-        }
-        measure(&case, ns2.as_ref(), ns3.as_ref())?;
+    let mut records = memory();
+    for case in cases {
+        measure(
+            case,
+            arguments.repetitions,
+            ns2.as_ref(),
+            ns3.as_ref(),
+            &mut records,
+        )?;
+    }
+    if arguments.json {
+        println!("{}", records.to_json());
+    } else {
+        print(&records);
     }
     Ok(())
 }
 
-fn measure(case: &Case, ns2: Option<&Program>, ns3: Option<&Program>) -> Result<(), Error> {
+/// What a flow and a packet take.
+fn memory() -> Records {
+    let mut records = Records::default();
+    let sizes = [
+        ("a flow", size_of::<Sender>() + size_of::<Receiver>()),
+        ("a packet on its way", size_of::<(Time, Packet)>()),
+    ];
+    for (case, bytes) in sizes {
+        #[allow(clippy::cast_precision_loss)] // Small.
+        let bytes = bytes as f64;
+        let by = By::Measurement;
+        records.push(Record::new(ITEM, case, "memory", "bytes", by, bytes));
+    }
+    records
+}
+
+fn measure(
+    case: &Case,
+    repetitions: u16,
+    ns2: Option<&Program>,
+    ns3: Option<&Program>,
+    records: &mut Records,
+) -> Result<(), Error> {
     let flows = case.flows;
     let others: Vec<(&Program, u64, f64)> = [(ns2, case.ns2), (ns3, case.ns3)]
         .into_iter()
@@ -115,29 +162,66 @@ fn measure(case: &Case, ns2: Option<&Program>, ns3: Option<&Program>) -> Result<
     let mut ours = Vec::new();
     let mut theirs = vec![Vec::new(); others.len()];
     // In turns, so that what disturbs the machine disturbs all.
-    for _ in 0..REPETITIONS {
+    for _ in 0..repetitions {
         ours.push(midspan::run(flows, case.midspan)?.rate());
         for ((program, seconds, _), rates) in others.iter().zip(&mut theirs) {
             rates.push(program.run(flows, *seconds)?.rate());
         }
     }
-    let midspan = print(flows, "Midspan", &ours)?;
+    records.push(rate(flows, "Midspan", &ours)?);
     for ((program, _, wanted), rates) in others.iter().zip(&theirs) {
-        let rate = print(flows, program.name(), rates)?;
-        let ratio = midspan / rate;
-        println!(
-            "{flows:>5} flows: {ratio:.1} times {} (asked: {wanted})",
-            program.name()
+        records.push(rate(flows, program.name(), rates)?);
+        // Of each turn by itself: the host is faster at one time than at another.
+        let turns = ours.iter().zip(rates);
+        let ratios: Vec<f64> = turns.map(|(ours, theirs)| ours / theirs).collect();
+        let median = median(&ratios).ok_or("no run")?;
+        let case = format!("{flows} flows, Midspan over {}", program.name());
+        records.push(
+            Record::new(ITEM, &case, RATIO, "", By::Measurement, median.value)
+                .with_spread(median.low, median.high)
+                .with_ok(median.value >= *wanted)
+                .with_note(format!("asked: {wanted}")),
         );
     }
     Ok(())
 }
 
-fn print(flows: u64, name: &str, rates: &[f64]) -> Result<f64, Error> {
+const ITEM: &str = "simulator speed";
+const RATIO: &str = "ratio of the rates";
+
+fn rate(flows: u64, name: &str, rates: &[f64]) -> Result<Record, Error> {
     let median = median(rates).ok_or("no run")?;
-    println!(
-        "{flows:>5} flows, {name}: {:.3} million data packets per CPU second ({:.3} to {:.3})",
-        median.value, median.low, median.high
+    let case = format!("{flows} flows, {name}");
+    let (quantity, unit) = ("data packets per CPU second", "packets/s");
+    let record = Record::new(
+        ITEM,
+        &case,
+        quantity,
+        unit,
+        By::Measurement,
+        1e6 * median.value,
     );
-    Ok(median.value)
+    Ok(record.with_spread(1e6 * median.low, 1e6 * median.high))
+}
+
+fn print(records: &Records) {
+    for record in &records.records {
+        let (scale, digits, unit) = match record.unit.as_str() {
+            "packets/s" => (1e-6, 3, " million/s"),
+            "bytes" => (1.0, 0, " bytes"),
+            _ => (1.0, 1, " times"),
+        };
+        let number = |value: f64| format!("{:.digits$}", scale * value);
+        let spread = match (record.low, record.high) {
+            (Some(low), Some(high)) => format!(" ({} to {})", number(low), number(high)),
+            _ => String::new(),
+        };
+        let note = record.note.as_deref().map(|note| format!(", {note}"));
+        println!(
+            "{}: {}{unit}{spread}{}",
+            record.case,
+            number(record.value),
+            note.unwrap_or_default()
+        );
+    }
 }

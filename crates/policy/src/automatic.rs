@@ -192,7 +192,7 @@ impl Policy for Automatic {
                 leg.congestion_control = Some(BBR.to_owned());
             }
             if is_paced_at_start(settings)
-                && let Some(rate) = learned.rate
+                && let Some(rate) = learned.pacing_rate()
             {
                 leg.pacing_rate = Some(settings.pacing_rate.map_or(rate, |most| most.min(rate)));
             }

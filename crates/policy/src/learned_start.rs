@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use midspan_units::{BitRate, Time, TimeSpan};
 
+use crate::cold_start::ColdStarts;
 use crate::congestion::LONG;
 use crate::leave_alone::Gains;
 use crate::shared_path::SharedPaths;
@@ -135,18 +136,21 @@ pub struct LearnedPaths {
     paths: BTreeMap<Peer, Path>,
     /// Peers in the order in which they were noted first.
     order: VecDeque<Peer>,
+    /// Starts towards the others.
+    cold: ColdStarts,
 }
 
 impl LearnedPaths {
     /// A connection with this peer was measured, at its end or before.
     pub fn note(&mut self, now: Time, peer: Peer, leg: &LegSample, is_lossy: bool) {
+        if leg.bytes_acknowledged.bytes() < EVIDENCE {
+            self.cold.note(now, peer, leg);
+            return;
+        }
         let (Some(rate), Some(round_trip)) = (leg.delivery_rate, leg.minimum_round_trip_time)
         else {
             return;
         };
-        if leg.bytes_acknowledged.bytes() < EVIDENCE {
-            return;
-        }
         if !self.paths.contains_key(&peer) {
             while self.order.len() >= PEERS {
                 if let Some(oldest) = self.order.pop_front() {
@@ -178,9 +182,11 @@ impl LearnedPaths {
         };
     }
 
-    /// A session with this peer, of which something is known, has so many bytes in flight.
+    /// A session with this peer has so many bytes in flight.
     pub fn note_in_flight(&mut self, now: Time, peer: Peer, session: SessionId, bytes: u64) {
         let Some(path) = self.paths.get_mut(&peer) else {
+            let segments = bytes / u64::from(SEGMENT);
+            self.cold.note_in_flight(now, peer, segments);
             return;
         };
         if bytes == 0 {
@@ -205,7 +211,8 @@ impl LearnedPaths {
 
     /// A connection with this peer starts now, in segments of this size, with the largest of these
     /// `windows` (in segments) that its share has room for; with [`LEAST_WINDOW`] where that is
-    /// none of them.
+    /// none of them. Where nothing is known of the peer, with the window of a
+    /// [cold start](crate::cold_start).
     pub fn start(
         &mut self,
         now: Time,
@@ -213,16 +220,16 @@ impl LearnedPaths {
         segment_size: u32,
         windows: &[u32],
     ) -> LearnedStart {
-        let unknown = LearnedStart {
-            window: LEAST_WINDOW,
-            rate: None,
-            is_lossy: false,
-        };
-        let Some(path) = self.paths.get_mut(&peer) else {
-            return unknown;
-        };
-        let Some(rate) = BitRate::from_bits_per_second(path.aged_rate(now)) else {
-            return unknown;
+        let known = self.paths.get_mut(&peer).and_then(|path| {
+            let rate = BitRate::from_bits_per_second(path.aged_rate(now))?;
+            Some((path, rate))
+        });
+        let Some((path, rate)) = known else {
+            return LearnedStart {
+                window: self.cold.start(now, peer, windows),
+                rate: None,
+                is_lossy: false,
+            };
         };
         path.starts.retain(|(end, _)| *end > now);
         path.running.retain(|_, (end, _)| *end > now);

@@ -28,6 +28,7 @@ mod acknowledgement;
 mod admission;
 mod automatic;
 pub mod buffers;
+pub mod cold_start;
 mod configured;
 pub mod congestion;
 mod decision;

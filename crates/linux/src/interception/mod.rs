@@ -171,7 +171,8 @@ pub struct Interception {
     way: QueueWay,
     early_demux: EarlyDemux,
     taking: bool,
-    /// The host translated addresses when the rules were made.
+    /// The host has translated addresses since this began. Remembered though it may no longer do
+    /// so: what it has translated needs the translation for as long as it goes on.
     source_nat: bool,
     netlink: Netlink,
     /// The tables as the kernel shows them.
@@ -377,10 +378,9 @@ impl Interception {
         let routes = local_delivery::ensure(netlink, place, &self.marks)?;
         let parameter = self.early_demux.switch_off();
         let rules = parameter || !self.is_as_put()?;
-        let source_nat = address_translation::is_there(&self.plan.place.table);
-        let is_other_host = source_nat != self.source_nat;
-        if rules || is_other_host {
-            self.source_nat = source_nat;
+        let begins_nat = !self.source_nat && address_translation::is_there(&self.plan.place.table);
+        self.source_nat |= begins_nat;
+        if rules || begins_nat {
             self.put_rules()?;
         }
         Ok(rules || routes > 0)

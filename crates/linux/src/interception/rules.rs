@@ -64,7 +64,7 @@ pub struct Machine {
     pub early_demux: bool,
     /// What that was before it was switched off; written into the table for the next run.
     pub early_demux_was: bool,
-    /// The host itself translates source addresses, or may do so.
+    /// The host itself translates source addresses, may do so, or has done so.
     pub source_nat: bool,
 }
 

@@ -94,6 +94,8 @@ impl AckTracker {
         // Another sequence number: own data lies between the two.
         sample.other |= header.sequence != before.sequence;
         if header.number == before.number {
+            // The one before told of a gap, and may be held; this one must not stand for it.
+            sample.other |= before.sack.count > 0 && !selective;
             sample.window_update = header.window != before.window;
             sample.duplicate = !sample.window_update && header.sequence == before.sequence;
             if sample.duplicate || selective {
@@ -232,6 +234,16 @@ mod tests {
         );
         assert!(update.is_window_update_alone());
         assert_eq!(update.arrived, 0);
+        // One without the blocks of the ACK before does not say all that that one says.
+        flow.handle_ack(&selective(0, &[(1000, 2000)]), 1000);
+        let update = flow.handle_ack(
+            &AckHeader {
+                window: 501,
+                ..ack(0)
+            },
+            1000,
+        );
+        assert!(update.window_update && !update.is_window_update_alone());
     }
 
     #[test]

@@ -30,13 +30,15 @@ fn seconds(seconds: u64) -> Time {
 #[test]
 fn half_of_what_the_path_carries_is_the_window_of_the_next_connection() {
     let mut paths = LearnedPaths::default();
-    assert_eq!(paths.start(Time::ZERO, peer(1), 1000, &every()).window, 10);
+    assert_eq!(paths.start(Time::ZERO, peer(1), 1000, &every()).rate, None);
     paths.note(Time::ZERO, peer(1), &satellite(0), true);
     let start = paths.start(Time::ZERO, peer(1), 1000, &every());
     assert_eq!(start.window, 750);
     assert_eq!(start.rate, satellite(0).delivery_rate);
     assert!(start.is_lossy);
-    assert_eq!(paths.start(Time::ZERO, peer(2), 1000, &every()).window, 10);
+    // Of another nothing is known.
+    let other = paths.start(Time::ZERO, peer(2), 1000, &every());
+    assert_eq!((other.window, other.rate), (40, None));
 }
 
 #[test]
@@ -112,7 +114,7 @@ fn what_was_learned_ages_and_is_forgotten() {
         375
     );
     let forgotten = paths.start(seconds(3_601), peer(1), 1000, &every());
-    assert_eq!((forgotten.window, forgotten.rate), (10, None));
+    assert_eq!((forgotten.window, forgotten.rate), (40, None));
 }
 
 #[test]

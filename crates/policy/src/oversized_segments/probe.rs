@@ -86,7 +86,7 @@ impl Probe {
     fn outcome(self, own: u32, sample: &LegSample) -> Outcome {
         let acknowledged = sample.bytes_acknowledged.bytes();
         let arrived = acknowledged.saturating_sub(self.acknowledged_before);
-        // Nor while a time-out waits for its answer.
+        // Open as well while a time-out waits for its answer.
         if arrived < u64::from(self.size) || sample.timeouts_pending > 0 {
             return Outcome::Open;
         }

@@ -170,13 +170,17 @@ pub fn a_firewall_that_changes() {
     midspan.stop();
 }
 
-/// The kernel looks after address translation only while the host wants some, and what comes back
-/// through `lo` keeps its addresses then.
+/// The kernel looks after address translation only once the host wants some, and what comes back
+/// through `lo` keeps its addresses then. What was translated is so to its end.
 pub fn masquerading_that_comes_later() {
     /// On every interface.
-    const MASQUERADE: &str = "table inet later { chain post {
-        type nat hook postrouting priority srcnat; masquerade
-    } }\n";
+    const MASQUERADE: &str = r#"
+table ip later {
+    chain post { type nat hook postrouting priority srcnat;
+        masquerade
+    }
+}
+"#;
     let network = Network::new();
     let listener = network.listen(PORT);
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
@@ -184,17 +188,22 @@ pub fn masquerading_that_comes_later() {
         let table = ["list", "table", "inet", "midspan"];
         output(&network.gateway, "nft", &table).contains("type nat")
     };
+    network.wait_until_taken(&listener, SERVER, true, 0);
     assert!(!keeps());
-    for _ in 0..2 {
-        rules(&network.gateway, MASQUERADE);
-        wait_until("kept", keeps);
-        network.wait_until_taken(&listener, SERVER, true, 0);
-        rules(&network.gateway, "delete table inet later\n");
-        wait_until("no longer kept", || !keeps());
-        network.wait_until_taken(&listener, SERVER, true, 0);
-    }
+    rules(&network.gateway, MASQUERADE);
+    wait_until("kept", keeps);
+    network.wait_until_taken(&listener, SERVER, true, 0);
+    let mut near = network.connect(SERVER, PORT).unwrap();
+    let (mut far, from) = accept(&listener);
+    assert_ne!(from.ip().to_string(), CLIENT);
+    echoes(&mut near, &mut far);
+    rules(&network.gateway, "delete table ip later\n");
+    network.wait_until_taken(&listener, SERVER, true, 1);
+    assert!(keeps());
+    echoes(&mut near, &mut far);
     // Nobody had touched the rules of ours.
     assert!(!midspan.log().contains("put back"), "{}", midspan.log());
+    abort(near);
     midspan.stop();
 }
 

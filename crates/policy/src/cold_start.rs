@@ -1,0 +1,259 @@
+//! A start on a path of which nothing is known: more than ten segments, spread, and not for many
+//! at once.
+//!
+//! RFC 6928 chose ten segments in 2013; on a satellite link each doubling from there takes more
+//! than half a second. Large content networks begin with 16 to 48 (Rüth et al., *Large-scale
+//! scanning of TCP's initial window*, IMC 2017), and spreading the first flight over the round trip
+//! takes its burst away (Sallantin et al., *Initial spreading*, 2013). Here a first connection
+//! begins with `WINDOW` segments; the kernel, told to pace, sends ten at once and the others over
+//! half a round trip, whose length it knows from the handshake. What a flight of this size could harm
+//! is bounded for each peer:
+//!
+//! - all that start within `TOGETHER` of each other share `EXTRA` segments beyond ten each;
+//! - while a session with the peer has more than ten segments in flight, others begin with ten;
+//! - after a short session that lost a tenth of its segments, with half, down to ten.
+//!
+//! A session that delivers enough to [teach](crate::learned_start) what the path carries ends all this.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use midspan_units::{BitRate, Time, TimeSpan};
+
+use crate::LegSample;
+use crate::learned_start::{LEAST_WINDOW, LearnedStart, Peer};
+
+/// Largest window of a cold start, in segments.
+const WINDOW: u32 = 40;
+/// Segments beyond [`LEAST_WINDOW`] each that all cold starts of a peer may be given within
+/// [`TOGETHER`].
+const EXTRA: u32 = 60;
+/// Longer than a round trip over a satellite.
+const TOGETHER: TimeSpan = TimeSpan::from_seconds(1);
+/// How long a reading of what is in flight holds.
+const BUSY: TimeSpan = TimeSpan::from_seconds(1);
+/// Part of its segments that a session has to lose for the next window to be halved.
+const LOST: u64 = 10;
+/// What losses taught is forgotten after this time.
+const REMEMBERED: TimeSpan = TimeSpan::from_seconds(3_600);
+/// Times that the window is halved at most.
+const HALVINGS: u8 = 2;
+/// Most peers of which something is kept.
+const PEERS: usize = 16_384;
+/// A pacing rate that binds nobody. Linux paces a socket with any rate but "none", at most at twice
+/// its window for each round trip in slow start.
+const SPREAD: u64 = 1_000_000_000_000;
+
+#[derive(Debug, Clone, Default)]
+struct Cold {
+    /// When each window was given, and its segments beyond ten.
+    starts: VecDeque<(Time, u32)>,
+    /// Others have data in flight until then.
+    busy_until: Time,
+    halvings: u8,
+    /// When that was found out.
+    lost_at: Time,
+}
+
+/// Starts towards peers of which nothing is known.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ColdStarts {
+    peers: BTreeMap<Peer, Cold>,
+    /// In the order in which they came.
+    order: VecDeque<Peer>,
+}
+
+impl ColdStarts {
+    /// A connection with this peer starts now: the largest of these windows, in segments, that it
+    /// may have, or [`LEAST_WINDOW`].
+    pub(crate) fn start(&mut self, now: Time, peer: Peer, windows: &[u32]) -> u32 {
+        if windows.is_empty() {
+            return LEAST_WINDOW;
+        }
+        if !self.peers.contains_key(&peer) {
+            while self.order.len() >= PEERS {
+                if let Some(oldest) = self.order.pop_front() {
+                    self.peers.remove(&oldest);
+                }
+            }
+            self.order.push_back(peer);
+        }
+        let cold = self.peers.entry(peer).or_default();
+        cold.starts.retain(|(begun, _)| *begun + TOGETHER > now);
+        if cold.busy_until > now {
+            return LEAST_WINDOW;
+        }
+        if cold.halvings > 0 && cold.lost_at + REMEMBERED <= now {
+            cold.halvings = 0;
+        }
+        let given: u32 = cold.starts.iter().map(|(_, extra)| *extra).sum();
+        let room = EXTRA.saturating_sub(given) + LEAST_WINDOW;
+        let most = (WINDOW >> cold.halvings).min(room);
+        let possible = windows.iter().copied().filter(|window| *window <= most);
+        let window = possible.max().unwrap_or(LEAST_WINDOW).max(LEAST_WINDOW);
+        if window > LEAST_WINDOW {
+            cold.starts.push_back((now, window - LEAST_WINDOW));
+        }
+        window
+    }
+
+    /// A session with this peer has so many segments in flight.
+    pub(crate) fn note_in_flight(&mut self, now: Time, peer: Peer, segments: u64) {
+        if segments > u64::from(LEAST_WINDOW)
+            && let Some(cold) = self.peers.get_mut(&peer)
+        {
+            cold.busy_until = now + BUSY;
+        }
+    }
+
+    /// A session that was too short to teach more has ended like this.
+    pub(crate) fn note(&mut self, now: Time, peer: Peer, leg: &LegSample) {
+        let Some(cold) = self.peers.get_mut(&peer) else {
+            return;
+        };
+        let segments = leg.bytes_acknowledged.bytes() / u64::from(leg.segment_size.max(1));
+        let lost = u64::from(leg.segments_retransmitted);
+        // One of a few is chance.
+        if lost > 1 && lost * LOST > segments {
+            cold.halvings = (cold.halvings + 1).min(HALVINGS);
+            cold.lost_at = now;
+        }
+    }
+}
+
+impl LearnedStart {
+    /// The pacing rate to begin with: that of the path where it is known; one that only makes the
+    /// kernel spread the flight where it is not and the window is larger than usual.
+    #[must_use]
+    pub fn pacing_rate(&self) -> Option<BitRate> {
+        match self.rate {
+            None if self.window > LEAST_WINDOW => BitRate::from_bits_per_second(SPREAD),
+            rate => rate,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::learned_start::windows;
+    use midspan_units::ByteSize;
+    use proptest::prelude::*;
+    use std::net::IpAddr;
+
+    fn peer(last: u8) -> Peer {
+        IpAddr::from([192, 0, 2, last]).into()
+    }
+
+    fn milliseconds(milliseconds: u64) -> Time {
+        Time::ZERO + TimeSpan::from_milliseconds(milliseconds)
+    }
+
+    /// A session that delivered so many segments.
+    fn short(segments: u64, retransmitted: u32) -> LegSample {
+        LegSample {
+            segment_size: 1000,
+            bytes_acknowledged: ByteSize::from_bytes(segments * 1000),
+            segments_retransmitted: retransmitted,
+            ..LegSample::default()
+        }
+    }
+
+    #[test]
+    fn a_first_connection_begins_with_forty_and_many_at_once_share() {
+        let mut cold = ColdStarts::default();
+        let offered = windows(320);
+        let mut together = |now| -> Vec<u32> {
+            (0..30)
+                .map(|_| cold.start(milliseconds(now), peer(1), &offered))
+                .collect()
+        };
+        let first = together(0);
+        assert_eq!(first[..4], [40, 40, 10, 10]);
+        assert_eq!(first.iter().sum::<u32>(), 30 * 10 + 60);
+        assert!(together(999).iter().all(|window| *window == 10));
+        assert_eq!(together(1_000)[..3], [40, 40, 10]);
+        assert_eq!(cold.start(Time::ZERO, peer(2), &offered), 40);
+        assert_eq!(cold.start(Time::ZERO, peer(2), &windows(20)), 20);
+        assert_eq!(cold.start(Time::ZERO, peer(3), &[]), 10);
+        assert_eq!(cold.start(Time::ZERO, peer(4), &[320]), 10);
+    }
+
+    #[test]
+    fn beside_a_session_with_data_in_flight_it_is_ten() {
+        let mut cold = ColdStarts::default();
+        let offered = windows(320);
+        assert_eq!(cold.start(Time::ZERO, peer(1), &offered), 40);
+        cold.note_in_flight(milliseconds(1_500), peer(1), 10);
+        assert_eq!(cold.start(milliseconds(1_500), peer(1), &offered), 40);
+        cold.note_in_flight(milliseconds(3_000), peer(1), 11);
+        assert_eq!(cold.start(milliseconds(3_999), peer(1), &offered), 10);
+        assert_eq!(cold.start(milliseconds(4_000), peer(1), &offered), 40);
+        cold.note_in_flight(Time::ZERO, peer(2), 1_000);
+        assert_eq!(cold.order.len(), 1);
+    }
+
+    #[test]
+    fn what_is_lost_halves_the_next_and_is_forgotten_in_time() {
+        let mut cold = ColdStarts::default();
+        let offered = windows(320);
+        let mut after = |seconds: u64, said: LegSample| {
+            let now = milliseconds(seconds * 1_000);
+            cold.note(now, peer(1), &said);
+            cold.start(now, peer(1), &offered)
+        };
+        // Of a peer that did not begin here nothing is kept.
+        assert_eq!(after(0, short(40, 30)), 40);
+        assert_eq!(after(10, short(40, 4)), 40);
+        assert_eq!(after(20, short(5, 1)), 40);
+        assert_eq!(after(30, short(40, 5)), 20);
+        assert_eq!(after(40, short(40, 40)), 10);
+        assert_eq!(after(50, short(0, u32::MAX)), 10);
+        assert_eq!(after(60, short(60, 0)), 10);
+        assert_eq!(after(3_650, short(60, 0)), 40);
+    }
+
+    #[test]
+    fn the_kernel_spreads_what_is_more_than_usual() {
+        let start = |window, rate: Option<&str>| LearnedStart {
+            window,
+            rate: rate.map(|rate| rate.parse().unwrap()),
+            is_lossy: false,
+        };
+        assert_eq!(start(10, None).pacing_rate(), None);
+        assert!(start(20, None).pacing_rate() >= BitRate::from_bits_per_second(SPREAD));
+        let known = start(320, Some("20 Mbit/s"));
+        assert_eq!(known.pacing_rate(), known.rate);
+    }
+
+    #[test]
+    fn the_number_of_peers_is_bounded() {
+        let mut cold = ColdStarts::default();
+        for number in 0..20_000_u32 {
+            let address = IpAddr::from((0x0a00_0000 + number).to_be_bytes());
+            cold.start(Time::ZERO, address.into(), &windows(320));
+        }
+        assert_eq!((cold.peers.len(), cold.order.len()), (PEERS, PEERS));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_given_within_a_second_is_bounded(
+            steps in proptest::collection::vec(
+                (0_u64..700, 0_u64..100, 0_u64..200, 0_u32..100), 1..100),
+        ) {
+            let mut cold = ColdStarts::default();
+            let mut now = Time::ZERO;
+            let mut given: Vec<(Time, u32)> = Vec::new();
+            for (pause, in_flight, segments, lost) in steps {
+                now += TimeSpan::from_milliseconds(pause);
+                let window = cold.start(now, peer(1), &windows(320));
+                prop_assert!((LEAST_WINDOW..=WINDOW).contains(&window));
+                given.push((now, window - LEAST_WINDOW));
+                let within = given.iter().filter(|(begun, _)| *begun + TOGETHER > now);
+                prop_assert!(within.map(|(_, extra)| *extra).sum::<u32>() <= EXTRA);
+                cold.note_in_flight(now, peer(1), in_flight);
+                cold.note(now, peer(1), &short(segments, lost));
+            }
+        }
+    }
+}

@@ -2,12 +2,13 @@
 //! at once.
 //!
 //! RFC 6928 chose ten segments in 2013; on a satellite link each doubling from there takes more
-//! than half a second. Large content networks begin with 16 to 48 (Rüth et al., *Large-scale
-//! scanning of TCP's initial window*, IMC 2017), and spreading the first flight over the round trip
-//! takes its burst away (Sallantin et al., *Initial spreading*, 2013). Here a first connection
-//! begins with `WINDOW` segments; the kernel, told to pace, sends ten at once and the others over
-//! half a round trip, whose length it knows from the handshake. What a flight of this size could harm
-//! is bounded for each peer:
+//! than half a second. Most content networks begin with more, up to 50 and in cases 100 (Rüth and
+//! Hohlfeld, *Demystifying TCP Initial Window Configurations of Content Distribution Networks*, TMA
+//! 2018), and spreading the first flight over the round trip takes its burst away (Sallantin et al.,
+//! *Initial Spreading: a Fast Start-Up TCP Mechanism*, LCN 2013). Here a first connection begins
+//! with `WINDOW` segments; the kernel, told to pace, sends ten at once and the others over half a
+//! round trip, whose length it knows from the handshake. What a flight of this size could harm is
+//! bounded for each peer:
 //!
 //! - all that start within `TOGETHER` of each other share `EXTRA` segments beyond ten each;
 //! - while a session with the peer has more than ten segments in flight, others begin with ten;

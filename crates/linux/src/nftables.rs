@@ -112,20 +112,6 @@ pub fn base_chains(hook: &str) -> Result<Vec<BaseChain>, NftablesError> {
     Ok(chains)
 }
 
-/// Families and names of the tables with a chain that translates addresses (of the type `nat`).
-///
-/// # Errors
-/// As [`base_chains`].
-pub fn translating_tables() -> Result<Vec<(String, String)>, NftablesError> {
-    let chains = objects(&["-j", "list", "chains"], "chain")?;
-    let tables = chains.iter().filter(|chain| chain["type"] == "nat");
-    let names = tables.filter_map(|chain| {
-        let text = |key: &str| chain[key].as_str().map(str::to_owned);
-        Some((text("family")?, text("table")?))
-    });
-    Ok(names.collect())
-}
-
 /// The names of all tables, with their families.
 ///
 /// # Errors

@@ -150,7 +150,6 @@ fn whole(place: &Place) -> Result<String, String> {
         queue: QueueWay::Target,
         early_demux: true,
         early_demux_was: true,
-        source_nat: true,
     };
     nftables::apply(&rules::ruleset(&plan, &marks, machine, true))
         .map(|()| "taken by the kernel".to_owned())

@@ -21,7 +21,6 @@
 //! namespace, and the program `nft`.
 
 mod accounting;
-mod address_translation;
 mod bypass;
 mod early_demux;
 pub mod features;
@@ -122,7 +121,6 @@ pub fn describe(plan: &Plan) -> Result<String, InterceptionError> {
         queue: way,
         early_demux: false,
         early_demux_was: true,
-        source_nat: address_translation::is_there(&plan.place.table),
     };
     let mut text = rules::ruleset(plan, &marks, machine, true);
     if way == QueueWay::Target {
@@ -171,9 +169,6 @@ pub struct Interception {
     way: QueueWay,
     early_demux: EarlyDemux,
     taking: bool,
-    /// The host has translated addresses since this began. Remembered though it may no longer do
-    /// so: what it has translated needs the translation for as long as it goes on.
-    source_nat: bool,
     netlink: Netlink,
     /// The tables as the kernel shows them.
     shown: Vec<Option<String>>,
@@ -217,7 +212,6 @@ impl Interception {
             ));
         }
         let way = queue_way(&plan)?;
-        let table = plan.place.table.clone();
         let mut installed = Self {
             plan,
             marks,
@@ -227,7 +221,6 @@ impl Interception {
                 false => EarlyDemux::leave(),
             },
             taking: false,
-            source_nat: address_translation::is_there(&table),
             netlink,
             shown: Vec::new(),
             seen: None,
@@ -320,7 +313,6 @@ impl Interception {
             queue: self.way,
             early_demux: EarlyDemux::is_on(),
             early_demux_was: self.early_demux.was_on(),
-            source_nat: self.source_nat,
         }
     }
 
@@ -378,9 +370,7 @@ impl Interception {
         let routes = local_delivery::ensure(netlink, place, &self.marks)?;
         let parameter = self.early_demux.switch_off();
         let rules = parameter || !self.is_as_put()?;
-        let begins_nat = !self.source_nat && address_translation::is_there(&self.plan.place.table);
-        self.source_nat |= begins_nat;
-        if rules || begins_nat {
+        if rules {
             self.put_rules()?;
         }
         Ok(rules || routes > 0)

@@ -64,8 +64,6 @@ pub struct Machine {
     pub early_demux: bool,
     /// What that was before it was switched off; written into the table for the next run.
     pub early_demux_was: bool,
-    /// The host itself translates source addresses, may do so, or has done so.
-    pub source_nat: bool,
 }
 
 /// The text for `nft -f`: replaces the table as a whole. With `taking` false, no new connections
@@ -77,11 +75,6 @@ pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> St
         marks,
         early_demux: machine.early_demux,
     };
-    // A chain of the type `nat` makes the kernel look after the translation of every connection.
-    let behind_nat = (machine.source_nat)
-        .then(|| [rules.server_side_behind_nat(), rules.keep_source()])
-        .into_iter()
-        .flatten();
     let mut text = removal(table);
     // Writing to a string does not fail.
     let _ = writeln!(text, "table inet {table} {{");
@@ -100,7 +93,7 @@ pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> St
              size {size}; flags dynamic,timeout; timeout {time}\n\t}}"
         );
     }
-    let chains = [
+    for chain in [
         rules.client_side(),
         rules.syns_sent_again(),
         rules.packets_of_clients(),
@@ -110,11 +103,12 @@ pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> St
         rules.syn_for_socket(),
         rules.client_leg(),
         rules.server_side(),
+        rules.server_side_behind_nat(),
         rules.server_leg(),
         rules.to_this_machine(),
         rules.output(),
-    ];
-    for chain in chains.into_iter().chain(behind_nat) {
+        rules.keep_source(),
+    ] {
         let _ = write!(text, "{chain}");
     }
     if taking {
@@ -371,6 +365,11 @@ impl Rules<'_> {
 
     /// A SYN on its way back through `lo` keeps its addresses, even where the host masquerades
     /// on every interface.
+    ///
+    /// That the kernel looks after the translation of every connection, as it does with the first
+    /// chain of this type, is needed on every host: a packet of a client whose session has ended is
+    /// forwarded, and what connection tracking still knows of the server leg has the same answers.
+    /// Without translation the kernel drops the packet, and the client is not told.
     fn keep_source(&self) -> Chain {
         let ours = self.is_marked(&self.marks.listeners);
         let rule = |family: &str, ip: &str| {

@@ -60,7 +60,6 @@ fn text(way: QueueWay, taking: bool) -> String {
         queue: way,
         early_demux: false,
         early_demux_was: true,
-        source_nat: true,
     };
     ruleset(&plan, &marks, machine, taking)
 }
@@ -173,31 +172,6 @@ fn packets_of_other_interfaces_and_of_sessions_that_go_on_see_few_rules() {
 }
 
 #[test]
-fn where_the_host_translates_no_addresses_no_chain_makes_the_kernel_do_so() {
-    let plan = plan();
-    let marks = Marks::new(plan.place.marks, 2, 1).unwrap();
-    let text = |source_nat| {
-        let machine = Machine {
-            queue: QueueWay::Statement,
-            early_demux: false,
-            early_demux_was: true,
-            source_nat,
-        };
-        ruleset(&plan, &marks, machine, true)
-    };
-    let (with, without) = (text(true), text(false));
-    assert!(with.contains("type nat hook postrouting"));
-    assert!(!without.contains("type nat") && !without.contains("snat"));
-    for name in ["keep_source", "server_side_behind_nat"] {
-        assert!(!chain(&with, name).is_empty(), "{name}");
-        assert!(chain(&without, name).is_empty(), "{name}");
-    }
-    for name in ["client_side", "server_side", "output", "take", "untaken"] {
-        assert_eq!(chain(&with, name), chain(&without, name));
-    }
-}
-
-#[test]
 fn the_queue_lets_pass_when_nobody_listens() {
     assert_eq!(
         chain(&text(QueueWay::Statement, true), "queue"),
@@ -230,7 +204,6 @@ fn with_early_demux_an_old_socket_makes_room() {
             queue: QueueWay::Statement,
             early_demux,
             early_demux_was: true,
-            source_nat: true,
         };
         chain(&ruleset(&plan, &marks, machine, true), "syn_for_socket")
     };
@@ -293,7 +266,6 @@ fn what_is_bypassed_is_asked_first() {
         queue: QueueWay::Statement,
         early_demux: false,
         early_demux_was: false,
-        source_nat: true,
     };
     let text = ruleset(&plan, &marks, machine, true);
     assert!(
@@ -320,7 +292,6 @@ fn connections_of_a_listener_that_has_gone_go_on() {
         queue: QueueWay::Statement,
         early_demux: false,
         early_demux_was: false,
-        source_nat: true,
     };
     let text = ruleset(&plan, &marks, machine, true);
     let rules = chain(&text, "client_side");
@@ -359,7 +330,6 @@ fn a_syn_for_another_window_goes_to_other_sockets() {
         queue: QueueWay::Statement,
         early_demux: false,
         early_demux_was: true,
-        source_nat: true,
     };
     let text = ruleset(&plan, &marks, machine, true);
     let four = text

@@ -170,43 +170,6 @@ pub fn a_firewall_that_changes() {
     midspan.stop();
 }
 
-/// The kernel looks after address translation only once the host wants some, and what comes back
-/// through `lo` keeps its addresses then. What was translated is so to its end.
-pub fn masquerading_that_comes_later() {
-    /// On every interface.
-    const MASQUERADE: &str = r#"
-table ip later {
-    chain post { type nat hook postrouting priority srcnat;
-        masquerade
-    }
-}
-"#;
-    let network = Network::new();
-    let listener = network.listen(PORT);
-    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
-    let keeps = || {
-        let table = ["list", "table", "inet", "midspan"];
-        output(&network.gateway, "nft", &table).contains("type nat")
-    };
-    network.wait_until_taken(&listener, SERVER, true, 0);
-    assert!(!keeps());
-    rules(&network.gateway, MASQUERADE);
-    wait_until("kept", keeps);
-    network.wait_until_taken(&listener, SERVER, true, 0);
-    let mut near = network.connect(SERVER, PORT).unwrap();
-    let (mut far, from) = accept(&listener);
-    assert_ne!(from.ip().to_string(), CLIENT);
-    echoes(&mut near, &mut far);
-    rules(&network.gateway, "delete table ip later\n");
-    network.wait_until_taken(&listener, SERVER, true, 1);
-    assert!(keeps());
-    echoes(&mut near, &mut far);
-    // Nobody had touched the rules of ours.
-    assert!(!midspan.log().contains("put back"), "{}", midspan.log());
-    abort(near);
-    midspan.stop();
-}
-
 /// A rule of somebody else that comes first leads Midspan's marks elsewhere.
 pub fn a_routing_rule_that_takes_the_mark() {
     let network = Network::new();

@@ -257,10 +257,6 @@ fn test(filter: &str) {
         ),
         ("a firewall that changes", firewall::a_firewall_that_changes),
         (
-            "masquerading that comes later",
-            firewall::masquerading_that_comes_later,
-        ),
-        (
             "a routing rule that takes the mark",
             firewall::a_routing_rule_that_takes_the_mark,
         ),

@@ -174,7 +174,7 @@ impl Reader<'_> {
         }
         if let Some(line) = line.strip_suffix('&') {
             self.background.push(node.spawn(shell(line)).unwrap());
-            wait_for_a_connection(node);
+            wait_for_connections(node, "");
             return String::new();
         }
         let printed = run(node, line);
@@ -239,20 +239,21 @@ impl Reader<'_> {
 
     /// The server sees the gateway's own address, by its masquerade, and no other.
     fn check_what_the_server_sees(&self) {
-        let seen = run(
-            &self.network.server,
-            "ss --no-header --tcp --numeric state established 'sport = :80'",
-        );
+        let seen = wait_for_connections(&self.network.server, " 'sport = :80'");
         let one = seen.lines().count() == 1 && seen.contains(&format!("{OUTSIDE}:"));
         assert!(one, "the server sees:\n{seen}");
     }
 }
 
-/// What runs in the background has connected.
-fn wait_for_a_connection(node: &NetworkNamespace) {
+/// The established connections, once there are some.
+fn wait_for_connections(node: &NetworkNamespace, filter: &str) -> String {
     let start = Instant::now();
-    let command = "ss --no-header --tcp --numeric state established";
-    while run(node, command).is_empty() {
+    let command = format!("ss --no-header --tcp --numeric state established{filter}");
+    loop {
+        let seen = run(node, &command);
+        if !seen.is_empty() {
+            return seen;
+        }
         assert!(start.elapsed() < Duration::from_secs(20), "no connection");
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -26,13 +26,18 @@ impl HeldAck {
         most: u32,
         time_out: TimeSpan,
     ) -> AckVerdict {
-        if self.deadline.is_some_and(|deadline| deadline <= now) {
-            *self = Self::default();
-        }
+        self.expire(now);
         if sample.is_urgent() {
             return self.pass_urgent(sample);
         }
         self.hold(now, sample.newly_covered, target, most, time_out)
+    }
+
+    /// What is held leaves at its deadline; after that nothing waits.
+    fn expire(&mut self, now: Time) {
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            *self = Self::default();
+        }
     }
 
     /// The same in a recovery: what tells only of more data behind a gap of which the sender knows
@@ -48,9 +53,7 @@ impl HeldAck {
         if !sample.says_only_that_selection_grows() {
             return self.judge(now, sample, target, most, time_out);
         }
-        if self.deadline.is_some_and(|deadline| deadline <= now) {
-            *self = Self::default();
-        }
+        self.expire(now);
         self.hold(now, sample.arrived, target, most, time_out)
     }
 

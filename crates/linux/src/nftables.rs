@@ -3,6 +3,8 @@
 //! A text is taken whole or not at all: `nft -f` sends it as one transaction. To be called by a
 //! process that may run programs, with `CAP_NET_ADMIN` of its network namespace.
 
+mod generation;
+
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::process::{Command, Output, Stdio};
@@ -11,7 +13,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::capability::{self, Capability};
-use crate::nfnetlink::{Received, Request, Socket, attributes, message_type, messages};
+pub use generation::{Generation, generation, generation_after};
 
 /// Most of nft's complaint that is shown, in bytes.
 const COMPLAINT_LIMIT: usize = 2_000;
@@ -146,46 +148,6 @@ pub fn counters(family: &str, table: &str) -> Result<BTreeMap<String, u64>, Nfta
         ))
     });
     Ok(packets.collect())
-}
-
-/// The number of the ruleset, which grows by one with every change that anybody makes.
-///
-/// # Errors
-/// Those of netlink sockets.
-pub fn generation() -> io::Result<u32> {
-    /// `NFT_MSG_NEWGEN` and `NFT_MSG_GETGEN` of <linux/netfilter/nf_tables.h>.
-    const NEW_GENERATION: u16 = message_type(10, 15);
-    const GET_GENERATION: u16 = message_type(10, 16);
-    let socket = Socket::open(0)?;
-    let mut request = Request::default();
-    request.message(GET_GENERATION, 0, 0, 0, |_| {});
-    socket.send(&request)?;
-    let mut buffer = [0; 4096];
-    let count = socket.receive(&mut buffer)?;
-    let number = |message| match message {
-        Received::Message(NEW_GENERATION, content) => attributes(content)
-            .find(|(kind, _)| *kind == 1)
-            .and_then(|(_, value)| Some(u32::from_be_bytes(value.try_into().ok()?))),
-        _ => None,
-    };
-    messages(buffer.get(..count).unwrap_or_default())
-        .find_map(number)
-        .ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
-/// Makes changes, and `change` says how many they were. The number of the ruleset after them;
-/// `None` where somebody else has changed rules meanwhile, so that what was set may be gone or
-/// changed already, or where the number cannot be read.
-///
-/// A number that is read only after a change would hide such a moment.
-///
-/// # Errors
-/// Those of `change`.
-pub fn generation_after<E>(change: impl FnOnce() -> Result<u32, E>) -> Result<Option<u32>, E> {
-    let before = generation().ok();
-    let own = change()?;
-    let expected = before.map(|before| before.wrapping_add(own));
-    Ok(expected.filter(|_| generation().ok() == expected))
 }
 
 /// The version of `nft`, as it prints it.

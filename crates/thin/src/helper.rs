@@ -146,7 +146,8 @@ pub fn run(mut options: RunOptions<'_>) -> Result<(), Error> {
 /// Sets the rules; the number of the ruleset with them, where nobody has changed it meanwhile.
 fn install(rules: &AcknowledgementRules) -> Result<Option<u32>, Error> {
     // One transaction.
-    nftables::generation_after(|| rules.install().map(|()| 1)).map_err(Error::from)
+    let generation = nftables::generation_after(|| rules.install().map(|()| 1))?;
+    Ok(generation.number())
 }
 
 /// To standard error, where anybody may have stopped to read.

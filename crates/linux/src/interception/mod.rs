@@ -21,6 +21,7 @@
 //! namespace, and the program `nft`.
 
 mod accounting;
+mod as_put;
 mod bypass;
 mod early_demux;
 pub mod features;
@@ -51,6 +52,7 @@ use thiserror::Error;
 use crate::initial_window::routing::{RouteWatch, is_errno};
 use crate::netlink::{Netlink, NetlinkError, Prefix};
 use crate::nftables::{self, NftablesError};
+use as_put::AsPut;
 use early_demux::EarlyDemux;
 use probe::Probe;
 use rules::{Machine, QueueWay};
@@ -171,9 +173,7 @@ pub struct Interception {
     taking: bool,
     netlink: Netlink,
     /// The tables as the kernel shows them.
-    shown: Vec<Option<String>>,
-    /// The number that the host's ruleset had when they were last seen to be so.
-    seen: Option<u32>,
+    as_put: AsPut,
     rules: Watch,
     routes: RouteWatch,
     /// Tells other processes of this network namespace that the tables are in use.
@@ -222,8 +222,7 @@ impl Interception {
             },
             taking: false,
             netlink,
-            shown: Vec::new(),
-            seen: None,
+            as_put: AsPut::default(),
             rules: Watch::open().map_err(InterceptionError::Watch)?,
             routes: RouteWatch::open().map_err(InterceptionError::Watch)?,
             _claim: claim,
@@ -379,19 +378,17 @@ impl Interception {
     /// Whether the kernel still shows the tables as they were put. Asked only where anything has
     /// changed: their sets may have thousands of elements, all of which `nft` reads.
     fn is_as_put(&mut self) -> Result<bool, InterceptionError> {
-        let generation = nftables::generation().ok();
-        if generation.is_some() && generation == self.seen {
+        let number = nftables::generation().ok();
+        if self.as_put.is_known(number) {
             return Ok(true);
         }
-        let same = self.tables()? == self.shown;
-        self.seen = generation.filter(|_| same);
-        Ok(same)
+        let tables = self.tables()?;
+        Ok(self.as_put.handle_list(number, &tables))
     }
 
     fn put_rules(&mut self) -> Result<(), InterceptionError> {
         // Unless all goes well, the next refresh tries again.
-        self.shown.clear();
-        self.seen = None;
+        self.as_put.forget();
         let rules = rules::ruleset(&self.plan, &self.marks, self.machine(), self.taking);
         for _ in 0..PUT_TRIES {
             let mut shown = Vec::new();
@@ -408,10 +405,7 @@ impl Interception {
                 shown = self.tables()?;
                 Ok::<_, InterceptionError>(changes)
             })?;
-            // What somebody else changed before the tables were read is not to be taken for ours.
-            if generation.is_some() {
-                self.shown = shown;
-                self.seen = generation;
+            if self.as_put.handle_put(generation, shown) {
                 break;
             }
         }

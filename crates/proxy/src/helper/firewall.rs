@@ -9,7 +9,8 @@ use tracing::{debug, error, info, warn};
 
 /// The least time between two tries, each of which runs programs.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The time until the next try where the last one found obstacles, or came to nothing.
+/// The time until the next try where the last one found obstacles, or came to nothing, or where it
+/// cannot be told whether rules have changed.
 const RETRY: Duration = Duration::from_secs(5);
 /// Where iptables-legacy has tables, whose changes nobody is told of.
 const LEGACY_TABLES: [&str; 2] = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"];
@@ -17,7 +18,7 @@ const LEGACY_TABLES: [&str; 2] = ["/proc/net/ip_tables_names", "/proc/net/ip6_ta
 /// What is known of the host's firewall.
 pub(super) struct Firewall {
     probe: Probe,
-    /// The number of the ruleset that has been tried.
+    /// The number of the ruleset that has been tried; `None` where it cannot be read.
     tried: Option<u32>,
     obstacles: Vec<Obstacle>,
     /// The last try came to nothing.
@@ -52,7 +53,9 @@ impl Firewall {
         if self.waiting {
             return Some(self.last + PAUSE);
         }
-        (self.failed || !self.lets_pass()).then_some(self.last + RETRY)
+        // Where the kernel does not tell the ruleset's number, changes go unseen.
+        let is_open = self.failed || self.tried.is_none() || !self.lets_pass();
+        is_open.then_some(self.last + RETRY)
     }
 
     /// Tries again where rules are not the ones that have been tried, or a try is due.

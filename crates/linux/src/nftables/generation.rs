@@ -1,0 +1,96 @@
+//! The number of the host's ruleset: whether anybody has changed it since a moment.
+
+use std::io;
+
+use crate::nfnetlink::{Received, Request, Socket, attributes, message_type, messages};
+
+/// The number of the ruleset, which grows by one with every change that anybody makes.
+///
+/// # Errors
+/// Those of netlink sockets.
+pub fn generation() -> io::Result<u32> {
+    /// `NFT_MSG_NEWGEN` and `NFT_MSG_GETGEN` of <linux/netfilter/nf_tables.h>.
+    const NEW_GENERATION: u16 = message_type(10, 15);
+    const GET_GENERATION: u16 = message_type(10, 16);
+    let socket = Socket::open(0)?;
+    let mut request = Request::default();
+    request.message(GET_GENERATION, 0, 0, 0, |_| {});
+    socket.send(&request)?;
+    let mut buffer = [0; 4096];
+    let count = socket.receive(&mut buffer)?;
+    let number = |message| match message {
+        Received::Message(NEW_GENERATION, content) => attributes(content)
+            .find(|(kind, _)| *kind == 1)
+            .and_then(|(_, value)| Some(u32::from_be_bytes(value.try_into().ok()?))),
+        _ => None,
+    };
+    messages(buffer.get(..count).unwrap_or_default())
+        .find_map(number)
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The number of the ruleset after changes of one's own.
+///
+/// A number that is read only after a change would hide what somebody else did meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Generation {
+    /// This one; nobody else has changed rules meanwhile.
+    Known(u32),
+    /// Somebody else has, so that what was set may be gone or changed already.
+    OthersChanged,
+    /// The kernel does not tell it: whether rules are as they were set takes a look at them.
+    Unreadable,
+}
+
+impl Generation {
+    /// The number, where it stands for what was set.
+    #[must_use]
+    pub const fn number(self) -> Option<u32> {
+        match self {
+            Self::Known(number) => Some(number),
+            Self::OthersChanged | Self::Unreadable => None,
+        }
+    }
+
+    /// After so many changes of one's own.
+    fn between(before: Option<u32>, own: u32, after: Option<u32>) -> Self {
+        match (before, after) {
+            (Some(before), Some(after)) if before.wrapping_add(own) == after => Self::Known(after),
+            (Some(_), Some(_)) => Self::OthersChanged,
+            _ => Self::Unreadable,
+        }
+    }
+}
+
+/// Makes changes, and `change` says how many they were. What the ruleset's number tells of the
+/// time that they took.
+///
+/// # Errors
+/// Those of `change`.
+pub fn generation_after<E>(change: impl FnOnce() -> Result<u32, E>) -> Result<Generation, E> {
+    let before = generation().ok();
+    let own = change()?;
+    Ok(Generation::between(before, own, generation().ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_not_told_is_no_change_of_somebody() {
+        assert_eq!(
+            Generation::between(Some(7), 2, Some(9)),
+            Generation::Known(9)
+        );
+        let wrapped = Generation::between(Some(u32::MAX), 1, Some(0));
+        assert_eq!(wrapped, Generation::Known(0));
+        let others = Generation::between(Some(7), 2, Some(10));
+        assert_eq!(others, Generation::OthersChanged);
+        for (before, after) in [(None, None), (None, Some(9)), (Some(7), None)] {
+            let generation = Generation::between(before, 2, after);
+            assert_eq!(generation, Generation::Unreadable);
+            assert_eq!(generation.number(), None);
+        }
+    }
+}

@@ -143,9 +143,11 @@ impl Settings {
             (PolicyChoice::FixedDelay(number), _) => {
                 Box::new(FixedDelay::new(number, self.ack_timeout_limit))
             }
-            (PolicyChoice::Filter, Some(upstream)) => {
-                Box::new(PacedAckFilter::new(upstream, ACK_SIZE))
-            }
+            (PolicyChoice::Filter, Some(upstream)) => Box::new(PacedAckFilter::new(
+                upstream,
+                ACK_SIZE,
+                self.ack_timeout_limit,
+            )),
             (PolicyChoice::Filter, None) | (PolicyChoice::Pass, _) => return None,
         })
     }

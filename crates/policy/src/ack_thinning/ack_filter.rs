@@ -35,32 +35,41 @@ impl AckFilter {
 /// narrow link is free, so that at most one ACK waits, here and not in the device.
 ///
 /// Where several flows share the upstream, each takes an equal part of it
-/// ([`AckPolicy::handle_active_flows`]).
+/// ([`AckPolicy::handle_active_flows`]). Where that is less than one ACK for each time-out, ACKs
+/// leave at their time-out, and queue up in the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacedAckFilter {
     /// Time that one ACK takes on the link.
     interval: TimeSpan,
     /// Flows that share the link; above zero.
     flows: u32,
+    /// No ACK waits longer.
+    time_out: TimeSpan,
     /// When the link is free again.
     free_at: Time,
     held: Option<Time>,
 }
 
+/// No device queues ACKs for longer than this: what is beyond is dropped, and not waited for.
+const QUEUE_LIMIT: TimeSpan = TimeSpan::from_seconds(3);
+
 impl PacedAckFilter {
-    /// Of an upstream of this rate, for ACKs of `ack_size` bytes at the network layer.
+    /// Of an upstream of this rate, for ACKs of `ack_size` bytes at the network layer; none waits
+    /// longer than `time_out`.
     #[must_use]
-    pub fn new(upstream: BitRate, ack_size: u32) -> Self {
+    pub fn new(upstream: BitRate, ack_size: u32, time_out: TimeSpan) -> Self {
         Self {
             interval: upstream.transmission_time(u64::from(ack_size)),
             flows: 1,
+            time_out,
             free_at: Time::ZERO,
             held: None,
         }
     }
 
     fn send(&mut self, now: Time) {
-        self.free_at = self.free_at.max(now) + self.interval * u64::from(self.flows);
+        let free_at = self.free_at.max(now) + self.interval * u64::from(self.flows);
+        self.free_at = free_at.min(now + QUEUE_LIMIT);
     }
 }
 
@@ -87,7 +96,8 @@ impl AckPolicy for PacedAckFilter {
             self.send(now);
             return AckVerdict::Pass;
         }
-        AckVerdict::HoldUntil(*self.held.get_or_insert(self.free_at))
+        let at = self.free_at.min(now + self.time_out);
+        AckVerdict::HoldUntil(*self.held.get_or_insert(at))
     }
 
     fn handle_active_flows(&mut self, flows: u32) {
@@ -180,10 +190,34 @@ mod tests {
         assert!(AckFilter::supersedes(&low, &high));
     }
 
+    /// 40 bytes at 32 kbit/s are 10 ms.
+    fn filter(upstream: u64) -> PacedAckFilter {
+        let upstream = BitRate::from_bits_per_second(upstream).unwrap();
+        PacedAckFilter::new(upstream, 40, TimeSpan::from_milliseconds(100))
+    }
+
+    #[test]
+    fn no_ack_waits_longer_than_its_time_out() {
+        // A second for each ACK of one of ten flows.
+        let mut filter = filter(3200);
+        filter.handle_active_flows(10);
+        assert_eq!(filter.acknowledge(at(0), &ONE), AckVerdict::Pass);
+        let mut held = None;
+        for time in (7..60_000).step_by(7) {
+            let since = held.filter(|since| time < since + 100).unwrap_or(time);
+            held = Some(since);
+            let verdict = filter.acknowledge(at(time), &ONE);
+            assert_eq!(verdict, AckVerdict::HoldUntil(at(since + 100)), "{time}");
+        }
+        // The others have ended; what is owed is what a device queues, and not minutes.
+        filter.handle_active_flows(1);
+        let verdict = filter.acknowledge(at(63_200), &ONE);
+        assert_eq!(verdict, AckVerdict::Pass);
+    }
+
     #[test]
     fn one_ack_waits_for_the_link_and_the_newest_takes_its_place() {
-        // 40 bytes at 32 kbit/s are 10 ms.
-        let mut filter = PacedAckFilter::new(BitRate::from_bits_per_second(32_000).unwrap(), 40);
+        let mut filter = filter(32_000);
         assert_eq!(filter.acknowledge(at(0), &ONE), AckVerdict::Pass);
         for time in 1..10 {
             assert_eq!(

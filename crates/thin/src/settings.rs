@@ -131,8 +131,7 @@ impl Settings {
             AceThinning::new(AceSettings {
                 max_packets_per_ack,
                 ack_timeout_limit: self.ack_timeout_limit,
-                thins_in_recovery: true,
-                ..AceSettings::default()
+                ..AceSettings::of_hosts()
             })
         };
         Some(match (self.policy, self.upstream) {

@@ -5,6 +5,7 @@
 
 mod maximum;
 mod mean_gap;
+mod recent_arrivals;
 mod window_estimate;
 
 use midspan_units::{Time, TimeSpan};
@@ -12,6 +13,7 @@ use midspan_units::{Time, TimeSpan};
 use maximum::Maximum;
 pub use maximum::MaximumPacketsPerAck;
 use mean_gap::MeanGap;
+use recent_arrivals::RecentArrivals;
 use window_estimate::WindowEstimate;
 
 use super::{HeldAck, MIN_ACK_PER_WIN, packets_per_ack};
@@ -19,6 +21,9 @@ use crate::{AckEstimate, AckPolicy, AckSample, AckVerdict, RoundTrip, RoundTripS
 
 /// Duplicate ACKs after which the sender is taken to retransmit (Tam §3.2, 4).
 const DUPLICATES: u32 = 3;
+/// Eighths of a round trip whose arrivals are a window that the sender has for certain: round
+/// trips vary, since a stretched ACK lets a burst leave that waits in a queue.
+const RECENT_EIGHTHS: u64 = 7;
 
 /// What ACE thinning can be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +40,26 @@ pub struct AceSettings {
     /// more data are thinned too. Without, as in the paper, each leaves: hundreds where windows
     /// are large, which take a narrow upstream for seconds while the sender waits.
     pub thins_in_recovery: bool,
+    /// An ACK in order covers no more than its part of what has arrived in the last `rcv_RTT` and
+    /// since the last sign of a loss, where that is less than `est_cwnd`. In the paper a smaller
+    /// count is ignored, so that `est_cwnd` may be above the window of a sender that met a
+    /// loss or a time-out of which the receiver saw less than three duplicates.
+    pub counts_only_recent: bool,
 }
 
+impl AceSettings {
+    /// As `midspan thin` has them: the rule of the paper, and what real hosts ask for beyond it.
+    #[must_use]
+    pub fn of_hosts() -> Self {
+        Self {
+            thins_in_recovery: true,
+            counts_only_recent: true,
+            ..Self::default()
+        }
+    }
+}
+
+/// As in the paper.
 impl Default for AceSettings {
     fn default() -> Self {
         Self {
@@ -44,6 +67,7 @@ impl Default for AceSettings {
             max_packets_per_ack: MaximumPacketsPerAck::Fixed(5),
             ack_timeout_limit: TimeSpan::from_milliseconds(100),
             thins_in_recovery: false,
+            counts_only_recent: false,
         }
     }
 }
@@ -55,7 +79,12 @@ impl Default for AceSettings {
 pub struct AceThinning {
     settings: AceSettings,
     round_trip: Option<RoundTrip>,
+    /// `rcv_RTT` or the one before it, whichever is shorter: a single one may span a recovery.
+    least_rtt: TimeSpan,
     window: WindowEstimate,
+    recent: RecentArrivals,
+    /// The window of which ACKs cover a part: `est_cwnd`, or less.
+    certain: u32,
     maximum: Maximum,
     gap: MeanGap,
     held: HeldAck,
@@ -70,7 +99,10 @@ impl AceThinning {
         Self {
             settings,
             round_trip: None,
+            least_rtt: TimeSpan::ZERO,
             window: WindowEstimate::default(),
+            recent: RecentArrivals::default(),
+            certain: 1,
             maximum: Maximum::new(settings.max_packets_per_ack),
             gap: MeanGap::default(),
             held: HeldAck::default(),
@@ -98,11 +130,12 @@ impl AceThinning {
         self.rcv_rtt().map(|span| span + span / 5)
     }
 
-    /// `ppa` as it is now (Tam §3.2, 3).
+    /// `ppa` as it is now (Tam §3.2, 3): that of `est_cwnd`, or of what has
+    /// [arrived lately](AceSettings::counts_only_recent).
     #[must_use]
     pub fn ppa(&self) -> u32 {
         packets_per_ack(
-            self.est_cwnd(),
+            self.certain,
             self.settings.min_ack_per_win,
             self.maximum.now(),
         )
@@ -119,6 +152,7 @@ impl AceThinning {
     /// Tam §3.2 (4): the sender retransmits or has paused.
     fn scale_back(&mut self, now: Time) {
         self.window.reset();
+        self.recent.forget();
         self.maximum.handle_congestion(now, self.rcv_rtt());
     }
 
@@ -132,8 +166,22 @@ impl AceThinning {
         self.last_arrival = Some(now);
         if let Some(rcv_rtt) = self.rcv_rtt() {
             self.window.handle_arrival(now, counted, rcv_rtt);
+            if counted > 0 {
+                self.recent.handle_arrival(now, counted, rcv_rtt);
+            }
             self.maximum.handle_arrival(now, rcv_rtt);
         }
+    }
+
+    /// The window that the sender has for certain when it sent what this ACK covers.
+    fn certain(&self, now: Time, sample: &AckSample) -> u32 {
+        let all = self.est_cwnd();
+        // In a recovery nothing in order has arrived since the loss.
+        if !self.settings.counts_only_recent || sample.selection_grows {
+            return all;
+        }
+        let span = self.least_rtt * RECENT_EIGHTHS / 8;
+        self.recent.segments(now, span).clamp(1, all)
     }
 }
 
@@ -159,8 +207,12 @@ impl AckPolicy for AceThinning {
         } else if sample.newly_covered > 0 {
             self.duplicates = 0;
         }
+        if sample.duplicate || sample.selective || sample.fills_gap {
+            self.recent.forget();
+        }
+        self.certain = self.certain(now, sample);
         // The largest part of a window that one ACK may cover.
-        let most = (self.est_cwnd() / self.settings.min_ack_per_win.max(1)).max(1);
+        let most = (self.certain / self.settings.min_ack_per_win.max(1)).max(1);
         let (ppa, ato) = (self.ppa(), self.ato());
         if self.settings.thins_in_recovery {
             return self.held.judge_in_recovery(now, sample, ppa, most, ato);
@@ -175,6 +227,8 @@ impl AckPolicy for AceThinning {
             new.source == RoundTripSource::Handshake && old.source != RoundTripSource::Handshake
         });
         if !keeps && new.span > TimeSpan::ZERO {
+            let before = self.rcv_rtt().unwrap_or(new.span);
+            self.least_rtt = before.min(new.span);
             self.round_trip = Some(new);
         }
     }

@@ -212,6 +212,76 @@ fn without_sack_or_without_being_told_to_a_loss_is_as_in_the_paper() {
     assert_eq!(verdict, AckVerdict::PassAfterHeld);
 }
 
+/// A flow that counts only what has arrived lately; `est_cwnd` is 20.
+fn counting_recent() -> AceThinning {
+    let mut flow = AceThinning::new(AceSettings {
+        thins_in_recovery: true,
+        counts_only_recent: true,
+        ..AceSettings::default()
+    });
+    flow.handle_round_trip(at(0), timestamp(100));
+    for time in (0..200).step_by(5) {
+        flow.acknowledge(at(time), &ONE);
+    }
+    assert_eq!((flow.est_cwnd(), flow.ppa()), (20, 5));
+    flow
+}
+
+#[test]
+fn a_window_that_shrank_unnoticed_is_what_arrives_lately() {
+    let mut flow = counting_recent();
+    // One segment each 20 ms: five in a round trip.
+    for time in (200..400).step_by(20) {
+        flow.acknowledge(at(time), &ONE);
+    }
+    assert_eq!((flow.est_cwnd(), flow.ppa()), (20, 1));
+    assert_eq!(flow.acknowledge(at(400), &ONE), AckVerdict::Pass);
+    for time in (405..500).step_by(5) {
+        flow.acknowledge(at(time), &ONE);
+    }
+    assert_eq!((flow.est_cwnd(), flow.ppa()), (20, 5));
+}
+
+#[test]
+fn a_single_long_round_trip_makes_no_window() {
+    let mut flow = counting_recent();
+    // One segment each 20 ms.
+    for time in (200..700).step_by(20) {
+        flow.acknowledge(at(time), &ONE);
+    }
+    flow.handle_round_trip(at(690), timestamp(300));
+    flow.acknowledge(at(700), &ONE);
+    assert_eq!((flow.rcv_rtt(), flow.ppa()), (Some(ms(300)), 1));
+    // The path is slower: 14 in seven eighths of a round trip.
+    flow.handle_round_trip(at(710), timestamp(300));
+    flow.acknowledge(at(720), &ONE);
+    assert_eq!(flow.ppa(), 4);
+}
+
+#[test]
+fn after_any_sign_of_a_loss_what_arrives_is_counted_anew() {
+    let fills = AckSample {
+        fills_gap: true,
+        ..ONE
+    };
+    for sign in [DUPLICATE, SELECTIVE, fills] {
+        let mut flow = counting_recent();
+        flow.acknowledge(at(200), &sign);
+        assert_eq!((flow.est_cwnd(), flow.ppa()), (20, 1), "{sign:?}");
+        // The sixth may cover two, the fifteenth five.
+        for time in 1..6 {
+            let verdict = flow.acknowledge(at(200 + time), &ONE);
+            assert_eq!(verdict, AckVerdict::Pass, "{time} {sign:?}");
+        }
+        flow.acknowledge(at(206), &ONE);
+        assert_eq!(flow.ppa(), 2);
+        for time in 7..16 {
+            flow.acknowledge(at(200 + time), &ONE);
+        }
+        assert_eq!(flow.ppa(), 5);
+    }
+}
+
 #[test]
 fn silence_of_more_than_1_2_round_trips_sets_the_window_to_one() {
     let mut flow = steady(110);
@@ -305,6 +375,7 @@ proptest! {
         events in events(),
         adaptive in any::<bool>(),
         thins_in_recovery in any::<bool>(),
+        counts_only_recent in any::<bool>(),
     ) {
         let limit = ms(100);
         let settings = AceSettings {
@@ -314,6 +385,7 @@ proptest! {
                 MaximumPacketsPerAck::Fixed(5)
             },
             thins_in_recovery,
+            counts_only_recent,
             ..AceSettings::default()
         };
         let mut flow = AceThinning::new(settings);

@@ -14,8 +14,11 @@ pub enum Acknowledge {
     Every,
     /// One ACK for so many segments, or after 200 ms.
     FixedDelay(u32),
-    /// ACE thinning, with so many packets for an ACK at most; timestamps tell its round trip.
+    /// ACE thinning as in the paper, with so many packets for an ACK at most; timestamps tell its
+    /// round trip.
     Ace(u32),
+    /// ACE thinning as `midspan thin` does it, with so many packets for an ACK at most.
+    Thin(u32),
     /// ECWA: the sender says its cwnd in an option; at most five packets for an ACK.
     ExplicitWindow,
     /// The receiver predicts the sender's cwnd; at most five packets for an ACK.
@@ -45,6 +48,8 @@ impl<'de> Deserialize<'de> for Acknowledge {
             ("fda", Some(Some(packets))) => Some(Self::FixedDelay(packets)),
             ("ace", None) => Some(Self::Ace(MAXIMUM)),
             ("ace", Some(Some(packets))) => Some(Self::Ace(packets)),
+            ("thin", None) => Some(Self::Thin(MAXIMUM)),
+            ("thin", Some(Some(packets))) => Some(Self::Thin(packets)),
             ("ecwa", None) => Some(Self::ExplicitWindow),
             ("window-prediction", None) => Some(Self::WindowPrediction),
             ("acc", None) => Some(Self::CongestionControl),
@@ -53,8 +58,8 @@ impl<'de> Deserialize<'de> for Acknowledge {
         found.ok_or_else(|| {
             de::Error::custom(format_args!(
                 "\"{text}\" is no way to acknowledge: write \"delayed\", \"every\", \"fda(4)\", \
-                 \"ace\", \"ace(5)\", \"ecwa\", \"window-prediction\" or \"acc\"; a number is 1 to \
-                 100"
+                 \"ace\", \"ace(5)\", \"thin\", \"thin(5)\", \"ecwa\", \"window-prediction\" or \
+                 \"acc\"; a number is 1 to 100"
             ))
         })
     }
@@ -83,5 +88,26 @@ impl fmt::Display for AckQueueing {
             Self::First => "first",
             Self::Marked => "marked",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::IntoDeserializer;
+    use serde::de::value::{Error, StrDeserializer};
+
+    use super::*;
+
+    #[test]
+    fn both_ways_of_ace_thinning_are_read() {
+        let read = |text: &str| {
+            let text: StrDeserializer<'_, Error> = text.into_deserializer();
+            Acknowledge::deserialize(text).ok()
+        };
+        assert_eq!(read("ace"), Some(Acknowledge::Ace(5)));
+        assert_eq!(read("ace(3)"), Some(Acknowledge::Ace(3)));
+        assert_eq!(read("thin"), Some(Acknowledge::Thin(5)));
+        assert_eq!(read("thin(3)"), Some(Acknowledge::Thin(3)));
+        assert_eq!(read("thin(0)"), None);
     }
 }

@@ -205,7 +205,7 @@ impl Arm {
                 if let Some(node) = path.nodes.get_mut(client.0)
                     && let NodeKind::Host(host) = &mut node.kind
                 {
-                    host.acknowledge = Acknowledge::Ace(PACKETS_PER_ACK);
+                    host.acknowledge = Acknowledge::Thin(PACKETS_PER_ACK);
                 }
                 Some((path, false))
             }

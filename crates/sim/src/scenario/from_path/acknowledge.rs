@@ -24,13 +24,8 @@ pub(super) fn of_host(acknowledge: Acknowledge, initial_window: u32) -> AckRule 
         }
         Acknowledge::Every => return AckRule::Every,
         Acknowledge::FixedDelay(segments) => Thinning::FixedDelay { segments, timeout },
-        Acknowledge::Ace(maximum) => Thinning::Ace {
-            settings: AceSettings {
-                max_packets_per_ack: MaximumPacketsPerAck::Fixed(maximum),
-                ..AceSettings::default()
-            },
-            round_trip: RoundTripSource::Timestamp,
-        },
+        Acknowledge::Ace(maximum) => ace(maximum, AceSettings::default()),
+        Acknowledge::Thin(maximum) => ace(maximum, AceSettings::of_hosts()),
         Acknowledge::ExplicitWindow => Thinning::ExplicitWindow {
             max_packets_per_ack,
             timeout,
@@ -45,4 +40,40 @@ pub(super) fn of_host(acknowledge: Acknowledge, initial_window: u32) -> AckRule 
             timeout,
         },
     })
+}
+
+const fn ace(maximum: u32, settings: AceSettings) -> Thinning {
+    Thinning::Ace {
+        settings: AceSettings {
+            max_packets_per_ack: MaximumPacketsPerAck::Fixed(maximum),
+            ..settings
+        },
+        round_trip: RoundTripSource::Timestamp,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(acknowledge: Acknowledge) -> AceSettings {
+        match of_host(acknowledge, 10) {
+            AckRule::Thinned(Thinning::Ace { settings, .. }) => settings,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn thin_is_what_midspan_thin_does_and_ace_is_the_paper() {
+        let with = |settings| AceSettings {
+            max_packets_per_ack: MaximumPacketsPerAck::Fixed(3),
+            ..settings
+        };
+        let paper = settings(Acknowledge::Ace(3));
+        assert_eq!(paper, with(AceSettings::default()));
+        let thin = settings(Acknowledge::Thin(3));
+        assert_eq!(thin, with(AceSettings::of_hosts()));
+        assert!(thin.thins_in_recovery && thin.counts_only_recent);
+        assert!(!paper.thins_in_recovery && !paper.counts_only_recent);
+    }
 }

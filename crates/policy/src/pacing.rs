@@ -44,6 +44,9 @@ const STEADY: u8 = 3;
 const BINDING: u8 = 2;
 /// The same, until it is given up.
 const ESCAPE: u8 = 6;
+/// Windows in a row that brought about as much as the one before, within `GROWN`, until the inbound leg
+/// is taken to fill its path, so that what arrived bounds what it carries.
+const FILLED: u8 = 3;
 /// Nothing is paced below this rate.
 const LEAST: u64 = 100_000;
 /// Stands for no limit at all.
@@ -64,6 +67,8 @@ pub struct PacingRate {
     delivered: RecentMaximum,
     state: State,
     binding: u8,
+    /// Bytes that arrived in the newest window, and windows in a row that were like it.
+    arrivals: (u64, u8),
     /// Windows that are left since a loss with a queue.
     calm: u8,
     /// Said last.
@@ -109,6 +114,7 @@ impl PacingRate {
                 steady: 0,
             },
             binding: 0,
+            arrivals: (0, 0),
             calm: 0,
             rate: UNLIMITED,
         }
@@ -181,6 +187,7 @@ impl PacingRate {
         let received = next.received.saturating_sub(window.received);
         let arrived = arrived(inbound, &window).unwrap_or(received);
         // What had piled up behind a loss is being worked off: the rate is high enough.
+        let is_filled = self.is_filled(arrived);
         let drains = next.forwarded.saturating_sub(window.forwarded) > arrived;
         self.binding = match self.state == State::Paced && binds {
             true if drains => self.binding,
@@ -207,7 +214,11 @@ impl PacingRate {
         if told.saturating_mul(TURNS) >= received {
             return self.start_again();
         }
-        let rate = BitRate::from_transfer(received.min(arrived), elapsed)?.bits_per_second();
+        let brought = match is_filled {
+            true => received.min(arrived),
+            false => received,
+        };
+        let rate = BitRate::from_transfer(brought, elapsed)?.bits_per_second();
         // While data waits here, our own window may be what held its sender back.
         match holds_back {
             true => self.inbound.add_lower_bound(rate),
@@ -223,6 +234,22 @@ impl PacingRate {
             self.state = State::Paced;
         }
         self.say(self.wanted(is_full))
+    }
+
+    /// Whether the inbound leg fills its path: windows bring the same, whatever is lost. Where its own
+    /// congestion window holds it back, they do not, and what arrives in one is less than the path
+    /// would bring.
+    fn is_filled(&mut self, arrived: u64) -> bool {
+        let (before, steady) = self.arrivals;
+        let (less, more) = (arrived.min(before), arrived.max(before));
+        let is_steady = more > 0 && scaled(less, GROWN) >= more;
+        let steady = if is_steady {
+            steady.saturating_add(1)
+        } else {
+            0
+        };
+        self.arrivals = (arrived, steady);
+        steady >= FILLED
     }
 
     /// The rate by what was measured.

@@ -4,8 +4,8 @@
 //! This one measures: the largest rate at which in-order data came lately is, but for what the
 //! sender left unused, the rate of the inbound path, since after each stall what had piled up
 //! behind a loss comes at least as fast as the path brings it. What fills a hole makes many segments
-//! in-order data at once, though they came one by one: no window counts for more than what arrived in it,
-//! in order or not.
+//! in-order data at once, though they came one by one: while the inbound leg fills its path, no window
+//! counts for more than what arrived in it, in order or not.
 //!
 //! An estimate that is too high costs nothing (chunks still do not leave as one burst), one that is too
 //! low costs throughput. So the rate stays a quarter (`GAIN`) above the measured one, nothing is
@@ -46,7 +46,7 @@ const BINDING: u8 = 2;
 const ESCAPE: u8 = 6;
 /// Windows in a row that brought about as much as the one before, within `GROWN`, until the inbound leg
 /// is taken to fill its path, so that what arrived bounds what it carries.
-const FILLED: u8 = 3;
+const FILLED: u8 = 8;
 /// Nothing is paced below this rate.
 const LEAST: u64 = 100_000;
 /// Stands for no limit at all.
@@ -188,7 +188,7 @@ impl PacingRate {
         let arrived = arrived(inbound, &window).unwrap_or(received);
         // What had piled up behind a loss is being worked off: the rate is high enough.
         let is_filled = self.is_filled(arrived);
-        let drains = next.forwarded.saturating_sub(window.forwarded) > arrived;
+        let drains = is_filled && next.forwarded.saturating_sub(window.forwarded) > arrived;
         self.binding = match self.state == State::Paced && binds {
             true if drains => self.binding,
             true => self.binding.saturating_add(1),

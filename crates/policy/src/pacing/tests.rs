@@ -108,7 +108,8 @@ fn what_a_filled_hole_makes_data_of_at_once_is_not_taken_for_the_rate_of_the_pat
             100_000, 100_000, 0, 200_000, 100_000, 50_000, 150_000, 0, 0, 300_000,
         ];
         let mut said = Vec::new();
-        for bytes in windows.into_iter().cycle().take(60) {
+        let full = [100_000; 12].into_iter();
+        for bytes in full.chain(windows.into_iter().cycle().take(60)) {
             bench.arrived += 100_000_u32.div_ceil(segment);
             said.extend(bench.bring(bytes));
         }
@@ -124,9 +125,11 @@ fn what_a_filled_hole_makes_data_of_at_once_is_not_taken_for_the_rate_of_the_pat
 
 #[test]
 fn a_backlog_that_is_worked_off_does_not_raise_the_rate() {
-    let mut bench = Bench::steady(Pacing::Inbound, None);
-    bench.arrived = 1000;
-    bench.bring(0);
+    let mut bench = Bench::new(Pacing::Inbound, None);
+    for bytes in [100_000; 12].into_iter().chain([0]) {
+        bench.arrived += 100;
+        bench.bring(bytes);
+    }
     bench.held = 1;
     for _ in 0..4 * ESCAPE {
         bench.arrived += 100;

@@ -16,6 +16,7 @@ mod load;
 mod measurement;
 pub mod programs;
 pub mod proxies;
+mod receive_buffer;
 pub mod results;
 mod run;
 pub mod tcp_counters;

@@ -13,6 +13,7 @@ use midspan_path::{Direction, Family, HostSettings, Link, LinkIndex, NodeIndex, 
 
 use crate::LabError;
 use crate::emulator::{LinkEmulator, Setup};
+use crate::receive_buffer;
 
 /// The running network of a path.
 pub struct Topology {
@@ -228,7 +229,8 @@ fn new_node(name: &str, kind: &NodeKind) -> Result<NetworkNamespace, LabError> {
         node.set_parameter(parameter, value)?;
     }
     if let NodeKind::Host(settings) = kind {
-        set_buffer_limit(&node, "net/ipv4/tcp_rmem", settings.receive_buffer)?;
+        let receive_buffer = settings.receive_buffer.map(receive_buffer::to_set);
+        set_buffer_limit(&node, "net/ipv4/tcp_rmem", receive_buffer)?;
         set_buffer_limit(&node, "net/ipv4/tcp_wmem", settings.send_buffer)?;
         if settings.without_sack {
             node.set_parameter("net/ipv4/tcp_sack", "0")?;

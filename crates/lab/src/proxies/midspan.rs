@@ -14,8 +14,8 @@ use midspan_policy::{AccessLink, Handshake, LegSettings, PolicyName};
 use serde::Serialize;
 
 use super::Forward;
-use crate::LabError;
 use crate::error::at;
+use crate::{LabError, receive_buffer};
 
 #[derive(Serialize)]
 struct Configuration<'a> {
@@ -92,7 +92,7 @@ pub fn start(
     settings: &ProxySettings,
     folder: &Path,
 ) -> Result<RunningProgram, LabError> {
-    let text = toml::to_string(&configuration(taken, settings))
+    let text = toml::to_string(&configuration(taken, &receive_buffer::of_proxy(settings)))
         .map_err(|error| failed(error.to_string()))?;
     let configuration = folder.join("midspan.toml");
     fs::write(&configuration, text).map_err(at(&configuration))?;

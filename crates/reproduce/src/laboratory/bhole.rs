@@ -181,7 +181,7 @@ impl Row {
             hops,
             seconds,
         } = self;
-        // A kernel advertises half of a buffer, and doubles what is set on a socket.
+        // Half of a host's buffer is advertised; what is set on a socket a kernel doubles.
         let window = WINDOW * PACKET;
         let receive = 2 * window;
         // What it keeps for a packet is counted with what it takes itself, which is about half.

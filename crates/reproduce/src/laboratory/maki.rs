@@ -83,7 +83,7 @@ fn figure_11(receive: u32, send: u32, extent: Extent) -> Result<Point, Laborator
 /// `legs` networks in a row with a proxy between any two. As in Figs 10 and 11 each loses 1 % and
 /// takes 50 ms one way; ACKs are not lost, and no rate is a limit.
 fn path(legs: u32, receive: u32, send: &str, seconds: u32) -> Result<Path, LaboratoryError> {
-    // A kernel advertises half of a buffer; what is set on a socket it doubles.
+    // Half of a host's buffer is advertised; what is set on a socket a kernel doubles.
     let host = 2 * receive;
     let mut text = format!(
         r#"

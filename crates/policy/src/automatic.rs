@@ -8,8 +8,9 @@ use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
 use crate::buffers::SendBuffer;
 use crate::congestion::{self, BBR, CongestionControl};
-use crate::learned_start::{Knowledge, Known, LearnedStart, SEGMENT};
+use crate::learned_start::{EVIDENCE, Knowledge, Known, LearnedStart, SEGMENT};
 use crate::pacing::PacingRate;
+use crate::taken_flight::TakenFlight;
 use crate::{
     Admission, Buffer, Configured, Decision, Handshake, Leg, LegDecision, LegSample, LegSettings,
     Pacing, PacingBy, Policy, Request, SessionId, SessionSample, SessionSettings, Start,
@@ -79,6 +80,7 @@ struct LegState {
     said: Option<BitRate>,
     buffer: Option<SendBuffer>,
     congestion: Option<CongestionControl>,
+    taken: TakenFlight,
     is_new: bool,
 }
 
@@ -256,7 +258,18 @@ impl Policy for Automatic {
             (server, &sample.server, request.server),
         ] {
             let is_lossy = state.congestion.is_some_and(|control| control.is_lossy());
-            paths.note(now, address.ip().into(), leg, is_lossy);
+            let mut taken = state.taken;
+            taken.handle_sample(leg);
+            // The newest rate may be that of a few last segments.
+            let leg = LegSample {
+                delivery_rate: taken.rate(),
+                ..*leg
+            };
+            let peer = address.ip().into();
+            paths.note(now, peer, &leg, is_lossy);
+            if leg.bytes_acknowledged.bytes() >= EVIDENCE {
+                paths.note_flight(peer, &taken);
+            }
         }
     }
 
@@ -302,6 +315,7 @@ impl LegState {
             said: None,
             buffer: is_adaptive.then(SendBuffer::default),
             congestion: is_chosen(settings).then(|| CongestionControl::new(offered.bbr, is_lossy)),
+            taken: TakenFlight::default(),
             is_new: true,
         }
     }
@@ -333,6 +347,7 @@ impl LegState {
         held: ByteSize,
     ) -> LegDecision {
         let is_new = std::mem::replace(&mut self.is_new, false);
+        self.taken.handle_sample(outbound);
         let mut decision = LegDecision {
             pacing_by: settings.pacing_by,
             // Pacing at the input begins with the first sample: there is no option for it.

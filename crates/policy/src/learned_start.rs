@@ -17,6 +17,7 @@ use crate::cold_start::ColdStarts;
 use crate::congestion::LONG;
 use crate::leave_alone::Gains;
 use crate::shared_path::SharedPaths;
+use crate::taken_flight::TakenFlight;
 use crate::{LegSample, SessionId};
 
 /// Data of a segment before a leg has one, in bytes: of an Ethernet, with timestamps.
@@ -28,13 +29,16 @@ const HALF_LIFE: TimeSpan = TimeSpan::from_seconds(600);
 /// And forgotten after so many.
 const LIVES: u64 = 6;
 /// A connection that delivered less has not found out what its path carries.
-const EVIDENCE: u64 = 100_000;
+pub(crate) const EVIDENCE: u64 = 100_000;
 /// Part of what the path carries that one start may take, as a fraction.
 const SHARE: (u64, u64) = (1, 2);
 /// What every connection may begin with, in segments (RFC 6928).
 pub const LEAST_WINDOW: u32 = 10;
 /// What a route is given at most, in segments.
 pub const MOST_WINDOW: u32 = 1000;
+/// The first flight leaves within the reciprocal of this part of a round trip, as Linux paces a slow
+/// start, also where what was learned would make it slower.
+const SPREAD: u64 = 2;
 /// Times that the share is halved at most.
 const HALVINGS: u8 = 5;
 /// Starts of one peer that count as in flight at the same time, at most.
@@ -98,6 +102,10 @@ struct Path {
     round_trip: TimeSpan,
     is_lossy: bool,
     halvings: u8,
+    /// Bytes that were in flight without harm, when it was noted.
+    flight: u64,
+    /// The newest session filled the path.
+    is_filled: bool,
     /// Bytes of starts, each in flight until its time.
     starts: VecDeque<(Time, u64)>,
     /// Bytes that sessions have in flight, and until when the reading holds.
@@ -165,11 +173,14 @@ impl LearnedPaths {
             round_trip,
             is_lossy: false,
             halvings: 0,
+            flight: 0,
+            is_filled: true,
             starts: VecDeque::new(),
             running: BTreeMap::new(),
         });
         // Of several at once each delivers a part; the largest lately says most.
-        path.rate = path.aged_rate(now).max(rate.bits_per_second());
+        path.rate = path.aged(now, path.rate).max(rate.bits_per_second());
+        path.flight = path.aged(now, path.flight);
         path.round_trip = path.round_trip.min(round_trip);
         path.noted = now;
         path.is_lossy = is_lossy && round_trip >= LONG;
@@ -180,6 +191,18 @@ impl LearnedPaths {
             true => (path.halvings + 1).min(HALVINGS),
             false => path.halvings.saturating_sub(1),
         };
+    }
+
+    /// What the flights of a connection that was just [noted](Self::note) have shown.
+    pub(crate) fn note_flight(&mut self, peer: Peer, taken: &TakenFlight) {
+        if let Some(path) = self.paths.get_mut(&peer) {
+            path.is_filled = taken.is_filled();
+            path.flight = match path.is_filled {
+                // Then what it delivered says what the path carries.
+                true => 0,
+                false => path.flight.max(taken.bytes()),
+            };
+        }
     }
 
     /// A session with this peer has so many bytes in flight.
@@ -221,7 +244,7 @@ impl LearnedPaths {
         windows: &[u32],
     ) -> LearnedStart {
         let known = self.paths.get_mut(&peer).and_then(|path| {
-            let rate = BitRate::from_bits_per_second(path.aged_rate(now))?;
+            let rate = BitRate::from_bits_per_second(path.aged(now, path.rate))?;
             Some((path, rate))
         });
         let Some((path, rate)) = known else {
@@ -240,19 +263,26 @@ impl LearnedPaths {
         let (numerator, denominator) = SHARE;
         let carried = rate.bytes_in(path.round_trip) >> path.halvings;
         let share = carried.saturating_sub(in_flight) / denominator * numerator;
+        let taken = path.aged(now, path.flight) >> path.halvings;
+        let share = share.max(taken.saturating_sub(in_flight));
         let segment = u64::from(segment_size.max(1));
         let share = u32::try_from(share / segment).unwrap_or(MOST_WINDOW);
         let share = share.clamp(LEAST_WINDOW, MOST_WINDOW);
         let possible = windows.iter().copied().filter(|window| *window <= share);
-        let window = possible.max().unwrap_or(LEAST_WINDOW).max(LEAST_WINDOW);
+        let mut window = possible.max().unwrap_or(LEAST_WINDOW).max(LEAST_WINDOW);
+        if !path.is_filled && in_flight == 0 {
+            window = window.max(self.cold.start(now, peer, windows));
+        }
         let starts = path.starts.len() as u64 + 1;
         if path.starts.len() < STARTS {
             let end = now + path.round_trip;
             path.starts.push_back((end, u64::from(window) * segment));
         }
+        let spread = BitRate::from_transfer(u64::from(window) * segment * SPREAD, path.round_trip);
+        let spread = spread.map_or(0, BitRate::bits_per_second);
         LearnedStart {
             window,
-            rate: BitRate::from_bits_per_second(rate.bits_per_second() / starts),
+            rate: BitRate::from_bits_per_second((rate.bits_per_second() / starts).max(spread)),
             is_lossy: path.is_lossy,
         }
     }
@@ -262,7 +292,7 @@ impl LearnedPaths {
     pub fn known(&self, now: Time, peer: Peer) -> Option<Known> {
         let path = self.paths.get(&peer)?;
         Some(Known {
-            rate: BitRate::from_bits_per_second(path.aged_rate(now))?,
+            rate: BitRate::from_bits_per_second(path.aged(now, path.rate))?,
             is_lossy: path.is_lossy,
         })
     }
@@ -281,14 +311,10 @@ impl LearnedPaths {
 }
 
 impl Path {
-    /// 0 where it is too old to be of use.
-    fn aged_rate(&self, now: Time) -> u64 {
+    /// This that was noted with it, today; 0 where it is too old to be of use.
+    fn aged(&self, now: Time, noted: u64) -> u64 {
         let lives = now.since(self.noted).nanoseconds() / HALF_LIFE.nanoseconds();
-        if lives >= LIVES {
-            0
-        } else {
-            self.rate >> lives
-        }
+        if lives >= LIVES { 0 } else { noted >> lives }
     }
 }
 

@@ -44,6 +44,7 @@ pub mod sending_ahead;
 mod settings;
 pub mod shared_path;
 mod start;
+pub mod taken_flight;
 
 pub use access::AccessLink;
 pub use acknowledgement::{

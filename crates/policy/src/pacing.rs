@@ -3,12 +3,16 @@
 //! The paper paces at the rate of the wireless section and leaves better estimates for study.
 //! This one measures: the largest rate at which in-order data came lately is, but for what the
 //! sender left unused, the rate of the inbound path, since after each stall what had piled up
-//! behind a loss comes at least as fast as the path brings it.
+//! behind a loss comes at least as fast as the path brings it. What fills a hole makes many segments
+//! in-order data at once, though they came one by one: while the inbound leg fills its path, no window
+//! counts for more than what arrived in it, in order or not.
 //!
 //! An estimate that is too high costs nothing (chunks still do not leave as one burst), one that is too
 //! low costs throughput. So the rate stays a quarter (`GAIN`) above the measured one, nothing is
 //! paced until the measured rate has stopped growing (`GROWN`), and a rate that holds data back for
 //! some windows (`ESCAPE`) on end is given up.
+
+use std::num::NonZero;
 
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
@@ -40,6 +44,9 @@ const STEADY: u8 = 3;
 const BINDING: u8 = 2;
 /// The same, until it is given up.
 const ESCAPE: u8 = 6;
+/// Windows in a row that brought about as much as the one before, within `GROWN`, until the inbound leg
+/// is taken to fill its path, so that what arrived bounds what it carries.
+const FILLED: u8 = 8;
 /// Nothing is paced below this rate.
 const LEAST: u64 = 100_000;
 /// Stands for no limit at all.
@@ -60,6 +67,8 @@ pub struct PacingRate {
     delivered: RecentMaximum,
     state: State,
     binding: u8,
+    /// Bytes that arrived in the newest window, and windows in a row that were like it.
+    arrivals: (u64, u8),
     /// Windows that are left since a loss with a queue.
     calm: u8,
     /// Said last.
@@ -69,7 +78,12 @@ pub struct PacingRate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Window {
     begin: Time,
+    /// In order, by the inbound leg.
     received: u64,
+    /// Segments with data, in order or not.
+    arrived: u32,
+    /// Handed to the outbound leg's peer, or under way to it.
+    forwarded: u64,
     /// By the inbound leg's peer.
     acknowledged: u64,
     retransmitted: u32,
@@ -100,6 +114,7 @@ impl PacingRate {
                 steady: 0,
             },
             binding: 0,
+            arrivals: (0, 0),
             calm: 0,
             rate: UNLIMITED,
         }
@@ -140,6 +155,8 @@ impl PacingRate {
         let next = Window {
             begin: now,
             received: inbound.bytes_received.bytes(),
+            arrived: inbound.data_segments_received,
+            forwarded: forwarded(outbound),
             acknowledged: inbound.bytes_acknowledged.bytes(),
             retransmitted: outbound.segments_retransmitted,
         };
@@ -167,7 +184,13 @@ impl PacingRate {
         let is_full = has_queue && !is_growing(outbound);
         let holds_back = held.bytes() > 0 || outbound.not_sent.bytes() > 0;
         let binds = holds_back && !is_path_limited && self.bound(is_full).is_none();
+        let received = next.received.saturating_sub(window.received);
+        let arrived = arrived(inbound, &window).unwrap_or(received);
+        // What had piled up behind a loss is being worked off: the rate is high enough.
+        let is_filled = self.is_filled(arrived);
+        let drains = is_filled && next.forwarded.saturating_sub(window.forwarded) > arrived;
         self.binding = match self.state == State::Paced && binds {
+            true if drains => self.binding,
             true => self.binding.saturating_add(1),
             false => 0,
         };
@@ -181,7 +204,6 @@ impl PacingRate {
                 false => self.delivered.add_lower_bound(rate.bits_per_second()),
             }
         }
-        let received = next.received.saturating_sub(window.received);
         if received < EVIDENCE * u64::from(inbound.segment_size) {
             return match self.state {
                 State::Growing { .. } => self.say(UNLIMITED),
@@ -192,7 +214,11 @@ impl PacingRate {
         if told.saturating_mul(TURNS) >= received {
             return self.start_again();
         }
-        let rate = BitRate::from_transfer(received, elapsed)?.bits_per_second();
+        let brought = match is_filled {
+            true => received.min(arrived),
+            false => received,
+        };
+        let rate = BitRate::from_transfer(brought, elapsed)?.bits_per_second();
         // While data waits here, our own window may be what held its sender back.
         match holds_back {
             true => self.inbound.add_lower_bound(rate),
@@ -208,6 +234,22 @@ impl PacingRate {
             self.state = State::Paced;
         }
         self.say(self.wanted(is_full))
+    }
+
+    /// Whether the inbound leg fills its path: windows bring the same, whatever is lost. Where its own
+    /// congestion window holds it back, they do not, and what arrives in one is less than the path
+    /// would bring.
+    fn is_filled(&mut self, arrived: u64) -> bool {
+        let (before, steady) = self.arrivals;
+        let (less, more) = (arrived.min(before), arrived.max(before));
+        let is_steady = more > 0 && scaled(less, GROWN) >= more;
+        let steady = if is_steady {
+            steady.saturating_add(1)
+        } else {
+            0
+        };
+        self.arrivals = (arrived, steady);
+        steady >= FILLED
     }
 
     /// The rate by what was measured.
@@ -259,6 +301,26 @@ impl PacingRate {
         self.rate = rate;
         BitRate::from_bits_per_second(rate)
     }
+}
+
+/// Bytes of data that have arrived since the beginning of the window, in order or not; `None` where
+/// segments are not counted. A peer may send larger segments than it takes: then the mean
+/// size so far tells, as nearly as losses allow.
+fn arrived(inbound: &LegSample, window: &Window) -> Option<u64> {
+    let in_all = NonZero::new(u64::from(inbound.data_segments_received))?;
+    let mean = inbound.bytes_received.bytes().div_ceil(in_all.get());
+    let size = mean.max(u64::from(inbound.segment_size));
+    let segments = inbound.data_segments_received.wrapping_sub(window.arrived);
+    Some(u64::from(segments).saturating_mul(size))
+}
+
+/// Bytes that the leg has sent so far.
+fn forwarded(outbound: &LegSample) -> u64 {
+    let in_flight = u64::from(outbound.unacknowledged) * u64::from(outbound.segment_size);
+    outbound
+        .bytes_acknowledged
+        .bytes()
+        .saturating_add(in_flight)
 }
 
 /// Whether what is sent is held back by the path or the peer, and not by want of data or by

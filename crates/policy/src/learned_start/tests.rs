@@ -131,6 +131,70 @@ fn a_connection_that_lost_halves_it_and_one_that_did_not_restores_it() {
     assert_eq!(window(0, false, 6), 750);
 }
 
+/// What a transfer shows that has so many segments in flight for a round trip.
+fn flight(segments: u32, has_queue: bool) -> TakenFlight {
+    let mut taken = TakenFlight::default();
+    let leg = LegSample {
+        round_trip_time: Some(TimeSpan::from_milliseconds(
+            600 + 300 * u64::from(has_queue),
+        )),
+        bytes_acknowledged: ByteSize::from_bytes(0),
+        unacknowledged: segments,
+        ..satellite(0)
+    };
+    taken.handle_sample(&leg);
+    taken.handle_sample(&LegSample {
+        bytes_acknowledged: ByteSize::from_bytes(u64::from(segments) * 1000),
+        unacknowledged: 0,
+        ..leg
+    });
+    taken
+}
+
+/// After a transfer that delivered this, in so large flights.
+fn after(rate: &str, segments: u32, has_queue: bool) -> LearnedPaths {
+    let mut paths = LearnedPaths::default();
+    let leg = LegSample {
+        delivery_rate: Some(rate.parse().unwrap()),
+        ..satellite(0)
+    };
+    paths.note(Time::ZERO, peer(1), &leg, false);
+    paths.note_flight(peer(1), &flight(segments, has_queue));
+    paths
+}
+
+#[test]
+fn a_start_is_below_a_cold_one_only_where_the_path_was_filled() {
+    // 37 segments for a round trip.
+    for (segments, has_queue, window) in [(2, false, 40), (37, false, 40), (37, true, 18)] {
+        let mut paths = after("500 kbit/s", segments, has_queue);
+        let start = paths.start(Time::ZERO, peer(1), 1000, &every());
+        assert_eq!(start.window, window, "{segments} {has_queue}");
+        // Beside that one there is no room for more.
+        let beside = paths.start(Time::ZERO, peer(1), 1000, &every());
+        assert_eq!(beside.window, LEAST_WINDOW);
+    }
+}
+
+#[test]
+fn a_flight_that_arrived_without_a_queue_is_sent_again_whole() {
+    let mut paths = after("4 Mbit/s", 300, false);
+    let start = paths.start(Time::ZERO, peer(1), 1000, &every());
+    assert_eq!(start.window, 300);
+    // Within half a round trip, though no more than 4 Mbit/s have been seen.
+    assert_eq!(start.rate, Some("8 Mbit/s".parse().unwrap()));
+    let others = (0..29).map(|_| paths.start(Time::ZERO, peer(1), 1000, &every()).window);
+    assert_eq!(others.sum::<u32>(), 29 * LEAST_WINDOW);
+    let mut queued = after("4 Mbit/s", 300, true);
+    assert_eq!(
+        queued.start(Time::ZERO, peer(1), 1000, &every()).window,
+        150
+    );
+    // It ages like all that was learned.
+    let mut old = after("4 Mbit/s", 300, false);
+    assert_eq!(old.start(seconds(601), peer(1), 1000, &every()).window, 150);
+}
+
 #[test]
 fn an_ipv6_network_is_one_peer_and_short_connections_teach_nothing() {
     let of = |text: &str| Peer::from(text.parse::<IpAddr>().unwrap());

@@ -8,6 +8,8 @@ struct Bench {
     pacing: PacingRate,
     now: Time,
     received: u64,
+    /// Segments that came, in order or not; 0 where nobody counts.
+    arrived: u32,
     /// Sent to the inbound leg's peer in each window, and in all.
     told: u64,
     told_in_all: u64,
@@ -22,6 +24,7 @@ impl Bench {
             pacing: PacingRate::new(mode, limit),
             now: Time::ZERO,
             received: 0,
+            arrived: 0,
             told: 0,
             told_in_all: 0,
             outbound: LegSample {
@@ -41,6 +44,7 @@ impl Bench {
         let inbound = LegSample {
             segment_size: 1000,
             bytes_received: ByteSize::from_bytes(self.received),
+            data_segments_received: self.arrived,
             bytes_acknowledged: ByteSize::from_bytes(self.told_in_all),
             ..LegSample::default()
         };
@@ -50,6 +54,12 @@ impl Bench {
             .handle_sample(self.now, &inbound, &self.outbound, held);
         self.now += WINDOW;
         said.map(BitRate::bits_per_second)
+    }
+
+    /// So many bytes reach the outbound leg's peer.
+    fn forward(&mut self, bytes: u64) {
+        let before = self.outbound.bytes_acknowledged.bytes();
+        self.outbound.bytes_acknowledged = ByteSize::from_bytes(before + bytes);
     }
 
     /// Until the rate is steady at 8 Mbit/s.
@@ -87,6 +97,54 @@ fn stalls_of_the_inbound_leg_do_not_lower_the_rate() {
             assert_eq!(bench.bring(bytes), None);
         }
     }
+}
+
+#[test]
+fn what_a_filled_hole_makes_data_of_at_once_is_not_taken_for_the_rate_of_the_path() {
+    for segment in [1000, 500, 9000] {
+        let mut bench = Bench::new(Pacing::Inbound, None);
+        // 8 Mbit/s, with a hole now and then.
+        let windows = [
+            100_000, 100_000, 0, 200_000, 100_000, 50_000, 150_000, 0, 0, 300_000,
+        ];
+        let mut said = Vec::new();
+        let full = [100_000; 12].into_iter();
+        for bytes in full.chain(windows.into_iter().cycle().take(60)) {
+            bench.arrived += 100_000_u32.div_ceil(segment);
+            said.extend(bench.bring(bytes));
+        }
+        // As far as the size of the segments is known.
+        let largest = said.iter().max().unwrap() * 4 / 5;
+        let known = if segment == 500 { 3 } else { 1 };
+        assert!(
+            (8_000_000..=8_400_000 * known).contains(&largest),
+            "{segment}: {said:?}"
+        );
+    }
+}
+
+#[test]
+fn a_backlog_that_is_worked_off_does_not_raise_the_rate() {
+    let mut bench = Bench::new(Pacing::Inbound, None);
+    for bytes in [100_000; 12].into_iter().chain([0]) {
+        bench.arrived += 100;
+        bench.bring(bytes);
+    }
+    bench.held = 1;
+    for _ in 0..4 * ESCAPE {
+        bench.arrived += 100;
+        bench.forward(120_000);
+        assert_eq!(bench.bring(100_000), None);
+    }
+    // And no longer.
+    let said: Vec<_> = (0..8)
+        .filter_map(|_| {
+            bench.arrived += 120;
+            bench.forward(120_000);
+            bench.bring(120_000)
+        })
+        .collect();
+    assert_eq!(said.last(), Some(&UNLIMITED));
 }
 
 #[test]

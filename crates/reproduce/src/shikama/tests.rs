@@ -99,6 +99,15 @@ fn a_proxy_that_measures_the_rate_does_as_well_as_one_that_was_told() {
 }
 
 #[test]
+fn what_piled_up_behind_a_loss_seldom_overflows_a_queue_with_little_to_spare() {
+    let tight = Setting::measured("0.001", Pacing::Inbound, PacingBy::Input);
+    let (_, bursts) = run(tight.with_queue(10).with_wire(30, 6));
+    // Of some 70,000; 210 where what fills a hole counts as the rate of the path.
+    assert!(bursts.late_drops <= 60, "{}", bursts.late_drops);
+    assert!(bursts.lengths.quantile(999) <= Some(3), "{bursts:?}");
+}
+
+#[test]
 fn every_figure_is_there_and_its_bounds_hold() {
     let out = simulate(&Effort::quick(), &mut |_| {}).unwrap();
     let count = |item: &str, quantity: &str| {

@@ -318,6 +318,7 @@ impl Receiver {
             segment_size: self.configuration.segment_size,
             advertised_window: self.edge - self.next,
             bytes_received: ByteSize::from_bytes(self.next),
+            data_segments_received: u32::try_from(self.counters.segments).unwrap_or(u32::MAX),
             ..LegSample::default()
         }
     }

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::net::{AddressFamily, Protocol, SendFlags, SocketFlags, SocketType};
 
 use socket2::{SockFilter, SockRef};
@@ -145,13 +145,17 @@ impl PacketSocket {
                 0,
             )
         }?;
-        let ring = NonNull::new(ring.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let this = Self {
             socket,
-            ring,
+            ring: NonNull::new(ring.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
             slots,
             next: 0,
         };
+        // A fork copies each entry of the page table of such a mapping: with the rings of an
+        // emulated network, tens of milliseconds in which frames wait.
+        // SAFETY: the advice is for exactly the mapping just made, and changes this process's
+        // view of it in nothing.
+        unsafe { rustix::mm::madvise(ring, blocks * BLOCK, Advice::LinuxDontFork) }?;
         this.bind(index)?;
         Ok(this)
     }

@@ -270,10 +270,8 @@ impl NarrowLeg {
         if let Some((state, wanted)) = &mut self.ahead {
             state.handle_sample(now, sample);
             let cap = state.cap().bytes();
-            // The kernel keeps to the window that it believes in, and after a loss it still sends
-            // what it was given: a little more waits there, so that it is never without.
-            let waiting = if cap == *wanted { cap / WAITING } else { 0 };
-            self.caps[1] = cap.saturating_add(waiting);
+            // The kernel itself keeps to the window that it believes in.
+            self.caps[1] = if cap == *wanted { u64::MAX } else { cap };
             self.report.sending_ahead_losses = state.losses();
         }
         let Some(state) = &mut self.oversized else {
@@ -429,10 +427,6 @@ const fn acknowledgement_size(is_four: bool, timestamps: bool) -> u32 {
     let headers = if is_four { HEADERS } else { SIX_HEADERS };
     headers + if timestamps { 12 } else { 0 }
 }
-
-/// So much of what may be sent ahead waits in the kernel besides: what has been acknowledged is seen
-/// eight times in a round trip.
-const WAITING: u64 = 4;
 
 /// A leg without data under way is no longer looked at after this time.
 const QUIET: TimeSpan = TimeSpan::from_milliseconds(300);

@@ -40,6 +40,9 @@ pub struct LegSample {
     pub bytes_retransmitted: ByteSize,
     /// Segments sent again.
     pub segments_retransmitted: u32,
+    /// Retransmission time-outs; 0 where the kernel does not count them (before Linux 6.7). It has
+    /// 16 bits for them.
+    pub timeouts: u16,
     /// Segments with data sent, those sent again included.
     pub segments_sent: u32,
     /// Segments received, ACKs without data included.

@@ -70,6 +70,7 @@ pub fn parse_information(bytes: &[u8]) -> LegSample {
         bytes_received: ByteSize::from_bytes(information.u64(field::BYTES_RECEIVED)),
         bytes_retransmitted: ByteSize::from_bytes(information.u64(field::BYTES_RETRANS)),
         segments_retransmitted: information.u32(field::TOTAL_RETRANS),
+        timeouts: information.u16(field::TOTAL_RTO),
         segments_sent: information.u32(field::DATA_SEGS_OUT),
         segments_received: information.u32(field::SEGS_IN),
         data_segments_received: information.u32(field::DATA_SEGS_IN),
@@ -109,6 +110,8 @@ mod field {
     pub const SND_WND: usize = 228;
     /// Since Linux 6.2.
     pub const RCV_WND: usize = 232;
+    /// Since Linux 6.7.
+    pub const TOTAL_RTO: usize = 240;
 }
 
 fn span_from_microseconds(microseconds: u32) -> TimeSpan {
@@ -125,6 +128,10 @@ impl Information<'_> {
 
     fn u8(&self, offset: usize) -> u8 {
         self.bytes(offset).map_or(0, u8::from_ne_bytes)
+    }
+
+    fn u16(&self, offset: usize) -> u16 {
+        self.bytes(offset).map_or(0, u16::from_ne_bytes)
     }
 
     fn u32(&self, offset: usize) -> u32 {
@@ -196,6 +203,7 @@ mod tests {
             ),
             (field::SND_WND, offset_of!(tcp_info, tcpi_snd_wnd)),
             (field::RCV_WND, offset_of!(tcp_info, tcpi_rcv_wnd)),
+            (field::TOTAL_RTO, offset_of!(tcp_info, tcpi_total_rto)),
         ];
         for (ours, theirs) in pairs {
             assert_eq!(ours, theirs);

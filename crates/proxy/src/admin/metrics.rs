@@ -36,6 +36,8 @@ pub struct Snapshot {
     pub verdicts: (u64, u64),
     /// What the fragmenter has done.
     pub fragments: Fragments,
+    /// Tail loss probes of the network namespace, where they can be read.
+    pub tail_loss_probes: Option<u64>,
     /// What splitting gains.
     pub gains: GainTotals,
 }
@@ -168,6 +170,19 @@ metrics! {
     /// Segments sent again.
     Counter "leg_retransmitted" ["segments"] ("listener", "leg") = |now, sink| {
         each_leg(now, |labels, leg| sink.put(labels, Value::Number(leg.retransmitted_segments)))
+    };
+    /// Bytes sent again.
+    Counter "leg_retransmitted" ["bytes"] ("listener", "leg") = |now, sink| {
+        each_leg(now, |labels, leg| sink.put(labels, Value::Number(leg.retransmitted_bytes)))
+    };
+    /// Retransmission time-outs of legs, counted from Linux 6.7 on.
+    Counter "leg_timeouts" ("listener", "leg") =
+        |now, sink| each_leg(now, |labels, leg| sink.put(labels, Value::Number(leg.timeouts)));
+    /// Tail loss probes (RFC 8985) of all TCP connections of the host, or of its network namespace:
+    /// the kernel does not count them by connection.
+    Counter "host_tail_loss_probes" () = |now, sink| {
+        let count = now.tail_loss_probes;
+        count.map_or(Ok(()), |count| sink.put(&[], Value::Number(count)))
     };
     /// Time in which legs had data to send or waited for its acknowledgement, added up.
     Counter "leg_busy" ["seconds"] ("listener", "leg") =

@@ -11,6 +11,7 @@
 //! it is asked stands in the way of data. Connections, requests and times are bounded ([`midspan_pages`]).
 
 pub mod client;
+mod host;
 pub mod metrics;
 mod server;
 

@@ -9,6 +9,7 @@ use midspan_pages::{Pages, Reply, StatusCode, failed, json, open_metrics, text};
 use tokio::sync::Mutex;
 
 use super::NarrowObserver;
+use super::host;
 use super::metrics::{self, Snapshot};
 use crate::gate::GateObserver;
 use crate::relay::observation::{Observer, Question};
@@ -46,6 +47,7 @@ impl Service {
             gate: self.gate.as_ref().map(GateObserver::statistics),
             verdicts: self.narrow.verdicts.counts(),
             fragments: self.narrow.fragments.now(),
+            tail_loss_probes: host::tail_loss_probes(),
             gains: self.relay.gains(),
         };
         match metrics::encode(snapshot) {

@@ -111,6 +111,8 @@ struct LegCounters {
     delivery_rate: Histogram,
     congestion_window: Histogram,
     retransmitted_segments: Counter,
+    retransmitted_bytes: Counter,
+    timeouts: Counter,
     busy: Counter,
     receive_window_limited: Counter,
     send_buffer_limited: Counter,
@@ -153,6 +155,10 @@ pub struct LegTotals {
     pub congestion_window: HistogramTotals,
     /// Segments sent again.
     pub retransmitted_segments: u64,
+    /// Bytes sent again.
+    pub retransmitted_bytes: u64,
+    /// Retransmission time-outs.
+    pub timeouts: u64,
     /// Milliseconds in which there was data to send.
     pub busy: u64,
     /// Of these, held back by the peer's window.
@@ -169,6 +175,8 @@ pub struct LegTotals {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LastReading {
     retransmitted_segments: u32,
+    retransmitted_bytes: u64,
+    timeouts: u16,
     busy: u32,
     receive_window_limited: u32,
     send_buffer_limited: u32,
@@ -268,6 +276,8 @@ impl ListenerCounters {
                 &mut total.retransmitted_segments,
                 &leg.retransmitted_segments,
             );
+            add(&mut total.retransmitted_bytes, &leg.retransmitted_bytes);
+            add(&mut total.timeouts, &leg.timeouts);
             add(&mut total.busy, &leg.busy);
             add(
                 &mut total.receive_window_limited,
@@ -286,6 +296,8 @@ impl LegCounters {
             delivery_rate: Histogram::new(RATE_BOUNDS),
             congestion_window: Histogram::new(SEGMENT_BOUNDS),
             retransmitted_segments: Counter::default(),
+            retransmitted_bytes: Counter::default(),
+            timeouts: Counter::default(),
             busy: Counter::default(),
             receive_window_limited: Counter::default(),
             send_buffer_limited: Counter::default(),
@@ -310,6 +322,8 @@ impl LegCounters {
             .observe(u64::from(sample.congestion_window));
         let now = LastReading {
             retransmitted_segments: sample.segments_retransmitted,
+            retransmitted_bytes: sample.bytes_retransmitted.bytes(),
+            timeouts: sample.timeouts,
             busy: milliseconds(sample.limited.busy),
             receive_window_limited: milliseconds(sample.limited.receive_window),
             send_buffer_limited: milliseconds(sample.limited.send_buffer),
@@ -320,6 +334,11 @@ impl LegCounters {
             now.retransmitted_segments,
             last.retransmitted_segments,
         ));
+        let bytes = now.retransmitted_bytes;
+        self.retransmitted_bytes
+            .add(bytes.wrapping_sub(last.retransmitted_bytes));
+        let timeouts = now.timeouts.wrapping_sub(last.timeouts);
+        self.timeouts.add(u64::from(timeouts));
         self.busy.add(grown(now.busy, last.busy));
         self.receive_window_limited.add(grown(
             now.receive_window_limited,
@@ -344,6 +363,7 @@ const fn milliseconds(time: TimeSpan) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use midspan_units::ByteSize;
 
     #[test]
     fn values_go_into_their_ranges() {
@@ -362,10 +382,13 @@ mod tests {
     fn what_grows_is_counted_once() {
         let counters = ListenerCounters::new("test");
         let mut last = LastReading::default();
-        for retransmitted in [3, 3, 5] {
+        // Time-outs have 16 bits, and wrap.
+        for (retransmitted, timeouts) in [(3, u16::MAX), (3, u16::MAX), (5, 1)] {
             let sample = LegSample {
                 round_trip_time: Some(TimeSpan::from_milliseconds(20)),
                 segments_retransmitted: retransmitted,
+                bytes_retransmitted: ByteSize::from_bytes(u64::from(retransmitted) * 1000),
+                timeouts,
                 ..LegSample::default()
             };
             counters.observe_leg(Leg::Server, &sample, &mut last);
@@ -373,6 +396,8 @@ mod tests {
         let mut totals = ListenerTotals::default();
         counters.add_to(&mut totals);
         assert_eq!(totals.legs[1].retransmitted_segments, 5);
+        assert_eq!(totals.legs[1].retransmitted_bytes, 5_000);
+        assert_eq!(totals.legs[1].timeouts, (1 << 16) + 1);
         assert_eq!(totals.legs[1].round_trip_time.sum, 60_000);
         assert_eq!(totals.legs[0].retransmitted_segments, 0);
     }

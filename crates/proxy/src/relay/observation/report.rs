@@ -85,6 +85,9 @@ pub struct LegReport {
     pub retransmitted_segments: u32,
     /// Sent again.
     pub retransmitted_bytes: u64,
+    /// Retransmission time-outs; 0 before Linux 6.7.
+    #[serde(default)]
+    pub timeouts: u16,
     /// Sent and not acknowledged.
     pub unacknowledged_segments: u32,
     /// In the send buffer and never sent.
@@ -125,6 +128,7 @@ impl From<&LegSample> for LegReport {
             segment_size_bytes: sample.segment_size,
             retransmitted_segments: sample.segments_retransmitted,
             retransmitted_bytes: sample.bytes_retransmitted.bytes(),
+            timeouts: sample.timeouts,
             unacknowledged_segments: sample.unacknowledged,
             not_sent_bytes: sample.not_sent.bytes(),
             peer_window_bytes: sample.peer_window,

@@ -28,6 +28,7 @@ impl Sender {
             bytes_retransmitted: ByteSize::from_bytes(self.counters.bytes_retransmitted),
             segments_retransmitted: u32::try_from(self.counters.retransmissions)
                 .unwrap_or(u32::MAX),
+            timeouts: u16::try_from(self.counters.timeouts).unwrap_or(u16::MAX),
             segments_sent: u32::try_from(self.counters.segments).unwrap_or(u32::MAX),
             timeouts_pending: self.timeouts_pending(),
             limited: self.limited_times(now),

@@ -53,8 +53,9 @@ impl SendAhead {
 /// The window scale cannot be changed once data has been sent; to run ahead less, less is
 /// written. While nothing is lost, the wanted window is allowed. After a loss the client may have
 /// to drop what lies beyond its true window, so no more than that is allowed until a round trip
-/// has passed without another loss (at least 0.1 s, and longer where losses repeat); then the
-/// window doubles in such steps. A reader that is
+/// has passed without another loss (at least 0.1 s, and longer where losses repeat) and as much
+/// as was allowed has been acknowledged: a leg that waits for a time-out loses nothing either.
+/// Then the window doubles in such steps. A reader that is
 /// slow shows by a window that shrinks, and gets no more than it asks for. A window of zero
 /// stops the sender in any case.
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +67,8 @@ pub struct SendingAhead {
     largest_true: u64,
     sent_again: u32,
     calm_since: Time,
+    /// Bytes acknowledged by then.
+    acknowledged: u64,
     round_trip: TimeSpan,
     losses: u32,
 }
@@ -81,6 +84,7 @@ impl SendingAhead {
             largest_true: 0,
             sent_again: 0,
             calm_since: Time::ZERO,
+            acknowledged: 0,
             round_trip: TimeSpan::ZERO,
             losses: 0,
         }
@@ -120,15 +124,20 @@ impl SendingAhead {
         let truth = sample.peer_window >> self.added.min(63);
         self.largest_true = self.largest_true.max(truth);
         let least = LEAST_SEGMENTS * u64::from(sample.segment_size.max(1));
+        let acknowledged = sample.bytes_acknowledged.bytes();
+        let has_moved = sample.unacknowledged == 0
+            || acknowledged.saturating_sub(self.acknowledged) >= self.cap;
         if sample.segments_retransmitted != self.sent_again {
             if now.since(self.calm_since) >= self.round_trip {
                 self.losses = self.losses.saturating_add(1);
             }
             self.sent_again = sample.segments_retransmitted;
             self.calm_since = now;
+            self.acknowledged = acknowledged;
             self.cap = self.cap.min(truth.max(least));
-        } else if now.since(self.calm_since) >= self.calm() {
+        } else if has_moved && now.since(self.calm_since) >= self.calm() {
             self.calm_since = now;
+            self.acknowledged = acknowledged;
             self.cap = self
                 .cap
                 .saturating_mul(2)
@@ -195,6 +204,24 @@ mod tests {
         }
         assert_eq!(ahead.cap(), PAPER_WINDOW);
         assert_eq!(ahead.losses(), 1);
+    }
+
+    #[test]
+    fn waiting_for_a_time_out_is_no_calm() {
+        let mut ahead = SendingAhead::new(PAPER_WINDOW, 3);
+        let under_way = |acknowledged, sent_again| LegSample {
+            unacknowledged: 100,
+            bytes_acknowledged: ByteSize::from_bytes(acknowledged),
+            ..sample(65_536, 3, sent_again)
+        };
+        ahead.handle_sample(at(110), &under_way(1_000_000, 1));
+        assert_eq!(ahead.cap().bytes(), 65_536);
+        for i in 0..10 {
+            ahead.handle_sample(at(500 + i * 200), &under_way(1_065_535, 1));
+        }
+        assert_eq!(ahead.cap().bytes(), 65_536);
+        ahead.handle_sample(at(3_000), &under_way(1_065_536, 1));
+        assert_eq!(ahead.cap().bytes(), 131_072);
     }
 
     #[test]

@@ -47,12 +47,12 @@ impl Session {
         let before = leg.cap();
         let refused = leg.look(&self.client, now, counters);
         let (cap, round_trip) = (leg.cap(), leg.round_trip_time());
-        if cap != before {
-            let transfer = self.transfer_to(Leg::Client);
-            match cap {
-                Some(cap) => transfer.throttle().set_cap(CapBy::Profile, cap, round_trip),
-                None => transfer.lift_cap(CapBy::Profile),
-            }
+        let transfer = self.transfer_to(Leg::Client);
+        match (cap, before) {
+            // A cap that stays has the round trip to be told.
+            (Some(cap), _) => transfer.throttle().set_cap(CapBy::Profile, cap, round_trip),
+            (None, Some(_)) => transfer.lift_cap(CapBy::Profile),
+            (None, None) => {}
         }
         refused
     }

@@ -66,7 +66,8 @@ fn sender() -> impl Strategy<Value = SenderConfiguration> {
         any::<[bool; 4]>(),
         prop_oneof![
             Just(ByteCounting::Off),
-            (1_u32..3).prop_map(ByteCounting::Limit)
+            (1_u32..3).prop_map(ByteCounting::Limit),
+            Just(ByteCounting::All)
         ],
         prop::option::weighted(0.3, 200_000_u64..20_000_000),
     )

@@ -29,6 +29,9 @@ pub enum ByteCounting {
     /// The bytes acknowledged, in slow start at most so many segments for each ACK (RFC 3465:
     /// 1 or 2).
     Limit(u32),
+    /// The bytes acknowledged, however many they are, as Linux counts segments (since 3.15); in
+    /// slow start no further than ssthresh, and from there as in congestion avoidance.
+    All,
 }
 
 /// How a sender is set.

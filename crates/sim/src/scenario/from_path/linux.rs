@@ -7,7 +7,9 @@ use midspan_units::TimeSpan;
 use super::acknowledge::of_host;
 use crate::proxy::{Buffers, RelayConfiguration};
 use crate::scenario::{NodeId, ScenarioError, Split};
-use crate::tcp::{AckRule, ReceiverConfiguration, SenderConfiguration, Variant, WindowGrowth};
+use crate::tcp::{
+    AckRule, ByteCounting, ReceiverConfiguration, SenderConfiguration, Variant, WindowGrowth,
+};
 
 /// What Linux's autotuning may advertise and keep unacknowledged at most: half of the third
 /// number of `tcp_rmem`, and the third number of `tcp_wmem`, as Linux sets them.
@@ -153,6 +155,7 @@ fn sender(
     };
     Ok(SenderConfiguration {
         variant,
+        byte_counting: ByteCounting::All,
         segment_size: PACKET - header_size(path),
         header_size: header_size(path),
         initial_window: initial_window.unwrap_or(10),

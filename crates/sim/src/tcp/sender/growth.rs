@@ -30,9 +30,12 @@ impl Sender {
     /// `acknowledged` bytes were newly acknowledged, outside recovery.
     #[inline]
     pub(super) fn grow(&mut self, now: Time, acknowledged: u64) {
-        if self.cwnd < self.ssthresh {
-            self.slow_start(acknowledged);
+        let acknowledged = if self.cwnd < self.ssthresh {
+            self.slow_start(acknowledged)
         } else {
+            acknowledged
+        };
+        if acknowledged > 0 {
             self.after_timeout = false;
             if self.configuration.variant == Variant::Cubic {
                 let round_trip = self.round_trip.smoothed().unwrap_or_default();
@@ -49,14 +52,21 @@ impl Sender {
         }
     }
 
-    fn slow_start(&mut self, acknowledged: u64) {
+    /// What of the bytes acknowledged is left for congestion avoidance.
+    fn slow_start(&mut self, acknowledged: u64) -> u64 {
         let segment = self.segment_size();
         let most = match self.configuration.byte_counting {
             ByteCounting::Off => segment,
             ByteCounting::Limit(_) if self.after_timeout => segment,
             ByteCounting::Limit(segments) => segment * u64::from(segments),
+            ByteCounting::All => self.ssthresh - self.cwnd,
         };
-        self.cwnd += acknowledged.min(most);
+        let counted = acknowledged.min(most);
+        self.cwnd += counted;
+        match self.configuration.byte_counting {
+            ByteCounting::All => acknowledged - counted,
+            ByteCounting::Off | ByteCounting::Limit(_) => 0,
+        }
     }
 
     /// One segment for each cwnd that is acknowledged. The rest of each division is kept, so
@@ -65,7 +75,7 @@ impl Sender {
         let segment = self.segment_size();
         let counted = match self.configuration.byte_counting {
             ByteCounting::Off => segment,
-            ByteCounting::Limit(_) => acknowledged,
+            ByteCounting::Limit(_) | ByteCounting::All => acknowledged,
         };
         let work = segment * counted + self.cwnd_fraction;
         self.cwnd_fraction = work % self.cwnd;

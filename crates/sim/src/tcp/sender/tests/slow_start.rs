@@ -45,6 +45,18 @@ fn byte_counting_grows_it_by_both() {
 }
 
 #[test]
+fn all_that_is_acknowledged_counts_up_to_ssthresh() {
+    let mut script = Script::new(SenderConfiguration {
+        byte_counting: ByteCounting::All,
+        ..initial(4)
+    });
+    assert_eq!(script.sent(0), [0, 1, 2, 3]);
+    // Four segments at once count as four.
+    assert_eq!(script.ack(100, 4), [4, 5, 6, 7, 8, 9, 10, 11]);
+    assert_eq!(script.windows(), (8000, None));
+}
+
+#[test]
 fn the_window_limit_ends_growth() {
     let mut script = Script::new(SenderConfiguration {
         window_limit: 3000,

@@ -41,9 +41,6 @@ pub enum Extent {
 pub struct LabPlan {
     /// The points, in the order in which they are measured.
     pub points: Vec<Point>,
-    /// Whether all points are measured once before one is measured again; otherwise one after
-    /// another.
-    pub rounds: bool,
     /// What is shown of every arm, besides what is said of it.
     pub shown: &'static [Metric],
     /// Whether the simulator and the analysis stand beside.
@@ -230,11 +227,10 @@ impl Arm {
 }
 
 impl LabPlan {
-    /// The points of a paper, one after another, with simulator and analysis beside.
+    /// The points of a paper, with simulator and analysis beside.
     pub(super) const fn of(points: Vec<Point>) -> Self {
         Self {
             points,
-            rounds: false,
             shown: &[Metric::Goodput, Metric::Acks],
             beside: true,
         }
@@ -248,7 +244,8 @@ impl LabPlan {
         });
     }
 
-    /// Every run: the arms of a point alternate within a repetition.
+    /// Every run: the arms of a point alternate within a repetition, and all points are measured once
+    /// before one is measured again, so that what is stopped says something of each.
     pub(super) fn runs(&self) -> Vec<(&Point, &Arm, u32)> {
         let points = self.points.iter();
         let mut runs: Vec<_> = points
@@ -258,9 +255,7 @@ impl LabPlan {
                 })
             })
             .collect();
-        if self.rounds {
-            runs.sort_by_key(|(_, _, repetition)| *repetition);
-        }
+        runs.sort_by_key(|(_, _, repetition)| *repetition);
         runs
     }
 }

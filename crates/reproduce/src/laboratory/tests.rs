@@ -61,6 +61,15 @@ fn what_is_measured_by_default_fits_45_minutes() {
 }
 
 #[test]
+fn each_point_is_measured_before_one_is_measured_again() {
+    let plan = plan_of(Paper::Hasegawa, Extent::Normal);
+    let repetitions: Vec<u32> = plan.runs().iter().map(|(_, _, one)| *one).collect();
+    assert!(repetitions.is_sorted(), "{repetitions:?}");
+    let arms = plan.points.iter().map(|point| point.arms.len()).sum();
+    assert_eq!(repetitions.iter().filter(|one| **one == 0).count(), arms);
+}
+
+#[test]
 fn an_item_that_is_not_there_is_refused_with_those_that_are() {
     let effort = LabEffort {
         item: Some("figure 99".to_owned()),

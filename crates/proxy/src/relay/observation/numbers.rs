@@ -175,7 +175,8 @@ pub struct LegTotals {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LastReading {
     retransmitted_segments: u32,
-    retransmitted_bytes: u64,
+    /// The lower half: no more is sent again between two readings.
+    retransmitted_bytes: u32,
     timeouts: u16,
     busy: u32,
     receive_window_limited: u32,
@@ -322,7 +323,7 @@ impl LegCounters {
             .observe(u64::from(sample.congestion_window));
         let now = LastReading {
             retransmitted_segments: sample.segments_retransmitted,
-            retransmitted_bytes: sample.bytes_retransmitted.bytes(),
+            retransmitted_bytes: low_half(sample.bytes_retransmitted.bytes()),
             timeouts: sample.timeouts,
             busy: milliseconds(sample.limited.busy),
             receive_window_limited: milliseconds(sample.limited.receive_window),
@@ -334,9 +335,8 @@ impl LegCounters {
             now.retransmitted_segments,
             last.retransmitted_segments,
         ));
-        let bytes = now.retransmitted_bytes;
         self.retransmitted_bytes
-            .add(bytes.wrapping_sub(last.retransmitted_bytes));
+            .add(grown(now.retransmitted_bytes, last.retransmitted_bytes));
         let timeouts = now.timeouts.wrapping_sub(last.timeouts);
         self.timeouts.add(u64::from(timeouts));
         self.busy.add(grown(now.busy, last.busy));
@@ -356,8 +356,12 @@ const fn microseconds(time: TimeSpan) -> u64 {
 
 /// The lowest 32 bits.
 #[allow(clippy::cast_possible_truncation)]
+const fn low_half(value: u64) -> u32 {
+    value as u32
+}
+
 const fn milliseconds(time: TimeSpan) -> u32 {
-    (time.nanoseconds() / 1_000_000) as u32
+    low_half(time.nanoseconds() / 1_000_000)
 }
 
 #[cfg(test)]

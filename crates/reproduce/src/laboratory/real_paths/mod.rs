@@ -143,7 +143,6 @@ pub(super) fn plan(effort: &LabEffort) -> Result<LabPlan, LaboratoryError> {
         }
     }
     Ok(LabPlan {
-        rounds: true,
         shown: &[Metric::Completion],
         beside: false,
         ..LabPlan::of(points)

@@ -565,6 +565,6 @@ mod tests {
         let size = size_of::<Session>();
         assert!(size <= 408, "{size} bytes");
         // What it notes for observers; docs/observability.md says so.
-        assert_eq!(size_of::<Record>(), 176);
+        assert_eq!(size_of::<Record>(), 192);
     }
 }

@@ -65,7 +65,7 @@ fn each_point_is_measured_before_one_is_measured_again() {
     let plan = plan_of(Paper::Hasegawa, Extent::Normal);
     let repetitions: Vec<u32> = plan.runs().iter().map(|(_, _, one)| *one).collect();
     assert!(repetitions.is_sorted(), "{repetitions:?}");
-    let arms = plan.points.iter().map(|point| point.arms.len()).sum();
+    let arms: usize = plan.points.iter().map(|point| point.arms.len()).sum();
     assert_eq!(repetitions.iter().filter(|one| **one == 0).count(), arms);
 }
 

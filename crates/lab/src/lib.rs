@@ -8,6 +8,7 @@
 //! Nothing of it touches the host's network: the caller first moves the process into namespaces
 //! of its own ([`midspan_linux::namespace::isolate`]).
 
+mod awake;
 pub mod capture;
 mod carried;
 pub mod emulator;

@@ -16,6 +16,7 @@ use midspan_policy::{Handshake, LegSettings};
 use midspan_units::TimeSpan;
 use tempfile::TempDir;
 
+use crate::awake::Awake;
 use crate::carried;
 use crate::emulator::LinkReport;
 use crate::error::at;
@@ -231,6 +232,7 @@ impl<'a> Lab<'a> {
         // The same losses for every case of a repetition, others in the next.
         let seed = path.seed.wrapping_add(u64::from(repetition));
         let load_before = other_load();
+        let awake = Awake::begin();
         self.topology.reset_links(path, seed)?;
         let counters = self.tcp_counters()?;
         let ticks = Ticks::now();
@@ -256,6 +258,7 @@ impl<'a> Lab<'a> {
                 .collect::<Result<Vec<_>, LabError>>()
         })?;
         let stolen = Ticks::now().stolen_since(ticks);
+        drop(awake);
         let links = self
             .topology
             .links()

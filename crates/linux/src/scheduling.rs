@@ -1,4 +1,4 @@
-//! Being woken in time (`sched_setattr(2)`, sched(7)).
+//! Being woken in time, or running last (`sched_setattr(2)`, sched(7)).
 
 use std::io;
 use std::mem::size_of;
@@ -28,18 +28,29 @@ const HIGHEST: i32 = -20;
 /// before) and needs no privilege; a higher priority is taken where it is granted
 /// (`CAP_SYS_NICE`).
 pub fn prefer_latency() -> io::Result<()> {
-    match set(HIGHEST) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => set(0),
+    let short = |nice| Attributes {
+        nice,
+        runtime: SLICE_NANOSECONDS,
+        ..Attributes::default()
+    };
+    match set(short(HIGHEST)) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => set(short(0)),
         done => done,
     }
 }
 
-fn set(nice: i32) -> io::Result<()> {
+/// The calling thread runs only where no other thread wants to (`SCHED_IDLE`). Needs no privilege.
+pub fn run_last() -> io::Result<()> {
+    set(Attributes {
+        policy: libc::SCHED_IDLE as u32,
+        ..Attributes::default()
+    })
+}
+
+fn set(attributes: Attributes) -> io::Result<()> {
     let attributes = Attributes {
         size: size_of::<Attributes>() as u32,
-        nice,
-        runtime: SLICE_NANOSECONDS,
-        ..Attributes::default()
+        ..attributes
     };
     // SAFETY: the kernel reads `size` bytes of the live `attributes`, laid out as it expects, for
     // the calling thread (0).
@@ -55,6 +66,9 @@ mod tests {
     #[test]
     fn the_kernel_takes_the_attributes() {
         std::thread::spawn(|| super::prefer_latency().unwrap())
+            .join()
+            .unwrap();
+        std::thread::spawn(|| super::run_last().unwrap())
             .join()
             .unwrap();
     }

@@ -85,11 +85,22 @@ pub struct AceThinning {
     recent: RecentArrivals,
     /// The window of which ACKs cover a part: `est_cwnd`, or less.
     certain: u32,
+    recovery: Option<Recovery>,
     maximum: Maximum,
     gap: MeanGap,
     held: HeldAck,
     duplicates: u32,
     last_arrival: Option<Time>,
+}
+
+/// From the first sign of a loss until data comes in order again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Recovery {
+    /// The window for certain when it began.
+    window: u32,
+    /// The sender retransmits after three duplicates, and half of the window is left to it; after a
+    /// time-out nothing is.
+    is_fast: bool,
 }
 
 impl AceThinning {
@@ -103,6 +114,7 @@ impl AceThinning {
             window: WindowEstimate::default(),
             recent: RecentArrivals::default(),
             certain: 1,
+            recovery: None,
             maximum: Maximum::new(settings.max_packets_per_ack),
             gap: MeanGap::default(),
             held: HeldAck::default(),
@@ -153,6 +165,9 @@ impl AceThinning {
     fn scale_back(&mut self, now: Time) {
         self.window.reset();
         self.recent.forget();
+        if let Some(recovery) = &mut self.recovery {
+            recovery.is_fast = false;
+        }
         self.maximum.handle_congestion(now, self.rcv_rtt());
     }
 
@@ -171,6 +186,16 @@ impl AceThinning {
             }
             self.maximum.handle_arrival(now, rcv_rtt);
         }
+    }
+
+    /// A sign of a loss; with three duplicates, of a fast recovery.
+    fn recovery(&mut self, is_fast: bool) {
+        let window = self.certain;
+        let begun = Recovery {
+            window,
+            is_fast: false,
+        };
+        self.recovery.get_or_insert(begun).is_fast |= is_fast;
     }
 
     /// The window that the sender has for certain when it sent what this ACK covers.
@@ -198,6 +223,7 @@ impl AckPolicy for AceThinning {
             self.duplicates = self.duplicates.saturating_add(1);
             if self.duplicates == DUPLICATES {
                 if self.settings.thins_in_recovery && sample.selective {
+                    self.recovery(true);
                     self.window.halve();
                     self.maximum.handle_congestion(now, self.rcv_rtt());
                 } else {
@@ -208,7 +234,13 @@ impl AckPolicy for AceThinning {
             self.duplicates = 0;
         }
         if sample.duplicate || sample.selective || sample.fills_gap {
+            self.recovery(false);
             self.recent.forget();
+        } else if let Some(recovery) = self.recovery.take()
+            && let (true, Some(rcv_rtt)) = (recovery.is_fast, self.rcv_rtt())
+        {
+            self.recent
+                .handle_arrival(now, recovery.window / 2, rcv_rtt);
         }
         self.certain = self.certain(now, sample);
         // The largest part of a window that one ACK may cover.

@@ -283,6 +283,28 @@ fn after_any_sign_of_a_loss_what_arrives_is_counted_anew() {
 }
 
 #[test]
+fn after_a_fast_recovery_half_of_the_window_is_left() {
+    let recover = |duplicates: u64, silence: u64| {
+        let mut flow = counting_recent();
+        for time in 0..duplicates {
+            flow.acknowledge(at(200 + time), &SELECTIVE);
+        }
+        let fills = AckSample {
+            fills_gap: true,
+            ..ONE
+        };
+        flow.acknowledge(at(210 + silence), &fills);
+        flow.acknowledge(at(212 + silence), &ONE);
+        flow.ppa()
+    };
+    // 17 had arrived in seven eighths of a round trip; 8 are left, and the newest.
+    assert_eq!(recover(3, 0), 3);
+    assert_eq!(recover(2, 0), 1);
+    // A time-out, with or without duplicates before it.
+    assert_eq!(recover(3, 200), 1);
+}
+
+#[test]
 fn silence_of_more_than_1_2_round_trips_sets_the_window_to_one() {
     let mut flow = steady(110);
     assert_eq!(flow.rcv_rto(), Some(ms(120)));

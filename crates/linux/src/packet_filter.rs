@@ -19,6 +19,8 @@ const JUMP_SET: u16 = 0x45;
 const RETURN: u16 = 0x06;
 
 const TCP: u32 = 6;
+/// The fragment header of IPv6.
+const FRAGMENT: u32 = 44;
 
 /// Accepts TCP segments between two ports, either way, over IPv4 and IPv6; not the later
 /// fragments of a datagram, which have no ports, nor IPv6 with extension headers.
@@ -60,7 +62,7 @@ pub fn tcp_between(one: u16, other: u16) -> Vec<SockFilter> {
 }
 
 /// Accepts TCP segments over IPv4 and IPv6 and keeps their first `bytes`; not the later fragments
-/// of a datagram, nor IPv6 with extension headers.
+/// of a datagram, nor IPv6 with extension headers other than that of a first fragment.
 #[must_use]
 pub fn tcp_headers(bytes: u32) -> Vec<SockFilter> {
     let op = SockFilter::new;
@@ -68,15 +70,20 @@ pub fn tcp_headers(bytes: u32) -> Vec<SockFilter> {
         op(LOAD_BYTE, 0, 0, NETWORK),
         op(AND, 0, 0, 0xf0),
         op(JUMP_EQUAL, 1, 0, 0x40),
-        op(JUMP_EQUAL, 4, 6, 0x60),
+        op(JUMP_EQUAL, 4, 11, 0x60),
         // IPv4: TCP, not a later fragment.
         op(LOAD_BYTE, 0, 0, NETWORK + 9),
-        op(JUMP_EQUAL, 0, 4, TCP),
+        op(JUMP_EQUAL, 0, 9, TCP),
         op(LOAD_HALF, 0, 0, NETWORK + 6),
-        op(JUMP_SET, 2, 3, 0x1fff),
-        // IPv6
+        op(JUMP_SET, 7, 8, 0x1fff),
+        // IPv6: TCP, or the first fragment of it.
         op(LOAD_BYTE, 0, 0, NETWORK + 6),
-        op(JUMP_EQUAL, 1, 0, TCP),
+        op(JUMP_EQUAL, 6, 0, TCP),
+        op(JUMP_EQUAL, 0, 4, FRAGMENT),
+        op(LOAD_BYTE, 0, 0, NETWORK + 40),
+        op(JUMP_EQUAL, 0, 2, TCP),
+        op(LOAD_HALF, 0, 0, NETWORK + 42),
+        op(JUMP_SET, 0, 1, 0xfff8),
         op(RETURN, 0, 0, 0),
         op(RETURN, 0, 0, bytes),
     ]

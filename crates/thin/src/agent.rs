@@ -137,7 +137,8 @@ impl Agent {
 
     /// Something arrived; its first bytes, from its IP header on.
     pub fn handle_incoming(&mut self, now: Time, packet: &[u8]) {
-        let Some(segment) = Segment::parse(packet) else {
+        // Oversized segments come in fragments, and have timestamps as others do.
+        let Some(segment) = Segment::parse_first(packet) else {
             return;
         };
         if let Some(flow) = self.flows.get_mut(&FlowKey::of_incoming(&segment)) {

@@ -11,8 +11,18 @@ use midspan_policy::ack_thinning::{AckHeader, SackBlocks};
 const TCP: u8 = 6;
 /// Extension headers of IPv6 that are passed over: hop-by-hop, routing, destination options.
 const PASSED_OVER: [u8; 3] = [0, 43, 60];
-/// Most of them in a packet.
+/// The fragment header of IPv6.
+const FRAGMENT: u8 = 44;
+/// Most extension headers in a packet.
 const EXTENSION_LIMIT: usize = 8;
+
+/// What of a segment is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Whole,
+    /// All of it, or its first fragment.
+    First,
+}
 
 /// Flags of TCP.
 pub(crate) mod flags {
@@ -67,18 +77,32 @@ impl Segment {
     /// what is not a whole TCP segment with sound headers.
     #[must_use]
     pub fn parse(packet: &[u8]) -> Option<Self> {
+        Self::parse_part(packet, Part::Whole)
+    }
+
+    /// The same, also of the first fragment of a segment; its data is that of the fragment.
+    #[must_use]
+    pub fn parse_first(packet: &[u8]) -> Option<Self> {
+        Self::parse_part(packet, Part::First)
+    }
+
+    fn parse_part(packet: &[u8], part: Part) -> Option<Self> {
         match packet.first()? >> 4 {
-            4 => Self::parse_v4(packet),
-            6 => Self::parse_v6(packet),
+            4 => Self::parse_v4(packet, part),
+            6 => Self::parse_v6(packet, part),
             _ => None,
         }
     }
 
-    fn parse_v4(packet: &[u8]) -> Option<Self> {
+    fn parse_v4(packet: &[u8], part: Part) -> Option<Self> {
         let header = usize::from(packet.first()? & 0x0f) * 4;
         let size = u32::from(number_16(packet, 2)?);
-        // A fragment: more to come, or not the first.
-        let is_fragment = number_16(packet, 6)? & 0x3fff != 0;
+        let refused = match part {
+            // More to come, or not the first.
+            Part::Whole => 0x3fff,
+            Part::First => 0x1fff,
+        };
+        let is_fragment = number_16(packet, 6)? & refused != 0;
         if header < 20 || is_fragment || *packet.get(9)? != TCP {
             return None;
         }
@@ -90,7 +114,7 @@ impl Segment {
         Self::parse_tcp(packet, header, size, addresses)
     }
 
-    fn parse_v6(packet: &[u8]) -> Option<Self> {
+    fn parse_v6(packet: &[u8], part: Part) -> Option<Self> {
         let length = u32::from(number_16(packet, 4)?);
         let address = |at: usize| -> Option<IpAddr> {
             let bytes: [u8; 16] = packet.get(at..at + 16)?.try_into().ok()?;
@@ -102,6 +126,14 @@ impl Segment {
         for _ in 0..=EXTENSION_LIMIT {
             if next == TCP {
                 return Self::parse_tcp(packet, at, length + 40, addresses);
+            }
+            if next == FRAGMENT && part == Part::First {
+                if number_16(packet, at + 2)? & 0xfff8 != 0 {
+                    return None;
+                }
+                next = *packet.get(at)?;
+                at += 8;
+                continue;
             }
             if !PASSED_OVER.contains(&next) {
                 return None;

@@ -71,7 +71,7 @@ fn sack_blocks_are_read() {
 }
 
 #[test]
-fn extension_headers_are_passed_over_and_fragments_are_not_read() {
+fn extension_headers_are_passed_over_and_later_fragments_are_not_read() {
     let mut six = packet(true, flags::ACK, &[], 0);
     six.splice(40..40, [6, 0, 1, 4, 0, 0, 0, 0]);
     six[6] = 60;
@@ -86,6 +86,13 @@ fn extension_headers_are_passed_over_and_fragments_are_not_read() {
     let mut four = packet(false, flags::ACK, &[], 0);
     four[6] = 0x20;
     assert_eq!(Segment::parse(&four), None);
+    // Of what arrives, the first fragment has the headers.
+    six[40..48].copy_from_slice(&[6, 0, 0, 1, 0, 0, 0, 9]);
+    assert_eq!(Segment::parse_first(&six), Some(segment));
+    assert_eq!(Segment::parse_first(&four).unwrap().number, 0x1000);
+    (six[43], four[7]) = (9, 1);
+    assert_eq!(Segment::parse_first(&six), None);
+    assert_eq!(Segment::parse_first(&four), None);
     // Extension headers without end.
     let mut endless = packet(true, flags::ACK, &[], 0);
     endless[6] = 0;

@@ -2,9 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-use midspan_linux::namespace;
+use std::time::{Duration, Instant};
+
 use midspan_linux::netlink::Netlink;
 use midspan_linux::packet_socket::{PacketSocket, Sight};
+use midspan_linux::{namespace, packet_filter};
+
+/// For what the kernel may do later.
+const LIMIT: Duration = Duration::from_secs(20);
 
 fn main() {
     match namespace::isolate() {
@@ -13,6 +18,8 @@ fn main() {
     }
     the_ring_is_not_copied_at_a_fork();
     println!("test the ring is not copied at a fork ... ok");
+    whole_segments_and_first_fragments_pass_the_filter();
+    println!("test whole segments and first fragments pass the filter ... ok");
 }
 
 /// The emulator's rings are a gigabyte and more, and each program that a run starts is a fork.
@@ -30,4 +37,55 @@ fn the_ring_is_not_copied_at_a_fork() {
         flags.split_whitespace().any(|flag| flag == "dc"),
         "not set aside at a fork:{flags}"
     );
+}
+
+/// The headers of TCP are in a whole segment and in the first fragment of one.
+fn whole_segments_and_first_fragments_pass_the_filter() {
+    let filter = packet_filter::tcp_headers(192);
+    let mut tap = PacketSocket::open_filtered("lo", 64, Sight::Incoming, &filter).unwrap();
+    let four = |kind: u8, fragment: u16| {
+        let mut frame = vec![0; 14 + 60];
+        frame[12..14].copy_from_slice(&[0x08, 0x00]);
+        (frame[14], frame[17], frame[23]) = (0x45, 60, kind);
+        frame[20..22].copy_from_slice(&fragment.to_be_bytes());
+        frame
+    };
+    // With the next header, and that and the offset of a fragment header where there is one.
+    let six = |next: u8, of_fragment: u8, fragment: u16| {
+        let mut frame = vec![0; 14 + 80];
+        frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+        (frame[14], frame[19], frame[20]) = (0x60, 40, next);
+        frame[54] = of_fragment;
+        frame[56..58].copy_from_slice(&fragment.to_be_bytes());
+        frame
+    };
+    let frames = [
+        (four(6, 0), true),
+        (four(6, 0x2000), true),
+        (four(6, 0x2001), false),
+        (four(17, 0), false),
+        (six(6, 0, 0xffff), true),
+        (six(44, 6, 1), true),
+        (six(44, 6, 9), false),
+        (six(44, 17, 1), false),
+        (six(17, 6, 0), false),
+        (six(6, 1, 0), true),
+    ];
+    for (frame, _) in &frames {
+        tap.send(frame).unwrap();
+    }
+    // The last one passes, so that those before it have been judged once it is here.
+    let (last, _) = &frames[frames.len() - 1];
+    let mut seen = Vec::new();
+    let begun = Instant::now();
+    while seen.last() != Some(last) {
+        assert!(
+            begun.elapsed() < LIMIT,
+            "the last frame never came: {seen:?}"
+        );
+        seen.extend(tap.receive(|received| received.frame.to_vec()));
+    }
+    let passed = frames.iter().filter(|(_, passes)| *passes);
+    let passed: Vec<_> = passed.map(|(frame, _)| frame.clone()).collect();
+    assert_eq!(seen, passed);
 }

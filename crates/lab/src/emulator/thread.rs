@@ -62,7 +62,7 @@ impl LinkThread {
     pub(super) fn run(mut self) -> std::io::Result<()> {
         // Without this a sleep may end 50 µs late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        // Without this the programs under test may keep the processor for milliseconds.
+        // Without this the programs under test may keep the processor for a tick or more.
         let _ = scheduling::prefer_latency();
         loop {
             let more_first = self.take(true);
@@ -182,7 +182,15 @@ impl LinkThread {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        if !waited[2].revents().is_empty() {
+        let wakes = !waited[2].revents().is_empty();
+        let has_error = waited.each_ref().map(|fd| fd.revents().contains(PollFlags::ERR));
+        for (tap, has_error) in [&self.first, &self.second].into_iter().zip(has_error) {
+            if has_error {
+                // An interface went down or away. Until the error is taken no sleep lasts.
+                let _ = rustix::net::sockopt::socket_error(tap);
+            }
+        }
+        if wakes {
             let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
         }
         Ok(())

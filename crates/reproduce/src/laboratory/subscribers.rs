@@ -173,7 +173,7 @@ down = {{ rate = "20 Mbit/s" }}
 [[link]]
 name = "internet"
 between = ["gateway", "server"]
-rate = "1 Gbit/s"
+rate = "100 Mbit/s"
 delay = "20 ms"
 {flows}
 [run]

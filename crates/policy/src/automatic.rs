@@ -193,10 +193,8 @@ impl Policy for Automatic {
             if is_chosen(settings) && learned.is_lossy && self.offered.bbr {
                 leg.congestion_control = Some(BBR.to_owned());
             }
-            if is_paced_at_start(settings)
-                && let Some(rate) = learned.pacing_rate()
-            {
-                leg.pacing_rate = Some(settings.pacing_rate.map_or(rate, |most| most.min(rate)));
+            if is_spread_at_start(settings) {
+                leg.first_flight = learned.first_flight();
             }
         }
         start
@@ -292,9 +290,11 @@ fn is_chosen(settings: &LegSettings) -> bool {
     settings.congestion_control.as_deref() == Some(congestion::AUTOMATIC)
 }
 
-/// Whether the first flight is paced where the path is known.
-fn is_paced_at_start(settings: &LegSettings) -> bool {
-    settings.pacing == Pacing::Auto && settings.pacing_by == PacingBy::Kernel
+/// Whether a large first flight is spread, and not paced anyway.
+fn is_spread_at_start(settings: &LegSettings) -> bool {
+    settings.pacing == Pacing::Auto
+        && settings.pacing_by == PacingBy::Kernel
+        && settings.pacing_rate.is_none()
 }
 
 impl LegState {
@@ -302,13 +302,7 @@ impl LegState {
         let is_paced = settings.pacing != Pacing::Fixed;
         let is_adaptive = settings.send_buffer == Buffer::Adaptive;
         let is_lossy = known.is_some_and(|known| known.is_lossy);
-        let pacing = || {
-            let pacing = PacingRate::new(settings.pacing, settings.pacing_rate);
-            match known.filter(|_| is_paced_at_start(settings)) {
-                Some(known) => pacing.started_at(known.rate),
-                None => pacing,
-            }
-        };
+        let pacing = || PacingRate::new(settings.pacing, settings.pacing_rate);
         Self {
             pacing: is_paced.then(pacing),
             shared: None,
@@ -473,13 +467,45 @@ mod tests {
         assert_eq!(policy.sessions(), 0);
         let second = policy.start(now, &request());
         assert_eq!(second.client.congestion_control.as_deref(), Some(BBR));
-        assert_eq!(
-            second.client.pacing_rate,
-            BitRate::from_bits_per_second(40_000_000)
-        );
+        assert_eq!(second.client.pacing_rate, None);
+        assert_eq!(second.client.first_flight, None);
         assert_eq!(second.server.congestion_control.as_deref(), Some("cubic"));
         policy.sample(now, &sample(2, 0, 0));
         assert_eq!(policy.reason(SessionId(2), Leg::Client).name(), "learned");
+    }
+
+    #[test]
+    fn a_large_first_flight_is_spread_unless_all_is_paced() {
+        let of = |settings: LegSettings| {
+            let settings = SessionSettings {
+                client: settings.left_to_policy(),
+                ..SessionSettings::default()
+            };
+            let given = LearnedStart {
+                window: 80,
+                rate: None,
+                is_lossy: false,
+            };
+            let mut policy = Automatic::new(settings, Offered::default());
+            let start = policy.start_as(Time::ZERO, &request(), Some(given));
+            start.client.first_flight.map(|flight| flight.segments)
+        };
+        assert_eq!(of(LegSettings::default()), Some(80));
+        assert_eq!(
+            of(LegSettings {
+                pacing: Pacing::Auto,
+                pacing_by: PacingBy::Input,
+                ..LegSettings::default()
+            }),
+            None
+        );
+        assert_eq!(
+            of(LegSettings {
+                pacing_rate: BitRate::from_bits_per_second(1_000_000),
+                ..LegSettings::default()
+            }),
+            None
+        );
     }
 
     #[test]

@@ -4,11 +4,9 @@
 //! RFC 6928 chose ten segments in 2013; on a satellite link each doubling from there takes more
 //! than half a second. Most content networks begin with more, up to 50 and in cases 100 (Rüth and
 //! Hohlfeld, *Demystifying TCP Initial Window Configurations of Content Distribution Networks*, TMA
-//! 2018), and spreading the first flight over the round trip takes its burst away (Sallantin et al.,
-//! *Initial Spreading: a Fast Start-Up TCP Mechanism*, LCN 2013). Here a first connection begins
-//! with `WINDOW` segments; the kernel, told to pace, sends ten at once and the others over half a
-//! round trip, whose length it knows from the handshake. What a flight of this size could harm is
-//! bounded for each peer:
+//! 2018). Here a first connection begins
+//! with `WINDOW` segments, ten at once and the others [spread](crate::FirstFlight). What a flight of this
+//! size could harm is bounded for each peer:
 //!
 //! - all that start within `TOGETHER` of each other share `EXTRA` segments beyond ten each;
 //! - while a session with the peer has more than ten segments in flight, others begin with ten;
@@ -18,16 +16,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use midspan_units::{BitRate, Time, TimeSpan};
+use midspan_units::{Time, TimeSpan};
 
 use crate::LegSample;
-use crate::learned_start::{LEAST_WINDOW, LearnedStart, Peer};
+use crate::learned_start::{LEAST_WINDOW, Peer};
 
-/// Largest window of a cold start, in segments.
-const WINDOW: u32 = 40;
+/// Largest window of a cold start, in segments. Most clients offer 64 KB at first, so that half of it is
+/// what leaves; but a window grows only while its flights fill half of it, and the second flight
+/// is as large as what the client offers then.
+const WINDOW: u32 = 80;
 /// Segments beyond [`LEAST_WINDOW`] each that all cold starts of a peer may be given within
 /// [`TOGETHER`].
-const EXTRA: u32 = 60;
+const EXTRA: u32 = 100;
 /// Longer than a round trip over a satellite.
 const TOGETHER: TimeSpan = TimeSpan::from_seconds(1);
 /// How long a reading of what is in flight holds.
@@ -37,12 +37,9 @@ const LOST: u64 = 10;
 /// What losses taught is forgotten after this time.
 const REMEMBERED: TimeSpan = TimeSpan::from_seconds(3_600);
 /// Times that the window is halved at most.
-const HALVINGS: u8 = 2;
+const HALVINGS: u8 = 3;
 /// Most peers of which something is kept.
 const PEERS: usize = 16_384;
-/// A pacing rate that binds nobody. Linux paces a socket with any rate but "none", at most at twice
-/// its window for each round trip in slow start.
-const SPREAD: u64 = 1_000_000_000_000;
 
 #[derive(Debug, Clone, Default)]
 struct Cold {
@@ -121,18 +118,6 @@ impl ColdStarts {
     }
 }
 
-impl LearnedStart {
-    /// The pacing rate to begin with: that of the path where it is known; one that only makes the
-    /// kernel spread the flight where it is not and the window is larger than usual.
-    #[must_use]
-    pub fn pacing_rate(&self) -> Option<BitRate> {
-        match self.rate {
-            None if self.window > LEAST_WINDOW => BitRate::from_bits_per_second(SPREAD),
-            rate => rate,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_connection_begins_with_forty_and_many_at_once_share() {
+    fn a_first_connection_begins_with_eighty_and_many_at_once_share() {
         let mut cold = ColdStarts::default();
         let offered = windows(320);
         let mut together = |now| -> Vec<u32> {
@@ -169,11 +154,11 @@ mod tests {
                 .collect()
         };
         let first = together(0);
-        assert_eq!(first[..4], [40, 40, 10, 10]);
-        assert_eq!(first.iter().sum::<u32>(), 30 * 10 + 60);
+        assert_eq!(first[..4], [80, 40, 10, 10]);
+        assert_eq!(first.iter().sum::<u32>(), 30 * 10 + 100);
         assert!(together(999).iter().all(|window| *window == 10));
-        assert_eq!(together(1_000)[..3], [40, 40, 10]);
-        assert_eq!(cold.start(Time::ZERO, peer(2), &offered), 40);
+        assert_eq!(together(1_000)[..3], [80, 40, 10]);
+        assert_eq!(cold.start(Time::ZERO, peer(2), &offered), 80);
         assert_eq!(cold.start(Time::ZERO, peer(2), &windows(20)), 20);
         assert_eq!(cold.start(Time::ZERO, peer(3), &[]), 10);
         assert_eq!(cold.start(Time::ZERO, peer(4), &[320]), 10);
@@ -183,12 +168,12 @@ mod tests {
     fn beside_a_session_with_data_in_flight_it_is_ten() {
         let mut cold = ColdStarts::default();
         let offered = windows(320);
-        assert_eq!(cold.start(Time::ZERO, peer(1), &offered), 40);
+        assert_eq!(cold.start(Time::ZERO, peer(1), &offered), 80);
         cold.note_in_flight(milliseconds(1_500), peer(1), 10);
-        assert_eq!(cold.start(milliseconds(1_500), peer(1), &offered), 40);
+        assert_eq!(cold.start(milliseconds(1_500), peer(1), &offered), 80);
         cold.note_in_flight(milliseconds(3_000), peer(1), 11);
         assert_eq!(cold.start(milliseconds(3_999), peer(1), &offered), 10);
-        assert_eq!(cold.start(milliseconds(4_000), peer(1), &offered), 40);
+        assert_eq!(cold.start(milliseconds(4_000), peer(1), &offered), 80);
         cold.note_in_flight(Time::ZERO, peer(2), 1_000);
         assert_eq!(cold.order.len(), 1);
     }
@@ -203,27 +188,14 @@ mod tests {
             cold.start(now, peer(1), &offered)
         };
         // Of a peer that did not begin here nothing is kept.
-        assert_eq!(after(0, short(40, 30)), 40);
-        assert_eq!(after(10, short(40, 4)), 40);
-        assert_eq!(after(20, short(5, 1)), 40);
-        assert_eq!(after(30, short(40, 5)), 20);
-        assert_eq!(after(40, short(40, 40)), 10);
+        assert_eq!(after(0, short(40, 30)), 80);
+        assert_eq!(after(10, short(40, 4)), 80);
+        assert_eq!(after(20, short(5, 1)), 80);
+        assert_eq!(after(30, short(40, 5)), 40);
+        assert_eq!(after(40, short(40, 40)), 20);
         assert_eq!(after(50, short(0, u32::MAX)), 10);
         assert_eq!(after(60, short(60, 0)), 10);
-        assert_eq!(after(3_650, short(60, 0)), 40);
-    }
-
-    #[test]
-    fn the_kernel_spreads_what_is_more_than_usual() {
-        let start = |window, rate: Option<&str>| LearnedStart {
-            window,
-            rate: rate.map(|rate| rate.parse().unwrap()),
-            is_lossy: false,
-        };
-        assert_eq!(start(10, None).pacing_rate(), None);
-        assert!(start(20, None).pacing_rate() >= BitRate::from_bits_per_second(SPREAD));
-        let known = start(320, Some("20 Mbit/s"));
-        assert_eq!(known.pacing_rate(), known.rate);
+        assert_eq!(after(3_650, short(60, 0)), 80);
     }
 
     #[test]

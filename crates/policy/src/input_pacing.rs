@@ -43,6 +43,8 @@ pub struct InputPacing {
     next_issue: Time,
     /// By how much a chunk may be late without the next one waiting the longer.
     lateness: TimeSpan,
+    /// Bytes that are still to be issued, and of them those that do not wait; `None` without end.
+    flight: Option<(u64, u64)>,
 }
 
 impl InputPacing {
@@ -57,7 +59,21 @@ impl InputPacing {
             remaining: 0,
             next_issue: Time::ZERO,
             lateness: TimeSpan::ZERO,
+            flight: None,
         }
+    }
+
+    /// The same for one flight of so many `bytes`, the first of which go `at_once`.
+    #[must_use]
+    pub const fn of_flight(mut self, bytes: u64, at_once: u64) -> Self {
+        self.flight = Some((bytes, at_once));
+        self
+    }
+
+    /// Whether its flight has been issued: what remains is held back no more.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        matches!(self.flight, Some((0, _)))
     }
 
     /// The same for a caller whose timers are late by up to `lateness`: as much as chunks were
@@ -110,6 +126,15 @@ impl InputPacing {
             return None;
         }
         self.remaining -= chunk;
+        if let Some((bytes, at_once)) = &mut self.flight {
+            *bytes = bytes.saturating_sub(chunk);
+            let waits = *at_once <= chunk;
+            *at_once = at_once.saturating_sub(chunk);
+            if !waits {
+                self.next_issue = now;
+                return Some(chunk);
+            }
+        }
         let size = chunk.saturating_add(self.header_size);
         let late = now.since(self.next_issue).min(self.lateness);
         // As if it had gone in time, which may be in the past.

@@ -18,7 +18,7 @@ use crate::congestion::LONG;
 use crate::leave_alone::Gains;
 use crate::shared_path::SharedPaths;
 use crate::taken_flight::TakenFlight;
-use crate::{LegSample, SessionId};
+use crate::{FirstFlight, LegSample, SessionId};
 
 /// Data of a segment before a leg has one, in bytes: of an Ethernet, with timestamps.
 pub const SEGMENT: u32 = 1448;
@@ -84,6 +84,17 @@ pub struct LearnedStart {
     pub rate: Option<BitRate>,
     /// Earlier connections found the path long and lossy.
     pub is_lossy: bool,
+}
+
+impl LearnedStart {
+    /// How the first flight is spread, where it is larger than usual.
+    #[must_use]
+    pub fn first_flight(&self) -> Option<FirstFlight> {
+        (self.window > LEAST_WINDOW).then_some(FirstFlight {
+            segments: self.window,
+            rate: self.rate,
+        })
+    }
 }
 
 /// What is known of a path.

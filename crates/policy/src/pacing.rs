@@ -120,14 +120,6 @@ impl PacingRate {
         }
     }
 
-    /// The same, of a leg whose start is paced at this rate, at most the limit: the first
-    /// measurement ends that.
-    #[must_use]
-    pub fn started_at(mut self, rate: BitRate) -> Self {
-        self.rate = rate.bits_per_second();
-        self
-    }
-
     /// The rate as it was said last; `None` where there is no limit.
     #[must_use]
     pub const fn rate(&self) -> Option<BitRate> {

@@ -4,7 +4,7 @@ use midspan_units::{BitRate, ByteSize, TimeSpan};
 
 use crate::congestion::{AUTOMATIC, CUBIC};
 use crate::oversized_segments::OversizedStart;
-use crate::{Buffer, LegSettings, PacingBy};
+use crate::{Buffer, FirstFlight, LegSettings, PacingBy};
 
 /// How both legs of a session are set up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -30,6 +30,8 @@ pub struct LegStart {
     pub pacing_rate: Option<BitRate>,
     /// Who keeps to it.
     pub pacing_by: PacingBy,
+    /// How the first flight is spread, where it is larger than usual.
+    pub first_flight: Option<FirstFlight>,
     /// Idle time after which the peer is probed.
     pub keepalive: Option<TimeSpan>,
     /// Time that sent data may stay unacknowledged.
@@ -60,6 +62,7 @@ impl From<&LegSettings> for LegStart {
             notsent_lowat: settings.notsent_lowat,
             pacing_rate: settings.pacing_rate,
             pacing_by: settings.pacing_by,
+            first_flight: None,
             keepalive: settings.keepalive,
             user_timeout: settings.user_timeout,
             segment_ceiling: None,

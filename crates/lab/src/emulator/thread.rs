@@ -183,7 +183,9 @@ impl LinkThread {
             Err(error) => return Err(error.into()),
         }
         let wakes = !waited[2].revents().is_empty();
-        let has_error = waited.each_ref().map(|fd| fd.revents().contains(PollFlags::ERR));
+        let has_error = waited
+            .each_ref()
+            .map(|fd| fd.revents().contains(PollFlags::ERR));
         for (tap, has_error) in [&self.first, &self.second].into_iter().zip(has_error) {
             if has_error {
                 // An interface went down or away. Until the error is taken no sleep lasts.

@@ -38,7 +38,7 @@ fn half_of_what_the_path_carries_is_the_window_of_the_next_connection() {
     assert!(start.is_lossy);
     // Of another nothing is known.
     let other = paths.start(Time::ZERO, peer(2), 1000, &every());
-    assert_eq!((other.window, other.rate), (40, None));
+    assert_eq!((other.window, other.rate), (80, None));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn what_was_learned_ages_and_is_forgotten() {
         375
     );
     let forgotten = paths.start(seconds(3_601), peer(1), 1000, &every());
-    assert_eq!((forgotten.window, forgotten.rate), (40, None));
+    assert_eq!((forgotten.window, forgotten.rate), (80, None));
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn after(rate: &str, segments: u32, has_queue: bool) -> LearnedPaths {
 #[test]
 fn a_start_is_below_a_cold_one_only_where_the_path_was_filled() {
     // 37 segments for a round trip.
-    for (segments, has_queue, window) in [(2, false, 40), (37, false, 40), (37, true, 18)] {
+    for (segments, has_queue, window) in [(2, false, 80), (37, false, 80), (37, true, 18)] {
         let mut paths = after("500 kbit/s", segments, has_queue);
         let start = paths.start(Time::ZERO, peer(1), 1000, &every());
         assert_eq!(start.window, window, "{segments} {has_queue}");

@@ -281,15 +281,6 @@ proptest! {
 }
 
 #[test]
-fn a_paced_start_ends_with_the_first_measurement() {
-    let mut bench = Bench::new(Pacing::Auto, None);
-    bench.pacing = bench.pacing.started_at("2 Mbit/s".parse().unwrap());
-    assert_eq!(bench.rate(), Some(2_000_000));
-    assert_eq!(bench.bring(0), None);
-    assert_eq!(bench.bring(100_000), Some(UNLIMITED));
-}
-
-#[test]
 fn answers_to_requests_are_not_paced() {
     let mut bench = Bench::new(Pacing::Auto, None);
     bench.told = 500;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use midspan_linux::tcp;
 use midspan_policy::learned_start::LearnedStart;
-use midspan_policy::{Admission, Handshake, LegStart, PacingBy, Policy, Request, Start};
+use midspan_policy::{
+    Admission, FirstFlight, Handshake, LegStart, PacingBy, Policy, Request, Start,
+};
 use midspan_units::{BitRate, Time, TimeSpan};
 use rustix::io::Errno;
 
@@ -73,8 +75,8 @@ pub enum Opened {
         option_errors: u64,
         /// How the client's access link is dealt with.
         narrow: Option<Box<NarrowLeg>>,
-        /// The rates at which the legs are paced at the input of TCP, the client's first.
-        paced: [Option<BitRate>; 2],
+        /// How the legs are paced at the input of TCP, the client's first.
+        paced: [InputStart; 2],
         /// Its place.
         seat: Seat,
     },
@@ -94,9 +96,28 @@ pub enum Opened {
     Exhausted(Errno),
 }
 
-/// The sockets of both legs, the client's first, the rates at which they are paced at the input of
-/// TCP, and how the client's access link is dealt with.
-pub type Legs = ([OwnedFd; 2], [Option<BitRate>; 2], Option<Box<NarrowLeg>>);
+/// The sockets of both legs, the client's first, how they are paced at the input of TCP, and how the
+/// client's access link is dealt with.
+pub type Legs = ([OwnedFd; 2], [InputStart; 2], Option<Box<NarrowLeg>>);
+
+/// How a leg is paced at the input of TCP from its first byte on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct InputStart {
+    /// At this rate.
+    pub rate: Option<BitRate>,
+    /// Only its first flight.
+    pub flight: Option<FirstFlight>,
+}
+
+impl From<&LegStart> for InputStart {
+    fn from(start: &LegStart) -> Self {
+        let by_input = start.pacing_by == PacingBy::Input;
+        Self {
+            rate: start.pacing_rate.filter(|_| by_input),
+            flight: start.first_flight,
+        }
+    }
+}
 
 /// Who calls whom, and since when.
 #[derive(Debug, Clone, Copy)]
@@ -255,8 +276,7 @@ impl Acceptor {
             Some(now) => self.policy.start_as(now, &request, caller.start),
             None => Start::default(),
         };
-        let paced = [&start.client, &start.server]
-            .map(|leg| leg.pacing_rate.filter(|_| leg.pacing_by == PacingBy::Input));
+        let paced = [&start.client, &start.server].map(InputStart::from);
         let mut option_errors = 0;
         if start.client != LegStart::default() {
             option_errors += self.note(tcp::apply(&client, &start.client));

@@ -68,6 +68,11 @@ impl Throttle {
         }
     }
 
+    /// Spreads the first flight.
+    pub fn begin_flight(&mut self, flight: InputPacing) {
+        self.pacing = Some(flight.with_lateness(LATENESS));
+    }
+
     /// From now on at most so much is sent and not acknowledged; a round trip takes so long.
     pub fn set_cap(&mut self, by: CapBy, cap: ByteSize, round_trip: Option<TimeSpan>) {
         self.caps[by as usize] = Some(cap.bytes());
@@ -78,6 +83,10 @@ impl Throttle {
     /// These say no more of what is in flight; whether nothing holds back any more.
     pub fn lift_cap(&mut self, by: CapBy) -> bool {
         self.caps[by as usize] = None;
+        self.is_idle()
+    }
+
+    fn is_idle(&self) -> bool {
         self.pacing.is_none() && self.caps == [None; 2]
     }
 
@@ -117,9 +126,13 @@ impl Throttle {
         Ok(allowed)
     }
 
-    /// So many of them were written.
-    pub fn handle_written(&mut self, bytes: u32) {
+    /// So many of them were written; whether nothing holds back any more.
+    pub fn handle_written(&mut self, bytes: u32) -> bool {
         self.permitted = self.permitted.saturating_sub(bytes);
+        if self.permitted == 0 {
+            self.pacing.take_if(|pacing| pacing.is_over());
+        }
+        self.is_idle()
     }
 }
 
@@ -181,6 +194,25 @@ mod tests {
             4000,
         );
         assert_eq!(throttle.allow(Time::ZERO, 4000, || 0), Ok(4000));
+    }
+
+    #[test]
+    fn behind_its_first_flight_nothing_is_held_back() {
+        let mut throttle = Throttle::default();
+        let flight = InputPacing::new(rate("12 Mbit/s"), 1460, 40).of_flight(4380, 2920);
+        throttle.begin_flight(flight);
+        throttle.handle_read(10_000);
+        assert_eq!(throttle.allow(Time::ZERO, 10_000, || 0), Ok(1460));
+        assert!(!throttle.handle_written(1460));
+        assert_eq!(throttle.allow(Time::ZERO, 8_540, || 0), Ok(1460));
+        assert!(!throttle.handle_written(1460));
+        let next = Time::ZERO + TimeSpan::from_milliseconds(1);
+        assert_eq!(throttle.allow(Time::ZERO, 7_080, || 0), Err(next));
+        assert_eq!(throttle.allow(next, 7_080, || 0), Ok(1460));
+        assert!(!throttle.handle_written(1000));
+        assert_eq!(throttle.allow(next, 6_080, || 0), Ok(460));
+        assert!(throttle.handle_written(460));
+        assert_eq!(throttle.allow(next, 5_620, || 0), Ok(5_620));
     }
 
     #[test]

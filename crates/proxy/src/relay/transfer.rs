@@ -335,9 +335,8 @@ impl Transfer {
             Err(error) => return Err((Side::Outbound, error)),
         };
         self.direction.handle_written(small(written), false);
-        if let Some(throttle) = &mut self.throttle {
-            throttle.handle_written(small(written));
-        }
+        self.throttle
+            .take_if(|throttle| throttle.handle_written(small(written)));
         match &mut self.held {
             Held::Buffer { start, .. } => {
                 *start += small(written);

@@ -1,12 +1,13 @@
 //! Carries out on a session's sockets what its policy decides.
 
 use midspan_linux::tcp;
-use midspan_policy::{Buffer, Decision, Leg, PacingBy, SessionSample};
+use midspan_policy::{Buffer, Decision, Leg, PacingBy, SessionSample, learned_start};
 
-use midspan_units::{BitRate, Time};
+use midspan_units::{Time, TimeSpan};
 
 use super::Session;
 use crate::relay::narrow::NarrowLeg;
+use crate::relay::opening::InputStart;
 use crate::relay::statistics::Counters;
 use crate::relay::throttle::{CapBy, kernel_rate};
 
@@ -15,18 +16,31 @@ const IPV4_HEADERS: u32 = 40;
 const IPV6_HEADERS: u32 = 60;
 
 /// Data of a segment, until a sample tells: of an Ethernet, with timestamps.
-const SEGMENT: u32 = 1448;
+const SEGMENT: u32 = learned_start::SEGMENT;
 
 impl Session {
     /// Paces these legs at the input of TCP from their first byte on, the client's first.
-    pub fn pace_from_start(&mut self, rates: [Option<BitRate>; 2]) {
-        for (leg, rate) in [Leg::Client, Leg::Server].into_iter().zip(rates) {
-            if let Some(rate) = rate {
-                let headers = self.header_size(leg);
+    pub fn pace_from_start(&mut self, legs: [InputStart; 2]) {
+        for (leg, start) in [Leg::Client, Leg::Server].into_iter().zip(legs) {
+            let headers = self.header_size(leg);
+            if let Some(rate) = start.rate {
                 let throttle = self.transfer_to(leg).throttle();
                 throttle.set_rate(rate, SEGMENT, headers, 0);
+            } else if let Some(flight) = start.flight {
+                let round_trip = match flight.needs_round_trip() {
+                    true => self.round_trip_time(leg),
+                    false => None,
+                };
+                if let Some(flight) = flight.pacing(SEGMENT, headers, round_trip) {
+                    self.transfer_to(leg).throttle().begin_flight(flight);
+                }
             }
         }
+    }
+
+    /// As the kernel knows it, after its handshake from that.
+    fn round_trip_time(&self, leg: Leg) -> Option<TimeSpan> {
+        tcp::sample(self.socket(leg)).ok()?.round_trip_time
     }
 
     /// Deals with the client's access link in this way from its first byte on.

@@ -8,7 +8,7 @@ use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
 use crate::buffers::SendBuffer;
 use crate::congestion::{self, BBR, CongestionControl};
-use crate::learned_start::{EVIDENCE, Knowledge, Known, LearnedStart, SEGMENT};
+use crate::learned_start::{EVIDENCE, Knowledge, LearnedStart, SEGMENT};
 use crate::pacing::PacingRate;
 use crate::taken_flight::TakenFlight;
 use crate::{
@@ -209,8 +209,9 @@ impl Policy for Automatic {
             Entry::Vacant(new) => {
                 let paths = self.knowledge.paths();
                 let leg = |settings, address: Option<SocketAddr>| {
-                    let known = address.and_then(|address| paths.known(now, address.ip().into()));
-                    LegState::new(settings, self.offered, known)
+                    let is_lossy =
+                        address.is_some_and(|address| paths.is_lossy(now, address.ip().into()));
+                    LegState::new(settings, self.offered, is_lossy)
                 };
                 new.insert([
                     leg(&settings.client, sample.request.map(|it| it.client)),
@@ -298,10 +299,9 @@ fn is_spread_at_start(settings: &LegSettings) -> bool {
 }
 
 impl LegState {
-    fn new(settings: &LegSettings, offered: Offered, known: Option<Known>) -> Self {
+    fn new(settings: &LegSettings, offered: Offered, is_lossy: bool) -> Self {
         let is_paced = settings.pacing != Pacing::Fixed;
         let is_adaptive = settings.send_buffer == Buffer::Adaptive;
-        let is_lossy = known.is_some_and(|known| known.is_lossy);
         let pacing = || PacingRate::new(settings.pacing, settings.pacing_rate);
         Self {
             pacing: is_paced.then(pacing),

@@ -26,8 +26,9 @@ use crate::learned_start::{LEAST_WINDOW, Peer};
 /// is as large as what the client offers then.
 const WINDOW: u32 = 80;
 /// Segments beyond [`LEAST_WINDOW`] each that all cold starts of a peer may be given within
-/// [`TOGETHER`].
-const EXTRA: u32 = 100;
+/// [`TOGETHER`]; each of them half of what is left, so that of the six connections of a page all
+/// begin with more.
+const EXTRA: u32 = 160;
 /// Longer than a round trip over a satellite.
 const TOGETHER: TimeSpan = TimeSpan::from_seconds(1);
 /// How long a reading of what is in flight holds.
@@ -84,7 +85,8 @@ impl ColdStarts {
             cold.halvings = 0;
         }
         let given: u32 = cold.starts.iter().map(|(_, extra)| *extra).sum();
-        let room = EXTRA.saturating_sub(given) + LEAST_WINDOW;
+        let left = EXTRA.saturating_sub(given);
+        let room = (left / 2).max(left.min(LEAST_WINDOW)) + LEAST_WINDOW;
         let most = (WINDOW >> cold.halvings).min(room);
         let possible = windows.iter().copied().filter(|window| *window <= most);
         let window = possible.max().unwrap_or(LEAST_WINDOW).max(LEAST_WINDOW);
@@ -154,10 +156,11 @@ mod tests {
                 .collect()
         };
         let first = together(0);
-        assert_eq!(first[..4], [80, 40, 10, 10]);
-        assert_eq!(first.iter().sum::<u32>(), 30 * 10 + 100);
+        assert_eq!(first[4..8], [20, 20, 10, 10]);
+        assert_eq!(first[..4], [80, 40, 40, 20]);
+        assert_eq!(first.iter().sum::<u32>(), 30 * 10 + 160);
         assert!(together(999).iter().all(|window| *window == 10));
-        assert_eq!(together(1_000)[..3], [80, 40, 10]);
+        assert_eq!(together(1_000)[..3], [80, 40, 40]);
         assert_eq!(cold.start(Time::ZERO, peer(2), &offered), 80);
         assert_eq!(cold.start(Time::ZERO, peer(2), &windows(20)), 20);
         assert_eq!(cold.start(Time::ZERO, peer(3), &[]), 10);

@@ -3,7 +3,8 @@
 //! CUBIC (RFC 9438) takes every loss for congestion, so that on a long path a few losses that are
 //! none keep it far below what the path carries; BBR goes by the delivery rate. On short or clean
 //! legs CUBIC shares more fairly with others. So a leg begins with CUBIC, and changes to BBR when
-//! it is long and has lost segments though no queue had built up, or when earlier sessions with
+//! it is long and has lost segments though no queue had built up; when it is short and
+//! goes on losing many, without a queue all the time; or when earlier sessions with
 //! the same peer found that out. It never changes back: Linux goes on pacing a socket that was
 //! BBR once, whatever it is changed to.
 
@@ -19,8 +20,14 @@ pub const BBR: &str = "bbr";
 /// The kernel's name of CUBIC.
 pub const CUBIC: &str = "cubic";
 
-/// A leg with a shorter round trip recovers from a loss soon enough.
+/// A leg with a shorter round trip recovers from a few losses soon enough.
 pub const LONG: TimeSpan = TimeSpan::from_milliseconds(40);
+/// Of a short leg, since there was a queue: least number of stretches with losses, which have to be half
+/// of all, and least part of the segments lost. What a slow start loses at its end is in one or two.
+const LOSING: u32 = 3;
+const LOST: u64 = 250;
+/// Segments of a stretch, at least.
+const STRETCH: u64 = 30;
 
 /// Why a leg has its congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,7 +41,9 @@ pub enum Reason {
     OnlyChoice,
     /// The leg is long, and loses segments though there is no queue.
     LongAndLossy,
-    /// Earlier sessions with this peer found that its leg is long and lossy.
+    /// The leg is short, and goes on losing many segments though there is no queue.
+    Lossy,
+    /// Earlier sessions with this peer found that its leg is lossy.
     Learned,
 }
 
@@ -47,6 +56,7 @@ impl Reason {
             Self::Default => "default",
             Self::OnlyChoice => "only_choice",
             Self::LongAndLossy => "long_and_lossy",
+            Self::Lossy => "lossy",
             Self::Learned => "learned",
         }
     }
@@ -66,11 +76,16 @@ pub struct Choice {
 pub struct CongestionControl {
     choice: Choice,
     retransmitted: u32,
+    /// Of a short leg since there was a queue: stretches, and those with losses.
+    stretches: (u32, u32),
+    /// Segments that were acknowledged and sent again until then, and until the newest stretch.
+    since: (u64, u32),
+    newest: (u64, u32),
 }
 
 impl CongestionControl {
     /// At the start: `has_bbr` says whether this machine offers BBR, `is_known_lossy` whether
-    /// earlier sessions found this peer's leg long and lossy.
+    /// earlier sessions found this peer's leg lossy.
     #[must_use]
     pub const fn new(has_bbr: bool, is_known_lossy: bool) -> Self {
         let (name, reason) = match (has_bbr, is_known_lossy) {
@@ -81,6 +96,9 @@ impl CongestionControl {
         Self {
             choice: Choice { name, reason },
             retransmitted: 0,
+            stretches: (0, 0),
+            since: (0, 0),
+            newest: (0, 0),
         }
     }
 
@@ -90,31 +108,59 @@ impl CongestionControl {
         self.choice
     }
 
-    /// Whether this session has found, or was told, that its leg is long and lossy.
+    /// Whether this session has found, or was told, that its leg is lossy.
     #[must_use]
     pub const fn is_lossy(&self) -> bool {
-        matches!(self.choice.reason, Reason::LongAndLossy | Reason::Learned)
+        let reason = self.choice.reason;
+        matches!(
+            reason,
+            Reason::LongAndLossy | Reason::Lossy | Reason::Learned
+        )
     }
 
     /// A reading of the leg: the new choice, if there is one.
     pub fn handle_sample(&mut self, leg: &LegSample) -> Option<Choice> {
-        let lost = leg.segments_retransmitted != self.retransmitted;
-        self.retransmitted = leg.segments_retransmitted;
         let is_long = leg.minimum_round_trip_time? >= LONG;
-        if self.choice.reason != Reason::Default || !is_long || !lost || has_queue(leg) {
+        let reason = match is_long {
+            true => Reason::LongAndLossy,
+            false => Reason::Lossy,
+        };
+        let loses = match is_long {
+            true => leg.segments_retransmitted != self.retransmitted && !has_queue(leg),
+            false => self.goes_on_losing(leg),
+        };
+        self.retransmitted = leg.segments_retransmitted;
+        if self.choice.reason != Reason::Default || !loses {
             return None;
         }
-        self.choice = Choice {
-            name: BBR,
-            reason: Reason::LongAndLossy,
-        };
+        self.choice = Choice { name: BBR, reason };
         Some(self.choice)
+    }
+
+    /// Whether a short leg loses many segments all the time, though there is no queue.
+    fn goes_on_losing(&mut self, leg: &LegSample) -> bool {
+        let acknowledged = leg.bytes_acknowledged.bytes() / u64::from(leg.segment_size.max(1));
+        let now = (acknowledged, leg.segments_retransmitted);
+        if has_queue(leg) {
+            (self.stretches, self.since, self.newest) = ((0, 0), now, now);
+            return false;
+        }
+        if now.0 < self.newest.0.saturating_add(STRETCH) {
+            return false;
+        }
+        let (all, losing) = &mut self.stretches;
+        *all = all.saturating_add(1);
+        *losing = losing.saturating_add(u32::from(now.1 != self.newest.1));
+        self.newest = now;
+        let lost = u64::from(now.1.wrapping_sub(self.since.1));
+        *losing >= LOSING && *losing >= *all / 2 && lost * LOST >= now.0 - self.since.0
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use midspan_units::ByteSize;
 
     fn leg(least: u64, time: u64, retransmitted: u32) -> LegSample {
         LegSample {
@@ -143,6 +189,51 @@ mod tests {
             CongestionControl::new(true, false).handle_sample(&LegSample::default()),
             None
         );
+    }
+
+    /// What becomes of a short leg with these readings, of segments delivered and lost since the one
+    /// before and of a round-trip time.
+    fn short(readings: &[(u64, u32, u64)]) -> Option<Reason> {
+        let mut control = CongestionControl::new(true, false);
+        let (mut delivered, mut lost) = (0, 0);
+        readings.iter().find_map(|(more, again, time)| {
+            delivered += more;
+            lost += again;
+            let leg = LegSample {
+                segment_size: 1000,
+                bytes_acknowledged: ByteSize::from_bytes(delivered * 1000),
+                ..leg(4, *time, lost)
+            };
+            control.handle_sample(&leg).map(|choice| choice.reason)
+        })
+    }
+
+    #[test]
+    fn a_short_leg_gets_bbr_where_it_goes_on_losing_without_a_queue() {
+        let steady = [(200, 2, 5); 3];
+        assert_eq!(short(&steady), Some(Reason::Lossy));
+        assert_eq!(short(&steady[..2]), None);
+        // Of little data it takes more readings, and one loss more or less is chance.
+        assert_eq!(short(&[(10, 1, 5); 8]), None);
+        assert_eq!(short(&[(10, 1, 5); 9]), Some(Reason::Lossy));
+        let some = [
+            (200, 2, 5),
+            (200, 0, 5),
+            (200, 2, 5),
+            (200, 0, 5),
+            (200, 1, 5),
+        ];
+        assert_eq!(short(&some), Some(Reason::Lossy));
+        // The end of a slow start and a loss long after, a queue in between, few losses in all.
+        let mut start = vec![(200, 60, 5), (200, 20, 5)];
+        start.extend([(200, 0, 5); 6]);
+        start.push((200, 1, 5));
+        assert_eq!(short(&start), None);
+        assert_eq!(
+            short(&[(200, 2, 5), (200, 2, 5), (200, 2, 9), (200, 2, 5)]),
+            None
+        );
+        assert_eq!(short(&[(600, 2, 5); 8]), None);
     }
 
     #[test]

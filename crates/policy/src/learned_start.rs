@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use midspan_units::{BitRate, Time, TimeSpan};
 
 use crate::cold_start::ColdStarts;
-use crate::congestion::LONG;
 use crate::leave_alone::Gains;
 use crate::shared_path::SharedPaths;
 use crate::taken_flight::TakenFlight;
@@ -30,8 +29,10 @@ const HALF_LIFE: TimeSpan = TimeSpan::from_seconds(600);
 const LIVES: u64 = 6;
 /// A connection that delivered less has not found out what its path carries.
 pub(crate) const EVIDENCE: u64 = 100_000;
-/// Part of what the path carries that one start may take, as a fraction.
-const SHARE: (u64, u64) = (1, 2);
+/// Part of what the path carries that one start may take, as a divisor, and of what is left of it a
+/// start beside others: the last of the six connections of a page gets some, too.
+const SHARE: u64 = 2;
+const SHARE_BESIDE: u64 = 3;
 /// What every connection may begin with, in segments (RFC 6928).
 pub const LEAST_WINDOW: u32 = 10;
 /// What a route is given at most, in segments.
@@ -82,7 +83,7 @@ pub struct LearnedStart {
     /// Rate of the first flight, where the path is known: that of the path, divided by those that
     /// start at the same time.
     pub rate: Option<BitRate>,
-    /// Earlier connections found the path long and lossy.
+    /// Earlier connections found the path lossy.
     pub is_lossy: bool,
 }
 
@@ -95,15 +96,6 @@ impl LearnedStart {
             rate: self.rate,
         })
     }
-}
-
-/// What is known of a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Known {
-    /// What it delivers.
-    pub rate: BitRate,
-    /// It is long, and loses segments though there is no queue.
-    pub is_lossy: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -194,7 +186,7 @@ impl LearnedPaths {
         path.flight = path.aged(now, path.flight);
         path.round_trip = path.round_trip.min(round_trip);
         path.noted = now;
-        path.is_lossy = is_lossy && round_trip >= LONG;
+        path.is_lossy = is_lossy;
         let segments = leg.bytes_acknowledged.bytes() / u64::from(leg.segment_size.max(1));
         // Losses on a path that is known for them say nothing about the start.
         let has_lost = !is_lossy && u64::from(leg.segments_retransmitted) * 50 > segments;
@@ -271,9 +263,9 @@ impl LearnedPaths {
         let running = path.running.values().map(|(_, bytes)| *bytes);
         // What began within a round trip may count twice: better too little than too much.
         let in_flight = starting.chain(running).fold(0, u64::saturating_add);
-        let (numerator, denominator) = SHARE;
         let carried = rate.bytes_in(path.round_trip) >> path.halvings;
-        let share = carried.saturating_sub(in_flight) / denominator * numerator;
+        let divisor = if in_flight == 0 { SHARE } else { SHARE_BESIDE };
+        let share = carried.saturating_sub(in_flight) / divisor;
         let taken = path.aged(now, path.flight) >> path.halvings;
         let share = share.max(taken.saturating_sub(in_flight));
         let segment = u64::from(segment_size.max(1));
@@ -281,7 +273,9 @@ impl LearnedPaths {
         let share = share.clamp(LEAST_WINDOW, MOST_WINDOW);
         let possible = windows.iter().copied().filter(|window| *window <= share);
         let mut window = possible.max().unwrap_or(LEAST_WINDOW).max(LEAST_WINDOW);
-        if !path.is_filled && in_flight == 0 {
+        // What a path that never was filled carries is not known: those that start together share as
+        // they would from a cold start.
+        if !path.is_filled && path.running.is_empty() {
             window = window.max(self.cold.start(now, peer, windows));
         }
         let starts = path.starts.len() as u64 + 1;
@@ -298,14 +292,11 @@ impl LearnedPaths {
         }
     }
 
-    /// What is known of the path to this peer.
+    /// Whether earlier connections found the path to this peer lossy.
     #[must_use]
-    pub fn known(&self, now: Time, peer: Peer) -> Option<Known> {
-        let path = self.paths.get(&peer)?;
-        Some(Known {
-            rate: BitRate::from_bits_per_second(path.aged(now, path.rate))?,
-            is_lossy: path.is_lossy,
-        })
+    pub fn is_lossy(&self, now: Time, peer: Peer) -> bool {
+        let path = self.paths.get(&peer);
+        path.is_some_and(|path| path.is_lossy && path.aged(now, path.rate) > 0)
     }
 
     /// Peers that are known.

@@ -180,7 +180,7 @@ impl PacingRate {
         let arrived = arrived(inbound, &window).unwrap_or(received);
         // What had piled up behind a loss is being worked off: the rate is high enough.
         let is_filled = self.is_filled(arrived);
-        let drains = is_filled && next.forwarded.saturating_sub(window.forwarded) > arrived;
+        let drains = next.forwarded.saturating_sub(window.forwarded) > arrived;
         self.binding = match self.state == State::Paced && binds {
             true if drains => self.binding,
             true => self.binding.saturating_add(1),

@@ -90,7 +90,7 @@ fn what_sessions_have_in_flight_is_not_given_out_again() {
         |paths: &mut LearnedPaths, now| paths.start(seconds(now), peer(1), 1000, &every()).window;
     assert_eq!(window(&mut paths, 0), 750);
     paths.note_in_flight(seconds(2), peer(1), one, 1_000_000);
-    assert_eq!(window(&mut paths, 2), 250);
+    assert_eq!(window(&mut paths, 2), 166);
     // The reading is old: the session has been still since.
     assert_eq!(window(&mut paths, 4), 750);
     paths.note_in_flight(seconds(6), peer(1), one, u64::MAX);
@@ -170,7 +170,12 @@ fn a_start_is_below_a_cold_one_only_where_the_path_was_filled() {
         let mut paths = after("500 kbit/s", segments, has_queue);
         let start = paths.start(Time::ZERO, peer(1), 1000, &every());
         assert_eq!(start.window, window, "{segments} {has_queue}");
-        // Beside that one there is no room for more.
+        // Beside that one there is no room for more, as far as that is known.
+        let beside = paths.start(Time::ZERO, peer(1), 1000, &every());
+        let expected = if has_queue { LEAST_WINDOW } else { 55 };
+        assert_eq!(beside.window, expected);
+        // Nor beside one that sends.
+        paths.note_in_flight(Time::ZERO, peer(1), SessionId(1), 50_000);
         let beside = paths.start(Time::ZERO, peer(1), 1000, &every());
         assert_eq!(beside.window, LEAST_WINDOW);
     }
@@ -184,7 +189,8 @@ fn a_flight_that_arrived_without_a_queue_is_sent_again_whole() {
     // Within half a round trip, though no more than 4 Mbit/s have been seen.
     assert_eq!(start.rate, Some("8 Mbit/s".parse().unwrap()));
     let others = (0..29).map(|_| paths.start(Time::ZERO, peer(1), 1000, &every()).window);
-    assert_eq!(others.sum::<u32>(), 29 * LEAST_WINDOW);
+    // Of what a cold start would have had, the first took 70 beyond ten.
+    assert_eq!(others.sum::<u32>(), 29 * LEAST_WINDOW + 90);
     let mut queued = after("4 Mbit/s", 300, true);
     assert_eq!(
         queued.start(Time::ZERO, peer(1), 1000, &every()).window,

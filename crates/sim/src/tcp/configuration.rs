@@ -75,6 +75,9 @@ pub struct SenderConfiguration {
     pub threshold_from_cwnd: bool,
     /// What makes cwnd grow.
     pub byte_counting: ByteCounting,
+    /// CUBIC's slow start ends when a round trip or a train of ACKs says that the path is full
+    /// (HyStart), as in Linux.
+    pub hystart: bool,
     /// cwnd grows only while it is what holds sending back (RFC 9438 §4.2, RFC 7661).
     pub grow_only_when_limited: bool,
     /// Granularity of the clock that measures the round-trip time (G in RFC 6298).
@@ -110,6 +113,7 @@ impl Default for SenderConfiguration {
             nagle: true,
             threshold_from_cwnd: false,
             byte_counting: ByteCounting::Off,
+            hystart: false,
             grow_only_when_limited: true,
             clock_granularity: TimeSpan::from_milliseconds(1),
             initial_timeout: TimeSpan::from_seconds(1),

@@ -156,6 +156,7 @@ fn sender(
     Ok(SenderConfiguration {
         variant,
         byte_counting: ByteCounting::All,
+        hystart: true,
         segment_size: PACKET - header_size(path),
         header_size: header_size(path),
         initial_window: initial_window.unwrap_or(10),

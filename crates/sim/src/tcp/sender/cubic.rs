@@ -1,7 +1,7 @@
 //! CUBIC (RFC 9438): cwnd as a cubic function of the time since the last loss.
 //!
-//! In segments and seconds, as in the RFC. HyStart++ and the restoring of cwnd after a spurious
-//! time-out are not modelled.
+//! In segments and seconds, as in the RFC. The restoring of cwnd after a spurious time-out is not
+//! modelled.
 
 use midspan_units::{Time, TimeSpan};
 

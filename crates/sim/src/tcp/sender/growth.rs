@@ -52,6 +52,21 @@ impl Sender {
         }
     }
 
+    /// Ends slow start where HyStart says so.
+    pub(super) fn end_slow_start(&mut self, now: Time) {
+        if self.configuration.variant != Variant::Cubic || self.cwnd >= self.ssthresh {
+            return;
+        }
+        let window = self.cwnd / self.segment_size();
+        let is_paced = self.configuration.pacing_rate.is_some();
+        let path = (self.round_trip.least(), is_paced);
+        let number = self.unacknowledged;
+        let hystart = &mut self.hystart;
+        if hystart.handle_acknowledged(now, number, self.next, window, path) {
+            self.ssthresh = self.cwnd;
+        }
+    }
+
     /// What of the bytes acknowledged is left for congestion avoidance.
     fn slow_start(&mut self, acknowledged: u64) -> u64 {
         let segment = self.segment_size();

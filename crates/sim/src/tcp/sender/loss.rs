@@ -44,6 +44,7 @@ impl Sender {
         self.recover = Some(self.highest);
         self.cwnd_fraction = 0;
         self.round_trip.cancel();
+        self.hystart.forget();
     }
 
     /// The retransmission timer has run out (RFC 6298 §5.4–5.6, RFC 5681 §3.1): slow start from
@@ -63,6 +64,7 @@ impl Sender {
         }
         if self.configuration.variant == Variant::Cubic {
             self.cubic.time_out();
+            self.hystart.forget();
         }
         self.cwnd = self.segment_size();
         self.cwnd_fraction = 0;

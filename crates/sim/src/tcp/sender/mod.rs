@@ -11,6 +11,7 @@ mod decision;
 mod duplicate_start;
 mod getters;
 mod growth;
+mod hystart;
 mod limits;
 mod loss;
 mod new_reno;
@@ -30,6 +31,7 @@ use super::configuration::{SenderConfiguration, Variant};
 use super::timers::{Timer, Timers};
 use crate::packet::{Acknowledgement, Data};
 use cubic::Cubic;
+use hystart::HyStart;
 use limits::Limits;
 use round_trip::RoundTrip;
 use sack::Scoreboard;
@@ -90,6 +92,7 @@ pub struct Sender {
     round_trip: RoundTrip,
     scoreboard: Scoreboard,
     cubic: Cubic,
+    hystart: HyStart,
     /// When the next segment may leave at the pacing rate.
     next_release: Time,
     timers: Timers<{ Timer::Retransmission as usize }, 3>,
@@ -170,6 +173,7 @@ impl Sender {
             round_trip: RoundTrip::new(&configuration),
             scoreboard: Scoreboard::default(),
             cubic: Cubic::default(),
+            hystart: HyStart::default(),
             next_release: Time::ZERO,
             timers: Timers::new(),
             counters: SenderCounters::default(),
@@ -351,6 +355,9 @@ impl Sender {
         } else {
             if self.is_selective() {
                 self.scoreboard.remove_below(number);
+            }
+            if self.configuration.hystart {
+                self.end_slow_start(now);
             }
             if limited || !self.configuration.grow_only_when_limited {
                 self.grow(now, acknowledged);

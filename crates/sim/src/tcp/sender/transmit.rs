@@ -193,6 +193,9 @@ impl Sender {
             );
             debug_assert!(end <= self.peer_edge, "the receiver's window is exceeded");
             self.round_trip.start(now, self.unacknowledged, end);
+            if self.configuration.hystart && self.cwnd < self.ssthresh {
+                self.hystart.handle_sent(now, end);
+            }
         }
         self.highest = self.highest.max(end);
         if !self.timers.is_running(Timer::Retransmission) {

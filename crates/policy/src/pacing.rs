@@ -69,6 +69,8 @@ pub struct PacingRate {
     binding: u8,
     /// Bytes that arrived in the newest window, and windows in a row that were like it.
     arrivals: (u64, u8),
+    /// Bytes that filled holes and are still to be worked off.
+    backlog: u64,
     /// Windows that are left since a loss with a queue.
     calm: u8,
     /// Said last.
@@ -115,6 +117,7 @@ impl PacingRate {
             },
             binding: 0,
             arrivals: (0, 0),
+            backlog: 0,
             calm: 0,
             rate: UNLIMITED,
         }
@@ -180,7 +183,12 @@ impl PacingRate {
         let arrived = arrived(inbound, &window).unwrap_or(received);
         // What had piled up behind a loss is being worked off: the rate is high enough.
         let is_filled = self.is_filled(arrived);
-        let drains = next.forwarded.saturating_sub(window.forwarded) > arrived;
+        let forwarded = next.forwarded.saturating_sub(window.forwarded);
+        let drains = forwarded > arrived && (is_filled || self.backlog > 0);
+        self.backlog = (self
+            .backlog
+            .saturating_add(received.saturating_sub(arrived)))
+        .saturating_sub(forwarded.saturating_sub(arrived));
         self.binding = match self.state == State::Paced && binds {
             true if drains => self.binding,
             true => self.binding.saturating_add(1),
@@ -275,6 +283,7 @@ impl PacingRate {
             steady: 0,
         };
         self.binding = 0;
+        self.backlog = 0;
         self.calm = 0;
         self.inbound = RecentMaximum::new(REMEMBERED);
         self.delivered = RecentMaximum::new(REMEMBERED);

@@ -16,6 +16,10 @@ use crate::learned_start::LEAST_WINDOW;
 /// that most clients offer at first, at about 20 Mbit/s.
 const LONGEST: TimeSpan = TimeSpan::from_milliseconds(20);
 
+/// What would be spread over less leaves at once: timers are late by a good part of that, and the
+/// path has as fast a rate or as short a way to say that it was too much.
+const SHORTEST: TimeSpan = TimeSpan::from_milliseconds(5);
+
 /// A first flight to be spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FirstFlight {
@@ -45,12 +49,17 @@ impl FirstFlight {
             .segments
             .checked_sub(LEAST_WINDOW)
             .filter(|it| *it > 0)?;
-        let time = round_trip.map_or(LONGEST, |time| (time / 2).min(LONGEST));
-        let packet = u64::from(segment_size) + u64::from(header_size);
-        let rate = match self.rate {
-            Some(rate) => rate,
-            None => BitRate::from_transfer(u64::from(beyond) * packet, time)?,
+        let packets = u64::from(beyond) * (u64::from(segment_size) + u64::from(header_size));
+        let (rate, time) = match self.rate {
+            Some(rate) => (rate, rate.transmission_time(packets)),
+            None => {
+                let time = round_trip.map_or(LONGEST, |time| (time / 2).min(LONGEST));
+                (BitRate::from_transfer(packets, time)?, time)
+            }
         };
+        if time < SHORTEST {
+            return None;
+        }
         let bytes = |segments| u64::from(segments) * u64::from(segment_size);
         let pacing = InputPacing::new(rate, segment_size, header_size);
         Some(pacing.of_flight(bytes(self.segments), bytes(LEAST_WINDOW)))
@@ -119,6 +128,20 @@ mod tests {
         };
         let left = departures(flight, Some(TimeSpan::from_milliseconds(600)));
         assert_eq!(left[319], TimeSpan::from_milliseconds(310));
+    }
+
+    #[test]
+    fn on_a_fast_or_short_path_nothing_is_spread() {
+        let pacing = |rate: Option<&str>, milliseconds| {
+            let rate = rate.map(|rate| rate.parse().unwrap());
+            let flight = FirstFlight { segments: 40, rate };
+            flight.pacing(1000, 40, Some(TimeSpan::from_milliseconds(milliseconds)))
+        };
+        assert!(pacing(None, 10).is_some());
+        assert_eq!(pacing(None, 9), None);
+        // 31,200 bytes.
+        assert!(pacing(Some("49 Mbit/s"), 600).is_some());
+        assert_eq!(pacing(Some("50 Mbit/s"), 600), None);
     }
 
     #[test]

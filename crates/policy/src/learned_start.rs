@@ -274,8 +274,8 @@ impl LearnedPaths {
         let possible = windows.iter().copied().filter(|window| *window <= share);
         let mut window = possible.max().unwrap_or(LEAST_WINDOW).max(LEAST_WINDOW);
         // What a path that never was filled carries is not known: those that start together share as
-        // they would from a cold start.
-        if !path.is_filled && path.running.is_empty() {
+        // they would from a cold start, unless starts there have lost.
+        if !path.is_filled && path.halvings == 0 && path.running.is_empty() {
             window = window.max(self.cold.start(now, peer, windows));
         }
         let starts = path.starts.len() as u64 + 1;

@@ -18,7 +18,7 @@ use crate::support::*;
 const DELAY: Duration = Duration::from_millis(30);
 /// What any connection may begin with (RFC 6928), and what the first of a peer does, in segments.
 const USUAL: u64 = 10;
-const COLD: u64 = 40;
+const COLD: u64 = 80;
 /// In bytes of data.
 const SEGMENT: u64 = 1448;
 

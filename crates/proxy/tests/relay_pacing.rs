@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use midspan_policy::{
-    Admission, Configured, Decision, LegDecision, LegSettings, Pacing, PacingBy, Policy, Request,
-    SessionSample, SessionSettings, Start,
+    Admission, Configured, Decision, FirstFlight, LegDecision, LegSettings, Pacing, PacingBy,
+    Policy, Request, SessionSample, SessionSettings, Start,
 };
 use midspan_proxy::relay::{Relay, Settings};
 use midspan_units::{ByteSize, Time, TimeSpan};
@@ -121,6 +121,68 @@ fn a_session_that_measures_its_rate_keeps_every_byte() {
         });
         assert!(bench.statistics().samples > 3);
     }
+}
+
+/// Spreads a first flight of 110 segments towards the client at 8 Mbit/s.
+struct Spread(Configured);
+
+impl Policy for Spread {
+    fn admit(&mut self, now: Time, request: &Request) -> Admission {
+        self.0.admit(now, request)
+    }
+
+    fn start(&mut self, now: Time, request: &Request) -> Start {
+        let mut start = self.0.start(now, request);
+        start.client.first_flight = Some(FirstFlight {
+            segments: 110,
+            rate: Some("8 Mbit/s".parse().unwrap()),
+        });
+        start
+    }
+
+    fn sample(&mut self, _: Time, _: &SessionSample) -> Decision {
+        Decision::default()
+    }
+
+    fn sampling_interval(&self) -> Option<TimeSpan> {
+        None
+    }
+}
+
+#[test]
+fn a_first_flight_is_spread_and_what_follows_is_spliced() {
+    const FLIGHT: usize = 110 * 1448;
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = server.local_addr().unwrap();
+    let listener = listener(&settings(), to, SessionSettings::default());
+    let address = local_address(&listener);
+    let relay = Relay::start_with(&settings(), vec![listener], |_| {
+        Box::new(Spread(Configured::new(SessionSettings::default())))
+    });
+    let bench = Bench {
+        relay: relay.unwrap(),
+        address,
+        server,
+    };
+    let (mut client, mut server) = bench.pair();
+    let data = Pattern::new(6).bytes(8_000_000);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            server.write_all(&data).unwrap();
+            server.shutdown(std::net::Shutdown::Write).unwrap();
+        });
+        let mut flight = vec![0; FLIGHT];
+        client.read_exact(&mut flight).unwrap();
+        // A hundred of 1,488 bytes at 8 Mbit/s.
+        let elapsed = start.elapsed();
+        assert!(elapsed >= Duration::from_millis(145), "{elapsed:?}");
+        let (rest, ending) = read_all(&mut client);
+        flight.extend(rest);
+        assert_same(&flight, &data);
+        assert_eq!(ending, Ending::Clean);
+    });
+    bench.wait_for("spliced", |now| now.bytes_spliced > 1_000_000);
 }
 
 /// Caps what is in flight towards the server, and keeps what it saw.

@@ -182,6 +182,18 @@ fn a_start_is_below_a_cold_one_only_where_the_path_was_filled() {
 }
 
 #[test]
+fn losses_keep_a_start_below_a_cold_one() {
+    let mut paths = after("500 kbit/s", 2, false);
+    let leg = LegSample {
+        delivery_rate: Some("500 kbit/s".parse().unwrap()),
+        ..satellite(1_000)
+    };
+    paths.note(Time::ZERO, peer(1), &leg, false);
+    let start = paths.start(Time::ZERO, peer(1), 1000, &every());
+    assert_eq!(start.window, LEAST_WINDOW);
+}
+
+#[test]
 fn a_flight_that_arrived_without_a_queue_is_sent_again_whole() {
     let mut paths = after("4 Mbit/s", 300, false);
     let start = paths.start(Time::ZERO, peer(1), 1000, &every());

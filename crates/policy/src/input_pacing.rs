@@ -102,9 +102,10 @@ impl InputPacing {
         self.rate
     }
 
-    /// From the next chunk on, another rate holds.
+    /// From the next chunk on, another rate holds, without end.
     pub const fn set_rate(&mut self, rate: BitRate) {
         self.rate = rate;
+        self.flight = None;
     }
 
     /// From the next chunk on, segments have another size.

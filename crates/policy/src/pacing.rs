@@ -185,10 +185,9 @@ impl PacingRate {
         let is_filled = self.is_filled(arrived);
         let forwarded = next.forwarded.saturating_sub(window.forwarded);
         let drains = forwarded > arrived && (is_filled || self.backlog > 0);
-        self.backlog = (self
-            .backlog
-            .saturating_add(received.saturating_sub(arrived)))
-        .saturating_sub(forwarded.saturating_sub(arrived));
+        let filled = received.saturating_sub(arrived);
+        let drained = forwarded.saturating_sub(arrived);
+        self.backlog = self.backlog.saturating_add(filled).saturating_sub(drained);
         self.binding = match self.state == State::Paced && binds {
             true if drains => self.binding,
             true => self.binding.saturating_add(1),

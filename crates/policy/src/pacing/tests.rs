@@ -148,6 +148,26 @@ fn a_backlog_that_is_worked_off_does_not_raise_the_rate() {
 }
 
 #[test]
+fn what_filled_a_hole_is_worked_off_without_raising_the_rate_though_the_path_is_not_full() {
+    let mut bench = Bench::new(Pacing::Inbound, None);
+    // After the loss its sender's window is smaller: 60 segments come behind the hole, and 60 fill it.
+    let windows = [(100, 100_000); 6].into_iter();
+    for (arrived, received) in windows.chain([(60, 0), (60, 120_000)]) {
+        bench.arrived += arrived;
+        bench.bring(received);
+    }
+    let rate = bench.rate();
+    assert!(rate.is_some());
+    bench.held = 1;
+    for _ in 0..5 {
+        bench.arrived += 60;
+        bench.forward(70_000);
+        bench.bring(60_000);
+        assert_eq!(bench.rate(), rate);
+    }
+}
+
+#[test]
 fn a_slower_path_is_followed_after_the_windows_that_are_remembered() {
     let mut bench = Bench::steady(Pacing::Inbound, None);
     for _ in 0..2 * REMEMBERED {

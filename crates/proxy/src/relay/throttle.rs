@@ -216,6 +216,21 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_that_comes_during_the_first_flight_stays() {
+        let mut throttle = Throttle::default();
+        let flight = InputPacing::new(rate("12 Mbit/s"), 1460, 40).of_flight(2920, 1460);
+        throttle.begin_flight(flight);
+        throttle.handle_read(10_000);
+        throttle.set_rate(rate("6 Mbit/s"), 1460, 40, 10_000);
+        let mut now = Time::ZERO;
+        for _ in 0..4 {
+            assert_eq!(throttle.allow(now, 10_000, || 0), Ok(1460));
+            assert!(!throttle.handle_written(1460));
+            now += TimeSpan::from_milliseconds(2);
+        }
+    }
+
+    #[test]
     fn no_more_is_in_flight_than_the_cap() {
         let mut throttle = Throttle::default();
         let round_trip = TimeSpan::from_milliseconds(80);

@@ -102,8 +102,9 @@ fn a_proxy_that_measures_the_rate_does_as_well_as_one_that_was_told() {
 fn what_piled_up_behind_a_loss_seldom_overflows_a_queue_with_little_to_spare() {
     let tight = Setting::measured("0.001", Pacing::Inbound, PacingBy::Input);
     let (_, bursts) = run(tight.with_queue(10).with_wire(30, 6));
-    // Of some 70,000; 210 where what fills a hole counts as the rate of the path.
-    assert!(bursts.late_drops <= 60, "{}", bursts.late_drops);
+    println!("{} dropped, {bursts:?}", bursts.late_drops);
+    // Of some 75,000; 210 where what fills a hole counts as the rate of the path.
+    assert!(bursts.late_drops <= 40, "{}", bursts.late_drops);
     assert!(bursts.lengths.quantile(999) <= Some(3), "{bursts:?}");
 }
 

@@ -18,7 +18,7 @@ use crate::gate::GateStatistics;
 use crate::relay::Statistics;
 use crate::relay::observation::{
     Ending, GainTotals, HistogramTotals, LegTotals, ListenerTotals, MemoryUse, PIECE_BOUNDS,
-    RATE_BOUNDS, SEGMENT_BOUNDS, TIME_BOUNDS,
+    RATE_BOUNDS, ROUND_TRIP_TIME_BOUNDS, SEGMENT_BOUNDS, TIME_BOUNDS,
 };
 
 /// All numbers at one moment.
@@ -156,10 +156,10 @@ metrics! {
     /// Smoothed round-trip times of legs. As all metrics of legs: read when a session ends and,
     /// of up to 64 sessions a second and thread, while they move data.
     Histogram "leg_round_trip_time" ["seconds"] ("listener", "leg") =
-        |now, sink| distribution(now, sink, |leg| &leg.round_trip_time, TIME_BOUNDS, MICROSECONDS);
+        |now, sink| distribution(now, sink, |leg| &leg.round_trip_time, ROUND_TRIP_TIME_BOUNDS, MICROSECONDS);
     /// Smallest round-trip times of legs.
     Histogram "leg_minimum_round_trip_time" ["seconds"] ("listener", "leg") = |now, sink| {
-        distribution(now, sink, |leg| &leg.minimum_round_trip_time, TIME_BOUNDS, MICROSECONDS)
+        distribution(now, sink, |leg| &leg.minimum_round_trip_time, ROUND_TRIP_TIME_BOUNDS, MICROSECONDS)
     };
     /// Delivery rates of legs, of the newest window each.
     Histogram "leg_delivery_rate" ["bits_per_second"] ("listener", "leg") =

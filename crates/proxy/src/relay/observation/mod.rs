@@ -27,8 +27,8 @@ mod report;
 pub use ending::Ending;
 pub use inquiry::{Answer, Question};
 pub use numbers::{
-    HistogramTotals, LegTotals, ListenerTotals, PIECE_BOUNDS, RATE_BOUNDS, SEGMENT_BOUNDS,
-    TIME_BOUNDS,
+    HistogramTotals, LegTotals, ListenerTotals, PIECE_BOUNDS, RATE_BOUNDS, ROUND_TRIP_TIME_BOUNDS,
+    SEGMENT_BOUNDS, TIME_BOUNDS,
 };
 pub use report::{LegReport, Phase as ReportedPhase, SessionReport};
 

@@ -15,6 +15,16 @@ pub const TIME_BOUNDS: &[u64] = &[
     1_000_000, 2_000_000, 5_000_000, 10_000_000, 20_000_000, 50_000_000,
 ];
 
+/// Upper bounds of histograms of round-trip times, in microseconds: steps of 1.25 from 5 ms to 5 s,
+/// so that a quantile read from a histogram is at most a quarter too large, and coarse steps
+/// outside.
+pub const ROUND_TRIP_TIME_BOUNDS: &[u64] = &[
+    100, 200, 500, 1_000, 2_000, 5_000, 6_250, 7_812, 9_766, 12_207, 15_259, 19_073, 23_842,
+    29_802, 37_253, 46_566, 58_208, 72_760, 90_949, 113_687, 142_109, 177_636, 222_045, 277_556,
+    346_945, 433_681, 542_101, 677_626, 847_033, 1_058_791, 1_323_489, 1_654_361, 2_067_952,
+    2_584_939, 3_231_174, 4_038_968, 5_048_710, 10_000_000, 20_000_000, 50_000_000,
+];
+
 /// Upper bounds of histograms of rates, in bit/s: 10 kbit/s to 10 Gbit/s.
 pub const RATE_BOUNDS: &[u64] = &[
     10_000,
@@ -292,8 +302,8 @@ impl ListenerCounters {
 impl LegCounters {
     fn new() -> Self {
         Self {
-            round_trip_time: Histogram::new(TIME_BOUNDS),
-            minimum_round_trip_time: Histogram::new(TIME_BOUNDS),
+            round_trip_time: Histogram::new(ROUND_TRIP_TIME_BOUNDS),
+            minimum_round_trip_time: Histogram::new(ROUND_TRIP_TIME_BOUNDS),
             delivery_rate: Histogram::new(RATE_BOUNDS),
             congestion_window: Histogram::new(SEGMENT_BOUNDS),
             retransmitted_segments: Counter::default(),
@@ -380,6 +390,20 @@ mod tests {
         histogram.add_to(&mut totals);
         assert_eq!(totals.counts, [4, 4, 4]);
         assert_eq!(totals.sum, 2 * (10 + 11 + 20 + 21 + u64::from(u32::MAX)));
+    }
+
+    #[test]
+    fn round_trip_times_are_told_apart_in_steps_of_a_quarter_from_5_ms_to_5_s() {
+        let bounds = ROUND_TRIP_TIME_BOUNDS;
+        assert!(bounds.is_sorted() && bounds.contains(&5_000));
+        let fine = bounds
+            .windows(2)
+            .filter(|pair| (5_000..5_000_000).contains(&pair[0]));
+        for pair in fine.clone() {
+            // Half a microsecond of rounding at each end.
+            assert!(pair[1] * 1_000 <= pair[0] * 1_251, "{pair:?}");
+        }
+        assert_eq!(fine.count(), 31);
     }
 
     #[test]

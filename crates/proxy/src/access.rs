@@ -7,6 +7,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+/// The port by which mail servers take mail from each other (RFC 5321 §4.5.4.2). A proxy that
+/// carries anything there is a relay for unwanted mail, under its operator's address.
+const MAIL: u16 = 25;
+
 /// Addresses that begin alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,7 +74,7 @@ pub struct AccessRules {
     /// The first that matches decides; where none does, it is allowed.
     pub rules: Vec<AccessRule>,
     /// Addresses of this machine, of loopback and of the link are out of reach unless a rule
-    /// that names servers allows them.
+    /// that names servers allows them; so is [`MAIL`] unless a rule that names this port does.
     pub protects_own: bool,
 }
 
@@ -92,7 +96,10 @@ impl AccessRules {
         is_own: impl FnOnce(IpAddr) -> bool,
     ) -> bool {
         let found = self.rules.iter().find(|rule| rule.matches(client, server));
+        let names_port = found.is_some_and(|rule| !rule.ports.is_empty());
+        let is_mail = self.protects_own && server.port() == MAIL && !names_port;
         match found {
+            _ if is_mail => false,
             Some(rule) if !rule.allow => false,
             Some(rule) if !rule.to.is_empty() => true,
             _ => {
@@ -190,6 +197,34 @@ mod tests {
         rules.rules.insert(0, all);
         assert!(allows(&rules, "198.51.100.1", "127.0.0.1:1"));
         assert!(!allows(&rules, "198.51.100.1", "192.0.2.1:1"));
+    }
+
+    #[test]
+    fn mail_is_carried_only_where_a_rule_names_its_port() {
+        let rule = |to: &[&str], ports: &[(u16, u16)]| AccessRule {
+            allow: true,
+            from: Vec::new(),
+            to: to.iter().map(|text| network(text)).collect(),
+            ports: ports.to_vec(),
+        };
+        let with = |rules: Vec<AccessRule>, protects_own| AccessRules {
+            rules,
+            protects_own,
+            ..AccessRules::default()
+        };
+        let reaches = |rules: &AccessRules, port: u16| {
+            allows(rules, "198.51.100.1", &format!("203.0.113.1:{port}"))
+        };
+        let by_default = with(Vec::new(), true);
+        assert!(!reaches(&by_default, 25) && reaches(&by_default, 587));
+        let all = with(vec![rule(&[], &[])], true);
+        assert!(!reaches(&all, 25) && reaches(&all, 26));
+        let server = with(vec![rule(&["203.0.113.0/24"], &[])], true);
+        assert!(!reaches(&server, 25));
+        let port = with(vec![rule(&[], &[(1, 1024)])], true);
+        assert!(reaches(&port, 25));
+        // A forward listener has one server, which its operator has chosen.
+        assert!(reaches(&with(Vec::new(), false), 25));
     }
 
     #[test]

@@ -8,7 +8,6 @@
 
 use std::fmt::{self, Display};
 use std::io;
-use std::os::fd::OwnedFd;
 
 use thiserror::Error;
 
@@ -58,8 +57,8 @@ pub enum RulesError {
     /// The kernel refused.
     #[error("cannot remove the rules of ACK thinning: {0}")]
     Remove(#[source] io::Error),
-    /// The name in the network namespace cannot be had.
-    #[error("cannot claim the interface: {0}")]
+    /// Whether another process thins there cannot be found out.
+    #[error("cannot make sure that no other process thins ACKs on this interface: {0}")]
     Claim(#[source] io::Error),
 }
 
@@ -113,7 +112,7 @@ impl AcknowledgementRules {
     /// Another process has it, or what is left cannot be removed.
     pub fn claim(&self) -> Result<(Claim, usize), RulesError> {
         let name = format!("{CLAIM}{}", self.interface);
-        let held = claim::claim(&name).map_err(|error| RulesError::Claim(error.into()))?;
+        let held = claim::claim(&name).map_err(RulesError::Claim)?;
         let held = held.ok_or_else(|| RulesError::Taken(self.interface.clone()))?;
         let removed = remove_leftovers(&self.interface)?;
         Ok((Claim(held), removed))
@@ -209,7 +208,7 @@ impl Display for AcknowledgementRules {
 
 /// An interface that is this process's to thin, until this value goes.
 #[derive(Debug)]
-pub struct Claim(#[allow(dead_code)] OwnedFd);
+pub struct Claim(#[allow(dead_code)] claim::Claim);
 
 fn remove(table: &str) -> io::Result<()> {
     transaction(|request| {

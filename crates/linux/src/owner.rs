@@ -41,21 +41,6 @@ pub fn of_listener(address: SocketAddr) -> Option<Owner> {
         .and_then(of_inode)
 }
 
-/// Who holds a UNIX socket with this abstract name.
-#[must_use]
-pub fn of_abstract_name(name: &str) -> Option<Owner> {
-    let text = fs::read_to_string("/proc/self/net/unix").ok()?;
-    let wanted = format!("@{name}");
-    let inode = text.lines().find_map(|line| {
-        // Seven columns, then the name, which may hold spaces.
-        let (fields, found) = line.split_once('@')?;
-        (format!("@{found}") == wanted)
-            .then(|| fields.split_whitespace().nth(6)?.parse().ok())
-            .flatten()
-    })?;
-    of_inode(inode)
-}
-
 /// The process with this number.
 #[must_use]
 pub fn of_process(process: u32) -> Option<Owner> {

@@ -39,10 +39,11 @@ pub(crate) mod routing {
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use thiserror::Error;
 
+use crate::claim::Claim;
 use crate::netlink::NetlinkError;
 use mirror::Mirror;
 use tables::Tables;
@@ -117,6 +118,9 @@ pub enum InitialWindowError {
     /// Changes of routes cannot be watched.
     #[error("cannot watch the routing tables: {0}")]
     Watch(#[source] io::Error),
+    /// Whether another process has the same tables cannot be found out.
+    #[error("cannot make sure that no other Midspan uses the same tables: {0}")]
+    Claim(#[source] io::Error),
 }
 
 impl From<NetlinkError> for InitialWindowError {
@@ -157,7 +161,7 @@ pub struct InitialWindows {
     tables: Tables,
     watch: Watch,
     /// Tells other processes of this network namespace that the tables are in use.
-    _claim: OwnedFd,
+    _claim: Claim,
 }
 
 impl InitialWindows {
@@ -401,10 +405,13 @@ pub fn remove_leftovers(place: Place) -> Result<usize, InitialWindowError> {
     Tables::open()?.remove_ours(place)
 }
 
+/// With the number of the first table, what a running Midspan claims for its routes.
+pub(crate) const CLAIM: &str = "midspan initial windows ";
+
 /// A second run on the same table would remove what the first has set.
-fn claim(place: Place) -> Result<OwnedFd, InitialWindowError> {
-    crate::claim::claim(&format!("midspan initial windows {}", place.table))
-        .map_err(|error| InitialWindowError::Watch(error.into()))?
+fn claim(place: Place) -> Result<Claim, InitialWindowError> {
+    crate::claim::claim(&format!("{CLAIM}{}", place.table))
+        .map_err(InitialWindowError::Claim)?
         .ok_or(InitialWindowError::InUse { table: place.table })
 }
 

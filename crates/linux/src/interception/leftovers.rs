@@ -8,6 +8,7 @@ use rtnetlink::packet_route::RouteNetlinkMessage;
 use super::early_demux::EarlyDemux;
 use super::{CLAIM, InterceptionError, accounting, queue_target, rules};
 use crate::claim;
+use crate::initial_window::CLAIM as WINDOWS_CLAIM;
 use crate::initial_window::routing::{
     families, family_name, is_our_rule, remove_all_routes, rules as routing_rules, send,
     unless_gone,
@@ -65,9 +66,12 @@ struct Table {
 /// # Errors
 /// What is there cannot be removed.
 pub fn remove_all() -> Result<usize, InterceptionError> {
-    let running = claim::taken("midspan ").map_err(InterceptionError::Watch)?;
+    let is_taken = |beginning| {
+        let taken = claim::taken(beginning).map_err(InterceptionError::Claim)?;
+        Ok::<_, InterceptionError>(!taken.is_empty())
+    };
     let mut removed = 0;
-    if running.is_empty() {
+    if !is_taken(CLAIM)? && !is_taken(WINDOWS_CLAIM)? {
         let netlink = Netlink::open()?;
         // Rules first, so that nothing leads to a half-empty table.
         for family in families() {
@@ -88,7 +92,7 @@ pub fn remove_all() -> Result<usize, InterceptionError> {
     let Ok(text) = nftables::all() else {
         return Ok(removed);
     };
-    let intercepting = claim::taken(CLAIM).map_err(InterceptionError::Watch)?;
+    let intercepting = claim::taken(CLAIM).map_err(InterceptionError::Claim)?;
     for table in tables(&text) {
         let belongs_to = |owner: &String| {
             table

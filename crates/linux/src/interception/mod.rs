@@ -44,11 +44,12 @@ pub use leftovers::remove_all as remove_all_leftovers;
 pub use plan::{Marks, Place, Plan, Rung, Selection, TooFewMarks};
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
+use crate::claim::Claim;
 use crate::initial_window::routing::{RouteWatch, is_errno};
 use crate::netlink::{Netlink, NetlinkError, Prefix};
 use crate::nftables::{self, NftablesError};
@@ -97,6 +98,9 @@ pub enum InterceptionError {
     /// Changes cannot be watched.
     #[error("cannot watch rules and routes: {0}")]
     Watch(#[source] io::Error),
+    /// Whether another process has the same tables cannot be found out.
+    #[error("cannot make sure that no other Midspan uses the same tables: {0}")]
+    Claim(#[source] io::Error),
     /// The firewall cannot be tried.
     #[error("cannot open a raw socket to try the host's firewall with (CAP_NET_RAW): {0}")]
     Probe(#[source] io::Error),
@@ -177,7 +181,7 @@ pub struct Interception {
     rules: Watch,
     routes: RouteWatch,
     /// Tells other processes of this network namespace that the tables are in use.
-    _claim: OwnedFd,
+    _claim: Claim,
 }
 
 impl Interception {
@@ -462,9 +466,9 @@ const CLAIM: &str = "midspan interception ";
 const PUT_TRIES: usize = 3;
 
 /// A second run on the same table would remove what the first has set.
-fn claim(place: &Place) -> Result<OwnedFd, InterceptionError> {
+fn claim(place: &Place) -> Result<Claim, InterceptionError> {
     crate::claim::claim(&claim_name(place))
-        .map_err(|error| InterceptionError::Watch(error.into()))?
+        .map_err(InterceptionError::Claim)?
         .ok_or_else(|| InterceptionError::InUse(place.table.clone()))
 }
 

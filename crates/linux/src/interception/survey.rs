@@ -7,6 +7,7 @@ use std::fs;
 use rtnetlink::packet_route::rule::RuleAttribute;
 
 use super::{InterceptionError, Place, claim_name};
+use crate::claim;
 use crate::initial_window::routing::{
     families, is_our_rule, is_ours, routes, rule_table, rules, table_of,
 };
@@ -94,11 +95,10 @@ impl Survey {
 /// # Errors
 /// It cannot be found out.
 pub fn running(place: &Place) -> Result<Option<Option<Owner>>, InterceptionError> {
-    match super::claim(place) {
-        Ok(_) => Ok(None),
-        Err(InterceptionError::InUse(_)) => Ok(Some(owner::of_abstract_name(&claim_name(place)))),
-        Err(error) => Err(error),
-    }
+    let name = claim_name(place);
+    let taken = claim::taken(&name).map_err(InterceptionError::Claim)?;
+    let is_running = taken.iter().any(String::is_empty);
+    Ok(is_running.then(|| claim::holder(&name).and_then(owner::of_process)))
 }
 
 /// Who has taken a queue for packets (NFQUEUE); `None` where nobody has, `Some(None)` where the

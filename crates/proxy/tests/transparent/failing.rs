@@ -236,3 +236,95 @@ pub fn no_trace(network: &Network) {
         assert!(!routes.contains("7690"), "{routes}");
     }
 }
+
+/// Names that any process may take keep nobody from starting, and no leftovers from being removed.
+pub fn names_that_others_took_stop_nobody() {
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let squatters = network
+        .gateway
+        .run(|| {
+            let names = [
+                "midspan interception midspan",
+                "midspan initial windows 7700",
+                "midspan ",
+                "midspan thin acc",
+            ];
+            names.map(|name| {
+                use std::os::linux::net::SocketAddrExt;
+                use std::os::unix::net::{SocketAddr, UnixDatagram};
+                UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap()
+            })
+        })
+        .unwrap();
+    let windows = format!("{TRANSPARENT}client_leg = {{ initial_window = 30 }}\n");
+    let midspan = Midspan::ready(&network.gateway, &windows);
+    let near = network.connect(SERVER, PORT).unwrap();
+    let (_far, _) = accept(&listener);
+    assert_eq!(network.taken(PORT), 1);
+    abort(near);
+    no_other_user_takes_a_lock();
+    kill_process(midspan.helper(), Signal::KILL).unwrap();
+    drop(midspan);
+    let rules = output(&network.gateway, "ip", &["rule", "show"]);
+    assert!(rules.contains("lookup 7690"), "{rules}");
+    let forward =
+        "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:8080\"\nto = \"10.3.0.2:80\"\n";
+    Midspan::ready(&network.gateway, forward).stop();
+    no_trace(&network);
+    let rules = output(&network.gateway, "ip", &["rule", "show"]);
+    assert!(!rules.contains("proto 77"), "{rules}");
+    drop(squatters);
+}
+
+/// As root: the lock files are there, and nobody else can open one or make one.
+fn no_other_user_takes_a_lock() {
+    // In a user namespace there is no other user.
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
+    if !rustix::process::geteuid().is_root() || !map.contains("4294967295") {
+        return;
+    }
+    let entries = std::fs::read_dir("/run/midspan").unwrap();
+    let locks: Vec<_> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "lock"))
+        .collect();
+    assert!(locks.len() >= 2, "{locks:?}");
+    let new = std::path::PathBuf::from("/run/midspan/1-new.lock");
+    for lock in locks.iter().chain([&new]) {
+        let status = std::process::Command::new("setpriv")
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+            .args(["flock", "--nonblock", "--shared"])
+            .arg(lock)
+            .arg("true")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&status.stderr).into_owned();
+        assert!(said.contains("Permission denied"), "{lock:?}: {said}");
+    }
+}
+
+/// Two that start at the same moment: one intercepts, the other says why it does not.
+pub fn of_two_at_once_one_runs() {
+    let network = Network::new();
+    for _ in 0..3 {
+        let mut both = [(); 2].map(|()| Midspan::start(&network.gateway, TRANSPARENT));
+        let ready = both.each_mut().map(|midspan| {
+            let mut byte = Vec::new();
+            let stdout = midspan.child.stdout.take().unwrap();
+            std::io::Read::read_to_end(&mut std::io::Read::take(stdout, 1), &mut byte).unwrap();
+            byte == b"\n"
+        });
+        for (midspan, is_ready) in both.into_iter().zip(ready) {
+            if is_ready {
+                midspan.stop();
+            } else {
+                let mut midspan = midspan;
+                assert!(!midspan.wait().success());
+                assert!(midspan.log().contains("another"), "{}", midspan.log());
+            }
+        }
+        assert_ne!(ready[0], ready[1]);
+        no_trace(&network);
+    }
+}

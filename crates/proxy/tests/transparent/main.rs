@@ -285,6 +285,11 @@ fn test(filter: &str) {
             "both killed, and their process group",
             failing::killed_together_they_fail_open,
         ),
+        (
+            "names that others took",
+            failing::names_that_others_took_stop_nobody,
+        ),
+        ("two starts at once", failing::of_two_at_once_one_runs),
         ("a stopped relay", failing::a_stopped_relay_fails_open),
         (
             "10,000 spoofed SYNs a second",

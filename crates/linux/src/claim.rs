@@ -93,9 +93,7 @@ pub(crate) fn remove_stale() -> usize {
     };
     let remove = |name: &String| match claim_in_once(&directory, name) {
         // Removed while it is locked, so that nobody else can have taken it meanwhile.
-        Ok(Try::Locked(_lock)) => {
-            rustix::fs::unlinkat(&directory, name, AtFlags::empty()).is_ok()
-        }
+        Ok(Try::Locked(_lock)) => rustix::fs::unlinkat(&directory, name, AtFlags::empty()).is_ok(),
         _ => false,
     };
     entries(&path).iter().filter(|name| remove(name)).count()

@@ -60,6 +60,16 @@ pub enum Command {
                       midspan bypass off\n  midspan bypass"
     )]
     Bypass(BypassOptions),
+    /// Reset live sessions of a running proxy
+    ///
+    /// Those whose client or server has the prefix, or the one with the number that
+    /// `/sessions` and the log show. Clients that have not become sessions yet are reset too. New
+    /// connections are taken as before: refuse them first.
+    #[command(
+        after_help = "Examples:\n  midspan kick 192.0.2.7\n  midspan kick 2001:db8::/32\n  \
+                            midspan kick 1234 --json"
+    )]
+    Kick(KickOptions),
     /// Let a running proxy read its configuration file again; sessions go on
     ///
     /// The same as SIGHUP, but says what is wrong with the file.
@@ -229,6 +239,17 @@ pub struct BypassOptions {
     /// Only connections from or to hosts with this prefix; without it, all
     #[arg(value_name = "PREFIX", requires = "switch")]
     pub prefix: Option<String>,
+    /// Which proxy.
+    #[command(flatten)]
+    pub control: ControlOptions,
+}
+
+/// Options of `midspan kick`.
+#[derive(Debug, Args)]
+pub struct KickOptions {
+    /// An address or prefix of clients or servers, or the number of a session
+    #[arg(value_name = "PREFIX|SESSION")]
+    pub target: String,
     /// Which proxy.
     #[command(flatten)]
     pub control: ControlOptions,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::configuration::{Configuration, ControlSocket};
+pub use crate::relay::kick::Kicked;
 
 /// Longest request in bytes, its line end included.
 pub const REQUEST_LIMIT: usize = 4096;
@@ -40,6 +41,11 @@ pub enum Request {
     },
     /// What passes untouched.
     BypassList,
+    /// Live sessions are reset.
+    Kick {
+        /// The number of a session, or a prefix of clients or servers.
+        target: String,
+    },
 }
 
 /// What a running proxy answers.
@@ -56,6 +62,9 @@ pub struct Answer {
     /// Prefixes whose new connections pass untouched.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bypasses: Option<Vec<String>>,
+    /// What was reset.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub kicked: Option<Kicked>,
     /// The proxy's state.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub status: Option<Status>,

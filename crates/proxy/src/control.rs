@@ -26,6 +26,7 @@ use thiserror::Error;
 
 use crate::configuration::{LogSettings, RelaySettings};
 use crate::profile::{AccessProfile, SegmentMarks};
+use crate::relay::kick::{Kicked, Target};
 use crate::relay::negotiation::Negotiation;
 use crate::relay::{ListenerLimits, RelayLimits};
 
@@ -69,6 +70,13 @@ pub(crate) enum ToRelay {
         addresses: Vec<SocketAddr>,
         /// How long connections that are being opened may still arrive.
         after: TimeSpan,
+    },
+    /// Reset these sessions; [`FromRelay::Kicked`] answers.
+    Kick {
+        /// Comes back with the answer.
+        number: u64,
+        /// Which ones.
+        target: Target,
     },
     /// Accept nothing more, let the sessions end, at most for `drain_timeout`, and exit.
     Drain,
@@ -181,6 +189,13 @@ pub(crate) enum FromRelay {
     NotReloaded,
     /// What clients were found to take is in the file in memory that comes with this.
     Verdicts,
+    /// So many sessions were reset, as [`ToRelay::Kick`] with this number asked for.
+    Kicked {
+        /// Of the question.
+        number: u64,
+        /// How many.
+        kicked: Kicked,
+    },
     /// Splitting does not help on these routes: leave them alone for a while.
     LeaveAlone(Vec<Route>),
 }

@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use midspan_linux::capability::{self, Capability};
-use midspan_linux::{process, sandbox, tcp};
+use midspan_linux::sandbox::{self, Landlock};
+use midspan_linux::{process, tcp};
 use midspan_policy::Offered;
 use midspan_policy::congestion::BBR;
 use midspan_units::TimeSpan;
@@ -17,6 +18,7 @@ use tracing::{info, warn};
 
 use crate::admin::Admin;
 use crate::admin::NarrowObserver;
+use crate::admin::host::HostCounters;
 use crate::configuration::RelaySettings;
 use crate::control::KeptVerdicts;
 use crate::control::{self, ControlError, FromRelay, GateMessage, ListenerMessage, ToRelay};
@@ -24,6 +26,7 @@ use crate::fragmenting::{self, FragmentCounters, FragmentSizes};
 use crate::gate::{Gate, GateSettings};
 use crate::helper::leaving_alone::ROUTES_AT_ONCE;
 use crate::keeper::{self, Saved};
+use crate::relay::kick::{Kick, Target};
 use crate::relay::{self, Relay};
 use crate::relay_listeners::Listeners;
 use crate::resolver;
@@ -68,11 +71,15 @@ pub fn relay_main() -> Result<(), Error> {
     capability::give_up_all_but(&[Capability::CAP_NET_ADMIN])?;
     // The sandbox opens no file.
     let offered = offered();
+    let host = HostCounters::open().ok();
     // Before there is a second thread, so that it holds for all.
-    sandbox::enter()?;
+    let landlock = sandbox::enter()?;
     let Some(received) = receive_configuration(&helper)? else {
         return Ok(());
     };
+    if landlock == Landlock::Absent {
+        info!("this kernel offers no Landlock: files are kept from the relay by seccomp alone");
+    }
     let mut settings = received.settings;
     let threads = settings.threads as u64;
     let is_observed = received.admin.is_some();
@@ -93,10 +100,11 @@ pub fn relay_main() -> Result<(), Error> {
             verdicts: listeners.verdicts.clone(),
             fragments,
         };
-        admin.start(listeners.relay.observer(), gate, narrow)?;
+        admin.start(listeners.relay.observer(), gate, narrow, host)?;
     }
     control::send(&helper, &FromRelay::Ready, &[])?;
     let mut found_at = Instant::now();
+    let mut kicks = Kicks::default();
     loop {
         let interval = match listeners.gate {
             Some(_) => ALIVE_INTERVAL,
@@ -136,6 +144,10 @@ pub fn relay_main() -> Result<(), Error> {
                     };
                     control::send(&helper, &answer, &[])?;
                 }
+                Some((ToRelay::Kick { number, target }, _)) => {
+                    let gate = listeners.gate.as_ref().map(|life| &life.gate);
+                    kicks.begin(&listeners.relay, gate, number, target);
+                }
                 Some((ToRelay::Retire { addresses, after }, _)) => {
                     listeners.retire(&addresses, after);
                 }
@@ -144,6 +156,8 @@ pub fn relay_main() -> Result<(), Error> {
                 None => return Ok(()),
             }
         }
+        kicks.answer(&helper)?;
+        log_refused_calls();
         if listeners.relay.statistics().threads_running < threads {
             return Err(Error::ThreadEnded);
         }
@@ -160,6 +174,42 @@ pub fn relay_main() -> Result<(), Error> {
                 control::send(&helper, &FromRelay::LeaveAlone(routes), &[])?;
             }
         }
+    }
+}
+
+/// How long the threads may take before the relay goes on with something else meanwhile.
+const KICK_WAIT: Duration = Duration::from_millis(50);
+
+/// Commands to reset sessions, under way.
+#[derive(Default)]
+struct Kicks(Vec<(u64, Kick)>);
+
+impl Kicks {
+    fn begin(&mut self, relay: &Relay, gate: Option<&Gate>, number: u64, target: Target) {
+        // First the gate: what it lets go meanwhile, the threads recognise.
+        let held = gate.map_or(0, |gate| gate.kick(target));
+        self.0.push((number, relay.kick(target, held)));
+    }
+
+    /// Tells the helper what is done.
+    fn answer(&mut self, helper: &OwnedFd) -> Result<(), Error> {
+        let mut done = Vec::new();
+        self.0.retain_mut(|(number, kick)| {
+            let kicked = kick.result(KICK_WAIT);
+            done.extend(kicked.map(|kicked| (*number, kicked)));
+            kicked.is_none()
+        });
+        for (number, kicked) in done {
+            control::send(helper, &FromRelay::Kicked { number, kicked }, &[])?;
+        }
+        Ok(())
+    }
+}
+
+/// A system call that is missing on the sandbox's list must not go unnoticed.
+fn log_refused_calls() {
+    while let Some(call) = sandbox::next_refused_call() {
+        warn!("the sandbox has refused {call}, which is a fault: please report it");
     }
 }
 
@@ -346,6 +396,7 @@ fn drain(
         info!("connections taken and left alone: {:?}", gate.statistics());
     }
     relay.drain();
+    let mut kicks = Kicks::default();
     let start = Instant::now();
     let limit = Duration::from(settings.drain_timeout);
     let mut last_active = start;
@@ -355,10 +406,17 @@ fn drain(
             last_said = Instant::now();
             control::send(helper, &FromRelay::Alive, &[])?;
         }
-        // Nothing but its end is expected from the helper, and perhaps the rest of a reload.
-        if is_readable(helper, DRAIN_INTERVAL)? && control::receive::<ToRelay>(helper)?.is_none() {
-            return Ok(());
+        if is_readable(helper, DRAIN_INTERVAL)? {
+            match control::receive::<ToRelay>(helper)? {
+                Some((ToRelay::Kick { number, target }, _)) => {
+                    kicks.begin(&relay, None, number, target);
+                }
+                // Perhaps the rest of a reload.
+                Some(_) => {}
+                None => return Ok(()),
+            }
         }
+        kicks.answer(helper)?;
         let active = relay.statistics().sessions_active;
         if active > 0 {
             last_active = Instant::now();
@@ -378,6 +436,7 @@ fn drain(
     }
     let total = relay.statistics();
     relay.stop();
+    log_refused_calls();
     info!(
         sessions = total.sessions_opened,
         bytes_to_client = total.bytes_to_client,

@@ -7,6 +7,9 @@ use std::str::FromStr;
 /// Says to the relay process whom it is to become.
 pub(crate) const USER_VARIABLE: &str = "MIDSPAN_RELAY_USER";
 
+/// The user that belongs to Midspan alone (deploy/midspan.sysusers).
+pub(crate) const OWN: &str = "midspan";
+
 /// As everywhere on Linux.
 const NOBODY: User = User {
     id: 65_534,
@@ -21,14 +24,25 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// The user of this name or number in `/etc/passwd`; `None` where there is none.
+    /// The user of this name or number in `/etc/passwd`; `None` where there is none. Without a
+    /// name: the user `midspan`, or `nobody` where there is no such user.
     pub fn find(name: Option<&str>) -> Option<Self> {
         let table = fs::read_to_string("/etc/passwd").unwrap_or_default();
         match name {
             Some(name) => Self::find_in(&table, name),
-            None => Self::find_in(&table, "nobody").or(Some(NOBODY)),
+            None => Self::find_in(&table, OWN)
+                .filter(|user| user.id != 0)
+                .or_else(|| Self::find_in(&table, "nobody"))
+                .or(Some(NOBODY)),
         }
         .filter(|user| user.id != 0)
+    }
+
+    /// Whether processes of others may be this user too, and end the relay.
+    pub fn is_shared(self) -> bool {
+        let table = fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let nobody = Self::find_in(&table, "nobody").unwrap_or(NOBODY);
+        self.id == nobody.id
     }
 
     fn find_in(table: &str, name: &str) -> Option<Self> {

@@ -197,6 +197,7 @@ impl Drop for Proxy {
         if !std::thread::panicking() {
             // The relay ends a moment later.
             wait_until("refused", refuses_connections);
+            tries::assert_no_refused_call(&self.log());
         }
     }
 }

@@ -1,10 +1,10 @@
-//! `midspan status`, `bypass` and `reload`: what a running proxy is asked.
+//! `midspan status`, `bypass`, `kick` and `reload`: what a running proxy is asked.
 
 use midspan_proxy::command::{Answer, ListenerStatus, Request, Status, ask, find_socket};
 use miette::{IntoDiagnostic, miette};
 
 use super::Outcome;
-use crate::arguments::{BypassOptions, ControlOptions, Switch};
+use crate::arguments::{BypassOptions, ControlOptions, KickOptions, Switch};
 
 /// What it does.
 pub fn status(options: &ControlOptions) -> Outcome {
@@ -28,6 +28,21 @@ pub fn bypass(options: &BypassOptions) -> Outcome {
             "{}",
             bypassed(answer.bypasses.as_deref().unwrap_or_default())
         );
+    })
+}
+
+/// Live sessions are reset.
+pub fn kick(options: &KickOptions) -> Outcome {
+    let request = Request::Kick {
+        target: options.target.clone(),
+    };
+    exchange(&options.control, &request, |answer| {
+        if let Some(kicked) = answer.kicked {
+            println!(
+                "sessions reset: {}, clients without a session yet: {}, held SYNs: {}",
+                kicked.sessions, kicked.negotiations, kicked.held
+            );
+        }
     })
 }
 

@@ -38,6 +38,8 @@ pub struct Snapshot {
     pub fragments: Fragments,
     /// Tail loss probes of the network namespace, where they can be read.
     pub tail_loss_probes: Option<u64>,
+    /// System calls that the relay's sandbox has refused.
+    pub refused_system_calls: u64,
     /// What splitting gains.
     pub gains: GainTotals,
 }
@@ -184,6 +186,10 @@ metrics! {
         let count = now.tail_loss_probes;
         count.map_or(Ok(()), |count| sink.put(&[], Value::Number(count)))
     };
+    /// System calls of the relay that its sandbox has refused; other than 0: a fault, the log names
+    /// the calls.
+    Counter "relay_refused_system_calls" () =
+        |now, sink| sink.put(&[], Value::Number(now.refused_system_calls));
     /// Time in which legs had data to send or waited for its acknowledgement, added up.
     Counter "leg_busy" ["seconds"] ("listener", "leg") =
         |now, sink| each_leg(now, |labels, leg| sink.put(labels, seconds(leg.busy)));

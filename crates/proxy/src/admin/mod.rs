@@ -11,7 +11,7 @@
 //! it is asked stands in the way of data. Connections, requests and times are bounded ([`midspan_pages`]).
 
 pub mod client;
-mod host;
+pub(crate) mod host;
 pub mod metrics;
 mod server;
 
@@ -23,6 +23,7 @@ use crate::fragmenting::FragmentCounters;
 use crate::gate::GateObserver;
 use crate::relay::observation::Observer;
 use crate::relay::remembered::Remembered;
+use host::HostCounters;
 
 /// What is known of narrow clients, outside of sessions.
 #[derive(Debug)]
@@ -54,13 +55,14 @@ impl Admin {
         relay: Observer,
         gate: Option<GateObserver>,
         narrow: NarrowObserver,
+        host: Option<HostCounters>,
     ) -> Result<(), Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build()
             .map_err(Error::system("start the runtime of the admin listener"))?;
-        let service = server::Service::new(relay, gate, narrow);
+        let service = server::Service::new(relay, gate, narrow, host);
         let listener = std::net::TcpListener::from(self.socket);
         let allow_remote = self.settings.allow_remote;
         let serve = move || {

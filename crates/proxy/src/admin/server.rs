@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
+use midspan_linux::sandbox;
 use midspan_pages::{Pages, Reply, StatusCode, failed, json, open_metrics, text};
 use tokio::sync::Mutex;
 
 use super::NarrowObserver;
-use super::host;
+use super::host::HostCounters;
 use super::metrics::{self, Snapshot};
 use crate::gate::GateObserver;
 use crate::relay::observation::{Observer, Question};
@@ -25,16 +26,23 @@ pub(super) struct Service {
     relay: Observer,
     gate: Option<GateObserver>,
     narrow: NarrowObserver,
+    host: Option<HostCounters>,
     /// Held by whoever asks the relay's threads.
     turn: Mutex<()>,
 }
 
 impl Service {
-    pub fn new(relay: Observer, gate: Option<GateObserver>, narrow: NarrowObserver) -> Self {
+    pub fn new(
+        relay: Observer,
+        gate: Option<GateObserver>,
+        narrow: NarrowObserver,
+        host: Option<HostCounters>,
+    ) -> Self {
         Self {
             relay,
             gate,
             narrow,
+            host,
             turn: Mutex::new(()),
         }
     }
@@ -47,7 +55,8 @@ impl Service {
             gate: self.gate.as_ref().map(GateObserver::statistics),
             verdicts: self.narrow.verdicts.counts(),
             fragments: self.narrow.fragments.now(),
-            tail_loss_probes: host::tail_loss_probes(),
+            tail_loss_probes: self.host.as_ref().and_then(HostCounters::tail_loss_probes),
+            refused_system_calls: sandbox::refused_calls(),
             gains: self.relay.gains(),
         };
         match metrics::encode(snapshot) {

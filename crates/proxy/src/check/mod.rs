@@ -11,6 +11,7 @@ mod limits;
 mod listeners;
 mod machine;
 mod marks;
+mod rights;
 mod sysctls;
 
 use std::path::PathBuf;
@@ -143,6 +144,7 @@ pub fn check(options: &CheckOptions) -> Result<CheckReport, Error> {
     };
     let mut checks = vec![Finding::ok("file", format!("{file}, {listeners}"))];
     checks.extend(machine::findings(&context));
+    checks.extend(rights::findings(&context, &options.configuration));
     checks.extend(kernel::findings(&context, &options.kernel_arguments));
     checks.extend(limits::findings(&context));
     checks.extend(sysctls::findings(&context));

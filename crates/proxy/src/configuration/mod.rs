@@ -11,6 +11,7 @@ mod explicit;
 mod file;
 mod fixed;
 mod limits;
+pub(crate) mod passwords;
 mod profile;
 mod state;
 mod transparent;
@@ -77,7 +78,8 @@ pub struct RelaySettings {
     pub reset_timeout: TimeSpan,
     /// The file's `[limits]`, but the time-outs, which are the listeners'.
     pub limits: RelayLimits,
-    /// The user that the relay process becomes when it is started by root; `None` for `nobody`.
+    /// The user that the relay process becomes when it is started by root; `None` for
+    /// `midspan`, or `nobody` where there is no such user.
     pub user: Option<String>,
 }
 

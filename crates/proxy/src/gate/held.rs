@@ -101,6 +101,18 @@ impl HeldSyns {
             .collect()
     }
 
+    /// Takes out those whose connections are meant.
+    pub fn take_meant(&mut self, is_meant: impl Fn(Connection) -> bool) -> Vec<Held> {
+        let meant: Vec<u64> = (self.tokens.iter())
+            .filter(|(connection, _)| is_meant(**connection))
+            .map(|(_, token)| *token)
+            .collect();
+        meant
+            .into_iter()
+            .filter_map(|token| self.take(token))
+            .collect()
+    }
+
     /// The next deadline.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(deadline, _)| *deadline)

@@ -11,6 +11,7 @@ use midspan_policy::Policy;
 use super::statistics::Counters;
 use super::thread::Worker;
 use super::{GateListener, GateSettings, GateStatistics};
+use crate::relay::kick::Target;
 
 /// Room in the queue beyond the connections being opened: SYNs that came together.
 const QUEUE_MARGIN: u32 = 1024;
@@ -29,8 +30,13 @@ pub struct Gate {
 /// A listener, and who decides at the SYN which of its connections are taken.
 pub type Decided = (GateListener, Box<dyn Policy + Send>);
 
-/// Other listeners from now on, and whom to tell that they are known.
-pub(super) type Update = (Vec<Decided>, Sender<()>);
+/// What the thread is told.
+pub(super) enum Update {
+    /// Other listeners from now on, and whom to tell that they are known.
+    Listeners(Vec<Decided>, Sender<()>),
+    /// SYNs that are held are to be refused, and whom to tell how many those were.
+    Kick(Target, Sender<u64>),
+}
 
 impl Gate {
     /// Takes the queue and starts the thread. Needs `CAP_NET_ADMIN`.
@@ -64,8 +70,17 @@ impl Gate {
     #[must_use]
     pub fn change_listeners(&self, listeners: Vec<Decided>) -> bool {
         let (sender, done) = mpsc::channel();
-        let sent = self.updates.send((listeners, sender));
+        let sent = self.updates.send(Update::Listeners(listeners, sender));
         sent.is_ok() && done.recv_timeout(UPDATE_LIMIT).is_ok()
+    }
+
+    /// Refuses the connections whose SYN is held and that are meant; how many those were. A
+    /// thread that does not answer within a second refuses them later.
+    #[must_use]
+    pub fn kick(&self, target: Target) -> u64 {
+        let (sender, refused) = mpsc::channel();
+        let _ = self.updates.send(Update::Kick(target, sender));
+        refused.recv_timeout(UPDATE_LIMIT).unwrap_or_default()
     }
 
     /// Whether its thread runs.

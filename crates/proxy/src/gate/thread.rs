@@ -155,15 +155,33 @@ impl Worker {
             self.handle_deadlines();
             self.expire();
             self.compare();
-            while let Ok((listeners, done)) = self.updates.try_recv() {
-                self.change_listeners(listeners);
-                self.tell_decisions();
-                // Whoever asked may have given up waiting.
-                let _ = done.send(());
+            while let Ok(update) = self.updates.try_recv() {
+                self.carry_out(update);
             }
             self.tell_decisions();
         }
         Ok(())
+    }
+
+    fn carry_out(&mut self, update: Update) {
+        // Whoever asked may have given up waiting.
+        match update {
+            Update::Listeners(listeners, done) => {
+                self.change_listeners(listeners);
+                self.tell_decisions();
+                let _ = done.send(());
+            }
+            Update::Kick(target, reply) => {
+                let meant = |connection| target.has_end_of(&request(connection));
+                let held = self.held.take_meant(meant);
+                let count = held.len() as u64;
+                for held in held {
+                    self.refuse(&held.arrived, held.connection);
+                }
+                self.tell_decisions();
+                let _ = reply.send(count);
+            }
+        }
     }
 
     fn change_listeners(&mut self, listeners: Vec<Decided>) {

@@ -8,6 +8,7 @@ use tracing::{info, warn};
 use super::supervision::Supervisor;
 use crate::command::{Answer, ListenerStatus, Request, Status};
 use crate::configuration::{Listener, Mode, prefix};
+use crate::relay::kick::Target;
 
 /// Most prefixes that pass untouched.
 const BYPASS_LIMIT: usize = 1000;
@@ -30,9 +31,44 @@ impl Supervisor {
                 },
                 Err(error) => Answer::error(format!("{error}; the old configuration goes on")),
             },
+            Request::Kick { target } => self.kick(&target),
             Request::BypassList => self.list(),
             Request::BypassOn { prefix } => self.change_bypasses(prefix.as_deref(), true),
             Request::BypassOff { prefix } => self.change_bypasses(prefix.as_deref(), false),
+        }
+    }
+
+    /// Resets live sessions.
+    fn kick(&mut self, target: &str) -> Answer {
+        let Some(meant) = kick_target(target) else {
+            return Answer::error(
+                "neither the number of a session nor an address or prefix: write 17, 192.0.2.1, \
+                 192.0.2.0/24 or 2001:db8::/32",
+            );
+        };
+        self.kicks += 1;
+        let number = self.kicks;
+        let result = match self.relay.kick(number, meant) {
+            Ok(()) => self.wait_for_kick(number),
+            Err(error) => Err(error),
+        };
+        match result {
+            Err(error) => Answer::error(error.to_string()),
+            Ok(kicked) => {
+                info!(target, ?kicked, "kick");
+                Answer {
+                    ok: true,
+                    notes: match kicked {
+                        Some(_) => Vec::new(),
+                        None => vec![
+                            "they are being reset; there are too many to wait for their number"
+                                .to_owned(),
+                        ],
+                    },
+                    kicked,
+                    ..Answer::default()
+                }
+            }
         }
     }
 
@@ -174,6 +210,15 @@ fn everything() -> Vec<Prefix> {
         all(std::net::Ipv4Addr::UNSPECIFIED.into()),
         all(std::net::Ipv6Addr::UNSPECIFIED.into()),
     ]
+}
+
+/// A number of a session, or a prefix.
+fn kick_target(text: &str) -> Option<Target> {
+    if let Ok(session) = text.parse() {
+        return Some(Target::Session(session));
+    }
+    let Prefix { address, length } = parse(text)?;
+    Some(Target::Prefix { address, length })
 }
 
 /// A prefix without the bits behind it.

@@ -35,8 +35,8 @@ use midspan_linux::tcp;
 use midspan_policy::LegStart;
 use tracing::{info, warn};
 
-use crate::configuration::{Configuration, Listener, Mode};
-use crate::user::User;
+use crate::configuration::{Configuration, Listener, Mode, passwords};
+use crate::user::{OWN, User};
 use crate::{Error, logging};
 use control_socket::ControlSocket;
 use firewall::Firewall;
@@ -77,6 +77,14 @@ pub struct RunOptions {
 pub fn run(options: RunOptions) -> Result<(), Error> {
     let configuration = Configuration::load(&options.configuration)?;
     logging::start(configuration.log);
+    if passwords::has_any(&configuration)
+        && let Some(mode) = passwords::readers(&options.configuration)
+    {
+        warn!(
+            "every user of this machine can read the passwords in {} (mode {mode:03o}): chmod 600",
+            options.configuration.display()
+        );
+    }
     // Before the first route, so that no signal leaves one behind.
     let signals = Signals::catch().map_err(Error::system("catch signals"))?;
     let notifier = Notifier::from_environment();
@@ -134,6 +142,7 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
         notifier,
         ready_since: Instant::now(),
         reloads: 0,
+        kicks: 0,
         reload_error: None,
         routes: RouteWatch::new(),
         drain_until: None,
@@ -169,8 +178,17 @@ fn relay_user(configuration: &Configuration) -> Result<Option<User>, Error> {
             Ok(None)
         }
         (true, name) => match User::find(name) {
-            Some(user) => Ok(Some(user)),
-            None => Err(Error::NoUser(name.unwrap_or("nobody").to_owned())),
+            Some(user) => {
+                if user.is_shared() {
+                    warn!(
+                        "the relay runs as the user nobody, whose other processes can end it: make \
+                         a user midspan for it (systemd-sysusers, deploy/midspan.sysusers), or \
+                         name one in relay.user"
+                    );
+                }
+                Ok(Some(user))
+            }
+            None => Err(Error::NoUser(name.unwrap_or(OWN).to_owned())),
         },
     }
 }

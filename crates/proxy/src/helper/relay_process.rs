@@ -16,6 +16,7 @@ use super::state::State;
 use crate::Error;
 use crate::configuration::{Configuration, RelaySettings};
 use crate::control::{self, AdminMessage, FromRelay, KeptVerdicts, ToRelay};
+use crate::relay::kick::Target;
 use crate::relay_process::{GateAndSockets, ListenerAndSockets};
 use crate::seeded_faults;
 use crate::user::{USER_VARIABLE, User};
@@ -138,6 +139,12 @@ impl RelayProcess {
         };
         control::send(&self.control, &message, &[])?;
         self.send_listeners(listeners)
+    }
+
+    /// Resets sessions; the relay answers with [`FromRelay::Kicked`] and the number.
+    pub fn kick(&self, number: u64, target: Target) -> Result<(), Error> {
+        let message = ToRelay::Kick { number, target };
+        Ok(control::send(&self.control, &message, &[])?)
     }
 
     /// Accepts no more at these addresses; connections that are being opened have `after`.

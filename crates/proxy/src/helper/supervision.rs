@@ -21,12 +21,17 @@ use super::slots::Slots;
 use crate::Error;
 use crate::configuration::Configuration;
 use crate::control::FromRelay;
+use crate::relay::kick::Kicked;
 
 /// How long the relay may take to listen.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// How long it may take to carry a reload out.
 const RELOAD_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long the answer to `kick` is waited for. Nothing else is looked after meanwhile, so it is
+/// shorter than the time after which new connections pass a relay that does not answer.
+const KICK_LIMIT: Duration = Duration::from_millis(500);
 
 /// What the relay may take to end itself after its sessions had their time.
 const END_MARGIN: Duration = Duration::from_secs(5);
@@ -60,6 +65,8 @@ pub(super) struct Supervisor {
     pub notifier: Notifier,
     pub ready_since: Instant,
     pub reloads: u64,
+    /// Commands to reset sessions so far.
+    pub kicks: u64,
     pub reload_error: Option<String>,
     pub routes: RouteWatch,
     pub drain_until: Option<Instant>,
@@ -133,6 +140,8 @@ impl Supervisor {
                     Some(FromRelay::Alive) => self.handle_life(now),
                     Some(FromRelay::Verdicts) => {}
                     Some(FromRelay::LeaveAlone(routes)) => self.leave_alone(&routes, now),
+                    // Nobody waits for it any more.
+                    Some(FromRelay::Kicked { .. }) => {}
                     Some(_) | None => return self.ended(),
                 }
             }
@@ -258,6 +267,38 @@ impl Supervisor {
         Err(Error::RelayEnded(status))
     }
 
+    /// How many sessions the relay has reset; `None` where it takes longer. What it says
+    /// meanwhile is heard.
+    ///
+    /// # Errors
+    /// It has ended, which the caller's next event shows.
+    pub fn wait_for_kick(&mut self, expected: u64) -> Result<Option<Kicked>, Error> {
+        let limit = Instant::now() + KICK_LIMIT;
+        loop {
+            let is_readable = {
+                let control = self.relay.control();
+                let mut descriptors = [PollFd::new(&control, PollFlags::IN)];
+                wait(&mut descriptors, Some(limit))?.contains(&true)
+            };
+            let now = Instant::now();
+            if !is_readable {
+                if now >= limit {
+                    return Ok(None);
+                }
+                continue;
+            }
+            match self.relay.receive()? {
+                Some(FromRelay::Alive) => self.handle_life(now),
+                Some(FromRelay::Kicked { number, kicked }) if number == expected => {
+                    return Ok(Some(kicked));
+                }
+                Some(FromRelay::LeaveAlone(routes)) => self.leave_alone(&routes, now),
+                Some(FromRelay::Verdicts | FromRelay::Kicked { .. }) => {}
+                Some(_) | None => return Err(Error::RelayEnded(self.relay.kill()?)),
+            }
+        }
+    }
+
     /// Whether the relay has taken a reload over.
     ///
     /// # Errors
@@ -280,6 +321,7 @@ impl Supervisor {
                     Some(FromRelay::NotReloaded) => return Ok(false),
                     // They will be found again.
                     Some(FromRelay::LeaveAlone(_)) => {}
+                    Some(FromRelay::Kicked { .. }) => {}
                     Some(FromRelay::Ready) | None => {
                         return Err(Error::RelayEnded(self.relay.kill()?));
                     }

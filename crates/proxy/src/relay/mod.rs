@@ -80,6 +80,7 @@ mod destination;
 mod direction;
 #[cfg(feature = "failing-calls")]
 pub mod failing_calls;
+pub(crate) mod kick;
 mod lifecycle;
 mod limits;
 mod memory;

@@ -15,6 +15,7 @@ use midspan_units::{Time, TimeSpan};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::Relay;
+use super::kick::{Kicked, Target};
 use super::opening::{self, Acceptor};
 use super::settings::{Error, Listener};
 use super::worker::{FIRST_ACCEPTOR, Worker};
@@ -31,6 +32,8 @@ pub enum Update {
     Change(Box<Change>),
     /// A listener accepts no more after this time.
     Retire(ListenerId, Time),
+    /// Sessions are to be reset; how many that were goes back.
+    Kick(Target, Sender<Kicked>),
     /// Says that all before this is done.
     Report(Sender<()>),
 }
@@ -147,6 +150,7 @@ impl Worker {
                         self.acceptors[index].retire_at = Some(at);
                     }
                 }
+                Update::Kick(target, reply) => self.begin_kick(target, reply),
                 Update::Report(sender) => {
                     // Its owner may have given up waiting.
                     let _ = sender.send(());

@@ -22,6 +22,7 @@ use rustix::io::Errno;
 
 use super::control::{Clock, Command, Control};
 use super::crowd::{ACCEPTS_PER_TURN, Crowd};
+use super::kick::Kicks;
 use super::lifecycle::Step;
 use super::limits::{Limits, Seat, Shortage};
 use super::memory::Measuring;
@@ -79,6 +80,7 @@ pub struct Worker {
     /// With one of them a connection can be taken when there is no other, to reset it.
     reserve: Vec<OwnedFd>,
     pub(super) negotiations: Negotiations,
+    pub(super) kicks: Kicks,
 }
 
 /// Where a thread tells of its sessions.
@@ -145,6 +147,7 @@ impl Worker {
             measuring: Measuring::default(),
             reserve: Vec::new(),
             negotiations: Negotiations::new(),
+            kicks: Kicks::default(),
         };
         worker.keep_reserve()?;
         let wake_up = EventData::new_u64(WAKE_UP);
@@ -186,6 +189,7 @@ impl Worker {
             self.handle_negotiation_timers();
             self.resume_accepting();
             self.handle_updates();
+            self.kick_some();
             self.retire_due();
             self.publish();
             self.answer_questions();
@@ -204,7 +208,7 @@ impl Worker {
 
     /// Until the next thing to do that no event announces.
     fn timeout(&self) -> Option<Timespec> {
-        if !self.turns.is_empty() {
+        if !self.turns.is_empty() || self.kicks.is_busy() {
             return Some(Timespec::default());
         }
         let resume = self.acceptors.iter();
@@ -439,6 +443,10 @@ impl Worker {
                     seat,
                 } => {
                     self.counters.option_errors.add(option_errors);
+                    if self.is_kicked(&caller.request, self.began(caller.waited)) {
+                        // Dropping both legs resets them.
+                        continue;
+                    }
                     let legs = ([client, server], paced, narrow);
                     self.begin(index, caller, legs, connect_timeout, seat);
                 }
@@ -462,6 +470,12 @@ impl Worker {
             }
         }
         true
+    }
+
+    /// When something began that has waited for so long.
+    pub(super) fn began(&self, waited: TimeSpan) -> Time {
+        let begin = self.now.nanoseconds().saturating_sub(waited.nanoseconds());
+        Time::from_nanoseconds(begin)
     }
 
     /// Takes a new session into the table and under watch.
@@ -504,7 +518,7 @@ impl Worker {
     }
 
     /// Ends a session; what its sockets do on closing was decided before.
-    fn end(&mut self, key: Key, end: End) {
+    pub(super) fn end(&mut self, key: Key, end: End) {
         let Some(mut session) = self.sessions.remove(key) else {
             return;
         };

@@ -120,6 +120,7 @@ impl Drop for Proxy {
         } else {
             // The relay ends a moment later.
             wait_until("refused", || TcpStream::connect(ADMIN).is_err());
+            crate::tries::assert_no_refused_call(&self.log());
         }
     }
 }

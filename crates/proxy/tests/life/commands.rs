@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
@@ -186,4 +186,122 @@ pub fn the_socket_is_ours() {
     assert!(answer.unwrap().ok);
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+/// Of two clients one is kicked, by its address, by the server's, or by the session's number; the
+/// other goes on.
+pub fn kicked_sessions_are_reset() {
+    let socks = "[[listener]]\nname = \"socks\"\nmode = \"socks5\"\nlisten = \"127.0.0.1:1080\"\n";
+    let proxy = Proxy::ready(&format!("{}{socks}", configuration()));
+    let upstream = TcpListener::bind(loopback(9090)).unwrap();
+    let open = |from: u8| {
+        let near = connect_from(from, loopback(8080));
+        let (far, _) = upstream.accept().unwrap();
+        far.set_read_timeout(Some(LIMIT)).unwrap();
+        (near, far)
+    };
+    let passes = |(near, far): &mut (TcpStream, TcpStream)| {
+        near.write_all(b"x").unwrap();
+        far.read_exact(&mut [0]).unwrap();
+        far.write_all(b"y").unwrap();
+        near.read_exact(&mut [0]).unwrap();
+    };
+    let is_reset = |stream: &mut TcpStream| {
+        let error = stream.read_exact(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    };
+    let kick = |target: &str| {
+        let target = target.to_owned();
+        proxy.ask(&Request::Kick { target })
+    };
+    let mut stays = open(3);
+    passes(&mut stays);
+    // Said half of what it wants.
+    let mut talking = connect_from(2, loopback(1080));
+    talking.write_all(&[5]).unwrap();
+    for target in ["127.0.0.2", "127.0.0.2/32"] {
+        let mut goes = open(2);
+        passes(&mut goes);
+        let mut more = open(2);
+        passes(&mut more);
+        let answer = kick(target);
+        assert!(answer.ok, "{:?}", answer.error);
+        let kicked = answer.kicked.unwrap();
+        assert_eq!(kicked.sessions, 2, "{target}");
+        assert_eq!(kicked.negotiations, u64::from(target == "127.0.0.2"));
+        for stream in [&mut goes.0, &mut goes.1, &mut more.0, &mut more.1] {
+            is_reset(stream);
+        }
+        passes(&mut stays);
+    }
+    is_reset(&mut talking);
+    // New connections are taken as before; a number means one session.
+    let mut goes = open(2);
+    let mut other = open(2);
+    passes(&mut goes);
+    passes(&mut other);
+    // Sessions are counted from 1, in the order in which they were accepted.
+    let kicked = kick("6").kicked.unwrap();
+    assert_eq!((kicked.sessions, kicked.negotiations), (1, 0));
+    is_reset(&mut goes.0);
+    is_reset(&mut goes.1);
+    passes(&mut other);
+    assert_eq!(kick("6").kicked.unwrap().sessions, 0);
+    // The server's address is that of all.
+    assert_eq!(kick("::/0").kicked.unwrap().sessions, 0);
+    assert_eq!(kick("127.0.0.1/32").kicked.unwrap().sessions, 2);
+    is_reset(&mut stays.0);
+    is_reset(&mut other.0);
+    for nonsense in ["", "example.org", "10.0.0.0/33", "-1"] {
+        let answer = kick(nonsense);
+        assert!(
+            !answer.ok && answer.error.unwrap().contains("neither"),
+            "{nonsense}"
+        );
+    }
+    assert!(proxy.log().contains("kicked"), "{}", proxy.log());
+    proxy.stop();
+}
+
+/// Thousands at once: all are reset, and the relay is not taken for one that hangs.
+pub fn many_are_kicked() {
+    let proxy = Proxy::ready(&configuration());
+    let upstream = TcpListener::bind(loopback(9090)).unwrap();
+    let sessions: Vec<_> = (0..1500)
+        .map(|_| {
+            (
+                connect_from(2, loopback(8080)),
+                upstream.accept().unwrap().0,
+            )
+        })
+        .collect();
+    let mut stays = (
+        connect_from(3, loopback(8080)),
+        upstream.accept().unwrap().0,
+    );
+    let answer = proxy.ask(&Request::Kick {
+        target: "127.0.0.2".to_owned(),
+    });
+    if let Some(kicked) = answer.kicked {
+        assert_eq!(kicked.sessions, 1500);
+    }
+    for (mut near, mut far) in sessions {
+        near.set_read_timeout(Some(LIMIT)).unwrap();
+        far.set_read_timeout(Some(LIMIT)).unwrap();
+        assert!(near.read_exact(&mut [0]).is_err() && far.read_exact(&mut [0]).is_err());
+    }
+    stays.0.write_all(b"x").unwrap();
+    stays.1.read_exact(&mut [0]).unwrap();
+    drop(stays);
+    proxy.stop();
+}
+
+fn connect_from(client: u8, to: std::net::SocketAddr) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    let from = std::net::SocketAddr::from(([127, 0, 0, client], 0));
+    socket.bind(&from.into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream
 }

@@ -17,7 +17,7 @@ use midspan_linux::netlink::Netlink;
 
 use tries::Test;
 
-const TESTS: [Test; 12] = [
+const TESTS: [Test; 14] = [
     ("twenty reloads under traffic", reloading::twenty_reloads),
     ("listeners come and go", reloading::listeners_come_and_go),
     ("legs change", reloading::legs_change),
@@ -25,6 +25,8 @@ const TESTS: [Test; 12] = [
     ("a wrong file changes nothing", reloading::a_wrong_file),
     ("what needs a restart", reloading::what_needs_a_restart),
     ("status and refusals", commands::status_and_refusals),
+    ("kicked sessions", commands::kicked_sessions_are_reset),
+    ("many kicked sessions", commands::many_are_kicked),
     ("hostile clients", commands::hostile_clients),
     ("whose socket it is", commands::the_socket_is_ours),
     ("the service manager", notifying::the_manager_is_told),

@@ -135,6 +135,9 @@ impl Drop for Proxy {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if !std::thread::panicking() {
+            crate::tries::assert_no_refused_call(&self.log());
+        }
     }
 }
 

@@ -287,7 +287,10 @@ fn no_other_user_takes_a_lock() {
     let entries = std::fs::read_dir("/run/midspan").unwrap();
     let locks: Vec<_> = entries
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "lock"))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "lock")
+        })
         .collect();
     assert!(locks.len() >= 2, "{locks:?}");
     let new = std::path::PathBuf::from("/run/midspan/1-new.lock");

@@ -301,6 +301,7 @@ fn test(filter: &str) {
             reloading::windows_and_listeners_come_and_go,
         ),
         ("bypass", reloading::bypassed_connections_pass_untouched),
+        ("kick", reloading::kicked_connections_are_reset),
         (
             "leftovers under other names",
             reloading::leftovers_are_found_under_other_names,

@@ -286,6 +286,41 @@ pub fn the_parameter_comes_back_after_a_crash() {
     }
 }
 
+/// A session of one server is reset and that of another goes on; so is a client whose SYN is held.
+pub fn kicked_connections_are_reset() {
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    let mut gone = network.connect(SERVER, PORT).unwrap();
+    let (mut served, _) = accept(&listener);
+    let mut stays = network.connect(SERVER6, PORT).unwrap();
+    let (mut served6, _) = accept(&listener);
+    echoes(&mut gone, &mut served);
+    echoes(&mut stays, &mut served6);
+    network.filter_port(81);
+    let waiting = {
+        let socket = socket(&network.client, SERVER);
+        let address: SocketAddr = format!("{SERVER}:81").parse().unwrap();
+        std::thread::spawn(move || socket.connect_timeout(&address.into(), LIMIT))
+    };
+    let calls = || output(&network.gateway, "ss", &["-Htn", "state", "syn-sent"]);
+    wait_until("the server is called", || calls().contains(":81"));
+    let target = SERVER.to_owned();
+    let answer = midspan.ask(&Request::Kick { target });
+    let kicked = answer.kicked.unwrap();
+    assert_eq!((kicked.sessions, kicked.held), (1, 1), "{kicked:?}");
+    assert!(is_reset(&mut gone) && is_reset(&mut served));
+    let error = waiting.join().unwrap().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+    echoes(&mut stays, &mut served6);
+    let target = CLIENT6.to_owned();
+    let answer = midspan.ask(&Request::Kick { target });
+    assert_eq!(answer.kicked.unwrap().sessions, 1);
+    assert!(is_reset(&mut stays) && is_reset(&mut served6));
+    midspan.stop();
+    no_trace(&network);
+}
+
 /// A parameter that the first Midspan, which is killed, sets to `now`, is as it `was` when the
 /// next has ended; and nothing else stays.
 fn crash_and_run(parameter: &str, [was, now]: [&str; 2], [first, next]: [&str; 2]) {

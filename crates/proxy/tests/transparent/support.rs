@@ -539,6 +539,8 @@ impl Drop for Midspan {
         let _ = self.child.wait();
         if std::thread::panicking() {
             eprintln!("log of midspan:\n{}", self.log());
+        } else {
+            crate::tries::assert_no_refused_call(&self.log());
         }
     }
 }

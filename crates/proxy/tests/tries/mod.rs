@@ -38,3 +38,16 @@ pub fn run_all(filter: &str, tests: &[Test]) {
     }
     assert!(failed.is_empty(), "tests failed: {failed:?}");
 }
+
+/// Fails where the log tells of a system call that a sandbox has refused: it is missing on the list
+/// of calls, or a call is made that should not be.
+///
+/// # Panics
+/// As said.
+#[allow(dead_code)]
+pub fn assert_no_refused_call(log: &str) {
+    let refused: Vec<&str> = (log.lines())
+        .filter(|line| line.contains("sandbox") && line.contains("has refused"))
+        .collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+}

@@ -56,6 +56,7 @@ fn snapshot() -> Snapshot {
         verdicts: (1, 2),
         fragments: Fragments::default(),
         tail_loss_probes: Some(5),
+        refused_system_calls: 0,
         gains: GainTotals::default(),
     }
 }
@@ -71,6 +72,7 @@ fn the_text_is_as_its_format_says() {
         "midspan_session_setup_seconds_sum{listener=\"a \\\"name\\\"\",handshake=\"early\"} 2.5",
         "midspan_leg_round_trip_time_seconds_count{listener=\"a \\\"name\\\"\",leg=\"client\"} 0",
         "midspan_host_tail_loss_probes_total 5",
+        "midspan_relay_refused_system_calls_total 0",
         "midspan_bypasses_total{reason=\"full\"} 0",
         "midspan_session_setup_seconds_bucket{le=\"+Inf\",listener=\"a \\\"name\\\"\",handshake=\"early\"} 171",
         "midspan_session_setup_seconds_bucket{le=\"0.0001\",listener=\"a \\\"name\\\"\",handshake=\"early\"} 0",

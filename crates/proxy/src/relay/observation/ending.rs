@@ -30,11 +30,13 @@ pub enum Ending {
     IdleTimedOut,
     /// One direction had ended and nothing moved for `half_closed_timeout`.
     HalfClosedTimedOut,
+    /// An operator has ended it (`midspan kick`).
+    Kicked,
 }
 
 impl Ending {
     /// All of them; the place of each is [`Ending::index`].
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Closed,
         Self::ResetByClient,
         Self::ResetByServer,
@@ -47,6 +49,7 @@ impl Ending {
         Self::Drained,
         Self::IdleTimedOut,
         Self::HalfClosedTimedOut,
+        Self::Kicked,
     ];
 
     /// A number below `ALL.len()`.
@@ -71,6 +74,7 @@ impl Ending {
             Self::Drained => "drained",
             Self::IdleTimedOut => "idle_timed_out",
             Self::HalfClosedTimedOut => "half_closed_timed_out",
+            Self::Kicked => "kicked",
         }
     }
 

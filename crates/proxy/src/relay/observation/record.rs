@@ -78,6 +78,14 @@ impl Record {
         }
     }
 
+    /// Who calls whom.
+    pub const fn request(&self) -> Request {
+        Request {
+            client: self.client,
+            server: self.server,
+        }
+    }
+
     /// The client's leg has begun like this.
     pub fn note_start(&mut self, start: Option<LearnedStart>) {
         self.start = start.map(|start| {

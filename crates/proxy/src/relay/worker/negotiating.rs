@@ -10,6 +10,7 @@ use midspan_units::TimeSpan;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::{OWN, Worker};
+use crate::relay::kick::Target;
 use crate::relay::limits::{Seat, Shortage};
 use crate::relay::negotiation::{Joined, MOST_TALKS, Reason, Step, Talk};
 use crate::relay::observation::{Ended, SessionReport};
@@ -195,6 +196,10 @@ impl Worker {
         };
         let waited = self.now.since(begin);
         let caller = caller(client_address, server_address, waited);
+        if self.is_kicked(&caller.request, begin) {
+            // Dropping both legs resets them.
+            return;
+        }
         let Some(record) = self.record(listener, caller) else {
             return;
         };
@@ -221,6 +226,23 @@ impl Worker {
         if let Some(name) = name {
             self.negotiations.destinations.insert(id, name);
         }
+    }
+
+    /// Resets clients that are meant and have no session yet; how many those were. Those who call
+    /// a server that is meant are reset when it answers.
+    pub(in crate::relay) fn kick_negotiations(&mut self, target: Target) -> u64 {
+        let talks = &mut self.negotiations.talks;
+        let is_meant = |talk: &Talk| target.has_address(talk.client_address().ip());
+        let meant: Vec<Key> = (0..talks.places())
+            .filter(|place| talks.at_place(*place).is_some_and(|talk| is_meant(talk)))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .filter_map(|place| talks.key_at(place))
+            .collect();
+        for key in &meant {
+            self.forget(*key, None);
+        }
+        meant.len() as u64
     }
 
     /// It ends without a session.

@@ -1,0 +1,376 @@
+//! Which system calls a process behind the filter may make.
+//!
+//! What they do is listed, nothing else. Tests that run the proxy fail where a call is refused.
+//! Two C libraries must find what they use: that of Debian 12 (glibc 2.36) and that of Debian 13
+//! (2.41), on x86-64 and on aarch64.
+
+use std::collections::BTreeMap;
+
+use libc::c_long;
+use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
+
+use super::SandboxError;
+
+/// For each call what its arguments may be, one of several; none: whatever they are.
+pub(super) type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Allowed with all arguments.
+const ALLOWED: &[c_long] = &[
+    // Data.
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_lseek,
+    libc::SYS_splice,
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_pipe2,
+    libc::SYS_fstat,
+    // Of descriptors (`AT_EMPTY_PATH`), and with Landlock at most of them.
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_ftruncate,
+    libc::SYS_memfd_create,
+    // Sockets that are open.
+    libc::SYS_bind,
+    libc::SYS_listen,
+    libc::SYS_connect,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_sendto,
+    libc::SYS_recvfrom,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_shutdown,
+    // Waiting.
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_eventfd2,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_futex,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_gettimeofday,
+    libc::SYS_sched_yield,
+    libc::SYS_restart_syscall,
+    // Memory; mmap and mprotect have rules.
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_membarrier,
+    // Threads; clone has a filter of its own.
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_getcpu,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    // What the process is.
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_getrusage,
+    libc::SYS_getrandom,
+    libc::SYS_uname,
+    // Signals of its own.
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+];
+
+/// The older forms of some of them.
+#[cfg(target_arch = "x86_64")]
+const ALLOWED_HERE: &[c_long] = &[
+    libc::SYS_poll,
+    libc::SYS_select,
+    libc::SYS_epoll_wait,
+    libc::SYS_dup2,
+    libc::SYS_time,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const ALLOWED_HERE: &[c_long] = &[];
+
+/// What the system's resolver needs besides: files, looked at and read (openat has a rule).
+const FILES: &[c_long] = &[
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_readlinkat,
+    libc::SYS_getdents64,
+    libc::SYS_statfs,
+    libc::SYS_fstatfs,
+    libc::SYS_getcwd,
+    libc::SYS_flock,
+    libc::SYS_fadvise64,
+    // Modules of the name service switch are other people's programs.
+    libc::SYS_getppid,
+    libc::SYS_getresuid,
+    libc::SYS_getresgid,
+    libc::SYS_getgroups,
+    libc::SYS_sysinfo,
+    libc::SYS_sched_getparam,
+    libc::SYS_sched_getscheduler,
+    libc::SYS_inotify_init1,
+];
+#[cfg(target_arch = "x86_64")]
+const FILES_HERE: &[c_long] = &[
+    libc::SYS_access,
+    libc::SYS_readlink,
+    libc::SYS_stat,
+    libc::SYS_lstat,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const FILES_HERE: &[c_long] = &[];
+
+/// `PR_SET_VMA`: newer C libraries name their memory.
+const PR_SET_VMA: u64 = 0x5356_4d41;
+
+/// `AF_UNIX` and others are numbers of C's `int`.
+const fn number(value: libc::c_int) -> u64 {
+    value.cast_unsigned() as u64
+}
+
+/// Options of sockets below IPv4 and IPv6 from this number on are those of netfilter's older
+/// interface (xtables), of multicast routing and others.
+const FIRST_FOREIGN_OPTION: u64 = 64;
+/// `SO_ORIGINAL_DST`, `IP6T_SO_ORIGINAL_DST`.
+const ORIGINAL_DESTINATION: u64 = 80;
+
+/// What the relay may do.
+pub(super) fn of_relay() -> Result<Rules, SandboxError> {
+    let mut rules = common()?;
+    let no_execution = || Ok(vec![rule([masked(2, number(libc::PROT_EXEC), 0)])?]);
+    rules.insert(libc::SYS_mmap, no_execution()?);
+    rules.insert(libc::SYS_mprotect, no_execution()?);
+    let mut sockets = internet_sockets()?;
+    // Neither routes nor firewall rules nor diagnosis: NFQUEUE, connection tracking.
+    sockets.push(rule([
+        equal(0, number(libc::AF_NETLINK)),
+        equal(2, number(libc::NETLINK_NETFILTER)),
+    ])?);
+    rules.insert(libc::SYS_socket, sockets);
+    Ok(rules)
+}
+
+/// What the resolver may do.
+pub(super) fn of_resolver() -> Result<Rules, SandboxError> {
+    let mut rules = common()?;
+    let more = FILES.iter().chain(FILES_HERE);
+    rules.extend(more.map(|call| (*call, Vec::new())));
+    // Modules of the name service switch are loaded when the first name is looked up.
+    rules.insert(libc::SYS_mmap, Vec::new());
+    rules.insert(libc::SYS_mprotect, Vec::new());
+    let changing = number(libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC);
+    rules.insert(libc::SYS_openat, vec![rule([masked(2, changing, 0)])?]);
+    #[cfg(target_arch = "x86_64")]
+    rules.insert(libc::SYS_open, vec![rule([masked(1, changing, 0)])?]);
+    let mut sockets = internet_sockets()?;
+    // nscd, systemd-resolved; and which addresses this host has.
+    sockets.push(rule([equal(0, number(libc::AF_UNIX))])?);
+    sockets.push(rule([
+        equal(0, number(libc::AF_NETLINK)),
+        equal(2, number(libc::NETLINK_ROUTE)),
+    ])?);
+    rules.insert(libc::SYS_socket, sockets);
+    Ok(rules)
+}
+
+fn common() -> Result<Rules, SandboxError> {
+    let mut rules: Rules = ALLOWED
+        .iter()
+        .chain(ALLOWED_HERE)
+        .map(|call| (*call, Vec::new()))
+        .collect();
+    // Other filters answer clone3 with ENOSYS, so that the C library takes clone, whose flags a
+    // filter can read, and clone where it is not for a thread.
+    rules.insert(libc::SYS_clone3, Vec::new());
+    rules.insert(libc::SYS_clone, Vec::new());
+    rules.insert(
+        libc::SYS_prctl,
+        one_of(
+            0,
+            &[
+                number(libc::PR_SET_NAME),
+                number(libc::PR_GET_NO_NEW_PRIVS),
+                PR_SET_VMA,
+            ],
+        )?,
+    );
+    // Its own limits, to be read.
+    let own_limits = rule([equal(0, 0), wide(SeccompCmpOp::Eq, 2, 0)])?;
+    rules.insert(libc::SYS_prlimit64, vec![own_limits]);
+    // abort(3).
+    let own = u64::from(std::process::id());
+    let abort = rule([equal(0, own), equal(2, number(libc::SIGABRT))])?;
+    rules.insert(libc::SYS_tgkill, vec![abort]);
+    let commands = [
+        libc::F_DUPFD,
+        libc::F_DUPFD_CLOEXEC,
+        libc::F_GETFD,
+        libc::F_SETFD,
+        libc::F_GETFL,
+        libc::F_SETFL,
+        libc::F_GETPIPE_SZ,
+        libc::F_SETPIPE_SZ,
+        libc::F_ADD_SEALS,
+        libc::F_GET_SEALS,
+    ];
+    rules.insert(libc::SYS_fcntl, one_of(1, &commands.map(number))?);
+    // Whether it is a terminal, whether calls wait, how many bytes lie in a socket.
+    let requests = [libc::TCGETS, libc::FIONBIO, libc::FIONREAD, libc::TIOCOUTQ];
+    rules.insert(libc::SYS_ioctl, one_of(1, &requests)?);
+    rules.insert(libc::SYS_setsockopt, options(&[])?);
+    rules.insert(libc::SYS_getsockopt, options(&[ORIGINAL_DESTINATION])?);
+    Ok(rules)
+}
+
+/// clone(2) for anything but a thread in the same namespaces.
+///
+/// Refused without the signal that counts: the C library makes this call with all signals blocked,
+/// and a process that has blocked SIGSYS is ended where a filter sends it.
+pub(super) fn other_clones() -> Result<Rules, SandboxError> {
+    let namespaces = [
+        libc::CLONE_NEWNS,
+        libc::CLONE_NEWCGROUP,
+        libc::CLONE_NEWUTS,
+        libc::CLONE_NEWIPC,
+        libc::CLONE_NEWUSER,
+        libc::CLONE_NEWPID,
+        libc::CLONE_NEWNET,
+    ];
+    let flags = |flag, value| rule([wide(SeccompCmpOp::MaskedEq(number(flag)), 0, value)]);
+    let mut refused = vec![flags(libc::CLONE_THREAD, 0)?];
+    for flag in namespaces {
+        refused.push(flags(flag, number(flag))?);
+    }
+    Ok(BTreeMap::from([(libc::SYS_clone, refused)]))
+}
+
+/// TCP and UDP over IPv4 and IPv6; no raw sockets.
+fn internet_sockets() -> Result<Vec<SeccompRule>, SandboxError> {
+    let kinds = [
+        (libc::SOCK_STREAM, libc::IPPROTO_TCP),
+        (libc::SOCK_DGRAM, libc::IPPROTO_UDP),
+    ];
+    let mut rules = Vec::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        for (kind, protocol) in kinds {
+            for protocol in [0, protocol] {
+                rules.push(rule([
+                    equal(0, number(family)),
+                    // Without SOCK_NONBLOCK and SOCK_CLOEXEC.
+                    masked(1, 0xf, number(kind)),
+                    equal(2, number(protocol)),
+                ])?);
+            }
+        }
+    }
+    Ok(rules)
+}
+
+/// Options of sockets, of TCP, of IPv4, IPv6 and netlink; `more` of IPv4 and IPv6.
+fn options(more: &[u64]) -> Result<Vec<SeccompRule>, SandboxError> {
+    let mut rules = Vec::new();
+    // Programs for the kernel to run.
+    let programs = [
+        libc::SO_ATTACH_FILTER,
+        libc::SO_ATTACH_BPF,
+        libc::SO_ATTACH_REUSEPORT_CBPF,
+        libc::SO_ATTACH_REUSEPORT_EBPF,
+    ];
+    let mut general = vec![equal(1, number(libc::SOL_SOCKET))];
+    general.extend(programs.map(|name| other(2, number(name))));
+    rules.push(rule(general)?);
+    // No other protocol on top of TCP (kTLS and its like).
+    rules.push(rule([
+        equal(1, number(libc::IPPROTO_TCP)),
+        other(2, number(libc::TCP_ULP)),
+    ])?);
+    rules.push(rule([equal(1, number(libc::SOL_NETLINK))])?);
+    let levels = [
+        (
+            libc::IPPROTO_IP,
+            [libc::IP_IPSEC_POLICY, libc::IP_XFRM_POLICY],
+        ),
+        (libc::IPPROTO_IPV6, [IPV6_IPSEC_POLICY, IPV6_XFRM_POLICY]),
+    ];
+    for (level, policies) in levels {
+        let mut below = vec![
+            equal(1, number(level)),
+            condition(
+                SeccompCmpOp::Lt,
+                SeccompCmpArgLen::Dword,
+                2,
+                FIRST_FOREIGN_OPTION,
+            ),
+        ];
+        below.extend(policies.map(|name| other(2, number(name))));
+        rules.push(rule(below)?);
+        for name in more {
+            rules.push(rule([equal(1, number(level)), equal(2, *name)])?);
+        }
+    }
+    Ok(rules)
+}
+
+const IPV6_IPSEC_POLICY: libc::c_int = 34;
+const IPV6_XFRM_POLICY: libc::c_int = 35;
+
+type Condition = Result<SeccompCondition, SandboxError>;
+
+fn condition(operator: SeccompCmpOp, length: SeccompCmpArgLen, at: u8, value: u64) -> Condition {
+    SeccompCondition::new(at, length, operator, value).map_err(SandboxError::new)
+}
+
+/// The argument is this number of 32 bits.
+fn equal(at: u8, value: u64) -> Condition {
+    condition(SeccompCmpOp::Eq, SeccompCmpArgLen::Dword, at, value)
+}
+
+fn other(at: u8, value: u64) -> Condition {
+    condition(SeccompCmpOp::Ne, SeccompCmpArgLen::Dword, at, value)
+}
+
+/// These bits of the argument, a number of 32 bits, are `value`.
+fn masked(at: u8, mask: u64, value: u64) -> Condition {
+    let operator = SeccompCmpOp::MaskedEq(mask);
+    condition(operator, SeccompCmpArgLen::Dword, at, value)
+}
+
+/// Of an argument of 64 bits.
+fn wide(operator: SeccompCmpOp, at: u8, value: u64) -> Condition {
+    condition(operator, SeccompCmpArgLen::Qword, at, value)
+}
+
+/// All of them hold.
+fn rule(conditions: impl IntoIterator<Item = Condition>) -> Result<SeccompRule, SandboxError> {
+    let conditions = conditions.into_iter().collect::<Result<_, _>>()?;
+    SeccompRule::new(conditions).map_err(SandboxError::new)
+}
+
+fn one_of(at: u8, values: &[u64]) -> Result<Vec<SeccompRule>, SandboxError> {
+    values
+        .iter()
+        .map(|value| rule([equal(at, *value)]))
+        .collect()
+}

@@ -1,0 +1,95 @@
+//! Which files a process can reach (landlock(7)), where the kernel has it (since Linux 5.13): below
+//! the list of system calls, a second wall.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetError, RulesetStatus, Scope,
+};
+
+/// Names everything that this version of Midspan can forbid; the kernel's part of it holds.
+const NEWEST: ABI = ABI::V10;
+/// The newest without the ways to sockets that have a name in the file system.
+const WITHOUT_SOCKETS: ABI = ABI::V7;
+
+/// Where the system's resolver and its modules read.
+const RESOLVER: &[&str] = &[
+    "/etc",
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/nix/store",
+    "/gnu/store",
+    "/run/systemd/resolve",
+    "/run/nscd",
+    "/run/NetworkManager",
+    "/run/resolvconf",
+    "/run/connman",
+    "/var/lib/sss",
+    "/var/db",
+    "/var/cache/nscd",
+    "/proc/sys/net",
+    "/proc/net",
+    "/proc/self",
+    "/sys/devices/system/cpu",
+    "/dev/urandom",
+    "/dev/null",
+];
+/// Files that may be links into any directory, which the program that writes them owns.
+const LINKS: &[&str] = &["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"];
+
+/// How far the kernel keeps a process from files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Landlock {
+    /// As far as it can be.
+    Full,
+    /// As far as this kernel, which is older, can.
+    Partial,
+    /// The kernel has no Landlock, or whoever started the process does not allow it.
+    Absent,
+}
+
+/// No file, no signal to other processes, no abstract UNIX socket.
+pub(super) fn reach_none() -> Landlock {
+    outcome(restrict(NEWEST, &[]))
+}
+
+/// What the system's resolver reads.
+pub(super) fn reach_what_the_resolver_reads() -> Landlock {
+    let links = LINKS.iter().filter_map(|path| fs::canonicalize(path).ok());
+    let links = links.filter_map(|path| path.parent().map(Path::to_owned));
+    // A link into the root directory opens that file's place to nobody.
+    let links = links.filter(|path| path.parent().is_some());
+    let paths: Vec<PathBuf> = RESOLVER.iter().map(PathBuf::from).chain(links).collect();
+    outcome(restrict(WITHOUT_SOCKETS, &paths))
+}
+
+fn restrict(abi: ABI, readable: &[PathBuf]) -> Result<RulesetStatus, RulesetError> {
+    let mut rules = Ruleset::default()
+        .handle_access(AccessFs::from_all(abi))?
+        .scope(Scope::from_all(abi))?
+        .create()?;
+    for path in readable {
+        // What is not there needs no rule.
+        let Ok(place) = PathFd::new(path) else {
+            continue;
+        };
+        let access = match path.is_dir() {
+            true => AccessFs::ReadFile | AccessFs::ReadDir,
+            false => AccessFs::ReadFile.into(),
+        };
+        rules = rules.add_rule(PathBeneath::new(place, access))?;
+    }
+    Ok(rules.restrict_self()?.ruleset)
+}
+
+fn outcome(result: Result<RulesetStatus, RulesetError>) -> Landlock {
+    match result {
+        Ok(RulesetStatus::FullyEnforced) => Landlock::Full,
+        Ok(RulesetStatus::PartiallyEnforced) => Landlock::Partial,
+        // An error: a filter of the service manager, say, does not know these calls.
+        Ok(_) | Err(_) => Landlock::Absent,
+    }
+}

@@ -1,0 +1,290 @@
+//! Sessions that an operator ends: those of one client or server, of a network, or one by number.
+//!
+//! Each thread hears of it by its channel and resets the sessions between two turns of its loop, some
+//! at a time, so that the others' data does not wait. Connections that were being opened when the
+//! command came, and are accepted or joined later, are reset then.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+use midspan_policy::Request;
+use midspan_units::{Time, TimeSpan};
+use serde::{Deserialize, Serialize};
+
+use super::Relay;
+use super::observation::Ending;
+use super::session::End;
+use super::update::Update;
+use super::worker::Worker;
+
+/// Places of the table that are looked at in one turn.
+const PLACES_AT_ONCE: usize = 8192;
+/// Sessions that are reset in one turn.
+const SESSIONS_AT_ONCE: usize = 256;
+/// For how long connections that were being opened are still recognised: longer than one may wait
+/// to be accepted.
+const REMEMBERED: TimeSpan = TimeSpan::from_seconds(15);
+/// Most commands that are remembered at a time; of more the oldest is forgotten.
+const REMEMBERED_LIMIT: usize = 64;
+
+/// Which sessions are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Target {
+    /// The one with this number.
+    Session(u64),
+    /// Those whose client or server has this prefix.
+    Prefix {
+        /// The address, IPv4 or IPv6.
+        address: IpAddr,
+        /// How many of its bits count.
+        length: u8,
+    },
+}
+
+impl Target {
+    /// Whether a session with this number is meant.
+    const fn is_session(self, id: u64) -> bool {
+        matches!(self, Self::Session(session) if session == id)
+    }
+
+    /// Whether this address is.
+    pub fn has_address(self, other: IpAddr) -> bool {
+        let Self::Prefix { address, length } = self else {
+            return false;
+        };
+        match (address, other.to_canonical()) {
+            (IpAddr::V4(one), IpAddr::V4(other)) => {
+                let [one, other] =
+                    [one, other].map(|four| u128::from(four.to_bits()) << (128 - 32));
+                agree(one, other, length.min(32))
+            }
+            (IpAddr::V6(one), IpAddr::V6(other)) => {
+                let [one, other] = [one, other].map(Ipv6Addr::to_bits);
+                agree(one, other, length.min(128))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether either end of a connection is.
+    pub fn has_end_of(self, request: &Request) -> bool {
+        [request.client, request.server]
+            .iter()
+            .any(|end| self.has_address(end.ip()))
+    }
+}
+
+/// Whether the first `length` bits are the same.
+fn agree(one: u128, other: u128, length: u8) -> bool {
+    let different = (one ^ other).leading_zeros();
+    different >= u32::from(length)
+}
+
+/// What was reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Kicked {
+    /// Sessions.
+    pub sessions: u64,
+    /// Clients that had not become sessions yet: they were saying what they want, or their servers
+    /// were being called.
+    pub negotiations: u64,
+    /// Connections whose SYN was held.
+    pub held: u64,
+}
+
+impl Kicked {
+    /// Adds other numbers up.
+    pub const fn add(&mut self, other: Self) {
+        self.sessions += other.sessions;
+        self.negotiations += other.negotiations;
+        self.held += other.held;
+    }
+}
+
+/// A command that the threads carry out.
+#[derive(Debug)]
+pub struct Kick {
+    answers: Receiver<Kicked>,
+    missing: usize,
+    sum: Kicked,
+}
+
+impl Kick {
+    /// What was reset, once all threads have answered; `None` where one has not yet.
+    pub fn result(&mut self, wait: Duration) -> Option<Kicked> {
+        while self.missing > 0 {
+            match self.answers.recv_timeout(wait) {
+                Ok(kicked) => {
+                    self.sum.add(kicked);
+                    self.missing -= 1;
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => return None,
+                // A thread has ended, and its sessions with it.
+                Err(mpsc::RecvTimeoutError::Disconnected) => self.missing = 0,
+            }
+        }
+        Some(self.sum)
+    }
+}
+
+impl Relay {
+    /// Resets sessions; what the gate has refused already is added.
+    pub fn kick(&self, target: Target, held: u64) -> Kick {
+        let (sender, answers) = mpsc::channel();
+        let mut missing = 0;
+        for updates in &self.updates {
+            // A thread that has ended is noticed by its owner.
+            let sent = updates.send(Update::Kick(target, sender.clone()));
+            missing += usize::from(sent.is_ok());
+        }
+        self.control.wake();
+        let sum = Kicked {
+            held,
+            ..Kicked::default()
+        };
+        Kick {
+            answers,
+            missing,
+            sum,
+        }
+    }
+}
+
+/// What a thread has to reset.
+#[derive(Debug, Default)]
+pub struct Kicks {
+    /// Under way, the first one first.
+    under_way: VecDeque<UnderWay>,
+    /// Done, for connections that were being opened then.
+    remembered: VecDeque<(Target, Time)>,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    target: Target,
+    place: usize,
+    kicked: Kicked,
+    reply: Sender<Kicked>,
+}
+
+impl Kicks {
+    /// Whether there is something to do without any event.
+    pub fn is_busy(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// Whether a connection that began then was meant by a command that came later.
+    fn is_meant(&self, request: &Request, began: Time) -> bool {
+        let mut remembered = self.remembered.iter();
+        remembered.any(|(target, at)| began < *at && target.has_end_of(request))
+    }
+}
+
+impl Worker {
+    /// Takes a command in.
+    pub(super) fn begin_kick(&mut self, target: Target, reply: Sender<Kicked>) {
+        let now = self.now;
+        let kicks = &mut self.kicks;
+        kicks.remembered.retain(|(_, at)| *at + REMEMBERED > now);
+        if matches!(target, Target::Prefix { .. }) {
+            if kicks.remembered.len() >= REMEMBERED_LIMIT {
+                kicks.remembered.pop_front();
+            }
+            kicks.remembered.push_back((target, now));
+        }
+        let mut kicked = Kicked::default();
+        if matches!(target, Target::Prefix { .. }) {
+            kicked.negotiations = self.kick_negotiations(target);
+        }
+        self.kicks.under_way.push_back(UnderWay {
+            target,
+            place: 0,
+            kicked,
+            reply,
+        });
+    }
+
+    /// Whether a connection that began then is to be reset instead of becoming a session.
+    pub(super) fn is_kicked(&self, request: &Request, began: Time) -> bool {
+        !self.kicks.remembered.is_empty() && self.kicks.is_meant(request, began)
+    }
+
+    /// Resets some of those that are meant.
+    pub(super) fn kick_some(&mut self) {
+        let Some(mut kick) = self.kicks.under_way.pop_front() else {
+            return;
+        };
+        let end = (kick.place + PLACES_AT_ONCE).min(self.sessions.places());
+        let mut reset = 0;
+        while kick.place < end && reset < SESSIONS_AT_ONCE {
+            let place = kick.place;
+            kick.place += 1;
+            let Some(key) = self.sessions.key_at(place) else {
+                continue;
+            };
+            let Some(session) = self.sessions.get_mut(key) else {
+                continue;
+            };
+            let record = &mut session.record;
+            if kick.target.is_session(record.id) || kick.target.has_end_of(&record.request()) {
+                record.note_failure(Ending::Kicked);
+                self.end(key, End::Reset);
+                kick.kicked.sessions += 1;
+                reset += 1;
+            }
+        }
+        if kick.place < self.sessions.places() {
+            self.kicks.under_way.push_front(kick);
+        } else {
+            // Whoever asked may have given up waiting.
+            let _ = kick.reply.send(kick.kicked);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(address: &str, length: u8) -> Target {
+        Target::Prefix {
+            address: address.parse().unwrap(),
+            length,
+        }
+    }
+
+    #[test]
+    fn addresses_are_compared_by_their_first_bits() {
+        let has = |target: Target, address: &str| target.has_address(address.parse().unwrap());
+        assert!(has(prefix("10.1.2.0", 24), "10.1.2.255"));
+        assert!(!has(prefix("10.1.2.0", 24), "10.1.3.0"));
+        assert!(has(prefix("10.1.2.3", 32), "10.1.2.3"));
+        assert!(!has(prefix("10.1.2.3", 32), "10.1.2.2"));
+        assert!(has(prefix("10.1.2.3", 32), "::ffff:10.1.2.3"));
+        assert!(has(prefix("0.0.0.0", 0), "255.1.1.1"));
+        assert!(!has(prefix("0.0.0.0", 0), "2001:db8::1"));
+        assert!(has(prefix("2001:db8::", 32), "2001:db8:ffff::1"));
+        assert!(!has(prefix("2001:db8::", 32), "2001:db9::1"));
+        assert!(has(prefix("::", 0), "2001:db9::1"));
+        assert!(!has(Target::Session(1), "10.1.2.3"));
+    }
+
+    #[test]
+    fn only_what_began_before_the_command_is_meant_later() {
+        let at = |seconds| Time::ZERO + TimeSpan::from_seconds(seconds);
+        let mut kicks = Kicks::default();
+        kicks.remembered.push_back((prefix("10.0.0.0", 8), at(5)));
+        let request = |client: &str, server: &str| Request {
+            client: client.parse().unwrap(),
+            server: server.parse().unwrap(),
+        };
+        let from = request("10.1.1.1:1", "192.0.2.1:80");
+        assert!(kicks.is_meant(&from, at(4)));
+        assert!(!kicks.is_meant(&from, at(5)));
+        assert!(kicks.is_meant(&request("192.0.2.1:1", "10.9.9.9:80"), at(4)));
+        assert!(!kicks.is_meant(&request("192.0.2.1:1", "11.9.9.9:80"), at(4)));
+    }
+}

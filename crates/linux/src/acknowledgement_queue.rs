@@ -218,6 +218,14 @@ fn remove(table: &str) -> io::Result<()> {
     })
 }
 
+/// Removes the tables of all processes that no longer run; returns how many those were.
+///
+/// # Errors
+/// What is left cannot be removed.
+pub fn remove_all_leftovers() -> Result<usize, RulesError> {
+    remove_leftovers("")
+}
+
 /// Removes our tables that have no live owner; those of `own`, which this process has, too.
 fn remove_leftovers(own: &str) -> Result<usize, RulesError> {
     let running = claim::taken(CLAIM).map_err(RulesError::Claim)?;

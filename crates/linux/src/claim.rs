@@ -87,7 +87,8 @@ pub(crate) fn holder(name: &str) -> Option<u32> {
 
 /// Removes files of processes that were killed, of all network namespaces; returns how many.
 /// Files that are locked stay.
-pub(crate) fn remove_stale() -> usize {
+#[must_use]
+pub fn remove_stale() -> usize {
     let Ok((path, directory)) = own_directory() else {
         return 0;
     };

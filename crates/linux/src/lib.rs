@@ -5,7 +5,7 @@
 pub mod acknowledgement_queue;
 pub mod acknowledgements_first;
 pub mod capability;
-mod claim;
+pub mod claim;
 pub mod connection_tracking;
 pub mod descriptor_passing;
 pub mod ethtool;

@@ -70,6 +70,12 @@ pub enum Command {
                             midspan kick 1234 --json"
     )]
     Kick(KickOptions),
+    /// Remove what a Midspan that was killed has left behind
+    ///
+    /// Rules, routes, tables and changed kernel parameters of `midspan run` and `midspan thin` in
+    /// this network namespace. What belongs to one that runs stays. The next start does the same.
+    #[command(after_help = "Example:  midspan cleanup")]
+    Cleanup(Output),
     /// Let a running proxy read its configuration file again; sessions go on
     ///
     /// The same as SIGHUP, but says what is wrong with the file.

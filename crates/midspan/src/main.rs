@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         Command::CheckKernel { config } => commands::check::kernel(&config),
         Command::Status(options) => commands::control::status(&options),
         Command::Bypass(options) => commands::control::bypass(&options),
+        Command::Cleanup(output) => commands::cleanup::cleanup(&output),
         Command::Kick(options) => commands::control::kick(&options),
         Command::Reload(options) => commands::control::reload(&options),
         Command::Relay => commands::run::relay(),

@@ -2,14 +2,16 @@
 //!
 //! | what | bound |
 //! | --- | --- |
-//! | connections at a time | 32; more wait in the kernel's queue |
+//! | connections at a time | 32, of one address 8; for a new one the oldest of the address, or of the
+//! | | address that has most, is closed |
 //! | a request's head | 8 KiB, 32 fields, 2 s |
 //! | a request's body | not read |
 //! | requests in a connection | 1 |
 //! | a connection | 10 s |
 //!
-//! Only GET and HEAD are answered. Unless other hosts are allowed, the field `Host` must be an
-//! address or `localhost`: a web page whose name leads to 127.0.0.1 (DNS rebinding) learns nothing.
+//! Only GET and HEAD are answered. The field `Host` must be an address, `localhost` or a name that
+//! is allowed: a web page whose name leads to the address of this machine (DNS rebinding) learns
+//! nothing.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -29,9 +31,10 @@ use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 const CONNECTION_LIMIT: usize = 32;
+const CLIENT_LIMIT: usize = 8;
 const HEAD_LIMIT: usize = 8 << 10;
 const FIELD_LIMIT: usize = 32;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -52,49 +55,72 @@ pub trait Pages: Send + Sync + 'static {
     fn page(&self, path: &str, query: &str) -> impl Future<Output = Reply> + Send;
 }
 
-/// Accepts connections for ever.
+/// Accepts connections for ever; requests may call this machine by one of `names`, by an address, or
+/// `localhost`.
 ///
 /// # Errors
 /// The listener is none that can be waited on.
 pub async fn serve(
     listener: std::net::TcpListener,
     pages: impl Pages,
-    allow_remote: bool,
+    names: Vec<String>,
 ) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let pages = Arc::new(pages);
-    let places = Arc::new(Semaphore::new(CONNECTION_LIMIT));
+    let names: Arc<[String]> = names.into();
+    let mut places = Places::default();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return Ok(());
-        };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, client) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::debug!("the admin listener cannot accept: {error}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        let pages = Arc::clone(&pages);
-        tokio::spawn(async move {
-            let connection = serve_connection(stream, pages, allow_remote);
+        places.make_room(client.ip());
+        let (pages, names) = (Arc::clone(&pages), Arc::clone(&names));
+        let task = tokio::spawn(async move {
+            let connection = serve_connection(stream, pages, names);
             // What goes wrong here is the other side's matter.
             let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
-            drop(place);
         });
+        places.0.push((client.ip(), task));
+    }
+}
+
+/// Connections that are being served, the oldest first.
+#[derive(Debug, Default)]
+struct Places(Vec<(IpAddr, JoinHandle<()>)>);
+
+impl Places {
+    /// Closes the oldest connection of a client that has as many as it may have, or of the one
+    /// that has most: whoever keeps connections open keeps others from asking for 10 s otherwise.
+    fn make_room(&mut self, client: IpAddr) {
+        self.0.retain(|(_, task)| !task.is_finished());
+        let count = |of: IpAddr| self.0.iter().filter(|(other, _)| *other == of).count();
+        let most = || self.0.iter().map(|(of, _)| *of).max_by_key(|of| count(*of));
+        let from = match count(client) >= CLIENT_LIMIT {
+            true => Some(client),
+            false if self.0.len() >= CONNECTION_LIMIT => most(),
+            false => None,
+        };
+        let oldest = from.and_then(|from| self.0.iter().position(|(of, _)| *of == from));
+        if let Some(oldest) = oldest {
+            self.0.remove(oldest).1.abort();
+        }
     }
 }
 
 async fn serve_connection(
     stream: TcpStream,
     pages: Arc<impl Pages>,
-    allow_remote: bool,
+    names: Arc<[String]>,
 ) -> Result<(), hyper::Error> {
     let answer = service_fn(move |request: Request<Incoming>| {
-        let pages = Arc::clone(&pages);
+        let (pages, names) = (Arc::clone(&pages), Arc::clone(&names));
         async move {
-            Ok::<_, Infallible>(match refusal(&request, allow_remote) {
+            Ok::<_, Infallible>(match refusal(&request, &names) {
                 Some(refusal) => refusal,
                 None => {
                     let query = request.uri().query().unwrap_or_default();
@@ -114,9 +140,10 @@ async fn serve_connection(
 }
 
 /// The answer to what is not asked as it should be.
-fn refusal(request: &Request<Incoming>, allow_remote: bool) -> Option<Reply> {
-    if !allow_remote && !names_this_host(request.headers()) {
-        let said = "the field Host must be an address or localhost\n";
+fn refusal(request: &Request<Incoming>, names: &[String]) -> Option<Reply> {
+    if !names_this_host(request.headers(), names) {
+        let said = "the field Host must be an address, localhost or a name that is allowed \
+                    (admin.names)\n";
         return Some(text(StatusCode::FORBIDDEN, said));
     }
     if request.method() != Method::GET && request.method() != Method::HEAD {
@@ -128,7 +155,7 @@ fn refusal(request: &Request<Incoming>, allow_remote: bool) -> Option<Reply> {
     None
 }
 
-fn names_this_host(fields: &HeaderMap) -> bool {
+fn names_this_host(fields: &HeaderMap, names: &[String]) -> bool {
     // HTTP/1.0 knows no Host, and no browser speaks it.
     let Some(host) = fields.get(HOST) else {
         return true;
@@ -142,6 +169,9 @@ fn names_this_host(fields: &HeaderMap) -> bool {
     };
     host.parse::<SocketAddr>().is_ok()
         || name.eq_ignore_ascii_case("localhost")
+        || names
+            .iter()
+            .any(|allowed| name.eq_ignore_ascii_case(allowed))
         || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
 }
 
@@ -190,7 +220,7 @@ mod tests {
         let with = |host: &'static str| {
             let mut fields = HeaderMap::new();
             fields.insert(HOST, HeaderValue::from_static(host));
-            names_this_host(&fields)
+            names_this_host(&fields, &["gw.example.net".to_owned()])
         };
         for host in [
             "127.0.0.1:9464",
@@ -198,17 +228,93 @@ mod tests {
             "LOCALHOST:9464",
             "[::1]:9464",
             "[::1]",
+            "gw.example.net:9464",
+            "GW.example.net",
+            "192.0.2.1:9464",
         ] {
             assert!(with(host), "{host}");
         }
         for host in [
             "example.org",
             "example.org:9464",
+            "example.net",
+            "gw.example.net.example.org",
             "127.0.0.1.example.org:80",
             "",
         ] {
             assert!(!with(host), "{host}");
         }
-        assert!(names_this_host(&HeaderMap::new()));
+        assert!(names_this_host(&HeaderMap::new(), &[]));
+    }
+
+    struct Hello;
+    impl Pages for Hello {
+        async fn page(&self, _: &str, _: &str) -> Reply {
+            text(StatusCode::OK, "hello\n")
+        }
+    }
+
+    /// Those who say nothing, or half of what they want, and take all places keep nobody out.
+    #[test]
+    fn silent_connections_keep_nobody_from_asking() {
+        use std::io::{Read, Write};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_io()
+                .enable_time()
+                .build()
+                .unwrap();
+            runtime
+                .block_on(serve(listener, Hello, Vec::new()))
+                .unwrap();
+        });
+        let connect = || std::net::TcpStream::connect(address).unwrap();
+        let mut silent: Vec<_> = (0..3 * CONNECTION_LIMIT).map(|_| connect()).collect();
+        for stream in &mut silent {
+            let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: lo");
+        }
+        let start = std::time::Instant::now();
+        let mut asking = connect();
+        asking
+            .write_all(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            .unwrap();
+        let mut answer = String::new();
+        asking.read_to_string(&mut answer).unwrap();
+        assert!(
+            answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello\n"),
+            "{answer}"
+        );
+        // Before any of the silent ones is closed for its silence.
+        assert!(start.elapsed() < HEAD_TIMEOUT, "{:?}", start.elapsed());
+        drop(silent);
+    }
+
+    #[test]
+    fn room_is_made_by_whoever_has_most() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let of = |last: u8| IpAddr::from([192, 0, 2, last]);
+        let mut places = Places::default();
+        let add = |places: &mut Places, client| {
+            places.make_room(client);
+            let task = runtime.spawn(std::future::pending::<()>());
+            places.0.push((client, task));
+        };
+        let count =
+            |places: &Places, client| places.0.iter().filter(|(of, _)| *of == client).count();
+        for _ in 0..20 {
+            add(&mut places, of(1));
+        }
+        assert_eq!(count(&places, of(1)), CLIENT_LIMIT);
+        for client in 2..200 {
+            add(&mut places, of(client));
+            assert!(places.0.len() <= CONNECTION_LIMIT);
+            assert_eq!(count(&places, of(client)), 1);
+        }
+        assert_eq!(count(&places, of(1)), 1);
     }
 }

@@ -3,7 +3,7 @@
 //! Every address is looked at in one form only: an IPv4 address inside an IPv6 one is the IPv4
 //! address.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -73,7 +73,7 @@ pub struct AccessRules {
     pub clients: Vec<Network>,
     /// The first that matches decides; where none does, it is allowed.
     pub rules: Vec<AccessRule>,
-    /// Addresses of this machine, of loopback and of the link are out of reach unless a rule
+    /// Addresses of this machine, of loopback, of the link and of clouds' metadata are out of reach unless a rule
     /// that names servers allows them; so is [`MAIL`] unless a rule that names this port does.
     pub protects_own: bool,
 }
@@ -110,6 +110,15 @@ impl AccessRules {
     }
 }
 
+/// Where clouds answer their machines with credentials, besides the link's own addresses
+/// (169.254.0.0/16): Azure, Alibaba; AWS and Oracle over IPv6, Google over IPv6.
+const METADATA: [IpAddr; 4] = [
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+];
+
 /// Not the address of another host that can be reached from anywhere.
 fn is_special(address: IpAddr) -> bool {
     let is_special = match address {
@@ -119,7 +128,11 @@ fn is_special(address: IpAddr) -> bool {
         }
         IpAddr::V6(six) => six.is_unicast_link_local(),
     };
-    is_special || address.is_loopback() || address.is_unspecified() || address.is_multicast()
+    is_special
+        || METADATA.contains(&address)
+        || address.is_loopback()
+        || address.is_unspecified()
+        || address.is_multicast()
 }
 
 #[cfg(test)]
@@ -170,6 +183,11 @@ mod tests {
             "0.0.0.0:1",
             "0.1.2.3:1",
             "169.254.169.254:80",
+            "168.63.129.16:80",
+            "100.100.100.200:80",
+            "[::ffff:168.63.129.16]:80",
+            "[fd00:ec2::254]:80",
+            "[fd20:ce::254]:80",
             "192.0.2.1:1",
             "224.0.0.1:1",
             "255.255.255.255:1",

@@ -94,11 +94,11 @@ pub(crate) enum KeptVerdicts {
 }
 
 /// What holds for the admin listener.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AdminMessage {
-    /// Requests may come from other hosts.
-    pub allow_remote: bool,
+    /// Names that requests may call this machine by.
+    pub names: Vec<String>,
 }
 
 /// A listener as the relay process needs to know it.

@@ -52,6 +52,12 @@ pub enum Error {
     /// The relay could not take a reload over; it has said why.
     #[error("the relay process could not take the new listeners over; see the message above")]
     RelayNotReloaded,
+    /// Leftovers cannot be removed.
+    #[error("removing what is left behind needs CAP_NET_ADMIN: run as root")]
+    NoCleanup,
+    /// Leftovers of `midspan thin` cannot be removed.
+    #[error(transparent)]
+    Thinning(#[from] midspan_linux::acknowledgement_queue::RulesError),
     /// The relay cannot give up system calls.
     #[error(transparent)]
     Sandbox(#[from] midspan_linux::sandbox::SandboxError),

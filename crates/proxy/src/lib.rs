@@ -10,6 +10,7 @@ pub mod access;
 pub mod admin;
 pub mod capture;
 pub mod check;
+mod cleanup;
 pub mod command;
 pub mod configuration;
 mod control;
@@ -28,6 +29,7 @@ mod resolver;
 mod seeded_faults;
 mod user;
 
+pub use cleanup::{Cleaned, cleanup};
 pub use command::default_socket;
 pub use control::ControlError;
 pub use error::Error;

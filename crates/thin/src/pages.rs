@@ -99,7 +99,7 @@ pub fn pages_main() -> Result<(), Error> {
     std::thread::Builder::new()
         .name("pages".to_owned())
         .spawn(move || {
-            let served = midspan_pages::serve(TcpListener::from(listener), pages, false);
+            let served = midspan_pages::serve(TcpListener::from(listener), pages, Vec::new());
             if let Err(error) = runtime.block_on(served) {
                 eprintln!("metrics can no longer be asked for: {error}");
             }

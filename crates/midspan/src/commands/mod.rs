@@ -2,6 +2,7 @@
 
 pub mod capture;
 pub mod check;
+pub mod cleanup;
 pub mod compare;
 pub mod conformance;
 pub mod control;

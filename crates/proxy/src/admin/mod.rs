@@ -64,11 +64,9 @@ impl Admin {
             .map_err(Error::system("start the runtime of the admin listener"))?;
         let service = server::Service::new(relay, gate, narrow, host);
         let listener = std::net::TcpListener::from(self.socket);
-        let allow_remote = self.settings.allow_remote;
+        let names = self.settings.names;
         let serve = move || {
-            if let Err(error) =
-                runtime.block_on(midspan_pages::serve(listener, service, allow_remote))
-            {
+            if let Err(error) = runtime.block_on(midspan_pages::serve(listener, service, names)) {
                 tracing::error!("the admin listener ends: {error}");
             }
         };

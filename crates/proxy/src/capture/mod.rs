@@ -11,10 +11,11 @@
 mod legs;
 mod pcapng;
 
-use std::fs::File;
-use std::io::{self, BufWriter};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, ErrorKind};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -233,6 +234,23 @@ fn output_failed(options: &CaptureOptions) -> impl Fn(io::Error) -> CaptureError
     }
 }
 
+/// Makes the file, which holds what clients and servers say: for its owner alone. A file, or a link
+/// to one, that is there already stays as it is.
+fn create(path: &Path) -> io::Result<File> {
+    let options = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    options.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => io::Error::new(
+            ErrorKind::AlreadyExists,
+            "it is there already: remove it, or name another one",
+        ),
+        _ => error,
+    })
+}
+
 /// A capture under way.
 struct Run<'a> {
     options: &'a CaptureOptions,
@@ -248,7 +266,7 @@ impl<'a> Run<'a> {
         interfaces: [String; 2],
     ) -> Result<Self, CaptureError> {
         let failed = output_failed(options);
-        let file = File::create(&options.output).map_err(&failed)?;
+        let file = create(&options.output).map_err(&failed)?;
         let mut writer = Writer::begin(BufWriter::new(file)).map_err(&failed)?;
         let ends = [legs.client, legs.server];
         for ((name, interface), ends) in ["client leg", "server leg"]
@@ -370,5 +388,33 @@ fn wait(places: &[Place]) -> Result<(), CaptureError> {
     match poll(&mut descriptors, Some(&WAIT)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(CaptureError::Wait(error.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capture_is_for_its_owner_and_replaces_no_file() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("new.pcapng");
+        let created = create(&file).unwrap();
+        assert_eq!(
+            created.metadata().unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        std::fs::write(&file, "precious").unwrap();
+        let link = directory.path().join("link.pcapng");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let dangling = directory.path().join("dangling.pcapng");
+        std::os::unix::fs::symlink(directory.path().join("target"), &dangling).unwrap();
+        for path in [&file, &link, &dangling] {
+            let error = create(path).unwrap_err();
+            assert!(error.to_string().contains("there already"), "{error}");
+        }
+        assert_eq!(std::fs::read(&file).unwrap(), b"precious");
+        assert!(!directory.path().join("target").exists());
     }
 }

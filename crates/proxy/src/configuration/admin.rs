@@ -15,6 +15,7 @@ pub(super) struct AdminTable {
     listen: Spanned<Address>,
     #[serde(default)]
     allow_remote: bool,
+    names: Option<Spanned<Vec<String>>>,
 }
 
 /// Where metrics and sessions can be asked for.
@@ -24,6 +25,8 @@ pub struct AdminSettings {
     pub listen: SocketAddr,
     /// Hosts other than this one may ask.
     pub allow_remote: bool,
+    /// Names that requests may call this machine by, besides addresses and `localhost`.
+    pub names: Vec<String>,
     /// Where `listen` stands in the file.
     pub(super) place: Range<usize>,
 }
@@ -47,7 +50,31 @@ impl AdminTable {
         Ok(AdminSettings {
             listen,
             allow_remote: self.allow_remote,
+            names: names(source, self.names)?,
             place,
         })
     }
+}
+
+/// Most names.
+const NAME_LIMIT: usize = 32;
+/// Longest name of a host (RFC 1035).
+const NAME_LENGTH: usize = 253;
+
+fn names(source: &Source, key: Option<Spanned<Vec<String>>>) -> Result<Vec<String>, Located> {
+    let Some(key) = key else {
+        return Ok(Vec::new());
+    };
+    let is_name = |name: &String| {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        !name.is_empty() && name.len() <= NAME_LENGTH && name.bytes().all(is_allowed)
+    };
+    if key.get_ref().len() > NAME_LIMIT || !key.get_ref().iter().all(is_name) {
+        let message = format!(
+            "names are at most {NAME_LIMIT} names of this host without a port, as in \
+             [\"gw.example.net\"]"
+        );
+        return Err(Located::new(source, key.span(), message));
+    }
+    Ok(key.into_inner())
 }

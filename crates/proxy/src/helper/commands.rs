@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use midspan_linux::netlink::Prefix;
 use tracing::{info, warn};
 
+use super::state::{KeptBypasses, State};
 use super::supervision::Supervisor;
 use crate::command::{Answer, ListenerStatus, Request, Status};
 use crate::configuration::{Listener, Mode, prefix};
@@ -122,12 +123,20 @@ impl Supervisor {
         let names: Vec<String> = bypasses.iter().map(text).collect();
         info!(bypasses = names.join(" "), "bypass changed");
         self.bypasses = bypasses;
+        let kept = match &self.kept_bypasses {
+            Some(kept) => kept.keep(&names).map_err(|error| error.to_string()),
+            None => Err("there is no state directory (relay.state_directory)".to_owned()),
+        };
+        self.bypasses_not_kept = kept.err().filter(|_| !names.is_empty());
         self.notifier.status(&self.status_line());
         self.list()
     }
 
     /// What a bypass does not do.
     fn bypass_notes(&self) -> Vec<String> {
+        let not_kept = self.bypasses_not_kept.as_ref();
+        let not_kept =
+            not_kept.map(|why| format!("this ends with Midspan, after a crash too: {why}"));
         let forward: Vec<&str> = self
             .configuration
             .listeners
@@ -135,14 +144,13 @@ impl Supervisor {
             .filter(|listener| listener.listen().is_some())
             .map(|listener| listener.name.as_str())
             .collect();
-        match forward.is_empty() {
-            true => Vec::new(),
-            false => vec![format!(
-                "these listeners cannot be bypassed, their clients connect to Midspan itself: \
-                 {}",
+        let unaffected = (!forward.is_empty()).then(|| {
+            format!(
+                "these listeners cannot be bypassed, their clients connect to Midspan itself: {}",
                 forward.join(", ")
-            )],
-        }
+            )
+        });
+        unaffected.into_iter().chain(not_kept).collect()
     }
 
     fn status(&self) -> Status {
@@ -202,6 +210,36 @@ fn listener(listener: &Listener) -> ListenerStatus {
             ..status("transparent")
         },
     }
+}
+
+/// The prefixes that an earlier run had bypassed, and the file that keeps them.
+pub(super) fn kept_bypasses(state: Option<&State>) -> (Vec<Prefix>, Option<KeptBypasses>) {
+    let Some(state) = state else {
+        return (Vec::new(), None);
+    };
+    let read = || {
+        let kept = state.bypasses()?;
+        let lines = kept.read()?;
+        Ok::<_, std::io::Error>((lines, kept))
+    };
+    let (lines, kept) = match read() {
+        Ok(read) => read,
+        Err(error) => {
+            warn!("what was bypassed before is not known, and is taken: {error}");
+            return (Vec::new(), state.bypasses().ok());
+        }
+    };
+    let mut prefixes: Vec<Prefix> = lines.iter().filter_map(|line| parse(line)).collect();
+    prefixes.truncate(BYPASS_LIMIT);
+    if !prefixes.is_empty() {
+        let names: Vec<String> = prefixes.iter().map(text).collect();
+        warn!(
+            bypasses = names.join(" "),
+            "new connections of these prefixes pass untouched, as before this start; `midspan \
+             bypass off` ends that"
+        );
+    }
+    (prefixes, Some(kept))
 }
 
 fn everything() -> Vec<Prefix> {

@@ -31,6 +31,7 @@ use std::time::Instant;
 use midspan_linux::capability::{self, Capability};
 use midspan_linux::initial_window::InitialWindows;
 use midspan_linux::interception::{Accounting, Interception};
+use midspan_linux::netlink::Prefix;
 use midspan_linux::tcp;
 use midspan_policy::LegStart;
 use tracing::{info, warn};
@@ -100,9 +101,10 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
     let slots = Slots::default().assign(&configuration, limit);
     let marking = Marking::new(&configuration, &slots, windows.as_ref())?;
     let (open, listeners) = listen(&configuration, &marking)?;
-    let mut interception = install_interception(&configuration, &marking, &open)?;
-    let admin = open_admin(&configuration)?;
     let state = State::open(&configuration.state)?;
+    let (bypasses, kept_bypasses) = commands::kept_bypasses(state.as_ref());
+    let mut interception = install_interception(&configuration, &marking, &open, &bypasses)?;
+    let admin = open_admin(&configuration)?;
     let arguments = &options.relay_arguments;
     let extras = Extras {
         admin,
@@ -135,7 +137,9 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
         slots,
         open,
         interfaces: BTreeSet::new(),
-        bypasses: Vec::new(),
+        bypasses,
+        kept_bypasses,
+        bypasses_not_kept: None,
         left_alone_at: None,
         accounting: Accounting::default(),
         control,
@@ -297,11 +301,12 @@ fn install_interception(
     configuration: &Configuration,
     marking: &Marking<'_>,
     open: &[Open],
+    bypasses: &[Prefix],
 ) -> Result<Option<(Interception, Firewall)>, Error> {
     if configuration.transparent().next().is_none() {
         return Ok(None);
     }
-    let plan = marking.plan(open, &BTreeSet::new(), &[]);
+    let plan = marking.plan(open, &BTreeSet::new(), bypasses);
     let interception = Interception::install(plan)?;
     let firewall = Firewall::open(interception.probe()?);
     Ok(Some((interception, firewall)))

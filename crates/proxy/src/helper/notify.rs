@@ -10,10 +10,17 @@ use tracing::debug;
 /// Without news of the relay for so long, no sign of life is passed on. It gives one each second.
 const RELAY_LIMIT: Duration = Duration::from_millis(2_500);
 
+/// How much time the manager is asked for while the proxy drains.
+const EXTENSION: Duration = Duration::from_secs(30);
+/// How often.
+const EXTENSION_INTERVAL: Duration = Duration::from_secs(5);
+
 /// The way to the service manager, if it started this process.
 pub(super) struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Watchdog>,
+    /// While the proxy drains: until when at most, and when to say next that it does.
+    draining: Option<(Instant, Instant)>,
 }
 
 /// The manager ends a service that gives no sign of life for its time-out.
@@ -49,7 +56,11 @@ impl Notifier {
                 next: now,
                 last_life: now,
             });
-        Self { socket, watchdog }
+        Self {
+            socket,
+            watchdog,
+            draining: None,
+        }
     }
 
     /// Connections are accepted.
@@ -66,9 +77,15 @@ impl Notifier {
         ));
     }
 
-    /// The proxy is about to end.
-    pub fn stopping(&self, status: &str) {
-        self.send(&format!("STOPPING=1\nSTATUS={status}"));
+    /// The proxy is about to end, at `until` at the latest. The manager is asked again and again for
+    /// the time that takes, which may be longer than the unit's TimeoutStopSec.
+    pub fn stopping(&mut self, status: &str, until: Option<Instant>) {
+        let extension = EXTENSION.as_micros();
+        self.send(&format!(
+            "STOPPING=1\nSTATUS={status}\nEXTEND_TIMEOUT_USEC={extension}"
+        ));
+        let again = Instant::now() + EXTENSION_INTERVAL;
+        self.draining = until.map(|until| (until, again));
     }
 
     /// One line for people.
@@ -85,11 +102,23 @@ impl Notifier {
 
     /// When to call [`handle_time`](Self::handle_time) at the latest.
     pub fn next(&self) -> Option<Instant> {
-        self.watchdog.as_ref().map(|watchdog| watchdog.next)
+        let watchdog = self.watchdog.as_ref().map(|watchdog| watchdog.next);
+        let draining = self.draining.map(|(_, again)| again);
+        watchdog.into_iter().chain(draining).min()
     }
 
     /// Passes a sign of life on, when it is time and the relay lives.
     pub fn handle_time(&mut self, now: Instant) {
+        if let Some((until, again)) = &mut self.draining
+            && now >= *again
+        {
+            *again = now + EXTENSION_INTERVAL;
+            if now <= *until {
+                self.send(&format!("EXTEND_TIMEOUT_USEC={}", EXTENSION.as_micros()));
+            } else {
+                self.draining = None;
+            }
+        }
         let Some(watchdog) = &mut self.watchdog else {
             return;
         };

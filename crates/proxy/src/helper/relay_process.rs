@@ -94,7 +94,7 @@ impl RelayProcess {
             log: configuration.log,
             listeners: listeners.messages.len(),
             admin: configuration.admin.as_ref().map(|admin| AdminMessage {
-                allow_remote: admin.allow_remote,
+                names: admin.names.clone(),
             }),
             fragmenter: fragmenter.as_ref().map(|(mark, _)| *mark),
             verdicts: match (&relay.state, &verdicts) {

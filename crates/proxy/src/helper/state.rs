@@ -1,10 +1,11 @@
 //! The state directory: what is kept across restarts.
 //!
-//! One file, of what clients were found to take. The helper never reads what is in it: it opens
+//! A file of what clients were found to take, and one of the prefixes that are bypassed, which the
+//! helper writes and reads itself. Of the first, the helper never reads what is in it: it opens
 //! it for the relay, and puts in its place what the relay hands over, within bounds.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,10 @@ use crate::relay::remembered::FILE_LIMIT;
 
 const VERDICTS: &str = "verdicts";
 const NEW: &str = "verdicts.new";
+const BYPASSES: &str = "bypasses";
+const NEW_BYPASSES: &str = "bypasses.new";
+/// A thousand prefixes of IPv6, in bytes.
+const BYPASSES_LIMIT: u64 = 64 << 10;
 const PIECE: usize = 64 << 10;
 
 /// An open state directory.
@@ -104,6 +109,15 @@ impl State {
         self.is_failing = result.is_err();
     }
 
+    /// Where the prefixes that are bypassed are kept.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn bypasses(&self) -> io::Result<KeptBypasses> {
+        let directory = self.directory.try_clone()?;
+        Ok(KeptBypasses { directory })
+    }
+
     fn replace(&self, content: OwnedFd) -> io::Result<()> {
         // The relay speaks with the network: nothing it says is believed.
         let size = size(&content).ok_or(ErrorKind::InvalidData)?;
@@ -131,6 +145,54 @@ impl State {
     }
 }
 
+/// The file with the prefixes that are bypassed: a line each.
+#[derive(Debug)]
+pub(super) struct KeptBypasses {
+    directory: OwnedFd,
+}
+
+impl KeptBypasses {
+    /// The lines that an earlier run has left; none where there is no file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is none of ours.
+    pub fn read(&self) -> io::Result<Vec<String>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match openat(&self.directory, BYPASSES, flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(rustix::io::Errno::NOENT) => return Ok(Vec::new()),
+            Err(error) => return Err(error.into()),
+        };
+        size(&file).ok_or(ErrorKind::InvalidData)?;
+        let mut text = String::new();
+        File::from(file)
+            .take(BYPASSES_LIMIT)
+            .read_to_string(&mut text)?;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    /// Keeps these from now on; without any, the file is removed.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn keep(&self, lines: &[String]) -> io::Result<()> {
+        if lines.is_empty() {
+            return match unlinkat(&self.directory, BYPASSES, rustix::fs::AtFlags::empty()) {
+                Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+                Err(error) => Err(error.into()),
+            };
+        }
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let mut file = File::from(openat(&self.directory, NEW_BYPASSES, flags, mode)?);
+        file.write_all((lines.join("\n") + "\n").as_bytes())?;
+        drop(file);
+        renameat(&self.directory, NEW_BYPASSES, &self.directory, BYPASSES)?;
+        Ok(())
+    }
+}
+
 /// The size of a regular file that is not too large; `None` for anything else.
 fn size(file: &OwnedFd) -> Option<usize> {
     let status = fstat(file).ok()?;
@@ -150,7 +212,6 @@ fn default_directory() -> Option<PathBuf> {
 mod tests {
     use super::*;
     use rustix::fs::{MemfdFlags, memfd_create};
-    use std::io::Read;
 
     fn memory(bytes: &[u8]) -> OwnedFd {
         let mut file = File::from(memfd_create("test", MemfdFlags::CLOEXEC).unwrap());
@@ -180,6 +241,24 @@ mod tests {
         assert!(!path.join(NEW).exists());
         state.keep(memory(b"new"));
         assert_eq!(fs::read(path.join(VERDICTS)).unwrap(), b"new");
+    }
+
+    #[test]
+    fn bypasses_are_kept_until_there_are_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(&Setting::At(directory.path().to_owned()));
+        let kept = state.unwrap().unwrap().bypasses().unwrap();
+        assert!(kept.read().unwrap().is_empty());
+        kept.keep(&[]).unwrap();
+        let lines = ["10.0.0.0/8".to_owned(), "::/0".to_owned()];
+        kept.keep(&lines).unwrap();
+        assert_eq!(kept.read().unwrap(), lines);
+        kept.keep(&lines[..1]).unwrap();
+        assert_eq!(kept.read().unwrap(), lines[..1]);
+        kept.keep(&[]).unwrap();
+        assert!(kept.read().unwrap().is_empty());
+        std::os::unix::fs::symlink("/etc/hostname", directory.path().join(BYPASSES)).unwrap();
+        assert!(kept.read().is_err());
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::relay_process::RelayProcess;
 use super::routes::RouteWatch;
 use super::signals::Signals;
 use super::slots::Slots;
+use super::state::KeptBypasses;
 use crate::Error;
 use crate::configuration::Configuration;
 use crate::control::FromRelay;
@@ -58,6 +59,10 @@ pub(super) struct Supervisor {
     /// Interfaces of transparent listeners, those that have gone included.
     pub interfaces: BTreeSet<String>,
     pub bypasses: Vec<Prefix>,
+    /// Where they outlive this process.
+    pub kept_bypasses: Option<KeptBypasses>,
+    /// Why they do not.
+    pub bypasses_not_kept: Option<String>,
     /// When routes were left alone last.
     pub left_alone_at: Option<Instant>,
     pub accounting: Accounting,
@@ -248,13 +253,14 @@ impl Supervisor {
             %drain_timeout,
             "a signal: no new connections, waiting for the sessions to end"
         );
-        self.notifier.stopping("waiting for the sessions to end");
         if let Some(guard) = &mut self.guard {
             guard.stop_taking();
         }
         self.relay.drain()?;
         let limit = Duration::from(drain_timeout) + END_MARGIN;
         self.drain_until = now.checked_add(limit);
+        let status = "waiting for the sessions to end";
+        self.notifier.stopping(status, self.drain_until);
         Ok(())
     }
 

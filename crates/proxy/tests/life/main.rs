@@ -17,7 +17,7 @@ use midspan_linux::netlink::Netlink;
 
 use tries::Test;
 
-const TESTS: [Test; 14] = [
+const TESTS: [Test; 15] = [
     ("twenty reloads under traffic", reloading::twenty_reloads),
     ("listeners come and go", reloading::listeners_come_and_go),
     ("legs change", reloading::legs_change),
@@ -30,6 +30,10 @@ const TESTS: [Test; 14] = [
     ("hostile clients", commands::hostile_clients),
     ("whose socket it is", commands::the_socket_is_ours),
     ("the service manager", notifying::the_manager_is_told),
+    (
+        "the manager waits",
+        notifying::the_manager_waits_while_sessions_end,
+    ),
     ("the unit file", notifying::the_unit_file_is_right),
     ("the watchdog", notifying::a_still_relay_is_not_vouched_for),
 ];

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process, kill_process_group};
 
+use midspan_proxy::command::Request;
+
 use crate::support::*;
 
 pub fn rules_are_put_back() {
@@ -330,4 +332,117 @@ pub fn of_two_at_once_one_runs() {
         assert_ne!(ready[0], ready[1]);
         no_trace(&network);
     }
+}
+
+/// What a killed Midspan has left is removed by a command, and what a running one has is not.
+pub fn cleanup_removes_what_is_left() {
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    (network.gateway)
+        .set_parameter("net/ipv4/tcp_early_demux", "1")
+        .unwrap();
+    let windows = format!("{TRANSPARENT}client_leg = {{ initial_window = 30 }}\n");
+    let is_taken = || {
+        let near = network.connect(SERVER, PORT).unwrap();
+        let (_far, _) = accept(&listener);
+        let taken = network.taken(PORT) == 1;
+        abort(near);
+        wait_until("closed", || network.taken(PORT) == 0);
+        taken
+    };
+    let cleanup = || {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.arg("cleanup").stdout(std::process::Stdio::piped());
+        let child = network.gateway.spawn(command).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let mut midspan = Midspan::ready(&network.gateway, &windows);
+    assert_eq!(cleanup(), "0");
+    assert!(is_taken());
+    let rules = || output(&network.gateway, "ip", &["rule", "show"]);
+    assert!(rules().contains("proto 77") || rules().contains("7690"));
+    kill_process(midspan.helper(), Signal::KILL).unwrap();
+    midspan.wait();
+    assert!(!is_taken());
+    let removed: usize = cleanup().parse().unwrap();
+    assert!(removed > 3, "{removed}");
+    no_trace(&network);
+    let demux = output(
+        &network.gateway,
+        "cat",
+        &["/proc/sys/net/ipv4/tcp_early_demux"],
+    );
+    assert_eq!(demux.trim(), "1");
+    assert!(!rules().contains("7690"));
+    assert_eq!(cleanup(), "0");
+    // And the next start is as the first.
+    let midspan = Midspan::ready(&network.gateway, &windows);
+    assert!(is_taken());
+    midspan.stop();
+    assert_eq!(cleanup(), "0");
+}
+
+/// The emergency switch stays as it was, through a crash and a restart, until it is switched off.
+pub fn a_bypass_outlives_a_crash() {
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let state = tempfile::tempdir().unwrap();
+    let text = TRANSPARENT.replace(
+        "[relay]\n",
+        &format!(
+            "[relay]\nstate_directory = \"{}\"\n",
+            state.path().display()
+        ),
+    );
+    let is_taken = |server: &str| {
+        let near = network.connect(server, PORT).unwrap();
+        let (_far, _) = accept(&listener);
+        let taken = network.taken(PORT) == 1;
+        abort(near);
+        wait_until("closed", || network.taken(PORT) == 0);
+        taken
+    };
+    let on = |prefix: &str| Request::BypassOn {
+        prefix: Some(prefix.to_owned()),
+    };
+    let mut midspan = Midspan::ready(&network.gateway, &text);
+    assert!(is_taken(SERVER));
+    let answer = midspan.ask(&on("10.3.0.0/16"));
+    assert!(answer.ok && answer.notes.is_empty(), "{answer:?}");
+    assert!(!is_taken(SERVER) && is_taken(SERVER6));
+    kill_process(midspan.helper(), Signal::KILL).unwrap();
+    midspan.wait();
+    let midspan = Midspan::ready(&network.gateway, &text);
+    assert!(!is_taken(SERVER) && is_taken(SERVER6));
+    assert!(
+        midspan.log().contains("midspan bypass off"),
+        "{}",
+        midspan.log()
+    );
+    let status = midspan.ask(&Request::Status).status.unwrap();
+    assert_eq!(status.bypasses, ["10.3.0.0/16"]);
+    // After an end in good order too.
+    midspan.stop();
+    let midspan = Midspan::ready(&network.gateway, &text);
+    assert!(!is_taken(SERVER));
+    let off = Request::BypassOff { prefix: None };
+    assert!(midspan.ask(&off).ok);
+    assert!(is_taken(SERVER));
+    midspan.stop();
+    let midspan = Midspan::ready(&network.gateway, &text);
+    assert!(is_taken(SERVER));
+    midspan.stop();
+    // Without a place to keep it, whoever switches it on is told.
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    let answer = midspan.ask(&on("10.3.0.0/16"));
+    assert!(
+        answer
+            .notes
+            .iter()
+            .any(|note| note.contains("state_directory")),
+        "{answer:?}"
+    );
+    midspan.stop();
 }

@@ -34,9 +34,11 @@ install:
 	install -D --mode=755 target/release/midspan $(DESTDIR)$(PREFIX)/bin/midspan
 	for unit in $(notdir $(wildcard deploy/*.service)); do \
 		install -D --mode=644 deploy/$$unit $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && \
-		sed --in-place 's|^ExecStart=[^ ]*/midspan|ExecStart=$(PREFIX)/bin/midspan|' \
+		sed --in-place 's|^\(Exec[A-Za-z]*=-*\)/[^ ]*/midspan|\1$(PREFIX)/bin/midspan|' \
 			$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; \
 	done
+	install -D --mode=644 deploy/midspan.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/midspan.conf
+	if [ -z "$(DESTDIR)" ] && command -v systemd-sysusers >/dev/null; then systemd-sysusers midspan.conf; fi
 
 demo: build
 	target/release/midspan demo

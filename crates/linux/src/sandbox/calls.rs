@@ -239,8 +239,14 @@ fn common() -> Result<Rules, SandboxError> {
     // Whether it is a terminal, whether calls wait, how many bytes lie in a socket.
     let requests = [libc::TCGETS, libc::FIONBIO, libc::FIONREAD, libc::TIOCOUTQ];
     rules.insert(libc::SYS_ioctl, one_of(1, &requests)?);
-    rules.insert(libc::SYS_setsockopt, options(&[])?);
-    rules.insert(libc::SYS_getsockopt, options(&[ORIGINAL_DESTINATION])?);
+    let transparent = [
+        (libc::IPPROTO_IPV6, IPV6_TRANSPARENT),
+        (libc::IPPROTO_IPV6, IPV6_FREEBIND),
+    ];
+    rules.insert(libc::SYS_setsockopt, options(&transparent)?);
+    let original =
+        [libc::IPPROTO_IP, libc::IPPROTO_IPV6].map(|level| (level, ORIGINAL_DESTINATION));
+    rules.insert(libc::SYS_getsockopt, options(&original)?);
     Ok(rules)
 }
 
@@ -288,8 +294,8 @@ fn internet_sockets() -> Result<Vec<SeccompRule>, SandboxError> {
     Ok(rules)
 }
 
-/// Options of sockets, of TCP, of IPv4, IPv6 and netlink; `more` of IPv4 and IPv6.
-fn options(more: &[u64]) -> Result<Vec<SeccompRule>, SandboxError> {
+/// Options of sockets, of TCP, of IPv4, IPv6 and netlink; and `more`, with their levels.
+fn options(more: &[(libc::c_int, u64)]) -> Result<Vec<SeccompRule>, SandboxError> {
     let mut rules = Vec::new();
     // Programs for the kernel to run.
     let programs = [
@@ -326,13 +332,16 @@ fn options(more: &[u64]) -> Result<Vec<SeccompRule>, SandboxError> {
         ];
         below.extend(policies.map(|name| other(2, number(name))));
         rules.push(rule(below)?);
-        for name in more {
-            rules.push(rule([equal(1, number(level)), equal(2, *name)])?);
-        }
+    }
+    for (level, name) in more {
+        rules.push(rule([equal(1, number(*level)), equal(2, *name)])?);
     }
     Ok(rules)
 }
 
+/// Options of IPv6 that sockets of transparent sessions have, with higher numbers than others.
+const IPV6_TRANSPARENT: u64 = 75;
+const IPV6_FREEBIND: u64 = 78;
 const IPV6_IPSEC_POLICY: libc::c_int = 34;
 const IPV6_XFRM_POLICY: libc::c_int = 35;
 

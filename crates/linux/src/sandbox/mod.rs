@@ -264,6 +264,12 @@ mod tests {
                 raw(libc::SYS_setsockopt, [socket, 1, 9, 0, 0, 0]),
                 -libc::EINVAL
             );
+            // IPV6_TRANSPARENT, of a socket that is none of IPv6.
+            let result = raw(libc::SYS_setsockopt, [socket, ipv6, 75, 0, 0, 0]);
+            assert!(
+                [-libc::ENOPROTOOPT, -libc::EINVAL, -libc::EFAULT].contains(&result),
+                "{result}"
+            );
             assert_eq!(raw(libc::SYS_prlimit64, [0, 7, 0, 0, 0, 0]), 0);
             let mut kinds = Vec::new();
             while let Some(call) = next_refused_call() {

@@ -104,6 +104,9 @@ pub struct Status {
     pub listeners: Vec<ListenerStatus>,
     /// Prefixes whose new connections pass untouched.
     pub bypasses: Vec<String>,
+    /// What is not as the configuration asks for, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub notices: Vec<String>,
 }
 
 /// A listener of a running proxy.

@@ -2,9 +2,9 @@
 //!
 //! JSON over a `SOCK_SEQPACKET` pair, of which the relay process has one end as its standard
 //! input. Order: [`ToRelay::Settings`] with the admin socket, one [`ToRelay::Listener`] for each listener with its
-//! listening sockets, [`ToRelay::Gate`] if one is transparent, [`FromRelay::Ready`]; later
+//! listening sockets, [`ToRelay::Gate`] if one is transparent, [`ToRelay::Machine`], [`FromRelay::Ready`]; later
 //! [`FromRelay::Alive`] again and again, [`FromRelay::Verdicts`] where they are kept, and perhaps
-//! [`ToRelay::Drain`]. The end of either
+//! [`ToRelay::Drain`], or [`ToRelay::Machine`] again. The end of either
 //! process closes the connection, which ends the other.
 //!
 //! A reload: [`ToRelay::Reload`], one [`ToRelay::Listener`] for each listener (those whose
@@ -78,6 +78,9 @@ pub(crate) enum ToRelay {
         /// Which ones.
         target: Target,
     },
+    /// The addresses of this machine, in the file in memory that comes with this; after the
+    /// listeners and the gate, and whenever they change.
+    Machine,
     /// Accept nothing more, let the sessions end, at most for `drain_timeout`, and exit.
     Drain,
 }

@@ -76,16 +76,19 @@ impl FragmentSizes {
 }
 
 /// Starts the fragmenter's thread, which ends with the process. `mark` is that of its fragments;
-/// the descriptors are of the device and of raw sockets for IPv4 and IPv6.
+/// the descriptors are of the device and of raw sockets for IPv4 and, where the kernel has it, IPv6.
 pub(crate) fn start(
     mark: u32,
-    [packets, four, six]: [OwnedFd; 3],
+    descriptors: Vec<OwnedFd>,
     sizes: &FragmentSizes,
     counters: &FragmentCounters,
 ) -> std::io::Result<()> {
+    let mut descriptors = descriptors.into_iter();
+    let packets = descriptors.next().ok_or(std::io::ErrorKind::InvalidInput)?;
+    let raw = [descriptors.next(), descriptors.next()];
     let worker = Worker {
         packets,
-        raw: [four, six].map(RawSocket::from_socket),
+        raw: raw.map(|raw| raw.map(RawSocket::from_socket)),
         mark,
         sizes: sizes.clone(),
         counters: counters.clone(),
@@ -103,7 +106,8 @@ pub(crate) fn start(
 
 struct Worker {
     packets: OwnedFd,
-    raw: [RawSocket; 2],
+    /// For IPv4 and IPv6; `None` for a family that the kernel lacks.
+    raw: [Option<RawSocket>; 2],
     mark: u32,
     sizes: FragmentSizes,
     counters: FragmentCounters,
@@ -144,7 +148,8 @@ impl Worker {
         // What is refused is in the fragmenter's own numbers.
         let _ = self.fragmenter.fragment(now, packet, |fragment| {
             // Without one the others are of no use.
-            is_sent = is_sent && raw.send(fragment, mark).is_ok();
+            let mut send = || raw.as_mut().is_some_and(|raw| raw.send(fragment, mark).is_ok());
+            is_sent = is_sent && send();
         });
         self.fragments.unsent += u64::from(!is_sent);
     }

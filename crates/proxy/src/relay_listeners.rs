@@ -241,7 +241,9 @@ fn gate_settings(
     message: GateMessage,
     sockets: Vec<OwnedFd>,
 ) -> Result<(GateSettings, u32), Error> {
-    let raw: [OwnedFd; 2] = sockets.try_into().map_err(|_| ControlError::OutOfTurn)?;
+    let mut sockets = sockets.into_iter();
+    let four = sockets.next().ok_or(ControlError::OutOfTurn)?;
+    let raw = [Some(four), sockets.next()];
     let limits = OpeningLimits {
         all: message.opening_limit as usize,
         per_client: message.opening_limit_per_client as usize,

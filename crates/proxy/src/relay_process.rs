@@ -27,6 +27,7 @@ use crate::gate::{Gate, GateSettings};
 use crate::helper::leaving_alone::ROUTES_AT_ONCE;
 use crate::keeper::{self, Saved};
 use crate::relay::kick::{Kick, Target};
+use crate::machine::{self, Machine};
 use crate::relay::{self, Relay};
 use crate::relay_listeners::Listeners;
 use crate::resolver;
@@ -151,6 +152,7 @@ pub fn relay_main() -> Result<(), Error> {
                 Some((ToRelay::Retire { addresses, after }, _)) => {
                     listeners.retire(&addresses, after);
                 }
+                Some((ToRelay::Machine, list)) => learn_machine(list)?,
                 Some(_) => return Err(ControlError::OutOfTurn.into()),
                 // The helper is gone, and nobody takes care of the routes any more.
                 None => return Ok(()),
@@ -288,7 +290,7 @@ struct Received {
     admin: Option<Admin>,
     verdicts: Saved,
     /// For a fragmenter: the mark of its packets, its device and raw sockets.
-    cutting: Option<(u32, [OwnedFd; 3])>,
+    cutting: Option<(u32, Vec<OwnedFd>)>,
     listeners: Vec<ListenerAndSockets>,
     gate: Option<GateAndSockets>,
 }
@@ -317,7 +319,7 @@ fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
                     KeptVerdicts::Nowhere | KeptVerdicts::New => None,
                 },
             };
-            let cutting = fragmenter.zip(descriptors.collect::<Vec<_>>().try_into().ok());
+            let cutting = fragmenter.map(|mark| (mark, descriptors.collect()));
             (relay, log, listeners, admin, (verdicts, cutting))
         }
         Some(_) => return Err(ControlError::OutOfTurn.into()),
@@ -325,6 +327,11 @@ fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
     };
     logging::start(log);
     let received = receive_listeners(helper, count)?;
+    match control::receive(helper)? {
+        Some((ToRelay::Machine, list)) => learn_machine(list)?,
+        Some(_) => return Err(ControlError::OutOfTurn.into()),
+        None => return Ok(None),
+    }
     Ok(received.map(|(listeners, gate)| Received {
         settings,
         admin,
@@ -358,6 +365,15 @@ fn receive_listeners(helper: &OwnedFd, count: usize) -> Result<Option<ListenersA
         None
     };
     Ok(Some((listeners, gate)))
+}
+
+/// Which addresses are this machine's own from now on.
+fn learn_machine(list: Vec<OwnedFd>) -> Result<(), Error> {
+    let list = list.into_iter().next().ok_or(ControlError::OutOfTurn)?;
+    let machine = Machine::from_memory(list)
+        .map_err(Error::system("read which addresses are this machine's"))?;
+    machine::learn(machine);
+    Ok(())
 }
 
 /// What this machine offers to policies.

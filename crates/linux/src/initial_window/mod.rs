@@ -32,7 +32,7 @@ pub(crate) mod routing {
     pub(crate) use super::copy::family_name;
     pub(crate) use super::tables::{
         families, is_errno, is_our_rule, is_ours, is_same_rule, protocol, remove_all_routes,
-        routes, rule_table, rules, send, table_of, unless_gone,
+        routes, rule_table, rules, send, table_of, unless_gone, usable_families,
     };
     pub(crate) use super::watch::Watch as RouteWatch;
 }

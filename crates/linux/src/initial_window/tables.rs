@@ -103,7 +103,7 @@ impl Tables {
         marks_and_tables: &[(u32, u32)],
     ) -> Result<usize, NetlinkError> {
         let mut added = 0;
-        for family in families() {
+        for family in usable_families() {
             let present = rules(&self.0, family)?;
             for (mark, table) in marks_and_tables {
                 let rule = rule(family, place, *mark, *table);
@@ -211,7 +211,12 @@ pub(crate) fn rules(
     )
 }
 
-/// The families this network namespace has.
+/// The families whose routes can be changed now: IPv6 not while it is switched off.
+pub(crate) fn usable_families() -> impl Iterator<Item = AddressFamily> + use<> {
+    families().filter(|family| *family != AddressFamily::Inet6 || !crate::ipv6::is_switched_off())
+}
+
+/// The families that this kernel has.
 pub(crate) fn families() -> impl Iterator<Item = AddressFamily> + use<> {
     let six = std::path::Path::new("/proc/self/net/if_inet6").exists();
     [AddressFamily::Inet]

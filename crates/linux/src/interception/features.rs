@@ -5,6 +5,7 @@ use std::io;
 use super::plan::{Marks, Place, Plan, Selection};
 use super::rules::{self, Machine, QueueWay};
 use super::{local_delivery, queue_target};
+use crate::initial_window::routing::usable_families;
 use crate::netlink::Netlink;
 use crate::nftables;
 
@@ -123,7 +124,7 @@ fn queue(place: &Place) -> Result<String, String> {
 fn routing(place: &Place) -> Result<String, String> {
     let marks = Marks::new(place.marks, 1, 0).map_err(|error| error.to_string())?;
     let netlink = Netlink::open().map_err(|error| error.to_string())?;
-    local_delivery::ensure(&netlink, place, &marks)
+    local_delivery::ensure(&netlink, place, &marks, usable_families())
         .and_then(|_| local_delivery::remove(&netlink, place))
         .map(|_| "rules by marks, local routes".to_owned())
         .map_err(|error| error.to_string())

@@ -15,11 +15,16 @@ use crate::initial_window::routing::{
 };
 use crate::netlink::{Netlink, NetlinkError, interface_index};
 
-/// Adds what is missing; how many rules and routes that was.
-pub fn ensure(netlink: &Netlink, place: &Place, marks: &Marks) -> Result<usize, NetlinkError> {
+/// Adds what is missing in these families; how many rules and routes that was.
+pub fn ensure(
+    netlink: &Netlink,
+    place: &Place,
+    marks: &Marks,
+    families: impl Iterator<Item = AddressFamily>,
+) -> Result<usize, NetlinkError> {
     let mut added = 0;
     let present = routes(netlink)?;
-    for family in families() {
+    for family in families {
         let is_there = present.iter().any(|route| {
             route.header.address_family == family
                 && route.header.kind == RouteType::Local

@@ -47,10 +47,11 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use rtnetlink::packet_route::AddressFamily;
 use thiserror::Error;
 
 use crate::claim::Claim;
-use crate::initial_window::routing::{RouteWatch, is_errno};
+use crate::initial_window::routing::{RouteWatch, is_errno, usable_families};
 use crate::netlink::{Netlink, NetlinkError, Prefix};
 use crate::nftables::{self, NftablesError};
 use as_put::AsPut;
@@ -232,7 +233,7 @@ impl Interception {
             _claim: claim,
         };
         // An error from here on drops `installed`, which removes what is there.
-        local_delivery::ensure(&installed.netlink, &installed.plan.place, &installed.marks)?;
+        installed.ensure_delivery()?;
         // First the rules, in which it is written what the parameter was.
         installed.put_rules()?;
         if change_parameters && installed.early_demux.switch_off() {
@@ -281,7 +282,7 @@ impl Interception {
     pub fn change(&mut self, plan: Plan) -> Result<(), InterceptionError> {
         self.marks = marks(&plan)?;
         self.plan = plan;
-        local_delivery::ensure(&self.netlink, &self.plan.place, &self.marks)?;
+        self.ensure_delivery()?;
         self.put_rules()?;
         local_delivery::remove_other_marks(&self.netlink, &self.plan.place, &self.marks)?;
         Ok(())
@@ -369,14 +370,24 @@ impl Interception {
     /// It could not be put back.
     pub fn refresh(&mut self) -> Result<bool, InterceptionError> {
         self.forget_changes();
-        let (netlink, place) = (&self.netlink, &self.plan.place);
-        let routes = local_delivery::ensure(netlink, place, &self.marks)?;
+        let routes = self.ensure_delivery()?;
         let parameter = self.early_demux.switch_off();
         let rules = parameter || !self.is_as_put()?;
         if rules {
             self.put_rules()?;
         }
         Ok(rules || routes > 0)
+    }
+
+    /// Adds the rules and routes that are missing, of the families that are taken. One that is not
+    /// there now need not have any: its packets come again when it does.
+    fn ensure_delivery(&self) -> Result<usize, NetlinkError> {
+        let takes = |family: &AddressFamily| match family {
+            AddressFamily::Inet6 => self.plan.takes_ipv6(),
+            _ => true,
+        };
+        let families = usable_families().filter(takes);
+        local_delivery::ensure(&self.netlink, &self.plan.place, &self.marks, families)
     }
 
     /// Whether the kernel still shows the tables as they were put. Asked only where anything has

@@ -103,6 +103,14 @@ pub struct Plan {
     pub server_leg_marks: BTreeSet<u32>,
 }
 
+impl Plan {
+    /// Whether connections of IPv6 are taken.
+    #[must_use]
+    pub fn takes_ipv6(&self) -> bool {
+        (self.selections.iter()).any(|selection| selection.ipv6_port.is_some())
+    }
+}
+
 /// The marks of interception: the highest values of the field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marks {

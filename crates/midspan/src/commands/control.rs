@@ -85,6 +85,9 @@ fn print_status(status: &Status) {
         println!("listener {}: {}", listener.name, way(listener));
     }
     println!("{}", bypassed(&status.bypasses));
+    for notice in &status.notices {
+        println!("note: {notice}");
+    }
 }
 
 fn bypassed(prefixes: &[String]) -> String {

@@ -39,7 +39,8 @@ struct Tried {
 /// # Errors
 /// The file is wrong, or there are no namespaces for this user.
 pub fn kernel_main(configuration: &std::path::Path) -> Result<(), Error> {
-    let configuration = Configuration::load(configuration)?;
+    let mut configuration = Configuration::load(configuration)?;
+    crate::helper::leave_out_missing(&mut configuration)?;
     namespace::isolate().map_err(|error| {
         Error::system("try the kernel in a network namespace")(std::io::Error::other(error))
     })?;

@@ -125,7 +125,8 @@ struct Context<'a> {
 /// # Errors
 /// The file cannot be read, or is wrong at one place.
 pub fn check(options: &CheckOptions) -> Result<CheckReport, Error> {
-    let configuration = Configuration::load(&options.configuration)?;
+    let mut configuration = Configuration::load(&options.configuration)?;
+    let left_out = crate::helper::leave_out_missing(&mut configuration)?;
     crate::helper::check_addresses(&configuration)?;
     let is_transparent = configuration.transparent().next().is_some();
     let running = match is_transparent {
@@ -143,6 +144,9 @@ pub fn check(options: &CheckOptions) -> Result<CheckReport, Error> {
         count => format!("{count} listeners"),
     };
     let mut checks = vec![Finding::ok("file", format!("{file}, {listeners}"))];
+    let mend = "families = [\"ipv4\"] for these listeners, or IPv6 for this machine";
+    let left_out = left_out.into_iter();
+    checks.extend(left_out.map(|note| Finding::warning("IPv6", note, mend)));
     checks.extend(machine::findings(&context));
     checks.extend(rights::findings(&context, &options.configuration));
     checks.extend(kernel::findings(&context, &options.kernel_arguments));

@@ -1,7 +1,7 @@
 //! What must hold between the keys of a file.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Range;
 
 use midspan_document::{Located, Source};
@@ -66,7 +66,7 @@ pub(super) fn check(configuration: &Configuration) -> Result<(), Located> {
             &listener.places.server_leg,
         )?;
     }
-    check_loops(configuration, |address| address.is_loopback())
+    check_loops(configuration, |address| address.ip().is_loopback())
 }
 
 fn check_names(configuration: &Configuration) -> Result<(), Located> {
@@ -149,8 +149,35 @@ fn check_destination(source: &Source, listener: &Listener) -> Result<(), Located
 /// No chain of listeners may come back to where it began.
 pub(super) fn check_loops(
     configuration: &Configuration,
-    is_local: impl Fn(IpAddr) -> bool,
+    is_local: impl Fn(SocketAddr) -> bool,
 ) -> Result<(), Located> {
+    let Some(names) = loops(configuration, is_local).into_iter().next() else {
+        return Ok(());
+    };
+    let message = match &names[..] {
+        [name] => format!("listener \"{name}\" forwards to itself"),
+        [first, ..] => format!(
+            "these listeners forward in a circle: {} → {first}",
+            names.join(" → ")
+        ),
+        [] => return Ok(()),
+    };
+    let listeners = &configuration.listeners;
+    let start = listeners.iter().find(|of| names.first() == Some(&of.name));
+    let place = start.map(|start| start.places.to.clone());
+    Err(Located::new(
+        &configuration.source,
+        place.unwrap_or(0..0),
+        message,
+    ))
+}
+
+/// The chains of listeners that come back to where they begin: the names in each, once for every
+/// beginning.
+pub(super) fn loops(
+    configuration: &Configuration,
+    is_local: impl Fn(SocketAddr) -> bool,
+) -> Vec<Vec<String>> {
     let listeners = &configuration.listeners;
     let next = |listener: &Listener| {
         let to = listener.forward()?.to;
@@ -159,34 +186,31 @@ pub(super) fn check_loops(
             other.is_some_and(|other| accepts(other.listen, to, &is_local))
         })
     };
+    let mut found = Vec::new();
     for start in listeners {
-        let mut names = vec![start.name.as_str()];
+        let mut names = vec![start.name.clone()];
         let mut here = next(start);
         // A chain longer than the number of listeners runs in a circle that `start` leads into.
         while let Some(listener) = here
             && names.len() <= listeners.len()
         {
-            names.push(&listener.name);
             if listener.name == start.name {
-                let message = match names.len() {
-                    2 => format!("listener \"{}\" forwards to itself", start.name),
-                    _ => format!("these listeners forward in a circle: {}", names.join(" → ")),
-                };
-                let place = start.places.to.clone();
-                return Err(Located::new(&configuration.source, place, message));
+                found.push(names);
+                break;
             }
+            names.push(listener.name.clone());
             here = next(listener);
         }
     }
-    Ok(())
+    found
 }
 
 /// Whether a connection to `to` arrives at a socket that listens on `listen`.
-fn accepts(listen: SocketAddr, to: SocketAddr, is_local: impl Fn(IpAddr) -> bool) -> bool {
+fn accepts(listen: SocketAddr, to: SocketAddr, is_local: impl Fn(SocketAddr) -> bool) -> bool {
     // The question about the address is the dear one: it comes last.
     listen.port() == to.port()
         && listen.is_ipv4() == to.is_ipv4()
-        && (listen.ip() == to.ip() || (listen.ip().is_unspecified() && is_local(to.ip())))
+        && (listen.ip() == to.ip() || (listen.ip().is_unspecified() && is_local(to)))
 }
 
 fn check_leg(source: &Source, leg: &LegSettings, place: &Range<usize>) -> Result<(), Located> {

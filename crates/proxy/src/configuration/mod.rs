@@ -16,7 +16,7 @@ mod profile;
 mod state;
 mod transparent;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
 
@@ -193,8 +193,14 @@ impl Configuration {
     ///
     /// # Errors
     /// The first listener in such a loop.
-    pub fn check_addresses(&self, is_local: impl Fn(IpAddr) -> bool) -> Result<(), Located> {
+    pub fn check_addresses(&self, is_local: impl Fn(SocketAddr) -> bool) -> Result<(), Located> {
         check::check_loops(self, is_local)
+    }
+
+    /// The chains of forward listeners that come back to where they begin, by the addresses that
+    /// are this machine's at present: the names in each, once for every beginning.
+    pub(crate) fn loops(&self, is_local: impl Fn(SocketAddr) -> bool) -> Vec<Vec<String>> {
+        check::loops(self, is_local)
     }
 
     /// An error at a key of a leg of one of [`listeners`](Self::listeners); at the leg where the

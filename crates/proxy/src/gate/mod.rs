@@ -66,8 +66,8 @@ pub struct GateSettings {
     pub openings: Arc<Openings<OwnedFd>>,
     /// Whether the relay has room for one more; `None`: always.
     pub limits: Option<Arc<Limits>>,
-    /// A raw socket for IPv4 packets, one for IPv6.
-    pub raw: [OwnedFd; 2],
+    /// A raw socket for IPv4 packets, one for IPv6; `None` for a family that the kernel lacks.
+    pub raw: [Option<OwnedFd>; 2],
     /// What the relay's sessions have taught of the paths to clients, and its clock.
     pub learned: (Knowledge, Clock),
 }

@@ -171,7 +171,24 @@ impl Supervisor {
             reload_error: self.reload_error.clone(),
             listeners: self.configuration.listeners.iter().map(listener).collect(),
             bypasses: self.bypasses.iter().map(text).collect(),
+            notices: self.notices(),
         }
+    }
+
+    /// What is not as the configuration asks for.
+    fn notices(&self) -> Vec<String> {
+        let takes_ipv6 = self.configuration.transparent().any(|(_, of)| of.ipv6);
+        let without_ipv6 = self.machine.no_ipv6().filter(|_| takes_ipv6);
+        let without_ipv6 = without_ipv6.map(|missing| {
+            format!("no IPv6 connections are taken, since this machine has none now: {missing}")
+        });
+        let looping = self.machine.machine().looping.iter().map(|name| {
+            format!("listener \"{name}\" forwards to itself: its connections are refused")
+        });
+        (self.left_out.iter().cloned())
+            .chain(without_ipv6)
+            .chain(looping)
+            .collect()
     }
 
     /// The state in one line, for the service manager.

@@ -4,6 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use midspan_linux::interception::probe::{Obstacle, Probe};
+use midspan_linux::ipv6;
 use midspan_linux::nftables;
 use tracing::{debug, error, info, warn};
 
@@ -20,6 +21,8 @@ pub(super) struct Firewall {
     probe: Probe,
     /// The number of the ruleset that has been tried; `None` where it cannot be read.
     tried: Option<u32>,
+    /// IPv6 was there at that time.
+    tried_ipv6: bool,
     obstacles: Vec<Obstacle>,
     /// The last try came to nothing.
     failed: bool,
@@ -34,6 +37,7 @@ impl Firewall {
         let mut firewall = Self {
             probe,
             tried: None,
+            tried_ipv6: false,
             obstacles: Vec::new(),
             failed: false,
             last: Instant::now(),
@@ -60,7 +64,8 @@ impl Firewall {
 
     /// Tries again where rules are not the ones that have been tried, or a try is due.
     pub fn look_again(&mut self, now: Instant) {
-        let changed = nftables::generation().ok() != self.tried;
+        let changed = nftables::generation().ok() != self.tried
+            || ipv6::missing().is_none() != self.tried_ipv6;
         let due = self.next().is_some_and(|next| now >= next);
         if due || (changed && now >= self.last + PAUSE) || (!changed && has_legacy_tables()) {
             self.look();
@@ -70,6 +75,7 @@ impl Firewall {
     }
 
     fn look(&mut self) {
+        self.tried_ipv6 = ipv6::missing().is_none();
         let before = nftables::generation().ok();
         let changes = self.probe.changes();
         let result = self.probe.run();

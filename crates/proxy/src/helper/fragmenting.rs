@@ -3,10 +3,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use midspan_linux::raw_packet::{Family, RawSocket};
+use midspan_linux::raw_packet::RawSocket;
 use midspan_linux::tun::{Tun, TunError};
 use tracing::{info, warn};
 
+use super::families;
 use crate::configuration::Configuration;
 use crate::profile;
 
@@ -17,7 +18,7 @@ const PREFIX: &str = "midspan";
 pub(super) struct Fragmenting {
     /// Index of the device.
     pub device: u32,
-    /// Of the device, and raw sockets for IPv4 and IPv6.
+    /// Of the device, and raw sockets for IPv4 and, where the kernel has it, IPv6.
     pub descriptors: Vec<OwnedFd>,
 }
 
@@ -43,12 +44,11 @@ pub(super) fn open(configuration: &Configuration) -> Option<Fragmenting> {
 
 fn make() -> Result<Fragmenting, TunError> {
     // Before the device, which would be seen by others.
-    let four = RawSocket::open_for_fragments(Family::V4).map_err(no_raw_socket)?;
-    let six = RawSocket::open_for_fragments(Family::V6).map_err(no_raw_socket)?;
+    let raw = families::sockets(RawSocket::open_for_fragments).map_err(no_raw_socket)?;
     let tun = Tun::make(PREFIX)?;
     Ok(Fragmenting {
         device: tun.index,
-        descriptors: vec![tun.packets, four, six],
+        descriptors: std::iter::once(tun.packets).chain(raw).collect(),
     })
 }
 

@@ -8,10 +8,10 @@ use midspan_linux::interception::{
     self, InterceptionError, LeftAlone, Marks, Plan, Rung, Selection,
 };
 use midspan_linux::netlink::Prefix;
-use midspan_linux::raw_packet::{Family, RawSocket};
+use midspan_linux::raw_packet::RawSocket;
 use midspan_policy::Handshake;
 
-use super::learned_windows;
+use super::{families, learned_windows};
 use super::listening::Open;
 use super::slots::Slots;
 use crate::Error;
@@ -288,10 +288,7 @@ const EXAMPLE_PORT: u16 = 40_000;
 
 /// The raw sockets that the gate needs.
 pub(super) fn raw_sockets() -> Result<Vec<OwnedFd>, Error> {
-    let open = |family| {
-        RawSocket::open(family).map_err(Error::system(
-            "open a raw socket, which transparent listeners need (CAP_NET_RAW)",
-        ))
-    };
-    Ok(vec![open(Family::V4)?, open(Family::V6)?])
+    families::sockets(RawSocket::open).map_err(Error::system(
+        "open a raw socket, which transparent listeners need (CAP_NET_RAW)",
+    ))
 }

@@ -5,6 +5,7 @@
 
 mod commands;
 mod control_socket;
+mod families;
 mod firewall;
 mod fragmenting;
 mod guard;
@@ -13,6 +14,7 @@ mod learned_windows;
 pub(crate) mod leaving_alone;
 mod listening;
 mod notify;
+mod own_addresses;
 mod relay_process;
 mod reload;
 mod routes;
@@ -43,10 +45,12 @@ use control_socket::ControlSocket;
 use firewall::Firewall;
 use guard::Guard;
 use interception::Marking;
+pub(crate) use families::leave_out_missing;
 pub use interception::describe_rules;
 pub(crate) use listening::ListenError;
 use listening::Open;
 use notify::Notifier;
+use own_addresses::MachineWatch;
 use relay_process::{Extras, Listeners, RelayProcess};
 use routes::RouteWatch;
 use signals::Signals;
@@ -76,7 +80,7 @@ pub struct RunOptions {
 /// What keeps the proxy from starting, or from going on; see [`Error`]. Routes and rules are
 /// removed on every way out.
 pub fn run(options: RunOptions) -> Result<(), Error> {
-    let configuration = Configuration::load(&options.configuration)?;
+    let mut configuration = Configuration::load(&options.configuration)?;
     logging::start(configuration.log);
     if passwords::has_any(&configuration)
         && let Some(mode) = passwords::readers(&options.configuration)
@@ -86,6 +90,7 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
             options.configuration.display()
         );
     }
+    let left_out = families::leave_out_and_say(&mut configuration)?;
     // Before the first route, so that no signal leaves one behind.
     let signals = Signals::catch().map_err(Error::system("catch signals"))?;
     let notifier = Notifier::from_environment();
@@ -106,8 +111,10 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
     let mut interception = install_interception(&configuration, &marking, &open, &bypasses)?;
     let admin = open_admin(&configuration)?;
     let arguments = &options.relay_arguments;
+    let machine = MachineWatch::open(&configuration)?;
     let extras = Extras {
         admin,
+        machine: machine.machine().clone(),
         state,
         fragmenter: fragmenter.map(|fragmenter| (marking.fragments(), fragmenter)),
     };
@@ -149,6 +156,8 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
         kicks: 0,
         reload_error: None,
         routes: RouteWatch::new(),
+        machine,
+        left_out,
         drain_until: None,
         configuration: configuration.clone(),
     };

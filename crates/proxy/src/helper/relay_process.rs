@@ -17,6 +17,7 @@ use crate::Error;
 use crate::configuration::{Configuration, RelaySettings};
 use crate::control::{self, AdminMessage, FromRelay, KeptVerdicts, ToRelay};
 use crate::relay::kick::Target;
+use crate::machine::Machine;
 use crate::relay_process::{GateAndSockets, ListenerAndSockets};
 use crate::seeded_faults;
 use crate::user::{USER_VARIABLE, User};
@@ -40,6 +41,8 @@ pub(super) struct Extras {
     pub state: Option<State>,
     /// What a fragmenter needs, and the mark of its packets.
     pub fragmenter: Option<(u32, Fragmenting)>,
+    /// What the relay is told of the machine.
+    pub machine: Machine,
 }
 
 /// The relay process and the connection to it. It is killed when this value goes.
@@ -65,6 +68,7 @@ impl RelayProcess {
             admin,
             state,
             fragmenter,
+            machine,
         } = extras;
         let (control, theirs) =
             descriptor_passing::pair().map_err(Error::system("open a socket pair"))?;
@@ -112,6 +116,7 @@ impl RelayProcess {
         let descriptors: Vec<BorrowedFd<'_>> = descriptors.collect();
         control::send(&relay.control, &settings, &descriptors)?;
         relay.send_listeners(listeners)?;
+        relay.tell_machine(&machine)?;
         Ok(relay)
     }
 
@@ -145,6 +150,18 @@ impl RelayProcess {
     pub fn kick(&self, number: u64, target: Target) -> Result<(), Error> {
         let message = ToRelay::Kick { number, target };
         Ok(control::send(&self.control, &message, &[])?)
+    }
+
+    /// Which addresses are this machine's own from now on.
+    pub fn tell_machine(&self, machine: &Machine) -> Result<(), Error> {
+        let list = machine
+            .to_memory()
+            .map_err(Error::system("write down the machine's addresses"))?;
+        Ok(control::send(
+            &self.control,
+            &ToRelay::Machine,
+            &[list.as_fd()],
+        )?)
     }
 
     /// Accepts no more at these addresses; connections that are being opened have `after`.

@@ -19,7 +19,7 @@ use super::listening::{self, Open};
 use super::relay_process::Listeners;
 use super::slots::Slots;
 use super::supervision::Supervisor;
-use super::{check_machine, log_listener};
+use super::{check_machine, families, log_listener};
 use crate::Error;
 use crate::configuration::Configuration;
 
@@ -69,6 +69,7 @@ impl Supervisor {
     /// Puts the file in force; names the keys that need a restart.
     fn reload(&mut self) -> Result<Vec<&'static str>, Error> {
         let mut new = Configuration::load(&self.file)?;
+        let left_out = families::leave_out_and_say(&mut new)?;
         let fixed = new.keep_fixed(&self.configuration);
         check_machine(&new)?;
         let places = self.windows.as_ref().map(InitialWindows::places);
@@ -87,7 +88,10 @@ impl Supervisor {
                 _ => self.windows = None,
             }
         }
-        result.map(|()| fixed)
+        result.map(|()| {
+            self.left_out = left_out;
+            fixed
+        })
     }
 
     fn reload_to(&mut self, new: Configuration) -> Result<(), Error> {
@@ -138,6 +142,7 @@ impl Supervisor {
         self.count_bytes(measures);
         self.open = open;
         self.slots = slots;
+        self.machine.look_again();
         Ok(())
     }
 

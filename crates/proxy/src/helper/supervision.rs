@@ -14,6 +14,7 @@ use super::control_socket::ControlSocket;
 use super::guard::Guard;
 use super::listening::Open;
 use super::notify::Notifier;
+use super::own_addresses::MachineWatch;
 use super::relay_process::RelayProcess;
 use super::routes::RouteWatch;
 use super::signals::Signals;
@@ -74,6 +75,9 @@ pub(super) struct Supervisor {
     pub kicks: u64,
     pub reload_error: Option<String>,
     pub routes: RouteWatch,
+    pub machine: MachineWatch,
+    /// What the configuration asks for and this machine does not have.
+    pub left_out: Vec<String>,
     pub drain_until: Option<Instant>,
 }
 
@@ -84,6 +88,7 @@ struct Events {
     reload: bool,
     relay: bool,
     relay_ended: bool,
+    machine: bool,
     routes: bool,
     rules: bool,
 }
@@ -175,6 +180,7 @@ impl Supervisor {
             if let Some(windows) = &mut self.windows {
                 self.routes.handle(windows, events.routes, now);
             }
+            (self.machine).handle(&self.configuration, &self.relay, events.machine, now);
             self.notifier.handle_time(now);
             if events.reload && self.signals.take_reload() {
                 if self.is_draining() {
@@ -199,6 +205,7 @@ impl Supervisor {
             self.windows.as_ref().map(|_| self.routes.next()),
             self.guard.as_ref().map(Guard::next),
             self.notifier.next(),
+            Some(self.machine.next()),
             self.control.as_ref().and_then(ControlSocket::next),
         ];
         let until = next.into_iter().flatten().min();
@@ -208,7 +215,8 @@ impl Supervisor {
         let rules = (self.guard.as_ref()).map(|guard| guard.interception().changes());
         let rules = rules.into_iter().flatten();
         let clients = self.control.iter().flat_map(ControlSocket::interests);
-        let sources: Vec<_> = [end, reload, relay, relay_end]
+        let machine = self.machine.changes();
+        let sources: Vec<_> = [end, reload, relay, relay_end, machine]
             .into_iter()
             .chain(routes)
             .chain(rules)
@@ -227,6 +235,7 @@ impl Supervisor {
             reload: take(1),
             relay: take(1),
             relay_ended: take(1),
+            machine: take(1),
             routes: take(usize::from(self.windows.is_some())),
             rules: take(2 * usize::from(self.guard.is_some())),
         })

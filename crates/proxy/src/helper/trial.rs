@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use midspan_linux::interception::probe::{Obstacle, Probe};
 use midspan_linux::interception::{Interception, InterceptionError, Selection};
+use midspan_linux::own_addresses::OwnAddresses;
 
 use super::interception::{Marking, slot_limit};
 use super::listening::{self, ListenError, Open};
@@ -14,8 +15,9 @@ use crate::configuration::{Configuration, Listener};
 
 /// No listener forwards to itself.
 pub(crate) fn check_addresses(configuration: &Configuration) -> Result<(), Error> {
+    let own = OwnAddresses::read().map_err(Error::system("read the machine's addresses"))?;
     configuration
-        .check_addresses(crate::machine::is_own)
+        .check_addresses(|address| own.contains(address))
         .map_err(|error| midspan_document::Error::from(error).into())
 }
 

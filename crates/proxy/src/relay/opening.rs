@@ -214,6 +214,10 @@ impl Acceptor {
         else {
             return Opened::Gone;
         };
+        // Its server has become itself: each connection would make another, without end.
+        if crate::machine::is_looping(&self.name) {
+            return Opened::Refused;
+        }
         if let Destination::Negotiated(negotiator) = &self.to
             && negotiator.settings.silent().is_none()
         {

@@ -7,7 +7,8 @@ use socket2::{Domain, Socket, Type};
 
 use super::support::*;
 
-fn socks(destination: &[u8]) -> u8 {
+/// What the SOCKS5 listener answers to a client that wants this destination.
+pub fn socks(destination: &[u8]) -> u8 {
     let mut client = connect(SOCKS);
     client.write_all(b"\x05\x01\x00").unwrap();
     exactly::<2>(&mut client);

@@ -9,6 +9,7 @@ mod access;
 mod closing;
 mod hostile;
 mod names;
+mod own_addresses;
 #[path = "../own_namespace/mod.rs"]
 mod own_namespace;
 mod proxy_protocol;
@@ -19,7 +20,7 @@ mod tries;
 
 use tries::Test;
 
-const TESTS: [Test; 16] = [
+const TESTS: [Test; 19] = [
     ("curl by SOCKS5", serving::curl_by_socks5),
     ("curl by HTTP", serving::curl_by_http),
     ("names and passwords", serving::names_and_passwords),
@@ -30,6 +31,18 @@ const TESTS: [Test; 16] = [
     ("early data", closing::early_data_is_kept),
     ("failures have their codes", closing::failures_have_codes),
     ("own addresses", access::own_addresses_are_out_of_reach),
+    (
+        "secondary and other own addresses",
+        own_addresses::addresses_that_come_later_are_out_of_reach,
+    ),
+    (
+        "a listener that is its own server",
+        own_addresses::a_listener_that_forwards_to_itself_is_refused,
+    ),
+    (
+        "a listener that becomes its own server",
+        own_addresses::a_listener_that_becomes_its_own_server_ends_the_circle,
+    ),
     ("access rules", access::rules_decide),
     ("hostile clients", hostile::clients_that_break_rules),
     ("slow clients", hostile::slow_clients_are_sent_away),

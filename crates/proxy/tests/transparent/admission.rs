@@ -100,7 +100,7 @@ fn start(policy: ByPort) -> (Interception, Gate) {
         listeners: vec![(listener, Box::new(policy))],
         openings: Arc::new(Openings::new(limits)),
         limits: None,
-        raw: [Family::V4, Family::V6].map(|family| RawSocket::open(family).unwrap()),
+        raw: [Family::V4, Family::V6].map(|family| Some(RawSocket::open(family).unwrap())),
         learned: (Knowledge::default(), Clock::start()),
     };
     let gate = Gate::start(settings, 16).unwrap();

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use super::InterceptionError;
 use super::plan::{Marks, Place, Selection};
+use crate::ipv6::{self, Missing};
 use crate::netlink::Netlink;
 use crate::nftables::{self, BaseChain};
 use crate::raw_packet::{Family, RawSocket};
@@ -105,7 +106,8 @@ pub struct Probe {
     selections: Vec<Selection>,
     marks: Marks,
     ipv4: RawSocket,
-    ipv6: RawSocket,
+    /// Where the kernel has IPv6.
+    ipv6: Option<RawSocket>,
     changes: u32,
 }
 
@@ -130,7 +132,10 @@ impl Probe {
             selections: selections.to_vec(),
             marks: marks.clone(),
             ipv4: open(Family::V4)?,
-            ipv6: open(Family::V6)?,
+            ipv6: match ipv6::missing() {
+                Some(Missing::Sockets) => None,
+                _ => Some(open(Family::V6)?),
+            },
             changes: 0,
         })
     }
@@ -232,6 +237,8 @@ impl Probe {
 
     fn cases(&self) -> Result<Vec<Case>, InterceptionError> {
         let addresses = Netlink::open()?.addresses()?;
+        // A packet of a family that is switched off is seen nowhere, which no firewall has done.
+        let has_ipv6 = self.ipv6.is_some() && ipv6::missing().is_none();
         let mut cases = Vec::new();
         for (index, (selection, mark)) in self
             .selections
@@ -243,6 +250,7 @@ impl Probe {
             let wanted = [(selection.ipv4_port, four), (selection.ipv6_port, six)];
             for client in wanted
                 .iter()
+                .filter(|(_, client)| client.is_ipv4() || has_ipv6)
                 .filter_map(|(port, client)| port.map(|_| *client))
             {
                 for (server4, server6) in SERVERS {
@@ -318,11 +326,13 @@ impl Probe {
 
     fn send(&mut self, case: &Case, packet: &[u8]) {
         let socket = match case.addresses.client {
-            IpAddr::V4(_) => &mut self.ipv4,
-            IpAddr::V6(_) => &mut self.ipv6,
+            IpAddr::V4(_) => Some(&mut self.ipv4),
+            IpAddr::V6(_) => self.ipv6.as_mut(),
         };
-        // A firewall's refusal is an error here too; the counters say where.
-        let _ = socket.send(packet, case.mark);
+        if let Some(socket) = socket {
+            // A firewall's refusal is an error here too; the counters say where.
+            let _ = socket.send(packet, case.mark);
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! Connections go to the relay, each with the initial window that its client's path is known to take.
 
+use std::io;
 use std::os::fd::OwnedFd;
 
 use midspan_linux::packet_queue::Verdict;
 use midspan_policy::learned_start::{LEAST_WINDOW, LearnedStart, SEGMENT};
+use rustix::io::Errno;
 use tracing::warn;
 
 use super::super::held::Arrived;
@@ -84,6 +86,7 @@ impl Worker {
             true => four,
             false => six,
         };
-        raw.send(&bytes, mark)
+        let no_such_family = io::Error::from_raw_os_error(Errno::AFNOSUPPORT.raw_os_error());
+        raw.as_mut().ok_or(no_such_family)?.send(&bytes, mark)
     }
 }

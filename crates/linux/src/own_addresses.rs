@@ -1,0 +1,411 @@
+//! Which addresses are this machine's own: those at which a packet that this machine sends comes
+//! back to it (`ip-address(8)`, `ip-route(8)`).
+//!
+//! Own is what the routing tables call `local`, `broadcast`, `anycast` or `multicast`: primary and
+//! secondary addresses, and whole prefixes (`ip route add local 192.0.2.0/24 dev lo`). A socket that
+//! is bound to an address, or connected to it, does not tell: `net.ipv4.ip_nonlocal_bind` allows
+//! every bind, and towards a secondary address the kernel sends from the primary one.
+//!
+//! The tables that count are `local` and those to which a rule without a mark leads: rules for marked
+//! packets are those of transparent proxies, whose tables call every address `local`. In doubt an
+//! address is own: where a rule asks for more (a source, a user), it counts all the same. Addresses of
+//! interfaces in a VRF stand in that VRF's table, which a route may lead to from outside: the addresses
+//! of all interfaces count, and the `local` routes of all VRFs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rtnetlink::packet_route::AddressFamily;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{RecvFlags, SocketFlags, SocketType};
+
+use crate::nfnetlink::attributes;
+use crate::route_socket::{self, List};
+
+/// Addresses of interfaces and routes: so many and no more are kept.
+pub const LIMIT: usize = 200_000;
+
+/// `RT_TABLE_LOCAL`.
+const LOCAL_TABLE: u32 = 255;
+/// `RTN_UNICAST` and the types of routes whose packets end at this machine (<linux/rtnetlink.h>).
+const UNICAST: u8 = 1;
+const LOCAL: u8 = 2;
+const BROADCAST: u8 = 3;
+const ANYCAST: u8 = 4;
+const MULTICAST: u8 = 5;
+/// `RTA_DST`, `RTA_OIF`.
+const DESTINATION: u16 = 1;
+const INTERFACE: u16 = 4;
+/// `IFA_ADDRESS`, `IFA_LOCAL`.
+const ADDRESS: u16 = 1;
+const LOCAL_ADDRESS: u16 = 2;
+/// `FRA_IIFNAME`, `FRA_FWMARK`, `FRA_TABLE`, `FRA_L3MDEV`.
+const RULE_INTERFACE: u16 = 3;
+const RULE_MARK: u16 = 10;
+const RULE_TABLE: u16 = 15;
+const RULE_VRF: u16 = 19;
+/// `FR_ACT_TO_TBL`.
+const TO_TABLE: u8 = 1;
+/// `IFLA_LINKINFO`, `IFLA_INFO_KIND`, `IFLA_INFO_DATA`, `IFLA_VRF_TABLE`.
+const LINK_INFORMATION: u16 = 18;
+const LINK_KIND: u16 = 1;
+const LINK_DATA: u16 = 2;
+const VRF_TABLE: u16 = 1;
+
+/// Addresses that are this machine's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OwnPrefix {
+    /// The first of them.
+    pub address: IpAddr,
+    /// How many bits they share, at most 32 or 128.
+    pub length: u8,
+    /// Link-local addresses are own at this interface only (its index).
+    pub interface: Option<u32>,
+}
+
+/// All addresses that are this machine's own, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OwnAddresses {
+    prefixes: BTreeSet<OwnPrefix>,
+    /// By family and length, the first bits of prefixes, and at which interfaces.
+    bits: BTreeMap<(bool, u8), BTreeMap<u128, BTreeSet<Option<u32>>>>,
+}
+
+impl FromIterator<OwnPrefix> for OwnAddresses {
+    fn from_iter<T: IntoIterator<Item = OwnPrefix>>(prefixes: T) -> Self {
+        let mut own = Self::default();
+        for prefix in prefixes {
+            let key = (prefix.address.is_ipv4(), prefix.length);
+            let first = first_bits(prefix.address, prefix.length);
+            let at = own.bits.entry(key).or_default().entry(first).or_default();
+            at.insert(prefix.interface);
+            own.prefixes.insert(prefix);
+        }
+        own
+    }
+}
+
+impl OwnAddresses {
+    /// Those of the network namespace of the calling thread. Needs no capability.
+    ///
+    /// # Errors
+    /// Those of netlink; `OutOfMemory` where there are more than [`LIMIT`].
+    pub fn read() -> io::Result<Self> {
+        let mut found = addresses()?;
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            found.extend(routes(family, LOCAL_TABLE, 0)?);
+            for table in tables(family)? {
+                if table != LOCAL_TABLE {
+                    found.extend(routes(family, table, LOCAL)?);
+                }
+            }
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// Whether a connection to this address would come back to this machine. A link-local address
+    /// without a scope may be that of any link.
+    #[must_use]
+    pub fn contains(&self, address: SocketAddr) -> bool {
+        let scope = match address {
+            SocketAddr::V6(six) if six.scope_id() != 0 => Some(six.scope_id()),
+            _ => None,
+        };
+        let address = address.ip().to_canonical();
+        // The kernel takes the unspecified address for this machine.
+        address.is_loopback()
+            || address.is_unspecified()
+            || (self.bits.iter()).any(|((is_ipv4, length), prefixes)| {
+                *is_ipv4 == address.is_ipv4()
+                    && prefixes
+                        .get(&first_bits(address, *length))
+                        .is_some_and(|at| {
+                            scope.is_none() || at.contains(&None) || at.contains(&scope)
+                        })
+            })
+    }
+
+    /// All of them, in order.
+    pub fn prefixes(&self) -> impl Iterator<Item = &OwnPrefix> {
+        self.prefixes.iter()
+    }
+}
+
+fn first_bits(address: IpAddr, length: u8) -> u128 {
+    let (bits, width) = match address {
+        IpAddr::V4(four) => (u128::from(four.to_bits()), 32),
+        IpAddr::V6(six) => (six.to_bits(), 128),
+    };
+    let rest = width - u32::from(length).min(width);
+    bits.checked_shr(rest).unwrap_or(0)
+}
+
+/// The addresses of all interfaces.
+fn addresses() -> io::Result<Vec<OwnPrefix>> {
+    list(List::Addresses, |content| {
+        // struct ifaddrmsg: family, length of the prefix, flags, scope, index of the interface.
+        let interface = number(content, 4)?;
+        let parts = content.get(8..)?;
+        // Behind a peer-to-peer address, `IFA_LOCAL` is this machine's.
+        let address = find(parts, LOCAL_ADDRESS).or_else(|| find(parts, ADDRESS))?;
+        let address = address_of(address)?;
+        let length = if address.is_ipv4() { 32 } else { 128 };
+        Some(Some(own(address, length, Some(interface))))
+    })
+}
+
+/// The routes of a table that end at this machine; of this type alone unless that is 0.
+fn routes(family: AddressFamily, table: u32, kind: u8) -> io::Result<Vec<OwnPrefix>> {
+    let routes = List::Routes {
+        family,
+        table: Some(table),
+        kind,
+        protocol: 0,
+    };
+    list(routes, |content| {
+        // struct rtmsg: family, lengths of destination and source, type of service, table,
+        // protocol, scope, type, flags.
+        let (&of, &length, &kind) = (content.first()?, content.get(1)?, content.get(7)?);
+        let parts = content.get(12..)?;
+        if of != u8::from(family) || !matches!(kind, LOCAL | BROADCAST | ANYCAST | MULTICAST) {
+            return Some(None);
+        }
+        let interface = find(parts, INTERFACE).and_then(|index| number(index, 0));
+        let address = match find(parts, DESTINATION) {
+            Some(address) => address_of(address)?,
+            None if family == AddressFamily::Inet6 => Ipv6Addr::UNSPECIFIED.into(),
+            None => Ipv4Addr::UNSPECIFIED.into(),
+        };
+        Some(Some(own(address, length, interface)))
+    })
+}
+
+/// The tables to which rules lead that do not ask for a mark, nor for the interface at which a
+/// packet arrived.
+fn tables(family: AddressFamily) -> io::Result<BTreeSet<u32>> {
+    let mut has_vrf = false;
+    let mut tables: BTreeSet<u32> = list(List::Rules(family), |content| {
+        // struct fib_rule_hdr: family, lengths of destination and source, type of service, table,
+        // two reserved bytes, action, flags.
+        let (&of, &action) = (content.first()?, content.get(7)?);
+        let parts = content.get(12..)?;
+        let of_arrival = find(parts, RULE_INTERFACE).is_some_and(|name| name != b"lo\0");
+        let of_mark = find(parts, RULE_MARK).is_some_and(|mark| mark.iter().any(|byte| *byte != 0));
+        has_vrf |= find(parts, RULE_VRF).is_some_and(|is| is.first() == Some(&1));
+        if of != u8::from(family) || action != TO_TABLE || of_arrival || of_mark {
+            return Some(None);
+        }
+        let table = find(parts, RULE_TABLE).and_then(|table| number(table, 0));
+        Some(Some(table.unwrap_or(u32::from(*content.get(4)?))))
+    })?
+    .into_iter()
+    .collect();
+    if has_vrf {
+        tables.extend(vrf_tables()?);
+    }
+    Ok(tables)
+}
+
+fn vrf_tables() -> io::Result<Vec<u32>> {
+    list(List::Links, |content| {
+        // struct ifinfomsg.
+        let link = find(content.get(16..)?, LINK_INFORMATION);
+        let vrf = link.filter(|link| {
+            find(link, LINK_KIND).is_some_and(|kind| kind.strip_suffix(b"\0") == Some(b"vrf"))
+        });
+        let table = vrf.and_then(|vrf| find(find(vrf, LINK_DATA)?, VRF_TABLE));
+        Some(table.and_then(|table| number(table, 0)))
+    })
+}
+
+/// What `parse` finds in a list: `None` for a message that cannot be understood, which is an error.
+fn list<T>(list: List, mut parse: impl FnMut(&[u8]) -> Option<Option<T>>) -> io::Result<Vec<T>> {
+    let unreadable = || io::Error::from(io::ErrorKind::InvalidData);
+    let (found, is_cut) =
+        route_socket::collect(list, LIMIT, |content| parse(content).ok_or_else(unreadable))?;
+    match is_cut {
+        true => Err(io::ErrorKind::OutOfMemory.into()),
+        false => Ok(found),
+    }
+}
+
+/// An address is own everywhere, but a link-local one of IPv6 at its interface only.
+fn own(address: IpAddr, length: u8, interface: Option<u32>) -> OwnPrefix {
+    let is_of_link = match address {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(six) => six.is_unicast_link_local(),
+    };
+    OwnPrefix {
+        address,
+        length,
+        interface: interface.filter(|_| is_of_link),
+    }
+}
+
+fn find(content: &[u8], kind: u16) -> Option<&[u8]> {
+    attributes(content).find_map(|(of, value)| (of == kind).then_some(value))
+}
+
+fn number(content: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(
+        content.get(at..at + 4)?.try_into().ok()?,
+    ))
+}
+
+fn address_of(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => Some(IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?)),
+        16 => Some(IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?)),
+        _ => None,
+    }
+}
+
+/// `RTNLGRP_IPV4_IFADDR`, `_ROUTE`, `_RULE`, `RTNLGRP_IPV6_IFADDR`, `_ROUTE`, `_RULE` as bits.
+const GROUPS: u32 = 1 << 4 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 18;
+/// `RTM_NEWROUTE`, `RTM_DELROUTE`.
+const ROUTE_CHANGES: [u16; 2] = [24, 25];
+
+/// A socket that becomes readable when addresses, routes or rules change.
+#[derive(Debug)]
+pub struct AddressWatch(OwnedFd);
+
+impl AddressWatch {
+    /// In the network namespace of the calling thread. Needs no capability.
+    ///
+    /// # Errors
+    /// Those of netlink sockets.
+    pub fn open() -> io::Result<Self> {
+        let socket = rustix::net::socket_with(
+            rustix::net::AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            // NETLINK_ROUTE is protocol 0, the default.
+            None,
+        )?;
+        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
+        Ok(Self(socket))
+    }
+
+    /// Readable when something has changed.
+    #[must_use]
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Reads all notifications away; whether [`OwnAddresses`] may be others now. Routes to other
+    /// hosts change often, and are none of them.
+    #[must_use]
+    pub fn take(&self) -> bool {
+        // A notification is read no further than to the type of a route.
+        let mut buffer = [0_u8; 64];
+        let mut may_differ = false;
+        for _ in 0..100_000 {
+            match rustix::net::recv(&self.0, &mut buffer, RecvFlags::TRUNC) {
+                Ok((_, length)) => {
+                    let bytes = buffer.get(..length.min(buffer.len()));
+                    may_differ |= concerns_own(bytes.unwrap_or_default());
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                // More came than the socket holds: anything may have changed.
+                Err(rustix::io::Errno::NOBUFS) => may_differ = true,
+                Err(_) => break,
+            }
+        }
+        may_differ
+    }
+}
+
+/// Whether a notification, of which this is the beginning, is about addresses of this machine. It
+/// stands alone in its datagram.
+fn concerns_own(bytes: &[u8]) -> bool {
+    let kind = bytes.get(4..6).and_then(|kind| kind.try_into().ok());
+    let kind = kind.map_or(0, u16::from_ne_bytes);
+    !ROUTE_CHANGES.contains(&kind) || !matches!(bytes.get(16 + 7), Some(&UNICAST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(text: &str, interface: Option<u32>) -> OwnPrefix {
+        let (address, length) = text.split_once('/').unwrap();
+        OwnPrefix {
+            address: address.parse().unwrap(),
+            length: length.parse().unwrap(),
+            interface,
+        }
+    }
+
+    #[test]
+    fn an_address_is_own_by_its_prefix_and_its_link() {
+        let own: OwnAddresses = [
+            prefix("192.0.2.1/32", None),
+            prefix("198.51.100.0/24", None),
+            prefix("2001:db8::1/128", None),
+            prefix("fe80::1/128", Some(3)),
+        ]
+        .into_iter()
+        .collect();
+        for (address, expected) in [
+            ("192.0.2.1:1", true),
+            ("192.0.2.2:1", false),
+            ("198.51.100.77:1", true),
+            ("[::ffff:198.51.100.77]:1", true),
+            ("[2001:db8::1]:1", true),
+            ("[2001:db8::2]:1", false),
+            ("[fe80::1%3]:1", true),
+            ("[fe80::1%4]:1", false),
+            ("[fe80::1]:1", true),
+            ("[fe80::2%3]:1", false),
+            ("127.0.0.9:1", true),
+            ("0.0.0.0:1", true),
+            ("[::]:1", true),
+        ] {
+            let found = own.contains(address.parse().unwrap());
+            assert_eq!(found, expected, "{address}");
+        }
+        assert_eq!(own.prefixes().count(), 4);
+    }
+
+    #[test]
+    fn a_prefix_of_any_length_has_its_bits() {
+        for text in ["0.0.0.0/0", "::/0"] {
+            let all: OwnAddresses = [prefix(text, None)].into_iter().collect();
+            assert_eq!(
+                all.contains("192.0.2.1:1".parse().unwrap()),
+                text == "0.0.0.0/0"
+            );
+            assert_eq!(
+                all.contains("[2001:db8::1]:1".parse().unwrap()),
+                text == "::/0"
+            );
+        }
+    }
+
+    #[test]
+    fn routes_to_other_hosts_concern_nobody() {
+        let message = |kind: u16, route: u8| {
+            let mut bytes = vec![0; 28];
+            bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+            bytes[23] = route;
+            bytes
+        };
+        assert!(!concerns_own(&message(24, UNICAST)));
+        assert!(!concerns_own(&message(25, UNICAST)));
+        assert!(concerns_own(&message(24, LOCAL)));
+        assert!(concerns_own(&message(25, ANYCAST)));
+        // A new address, a rule that has gone; what cannot be understood.
+        assert!(concerns_own(&message(20, UNICAST)));
+        assert!(concerns_own(&message(33, UNICAST)));
+        assert!(concerns_own(&[]));
+    }
+
+    #[test]
+    fn this_machines_loopback_is_read() {
+        let own = OwnAddresses::read().unwrap();
+        assert!(own.contains("127.1.2.3:1".parse().unwrap()));
+        assert!(!own.contains("203.0.113.77:1".parse().unwrap()));
+    }
+}

@@ -1,0 +1,184 @@
+//! Reading the kernel's lists of routes, addresses, rules and interfaces (rtnetlink(7)), as raw
+//! messages.
+//!
+//! The kernel leaves out what is not asked for (`NETLINK_GET_STRICT_CHK`): one routing table can be
+//! read without the hundreds of thousands of routes in another. A reader may stop before the end.
+//! Reading needs no capability.
+
+use std::io;
+use std::ops::ControlFlow;
+
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+/// `NLM_F_REQUEST | NLM_F_DUMP` of <linux/netlink.h>.
+const DUMP: u16 = 0x1 | 0x300;
+/// `NLM_F_DUMP_INTR`: the list has changed while it was read.
+const INTERRUPTED: u16 = 0x10;
+/// `NLMSG_ERROR`, `NLMSG_DONE`.
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+/// `RTM_GETLINK`, `RTM_GETADDR`, `RTM_GETROUTE`, `RTM_GETRULE` of <linux/rtnetlink.h>.
+const GET_LINK: u16 = 18;
+const GET_ADDRESS: u16 = 22;
+const GET_ROUTE: u16 = 26;
+const GET_RULE: u16 = 34;
+/// `RTA_TABLE`.
+const TABLE: u16 = 15;
+const MESSAGE_HEADER: usize = 16;
+/// The kernel fills a buffer of up to 32 KiB at a time.
+const BUFFER: usize = 32 << 10;
+/// How often a list is read again that changes while it is read.
+const TRIES: usize = 5;
+
+/// What is to be listed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum List {
+    /// All interfaces (`struct ifinfomsg`).
+    Links,
+    /// All addresses (`struct ifaddrmsg`).
+    Addresses,
+    /// The rules of a family (`struct fib_rule_hdr`).
+    Rules(AddressFamily),
+    /// Routes of a family (`struct rtmsg`).
+    Routes {
+        family: AddressFamily,
+        /// Of this table alone.
+        table: Option<u32>,
+        /// Of this type alone (`RTN_…`), or 0.
+        kind: u8,
+        /// Of this routing protocol alone (`RTPROT_…`), or 0.
+        protocol: u8,
+    },
+}
+
+impl List {
+    /// The message's type, its header and its attributes.
+    fn request(self) -> (u16, Vec<u8>) {
+        match self {
+            Self::Links => (GET_LINK, vec![0; 16]),
+            Self::Addresses => (GET_ADDRESS, vec![0; 8]),
+            Self::Rules(family) => {
+                let mut header = vec![0; 12];
+                header[0] = u8::from(family);
+                (GET_RULE, header)
+            }
+            Self::Routes {
+                family,
+                table,
+                kind,
+                protocol,
+            } => {
+                let mut header = vec![u8::from(family), 0, 0, 0, 0, protocol, 0, kind, 0, 0, 0, 0];
+                if let Some(table) = table {
+                    header.extend(8_u16.to_ne_bytes());
+                    header.extend(TABLE.to_ne_bytes());
+                    header.extend(table.to_ne_bytes());
+                }
+                (GET_ROUTE, header)
+            }
+        }
+    }
+}
+
+/// Reads a list of the calling thread's network namespace: `each` gets the content of every
+/// message, from its header on, until it breaks off. Whether the list was read to its end.
+///
+/// A table that does not exist, and a family that the kernel does not have, are empty lists.
+///
+/// # Errors
+/// Those of netlink. `Interrupted` where the list changes all the time; then `each` has seen parts
+/// of it.
+pub(crate) fn read(list: List, mut each: impl FnMut(&[u8]) -> ControlFlow<()>) -> io::Result<bool> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    socket.set_netlink_get_strict_chk(true)?;
+    let (kind, content) = list.request();
+    let length = u32::try_from(MESSAGE_HEADER + content.len()).unwrap_or(u32::MAX);
+    let mut request = Vec::with_capacity(MESSAGE_HEADER + content.len());
+    request.extend(length.to_ne_bytes());
+    request.extend(kind.to_ne_bytes());
+    request.extend(DUMP.to_ne_bytes());
+    // Sequence number and port.
+    request.extend([1, 0, 0, 0, 0, 0, 0, 0]);
+    request.extend(content);
+    socket.send(&request, 0)?;
+    let mut buffer = vec![0; BUFFER];
+    let mut is_whole = true;
+    loop {
+        let count = match socket.recv(&mut &mut buffer[..], 0) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        for (kind, flags, content) in messages(buffer.get(..count).unwrap_or_default()) {
+            is_whole &= flags & INTERRUPTED == 0;
+            match kind {
+                ERROR | DONE => {
+                    let code = content.get(..4).and_then(|code| code.try_into().ok());
+                    let code = code.map_or(0, i32::from_ne_bytes);
+                    return match -code {
+                        0 if is_whole => Ok(true),
+                        0 => Err(io::ErrorKind::Interrupted.into()),
+                        libc::ENOENT | libc::EAFNOSUPPORT | libc::EOPNOTSUPP => Ok(true),
+                        number => Err(io::Error::from_raw_os_error(number)),
+                    };
+                }
+                _ => {
+                    if each(content).is_break() {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Reads a list and keeps what `parse` makes of its messages; again where the list changes while
+/// it is read. The second value: whether there were more than `limit`, and the list is not whole.
+///
+/// # Errors
+/// Those of netlink, and those of `parse`.
+pub(crate) fn collect<T>(
+    list: List,
+    limit: usize,
+    mut parse: impl FnMut(&[u8]) -> io::Result<Option<T>>,
+) -> io::Result<(Vec<T>, bool)> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let mut found = Vec::new();
+        let mut failed = None;
+        let result = read(list, |content| match parse(content) {
+            Ok(Some(_)) if found.len() >= limit => ControlFlow::Break(()),
+            Ok(value) => {
+                found.extend(value);
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        });
+        match (result, failed) {
+            (_, Some(error)) => return Err(error),
+            (Ok(is_whole), None) => return Ok((found, !is_whole)),
+            (Err(error), None) if error.kind() == io::ErrorKind::Interrupted && tries < TRIES => {}
+            (Err(error), None) => return Err(error),
+        }
+    }
+}
+
+/// The messages in what one `recv` brought: type, flags, content. What is cut off is left out.
+pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = u32::from_ne_bytes(bytes.get(0..4)?.try_into().ok()?);
+        let length = usize::try_from(length).ok()?;
+        let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
+        let flags = u16::from_ne_bytes(bytes.get(6..8)?.try_into().ok()?);
+        let content = bytes.get(MESSAGE_HEADER..length)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, flags, content))
+    })
+}

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::nfnetlink::{
-    ACKNOWLEDGE, Attributes, Received, Request, Socket, attributes, message_type, messages,
+    ACKNOWLEDGE, Attributes, Received, Request, Socket, attributes, message_type, numbered_messages,
 };
 
 const SUBSYSTEM: u8 = 1;
@@ -99,12 +99,17 @@ impl ConnectionTracking {
     /// # Errors
     /// Those of netlink.
     pub fn look(&self, source: SocketAddr, destination: SocketAddr) -> io::Result<Option<Tracked>> {
-        self.socket.send(&request(GET, source, destination, None))?;
+        let request = request(GET, source, destination, None);
+        self.socket.send(&request)?;
         let mut buffer = vec![0; ANSWER];
         let mut found = None;
         loop {
             let count = self.socket.receive(&mut buffer)?;
-            for message in messages(buffer.get(..count).unwrap_or_default()) {
+            for (number, message) in numbered_messages(buffer.get(..count).unwrap_or_default()) {
+                // What answers an earlier question is about another connection.
+                if !request.is_answered_by(number) {
+                    continue;
+                }
                 match message {
                     Received::Message(NEW, content) => found = tracked(content),
                     Received::Message(..) => {}

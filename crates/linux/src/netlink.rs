@@ -14,6 +14,8 @@ use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use thiserror::Error;
 use tokio::runtime::Runtime;
 
+use crate::route_socket::RouteSocket;
+
 /// A netlink operation failed.
 #[derive(Debug, Error)]
 pub enum NetlinkError {
@@ -28,6 +30,15 @@ pub enum NetlinkError {
         /// The kernel's answer.
         #[source]
         source: rtnetlink::Error,
+    },
+    /// The kernel does not list something.
+    #[error("cannot read {what}: {source}")]
+    Read {
+        /// What was to be read.
+        what: String,
+        /// What the kernel said.
+        #[source]
+        source: std::io::Error,
     },
     /// An interface name is not known.
     #[error("no interface named \"{0}\" in this network namespace")]
@@ -46,6 +57,7 @@ pub enum NetlinkError {
 pub struct Netlink {
     runtime: Runtime,
     handle: Handle,
+    lists: RouteSocket,
 }
 
 /// An address with the length of its prefix.
@@ -97,7 +109,17 @@ impl Netlink {
             runtime.spawn(connection);
             handle
         };
-        Ok(Self { runtime, handle })
+        let lists = RouteSocket::open().map_err(NetlinkError::Open)?;
+        Ok(Self {
+            runtime,
+            handle,
+            lists,
+        })
+    }
+
+    /// To read lists of which only a part is of interest.
+    pub(crate) const fn lists(&self) -> &RouteSocket {
+        &self.lists
     }
 
     /// Runs a request made from [`rtnetlink::Handle`]; `action` completes "cannot …".

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
@@ -33,15 +34,39 @@ pub const fn message_type(subsystem: u8, message: u8) -> u16 {
 }
 
 /// Messages being written, one after the other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Request {
     bytes: Vec<u8>,
+    /// The number of the last message.
     sequence: u32,
     count: usize,
     acknowledged: usize,
 }
 
+/// Where the numbers of the next request begin.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+/// So many messages of one request have numbers that no other of the last thousands has.
+const NUMBERS: u32 = 1 << 16;
+
+impl Default for Request {
+    fn default() -> Self {
+        Self {
+            bytes: Vec::new(),
+            sequence: NEXT.fetch_add(NUMBERS, Ordering::Relaxed),
+            count: 0,
+            acknowledged: 0,
+        }
+    }
+}
+
 impl Request {
+    /// Whether a message with this number answers one of this request. A socket may still hold
+    /// answers to an earlier one, which nobody has waited for.
+    pub fn is_answered_by(&self, number: u32) -> bool {
+        let back = usize::try_from(self.sequence.wrapping_sub(number));
+        back.is_ok_and(|back| back < self.count)
+    }
+
     /// Adds a message with the attributes that `content` writes.
     pub fn message(
         &mut self,
@@ -128,16 +153,23 @@ pub enum Received<'a> {
 }
 
 /// The messages in what one `recv` brought; what is cut off is left out.
-pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
+pub fn messages(bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
+    numbered_messages(bytes).map(|(_, message)| message)
+}
+
+/// The same, each with its number, which is that of the message it answers.
+pub fn numbered_messages(mut bytes: &[u8]) -> impl Iterator<Item = (u32, Received<'_>)> {
     std::iter::from_fn(move || {
         let length = usize::try_from(number_at(bytes, 0)?).ok()?;
         let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
+        let number = number_at(bytes, 8)?;
         let content = bytes.get(MESSAGE_HEADER..length)?;
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-        if kind == ERROR {
-            return Some(Received::Answer(number_at(content, 0)?.cast_signed()));
-        }
-        Some(Received::Message(kind, content.get(FAMILY_HEADER..)?))
+        let message = match kind {
+            ERROR => Received::Answer(number_at(content, 0)?.cast_signed()),
+            _ => Received::Message(kind, content.get(FAMILY_HEADER..)?),
+        };
+        Some((number, message))
     })
 }
 
@@ -208,8 +240,10 @@ impl Socket {
         let mut first_error = None;
         while missing > 0 {
             let count = self.receive(&mut buffer)?;
-            for message in messages(buffer.get(..count).unwrap_or_default()) {
-                if let Received::Answer(code) = message {
+            for (number, message) in numbered_messages(buffer.get(..count).unwrap_or_default()) {
+                if let Received::Answer(code) = message
+                    && request.is_answered_by(number)
+                {
                     missing = missing.saturating_sub(1);
                     if code != 0 {
                         // The rest of a batch that failed may never be answered.
@@ -367,5 +401,54 @@ mod tests {
         assert_eq!(attributes(&[3, 0, 1, 0]).count(), 0);
         assert_eq!(attributes(&[255, 255, 1, 0, 9]).count(), 0);
         assert_eq!(messages(&[0; 64]).count(), 0);
+    }
+
+    /// An answer that came too late for its own question is not taken for that of the next.
+    #[test]
+    fn answers_belong_to_their_request() {
+        let mut requests: Vec<Request> = (0..3).map(|_| Request::default()).collect();
+        for request in &mut requests {
+            assert!(!request.is_answered_by(request.sequence));
+            request.message(1, ACKNOWLEDGE, 0, 0, |_| {});
+            request.message(2, 0, 0, 0, |_| {});
+        }
+        for (own, request) in requests.iter().enumerate() {
+            for (other, sent) in requests.iter().enumerate() {
+                let numbers: Vec<u32> = numbered_messages(&sent.bytes).map(|(n, _)| n).collect();
+                assert_eq!(numbers.len(), 2);
+                let all = numbers.iter().all(|number| request.is_answered_by(*number));
+                let any = numbers.iter().any(|number| request.is_answered_by(*number));
+                assert_eq!((all, any), (own == other, own == other));
+            }
+        }
+        let mut cleared = Request::default();
+        cleared.message(1, 0, 0, 0, |_| {});
+        let before = cleared.sequence;
+        cleared.clear();
+        cleared.message(1, 0, 0, 0, |_| {});
+        assert!(!cleared.is_answered_by(before) && cleared.is_answered_by(cleared.sequence));
+    }
+
+    /// The kernel answers a question that nobody waits for, and then the one that is waited for.
+    #[test]
+    fn an_answer_that_nobody_waited_for_is_passed_over() {
+        const GET_GENERATION: u16 = message_type(10, 16);
+        // No such subsystem: an error.
+        const NOTHING: u16 = message_type(200, 0);
+        let socket = Socket::open(0).unwrap();
+        let mut unheard = Request::default();
+        unheard.message(NOTHING, ACKNOWLEDGE, 0, 0, |_| {});
+        socket.send(&unheard).unwrap();
+        let mut request = Request::default();
+        request.message(GET_GENERATION, ACKNOWLEDGE, 0, 0, |_| {});
+        let (alone, after) = (
+            Socket::open(0).unwrap().request(&request),
+            socket.request(&request),
+        );
+        assert_eq!(
+            alone.map_err(|error| error.raw_os_error()),
+            after.map_err(|error| error.raw_os_error())
+        );
+        assert!(socket.request(&unheard).is_err());
     }
 }

@@ -3,11 +3,13 @@
 //! A text is taken whole or not at all: `nft -f` sends it as one transaction. To be called by a
 //! process that may run programs, with `CAP_NET_ADMIN` of its network namespace.
 
+mod bounded;
 mod generation;
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
-use std::process::{Command, Output, Stdio};
+use std::io;
+use std::process::{Command, Output};
+use std::time::Duration;
 
 use serde_json::Value;
 use thiserror::Error;
@@ -24,6 +26,9 @@ pub enum NftablesError {
     /// There is no such program.
     #[error("cannot run nft: {0} (install it: apt install nftables)")]
     Run(#[source] io::Error),
+    /// It did not end, and was killed.
+    #[error("nft did not end within {} s, and was killed: is the machine overloaded?", .0.as_secs())]
+    Late(Duration),
     /// It refused.
     #[error("nft cannot {action}: {complaint}")]
     Refused {
@@ -74,6 +79,27 @@ pub fn is_possible(ruleset: &str) -> Result<bool, NftablesError> {
 /// `nft` cannot be run.
 pub fn table(family: &str, name: &str) -> Result<Option<String>, NftablesError> {
     let output = run(&["-s", "list", "table", family, name], "")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(output.status.success().then_some(text))
+}
+
+/// A table as `nft` prints it, without counters and without the elements of its sets, which are not
+/// even read; `None` where there is none.
+///
+/// # Errors
+/// `nft` cannot be run.
+pub fn table_without_elements(family: &str, name: &str) -> Result<Option<String>, NftablesError> {
+    let output = run(&["-s", "-t", "list", "table", family, name], "")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(output.status.success().then_some(text))
+}
+
+/// A set as `nft` prints it; `None` where there is none.
+///
+/// # Errors
+/// `nft` cannot be run.
+pub fn set(family: &str, table: &str, name: &str) -> Result<Option<String>, NftablesError> {
+    let output = run(&["-s", "list", "set", family, table, name], "")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(output.status.success().then_some(text))
 }
@@ -182,25 +208,23 @@ fn succeed(action: &'static str, output: &Output) -> Result<(), NftablesError> {
     Err(NftablesError::Refused { action, complaint })
 }
 
+/// What `nft` may take. Usually it takes some hundredths of a second.
+const LIMIT: Duration = Duration::from_secs(5);
+/// The same where it lists all that there is, which may be a lot.
+const LONG_LIMIT: Duration = Duration::from_secs(30);
+
 fn run(arguments: &[&str], input: &str) -> Result<Output, NftablesError> {
-    let start = || -> io::Result<Output> {
-        let mut nft = Command::new("nft");
-        nft.args(arguments)
-            .env_clear()
-            .env("PATH", "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = capability::pass_on(Capability::CAP_NET_ADMIN, || nft.spawn())?;
-        // It reads all of its input before it prints anything.
-        if let Some(mut pipe) = child.stdin.take() {
-            match pipe.write_all(input.as_bytes()) {
-                // It has ended with a complaint, which is read below.
-                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
-                _ => {}
-            }
-        }
-        child.wait_with_output()
+    let limit = match arguments.contains(&"ruleset") {
+        true => LONG_LIMIT,
+        false => LIMIT,
     };
-    start().map_err(NftablesError::Run)
+    let mut nft = Command::new("nft");
+    nft.args(arguments)
+        .env_clear()
+        .env("PATH", "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin");
+    let start = |nft: &mut Command| capability::pass_on(Capability::CAP_NET_ADMIN, || nft.spawn());
+    match bounded::output(nft, start, input.as_bytes(), limit) {
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(NftablesError::Late(limit)),
+        other => other.map_err(NftablesError::Run),
+    }
 }

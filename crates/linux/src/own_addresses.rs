@@ -21,8 +21,11 @@ use rtnetlink::packet_route::AddressFamily;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{RecvFlags, SocketFlags, SocketType};
 
+use socket2::SockRef;
+
+use crate::initial_window::routing::{TYPE, event_filter};
 use crate::nfnetlink::attributes;
-use crate::route_socket::{self, List};
+use crate::route_socket::{List, RouteSocket};
 
 /// Addresses of interfaces and routes: so many and no more are kept.
 pub const LIMIT: usize = 200_000;
@@ -93,12 +96,13 @@ impl OwnAddresses {
     /// # Errors
     /// Those of netlink; `OutOfMemory` where there are more than [`LIMIT`].
     pub fn read() -> io::Result<Self> {
-        let mut found = addresses()?;
+        let socket = &RouteSocket::open()?;
+        let mut found = addresses(socket)?;
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-            found.extend(routes(family, LOCAL_TABLE, 0)?);
-            for table in tables(family)? {
+            found.extend(routes(socket, family, LOCAL_TABLE, 0)?);
+            for table in tables(socket, family)? {
                 if table != LOCAL_TABLE {
-                    found.extend(routes(family, table, LOCAL)?);
+                    found.extend(routes(socket, family, table, LOCAL)?);
                 }
             }
         }
@@ -143,8 +147,8 @@ fn first_bits(address: IpAddr, length: u8) -> u128 {
 }
 
 /// The addresses of all interfaces.
-fn addresses() -> io::Result<Vec<OwnPrefix>> {
-    list(List::Addresses, |content| {
+fn addresses(socket: &RouteSocket) -> io::Result<Vec<OwnPrefix>> {
+    list(socket, List::Addresses, |content| {
         // struct ifaddrmsg: family, length of the prefix, flags, scope, index of the interface.
         let interface = number(content, 4)?;
         let parts = content.get(8..)?;
@@ -157,14 +161,19 @@ fn addresses() -> io::Result<Vec<OwnPrefix>> {
 }
 
 /// The routes of a table that end at this machine; of this type alone unless that is 0.
-fn routes(family: AddressFamily, table: u32, kind: u8) -> io::Result<Vec<OwnPrefix>> {
+fn routes(
+    socket: &RouteSocket,
+    family: AddressFamily,
+    table: u32,
+    kind: u8,
+) -> io::Result<Vec<OwnPrefix>> {
     let routes = List::Routes {
         family,
         table: Some(table),
         kind,
         protocol: 0,
     };
-    list(routes, |content| {
+    list(socket, routes, |content| {
         // struct rtmsg: family, lengths of destination and source, type of service, table,
         // protocol, scope, type, flags.
         let (&of, &length, &kind) = (content.first()?, content.get(1)?, content.get(7)?);
@@ -184,9 +193,9 @@ fn routes(family: AddressFamily, table: u32, kind: u8) -> io::Result<Vec<OwnPref
 
 /// The tables to which rules lead that do not ask for a mark, nor for the interface at which a
 /// packet arrived.
-fn tables(family: AddressFamily) -> io::Result<BTreeSet<u32>> {
+fn tables(socket: &RouteSocket, family: AddressFamily) -> io::Result<BTreeSet<u32>> {
     let mut has_vrf = false;
-    let mut tables: BTreeSet<u32> = list(List::Rules(family), |content| {
+    let mut tables: BTreeSet<u32> = list(socket, List::Rules(family), |content| {
         // struct fib_rule_hdr: family, lengths of destination and source, type of service, table,
         // two reserved bytes, action, flags.
         let (&of, &action) = (content.first()?, content.get(7)?);
@@ -203,13 +212,13 @@ fn tables(family: AddressFamily) -> io::Result<BTreeSet<u32>> {
     .into_iter()
     .collect();
     if has_vrf {
-        tables.extend(vrf_tables()?);
+        tables.extend(vrf_tables(socket)?);
     }
     Ok(tables)
 }
 
-fn vrf_tables() -> io::Result<Vec<u32>> {
-    list(List::Links, |content| {
+fn vrf_tables(socket: &RouteSocket) -> io::Result<Vec<u32>> {
+    list(socket, List::Links, |content| {
         // struct ifinfomsg.
         let link = find(content.get(16..)?, LINK_INFORMATION);
         let vrf = link.filter(|link| {
@@ -221,10 +230,14 @@ fn vrf_tables() -> io::Result<Vec<u32>> {
 }
 
 /// What `parse` finds in a list: `None` for a message that cannot be understood, which is an error.
-fn list<T>(list: List, mut parse: impl FnMut(&[u8]) -> Option<Option<T>>) -> io::Result<Vec<T>> {
+fn list<T>(
+    socket: &RouteSocket,
+    list: List,
+    mut parse: impl FnMut(&[u8]) -> Option<Option<T>>,
+) -> io::Result<Vec<T>> {
     let unreadable = || io::Error::from(io::ErrorKind::InvalidData);
     let (found, is_cut) =
-        route_socket::collect(list, LIMIT, |content| parse(content).ok_or_else(unreadable))?;
+        socket.collect(list, LIMIT, |content| parse(content).ok_or_else(unreadable))?;
     match is_cut {
         true => Err(io::ErrorKind::OutOfMemory.into()),
         false => Ok(found),
@@ -284,6 +297,8 @@ impl AddressWatch {
             // NETLINK_ROUTE is protocol 0, the default.
             None,
         )?;
+        // A router may have many changes of routes to other hosts each second.
+        SockRef::from(&socket).attach_filter(&event_filter(TYPE, &[UNICAST]))?;
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
         Ok(Self(socket))
     }

@@ -2,11 +2,12 @@
 //! messages.
 //!
 //! The kernel leaves out what is not asked for (`NETLINK_GET_STRICT_CHK`): one routing table can be
-//! read without the hundreds of thousands of routes in another. A reader may stop before the end.
-//! Reading needs no capability.
+//! read without the hundreds of thousands of routes in another. Reading needs no
+//! capability.
 
 use std::io;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
@@ -81,104 +82,148 @@ impl List {
     }
 }
 
-/// Reads a list of the calling thread's network namespace: `each` gets the content of every
-/// message, from its header on, until it breaks off. Whether the list was read to its end.
-///
-/// A table that does not exist, and a family that the kernel does not have, are empty lists.
-///
-/// # Errors
-/// Those of netlink. `Interrupted` where the list changes all the time; then `each` has seen parts
-/// of it.
-pub(crate) fn read(list: List, mut each: impl FnMut(&[u8]) -> ControlFlow<()>) -> io::Result<bool> {
-    let mut socket = Socket::new(NETLINK_ROUTE)?;
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
-    socket.set_netlink_get_strict_chk(true)?;
+/// A socket to read lists with, of the network namespace of the thread that opened it.
+pub(crate) struct RouteSocket {
+    socket: Socket,
+    /// The number of the last request.
+    sequence: AtomicU32,
+}
+
+impl RouteSocket {
+    /// Opens one in the network namespace of the calling thread.
+    pub fn open() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        socket.set_netlink_get_strict_chk(true)?;
+        Ok(Self {
+            socket,
+            sequence: AtomicU32::new(0),
+        })
+    }
+
+    /// Reads a list: `each` gets the content of every message, from its header on, until it breaks
+    /// off. Whether the list was read to its end.
+    ///
+    /// A table that does not exist, and a family that the kernel does not have, are empty lists.
+    ///
+    /// # Errors
+    /// Those of netlink. `Interrupted` where the list changes all the time; then `each` has seen
+    /// parts of it.
+    fn read(&self, list: List, mut each: impl FnMut(&[u8]) -> ControlFlow<()>) -> io::Result<bool> {
+        let number = self
+            .sequence
+            .fetch_add(1, Ordering::Relaxed)
+            .wrapping_add(1);
+        self.socket.send(&request(list, number), 0)?;
+        let mut buffer = vec![0; BUFFER];
+        let (mut is_same, mut goes_on) = (true, true);
+        loop {
+            let count = match self.socket.recv(&mut &mut buffer[..], 0) {
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            for message in messages(buffer.get(..count).unwrap_or_default()) {
+                if message.number != number {
+                    continue;
+                }
+                is_same &= message.flags & INTERRUPTED == 0;
+                match message.kind {
+                    ERROR | DONE => {
+                        let code = message
+                            .content
+                            .get(..4)
+                            .and_then(|code| code.try_into().ok());
+                        return match -code.map_or(0, i32::from_ne_bytes) {
+                            0 if is_same || !goes_on => Ok(goes_on),
+                            0 => Err(io::ErrorKind::Interrupted.into()),
+                            libc::ENOENT | libc::EAFNOSUPPORT | libc::EOPNOTSUPP => Ok(goes_on),
+                            number => Err(io::Error::from_raw_os_error(number)),
+                        };
+                    }
+                    // The rest must be taken off the socket, for the sake of the next list.
+                    _ => goes_on = goes_on && each(message.content).is_continue(),
+                }
+            }
+        }
+    }
+
+    /// Reads a list and keeps what `parse` makes of its messages; again where the list changes while
+    /// it is read. The second value: whether there were more than `limit`, and the list is not
+    /// whole.
+    ///
+    /// # Errors
+    /// Those of netlink, and those of `parse`.
+    pub fn collect<T>(
+        &self,
+        list: List,
+        limit: usize,
+        mut parse: impl FnMut(&[u8]) -> io::Result<Option<T>>,
+    ) -> io::Result<(Vec<T>, bool)> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let mut found = Vec::new();
+            let mut failed = None;
+            let result = self.read(list, |content| match parse(content) {
+                Ok(Some(_)) if found.len() >= limit => ControlFlow::Break(()),
+                Ok(value) => {
+                    found.extend(value);
+                    ControlFlow::Continue(())
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    ControlFlow::Break(())
+                }
+            });
+            match (result, failed) {
+                (_, Some(error)) => return Err(error),
+                (Ok(is_whole), None) => return Ok((found, !is_whole)),
+                (Err(error), None)
+                    if error.kind() == io::ErrorKind::Interrupted && tries < TRIES => {}
+                (Err(error), None) => return Err(error),
+            }
+        }
+    }
+}
+
+/// A request for a list, with its number.
+fn request(list: List, number: u32) -> Vec<u8> {
     let (kind, content) = list.request();
     let length = u32::try_from(MESSAGE_HEADER + content.len()).unwrap_or(u32::MAX);
     let mut request = Vec::with_capacity(MESSAGE_HEADER + content.len());
     request.extend(length.to_ne_bytes());
     request.extend(kind.to_ne_bytes());
     request.extend(DUMP.to_ne_bytes());
-    // Sequence number and port.
-    request.extend([1, 0, 0, 0, 0, 0, 0, 0]);
+    request.extend(number.to_ne_bytes());
+    // The port.
+    request.extend([0; 4]);
     request.extend(content);
-    socket.send(&request, 0)?;
-    let mut buffer = vec![0; BUFFER];
-    let mut is_whole = true;
-    loop {
-        let count = match socket.recv(&mut &mut buffer[..], 0) {
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        for (kind, flags, content) in messages(buffer.get(..count).unwrap_or_default()) {
-            is_whole &= flags & INTERRUPTED == 0;
-            match kind {
-                ERROR | DONE => {
-                    let code = content.get(..4).and_then(|code| code.try_into().ok());
-                    let code = code.map_or(0, i32::from_ne_bytes);
-                    return match -code {
-                        0 if is_whole => Ok(true),
-                        0 => Err(io::ErrorKind::Interrupted.into()),
-                        libc::ENOENT | libc::EAFNOSUPPORT | libc::EOPNOTSUPP => Ok(true),
-                        number => Err(io::Error::from_raw_os_error(number)),
-                    };
-                }
-                _ => {
-                    if each(content).is_break() {
-                        return Ok(false);
-                    }
-                }
-            }
-        }
-    }
+    request
 }
 
-/// Reads a list and keeps what `parse` makes of its messages; again where the list changes while
-/// it is read. The second value: whether there were more than `limit`, and the list is not whole.
-///
-/// # Errors
-/// Those of netlink, and those of `parse`.
-pub(crate) fn collect<T>(
-    list: List,
-    limit: usize,
-    mut parse: impl FnMut(&[u8]) -> io::Result<Option<T>>,
-) -> io::Result<(Vec<T>, bool)> {
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        let mut found = Vec::new();
-        let mut failed = None;
-        let result = read(list, |content| match parse(content) {
-            Ok(Some(_)) if found.len() >= limit => ControlFlow::Break(()),
-            Ok(value) => {
-                found.extend(value);
-                ControlFlow::Continue(())
-            }
-            Err(error) => {
-                failed = Some(error);
-                ControlFlow::Break(())
-            }
-        });
-        match (result, failed) {
-            (_, Some(error)) => return Err(error),
-            (Ok(is_whole), None) => return Ok((found, !is_whole)),
-            (Err(error), None) if error.kind() == io::ErrorKind::Interrupted && tries < TRIES => {}
-            (Err(error), None) => return Err(error),
-        }
-    }
+/// A message of the kernel.
+struct Message<'a> {
+    kind: u16,
+    flags: u16,
+    number: u32,
+    content: &'a [u8],
 }
 
-/// The messages in what one `recv` brought: type, flags, content. What is cut off is left out.
-pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, u16, &[u8])> {
+/// The messages in what one `recv` brought. What is cut off is left out.
+fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
-        let length = u32::from_ne_bytes(bytes.get(0..4)?.try_into().ok()?);
-        let length = usize::try_from(length).ok()?;
-        let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
-        let flags = u16::from_ne_bytes(bytes.get(6..8)?.try_into().ok()?);
-        let content = bytes.get(MESSAGE_HEADER..length)?;
+        let number = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let half = |at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
+        let length = usize::try_from(number(0)?).ok()?;
+        let message = Message {
+            kind: half(4)?,
+            flags: half(6)?,
+            number: number(8)?,
+            content: bytes.get(MESSAGE_HEADER..length)?,
+        };
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, flags, content))
+        Some(message)
     })
 }

@@ -7,12 +7,13 @@
 mod two_namespaces;
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use midspan_linux::initial_window::{
-    self, InitialWindowError, InitialWindows, PROTOCOL, Refreshed,
+    self, InitialWindowError, InitialWindows, PROTOCOL, ROUTE_LIMIT, Refreshed,
 };
 use midspan_linux::namespace::{self, NetworkNamespace};
 use midspan_linux::netlink::{Netlink, interface_index};
@@ -48,12 +49,16 @@ fn main() {
     let client = NetworkNamespace::new("client").unwrap();
     connect_namespaces(&proxy, &client);
 
-    let tests: [(&str, Test); 9] = [
+    let tests: [(&str, Test); 10] = [
         (
             "accepted and opened connections",
             connections_start_with_their_window,
         ),
         ("routes that change", copies_follow_the_main_table),
+        (
+            "too many routes",
+            with_too_many_routes_there_are_no_copies,
+        ),
         (
             "every kind of route",
             every_kind_of_route_is_copied_and_removed,
@@ -416,6 +421,61 @@ fn a_refused_copy_is_left_to_the_main_table(proxy: &NetworkNamespace, _: &Networ
     assert_eq!(throws(our_routes(proxy)), before - 2);
     drop(installed);
     assert_eq!(our_routes(proxy), []);
+}
+
+/// Runs `ip -batch` with these lines (ip(8)).
+fn batch(namespace: &NetworkNamespace, lines: &str) {
+    let mut command = Command::new("ip");
+    command.args(["-batch", "-"]).stdin(Stdio::piped());
+    let mut child = namespace.spawn(command).unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(lines.as_bytes()).unwrap();
+    drop(input);
+    assert!(child.wait().unwrap().success());
+}
+
+/// Copies that are out of date would lead to a wrong place: beyond the limit there are none, no
+/// matter what happens to routes, and they come back when there are few again.
+fn with_too_many_routes_there_are_no_copies(proxy: &NetworkNamespace, client: &NetworkNamespace) {
+    let mut installed = install(proxy).unwrap();
+    let mark = installed.mark(200);
+    let routes = |verb: &str, first: usize, last: usize| {
+        let line = |number: usize| {
+            let (high, low) = (number / 256, number % 256);
+            format!("route {verb} blackhole 172.{}.{}.{low}/32\n", 16 + high / 256, high % 256)
+        };
+        batch(proxy, &(first..last).map(line).collect::<String>());
+    };
+    let half = ROUTE_LIMIT / 2;
+    routes("add", 0, half + 200);
+    let refreshed = installed.refresh(false).unwrap();
+    assert!(installed.is_suspended() && refreshed.added == 0 && refreshed.removed > 4);
+    assert_eq!(rules(proxy).matches("Other(77)").count(), 0, "{}", rules(proxy));
+    assert!(our_routes(proxy).is_empty());
+    // Marked connections go as others do.
+    let window = accepted_window(proxy, client, mark, "192.0.2.1", "198.51.100.1");
+    assert_eq!(window, 10);
+    // A few routes less are not enough, or it would come and go with every change.
+    routes("del", half, half + 200);
+    assert_eq!(installed.refresh(true).unwrap(), Refreshed::default());
+    assert!(installed.is_suspended());
+    // A second start finds the same.
+    drop(installed);
+    let mut installed = install(proxy).unwrap();
+    routes("add", half, half + 200);
+    installed.refresh(false).unwrap();
+    assert!(installed.is_suspended());
+    drop(installed);
+    let mut installed = install(proxy).unwrap();
+    assert!(installed.is_suspended() && our_routes(proxy).is_empty());
+    routes("del", 100, half + 200);
+    let refreshed = installed.refresh(false).unwrap();
+    assert!(!installed.is_suspended() && refreshed.added > 200, "{refreshed:?}");
+    let window = accepted_window(proxy, client, mark, "192.0.2.1", "198.51.100.1");
+    assert_eq!(window, 200);
+    routes("del", 0, 100);
+    drop(installed);
+    assert!(our_routes(proxy).is_empty());
 }
 
 fn nothing_is_left(proxy: &NetworkNamespace, _client: &NetworkNamespace) {

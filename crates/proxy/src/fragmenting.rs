@@ -148,7 +148,10 @@ impl Worker {
         // What is refused is in the fragmenter's own numbers.
         let _ = self.fragmenter.fragment(now, packet, |fragment| {
             // Without one the others are of no use.
-            let mut send = || raw.as_mut().is_some_and(|raw| raw.send(fragment, mark).is_ok());
+            let mut send = || {
+                raw.as_mut()
+                    .is_some_and(|raw| raw.send(fragment, mark).is_ok())
+            };
             is_sent = is_sent && send();
         });
         self.fragments.unsent += u64::from(!is_sent);

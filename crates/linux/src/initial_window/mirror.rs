@@ -7,8 +7,8 @@ use rtnetlink::packet_core::{Emitable, Nla};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage};
 
 use super::copy::{copy_route, needs_gateway, throw_route};
-use super::tables::{self, Tables};
-use super::{InitialWindowError, MarkedRoute, ROUTE_LIMIT, Refreshed};
+use super::tables::{self, Tables, Which};
+use super::{InitialWindowError, MarkedRoute, Refreshed};
 
 /// The copies that have been made.
 ///
@@ -22,6 +22,9 @@ pub(super) struct Mirror {
     device: Option<u32>,
     made: BTreeMap<Identity, Made>,
 }
+
+/// Routes of the main table that may be read besides those that are copied.
+const UNCOUNTED: usize = 100;
 
 /// A route's whole message.
 type Identity = Vec<u8>;
@@ -63,13 +66,18 @@ impl Mirror {
 
     /// Fails where one of the tables has a route at all: ours have been removed before.
     pub fn refuse_foreign_routes(&self, tables: &Tables) -> Result<(), InitialWindowError> {
-        for route in tables.routes()? {
-            let table = tables::table_of(&route);
-            if self.windows.contains_key(&table) {
+        for &table in self.windows.keys() {
+            let (found, _) = tables.some_routes(Which::Table(table), 1)?;
+            if !found.is_empty() {
                 return Err(InitialWindowError::TableInUse { table });
             }
         }
         Ok(())
+    }
+
+    /// Nothing stands in the kernel any more.
+    pub fn forget(&mut self) {
+        self.made.clear();
     }
 
     /// The next update tries again what the kernel refused before.
@@ -79,15 +87,17 @@ impl Mirror {
         }
     }
 
-    /// Brings the tables in line with the main table.
-    pub fn update(&mut self, tables: &Tables) -> Result<Refreshed, InitialWindowError> {
-        let routes = tables.routes()?;
-        let wanted = self.wanted(&routes)?;
-        let present: BTreeSet<Key> = routes
-            .iter()
-            .filter(|route| tables::is_ours(route))
-            .map(key)
-            .collect();
+    /// Brings the tables in line with the main table; `None`, and nothing is changed, where that
+    /// takes more than `limit` copies.
+    pub fn update(
+        &mut self,
+        tables: &Tables,
+        limit: usize,
+    ) -> Result<Option<Refreshed>, InitialWindowError> {
+        let Some(wanted) = self.wanted(tables, limit)? else {
+            return Ok(None);
+        };
+        let present: BTreeSet<Key> = tables.routes(Which::Ours)?.iter().map(key).collect();
         let mut done = Refreshed::default();
         let stale = self.take_stale(&wanted, &present);
         // A throw route would hide the copy that is about to be added in its place; any other
@@ -108,24 +118,28 @@ impl Mirror {
             done.removed += usize::from(tables.remove_route(route)?);
         }
         done.not_copied = self.made.values().filter(|made| made.refused).count();
-        Ok(done)
+        Ok(Some(done))
     }
 
+    /// `None` where there are more than `limit`: no more of a long table is read than that.
     fn wanted(
         &self,
-        routes: &[RouteMessage],
-    ) -> Result<BTreeMap<Identity, RouteMessage>, InitialWindowError> {
+        tables: &Tables,
+        limit: usize,
+    ) -> Result<Option<BTreeMap<Identity, RouteMessage>>, InitialWindowError> {
+        let most = limit / self.windows.len().max(1);
+        // Routes that are not copied do not count, and are few.
+        let (routes, were_more) = tables.some_routes(tables::MAIN, most + UNCOUNTED)?;
         let main: Vec<&RouteMessage> = routes
             .iter()
-            .filter(|route| tables::is_main(route))
+            .filter(|route| tables::is_configured(route))
             .filter(|route| {
                 self.device
                     .is_none_or(|device| !leads_through(route, device))
             })
             .collect();
-        let count = main.len().saturating_mul(self.windows.len());
-        if count > ROUTE_LIMIT {
-            return Err(InitialWindowError::TooManyRoutes { count });
+        if were_more || main.len() > most {
+            return Ok(None);
         }
         let mut wanted = BTreeMap::new();
         for (table, window) in &self.windows {
@@ -134,7 +148,7 @@ impl Mirror {
                 wanted.insert(identity(&copy), copy);
             }
         }
-        Ok(wanted)
+        Ok(Some(wanted))
     }
 
     /// Forgets what is no longer wanted, what is to be tried again, and what has gone from the

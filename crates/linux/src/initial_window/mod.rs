@@ -31,10 +31,10 @@ pub use tables::PROTOCOL;
 pub(crate) mod routing {
     pub(crate) use super::copy::family_name;
     pub(crate) use super::tables::{
-        families, is_errno, is_our_rule, is_ours, is_same_rule, protocol, remove_all_routes,
+        Which, families, is_errno, is_our_rule, is_ours, is_same_rule, protocol, remove_all_routes,
         routes, rule_table, rules, send, table_of, unless_gone, usable_families,
     };
-    pub(crate) use super::watch::Watch as RouteWatch;
+    pub(crate) use super::watch::{TYPE, Watch as RouteWatch, event_filter};
 }
 
 use std::collections::BTreeSet;
@@ -49,8 +49,15 @@ use mirror::Mirror;
 use tables::Tables;
 use watch::Watch;
 
-/// Most routes that are copied, all tables together.
+/// Most routes that are copied, all tables together. Beyond it there are no copies at all, and no
+/// rules that lead to them: a route that is out of date would lead to a wrong place.
 pub const ROUTE_LIMIT: usize = 10_000;
+
+/// Once there were more, copies are made again where so many are enough.
+const RESUME_LIMIT: usize = ROUTE_LIMIT - ROUTE_LIMIT / 10;
+
+/// After so many updates in a row that failed, no copy is believed any more.
+const FAILURES: u32 = 3;
 
 /// Where marks, rules and tables are taken from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,15 +110,6 @@ pub enum InitialWindowError {
          program the capability (setcap cap_net_admin+ep), or remove the key"
     )]
     NotPermitted,
-    /// The main table is too long to be copied.
-    #[error(
-        "the main routing table needs {count} copies of routes for the initial windows, and at \
-         most {ROUTE_LIMIT} are made: use fewer different values of initial_window, or none"
-    )]
-    TooManyRoutes {
-        /// Copies needed.
-        count: usize,
-    },
     /// A request to the kernel failed.
     #[error(transparent)]
     Netlink(NetlinkError),
@@ -160,6 +158,10 @@ pub struct InitialWindows {
     mirror: Mirror,
     tables: Tables,
     watch: Watch,
+    /// There are no rules and copies for the time being.
+    suspended: bool,
+    /// Updates in a row that have failed.
+    failures: u32,
     /// Tells other processes of this network namespace that the tables are in use.
     _claim: Claim,
 }
@@ -224,6 +226,8 @@ impl InitialWindows {
             mirror,
             tables,
             watch,
+            suspended: false,
+            failures: 0,
             _claim: claim,
         };
         installed.update()?;
@@ -340,13 +344,51 @@ impl InitialWindows {
         if thorough {
             self.mirror.retry_refused();
         }
-        self.update()
+        let result = self.update();
+        self.failures = match result {
+            Ok(_) => 0,
+            Err(_) => self.failures.saturating_add(1),
+        };
+        if self.failures == FAILURES {
+            // The error that is returned says why.
+            let _ = self.suspend();
+        }
+        result
+    }
+
+    /// Whether connections go without initial windows for the time being, by the main table alone:
+    /// it has more routes than are copied, or the copies cannot be kept up to date.
+    #[must_use]
+    pub const fn is_suspended(&self) -> bool {
+        self.suspended
+    }
+
+    /// Removes rules and copies; they come back with an update that goes well.
+    fn suspend(&mut self) -> Result<usize, InitialWindowError> {
+        let removed = self.tables.remove_ours(self.place)?;
+        self.mirror.forget();
+        self.suspended = true;
+        Ok(removed)
     }
 
     fn update(&mut self) -> Result<Refreshed, InitialWindowError> {
+        let limit = match self.suspended {
+            true => RESUME_LIMIT,
+            false => ROUTE_LIMIT,
+        };
         // Routes come before the rules that lead to them.
-        let mut done = self.mirror.update(&self.tables)?;
+        let Some(mut done) = self.mirror.update(&self.tables, limit)? else {
+            let removed = match self.suspended {
+                true => 0,
+                false => self.suspend()?,
+            };
+            return Ok(Refreshed {
+                removed,
+                ..Refreshed::default()
+            });
+        };
         self.update_rules(&mut done)?;
+        self.suspended = false;
         Ok(done)
     }
 

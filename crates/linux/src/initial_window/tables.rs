@@ -2,18 +2,19 @@
 
 use futures_util::StreamExt;
 use rtnetlink::packet_core::{
-    NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload, Parseable,
 };
 use rtnetlink::packet_route::route::{
     RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteType,
 };
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
-use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
+use rtnetlink::{Handle, IpVersion};
 
 use super::copy::{configured, family_name, throw_route};
 use super::{InitialWindowError, Place};
 use crate::netlink::{Netlink, NetlinkError};
+use crate::route_socket::List;
 
 /// The routing protocol number that all our rules and routes carry (see `rt_protos`).
 pub const PROTOCOL: u8 = 77;
@@ -46,10 +47,12 @@ pub(crate) fn is_ours(route: &RouteMessage) -> bool {
     route.header.protocol == protocol()
 }
 
-/// A configured route of the main table, not one the kernel learned for one destination.
-pub(super) fn is_main(route: &RouteMessage) -> bool {
-    table_of(route) == u32::from(RouteHeader::RT_TABLE_MAIN)
-        && !route.header.flags.contains(RouteFlags::Cloned)
+/// The main table.
+pub(super) const MAIN: Which = Which::Table(RouteHeader::RT_TABLE_MAIN as u32);
+
+/// A configured route, not one the kernel learned for one destination.
+pub(super) fn is_configured(route: &RouteMessage) -> bool {
+    !route.header.flags.contains(RouteFlags::Cloned)
 }
 
 /// Whether the kernel's answer was this error number.
@@ -69,9 +72,18 @@ impl Tables {
         Netlink::open().map(Self)
     }
 
-    /// All routes of both families, of all tables.
-    pub fn routes(&self) -> Result<Vec<RouteMessage>, NetlinkError> {
-        routes(&self.0)
+    /// Routes of both families.
+    pub fn routes(&self, which: Which) -> Result<Vec<RouteMessage>, NetlinkError> {
+        routes(&self.0, which)
+    }
+
+    /// The same, so many of each family at most; whether there were more.
+    pub fn some_routes(
+        &self,
+        which: Which,
+        limit: usize,
+    ) -> Result<(Vec<RouteMessage>, bool), NetlinkError> {
+        some_routes(&self.0, which, limit)
     }
 
     pub fn add_route(&self, route: &RouteMessage) -> Result<(), NetlinkError> {
@@ -137,7 +149,7 @@ impl Tables {
                     .map(|rule| self.remove_rule(rule)),
             );
         }
-        let routes = self.routes()?;
+        let routes = self.routes(Which::Ours)?;
         results.extend(
             routes
                 .iter()
@@ -164,7 +176,7 @@ impl Tables {
 /// Removes all routes of ours, whatever their table; how many that were.
 pub(crate) fn remove_all_routes(netlink: &Netlink) -> Result<usize, NetlinkError> {
     let mut removed = 0;
-    for route in routes(netlink)?.iter().filter(|route| is_ours(route)) {
+    for route in &routes(netlink, Which::Ours)? {
         let route = match route.header.kind {
             // As it was given.
             RouteType::Local => route.clone(),
@@ -179,21 +191,59 @@ pub(crate) fn remove_all_routes(netlink: &Netlink) -> Result<usize, NetlinkError
     Ok(removed)
 }
 
-/// All routes of both families, of all tables.
-pub(crate) fn routes(netlink: &Netlink) -> Result<Vec<RouteMessage>, NetlinkError> {
-    let mut routes = Vec::new();
+/// Which routes are read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Which {
+    /// All of them.
+    All,
+    /// Those of one table.
+    Table(u32),
+    /// Those of ours, in whatever table.
+    Ours,
+}
+
+/// Routes of both families, and no others: the kernel leaves out what is not asked for.
+pub(crate) fn routes(netlink: &Netlink, which: Which) -> Result<Vec<RouteMessage>, NetlinkError> {
+    Ok(some_routes(netlink, which, usize::MAX)?.0)
+}
+
+/// The same, so many of each family at most; whether there were more.
+fn some_routes(
+    netlink: &Netlink,
+    which: Which,
+    limit: usize,
+) -> Result<(Vec<RouteMessage>, bool), NetlinkError> {
+    let (mut routes, mut were_more) = (Vec::new(), false);
     for family in families() {
-        let message = match family {
-            AddressFamily::Inet6 => RouteMessageBuilder::<std::net::Ipv6Addr>::new().build(),
-            _ => RouteMessageBuilder::<std::net::Ipv4Addr>::new().build(),
+        let list = List::Routes {
+            family,
+            table: match which {
+                Which::Table(table) => Some(table),
+                Which::All | Which::Ours => None,
+            },
+            kind: 0,
+            protocol: match which {
+                Which::Ours => PROTOCOL,
+                Which::All | Which::Table(_) => 0,
+            },
         };
-        let found = netlink.request(
-            || format!("read the {} routes", family_name(family)),
-            async |handle| collect(handle.route().get(message).execute()).await,
-        )?;
+        let (found, is_cut) = netlink
+            .lists()
+            .collect(list, limit, |content| {
+                // What cannot be understood can be neither copied nor ours.
+                let route = RouteMessage::parse(content);
+                Ok(route
+                    .ok()
+                    .filter(|route| route.header.address_family == family))
+            })
+            .map_err(|source| NetlinkError::Read {
+                what: format!("the {} routes", family_name(family)),
+                source,
+            })?;
         routes.extend(found);
+        were_more |= is_cut;
     }
-    Ok(routes)
+    Ok((routes, were_more))
 }
 
 /// All rules of a family.

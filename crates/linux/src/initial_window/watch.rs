@@ -5,12 +5,44 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use socket2::{SockFilter, SockRef};
 
 /// `RTNLGRP_IPV4_ROUTE`, `RTNLGRP_IPV4_RULE`, `RTNLGRP_IPV6_ROUTE`, `RTNLGRP_IPV6_RULE` as bits.
 const GROUPS: u32 = group(7) | group(8) | group(11) | group(19);
 
 const fn group(number: u32) -> u32 {
     1 << (number - 1)
+}
+
+/// Where `rtm_table` and `rtm_type` stand in a notification (<linux/rtnetlink.h>).
+const TABLE: u32 = 16 + 4;
+pub(crate) const TYPE: u32 = 16 + 7;
+
+/// A filter for notifications (classic BPF) that leaves out those of routes with one of these values
+/// in the byte at a place of their header.
+pub(crate) fn event_filter(place: u32, values: &[u8]) -> Vec<SockFilter> {
+    const LOAD_HALF: u16 = 0x28;
+    const LOAD_BYTE: u16 = 0x30;
+    const JUMP_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    /// `RTM_NEWROUTE`, `RTM_DELROUTE`.
+    const ROUTES: [u16; 2] = [24, 25];
+    let op = SockFilter::new;
+    // Filters read numbers in the network's byte order, netlink writes them in the machine's.
+    let [new, gone] = ROUTES.map(|kind| u32::from(u16::from_be_bytes(kind.to_ne_bytes())));
+    let count = u8::try_from(values.len()).unwrap_or(u8::MAX);
+    let mut filter = vec![
+        op(LOAD_HALF, 0, 0, 4),
+        op(JUMP_EQUAL, 1, 0, new),
+        // To the end: it is of something else.
+        op(JUMP_EQUAL, 0, count + 1, gone),
+        op(LOAD_BYTE, 0, 0, place),
+    ];
+    for (value, left) in values.iter().zip((1..=count).rev()) {
+        filter.push(op(JUMP_EQUAL, left, 0, u32::from(*value)));
+    }
+    filter.extend([op(RETURN, 0, 0, u32::MAX), op(RETURN, 0, 0, 0)]);
+    filter
 }
 
 /// A socket that becomes readable when routes or rules change. What changed is not read: whoever
@@ -28,6 +60,16 @@ impl Watch {
         )?;
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
         Ok(Self(socket))
+    }
+
+    /// As [`open`](Self::open), but not for changes of routes in the tables `main` and `local`, of
+    /// which a router may have many each second.
+    pub fn open_beside_main() -> io::Result<Self> {
+        let watch = Self::open()?;
+        // A table that is not one byte's number reads as `RT_TABLE_COMPAT`.
+        let filter = event_filter(TABLE, &[254, 255]);
+        SockRef::from(&watch.0).attach_filter(&filter)?;
+        Ok(watch)
     }
 
     pub fn descriptor(&self) -> BorrowedFd<'_> {

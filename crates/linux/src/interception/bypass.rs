@@ -36,6 +36,12 @@ impl Bypass {
         }
     }
 
+    /// The names of the [sets](Self::sets).
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        let with_set = (self.families.iter()).filter(|family| !family.prefixes.is_empty());
+        with_set.map(|family| format!("bypass_{}", family.name))
+    }
+
     /// The sets that [`rules`](Self::rules) ask.
     pub fn sets(&self) -> String {
         let mut text = String::new();

@@ -10,8 +10,8 @@ use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::plan::{Marks, Place};
 use crate::initial_window::routing::{
-    families, family_name, is_errno, is_our_rule, is_ours, is_same_rule, protocol, routes,
-    rule_table, rules, send, table_of, unless_gone,
+    Which, families, family_name, is_errno, is_our_rule, is_ours, is_same_rule, protocol, routes,
+    rule_table, rules, send, unless_gone,
 };
 use crate::netlink::{Netlink, NetlinkError, interface_index};
 
@@ -23,12 +23,11 @@ pub fn ensure(
     families: impl Iterator<Item = AddressFamily>,
 ) -> Result<usize, NetlinkError> {
     let mut added = 0;
-    let present = routes(netlink)?;
+    let present = routes(netlink, Which::Table(place.routing_table))?;
     for family in families {
         let is_there = present.iter().any(|route| {
             route.header.address_family == family
                 && route.header.kind == RouteType::Local
-                && table_of(route) == place.routing_table
                 && is_ours(route)
         });
         if !is_there {
@@ -107,8 +106,8 @@ pub fn remove(netlink: &Netlink, place: &Place) -> Result<usize, NetlinkError> {
             removed += usize::from(remove_rule(netlink, family, rule)?);
         }
     }
-    for route in routes(netlink)? {
-        if is_ours(&route) && table_of(&route) == place.routing_table {
+    for route in routes(netlink, Which::Table(place.routing_table))? {
+        if is_ours(&route) {
             let result = netlink.request(
                 || "remove the route for intercepted packets".to_owned(),
                 async |handle| send(handle, RouteNetlinkMessage::DelRoute(route), 0).await,
@@ -121,9 +120,8 @@ pub fn remove(netlink: &Netlink, place: &Place) -> Result<usize, NetlinkError> {
 
 /// Whether somebody else has routes in the table.
 pub fn is_table_taken(netlink: &Netlink, place: &Place) -> Result<bool, NetlinkError> {
-    Ok(routes(netlink)?
-        .iter()
-        .any(|route| table_of(route) == place.routing_table && !is_ours(route)))
+    let routes = routes(netlink, Which::Table(place.routing_table))?;
+    Ok(routes.iter().any(|route| !is_ours(route)))
 }
 
 fn add_route(netlink: &Netlink, family: AddressFamily, table: u32) -> Result<(), NetlinkError> {

@@ -55,9 +55,11 @@ use crate::initial_window::routing::{RouteWatch, is_errno, usable_families};
 use crate::netlink::{Netlink, NetlinkError, Prefix};
 use crate::nftables::{self, NftablesError};
 use as_put::AsPut;
+use bypass::Bypass;
 use early_demux::EarlyDemux;
 use probe::Probe;
 use rules::{Machine, QueueWay};
+use survey::ForeignRule;
 use watch::Watch;
 
 /// Why connections cannot be intercepted.
@@ -229,7 +231,7 @@ impl Interception {
             netlink,
             as_put: AsPut::default(),
             rules: Watch::open().map_err(InterceptionError::Watch)?,
-            routes: RouteWatch::open().map_err(InterceptionError::Watch)?,
+            routes: RouteWatch::open_beside_main().map_err(InterceptionError::Watch)?,
             _claim: claim,
         };
         // An error from here on drops `installed`, which removes what is there.
@@ -364,6 +366,19 @@ impl Interception {
         self.routes.forget();
     }
 
+    /// Routing rules of others that look at bits of our marks.
+    ///
+    /// # Errors
+    /// The kernel does not list rules.
+    pub fn foreign_rules(&self) -> Result<Vec<ForeignRule>, InterceptionError> {
+        let rules = survey::foreign_rules(&self.netlink)?;
+        let is_near = |rule: &ForeignRule| {
+            rule.mark
+                .is_some_and(|(_, mask)| mask & self.marks.mask != 0)
+        };
+        Ok(rules.into_iter().filter(is_near).collect())
+    }
+
     /// Puts back what somebody has removed or changed; whether there was anything.
     ///
     /// # Errors
@@ -428,8 +443,12 @@ impl Interception {
     }
 
     fn tables(&self) -> Result<Vec<Option<String>>, InterceptionError> {
-        let table = nftables::table("inet", &self.plan.place.table)?;
-        let mut tables = vec![table.as_deref().map(rules::without_elements)];
+        let table = &self.plan.place.table;
+        // Sets whose elements come and go by themselves may have thousands of them.
+        let mut tables = vec![nftables::table_without_elements("inet", table)?];
+        for set in Bypass::of(&self.plan.bypasses).names() {
+            tables.push(nftables::set("inet", table, &set)?);
+        }
         if self.way == QueueWay::Target {
             let name = queue_target::table(&self.plan.place);
             for family in ["ip", "ip6"] {

@@ -23,7 +23,7 @@ const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
 /// What a client sends to complete a connection.
 const ACKNOWLEDGEMENT: &str = "tcp flags & (fin|syn|rst|ack) == ack";
 /// Sets of connections that have passed untouched and are watched. Their elements come and go by
-/// themselves; see [`without_elements`].
+/// themselves.
 const WATCHED: [(&str, &str, &str); 2] = [
     ("watched_ipv4", "ip", "ipv4_addr"),
     ("watched_ipv6", "ip6", "ipv6_addr"),
@@ -125,32 +125,6 @@ pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> St
 /// The text that removes the table, whether it is there or not.
 pub fn removal(table: &str) -> String {
     format!("table inet {table}\ndelete table inet {table}\n")
-}
-
-/// A table as `nft` prints it, without the elements of the sets that change by themselves.
-pub fn without_elements(shown: &str) -> String {
-    let mut kept = String::with_capacity(shown.len());
-    let mut in_watched = false;
-    let mut in_elements = false;
-    for line in shown.lines() {
-        let trimmed = line.trim_start();
-        if let Some(set) = trimmed.strip_prefix("set ") {
-            in_watched = WATCHED
-                .iter()
-                .chain(&OPENING)
-                .chain(&left_alone::SETS)
-                .any(|(name, ..)| set.split_whitespace().next() == Some(*name));
-        }
-        in_elements |= in_watched && trimmed.starts_with("elements = {");
-        if !in_elements {
-            kept.push_str(line);
-            kept.push('\n');
-        }
-        if in_elements && trimmed.ends_with('}') {
-            in_elements = false;
-        }
-    }
-    kept
 }
 
 /// The smallest ruleset with the statement `queue`, to ask the kernel whether it has it.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::plan::{Marks, Place, Plan, Selection};
-use super::rules::{Machine, QueueWay, ruleset, without_elements};
+use super::rules::{Machine, QueueWay, ruleset};
 use crate::initial_window::MarkField;
 use crate::netlink::Prefix;
 
@@ -232,21 +232,6 @@ fn what_completes_a_watched_connection_is_shown_to_the_relay_once() {
     assert!(take.contains(&rule), "{take:?}");
     let watch = format!("meta mark & 0x0f000000 == 0x0c000000 add @watched_ipv6 {{ {ends} }}");
     assert!(chain(&text, "untaken").contains(&watch));
-}
-
-#[test]
-fn connections_that_are_watched_are_no_change_of_the_rules() {
-    let head = "table inet midspan {\n\tset watched_ipv4 {\n\t\tsize 4096\n";
-    let other = "\t}\n\n\tset other {\n\t\telements = { 1,\n\t\t\t     2 }\n\t}\n}\n";
-    let elements = "\t\telements = { 10.0.0.1 . 1 . 10.0.0.2 . 80 expires 3s,\n\
-                    \t\t\t     10.0.0.1 . 2 . 10.0.0.2 . 80 expires 4s }\n";
-    let one = "\t\telements = { 10.0.0.1 . 1 . 10.0.0.2 . 80 expires 3s }\n";
-    for elements in [elements, one, ""] {
-        assert_eq!(
-            without_elements(&format!("{head}{elements}{other}")),
-            format!("{head}{other}")
-        );
-    }
 }
 
 #[test]

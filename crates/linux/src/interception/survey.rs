@@ -9,9 +9,9 @@ use rtnetlink::packet_route::rule::RuleAttribute;
 use super::{InterceptionError, Place, claim_name};
 use crate::claim;
 use crate::initial_window::routing::{
-    families, is_our_rule, is_ours, routes, rule_table, rules, table_of,
+    Which, families, is_our_rule, is_ours, routes, rule_table, rules, table_of,
 };
-use crate::netlink::Netlink;
+use crate::netlink::{Netlink, NetlinkError};
 use crate::owner::{self, Owner};
 
 /// A routing rule of somebody else (`ip rule`).
@@ -48,35 +48,12 @@ impl Survey {
             routing_tables: BTreeSet::new(),
             has_ours: false,
         };
+        survey.rules = foreign_rules(&netlink)?;
         for family in families() {
-            for rule in rules(&netlink, family)? {
-                if is_our_rule(&rule) {
-                    survey.has_ours |= rule_table(&rule) == place.routing_table;
-                    continue;
-                }
-                let number = |wanted: fn(&RuleAttribute) -> Option<u32>| {
-                    rule.attributes.iter().find_map(wanted)
-                };
-                let mark = number(|attribute| match attribute {
-                    RuleAttribute::FwMark(mark) => Some(*mark),
-                    _ => None,
-                });
-                let mask = number(|attribute| match attribute {
-                    RuleAttribute::FwMask(mask) => Some(*mask),
-                    _ => None,
-                });
-                let priority = number(|attribute| match attribute {
-                    RuleAttribute::Priority(priority) => Some(*priority),
-                    _ => None,
-                });
-                survey.rules.push(ForeignRule {
-                    priority: priority.unwrap_or(0),
-                    mark: mark.map(|mark| (mark, mask.unwrap_or(u32::MAX))),
-                    table: rule_table(&rule),
-                });
-            }
+            survey.has_ours |= (rules(&netlink, family)?.iter())
+                .any(|rule| is_our_rule(rule) && rule_table(rule) == place.routing_table);
         }
-        for route in routes(&netlink)? {
+        for route in routes(&netlink, Which::All)? {
             let table = table_of(&route);
             match is_ours(&route) {
                 true => survey.has_ours |= table == place.routing_table,
@@ -87,6 +64,38 @@ impl Survey {
         }
         Ok(survey)
     }
+}
+
+/// Rules of others, both families.
+pub(super) fn foreign_rules(netlink: &Netlink) -> Result<Vec<ForeignRule>, NetlinkError> {
+    let mut found = Vec::new();
+    for family in families() {
+        for rule in rules(netlink, family)? {
+            if is_our_rule(&rule) {
+                continue;
+            }
+            let number =
+                |wanted: fn(&RuleAttribute) -> Option<u32>| rule.attributes.iter().find_map(wanted);
+            let mark = number(|attribute| match attribute {
+                RuleAttribute::FwMark(mark) => Some(*mark),
+                _ => None,
+            });
+            let mask = number(|attribute| match attribute {
+                RuleAttribute::FwMask(mask) => Some(*mask),
+                _ => None,
+            });
+            let priority = number(|attribute| match attribute {
+                RuleAttribute::Priority(priority) => Some(*priority),
+                _ => None,
+            });
+            found.push(ForeignRule {
+                priority: priority.unwrap_or(0),
+                mark: mark.map(|mark| (mark, mask.unwrap_or(u32::MAX))),
+                table: rule_table(&rule),
+            });
+        }
+    }
+    Ok(found)
 }
 
 /// The Midspan that intercepts with this place at present, if one does; its process where `/proc`

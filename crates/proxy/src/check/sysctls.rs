@@ -36,6 +36,7 @@ pub(super) fn findings(context: &Context<'_>) -> Vec<Finding> {
         findings.push(early_demux());
         findings.push(accepted_marks());
         findings.extend(connection_tracking());
+        findings.extend(local_ports());
     }
     findings.extend(buffers(context));
     findings
@@ -169,6 +170,41 @@ fn connection_tracking() -> Option<Finding> {
     })
 }
 
+/// A server leg has the port of its client, and the kernel gives no port to a connection of this
+/// machine's own that a leg has, whatever the addresses.
+fn local_ports() -> Option<Finding> {
+    const NAME: &str = "net.ipv4.ip_local_port_range";
+    let check = format!("sysctl {NAME}");
+    let range = text(NAME)?;
+    let mut ends = range.split_whitespace().map(str::parse);
+    let (Some(Ok(first)), Some(Ok(last))) = (ends.next(), ends.next()) else {
+        return None;
+    };
+    Some(match shared_ports(first, last) {
+        0 => Finding::ok(check, format!("{first} to {last}: clients use others")),
+        shared => Finding::warning(
+            check,
+            format!(
+                "{first} to {last}: clients use {shared} of these ports, from {CLIENT_PORTS} on, and \
+                 a port that a session has is lost for this machine's own connections: with some \
+                 ten thousand sessions they get slow, and then fail (EADDRNOTAVAIL)"
+            ),
+            format!("sysctl -w {NAME}='{LOCAL_PORTS}'"),
+        ),
+    })
+}
+
+/// The ports of most clients begin here: Linux has 32768 to 60999, others 49152 to 65535.
+const CLIENT_PORTS: u16 = 32_768;
+/// A range below them.
+const LOCAL_PORTS: &str = "10240 32767";
+
+/// How many ports of a range clients use too.
+fn shared_ports(first: u16, last: u16) -> u32 {
+    let begin = u32::from(first.max(CLIENT_PORTS));
+    (u32::from(last) + 1).saturating_sub(begin)
+}
+
 /// How far the kernel may let buffers grow that are left to it. What bytes a leg can have under
 /// way is bounded by what its peer side may hold: what is sent by `tcp_wmem`, what is received by
 /// `tcp_rmem`.
@@ -223,4 +259,18 @@ fn buffers(context: &Context<'_>) -> Vec<Finding> {
         });
     }
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_shared_from_the_first_of_the_clients_on() {
+        assert_eq!(shared_ports(32_768, 60_999), 28_232);
+        assert_eq!(shared_ports(10_240, 32_767), 0);
+        assert_eq!(shared_ports(10_240, 32_768), 1);
+        assert_eq!(shared_ports(1024, 65_535), 32_768);
+        assert_eq!(shared_ports(50_000, 40_000), 0);
+    }
 }

@@ -2,10 +2,12 @@
 
 use std::net::IpAddr;
 
+use midspan_linux::initial_window::InitialWindows;
 use midspan_linux::netlink::Prefix;
 use tracing::{info, warn};
 
 use super::state::{KeptBypasses, State};
+use super::routes::NO_WINDOWS;
 use super::supervision::Supervisor;
 use crate::command::{Answer, ListenerStatus, Request, Status};
 use crate::configuration::{Listener, Mode, prefix};
@@ -185,7 +187,10 @@ impl Supervisor {
         let looping = self.machine.machine().looping.iter().map(|name| {
             format!("listener \"{name}\" forwards to itself: its connections are refused")
         });
+        let windows = self.windows.as_ref();
+        let without_windows = windows.is_some_and(InitialWindows::is_suspended);
         (self.left_out.iter().cloned())
+            .chain(without_windows.then(|| NO_WINDOWS.to_owned()))
             .chain(without_ipv6)
             .chain(looping)
             .collect()

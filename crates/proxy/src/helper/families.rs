@@ -19,7 +19,9 @@ pub(crate) fn leave_out_missing(configuration: &mut Configuration) -> Result<Vec
     let Some(missing) = ipv6::missing() else {
         return Ok(Vec::new());
     };
-    let alone = configuration.transparent().find(|(_, of)| of.ipv6 && !of.ipv4);
+    let alone = configuration
+        .transparent()
+        .find(|(_, of)| of.ipv6 && !of.ipv4);
     if let Some((listener, _)) = alone {
         let message = format!("takes IPv6 only, and this machine has none: {missing}");
         let error = configuration.listen_error(listener, message);

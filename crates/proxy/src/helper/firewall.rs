@@ -13,6 +13,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The time until the next try where the last one found obstacles, or came to nothing, or where it
 /// cannot be told whether rules have changed.
 const RETRY: Duration = Duration::from_secs(5);
+/// The least time between two tries for tables whose changes nobody is told of.
+const LEGACY_INTERVAL: Duration = Duration::from_secs(5);
 /// Where iptables-legacy has tables, whose changes nobody is told of.
 const LEGACY_TABLES: [&str; 2] = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"];
 
@@ -67,7 +69,9 @@ impl Firewall {
         let changed = nftables::generation().ok() != self.tried
             || ipv6::missing().is_none() != self.tried_ipv6;
         let due = self.next().is_some_and(|next| now >= next);
-        if due || (changed && now >= self.last + PAUSE) || (!changed && has_legacy_tables()) {
+        // Routes may change several times a second, and each try runs programs.
+        let is_blind = now >= self.last + LEGACY_INTERVAL && has_legacy_tables();
+        if due || (changed && now >= self.last + PAUSE) || (!changed && is_blind) {
             self.look();
         } else if changed {
             self.waiting = true;

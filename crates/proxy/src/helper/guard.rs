@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use midspan_linux::interception::survey::ForeignRule;
 use midspan_linux::interception::{Interception, InterceptionError, Pair, Plan};
 use midspan_linux::netlink::Prefix;
 use midspan_units::TimeSpan;
@@ -33,6 +34,8 @@ pub(super) struct Guard {
     watchdog_timeout: Duration,
     /// No new connections are wanted any more, and no signs of life expected.
     draining: bool,
+    /// Routing rules of others that look at bits of our marks, which has been said.
+    foreign: Vec<ForeignRule>,
 }
 
 impl Guard {
@@ -47,6 +50,7 @@ impl Guard {
             alive: true,
             watchdog_timeout: watchdog_timeout.into(),
             draining: false,
+            foreign: Vec::new(),
         }
     }
 
@@ -156,13 +160,34 @@ impl Guard {
             Ok(true) => warn!("rules or routes were gone or changed, and are put back"),
             Err(error) => {
                 warn!("rules cannot be put back, connections may pass untouched: {error}");
-                self.next_look = now + Duration::from_secs(1);
+                // What waits for something for long is not tried all the time.
+                let end = Instant::now();
+                let took = end.saturating_duration_since(now);
+                self.next_look = end + Duration::from_secs(1).max(took * 4);
             }
         }
         if !self.draining {
+            self.look_for_foreign_rules();
             self.firewall.look_again(now);
             self.take_or_pass();
         }
+    }
+
+    /// Says which routing rules of others have come that look at bits of our marks.
+    fn look_for_foreign_rules(&mut self) {
+        let Ok(rules) = self.interception.foreign_rules() else {
+            return;
+        };
+        let mask = self.interception.marks().mask;
+        for rule in rules.iter().filter(|rule| !self.foreign.contains(rule)) {
+            let (mark, of) = rule.mark.unwrap_or_default();
+            warn!(
+                "the routing rule {}: fwmark {mark:#x}/{of:#x} lookup {} looks at bits of Midspan's \
+                 marks, {mask:#010x}; `midspan check` says what to do",
+                rule.priority, rule.table
+            );
+        }
+        self.foreign = rules;
     }
 
     /// Whether the relay has been still for so long that it must be ended. Before that, new

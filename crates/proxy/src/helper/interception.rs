@@ -11,9 +11,9 @@ use midspan_linux::netlink::Prefix;
 use midspan_linux::raw_packet::RawSocket;
 use midspan_policy::Handshake;
 
-use super::{families, learned_windows};
 use super::listening::Open;
 use super::slots::Slots;
+use super::{families, learned_windows};
 use crate::Error;
 use crate::configuration::{Configuration, Listener, Mode};
 use crate::control::{GateListenerMessage, GateMessage, ListenerMessage};

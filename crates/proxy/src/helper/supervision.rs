@@ -211,7 +211,9 @@ impl Supervisor {
         let until = next.into_iter().flatten().min();
         let (end, reload) = (self.signals.end(), self.signals.reload());
         let (relay, relay_end) = (self.relay.control(), self.relay.end());
-        let routes = self.windows.as_ref().map(InitialWindows::changes);
+        let windows = self.windows.as_ref();
+        let routes = windows.and_then(|windows| self.routes.changes(windows));
+        let waits_for_routes = routes.is_some();
         let rules = (self.guard.as_ref()).map(|guard| guard.interception().changes());
         let rules = rules.into_iter().flatten();
         let clients = self.control.iter().flat_map(ControlSocket::interests);
@@ -236,7 +238,7 @@ impl Supervisor {
             relay: take(1),
             relay_ended: take(1),
             machine: take(1),
-            routes: take(usize::from(self.windows.is_some())),
+            routes: take(usize::from(waits_for_routes)),
             rules: take(2 * usize::from(self.guard.is_some())),
         })
     }

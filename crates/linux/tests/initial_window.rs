@@ -55,10 +55,7 @@ fn main() {
             connections_start_with_their_window,
         ),
         ("routes that change", copies_follow_the_main_table),
-        (
-            "too many routes",
-            with_too_many_routes_there_are_no_copies,
-        ),
+        ("too many routes", with_too_many_routes_there_are_no_copies),
         (
             "every kind of route",
             every_kind_of_route_is_copied_and_removed,
@@ -442,7 +439,11 @@ fn with_too_many_routes_there_are_no_copies(proxy: &NetworkNamespace, client: &N
     let routes = |verb: &str, first: usize, last: usize| {
         let line = |number: usize| {
             let (high, low) = (number / 256, number % 256);
-            format!("route {verb} blackhole 172.{}.{}.{low}/32\n", 16 + high / 256, high % 256)
+            format!(
+                "route {verb} blackhole 172.{}.{}.{low}/32\n",
+                16 + high / 256,
+                high % 256
+            )
         };
         batch(proxy, &(first..last).map(line).collect::<String>());
     };
@@ -450,7 +451,12 @@ fn with_too_many_routes_there_are_no_copies(proxy: &NetworkNamespace, client: &N
     routes("add", 0, half + 200);
     let refreshed = installed.refresh(false).unwrap();
     assert!(installed.is_suspended() && refreshed.added == 0 && refreshed.removed > 4);
-    assert_eq!(rules(proxy).matches("Other(77)").count(), 0, "{}", rules(proxy));
+    assert_eq!(
+        rules(proxy).matches("Other(77)").count(),
+        0,
+        "{}",
+        rules(proxy)
+    );
     assert!(our_routes(proxy).is_empty());
     // Marked connections go as others do.
     let window = accepted_window(proxy, client, mark, "192.0.2.1", "198.51.100.1");
@@ -470,7 +476,10 @@ fn with_too_many_routes_there_are_no_copies(proxy: &NetworkNamespace, client: &N
     assert!(installed.is_suspended() && our_routes(proxy).is_empty());
     routes("del", 100, half + 200);
     let refreshed = installed.refresh(false).unwrap();
-    assert!(!installed.is_suspended() && refreshed.added > 200, "{refreshed:?}");
+    assert!(
+        !installed.is_suspended() && refreshed.added > 200,
+        "{refreshed:?}"
+    );
     let window = accepted_window(proxy, client, mark, "192.0.2.1", "198.51.100.1");
     assert_eq!(window, 200);
     routes("del", 0, 100);

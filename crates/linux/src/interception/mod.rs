@@ -178,6 +178,8 @@ pub struct Interception {
     way: QueueWay,
     early_demux: EarlyDemux,
     taking: bool,
+    /// IPv6 connections can be brought here: its route is in force.
+    has_ipv6: bool,
     netlink: Netlink,
     /// The tables as the kernel shows them.
     as_put: AsPut,
@@ -228,6 +230,7 @@ impl Interception {
                 false => EarlyDemux::leave(),
             },
             taking: false,
+            has_ipv6: has_ipv6(),
             netlink,
             as_put: AsPut::default(),
             rules: Watch::open().map_err(InterceptionError::Watch)?,
@@ -385,13 +388,17 @@ impl Interception {
     /// It could not be put back.
     pub fn refresh(&mut self) -> Result<bool, InterceptionError> {
         self.forget_changes();
+        let has_ipv6 = has_ipv6();
         let routes = self.ensure_delivery()?;
+        // The route comes before the rules that need it; while IPv6 is switched off there is none.
+        let family = has_ipv6 != self.has_ipv6 && self.plan.takes_ipv6();
+        self.has_ipv6 = has_ipv6;
         let parameter = self.early_demux.switch_off();
         let rules = parameter || !self.is_as_put()?;
-        if rules {
+        if rules || family {
             self.put_rules()?;
         }
-        Ok(rules || routes > 0)
+        Ok(rules || routes > 0 && !family)
     }
 
     /// Adds the rules and routes that are missing, of the families that are taken. One that is not
@@ -419,7 +426,11 @@ impl Interception {
     fn put_rules(&mut self) -> Result<(), InterceptionError> {
         // Unless all goes well, the next refresh tries again.
         self.as_put.forget();
-        let rules = rules::ruleset(&self.plan, &self.marks, self.machine(), self.taking);
+        let mut plan = self.plan.clone();
+        if !self.has_ipv6 {
+            plan.leave_out_ipv6();
+        }
+        let rules = rules::ruleset(&plan, &self.marks, self.machine(), self.taking);
         for _ in 0..PUT_TRIES {
             let mut shown = Vec::new();
             let generation = nftables::generation_after(|| {
@@ -457,6 +468,11 @@ impl Interception {
         }
         Ok(tables)
     }
+}
+
+/// Whether IPv6 takes routes, so that its connections can be brought to this machine.
+fn has_ipv6() -> bool {
+    !crate::ipv6::is_switched_off()
 }
 
 impl Drop for Interception {

@@ -109,6 +109,16 @@ impl Plan {
     pub fn takes_ipv6(&self) -> bool {
         (self.selections.iter()).any(|selection| selection.ipv6_port.is_some())
     }
+
+    /// Takes no connections of IPv6.
+    pub(super) fn leave_out_ipv6(&mut self) {
+        for selection in &mut self.selections {
+            selection.ipv6_port = None;
+            for rung in &mut selection.rungs {
+                rung.ipv6_port = None;
+            }
+        }
+    }
 }
 
 /// The marks of interception: the highest values of the field.

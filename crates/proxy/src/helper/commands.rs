@@ -6,8 +6,8 @@ use midspan_linux::initial_window::InitialWindows;
 use midspan_linux::netlink::Prefix;
 use tracing::{info, warn};
 
-use super::state::{KeptBypasses, State};
 use super::routes::NO_WINDOWS;
+use super::state::{KeptBypasses, State};
 use super::supervision::Supervisor;
 use crate::command::{Answer, ListenerStatus, Request, Status};
 use crate::configuration::{Listener, Mode, prefix};

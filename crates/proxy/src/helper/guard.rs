@@ -141,6 +141,11 @@ impl Guard {
         }
     }
 
+    /// The next look at the rules is due.
+    pub fn look_soon(&mut self) {
+        self.next_look = Instant::now();
+    }
+
     /// Looks after the rules; `changed` says that somebody has changed some.
     pub fn handle_rules(&mut self, changed: bool, now: Instant) {
         if changed {

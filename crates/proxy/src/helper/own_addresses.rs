@@ -83,34 +83,35 @@ impl MachineWatch {
     }
 
     /// Tells the relay where it is time and something is new; `changed` says that the watch is
-    /// readable.
+    /// readable. Returns whether IPv6 has gone or come.
     pub fn handle(
         &mut self,
         configuration: &Configuration,
         relay: &RelayProcess,
         changed: bool,
         now: Instant,
-    ) {
+    ) -> bool {
         if changed && self.watch.take() {
             let look = (now + DELAY).max(self.last + self.took * SHARE);
             self.next = self.next.min(look);
         }
         if now < self.next {
-            return;
+            return false;
         }
-        self.look_at_ipv6(configuration);
+        let other_families = self.look_at_ipv6(configuration);
         let machine = self.look(configuration);
         if machine == self.told {
-            return;
+            return other_families;
         }
         // A relay that has ended is noticed elsewhere.
         if let Err(error) = relay.tell_machine(&machine) {
             warn!("the relay cannot be told of the machine's addresses: {error}");
             self.next = now + RETRY;
-            return;
+            return other_families;
         }
         self.say(configuration, &machine);
         self.told = machine;
+        other_families
     }
 
     /// Says which listeners have begun to forward to themselves, and which no longer do.
@@ -132,11 +133,11 @@ impl MachineWatch {
         }
     }
 
-    /// Says that IPv6 has gone or come, where that matters.
-    fn look_at_ipv6(&mut self, configuration: &Configuration) {
+    /// Says that IPv6 has gone or come, where that matters; whether it has.
+    fn look_at_ipv6(&mut self, configuration: &Configuration) -> bool {
         let before = std::mem::replace(&mut self.no_ipv6, ipv6::missing());
         if before == self.no_ipv6 || configuration.transparent().next().is_none() {
-            return;
+            return false;
         }
         match self.no_ipv6 {
             Some(missing) => warn!("no IPv6 connections are taken any more: {missing}"),
@@ -145,6 +146,7 @@ impl MachineWatch {
                  next reload"
             ),
         }
+        true
     }
 
     fn look(&mut self, configuration: &Configuration) -> Machine {

@@ -180,7 +180,12 @@ impl Supervisor {
             if let Some(windows) = &mut self.windows {
                 self.routes.handle(windows, events.routes, now);
             }
-            (self.machine).handle(&self.configuration, &self.relay, events.machine, now);
+            let (configuration, relay) = (&self.configuration, &self.relay);
+            if (self.machine).handle(configuration, relay, events.machine, now)
+                && let Some(guard) = &mut self.guard
+            {
+                guard.look_soon();
+            }
             self.notifier.handle_time(now);
             if events.reload && self.signals.take_reload() {
                 if self.is_draining() {

@@ -11,14 +11,14 @@ use midspan_linux::packet_queue::PacketQueue;
 use crate::support::*;
 
 /// What was found, one line each: state, check, found, how to mend it.
-struct Report(Vec<[String; 4]>);
+pub struct Report(Vec<[String; 4]>);
 
 impl Report {
-    fn of(gateway: &NetworkNamespace, text: &str) -> Self {
+    pub fn of(gateway: &NetworkNamespace, text: &str) -> Self {
         Self::with(gateway, text, |_| {})
     }
 
-    fn with(gateway: &NetworkNamespace, text: &str, change: impl FnOnce(&mut Command)) -> Self {
+    pub fn with(gateway: &NetworkNamespace, text: &str, change: impl FnOnce(&mut Command)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("midspan.toml");
         fs::write(&file, text).unwrap();
@@ -40,7 +40,7 @@ impl Report {
         Self(lines.collect())
     }
 
-    fn state(&self, check: &str) -> &str {
+    pub fn state(&self, check: &str) -> &str {
         let all: Vec<&str> = self.lines(check).map(|line| line[0].as_str()).collect();
         for state in ["missing", "warning", "ok"] {
             if all.contains(&state) {
@@ -55,13 +55,13 @@ impl Report {
     }
 
     /// Of the first that is not well: what was found, and what to do.
-    fn mend(&self, check: &str) -> (String, String) {
+    pub fn mend(&self, check: &str) -> (String, String) {
         let line = self.lines(check).find(|line| line[0] != "ok");
         let line = line.unwrap_or_else(|| panic!("\"{check}\" is well: {:#?}", self.0));
         (line[2].clone(), line[3].clone())
     }
 
-    fn missing(&self) -> Vec<&str> {
+    pub fn missing(&self) -> Vec<&str> {
         let missing = self.0.iter().filter(|line| line[0] == "missing");
         missing.map(|line| line[1].as_str()).collect()
     }
@@ -89,6 +89,30 @@ fn state(network: &Network) -> String {
              cat /proc/sys/net/ipv4/tcp_early_demux",
         ],
     )
+}
+
+/// The kernel skips ports that sessions have when it gives one to a connection of its own.
+pub fn ports_that_clients_use_too() {
+    let network = Network::new();
+    const CHECK: &str = "sysctl net.ipv4.ip_local_port_range";
+    for (range, state) in [("32768 60999", "warning"), ("10240 32767", "ok")] {
+        network
+            .gateway
+            .set_parameter("net/ipv4/ip_local_port_range", range)
+            .unwrap();
+        let report = Report::of(&network.gateway, TRANSPARENT);
+        assert_eq!(report.state(CHECK), state, "{range}");
+        if state == "warning" {
+            let (_, mend) = report.mend(CHECK);
+            assert!(mend.ends_with("='10240 32767'"), "{mend}");
+        }
+    }
+    let forward = "[[listener]]\nname = \"f\"\nlisten = \"127.0.0.1:8080\"\nto = \"10.3.0.2:80\"\n";
+    let report = Report::of(&network.gateway, forward);
+    assert!(
+        report.lines(CHECK).next().is_none(),
+        "only sessions with the ports of clients"
+    );
 }
 
 pub fn a_good_machine() {

@@ -17,7 +17,9 @@ mod handshake;
 mod learning;
 mod limits;
 mod load;
+mod many_routes;
 mod narrow;
+mod no_ipv6;
 mod passing;
 mod path_mtu;
 mod reloading;
@@ -42,15 +44,27 @@ fn main() {
         ["relay"] => end(relay_main()),
         ["check", file] => print_check(file),
         ["cleanup"] => end(cleanup().map(|cleaned| println!("{}", cleaned.rules_and_routes))),
+        ["run-without-ipv6", file] => {
+            no_ipv6::refuse_sockets();
+            run_proxy(file);
+        }
+        ["check-without-ipv6", file] => {
+            no_ipv6::refuse_sockets();
+            print_check(file);
+        }
         ["check-kernel", file] => end(kernel_main(file.as_ref())),
-        ["run", file] => end(run(RunOptions {
-            configuration: file.into(),
-            relay_arguments: vec!["relay".to_owned()],
-            ready: Some(std::io::stdout().as_fd().try_clone_to_owned().unwrap()),
-        })),
+        ["run", file] => run_proxy(file),
         [filter] if !filter.starts_with('-') => test(filter),
         _ => test(""),
     }
+}
+
+fn run_proxy(file: &str) {
+    end(run(RunOptions {
+        configuration: file.into(),
+        relay_arguments: vec!["relay".to_owned()],
+        ready: Some(std::io::stdout().as_fd().try_clone_to_owned().unwrap()),
+    }));
 }
 
 /// One line for each finding, its parts between tabs.
@@ -275,6 +289,21 @@ fn test(filter: &str) {
             "check: names and numbers of others",
             check::names_and_numbers_of_others,
         ),
+        (
+            "check: ports that clients use too",
+            check::ports_that_clients_use_too,
+        ),
+        (
+            "IPv6 that is not asked for",
+            no_ipv6::what_is_not_asked_for_does_not_matter,
+        ),
+        (
+            "IPv6 that is switched off",
+            no_ipv6::the_other_family_is_taken,
+        ),
+        ("IPv6 that goes and comes", no_ipv6::it_may_go_and_come),
+        ("no sockets of IPv6", no_ipv6::a_kernel_without_it),
+        ("many routes that change", many_routes::the_helper_keeps_up),
         ("check: leftovers", check::leftovers_are_found_and_left),
         ("check: an ordinary user", check::an_ordinary_user),
         ("a killed relay", failing::a_killed_relay_fails_open),

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::netlink::{Netlink, Prefix, RouteMetrics};
 use midspan_linux::nftables;
-use midspan_proxy::command::{Answer, Request, ask};
+use midspan_proxy::command::{Answer, Request, Status, ask};
 use rustix::process::{Pid, Signal, kill_process};
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -442,13 +442,18 @@ pub const TRANSPARENT: &str = "[relay]\nthreads = 2\npipe_size = \"64 KiB\"\npip
 
 impl Midspan {
     pub fn start(gateway: &NetworkNamespace, text: &str) -> Self {
+        Self::start_by(gateway, "run", text)
+    }
+
+    /// Started by this command of the test program.
+    pub fn start_by(gateway: &NetworkNamespace, how: &str, text: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file: PathBuf = directory.path().join("midspan.toml");
         fs::write(&file, with_socket(directory.path(), text)).unwrap();
         let log = File::create(directory.path().join("log")).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            .arg("run")
+            .arg(how)
             .arg(file)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -461,7 +466,12 @@ impl Midspan {
 
     /// Started, and taking connections.
     pub fn ready(gateway: &NetworkNamespace, text: &str) -> Self {
-        let mut midspan = Self::start(gateway, text);
+        Self::ready_by(gateway, "run", text)
+    }
+
+    /// The same, started by this command of the test program.
+    pub fn ready_by(gateway: &NetworkNamespace, how: &str, text: &str) -> Self {
+        let mut midspan = Self::start_by(gateway, how, text);
         let mut byte = Vec::new();
         let stdout = midspan.child.stdout.take().unwrap();
         stdout.take(1).read_to_end(&mut byte).unwrap();
@@ -471,6 +481,10 @@ impl Midspan {
 
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+
+    pub fn status(&self) -> Status {
+        self.ask(&Request::Status).status.unwrap()
     }
 
     /// Sessions that have ended: nothing of them is still to be noted.

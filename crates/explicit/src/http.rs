@@ -1,15 +1,25 @@
 //! HTTP/1 as a proxy's clients speak it: `CONNECT`, and requests with the whole address
 //! (RFC 9110 §9.3.6, RFC 9112 §3.2.2).
 //!
-//! A connection carries one request: the one that goes on to the server says `Connection: close`,
-//! and all that follows its head passes untouched, both ways. So nothing after the head has to be
-//! understood, and no second request can go to a wrong server.
+//! A plain request and its answer are an [`Exchange`]: both are read as far as their ends have to
+//! be found, so that what follows a request is a request of its own, to a server of its own. Each
+//! server is called for one request, which says `Connection: close`.
 
+mod answer;
+mod body;
+mod chunks;
+mod exchange;
+mod fields;
+mod head;
 mod rewrite;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use httparse::{Header, Status};
+use httparse::Header;
+
+use exchange::is_whole;
+pub use exchange::{Exchange, LONGEST_ANSWER_HEAD, Outcome as Progress, Side, Verdict, Wanted};
+use head::{Found, HeadEnd, empty_lines};
 
 use crate::negotiation::{Failure, Next, Outcome, Refusal, Request, Step};
 use crate::{Credentials, Destination};
@@ -23,31 +33,43 @@ const MOST_FIELDS: usize = 128;
 #[derive(Debug, Clone, Default)]
 pub struct Http {
     is_tunnel: bool,
+    head: HeadEnd,
 }
 
 impl Http {
     /// With a client that has said nothing yet.
     #[must_use]
-    pub const fn new() -> Self {
-        Self { is_tunnel: false }
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Takes in what has come from the client and is not consumed yet. With `credentials`, only
-    /// their users are served.
+    /// their users are served. Each byte is looked at once, and the head parsed when it is whole.
     pub fn advance(&mut self, input: &[u8], credentials: Option<&Credentials>) -> Step {
+        let empty = empty_lines(input);
+        if empty > 0 {
+            self.head = HeadEnd::default();
+            return Step::more(empty, Vec::new());
+        }
+        let seen = input.get(..LONGEST_HEAD).unwrap_or(input);
+        let length = match self.head.search(seen) {
+            Found::End(length) => length,
+            Found::Nothing if input.len() < LONGEST_HEAD => return Step::more(0, Vec::new()),
+            Found::Nothing => return refuse(0, HEAD_TOO_LARGE, Refusal::Malformed),
+            Found::Wrong => return refuse(0, BAD_REQUEST, Refusal::Malformed),
+        };
         let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
         let mut request = httparse::Request::new(&mut fields);
-        let seen = input.get(..LONGEST_HEAD).unwrap_or(input);
-        let length = match request.parse(seen) {
-            Ok(Status::Complete(length)) => length,
-            Ok(Status::Partial) if input.len() < LONGEST_HEAD => {
-                return Step::more(0, Vec::new());
-            }
-            Ok(Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+        let head = seen.get(..length).unwrap_or(seen);
+        match request.parse(head) {
+            Err(httparse::Error::TooManyHeaders) => {
                 return refuse(0, HEAD_TOO_LARGE, Refusal::Malformed);
             }
-            Err(_) => return refuse(0, BAD_REQUEST, Refusal::Malformed),
-        };
+            parsed if !is_whole(parsed, length) => {
+                return refuse(0, BAD_REQUEST, Refusal::Malformed);
+            }
+            _ => {}
+        }
         if let Some(credentials) = credentials
             && !is_authenticated(request.headers, credentials)
         {
@@ -130,6 +152,7 @@ fn tunnel(request: &httparse::Request<'_, '_>) -> Result<Request, Refusal> {
     Ok(Request {
         destination,
         to_server: Vec::new(),
+        exchange: None,
     })
 }
 

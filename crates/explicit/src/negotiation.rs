@@ -1,6 +1,7 @@
 //! What every way of naming the server has in common.
 
 use crate::Destination;
+use crate::http::Exchange;
 
 /// What follows from the bytes that came in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,9 @@ pub struct Request {
     pub destination: Destination,
     /// What the server is to be told first, before all that follows from the client.
     pub to_server: Vec<u8>,
+    /// How the request goes on, and its answer, where only so much passes; `None` where all that
+    /// follows passes both ways.
+    pub exchange: Option<Exchange>,
 }
 
 /// Why a client is sent away before any server is called.

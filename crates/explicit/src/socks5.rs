@@ -7,6 +7,10 @@ use crate::negotiation::{Failure, Next, Outcome, Refusal, Request, Step};
 use crate::{Credentials, Destination, Host, HostName};
 
 const VERSION: u8 = 5;
+/// The version before, which has neither passwords nor IPv6.
+const VERSION_4: u8 = 4;
+/// "Request rejected or failed" of version 4, without an address.
+const REJECTED_BY_VERSION_4: [u8; 8] = [0, 91, 0, 0, 0, 0, 0, 0];
 /// Version of the exchange of name and password (RFC 1929 §2).
 const PASSWORD_VERSION: u8 = 1;
 
@@ -110,9 +114,15 @@ impl Socks5 {
     }
 
     fn methods(&mut self, fields: &mut Fields<'_>, with_password: bool) -> Option<Step> {
-        if fields.byte()? != VERSION {
+        match fields.byte()? {
+            VERSION => {}
+            // A client of version 4 is told in its own protocol that its request is rejected.
+            VERSION_4 => {
+                let reply = REJECTED_BY_VERSION_4.to_vec();
+                return Some(Step::refuse(0, reply, Refusal::Unsupported));
+            }
             // Whatever it speaks, it would not understand an answer.
-            return Some(Step::refuse(0, Vec::new(), Refusal::Malformed));
+            _ => return Some(Step::refuse(0, Vec::new(), Refusal::Malformed)),
         }
         let offered = fields.counted()?;
         let (method, stage) = match with_password {
@@ -195,6 +205,7 @@ fn request(fields: &mut Fields<'_>) -> Option<Step> {
             next: Next::Connect(Request {
                 destination,
                 to_server: Vec::new(),
+                exchange: None,
             }),
         },
         Err(()) => {

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Language, alice, negotiate};
+use midspan_explicit::http::Side;
 use midspan_explicit::proxy_protocol::{self, Reading};
 use midspan_explicit::{Next, http};
 use proptest::prelude::*;
@@ -19,6 +20,40 @@ fn pieces_do_not_matter(language: Language, input: &[u8], size: usize) {
         assert_eq!(whole, pieces);
         if let Next::Connect(request) = whole.next {
             assert!(request.to_server.len() <= 2 * http::LONGEST_HEAD);
+        }
+    }
+}
+
+/// A body of a request, or an answer, is the same in pieces or at once.
+fn bodies_do_not_matter(input: &[u8]) {
+    let heads = [
+        "POST http://a.example/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HEAD http://a.example/ HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+        "GET http://a.example/ HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+    ];
+    for head in heads {
+        let end = negotiate(Language::Http, head.as_bytes(), usize::MAX, None);
+        let Next::Connect(request) = end.next else {
+            panic!("{head}");
+        };
+        let Some(exchange) = request.exchange else {
+            panic!("{head}");
+        };
+        for side in [Side::Request, Side::Answer] {
+            // The corpus of answers has two bytes of choices before each.
+            for input in [input, input.get(2..).unwrap_or_default()] {
+                let (mut whole, mut cut) = (exchange.clone(), exchange.clone());
+                let (mut at_once, mut pieces) = (Vec::new(), Vec::new());
+                let taken = whole.take_in(side, input, &mut at_once);
+                assert!(taken <= input.len());
+                for piece in input.chunks(3) {
+                    if cut.take_in(side, piece, &mut pieces) < piece.len() {
+                        break;
+                    }
+                }
+                assert_eq!(at_once, pieces);
+                assert_eq!(whole.outcome(), cut.outcome());
+            }
         }
     }
 }
@@ -115,12 +150,13 @@ proptest! {
 fn the_corpus_is_survived() {
     let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     let mut count = 0;
-    for target in ["socks5", "http", "proxy_protocol"] {
+    for target in ["socks5", "http", "http_answer", "proxy_protocol"] {
         for file in std::fs::read_dir(corpus.join(target)).unwrap() {
             let input = std::fs::read(file.unwrap().path()).unwrap();
             pieces_do_not_matter(Language::Socks5, &input, 1);
             pieces_do_not_matter(Language::Http, &input, 7);
             header_is_bounded(&input);
+            bodies_do_not_matter(&input);
             count += 1;
         }
     }

@@ -84,15 +84,20 @@ fn what_is_not_done_is_refused_by_its_code() {
         let expected = (Some(1), Next::Refuse(Refusal::Malformed));
         assert_eq!(refused(malformed), expected);
     }
-    // SOCKS4, HTTP and TLS get nothing.
-    for other in [
-        &b"\x04\x01\0\x50\xc0\0\x02\x01\0"[..],
-        b"GET /",
-        b"\x16\x03\x01",
-    ] {
+    // HTTP and TLS get nothing.
+    for other in [&b"GET /"[..], b"\x16\x03\x01"] {
         let end = socks5(other, false);
         assert_eq!(end.next, Next::Refuse(Refusal::Malformed));
         assert!(end.told.is_empty());
+    }
+}
+
+#[test]
+fn a_client_of_version_4_is_told_that_it_is_rejected() {
+    for with_password in [false, true] {
+        let end = socks5(b"\x04\x01\0\x50\xc0\0\x02\x01\0", with_password);
+        assert_eq!(end.next, Next::Refuse(Refusal::Unsupported));
+        assert_eq!(end.told, b"\0\x5b\0\0\0\0\0\0");
     }
 }
 

@@ -2,30 +2,16 @@
 
 use httparse::Header;
 
+use super::body::Body;
+use super::exchange::{Asked, Exchange};
+use super::fields::{self, Ambiguous, Framing};
 use crate::negotiation::{Refusal, Request};
 use crate::{Destination, Host};
 
 const SCHEME: &str = "http://";
 const PORT: u16 = 80;
 
-/// Fields for one hop only, which the next must not see (RFC 9110 §7.6.1), and `Host`, which is
-/// written anew (RFC 9112 §3.2.2). How the body ends passes on, since the body does.
-const DROPPED: [&str; 9] = [
-    "host",
-    "connection",
-    "proxy-connection",
-    "proxy-authorization",
-    "proxy-authenticate",
-    "keep-alive",
-    "te",
-    "upgrade",
-    "http2-settings",
-];
-
-/// Fields without which the server would see another request.
-const INDISPENSABLE: [&str; 3] = ["host", "content-length", "transfer-encoding"];
-
-/// What the server is to be told.
+/// What the server is to be told, and how the exchange goes on.
 ///
 /// # Errors
 /// Not addressed to a proxy, ambiguous, or of another scheme than `http`.
@@ -36,30 +22,76 @@ pub(super) fn for_server(request: &httparse::Request<'_, '_>) -> Result<Request,
         return Err(Refusal::Malformed);
     };
     let (destination, path) = split_target(method, target)?;
-    check_body(request.headers)?;
-    let named = named_by_connection(request.headers)?;
+    let fields = &*request.headers;
+    let framing = Framing::of(fields).map_err(|Ambiguous| Refusal::Malformed)?;
+    let body = body(&framing, version)?;
+    let named = fields::named_by_connection(fields);
+    if fields::are_indispensable(&named) {
+        return Err(Refusal::Malformed);
+    }
+    let asked = Asked {
+        is_head: method == "HEAD",
+        version,
+        stays_open: stays_open(fields, version),
+        upgrade: version > 0 && body.is_complete() && wants_web_socket(fields),
+    };
     let mut head = format!(
         "{method} {path} HTTP/1.{version}\r\nHost: {}\r\n",
         authority(&destination)
     )
     .into_bytes();
-    for field in request.headers.iter() {
-        let is_named = named
-            .iter()
-            .any(|name| name.eq_ignore_ascii_case(field.name));
-        if !is_one_of(field.name, &DROPPED) && !is_named {
-            head.extend_from_slice(field.name.as_bytes());
-            head.extend_from_slice(b": ");
-            head.extend_from_slice(field.value);
-            head.extend_from_slice(b"\r\n");
+    for field in fields {
+        if fields::passes(field.name, &named) {
+            fields::write(&mut head, field.name.as_bytes(), field.value);
         }
     }
+    match (framing.coding, framing.length) {
+        (Some(coding), _) => fields::write(&mut head, b"Transfer-Encoding", coding.value),
+        (None, Some(length)) => {
+            fields::write(&mut head, b"Content-Length", length.to_string().as_bytes());
+        }
+        (None, None) => {}
+    }
     head.extend_from_slice(format!("Via: 1.{version} midspan\r\n").as_bytes());
-    head.extend_from_slice(b"Connection: close\r\n\r\n");
+    head.extend_from_slice(match asked.upgrade {
+        true => b"Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n".as_slice(),
+        // It has a connection for each request.
+        false => b"Connection: close\r\n\r\n",
+    });
     Ok(Request {
         destination,
         to_server: head,
+        exchange: Some(Exchange::new(asked, body)),
     })
+}
+
+/// Where the body of a request ends. A length beside chunks, and chunks of a client that has none,
+/// could be read in two ways (RFC 9112 §6.1, §6.3).
+fn body(framing: &Framing<'_>, version: u8) -> Result<Body, Refusal> {
+    match (framing.coding, framing.length) {
+        (None, length) => Ok(Body::Length(length.unwrap_or(0))),
+        (Some(coding), None) if coding.is_chunked && version > 0 => Ok(Body::chunked()),
+        (Some(_), _) => Err(Refusal::Malformed),
+    }
+}
+
+/// Whether the client wants to use its connection again (RFC 9112 §9.3).
+fn stays_open(fields: &[Header<'_>], version: u8) -> bool {
+    let says = |element| {
+        ["connection", "proxy-connection"]
+            .iter()
+            .any(|name| fields::has_element(fields, name, element))
+    };
+    !says("close") && (version > 0 || says("keep-alive"))
+}
+
+/// Other protocols are not passed on: what follows could be requests to other servers (h2c).
+fn wants_web_socket(fields: &[Header<'_>]) -> bool {
+    let mut protocols = fields::values(fields, "upgrade");
+    let is_web_socket = |value: &[u8]| value.trim_ascii().eq_ignore_ascii_case(b"websocket");
+    protocols.next().is_some_and(is_web_socket)
+        && protocols.next().is_none()
+        && fields::has_element(fields, "connection", "upgrade")
 }
 
 /// Server and path of `http://server/path`.
@@ -90,43 +122,4 @@ fn authority(destination: &Destination) -> String {
         (Host::Address(address), PORT) => address.to_string(),
         _ => destination.to_string(),
     }
-}
-
-/// A body whose end two readers could see in different places is refused (RFC 9112 §6.3).
-fn check_body(fields: &[Header<'_>]) -> Result<(), Refusal> {
-    let values = |name: &'static str| {
-        fields
-            .iter()
-            .filter(move |field| field.name.eq_ignore_ascii_case(name))
-            .map(|field| field.value.trim_ascii())
-    };
-    let mut lengths = values("content-length");
-    let first = lengths.next();
-    let is_number = |value: &[u8]| !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-    let is_plain = first.is_none_or(is_number) && lengths.all(|other| Some(other) == first);
-    let codings = values("transfer-encoding").count();
-    match is_plain && codings <= 1 && (first.is_none() || codings == 0) {
-        true => Ok(()),
-        false => Err(Refusal::Malformed),
-    }
-}
-
-/// The fields that the client calls its connection's own.
-fn named_by_connection<'a>(fields: &[Header<'a>]) -> Result<Vec<&'a str>, Refusal> {
-    let mut named = Vec::new();
-    for field in fields
-        .iter()
-        .filter(|field| field.name.eq_ignore_ascii_case("connection"))
-    {
-        let value = std::str::from_utf8(field.value).map_err(|_| Refusal::Malformed)?;
-        named.extend(value.split(',').map(str::trim));
-    }
-    match named.iter().any(|name| is_one_of(name, &INDISPENSABLE)) {
-        true => Err(Refusal::Malformed),
-        false => Ok(named),
-    }
-}
-
-fn is_one_of(name: &str, list: &[&str]) -> bool {
-    list.iter().any(|one| one.eq_ignore_ascii_case(name))
 }

@@ -1,0 +1,160 @@
+//! What header fields mean for whoever passes a message on.
+
+use httparse::Header;
+
+/// Fields for one hop only, which the next must not see (RFC 9110 §7.6.1), and those that only a
+/// proxy and its client tell each other.
+const OF_ONE_HOP: [&str; 9] = [
+    "connection",
+    "proxy-connection",
+    "proxy-authorization",
+    "proxy-authenticate",
+    "proxy-authentication-info",
+    "keep-alive",
+    "te",
+    "upgrade",
+    "http2-settings",
+];
+
+/// Fields without which the next reader would see another message: no `Connection` can name them.
+const INDISPENSABLE: [&str; 3] = ["host", "content-length", "transfer-encoding"];
+
+/// How the end of a message's body is found, as its fields tell (RFC 9112 §6).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Framing<'a> {
+    /// `Content-Length`
+    pub length: Option<u64>,
+    /// `Transfer-Encoding`
+    pub coding: Option<Coding<'a>>,
+}
+
+/// `Transfer-Encoding`, as it was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Coding<'a> {
+    /// The value of the field.
+    pub value: &'a [u8],
+    /// The last coding is `chunked`, which tells where the body ends.
+    pub is_chunked: bool,
+}
+
+/// Two readers could see the body end in different places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ambiguous;
+
+impl<'a> Framing<'a> {
+    /// What these fields say.
+    ///
+    /// # Errors
+    /// A length that is no number, several lengths that differ, several fields of codings, or
+    /// `chunked` in any place but the last.
+    pub fn of(fields: &[Header<'a>]) -> Result<Self, Ambiguous> {
+        let mut length = None;
+        for value in values(fields, "content-length") {
+            // Equal numbers in a list are one number (RFC 9112 §6.3).
+            for number in value.split(|byte| *byte == b',') {
+                let number = decimal(trimmed(number)).ok_or(Ambiguous)?;
+                if length.is_some_and(|length| length != number) {
+                    return Err(Ambiguous);
+                }
+                length = Some(number);
+            }
+        }
+        let mut codings = values(fields, "transfer-encoding");
+        let coding = match (codings.next(), codings.next()) {
+            (None, _) => None,
+            (Some(value), None) => Some(Coding::of(trimmed(value))?),
+            (Some(_), Some(_)) => return Err(Ambiguous),
+        };
+        Ok(Self { length, coding })
+    }
+}
+
+impl<'a> Coding<'a> {
+    fn of(value: &'a [u8]) -> Result<Self, Ambiguous> {
+        let mut is_chunked = false;
+        for coding in value.split(|byte| *byte == b',') {
+            let coding = trimmed(coding);
+            let is_token = !coding.is_empty() && coding.iter().all(|byte| is_token(*byte));
+            if is_chunked || !is_token {
+                return Err(Ambiguous);
+            }
+            is_chunked = coding.eq_ignore_ascii_case(b"chunked");
+        }
+        Ok(Self { value, is_chunked })
+    }
+}
+
+/// The values of all fields of this name.
+pub(super) fn values<'f, 'a>(
+    fields: &'f [Header<'a>],
+    name: &'f str,
+) -> impl Iterator<Item = &'a [u8]> + 'f {
+    let fields = fields.iter();
+    fields
+        .filter(move |field| field.name.eq_ignore_ascii_case(name))
+        .map(|field| field.value)
+}
+
+/// Whether a field that is a list has this element.
+pub(super) fn has_element(fields: &[Header<'_>], name: &str, element: &str) -> bool {
+    values(fields, name)
+        .flat_map(|value| value.split(|byte| *byte == b','))
+        .any(|one| trimmed(one).eq_ignore_ascii_case(element.as_bytes()))
+}
+
+/// The fields that the sender calls its connection's own. Bytes that are no text name nothing.
+pub(super) fn named_by_connection<'a>(fields: &[Header<'a>]) -> Vec<&'a str> {
+    values(fields, "connection")
+        .filter_map(|value| std::str::from_utf8(value).ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .collect()
+}
+
+/// Whether a message can no longer be understood without the fields that `Connection` names.
+pub(super) fn are_indispensable(named: &[&str]) -> bool {
+    named.iter().any(|name| is_one_of(name, &INDISPENSABLE))
+}
+
+/// Whether a field passes on as it is: neither of one hop, nor named by `Connection`, nor one that
+/// is written anew.
+pub(super) fn passes(name: &str, named: &[&str]) -> bool {
+    !is_one_of(name, &OF_ONE_HOP) && !is_one_of(name, &INDISPENSABLE) && !is_one_of(name, named)
+}
+
+/// Writes a field. A folded value (RFC 9112 §5.2) becomes one line.
+pub(super) fn write(head: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    head.extend_from_slice(name);
+    head.extend_from_slice(b": ");
+    let unfolded = |byte: &u8| match byte {
+        b'\r' | b'\n' => b' ',
+        byte => *byte,
+    };
+    head.extend(value.iter().map(unfolded));
+    head.extend_from_slice(b"\r\n");
+}
+
+/// Spaces and tabs around a value mean nothing (RFC 9110 §5.5).
+fn trimmed(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+/// A number of at most 63 bits, so that no reader has to wrap it.
+fn decimal(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let number: u64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    i64::try_from(number).ok().map(|_| number)
+}
+
+const fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
+}
+
+fn is_one_of(name: &str, list: &[&str]) -> bool {
+    list.iter().any(|one| one.eq_ignore_ascii_case(name))
+}

@@ -134,6 +134,11 @@ impl Direction {
         !matches!(self.inbound, Inbound::Open)
     }
 
+    /// Whether its end has been read, and was one in good order.
+    pub const fn has_ended_in_order(&self) -> bool {
+        matches!(self.inbound, Inbound::Ended)
+    }
+
     /// Bytes that were read and not yet written.
     pub const fn held(&self) -> u32 {
         self.held
@@ -195,6 +200,11 @@ impl Direction {
             Reading::End => self.inbound = Inbound::Ended,
             Reading::Blocked => self.readable = false,
         }
+    }
+
+    /// Instead of all that is held, so many bytes are to be written.
+    pub const fn handle_replaced(&mut self, count: u32) {
+        self.held = count;
     }
 
     /// A write took `count` of the held bytes; `full` if the outbound leg has no room for more.

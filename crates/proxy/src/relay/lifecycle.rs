@@ -31,6 +31,9 @@ pub enum Step {
     Settle(Leg),
     /// Both legs failed: nothing can be delivered any more.
     Reset,
+    /// The session's request has its answer, or the client can be told why it has none: close the
+    /// server's leg; the client's goes back to the negotiation.
+    HandOver,
 }
 
 impl Failures {

@@ -10,6 +10,7 @@
 //! | `lifecycle` | a session: go on, close, settle or reset | yes |
 //! | `transfer` | carries a direction out: read, write, splice | |
 //! | `session` | two sockets, two transfers, events, failures | |
+//! | `exchange` | a session that carries one request of HTTP and its answer | |
 //! | `opening` | accept, ask the policy, set up, connect | |
 //! | `destination` | which server, and how its leg comes about | |
 //! | [`negotiation`] | what is said before a session | |
@@ -78,6 +79,7 @@ mod control;
 mod crowd;
 mod destination;
 mod direction;
+mod exchange;
 #[cfg(feature = "failing-calls")]
 pub mod failing_calls;
 pub(crate) mod kick;

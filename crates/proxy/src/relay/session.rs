@@ -2,9 +2,11 @@
 
 mod bounding;
 mod decided;
+mod framed;
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use midspan_explicit::http::Side as Message;
 use midspan_policy::{Leg, Request, SessionId, SessionSample};
 use midspan_units::{ByteSize, Time, TimeSpan};
 use rustix::event::epoll::EventFlags;
@@ -13,6 +15,7 @@ use rustix::net::{RecvFlags, sockopt};
 
 use midspan_linux::tcp;
 
+use super::exchange::Framed;
 use super::lifecycle::{self, Failures, Step};
 use super::limits::Seat;
 use super::narrow::NarrowLeg;
@@ -23,10 +26,13 @@ use super::transfer::{Moved, Shared, Side, Transfer};
 use crate::seeded_faults::{self, Fault};
 
 pub use bounding::Buffers;
+pub use framed::Client;
 
 /// First and longest wait between two looks at an unacknowledged queue.
 const FIRST_LOOK: TimeSpan = TimeSpan::from_milliseconds(2);
 const LONGEST_LOOK: TimeSpan = TimeSpan::from_milliseconds(100);
+/// So often the wait doubles from the first to the longest.
+const MOST_DOUBLINGS: u8 = 6;
 
 /// More failures than one turn can bring: each leg can be found failed by a write and by a read.
 const FAILURES_PER_TURN: usize = 5;
@@ -42,8 +48,8 @@ pub enum Phase {
     Settling {
         /// Then it is reset in any case.
         deadline: Time,
-        /// Until the next look whether all is acknowledged.
-        wait: TimeSpan,
+        /// How often it was looked whether all is acknowledged.
+        looks: u8,
     },
 }
 
@@ -84,8 +90,10 @@ pub struct Session {
     pub upkeep: Upkeep,
     /// How the client's access link is dealt with.
     pub narrow: Option<Box<NarrowLeg>>,
+    /// The request and the answer that it carries, where it carries nothing else.
+    framed: Option<Box<Framed>>,
     /// Its place; given back when the session goes.
-    _seat: Seat,
+    seat: Seat,
 }
 
 /// What a session notes for time-outs and the memory budget.
@@ -156,7 +164,8 @@ impl Session {
                 ..Upkeep::default()
             },
             narrow: None,
-            _seat: seat,
+            framed: None,
+            seat,
         }
     }
 
@@ -253,13 +262,17 @@ impl Session {
             let last = self.to_client.direction.is_done() && !self.failures.any();
             let doubtful = !last && self.to_client.may_hide_failure();
             let (client, server) = (self.client.as_fd(), self.server.as_fd());
-            let up = (self.to_server).advance([client, server], (last, doubtful), shared, now);
+            let framed = self.framed.as_deref_mut().map(|it| (it, Message::Request));
+            let certainty = (last, doubtful);
+            let up = (self.to_server).advance([client, server], certainty, framed, shared, now);
             counters.bytes_to_server.add(up.copied + up.spliced);
             let failed_up = self.note_moved(Leg::Client, &up, shared, counters);
             let last = self.to_server.direction.is_done() && !self.failures.any();
             let doubtful = !last && self.to_server.may_hide_failure();
             let (client, server) = (self.client.as_fd(), self.server.as_fd());
-            let down = (self.to_client).advance([server, client], (last, doubtful), shared, now);
+            let framed = self.framed.as_deref_mut().map(|it| (it, Message::Answer));
+            let certainty = (last, doubtful);
+            let down = (self.to_client).advance([server, client], certainty, framed, shared, now);
             if let Some(leg) = &mut self.narrow
                 && down.copied + down.spliced > 0
             {
@@ -281,6 +294,11 @@ impl Session {
             }
         }
         system::enter_session(0);
+        if self.framed.is_some() {
+            let (again, more) = self.look_at_exchange(shared, now);
+            resume_at = resume_at.into_iter().chain(again).min();
+            unfinished |= more;
+        }
         let is_done = self.to_server.direction.is_done() || self.to_client.direction.is_done();
         if seeded_faults::is(Fault::HalfCloseEndsBoth) && is_done {
             return Turn {
@@ -338,7 +356,10 @@ impl Session {
     }
 
     /// What comes next, as things stand.
-    pub const fn step(&self) -> Step {
+    pub fn step(&self) -> Step {
+        if let Some(framed) = &self.framed {
+            return self.step_of_exchange(framed);
+        }
         lifecycle::step(
             &self.to_server.direction,
             &self.to_client.direction,
@@ -359,21 +380,18 @@ impl Session {
 
     /// When to look next while settling; `None` in other phases.
     pub fn next_look(&mut self, now: Time) -> Option<Time> {
-        let Phase::Settling { deadline, wait } = &mut self.phase else {
+        let Phase::Settling { deadline, looks } = &mut self.phase else {
             return None;
         };
-        let look = (now + *wait).min(*deadline);
-        *wait = (*wait * 2).min(LONGEST_LOOK);
-        Some(look)
+        let wait = (FIRST_LOOK * (1_u64 << (*looks).min(MOST_DOUBLINGS))).min(LONGEST_LOOK);
+        *looks = looks.saturating_add(1);
+        Some((now + wait).min(*deadline))
     }
 
     /// Begins to settle, or goes on with it.
     pub fn settle_until(&mut self, deadline: Time) {
         if !matches!(self.phase, Phase::Settling { .. }) {
-            self.phase = Phase::Settling {
-                deadline,
-                wait: FIRST_LOOK,
-            };
+            self.phase = Phase::Settling { deadline, looks: 0 };
         }
     }
 

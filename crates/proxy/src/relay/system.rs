@@ -43,6 +43,13 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
     Ok(count)
 }
 
+/// Whether there is something to read, which stays there; 0 at the end.
+pub fn peek(socket: BorrowedFd<'_>) -> Result<usize> {
+    may_fail!(Receive);
+    let (count, _) = rustix::net::recv(socket, &mut [0_u8; 1][..], RecvFlags::PEEK)?;
+    Ok(count)
+}
+
 /// Writes some of the bytes.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize> {
     let most = may_fail!(Send, bytes.len());

@@ -8,13 +8,15 @@
 
 use std::os::fd::BorrowedFd;
 
+use midspan_explicit::http::{Side as Message, Wanted};
 use midspan_linux::tcp;
 use midspan_policy::memory_share::PIECE;
 use midspan_units::{ByteSize, Time};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 
-use super::direction::{Action, Direction, Method, Reading};
+use super::direction::{Action, BULK_AT_LEAST, Direction, Method, Reading};
+use super::exchange::Framed;
 use super::pipes::{Pipe, Pipes};
 use super::system;
 use super::throttle::{CapBy, Throttle};
@@ -31,6 +33,10 @@ const ACTIONS_PER_TURN: usize = 32;
 #[derive(Debug)]
 pub struct Shared {
     buffer: Box<[u8]>,
+    /// What is to be sent instead of what the buffer has.
+    written_anew: Vec<u8>,
+    /// Clients are not to stay for another request.
+    pub is_closing: bool,
     /// The pool of pipes.
     pub pipes: Pipes,
     /// Splices that had to be copies.
@@ -42,6 +48,8 @@ impl Shared {
     pub fn new(pipes: Pipes) -> Self {
         Self {
             buffer: vec![0; BUFFER_SIZE].into_boxed_slice(),
+            written_anew: Vec::new(),
+            is_closing: false,
             pipes,
             pipe_shortages: 0,
         }
@@ -130,44 +138,67 @@ impl Transfer {
     /// With `last`, the other direction has ended in good order, and both sockets will be closed
     /// after this one: closing sends the FIN, so it is not sent by a call of its own. An end that
     /// is read is verified if it is `doubtful`.
+    ///
+    /// With `framing`, what is moved is this message, and nothing behind it is.
     pub fn advance(
         &mut self,
         [from, to]: [BorrowedFd<'_>; 2],
         (last, doubtful): (bool, bool),
+        mut framing: Option<(&mut Framed, Message)>,
         shared: &mut Shared,
         now: Time,
     ) -> Moved {
         let mut moved = Moved::default();
         for _ in 0..ACTIONS_PER_TURN {
-            let result = match self.direction.next() {
-                Action::Read(Method::Copy) => self.copy(from, to, doubtful, shared, &mut moved),
-                // What is written in chunks would keep a pipe for long.
-                Action::Read(Method::Splice) if self.throttle.is_some() => {
-                    self.copy(from, to, doubtful, shared, &mut moved)
-                }
-                Action::Read(Method::Splice) => match shared.pipes.take(now) {
-                    Some(pipe) => self.fill(pipe, from, shared, &mut moved),
-                    None => {
-                        shared.pipe_shortages += 1;
-                        self.copy(from, to, doubtful, shared, &mut moved)
+            let action = self.direction.next();
+            let result = match (action, &mut framing) {
+                (Action::Read(method), Some((framed, message))) => match framed.wanted(*message) {
+                    Wanted::Opaque(most) => {
+                        let before = moved.read;
+                        let legs = ([from, to], doubtful, most);
+                        let result = self.read(method, legs, shared, now, &mut moved);
+                        framed.handle_passed(*message, moved.read - before);
+                        result
                     }
-                },
-                Action::Write => match self.allowed(to, now) {
-                    Ok(most) => self.write_held(to, most, shared, &mut moved),
-                    Err(time) => {
-                        moved.resume_at = Some(time);
+                    Wanted::Bytes => {
+                        self.look([from, to], doubtful, (framed, *message), shared, &mut moved)
+                    }
+                    Wanted::Nothing => {
+                        if *message == Message::Request && framed.may_client_wait() {
+                            match self.look_behind(from, doubtful, framed) {
+                                // Its end, which passes on.
+                                Ok(true) => continue,
+                                Ok(false) => {}
+                                Err(failed) => moved.failed = Some(failed),
+                            }
+                        }
                         return moved;
                     }
                 },
-                Action::Finish => {
-                    if !last {
-                        // Fails only where the leg has failed; epoll tells that as well.
-                        let _ = rustix::net::shutdown(to, Shutdown::Write);
-                    }
-                    self.direction.handle_finished();
-                    Ok(())
+                // What the end of the server means depends on the message.
+                (Action::Finish, Some((_, Message::Answer))) => return moved,
+                (Action::Read(method), None) => {
+                    let legs = ([from, to], doubtful, u64::MAX);
+                    self.read(method, legs, shared, now, &mut moved)
                 }
-                Action::WaitReadable | Action::WaitWritable | Action::Nothing => return moved,
+                (action, _) => match action {
+                    Action::Write => match self.allowed(to, now) {
+                        Ok(most) => self.write_held(to, most, shared, &mut moved),
+                        Err(time) => {
+                            moved.resume_at = Some(time);
+                            return moved;
+                        }
+                    },
+                    Action::Finish => {
+                        if !last {
+                            // Fails only where the leg has failed; epoll tells that as well.
+                            let _ = rustix::net::shutdown(to, Shutdown::Write);
+                        }
+                        self.direction.handle_finished();
+                        Ok(())
+                    }
+                    _ => return moved,
+                },
             };
             match result {
                 Ok(()) => {}
@@ -193,24 +224,120 @@ impl Transfer {
         }
     }
 
+    /// Holds these bytes, which are to be written before anything that is read.
+    pub fn hold(&mut self, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            self.direction.handle_replaced(small(bytes.len()));
+            self.held = Held::Buffer {
+                bytes: bytes.into_boxed_slice(),
+                start: 0,
+            };
+        }
+    }
+
+    /// Reads once, at most so much, and writes at once what was copied.
+    fn read(
+        &mut self,
+        method: Method,
+        (legs, doubtful, most): ([BorrowedFd<'_>; 2], bool, u64),
+        shared: &mut Shared,
+        now: Time,
+        moved: &mut Moved,
+    ) -> Result<(), (Side, Errno)> {
+        // What is written in pieces would keep a pipe for long.
+        if method == Method::Splice && self.throttle.is_none() && most >= BULK_AT_LEAST.into() {
+            if let Some(pipe) = shared.pipes.take(now) {
+                return self.fill(pipe, legs[0], most, shared, moved);
+            }
+            shared.pipe_shortages += 1;
+        }
+        self.copy(legs, doubtful, most, shared, moved)
+    }
+
     /// Reads once into the shared buffer and writes that at once.
     fn copy(
         &mut self,
-        from: BorrowedFd<'_>,
-        to: BorrowedFd<'_>,
+        [from, to]: [BorrowedFd<'_>; 2],
         doubtful: bool,
+        most: u64,
         shared: &mut Shared,
         moved: &mut Moved,
     ) -> Result<(), (Side, Errno)> {
-        let mut read = system::receive(from, &mut shared.buffer[..]);
+        let most = at_most(BUFFER_SIZE, most);
+        let mut read = system::receive(from, &mut shared.buffer[..most]);
         if doubtful {
             read = verify_end(read, from);
         }
-        let Some(count) = self.note_read(Method::Copy, read, BUFFER_SIZE)? else {
+        let Some(count) = self.note_read(Method::Copy, read, most)? else {
             return Ok(());
         };
         moved.read += count as u64;
+        self.write_read(to, &shared.buffer[..count], moved)
+    }
+
+    /// Reads once into the shared buffer, and writes what the message makes of it.
+    fn look(
+        &mut self,
+        [from, to]: [BorrowedFd<'_>; 2],
+        doubtful: bool,
+        (framed, message): (&mut Framed, Message),
+        shared: &mut Shared,
+        moved: &mut Moved,
+    ) -> Result<(), (Side, Errno)> {
+        let most = framed.piece(message);
+        let mut read = system::receive(from, &mut shared.buffer[..most]);
+        if doubtful {
+            read = verify_end(read, from);
+        }
+        let Some(count) = self.note_read(Method::Copy, read, most)? else {
+            return Ok(());
+        };
+        moved.read += count as u64;
+        shared.written_anew.clear();
         let bytes = &shared.buffer[..count];
+        framed.take_in(message, bytes, &mut shared.written_anew);
+        self.direction
+            .handle_replaced(small(shared.written_anew.len()));
+        match shared.written_anew.is_empty() {
+            true => Ok(()),
+            false => self.write_read(to, &shared.written_anew, moved),
+        }
+    }
+
+    /// Looks whether the client has sent something behind its request, and leaves it there;
+    /// whether that is its end.
+    fn look_behind(
+        &mut self,
+        from: BorrowedFd<'_>,
+        doubtful: bool,
+        framed: &mut Framed,
+    ) -> Result<bool, (Side, Errno)> {
+        let mut read = system::peek(from);
+        if doubtful {
+            read = verify_end(read, from);
+        }
+        match read {
+            Ok(0) => {
+                self.direction.handle_read(Method::Copy, Reading::End);
+                return Ok(true);
+            }
+            Ok(_) => framed.handle_client_waits(),
+            Err(Errno::AGAIN) => self.direction.handle_read(Method::Copy, Reading::Blocked),
+            Err(Errno::INTR) => {}
+            Err(error) if is_want_of_memory(error) => {}
+            Err(error) => return Err((Side::Inbound, error)),
+        }
+        Ok(false)
+    }
+
+    /// Writes what has just been read, and keeps what has no room.
+    fn write_read(
+        &mut self,
+        to: BorrowedFd<'_>,
+        bytes: &[u8],
+        moved: &mut Moved,
+    ) -> Result<(), (Side, Errno)> {
+        let count = bytes.len();
         let written = match &mut self.throttle {
             Some(throttle) => {
                 throttle.handle_read(small(count));
@@ -253,6 +380,7 @@ impl Transfer {
         &mut self,
         pipe: Pipe,
         from: BorrowedFd<'_>,
+        most: u64,
         shared: &mut Shared,
         moved: &mut Moved,
     ) -> Result<(), (Side, Errno)> {
@@ -260,6 +388,7 @@ impl Transfer {
             true => shared.pipes.size().min(PIECE as usize),
             false => shared.pipes.size(),
         };
+        let size = at_most(size, most);
         let read = system::splice(from, pipe.writer(), size);
         if read == Ok(0) {
             shared.pipes.give_back(pipe);
@@ -385,6 +514,11 @@ fn verify_end(read: rustix::io::Result<usize>, from: BorrowedFd<'_>) -> rustix::
 /// The kernel is short of memory just now; nothing is wrong with the leg.
 const fn is_want_of_memory(error: Errno) -> bool {
     matches!(error, Errno::NOMEM | Errno::NOBUFS)
+}
+
+/// A size, or `most` if that is less.
+fn at_most(size: usize, most: u64) -> usize {
+    usize::try_from(most).map_or(size, |most| size.min(most))
 }
 
 /// Counts of one system call fit 32 bits: buffers and pipes are smaller.

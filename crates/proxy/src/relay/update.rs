@@ -198,6 +198,8 @@ impl Worker {
                 "a listener goes on without an option: {error}"
             );
         }
+        // What has changed may be who is served.
+        self.close_idle(old);
         let index = self.place(acceptor);
         let Some(socket) = &self.acceptors[index].socket else {
             return;

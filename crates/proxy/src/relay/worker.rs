@@ -4,6 +4,7 @@
 //! finds nothing. Bit 63 marks the loop's own descriptors.
 
 mod deciding;
+mod ending;
 mod negotiating;
 mod observed;
 mod shedding;
@@ -27,7 +28,7 @@ use super::lifecycle::Step;
 use super::limits::{Limits, Seat, Shortage};
 use super::memory::Measuring;
 use super::negotiation::Negotiations;
-use super::observation::{Ending, Journal, Mailbox, Registry};
+use super::observation::{Journal, Mailbox, Registry};
 use super::opening::{Acceptor, Caller, Legs, Opened};
 use super::pipes::Pipes;
 use super::session::{End, Phase, Session};
@@ -37,7 +38,6 @@ use super::table::{Key, Table};
 use super::timers::Timers;
 use super::transfer::Shared;
 use super::update::Update;
-use crate::seeded_faults::{self, Fault};
 
 use negotiating::NEGOTIATION;
 use observed::Sampling;
@@ -290,6 +290,7 @@ impl Worker {
                 self.end(key, End::Closed);
             }
             Step::Reset => self.end(key, End::Reset),
+            Step::HandOver => self.hand_over(key),
             Step::Settle(leg) if session.is_acknowledged(leg) => self.end(key, End::Reset),
             Step::Continue | Step::Settle(_) => {
                 if turn.unfinished && !session.queued {
@@ -517,42 +518,6 @@ impl Worker {
         }
     }
 
-    /// Ends a session; what its sockets do on closing was decided before.
-    pub(super) fn end(&mut self, key: Key, end: End) {
-        let Some(mut session) = self.sessions.remove(key) else {
-            return;
-        };
-        if let Some(acceptor) = self.acceptors.get_mut(usize::from(session.listener)) {
-            acceptor.sessions = acceptor.sessions.saturating_sub(1);
-        }
-        if let End::Unconnected(error) = end {
-            session.record.note_failure(Ending::of_connecting(error));
-        }
-        let closed = end == End::Closed;
-        let (ended, sample) = observed::last_words(&mut session, closed, self.now, &self.counters);
-        let ended = ended.map(|ended| {
-            let ended = self.with_last_destination(ended);
-            self.with_reasons(ended, session.listener)
-        });
-        if let Some(acceptor) = self.acceptors.get_mut(usize::from(session.listener)) {
-            acceptor.policy.end(self.now, &sample);
-        }
-        self.negotiations.destinations.remove(&session.record.id);
-        self.log(ended);
-        if seeded_faults::is(Fault::FinForReset) {
-            session.close_in_order();
-        }
-        session.release(&mut self.shared);
-        self.forget_memory(&mut session);
-        self.timers.set(key, &mut session.timer, None);
-        self.counters.sessions_active.decrement();
-        match end {
-            End::Closed => self.counters.sessions_closed.add(1),
-            End::Reset => self.counters.sessions_reset.add(1),
-            End::Unconnected(_) => self.counters.sessions_unconnected.add(1),
-        }
-    }
-
     pub(super) fn watch_acceptor(&self, index: usize) -> rustix::io::Result<()> {
         let Some(acceptor) = self.acceptors.get(index) else {
             return Ok(());
@@ -570,6 +535,7 @@ impl Worker {
             return;
         }
         self.accepting = false;
+        self.shared.is_closing = true;
         for index in 0..self.acceptors.len() {
             self.close_acceptor(index);
         }
@@ -589,6 +555,7 @@ impl Worker {
             // Closing it is not enough: another process may share it.
             let _ = epoll::delete(&self.epoll, &socket);
         }
+        self.close_idle(index);
     }
 
     fn publish(&mut self) {

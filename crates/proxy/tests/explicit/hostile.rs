@@ -6,6 +6,20 @@ use std::time::{Duration, Instant};
 
 use super::support::*;
 
+/// What a client of SOCKS4 is told in its own protocol.
+const REJECTED_BY_SOCKS4: [u8; 8] = [0, 91, 0, 0, 0, 0, 0, 0];
+
+pub fn a_client_of_socks4_is_told() {
+    let _proxy = Proxy::ready(&each_mode(""));
+    let mut client = connect(SOCKS);
+    client
+        .write_all(b"\x04\x01\x23\x82\x7f\x00\x00\x01user\x00")
+        .unwrap();
+    assert_eq!(rest(&mut client), REJECTED_BY_SOCKS4);
+    drop(client);
+    assert_refusals("unsupported", 1.0);
+}
+
 pub fn clients_that_break_rules() {
     let _proxy = Proxy::ready(&each_mode(""));
     let _listener = TcpListener::bind(SERVER).unwrap();
@@ -41,7 +55,7 @@ pub fn clients_that_break_rules() {
         let _ = client.read_to_end(&mut answer);
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
         assert!(
-            answer.is_empty() || answer.starts_with(start),
+            answer.is_empty() || answer.starts_with(start) || answer == REJECTED_BY_SOCKS4,
             "{shown}: {answer:?}"
         );
         let http_status = answer.get(9..10);
@@ -51,8 +65,8 @@ pub fn clients_that_break_rules() {
         );
     }
     assert_refusals("gone", 1.0);
-    assert_refusals("malformed", 8.0);
-    assert_refusals("unsupported", 3.0);
+    assert_refusals("malformed", 7.0);
+    assert_refusals("unsupported", 4.0);
     assert_refusals("unauthenticated", 1.0);
     wait_until("forgotten", || metric("midspan_negotiations") == 0.0);
     // It serves as before.

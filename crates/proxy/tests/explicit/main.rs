@@ -7,6 +7,7 @@
 
 mod access;
 mod closing;
+mod exchange;
 mod hostile;
 mod names;
 mod own_addresses;
@@ -20,7 +21,7 @@ mod tries;
 
 use tries::Test;
 
-const TESTS: [Test; 19] = [
+const TESTS: [Test; 33] = [
     ("curl by SOCKS5", serving::curl_by_socks5),
     ("curl by HTTP", serving::curl_by_http),
     ("names and passwords", serving::names_and_passwords),
@@ -44,7 +45,39 @@ const TESTS: [Test; 19] = [
         own_addresses::a_listener_that_becomes_its_own_server_ends_the_circle,
     ),
     ("access rules", access::rules_decide),
+    (
+        "each request goes to its server",
+        exchange::each_request_goes_to_its_server,
+    ),
+    (
+        "pipelined requests",
+        exchange::pipelined_requests_are_answered_in_turn,
+    ),
+    ("large bodies", exchange::large_bodies_pass_both_ways),
+    ("interim answers", exchange::interim_answers_pass),
+    (
+        "an early answer",
+        exchange::an_early_answer_ends_the_connection,
+    ),
+    (
+        "answers without a body",
+        exchange::answers_without_a_body_have_none,
+    ),
+    (
+        "a server that ends early",
+        exchange::a_server_that_ends_early_is_noticed,
+    ),
+    ("broken chunks", exchange::broken_chunks_are_refused),
+    ("a web socket", exchange::a_web_socket_becomes_a_tunnel),
+    ("clients that end", exchange::clients_that_end),
+    ("idle clients", exchange::idle_clients_are_closed_in_order),
+    ("a slow server", exchange::a_slow_server_gets_all),
+    (
+        "curl uses its connection again",
+        exchange::curl_uses_its_connection_again,
+    ),
     ("hostile clients", hostile::clients_that_break_rules),
+    ("SOCKS4", hostile::a_client_of_socks4_is_told),
     ("slow clients", hostile::slow_clients_are_sent_away),
     ("names", names::names_are_raced_and_missed),
     (

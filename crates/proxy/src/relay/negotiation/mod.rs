@@ -1,8 +1,10 @@
 //! What is said before a session: by whom, who is wanted, and what became of the call.
 //!
 //! ```text
-//! heading ──► speaking ──► resolving ──► calling ──► delivering ──► a session
-//!    └───────────┴─────────────┴────────────┴──► refusing ──► closed
+//! heading ──► speaking ──► resolving ──► calling ──► a session
+//!    │          │  ▲          │            │           │
+//!    │          │  └──────────┼────────────┼───────────┤ the next request of an HTTP client
+//!    └──────────┴─────────────┴────────────┴───────────┴──► refusing ──► closed
 //! ```
 //!
 //! | stage | what is awaited | until |
@@ -11,12 +13,14 @@
 //! | speaking | SOCKS5 or HTTP | the same |
 //! | resolving | the addresses of a name | 15 s |
 //! | calling | the first of them that answers (RFC 8305) | `connect_timeout` |
-//! | delivering | room for the answer to the client, and for what the server is told first | `negotiation_timeout` |
-//! | refusing | the client's end, after it was told why | `PARTING_TIME` |
+//! | refusing | the client's end, after it was told why | `PARTING_TIME`; `negotiation_timeout` after an answer |
 //!
 //! The client is read only while something is to be understood, so whatever follows stays in the
-//! kernel; what was read too much is handed to the server first. Where a socket fails while
-//! delivering, the session finds that out itself.
+//! kernel. What was read too much, and what a socket has no room for, goes into the session, which
+//! sends it first. So each byte that was read is sent on or understood, or the client is closed.
+//!
+//! A client of HTTP comes back from its session and may send another request, within
+//! `negotiation_timeout`.
 
 mod calling;
 mod names;

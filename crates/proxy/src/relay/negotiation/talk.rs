@@ -1,12 +1,14 @@
 //! One client that is spoken with.
 
 mod listening;
+#[cfg(test)]
+mod tests;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use midspan_explicit::http::Http;
+use midspan_explicit::http::{Exchange, Http};
 use midspan_explicit::proxy_protocol;
 use midspan_explicit::socks5::Socks5;
 use midspan_explicit::{Credentials, Destination, Failure, Host, HostName, Outcome};
@@ -17,10 +19,16 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 
 use super::calling::{Called, Calling};
 use super::{Language, Negotiation, PARTING_TIME, Reason, failure};
+use crate::relay::exchange::{Framed, Kept};
 use crate::relay::limits::Seat;
+use crate::relay::observation::LastReading;
 
 /// Most bytes that are dropped of a client that was sent away.
 const PARTING_BYTES: usize = 1 << 20;
+
+/// The same of one that has an answer, which may have come before the end of its request: as much
+/// as the kernels on both sides hold for it.
+const PARTING_BYTES_AFTER_ANSWER: usize = 16 << 20;
 
 /// How long a name may be looked up: what name servers are given by default, and a little.
 const LONGEST_LOOK_UP: TimeSpan = TimeSpan::from_seconds(15);
@@ -51,6 +59,12 @@ pub struct Talk {
     to_client: Vec<u8>,
     to_server: Vec<u8>,
     destination: Option<Destination>,
+    /// The request and the answer that a session would carry, where it carries nothing else.
+    exchange: Option<Exchange>,
+    /// It has had an answer, and has not begun another request.
+    is_idle: bool,
+    /// What has been counted of its connection.
+    reading: LastReading,
     deadline: Time,
     /// Its place among the sessions.
     seat: Seat,
@@ -71,12 +85,13 @@ enum Stage {
     Resolving,
     /// The server is called at the addresses that may be.
     Calling(Calling),
-    /// Both are told what they are to know before a session.
-    Delivering(SocketAddr, OwnedFd),
+    /// The server has answered the call.
+    Connected(SocketAddr, OwnedFd),
     /// The client is told that there will be no session.
     Refusing {
         reason: Option<Reason>,
-        dropped: usize,
+        /// How many bytes of the client may still be dropped.
+        left: usize,
         is_shut: bool,
     },
     Over,
@@ -109,6 +124,10 @@ pub struct Joined {
     /// What the client called the server, if it gave a name.
     pub name: Option<Box<str>>,
     pub seat: Seat,
+    /// What the server and the client are sent first.
+    pub first: [Vec<u8>; 2],
+    /// What the session carries, where that is not all.
+    pub framed: Option<Framed>,
 }
 
 impl Talk {
@@ -148,9 +167,71 @@ impl Talk {
             to_client: Vec::new(),
             to_server: Vec::new(),
             destination: None,
+            exchange: None,
+            is_idle: false,
+            reading: LastReading::default(),
             deadline: now + settings.timeout,
             settings,
         }
+    }
+
+    /// With a client that comes back from an exchange: for its next request, or to be closed after
+    /// it was told `last`.
+    pub fn again(
+        (client, client_address): (OwnedFd, SocketAddr),
+        listener: usize,
+        kept: Kept,
+        seat: Seat,
+        last: Option<&str>,
+        now: Time,
+    ) -> Self {
+        let Kept {
+            settings,
+            credentials,
+            called,
+            leftover,
+            reading,
+        } = kept;
+        let stage = match last {
+            Some(_) => Stage::Refusing {
+                reason: None,
+                left: PARTING_BYTES_AFTER_ANSWER,
+                is_shut: false,
+            },
+            None => Stage::Speaking,
+        };
+        Self {
+            seat,
+            listener,
+            timer: None,
+            begin: now,
+            credentials,
+            client_address,
+            called,
+            language: Speaker::Http(Http::new()),
+            stage,
+            client,
+            is_idle: leftover.is_empty(),
+            input: leftover,
+            to_client: last.unwrap_or_default().into(),
+            to_server: Vec::new(),
+            destination: None,
+            exchange: None,
+            reading,
+            deadline: now + settings.timeout,
+            settings,
+        }
+    }
+
+    /// It has had an answer and has not begun another request.
+    pub const fn is_idle(&self) -> bool {
+        self.is_idle
+    }
+
+    /// Lets its connection close in good order instead of by a reset.
+    pub fn close_in_order(&self) {
+        // Without this the close is a reset, which feigns nothing.
+        let _ = tcp::set_reset_on_close(&self.client, false);
     }
 
     /// The socket towards the client.
@@ -179,17 +260,14 @@ impl Talk {
             Stage::Resolving => self.watch_client(),
             Stage::Calling(calling) => match calling.advance(now, call) {
                 Called::Waiting => self.watch_client(),
-                Called::Connected(address, server) => {
-                    self.connected(address, server, now);
-                    self.deliver()
-                }
+                Called::Connected(address, server) => self.connected(address, server),
                 Called::Failed(error) => {
                     let tried = self.wanted();
                     self.fail(failure(error), None, now);
                     Step::Unconnected(tried, error)
                 }
             },
-            Stage::Delivering(..) => self.deliver(),
+            Stage::Connected(..) => Step::Join,
             Stage::Refusing { .. } => self.part(),
             Stage::Over => Step::End(None),
         }
@@ -251,7 +329,7 @@ impl Talk {
         self.deadline = now + PARTING_TIME;
         self.stage = Stage::Refusing {
             reason,
-            dropped: 0,
+            left: PARTING_BYTES,
             is_shut: false,
         };
         self.part()
@@ -259,6 +337,10 @@ impl Talk {
 
     fn expire(&mut self, now: Time) -> Option<Step> {
         Some(match &self.stage {
+            Stage::Heading | Stage::Speaking if self.is_idle => {
+                self.close_in_order();
+                Step::End(None)
+            }
             Stage::Heading | Stage::Speaking => Step::End(Some(Reason::Silent)),
             Stage::Resolving => self.fail(Failure::TimedOut, Some(Reason::Name), now),
             Stage::Calling(calling) => {
@@ -267,15 +349,14 @@ impl Talk {
                 Step::Unconnected(tried, Errno::TIMEDOUT)
             }
             // The session's own rules hold from here on.
-            Stage::Delivering(..) => {
-                (self.to_client, self.to_server) = (Vec::new(), Vec::new());
-                return None;
-            }
-            Stage::Refusing { reason, .. } => {
+            Stage::Connected(..) => return None,
+            Stage::Refusing { reason, .. } if self.to_client.is_empty() => {
                 // It had its time: a close that is a reset where it still sends.
-                let _ = tcp::set_reset_on_close(&self.client, false);
+                self.close_in_order();
                 Step::End(*reason)
             }
+            // It has not all that it was to be told, which must not look as if it had.
+            Stage::Refusing { reason, .. } => Step::End(*reason),
             Stage::Over => Step::End(None),
         })
     }
@@ -303,7 +384,9 @@ impl Talk {
         self.answer_now()
     }
 
-    fn connected(&mut self, address: SocketAddr, server: OwnedFd, now: Time) {
+    /// The server is there. What is to be said to both is sent as far as there is room; the rest
+    /// goes into the session, and so does what a socket refuses: the session finds out why.
+    fn connected(&mut self, address: SocketAddr, server: OwnedFd) -> Step {
         let own = rustix::net::getsockname(&server);
         let own = own.ok().and_then(|own| own.try_into().ok());
         let outcome = Outcome::Connected(canonical(own.unwrap_or(address)));
@@ -320,29 +403,13 @@ impl Talk {
             None => Vec::new(),
         };
         first.append(&mut self.to_server);
-        first.append(&mut self.input);
+        if self.exchange.is_none() {
+            first.append(&mut self.input);
+        }
         self.to_server = first;
-        self.deadline = now + self.settings.timeout;
-        self.stage = Stage::Delivering(address, server);
-    }
-
-    /// Sends what is to be said to both; then they are joined.
-    fn deliver(&mut self) -> Step {
-        let Stage::Delivering(_, server) = &self.stage else {
-            return Step::Wait;
-        };
-        let sides = [
-            (&self.client, &mut self.to_client),
-            (server, &mut self.to_server),
-        ];
-        for (socket, bytes) in sides {
-            if flush(socket, bytes).is_err() {
-                bytes.clear();
-            }
-        }
-        if !self.to_client.is_empty() || !self.to_server.is_empty() {
-            return Step::Wait;
-        }
+        let _ = flush(&self.client, &mut self.to_client);
+        let _ = flush(&server, &mut self.to_server);
+        self.stage = Stage::Connected(address, server);
         Step::Join
     }
 
@@ -351,7 +418,7 @@ impl Talk {
     fn part(&mut self) -> Step {
         let Stage::Refusing {
             reason,
-            dropped,
+            left,
             is_shut,
         } = &mut self.stage
         else {
@@ -368,13 +435,13 @@ impl Talk {
             let _ = rustix::net::shutdown(&self.client, Shutdown::Write);
         }
         let mut buffer = [0_u8; 4096];
-        while *dropped < PARTING_BYTES {
+        while *left > 0 {
             match rustix::net::recv(&self.client, &mut buffer[..], RecvFlags::empty()) {
                 Ok((0, _)) => {
                     let _ = tcp::set_reset_on_close(&self.client, false);
                     return Step::End(*reason);
                 }
-                Ok((count, _)) => *dropped += count,
+                Ok((count, _)) => *left = left.saturating_sub(count),
                 Err(Errno::AGAIN) => return Step::Wait,
                 Err(Errno::INTR) => {}
                 Err(_) => break,
@@ -386,8 +453,15 @@ impl Talk {
     /// What a session begins with; `None` before [`Step::Join`].
     pub fn into_joined(self) -> Option<Joined> {
         let name = self.name();
-        let Stage::Delivering(server_address, server) = self.stage else {
+        let Stage::Connected(server_address, server) = self.stage else {
             return None;
+        };
+        let kept = Kept {
+            settings: self.settings,
+            credentials: self.credentials,
+            called: self.called,
+            leftover: self.input,
+            reading: self.reading,
         };
         Some(Joined {
             client: self.client,
@@ -398,6 +472,8 @@ impl Talk {
             listener: self.listener,
             name,
             seat: self.seat,
+            first: [self.to_server, self.to_client],
+            framed: self.exchange.map(|exchange| Framed::new(exchange, kept)),
         })
     }
 

@@ -34,7 +34,7 @@ pub use report::{LegReport, Phase as ReportedPhase, SessionReport};
 
 pub(super) use inquiry::Mailbox;
 pub(super) use journal::{Ended, Journal};
-pub(super) use numbers::ListenerCounters;
+pub(super) use numbers::{LastReading, ListenerCounters};
 pub(super) use record::Record;
 pub(super) use registry::Registry;
 

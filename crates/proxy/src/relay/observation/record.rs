@@ -139,6 +139,16 @@ impl Record {
         }
     }
 
+    /// What has been counted of the client's leg, for the next session of its connection.
+    pub const fn client_reading(&self) -> LastReading {
+        self.last[0]
+    }
+
+    /// The client's leg has carried sessions before, which have counted so much.
+    pub const fn continue_from(&mut self, reading: LastReading) {
+        self.last[0] = reading;
+    }
+
     /// Since the client was first heard of.
     pub fn age(&self, now: Time) -> TimeSpan {
         now.since(self.begin)

@@ -14,8 +14,8 @@ use crate::relay::kick::Target;
 use crate::relay::limits::{Seat, Shortage};
 use crate::relay::negotiation::{Joined, MOST_TALKS, Reason, Step, Talk};
 use crate::relay::observation::{Ended, SessionReport};
-use crate::relay::opening::{Caller, Negotiator};
-use crate::relay::session::Session;
+use crate::relay::opening::{Acceptor, Caller, Negotiator};
+use crate::relay::session::{Client, Session};
 use crate::relay::table::Key;
 
 /// Marks tokens of negotiations, all of whose sockets have the same.
@@ -61,6 +61,12 @@ impl Worker {
             seat,
             self.now,
         );
+        let key = self.take_in(talk);
+        self.go_on(key);
+    }
+
+    fn take_in(&mut self, talk: Talk) -> Key {
+        let index = talk.listener;
         let key = self.negotiations.talks.insert(talk);
         self.negotiations.count += 1;
         // It counts as a session: it holds a descriptor, and draining waits for it.
@@ -69,7 +75,60 @@ impl Worker {
         if let Some(acceptor) = self.acceptors.get_mut(index) {
             acceptor.sessions += 1;
         }
-        self.go_on(key);
+        key
+    }
+
+    /// Ends a session whose exchange is over; its client is spoken with again, for its next
+    /// request or for the last time.
+    pub(super) fn hand_over(&mut self, key: Key) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let listener = usize::from(session.listener);
+        let address = session.record.client;
+        let is_open = |acceptor: &Acceptor| acceptor.socket.is_some();
+        let is_open = self.accepting && self.acceptors.get(listener).is_some_and(is_open);
+        let has_room = self.negotiations.count < MOST_TALKS;
+        let (client, end) = session.leave_exchange(is_open && has_room);
+        // Draining must not take it for gone meanwhile.
+        self.counters.sessions_active.add(1);
+        let left = self.take(key, end).and_then(Session::into_client);
+        let last = match client {
+            Client::Stays => None,
+            Client::IsTold(last) => Some(last),
+            Client::IsGone => Some(""),
+        };
+        if let Some((socket, kept, seat)) = left
+            && !matches!(client, Client::IsGone)
+        {
+            let key = self.negotiations.talks.next_key();
+            let watched = epoll::modify(&self.epoll, &socket, token(key), INTEREST);
+            let talk = Talk::again((socket, address), listener, kept, seat, last, self.now);
+            // Without room or events it is closed at once; by a reset where it is to be told why.
+            if last.is_none_or(str::is_empty) && (!has_room || watched.is_err()) {
+                talk.close_in_order();
+            }
+            if has_room && watched.is_ok() {
+                let key = self.take_in(talk);
+                self.go_on(key);
+            }
+        }
+        self.counters.sessions_active.decrement();
+    }
+
+    /// Closes the connections of clients of a listener that have had an answer and wait.
+    pub(in crate::relay) fn close_idle(&mut self, index: usize) {
+        let talks = &mut self.negotiations.talks;
+        let idle: Vec<Key> = (0..talks.places())
+            .filter_map(|place| {
+                let talk = talks.at_place(place)?;
+                (talk.listener == index && talk.is_idle()).then(|| talk.close_in_order())?;
+                talks.key_at(place)
+            })
+            .collect();
+        for key in idle {
+            self.forget(key, None);
+        }
     }
 
     /// Does what an event or the time asks for.
@@ -190,6 +249,8 @@ impl Worker {
             listener,
             name,
             seat,
+            first: [to_server, to_client],
+            framed,
         }) = self.take_out(key).and_then(Talk::into_joined)
         else {
             return;
@@ -215,6 +276,10 @@ impl Worker {
         let number = u16::try_from(listener).unwrap_or(u16::MAX);
         let mut joined = Session::new([client, server], number, record, seat, self.now);
         joined.begin_relaying(self.now);
+        joined.hold(to_server, to_client);
+        if let Some(framed) = framed {
+            joined.carry(framed);
+        }
         let key = self.sessions.insert(joined);
         self.begin_memory(key);
         self.begin_bounding(key);

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use midspan_explicit::http::{Progress, Side};
 use midspan_explicit::proxy_protocol::{self, Header, Reading};
 use midspan_explicit::{Host, Next, Refusal, Request};
 use midspan_units::Time;
@@ -18,10 +19,20 @@ impl Talk {
             match self.understand(now) {
                 Some(step) => return step,
                 None => match self.read() {
+                    Ok(0) if self.is_idle => {
+                        self.close_in_order();
+                        return Step::End(None);
+                    }
                     Ok(0) => return Step::End(Some(Reason::Gone)),
+                    Ok(_) if self.is_idle => {
+                        self.is_idle = false;
+                        self.begin = now;
+                        self.deadline = now + self.settings.timeout;
+                    }
                     Ok(_) => {}
                     Err(Errno::AGAIN) => return self.answer_now(),
                     Err(Errno::INTR) => {}
+                    Err(_) if self.is_idle => return Step::End(None),
                     Err(_) => return Step::End(Some(Reason::Gone)),
                 },
             }
@@ -97,6 +108,15 @@ impl Talk {
 
     fn request(&mut self, request: Request, now: Time) -> Step {
         self.to_server = request.to_server;
+        if let Some(mut exchange) = request.exchange {
+            // What has come of the body; what is behind that is the next request's.
+            let taken = exchange.take_in(Side::Request, &self.input, &mut self.to_server);
+            self.input.drain(..taken);
+            if let Progress::Unanswered(told) = exchange.outcome() {
+                return self.refuse(told.into(), Some(Reason::Malformed), now);
+            }
+            self.exchange = Some(exchange);
+        }
         self.begin_resolving(now);
         let host = request.destination.host.clone();
         let port = request.destination.port;

@@ -2,20 +2,51 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use subtle::ConstantTimeEq;
 
 /// Who may use a listener: names with their passwords.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Default)]
 pub struct Credentials {
-    users: BTreeMap<String, String>,
+    users: Arc<BTreeMap<String, String>>,
+    /// How often what was given was wrong.
+    wrong: AtomicU32,
 }
+
+/// The same users, counted anew.
+impl Clone for Credentials {
+    fn clone(&self) -> Self {
+        Self {
+            users: Arc::clone(&self.users),
+            wrong: AtomicU32::new(0),
+        }
+    }
+}
+
+impl PartialEq for Credentials {
+    fn eq(&self, other: &Self) -> bool {
+        self.users == other.users
+    }
+}
+
+impl Eq for Credentials {}
 
 impl Credentials {
     /// These users, each with a password.
     #[must_use]
-    pub const fn new(users: BTreeMap<String, String>) -> Self {
-        Self { users }
+    pub fn new(users: BTreeMap<String, String>) -> Self {
+        Self {
+            users: Arc::new(users),
+            wrong: AtomicU32::new(0),
+        }
+    }
+
+    /// How often a name and password were given that are not right.
+    #[must_use]
+    pub fn wrong(&self) -> u32 {
+        self.wrong.load(Ordering::Relaxed)
     }
 
     /// Whether this is one of them. The time it takes does not tell how much of a password was
@@ -27,7 +58,11 @@ impl Credentials {
             .and_then(|user| self.users.get(user));
         // A user that does not exist takes the time of one that does.
         let expected = known.map_or(&[][..], |password| password.as_bytes());
-        bool::from(expected.ct_eq(password)) && known.is_some()
+        let is_right = bool::from(expected.ct_eq(password)) && known.is_some();
+        if !is_right {
+            self.wrong.fetch_add(1, Ordering::Relaxed);
+        }
+        is_right
     }
 }
 
@@ -59,6 +94,9 @@ mod tests {
         ] {
             assert!(!credentials.accept(user, password));
         }
+        assert!(credentials.wrong() > 0);
+        let again = credentials.clone();
+        assert_eq!((again.wrong(), &again), (0, &credentials));
         assert!(!format!("{credentials:?}").contains("secret"));
     }
 }

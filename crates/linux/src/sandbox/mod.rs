@@ -66,6 +66,7 @@ fn prepare() {
     // What the kernel tells each process (getauxval(3)): a call from Linux 6.4 on, before a file.
     let _ = rustix::param::page_size();
     let _ = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    keep_heaps_from_counting_processors();
     // glibc reads vm.overcommit_memory before it gives memory of a thread back for the first time:
     // when more than 128 KiB at the end of the thread's heap are free. Larger pieces than these do
     // not come from the heap. Without the file it gives nothing back.
@@ -75,6 +76,18 @@ fn prepare() {
     });
     let _ = thread.map(std::thread::JoinHandle::join);
 }
+
+/// glibc gives threads heaps of their own, up to eight for each processor, which it counts in a file
+/// when it makes the ninth. Told how many, it opens no file.
+#[cfg(target_env = "gnu")]
+fn keep_heaps_from_counting_processors() {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let heaps = i32::try_from(processors.saturating_mul(8)).unwrap_or(i32::MAX);
+    // SAFETY: `mallopt` takes two numbers and a lock of the allocator.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, heaps) };
+}
+#[cfg(not(target_env = "gnu"))]
+const fn keep_heaps_from_counting_processors() {}
 
 fn set_no_new_privileges() -> Result<(), SandboxError> {
     crate::capability::set_no_new_privileges().map_err(SandboxError::new)

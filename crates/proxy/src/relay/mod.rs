@@ -119,7 +119,7 @@ use midspan_units::Time;
 
 pub use control::Clock;
 use control::{Command, Control};
-use negotiation::Names;
+use negotiation::{Names, Tries};
 use observation::{Journal, Mailbox, Observer, Registry};
 use opening::Acceptor;
 use pipes::Pipes;
@@ -146,6 +146,8 @@ pub struct Relay {
     /// What sessions have learned, for those of further listeners.
     knowledge: Knowledge,
     names: Arc<Names>,
+    /// Who gave wrong passwords.
+    tries: Arc<Tries>,
     /// Writes the log; ends after the threads.
     writer: Option<JoinHandle<()>>,
 }
@@ -215,6 +217,7 @@ impl Relay {
         let control = Arc::new(control);
         let mut relay = Self {
             names: Arc::new(Names::new(settings.threads, Arc::clone(&control))),
+            tries: Arc::default(),
             control,
             counters: Vec::new(),
             mailboxes: Vec::new(),
@@ -260,6 +263,7 @@ impl Relay {
             .map_err(Error::kernel("set up epoll"))?;
         worker.negotiations.names = Some(Arc::clone(&self.names));
         worker.negotiations.thread = number;
+        worker.negotiations.tries = Arc::clone(&self.tries);
         self.updates.push(sender);
         let counters = worker.counters();
         counters.threads_running.set(1);

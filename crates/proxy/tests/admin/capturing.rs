@@ -89,10 +89,15 @@ pub fn a_forward_session() {
     );
 
     // Ended by its limit.
+    let again = proxy.directory.path().join("again.pcapng");
     let limited = CaptureOptions {
         packets: 3,
-        ..options
+        output: again,
+        ..options.clone()
     };
+    // Nothing that is there is replaced.
+    let refused = capture(&options, &AtomicBool::new(false), &mut |_| {});
+    assert!(refused.unwrap_err().to_string().contains("there already"));
     let (ready, begun) = channel();
     let stop = AtomicBool::new(false);
     let thread = std::thread::spawn(move || {

@@ -18,7 +18,7 @@ mod tries;
 
 use tries::Test;
 
-const TESTS: [Test; 8] = [
+const TESTS: &[Test] = &[
     ("each end is counted and logged", seen::each_end_is_counted),
     ("a live session is shown", seen::a_live_session_is_shown),
     ("many sessions by pages", seen::sessions_come_by_pages),
@@ -36,5 +36,5 @@ const TESTS: [Test; 8] = [
 ];
 
 fn main() {
-    own_namespace::main(support::set_up_network, &TESTS);
+    own_namespace::main(support::set_up_network, TESTS);
 }

@@ -21,10 +21,11 @@ mod tries;
 
 use tries::Test;
 
-const TESTS: [Test; 33] = [
+const TESTS: &[Test] = &[
     ("curl by SOCKS5", serving::curl_by_socks5),
     ("curl by HTTP", serving::curl_by_http),
     ("names and passwords", serving::names_and_passwords),
+    ("wrong passwords", serving::wrong_passwords_are_limited),
     ("many at once", serving::many_at_once),
     ("a reload keeps sessions", serving::a_reload_keeps_sessions),
     ("ends and answers", closing::half_close_in_each_mode),
@@ -88,5 +89,5 @@ const TESTS: [Test; 33] = [
 ];
 
 fn main() {
-    own_namespace::main(support::set_up_network, &TESTS);
+    own_namespace::main(support::set_up_network, TESTS);
 }

@@ -104,6 +104,38 @@ pub fn names_and_passwords() {
     assert_refusals("unauthenticated", 5.0);
 }
 
+/// Of one client that tries passwords, none is accepted for a while, not even the right one; another
+/// client is served.
+pub fn wrong_passwords_are_limited() {
+    let _server = TcpListener::bind(SERVER).unwrap();
+    let _proxy = Proxy::ready(&each_mode("users = { alice = \"secret\" }"));
+    // RFC 1929: what the server answers, 0 for yes.
+    let answer = |from: u8, password: &[u8]| {
+        let socket =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let from = std::net::SocketAddr::from(([127, 0, 0, from], 0));
+        socket.bind(&from.into()).unwrap();
+        let to: std::net::SocketAddr = SOCKS.parse().unwrap();
+        socket.connect(&to.into()).unwrap();
+        let mut stream = bounded(socket.into());
+        stream.write_all(&[5, 1, 2]).unwrap();
+        assert_eq!(exactly(&mut stream), [5, 2]);
+        let length = u8::try_from(password.len()).unwrap();
+        let said = [&[1, 5][..], b"alice", &[length], password].concat();
+        stream.write_all(&said).unwrap();
+        exactly::<2>(&mut stream)[1]
+    };
+    let is_accepted = |from, password| answer(from, password) == 0;
+    assert!(is_accepted(2, b"secret"));
+    for _ in 0..10 {
+        assert!(!is_accepted(2, b"guess"));
+    }
+    // Noted when the connection ends, a moment after its answer.
+    wait_until("limited", || !is_accepted(2, b"secret"));
+    assert!(is_accepted(3, b"secret"));
+    assert!(!is_accepted(2, b"secret"));
+}
+
 pub fn many_at_once() {
     let _proxy = Proxy::ready(&each_mode(""));
     let listener = TcpListener::bind(SERVER).unwrap();

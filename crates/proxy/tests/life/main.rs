@@ -17,7 +17,7 @@ use midspan_linux::netlink::Netlink;
 
 use tries::Test;
 
-const TESTS: [Test; 15] = [
+const TESTS: &[Test] = &[
     ("twenty reloads under traffic", reloading::twenty_reloads),
     ("listeners come and go", reloading::listeners_come_and_go),
     ("legs change", reloading::legs_change),
@@ -39,5 +39,5 @@ const TESTS: [Test; 15] = [
 ];
 
 fn main() {
-    own_namespace::main(|| Netlink::open().unwrap().set_up("lo").unwrap(), &TESTS);
+    own_namespace::main(|| Netlink::open().unwrap().set_up("lo").unwrap(), TESTS);
 }

@@ -352,7 +352,9 @@ pub fn cleanup_removes_what_is_left() {
     };
     let cleanup = || {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        command.arg("cleanup").stdout(std::process::Stdio::piped());
+        command
+            .arg("remove-leftovers")
+            .stdout(std::process::Stdio::piped());
         let child = network.gateway.spawn(command).unwrap();
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success());

@@ -43,7 +43,9 @@ fn main() {
     match arguments[..] {
         ["relay"] => end(relay_main()),
         ["check", file] => print_check(file),
-        ["cleanup"] => end(cleanup().map(|cleaned| println!("{}", cleaned.rules_and_routes))),
+        ["remove-leftovers"] => {
+            end(cleanup().map(|cleaned| println!("{}", cleaned.rules_and_routes)))
+        }
         ["run-without-ipv6", file] => {
             no_ipv6::refuse_sockets();
             run_proxy(file);

@@ -26,12 +26,14 @@ mod calling;
 mod names;
 mod settings;
 mod talk;
+mod tries;
 
 pub use names::Names;
 pub use settings::{HeaderVersion, Language, Negotiation, Users};
 
 use calling::failure;
 pub(super) use talk::{Joined, Step, Talk};
+pub(super) use tries::Tries;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,6 +66,8 @@ pub(super) struct Negotiations {
     pub thread: usize,
     /// What clients called the servers of live sessions, by the number of the session.
     pub destinations: BTreeMap<u64, Box<str>>,
+    /// Who gave wrong passwords; all threads have the same.
+    pub tries: Arc<Tries>,
 }
 
 impl Negotiations {
@@ -76,6 +80,7 @@ impl Negotiations {
             names: None,
             thread: 0,
             destinations: BTreeMap::new(),
+            tries: Arc::default(),
         }
     }
 

@@ -239,6 +239,11 @@ impl Talk {
         &self.client
     }
 
+    /// How often it gave a name and password that are not right.
+    pub fn wrong_passwords(&self) -> u32 {
+        self.credentials.as_ref().map_or(0, |known| known.wrong())
+    }
+
     /// Who the client is.
     pub const fn client_address(&self) -> SocketAddr {
         self.client_address

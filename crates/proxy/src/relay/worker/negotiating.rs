@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use midspan_explicit::Failure;
+use midspan_explicit::{Credentials, Failure};
 use midspan_policy::{Handshake, Request};
 use midspan_units::TimeSpan;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -51,7 +51,15 @@ impl Worker {
         if let Err(error) = epoll::add(&self.epoll, &client, token(key), INTEREST) {
             return self.pause_accepting(index, error);
         }
-        let credentials = negotiator.credentials.clone();
+        // Counted for this client alone; no password of one that gave too many wrong ones is
+        // looked at for a while.
+        let is_blocked = self.negotiations.tries.is_blocked(address.ip(), self.now);
+        let credentials = negotiator.credentials.as_ref().map(|known| {
+            Arc::new(match is_blocked {
+                false => Credentials::clone(known),
+                true => Credentials::default(),
+            })
+        });
         let talk = Talk::new(
             client,
             address,
@@ -320,6 +328,8 @@ impl Worker {
 
     fn take_out(&mut self, key: Key) -> Option<Talk> {
         let mut talk = self.negotiations.talks.remove(key)?;
+        let (client, wrong) = (talk.client_address().ip(), talk.wrong_passwords());
+        self.negotiations.tries.note(client, wrong, self.now);
         self.negotiations.timers.set(key, &mut talk.timer, None);
         self.negotiations.count = self.negotiations.count.saturating_sub(1);
         self.counters.sessions_active.decrement();

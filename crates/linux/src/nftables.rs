@@ -9,7 +9,8 @@ mod generation;
 use std::collections::BTreeMap;
 use std::io;
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use thiserror::Error;
@@ -213,18 +214,32 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// The same where it lists all that there is, which may be a lot.
 const LONG_LIMIT: Duration = Duration::from_secs(30);
 
+/// After one that was late, no other is started for so long: whoever runs them has more to do than
+/// to wait for them.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Until when none is started.
+static LATE: Mutex<Option<Instant>> = Mutex::new(None);
+
 fn run(arguments: &[&str], input: &str) -> Result<Output, NftablesError> {
     let limit = match arguments.contains(&"ruleset") {
         true => LONG_LIMIT,
         false => LIMIT,
     };
+    let pause = || LATE.lock().unwrap_or_else(PoisonError::into_inner);
+    if pause().is_some_and(|until| Instant::now() < until) {
+        return Err(NftablesError::Late(limit));
+    }
     let mut nft = Command::new("nft");
     nft.args(arguments)
         .env_clear()
         .env("PATH", "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin");
     let start = |nft: &mut Command| capability::pass_on(Capability::CAP_NET_ADMIN, || nft.spawn());
     match bounded::output(nft, start, input.as_bytes(), limit) {
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(NftablesError::Late(limit)),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            *pause() = Some(Instant::now() + PAUSE);
+            Err(NftablesError::Late(limit))
+        }
         other => other.map_err(NftablesError::Run),
     }
 }

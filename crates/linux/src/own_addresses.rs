@@ -150,8 +150,14 @@ fn first_bits(address: IpAddr, length: u8) -> u128 {
 fn addresses(socket: &RouteSocket) -> io::Result<Vec<OwnPrefix>> {
     list(socket, List::Addresses, |content| {
         // struct ifaddrmsg: family, length of the prefix, flags, scope, index of the interface.
-        let interface = number(content, 4)?;
+        let (&family, interface) = (content.first()?, number(content, 4)?);
         let parts = content.get(8..)?;
+        if ![AddressFamily::Inet, AddressFamily::Inet6]
+            .map(u8::from)
+            .contains(&family)
+        {
+            return Some(None);
+        }
         // Behind a peer-to-peer address, `IFA_LOCAL` is this machine's.
         let address = find(parts, LOCAL_ADDRESS).or_else(|| find(parts, ADDRESS))?;
         let address = address_of(address)?;

@@ -87,3 +87,38 @@ impl Watch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixDatagram;
+
+    /// Whether a filter lets the notification of a change pass.
+    fn passes(filter: &[SockFilter], kind: u16, table: u8, route: u8) -> bool {
+        let (sender, receiver) = UnixDatagram::pair().unwrap();
+        SockRef::from(&receiver).attach_filter(filter).unwrap();
+        receiver.set_nonblocking(true).unwrap();
+        let mut message = [0; 40];
+        message[4..6].copy_from_slice(&kind.to_ne_bytes());
+        message[TABLE as usize] = table;
+        message[TYPE as usize] = route;
+        // A datagram that its receiver filters out is an error to nobody.
+        let _ = sender.send(&message);
+        receiver.recv(&mut [0; 64]).is_ok()
+    }
+
+    #[test]
+    fn routes_of_some_tables_or_types_are_left_out() {
+        let by_table = event_filter(TABLE, &[254, 255]);
+        let by_type = event_filter(TYPE, &[1]);
+        for kind in [24, 25] {
+            assert!(!passes(&by_table, kind, 254, 1) && !passes(&by_table, kind, 255, 2));
+            assert!(passes(&by_table, kind, 252, 1) && passes(&by_table, kind, 100, 2));
+            assert!(!passes(&by_type, kind, 254, 1) && passes(&by_type, kind, 254, 2));
+        }
+        // An address, a rule.
+        for kind in [20, 21, 32, 33] {
+            assert!(passes(&by_table, kind, 254, 1) && passes(&by_type, kind, 254, 1));
+        }
+    }
+}

@@ -281,7 +281,7 @@ fn file_name(name: &str) -> io::Result<String> {
 }
 
 /// What may stand in a file's name, without a way out of the directory.
-fn encode(name: &str) -> String {
+pub(crate) fn encode(name: &str) -> String {
     name.bytes()
         .map(|byte| match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' => char::from(byte).to_string(),
@@ -291,7 +291,7 @@ fn encode(name: &str) -> String {
         .collect()
 }
 
-fn decode(name: &str) -> String {
+pub(crate) fn decode(name: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = name.as_bytes();
     while let [first, behind @ ..] = rest {

@@ -147,7 +147,7 @@ fn request(kind: u16, source: SocketAddr, destination: SocketAddr, zone: Option<
     request
 }
 
-fn tracked(content: &[u8]) -> Option<Tracked> {
+pub(crate) fn tracked(content: &[u8]) -> Option<Tracked> {
     let state = find(find(find(content, PROTOCOL_STATE)?, TCP_STATE)?, STATE)?;
     let progress = match state.first()? {
         &CLOSE => Progress::Reset,

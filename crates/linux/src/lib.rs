@@ -9,6 +9,8 @@ pub mod claim;
 pub mod connection_tracking;
 pub mod descriptor_passing;
 pub mod ethtool;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod initial_window;
 pub mod interception;
 pub mod ipv6;

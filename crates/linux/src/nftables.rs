@@ -4,7 +4,7 @@
 //! process that may run programs, with `CAP_NET_ADMIN` of its network namespace.
 
 mod bounded;
-mod generation;
+pub(crate) mod generation;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -123,7 +123,14 @@ pub struct BaseChain {
 /// # Errors
 /// `nft` cannot be run, or refuses.
 pub fn base_chains(hook: &str) -> Result<Vec<BaseChain>, NftablesError> {
-    let mut chains: Vec<BaseChain> = objects(&["-j", "list", "chains"], "chain")?
+    Ok(chains_at(
+        hook,
+        &objects(&["-j", "list", "chains"], "chain")?,
+    ))
+}
+
+pub(crate) fn chains_at(hook: &str, all: &[Value]) -> Vec<BaseChain> {
+    let mut chains: Vec<BaseChain> = all
         .iter()
         .filter(|chain| chain["hook"] == hook)
         .filter_map(|chain| {
@@ -138,7 +145,7 @@ pub fn base_chains(hook: &str) -> Result<Vec<BaseChain>, NftablesError> {
         .filter(|chain| matches!(chain.family.as_str(), "ip" | "ip6" | "inet"))
         .collect();
     chains.sort();
-    Ok(chains)
+    chains
 }
 
 /// The names of all tables, with their families.
@@ -190,12 +197,16 @@ pub fn version() -> Result<String, NftablesError> {
 fn objects(arguments: &[&str], kind: &str) -> Result<Vec<Value>, NftablesError> {
     let output = run(arguments, "")?;
     succeed("list the ruleset", &output)?;
-    let mut list: Value =
-        serde_json::from_slice(&output.stdout).map_err(|error| NftablesError::Run(error.into()))?;
-    let all = list["nftables"].as_array_mut().map(std::mem::take);
+    listed(&output.stdout, kind).map_err(|error| NftablesError::Run(error.into()))
+}
+
+/// The objects of one kind in a listing, as libnftables-json(5) has them.
+pub(crate) fn listed(listing: &[u8], kind: &str) -> Result<Vec<Value>, serde_json::Error> {
+    let mut list: Value = serde_json::from_slice(listing)?;
+    let all = list.get_mut("nftables").and_then(Value::as_array_mut);
     Ok(all
-        .unwrap_or_default()
-        .iter_mut()
+        .into_iter()
+        .flatten()
         .filter_map(|object| object.get_mut(kind).map(Value::take))
         .collect())
 }
@@ -241,5 +252,27 @@ fn run(arguments: &[&str], input: &str) -> Result<Output, NftablesError> {
             Err(NftablesError::Late(limit))
         }
         other => other.map_err(NftablesError::Run),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_listing_has_no_objects() {
+        let count = |listing: &str| {
+            listed(listing.as_bytes(), "rule")
+                .map(|rules| rules.len())
+                .ok()
+        };
+        assert_eq!(
+            count(r#"{"nftables": [{"rule": {}}, {"chain": {}}, 7]}"#),
+            Some(1)
+        );
+        for other in ["7", "[]", "null", "\"a\"", "{}", r#"{"nftables": 7}"#] {
+            assert_eq!(count(other), Some(0), "{other}");
+        }
+        assert_eq!(count("{"), None);
     }
 }

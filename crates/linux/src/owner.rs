@@ -72,7 +72,7 @@ fn holds(process: u32, target: &str) -> bool {
 }
 
 /// A line of `/proc/net/tcp` or `/proc/net/tcp6`: where a listening socket listens, and its inode.
-fn listener(line: &str) -> Option<(SocketAddr, u64)> {
+pub(crate) fn listener(line: &str) -> Option<(SocketAddr, u64)> {
     let mut fields = line.split_whitespace();
     let (address, port) = fields.nth(1)?.split_once(':')?;
     let state = fields.nth(1)?;

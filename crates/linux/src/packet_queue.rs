@@ -213,7 +213,7 @@ impl AsFd for PacketQueue {
     }
 }
 
-fn parse(content: &[u8]) -> Option<QueuedPacket<'_>> {
+pub(crate) fn parse(content: &[u8]) -> Option<QueuedPacket<'_>> {
     let number = |bytes: &[u8]| {
         let bytes = bytes.get(..4)?.try_into().ok()?;
         Some(u32::from_be_bytes(bytes))

@@ -47,7 +47,7 @@ pub fn uses() -> Result<Vec<RuleUse>, NftablesError> {
     Ok(rules.iter().flat_map(uses_of).collect())
 }
 
-fn uses_of(rule: &Value) -> Vec<RuleUse> {
+pub(crate) fn uses_of(rule: &Value) -> Vec<RuleUse> {
     let text = |key: &str| rule[key].as_str().unwrap_or_default();
     let chain = format!("{} {} {}", text("family"), text("table"), text("chain"));
     let statements = rule["expr"].as_array().map_or(&[][..], Vec::as_slice);

@@ -261,6 +261,27 @@ fn sound(found: &Measured) {
 }
 
 #[test]
+fn absurd_numbers_are_not_taken_for_measurements() {
+    let large = "midspan_forwarded_bytes_total{listener=\"a\",direction=\"to_client\"} 1e308\n\
+                 midspan_leg_retransmitted_segments_total{listener=\"a\",leg=\"client\"} 1e308\n\
+                 midspan_leg_busy_seconds_total{listener=\"a\",leg=\"client\"} 1e308\n";
+    let small = "midspan_forwarded_bytes_total{listener=\"a\",direction=\"to_client\"} 7\n";
+    for metric in metrics::read(&[large, large, small].concat()).unwrap() {
+        sound(&metric);
+    }
+    let line = "ESTAB 0 0 a b\n\t reno bytes_sent:5 data_segs_out:1 delivery_rate 1e308Tbps\n";
+    for connection in ss::read(line).unwrap() {
+        sound(&connection);
+        assert_eq!(connection.throughput, None);
+    }
+    let text = r#"{"end": {"sum_sent": {"bits_per_second": 1}},
+                   "intervals": [{"sum": {"bits_per_second": -5}}]}"#;
+    let found = iperf3::read(text).unwrap();
+    sound(&found);
+    assert_eq!(found.peak, Some(1.0));
+}
+
+#[test]
 fn empty_and_foreign_inputs_are_refused() {
     for bytes in [
         &b""[..],

@@ -48,6 +48,19 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// The request in what a client has sent so far, or why it is refused; `None` while its line
+    /// goes on.
+    pub(crate) fn read(received: &[u8]) -> Option<Result<Self, String>> {
+        if let Some(end) = received.iter().position(|byte| *byte == b'\n') {
+            let request = serde_json::from_slice(&received[..end]);
+            return Some(request.map_err(|error| format!("not a command: {error}")));
+        }
+        let is_too_long = received.len() >= REQUEST_LIMIT;
+        is_too_long.then(|| Err(format!("a command has at most {REQUEST_LIMIT} bytes")))
+    }
+}
+
 /// What a running proxy answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Answer {

@@ -160,7 +160,7 @@ impl Worker {
 
 /// Where a TCP packet goes; `None` for anything else that a kernel may send through a device, as
 /// the search for IPv6 routers.
-fn client(packet: &[u8]) -> Option<IpAddr> {
+pub(crate) fn client(packet: &[u8]) -> Option<IpAddr> {
     let client: IpAddr = match packet.first()? >> 4 {
         4 if *packet.get(9)? == TCP => {
             let address: [u8; 4] = packet.get(16..20)?.try_into().ok()?;

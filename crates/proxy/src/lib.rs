@@ -16,6 +16,8 @@ pub mod configuration;
 mod control;
 mod error;
 mod fragmenting;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod gate;
 mod helper;
 mod keeper;

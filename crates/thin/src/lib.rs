@@ -20,6 +20,8 @@
 mod agent;
 mod description;
 mod flow;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod helper;
 mod metrics;
 mod own_process;

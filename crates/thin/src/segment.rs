@@ -219,7 +219,8 @@ impl Options {
     fn read(&mut self, kind: u8, content: &[u8]) {
         match (kind, content.len()) {
             (2, 2) => self.segment_size = number_16(content, 0),
-            (5, 8 | 16 | 24 | 32) => {
+            // Blocks once: those of a second option would take the place of the first.
+            (5, 8 | 16 | 24 | 32) if self.sack.count == 0 => {
                 for (place, block) in self.sack.edges.iter_mut().zip(content.chunks(8)) {
                     if let (Some(left), Some(right)) = (number_32(block, 0), number_32(block, 4)) {
                         *place = (left, right);
@@ -231,10 +232,6 @@ impl Options {
             // AccECN (RFC 9768): counters since the start, so a later one says more.
             (172 | 174, 0 | 3 | 6 | 9) => {}
             _ => self.others = true,
-        }
-        // Each of them once.
-        if self.sack.count > 4 {
-            self.others = true;
         }
     }
 }

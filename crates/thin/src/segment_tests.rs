@@ -50,6 +50,10 @@ fn data_flags_and_unknown_options_are_not_plain() {
     assert!(!plain(flags::ACK, &[8, 200, 0, 0], 0));
     assert!(!plain(flags::ACK, &[8, 0, 0, 0], 0));
     assert!(!plain(flags::ACK, &[1, 1, 1, 9], 0));
+    // Two lists of blocks.
+    let blocks = [1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2];
+    assert!(plain(flags::ACK, &blocks, 0));
+    assert!(!plain(flags::ACK, &[blocks, blocks].concat(), 0));
     // ECN and AccECN are counted apart.
     assert!(plain(
         flags::ACK | flags::ECE | flags::CWR | flags::AE,

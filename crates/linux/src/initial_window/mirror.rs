@@ -216,6 +216,14 @@ fn identity_differs(of: &Identity, route: &RouteMessage) -> bool {
     *of != identity(route)
 }
 
+/// The names by which a route is known, of any route.
+#[cfg(feature = "fuzzing")]
+pub(super) fn names(route: &RouteMessage) {
+    let (identity, key) = (identity(route), key(route));
+    assert!(!identity.is_empty());
+    assert_eq!(key.0, tables::table_of(route));
+}
+
 fn key(route: &RouteMessage) -> Key {
     let mut destination = Vec::new();
     let mut priority = 0;

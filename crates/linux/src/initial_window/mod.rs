@@ -17,6 +17,8 @@
 //! `CAP_NET_ADMIN` of the network namespace.
 
 mod copy;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod marks;
 mod metrics;
 mod mirror;

@@ -52,9 +52,9 @@ pub fn comment(changed: &[Parameter]) -> String {
 
 /// A table of ours.
 #[derive(Debug, PartialEq, Eq)]
-struct Table {
-    family: String,
-    name: String,
+pub(super) struct Table {
+    pub family: String,
+    pub name: String,
     changed: Vec<Parameter>,
 }
 
@@ -117,7 +117,7 @@ pub fn remove_all() -> Result<usize, InterceptionError> {
 }
 
 /// The tables of ours in what `nft list ruleset` prints.
-fn tables(text: &str) -> Vec<Table> {
+pub(super) fn tables(text: &str) -> Vec<Table> {
     let mut found = Vec::new();
     let mut lines = text.lines();
     while let Some(line) = lines.next() {

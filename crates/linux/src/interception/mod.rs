@@ -25,6 +25,8 @@ mod as_put;
 mod bypass;
 mod early_demux;
 pub mod features;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod left_alone;
 mod leftovers;
 mod local_delivery;

@@ -115,11 +115,16 @@ pub fn running(place: &Place) -> Result<Option<Option<Owner>>, InterceptionError
 #[must_use]
 pub fn queue_owner(queue: u16) -> Option<Option<Owner>> {
     let text = fs::read_to_string("/proc/self/net/netfilter/nfnetlink_queue").ok()?;
-    text.lines().find_map(|line| {
+    // A port's number is mostly that of the process, but need not be.
+    holder(queue, &text).map(|process| process.and_then(owner::of_process))
+}
+
+/// The port's number of a queue in `/proc/net/netfilter/nfnetlink_queue`.
+pub(super) fn holder(queue: u16, table: &str) -> Option<Option<u32>> {
+    table.lines().find_map(|line| {
         let mut fields = line.split_whitespace();
         let number: u16 = fields.next()?.parse().ok()?;
         let process = fields.next()?.parse().ok();
-        // A port's number is mostly that of the process, but need not be.
-        (number == queue).then(|| process.and_then(owner::of_process))
+        (number == queue).then_some(process)
     })
 }

@@ -4,29 +4,32 @@ use std::io;
 
 use crate::nfnetlink::{Received, Request, Socket, attributes, message_type, messages};
 
+/// `NFT_MSG_NEWGEN` and `NFT_MSG_GETGEN` of <linux/netfilter/nf_tables.h>.
+const NEW_GENERATION: u16 = message_type(10, 15);
+const GET_GENERATION: u16 = message_type(10, 16);
+
 /// The number of the ruleset, which grows by one with every change that anybody makes.
 ///
 /// # Errors
 /// Those of netlink sockets.
 pub fn generation() -> io::Result<u32> {
-    /// `NFT_MSG_NEWGEN` and `NFT_MSG_GETGEN` of <linux/netfilter/nf_tables.h>.
-    const NEW_GENERATION: u16 = message_type(10, 15);
-    const GET_GENERATION: u16 = message_type(10, 16);
     let socket = Socket::open(0)?;
     let mut request = Request::default();
     request.message(GET_GENERATION, 0, 0, 0, |_| {});
     socket.send(&request)?;
     let mut buffer = [0; 4096];
     let count = socket.receive(&mut buffer)?;
-    let number = |message| match message {
+    read(buffer.get(..count).unwrap_or_default()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The number in an answer of the kernel.
+pub(crate) fn read(answer: &[u8]) -> Option<u32> {
+    messages(answer).find_map(|message| match message {
         Received::Message(NEW_GENERATION, content) => attributes(content)
             .find(|(kind, _)| *kind == 1)
             .and_then(|(_, value)| Some(u32::from_be_bytes(value.try_into().ok()?))),
         _ => None,
-    };
-    messages(buffer.get(..count).unwrap_or_default())
-        .find_map(number)
-        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+    })
 }
 
 /// The number of the ruleset after changes of one's own.

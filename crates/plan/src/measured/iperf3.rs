@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Measured, MeasuredError, Stretch, check_size, shown};
+use super::{Measured, MeasuredError, Stretch, check_size, plausible, shown};
 
 /// Reads what `iperf3 --json` printed, of client or server.
 ///
@@ -32,12 +32,8 @@ pub fn read(text: &str) -> Result<Measured, MeasuredError> {
     let end = json
         .get("end")
         .ok_or_else(|| wrong("there is no `end`: did the test come to its end?".to_owned()))?;
-    let sum = |name: &str, key: &str| -> Option<f64> {
-        end.get(name)?
-            .get(key)?
-            .as_f64()
-            .filter(|value| value.is_finite() && *value >= 0.0)
-    };
+    let sum =
+        |name: &str, key: &str| -> Option<f64> { plausible(end.get(name)?.get(key)?.as_f64()?) };
     let throughput = sum("sum_received", "bits_per_second")
         .or_else(|| sum("sum_sent", "bits_per_second"))
         .ok_or_else(|| wrong("no throughput is in it".to_owned()))?;
@@ -57,8 +53,8 @@ pub fn read(text: &str) -> Result<Measured, MeasuredError> {
     let micros = |key: &str| -> Option<f64> {
         senders
             .iter()
-            .filter_map(|sender| sender.get(key)?.as_f64())
-            .filter(|value| value.is_finite() && *value > 0.0)
+            .filter_map(|sender| plausible(sender.get(key)?.as_f64()?))
+            .filter(|value| *value > 0.0)
             .reduce(f64::min)
             .map(|micros| micros / 1e6)
     };
@@ -128,7 +124,6 @@ fn peak(json: &Value) -> Option<f64> {
         .as_array()?
         .iter()
         .take(MOST_INTERVALS)
-        .filter_map(|interval| interval.get("sum")?.get("bits_per_second")?.as_f64())
-        .filter(|rate| rate.is_finite())
+        .filter_map(|interval| plausible(interval.get("sum")?.get("bits_per_second")?.as_f64()?))
         .reduce(f64::max)
 }

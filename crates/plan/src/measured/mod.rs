@@ -203,12 +203,17 @@ fn check_size(text: &str) -> Result<(), MeasuredError> {
     Ok(())
 }
 
-/// A finite number that is not negative.
+/// No measurement has a larger number, in any unit; sums and products of smaller ones are finite.
+const LARGEST_NUMBER: f64 = 1e18;
+
+/// A number that a measurement can have.
 fn number(text: &str) -> Option<f64> {
-    text.trim()
-        .parse()
-        .ok()
-        .filter(|value: &f64| value.is_finite() && *value >= 0.0)
+    text.trim().parse().ok().and_then(plausible)
+}
+
+/// A number that is neither negative nor absurd.
+fn plausible(value: f64) -> Option<f64> {
+    (0.0..=LARGEST_NUMBER).contains(&value).then_some(value)
 }
 
 /// `part` of `whole`, 0…1; `None` of nothing.

@@ -40,7 +40,7 @@ impl HostCounters {
 }
 
 /// Finds a value of TCP's: a line has the names, the next one their values.
-fn find(text: &str, name: &str) -> Option<u64> {
+pub(crate) fn find(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
     let names = lines.next()?.split_whitespace();
     let mut values = names.zip(lines.next()?.split_whitespace());

@@ -18,6 +18,8 @@
 //! mark, which leads it through `lo` to the listener.
 
 mod control_group;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod held;
 mod openings;
 mod running;

@@ -203,14 +203,10 @@ impl Client {
                 Err(_) => return Turn::Close,
             };
             self.received.extend(&buffer[..count]);
-            if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
-                return match serde_json::from_slice(&self.received[..end]) {
-                    Ok(request) => Turn::Ask(request),
-                    Err(error) => Turn::Refuse(format!("not a command: {error}")),
-                };
-            }
-            if self.received.len() >= REQUEST_LIMIT {
-                return Turn::Refuse(format!("a command has at most {REQUEST_LIMIT} bytes"));
+            match Request::read(&self.received) {
+                Some(Ok(request)) => return Turn::Ask(request),
+                Some(Err(refusal)) => return Turn::Refuse(refusal),
+                None => {}
             }
         }
     }

@@ -108,7 +108,10 @@ impl Remembered {
 
     /// Takes a file in, whatever is in it.
     pub fn recall(&self, file: &[u8]) -> Recalled {
-        let now = real_time();
+        self.recall_at(file, real_time())
+    }
+
+    pub(crate) fn recall_at(&self, file: &[u8], now: Time) -> Recalled {
         let file = file.get(..FILE_LIMIT).unwrap_or(file);
         // The last line may have been cut off.
         let mut lines = file.split(|byte| *byte == b'\n');

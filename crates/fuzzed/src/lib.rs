@@ -1,0 +1,45 @@
+//! What others wrote, given to what reads it.
+//!
+//! Every parser of input that Midspan did not write has a target here: a function that takes any
+//! bytes, gives them to the parser, and panics where the result is not what it must be. The table
+//! [`TARGETS`] is the one list of them. Three things use it:
+//!
+//! - the fuzzer, `fuzz/fuzz_targets/NAME.rs`, which makes up bytes;
+//! - a test, which gives each target its corpus, `fuzz/corpus/NAME`, on every `cargo test`;
+//! - the program `fuzzing`, which runs the fuzzer, and measures which lines of a parser the corpus
+//!   reaches (`docs/measurements/fuzzing.md`).
+//!
+//! Parsers that are private have their function in the crate of the parser, in a module that only
+//! the feature `fuzzing` adds. No release has that feature.
+
+mod explicit;
+mod files;
+mod fragments;
+mod measured;
+pub mod planted;
+mod table;
+
+pub use explicit::{http, proxy_protocol, socks5};
+pub use files::{configuration, overrides, path_file};
+pub use fragments::fragmenter;
+pub use measured::{iperf3, metrics, pcap, ping, ss};
+pub use midspan_linux::fuzzing::{
+    netfilter_messages, nft_listings, route_messages, socket_tables as unix_and_tcp_tables,
+};
+pub use midspan_proxy::fuzzing::{control_socket, gate_packets, process_messages, verdicts};
+pub use midspan_thin::fuzzing::{packets as thin_packets, process_messages as thin_messages};
+pub use table::{Lines, TARGETS, Target};
+
+use std::path::PathBuf;
+
+/// Tables of `/proc/net`: sockets, queues, counters.
+pub fn proc_tables(input: &[u8]) {
+    unix_and_tcp_tables(input);
+    midspan_proxy::fuzzing::counters(&String::from_utf8_lossy(input));
+}
+
+/// The root of the repository from which this program was built.
+#[must_use]
+pub fn repository() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}

@@ -1,0 +1,324 @@
+//! The list of all targets.
+
+use crate::{
+    configuration, control_socket, fragmenter, gate_packets, http, iperf3, metrics,
+    netfilter_messages, nft_listings, overrides, path_file, pcap, ping, proc_tables,
+    process_messages, proxy_protocol, route_messages, socks5, ss, thin_messages, thin_packets,
+    verdicts,
+};
+
+/// A fuzz target.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Its name: that of its corpus, of its file in `fuzz/fuzz_targets` and of its program.
+    pub name: &'static str,
+    /// What it reads, in a few words.
+    pub reads: &'static str,
+    /// The function; takes any bytes.
+    pub run: fn(&[u8]),
+    /// Longest input that the fuzzer makes up, in bytes.
+    pub longest: usize,
+    /// The parser's lines, which the corpus is to reach.
+    pub lines: &'static [Lines],
+}
+
+/// Lines of a source file.
+#[derive(Debug, Clone, Copy)]
+pub struct Lines {
+    /// The file, from the repository's root.
+    pub file: &'static str,
+    /// Functions by name, closures in them included; empty for the whole file without its tests.
+    pub functions: &'static [&'static str],
+}
+
+const fn file(file: &'static str) -> Lines {
+    functions(file, &[])
+}
+
+const fn functions(file: &'static str, functions: &'static [&'static str]) -> Lines {
+    Lines { file, functions }
+}
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "socks5",
+        reads: "SOCKS5 clients",
+        run: socks5,
+        longest: 1024,
+        lines: &[
+            functions(
+                "crates/explicit/src/socks5.rs",
+                &[
+                    "take", "byte", "counted", "array", "advance", "methods", "password",
+                    "request", "name",
+                ],
+            ),
+            file("crates/explicit/src/credentials.rs"),
+        ],
+    },
+    Target {
+        name: "http",
+        reads: "HTTP clients",
+        run: http,
+        longest: 4096,
+        lines: &[
+            functions(
+                "crates/explicit/src/http.rs",
+                &["advance", "tunnel", "is_authenticated", "refuse"],
+            ),
+            file("crates/explicit/src/http/rewrite.rs"),
+        ],
+    },
+    Target {
+        name: "proxy_protocol",
+        reads: "headers of the PROXY protocol",
+        run: proxy_protocol,
+        longest: 1024,
+        lines: &[functions(
+            "crates/explicit/src/proxy_protocol.rs",
+            &["read", "text", "binary", "proxied"],
+        )],
+    },
+    Target {
+        name: "fragmenter",
+        reads: "packets that are cut",
+        run: fragmenter,
+        longest: 4096,
+        lines: &[file("crates/fragmenter/src/cut.rs")],
+    },
+    Target {
+        name: "pcap",
+        reads: "captures, pcap and pcapng",
+        run: pcap,
+        longest: 4096,
+        lines: &[
+            file("crates/plan/src/measured/pcap.rs"),
+            file("crates/plan/src/measured/trace.rs"),
+        ],
+    },
+    Target {
+        name: "ss",
+        reads: "output of ss",
+        run: ss,
+        longest: 4096,
+        lines: &[file("crates/plan/src/measured/ss.rs")],
+    },
+    Target {
+        name: "ping",
+        reads: "output of ping",
+        run: ping,
+        longest: 2048,
+        lines: &[file("crates/plan/src/measured/ping.rs")],
+    },
+    Target {
+        name: "iperf3",
+        reads: "output of iperf3 --json",
+        run: iperf3,
+        longest: 8192,
+        lines: &[file("crates/plan/src/measured/iperf3.rs")],
+    },
+    Target {
+        name: "metrics",
+        reads: "metrics of a running proxy",
+        run: metrics,
+        longest: 8192,
+        lines: &[
+            file("crates/plan/src/measured/metrics.rs"),
+            file("crates/plan/src/measured/mod.rs"),
+        ],
+    },
+    Target {
+        name: "path_file",
+        reads: "path files",
+        run: path_file,
+        longest: 4096,
+        lines: &[
+            file("crates/document/src/located.rs"),
+            file("crates/document/src/nearest.rs"),
+            functions(
+                "crates/document/src/read.rs",
+                &[
+                    "read",
+                    "locate",
+                    "header",
+                    "in_words_of_toml",
+                    "parse",
+                    "message",
+                ],
+            ),
+            file("crates/path/src/file.rs"),
+            file("crates/path/src/acknowledge.rs"),
+            file("crates/path/src/resolve/mod.rs"),
+            file("crates/path/src/resolve/cables.rs"),
+            file("crates/path/src/resolve/flows.rs"),
+            file("crates/path/src/resolve/limits.rs"),
+            file("crates/path/src/resolve/links.rs"),
+            file("crates/path/src/resolve/nodes.rs"),
+            file("crates/path/src/resolve/traffic.rs"),
+            file("crates/path/src/resolve/tree.rs"),
+        ],
+    },
+    Target {
+        name: "overrides",
+        reads: "values behind --set",
+        run: overrides,
+        longest: 512,
+        lines: &[file("crates/document/src/overrides.rs")],
+    },
+    Target {
+        name: "configuration",
+        reads: "the proxy's configuration file",
+        run: configuration,
+        longest: 4096,
+        lines: &[
+            file("crates/document/src/key.rs"),
+            file("crates/proxy/src/configuration/admin.rs"),
+            file("crates/proxy/src/configuration/check.rs"),
+            file("crates/proxy/src/configuration/control.rs"),
+            file("crates/proxy/src/configuration/explicit.rs"),
+            file("crates/proxy/src/configuration/file.rs"),
+            file("crates/proxy/src/configuration/limits.rs"),
+            file("crates/proxy/src/configuration/profile.rs"),
+            file("crates/proxy/src/configuration/state.rs"),
+            file("crates/proxy/src/configuration/transparent.rs"),
+        ],
+    },
+    Target {
+        name: "control_socket",
+        reads: "commands and answers on the control socket",
+        run: control_socket,
+        longest: 8192,
+        lines: &[
+            functions("crates/proxy/src/command.rs", &["read"]),
+            functions("crates/proxy/src/configuration/transparent.rs", &["prefix"]),
+        ],
+    },
+    Target {
+        name: "process_messages",
+        reads: "messages between helper, relay and resolver",
+        run: process_messages,
+        longest: 8192,
+        lines: &[functions(
+            "crates/proxy/src/fuzzing.rs",
+            &["process_messages", "read_again"],
+        )],
+    },
+    Target {
+        name: "gate_packets",
+        reads: "SYNs in the gate's queue",
+        run: gate_packets,
+        longest: 512,
+        lines: &[
+            functions(
+                "crates/proxy/src/gate/syn.rs",
+                &["read", "set_hop_limit", "option_kinds"],
+            ),
+            file("crates/proxy/src/gate/timestamps.rs"),
+            functions("crates/proxy/src/fragmenting.rs", &["client"]),
+        ],
+    },
+    Target {
+        name: "verdicts",
+        reads: "the file of what clients were found to take",
+        run: verdicts,
+        longest: 2048,
+        lines: &[functions(
+            "crates/proxy/src/relay/remembered.rs",
+            &["recall_at", "read"],
+        )],
+    },
+    Target {
+        name: "netfilter_messages",
+        reads: "netlink: queued packets, tracked connections",
+        run: netfilter_messages,
+        longest: 2048,
+        lines: &[
+            functions(
+                "crates/linux/src/nfnetlink.rs",
+                &["messages", "attributes", "number_at"],
+            ),
+            functions("crates/linux/src/packet_queue.rs", &["parse"]),
+            functions(
+                "crates/linux/src/connection_tracking.rs",
+                &["tracked", "passed", "find"],
+            ),
+            functions("crates/linux/src/nftables/generation.rs", &["read"]),
+        ],
+    },
+    Target {
+        name: "route_messages",
+        reads: "netlink: routes",
+        run: route_messages,
+        longest: 2048,
+        lines: &[
+            file("crates/linux/src/initial_window/copy.rs"),
+            functions(
+                "crates/linux/src/initial_window/metrics.rs",
+                &["set", "lead_through"],
+            ),
+            functions(
+                "crates/linux/src/initial_window/mirror.rs",
+                &["identity", "key"],
+            ),
+            functions(
+                "crates/linux/src/initial_window/tables.rs",
+                &["table_of", "set_table", "is_ours", "is_main"],
+            ),
+        ],
+    },
+    Target {
+        name: "nft_listings",
+        reads: "output of nft, JSON and text",
+        run: nft_listings,
+        longest: 8192,
+        lines: &[
+            functions(
+                "crates/linux/src/ruleset.rs",
+                &[
+                    "uses_of",
+                    "statement",
+                    "mangle",
+                    "is_mark",
+                    "operands",
+                    "number",
+                    "numbers",
+                ],
+            ),
+            functions("crates/linux/src/nftables.rs", &["listed", "chains_at"]),
+            functions(
+                "crates/linux/src/interception/leftovers.rs",
+                &["tables", "note"],
+            ),
+        ],
+    },
+    Target {
+        name: "proc_tables",
+        reads: "tables of /proc/net",
+        run: proc_tables,
+        longest: 4096,
+        lines: &[
+            functions("crates/linux/src/owner.rs", &["listener"]),
+            functions("crates/linux/src/claim.rs", &["encode", "decode"]),
+            functions("crates/linux/src/interception/survey.rs", &["holder"]),
+            functions("crates/proxy/src/admin/host.rs", &["find"]),
+        ],
+    },
+    Target {
+        name: "thin_packets",
+        reads: "packets of midspan thin: TCP and its options",
+        run: thin_packets,
+        longest: 2048,
+        lines: &[file("crates/thin/src/segment.rs")],
+    },
+    Target {
+        name: "thin_messages",
+        reads: "messages between the processes of midspan thin",
+        run: thin_messages,
+        longest: 4096,
+        lines: &[functions(
+            "crates/thin/src/fuzzing.rs",
+            &["process_messages"],
+        )],
+    },
+];

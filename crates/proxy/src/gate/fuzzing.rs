@@ -1,0 +1,21 @@
+//! See [`crate::fuzzing`].
+
+use super::{syn, timestamps};
+
+/// A packet of the gate's queue, from its IP header on.
+pub(crate) fn packet(packet: &[u8]) {
+    let read = syn::read(packet);
+    if let Some(changed) = timestamps::without(packet) {
+        assert_eq!(changed.len(), packet.len());
+        // What it is and where it goes stays; an option fewer is found.
+        let stays = |segment| match segment {
+            syn::Segment::Syn(syn) => (Some((syn.connection, syn.sequence)), None),
+            syn::Segment::Acknowledgement(connection) => (None, Some(connection)),
+        };
+        assert_eq!(syn::read(&changed).map(stays), read.map(stays));
+        assert!(timestamps::without(&changed).is_none_or(|again| again != changed));
+    }
+    let mut limited = packet.to_vec();
+    syn::set_hop_limit(&mut limited, 66);
+    assert_eq!(syn::read(&limited).is_some(), read.is_some());
+}

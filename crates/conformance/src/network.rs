@@ -285,7 +285,9 @@ impl Network {
         Ok(())
     }
 
-    const fn place(&self, place: Place) -> &NetworkNamespace {
+    /// The namespace of a router.
+    #[must_use]
+    pub const fn place(&self, place: Place) -> &NetworkNamespace {
         match place {
             Place::Access => &self.access,
             Place::Router => &self.router,

@@ -60,6 +60,7 @@ impl Proxy for Haproxy {
                 drain: Signal::USR1,
                 stop: Signal::TERM,
             },
+            log,
             _folder: folder,
         }))
     }

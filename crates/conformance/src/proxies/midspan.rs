@@ -206,28 +206,53 @@ impl Proxy for Midspan {
         gateway: &NetworkNamespace,
         conditions: Conditions,
     ) -> Result<Option<Running>, Error> {
-        let folder = folder()?;
-        let file = folder.path().join("midspan.toml");
-        std::fs::write(&file, self.configuration(conditions)).map_err(Error::file(&file))?;
-        let mut command = Command::new(&self.program);
-        // Ready is said on standard output: one byte.
-        command
-            .args(["run", "--ready-fd", "1", "--config"])
-            .arg(&file)
-            .stdout(Stdio::piped());
-        let (mut program, log) = spawn(gateway, command, conditions, folder.path())?;
-        let ready = program.child().stdout.take();
-        match ready.map(|mut ready| ready.read(&mut [0])) {
-            Some(Ok(1)) => Ok(Some(Running {
-                program,
-                signals: Signals {
-                    reload: Signal::HUP,
-                    drain: Signal::TERM,
-                    stop: Signal::TERM,
-                },
-                _folder: folder,
-            })),
-            _ => Err(did_not_start(&self.name(), &log)),
-        }
+        let configuration = self.configuration(conditions);
+        start(
+            &self.program,
+            &self.name(),
+            gateway,
+            conditions,
+            &configuration,
+        )
+        .map(Some)
+    }
+}
+
+/// Starts Midspan with this configuration on a gateway, and waits until it accepts connections.
+///
+/// `name` is for errors.
+///
+/// # Errors
+/// It does not start; the error has what it logged.
+pub fn start(
+    program: &Path,
+    name: &str,
+    gateway: &NetworkNamespace,
+    conditions: Conditions,
+    configuration: &str,
+) -> Result<Running, Error> {
+    let folder = folder()?;
+    let file = folder.path().join("midspan.toml");
+    std::fs::write(&file, configuration).map_err(Error::file(&file))?;
+    let mut command = Command::new(program);
+    // It writes one byte to standard output when it is ready.
+    command
+        .args(["run", "--ready-fd", "1", "--config"])
+        .arg(&file)
+        .stdout(Stdio::piped());
+    let (mut program, log) = spawn(gateway, command, conditions, folder.path())?;
+    let ready = program.child().stdout.take();
+    match ready.map(|mut ready| ready.read(&mut [0])) {
+        Some(Ok(1)) => Ok(Running {
+            program,
+            signals: Signals {
+                reload: Signal::HUP,
+                drain: Signal::TERM,
+                stop: Signal::TERM,
+            },
+            log,
+            _folder: folder,
+        }),
+        _ => Err(did_not_start(name, &log)),
     }
 }

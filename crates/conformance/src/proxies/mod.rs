@@ -4,7 +4,7 @@
 //! [`known`].
 
 mod haproxy;
-mod midspan;
+pub mod midspan;
 mod negotiation;
 mod nginx;
 mod without;
@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use midspan_linux::namespace::NetworkNamespace;
@@ -127,6 +127,7 @@ struct Signals {
 pub struct Running {
     program: RunningProgram,
     signals: Signals,
+    log: PathBuf,
     // Its configuration and log, as long as it runs.
     _folder: tempfile::TempDir,
 }
@@ -154,7 +155,20 @@ impl Running {
 
     /// Whether it ends by itself within this time.
     pub fn ends_within(&mut self, limit: Duration) -> bool {
-        self.program.wait_for(limit).is_some()
+        self.wait_for(limit).is_some()
+    }
+
+    /// Waits for its end at most so long; `None` if it still runs then.
+    pub fn wait_for(&mut self, limit: Duration) -> Option<ExitStatus> {
+        self.program.wait_for(limit)
+    }
+
+    /// What it has logged so far.
+    ///
+    /// # Errors
+    /// The file with it cannot be read.
+    pub fn log(&self) -> Result<String, Error> {
+        std::fs::read_to_string(&self.log).map_err(Error::file(&self.log))
     }
 }
 

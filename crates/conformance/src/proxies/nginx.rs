@@ -67,6 +67,7 @@ impl Proxy for Nginx {
                 drain: Signal::QUIT,
                 stop: Signal::TERM,
             },
+            log,
             _folder: folder,
         }))
     }

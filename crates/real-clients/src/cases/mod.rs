@@ -1,0 +1,69 @@
+//! The cases: one file for each kind of program.
+
+mod databases;
+mod gateways;
+mod messages;
+mod remote;
+mod secure;
+mod sockets;
+mod web;
+
+use crate::case::Case;
+use crate::needed::Needed;
+
+/// All cases, in the order of tables.
+#[must_use]
+pub fn all() -> Vec<Case> {
+    [
+        remote::CASES,
+        web::CASES,
+        secure::CASES,
+        databases::CASES,
+        messages::CASES,
+        sockets::CASES,
+        gateways::CASES,
+    ]
+    .concat()
+}
+
+// Programs that several kinds of cases need.
+const CURL: Needed = Needed::new("curl", "curl");
+const NC: Needed = Needed::new("/bin/nc.openbsd", "netcat-openbsd");
+const NGINX: Needed = Needed::new("nginx", "nginx-light");
+const OPENSSL: Needed = Needed::new("openssl", "openssl");
+const PYTHON: Needed = Needed::new("python3", "python3-minimal");
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::all;
+    use crate::differences;
+
+    #[test]
+    fn names_are_distinct() {
+        let cases = all();
+        let names: BTreeSet<&str> = cases.iter().map(|case| case.name).collect();
+        assert_eq!(names.len(), cases.len());
+    }
+
+    #[test]
+    fn every_case_has_a_client_that_compares_something() {
+        for case in all() {
+            assert!(!case.families.is_empty(), "{}", case.name);
+            let prints = [
+                "echo", "status", "digest", "print", "seen", "python3", "tee", "cat",
+            ];
+            let prints = prints.iter().any(|word| case.client.contains(word));
+            assert!(prints, "{}: its client prints nothing", case.name);
+        }
+    }
+
+    #[test]
+    fn a_difference_belongs_to_a_case_that_exists() {
+        let cases = all();
+        assert!(differences::names_known_cases(
+            cases.iter().map(|case| case.name)
+        ));
+    }
+}

@@ -1,0 +1,216 @@
+//! Runs cases with plain routing and with Midspan, and compares.
+
+use std::path::PathBuf;
+
+use midspan_conformance::Family;
+
+use crate::Error;
+use crate::case::Case;
+use crate::differences::{self, Verdict};
+use crate::gateway::Gateway;
+use crate::needed::Needed;
+use crate::stage::{END, Played, Stage};
+use crate::transcript::Transcript;
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The cases.
+    pub cases: Vec<Case>,
+    /// Over which protocols.
+    pub families: Vec<Family>,
+    /// What stands on the gateway; plain routing is always tried.
+    pub gateways: Vec<Gateway>,
+    /// The build of Midspan.
+    pub program: PathBuf,
+}
+
+impl Plan {
+    /// How many outcomes there will be at most.
+    #[must_use]
+    pub fn outcomes(&self) -> usize {
+        let with_midspan = |case: &Case| {
+            let gateways = self.gateways.iter();
+            gateways
+                .filter(|gateway| **gateway != Gateway::Direct && case.runs_with(**gateway))
+                .count()
+        };
+        let families = |case: &Case| {
+            let families = case.families.iter();
+            families
+                .filter(|family| self.families.contains(family))
+                .count()
+        };
+        let cases = self.cases.iter();
+        cases
+            .map(|case| families(case) * (1 + with_midspan(case)))
+            .sum()
+    }
+}
+
+/// One case over one protocol with one gateway.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The case's name.
+    pub case: &'static str,
+    /// IPv4 or IPv6.
+    pub family: Family,
+    /// What stood on the gateway.
+    pub gateway: Gateway,
+    /// What was seen with plain routing.
+    pub expected: Transcript,
+    /// What was seen.
+    pub seen: Transcript,
+    /// How they compare.
+    pub verdict: Verdict,
+    /// What the programs wrote to standard error, and the log of Midspan.
+    pub background: String,
+}
+
+/// A case that was not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// The case's name.
+    pub case: &'static str,
+    /// What is missing.
+    pub reason: String,
+}
+
+/// What came out.
+#[derive(Debug, Clone, Default)]
+pub struct Results {
+    /// By case, then gateway, then protocol.
+    pub outcomes: Vec<Outcome>,
+    /// Cases that were not run.
+    pub skipped: Vec<Skipped>,
+}
+
+impl Results {
+    /// Whether nothing differs without a documented reason.
+    #[must_use]
+    pub fn nothing_differs(&self) -> bool {
+        let mut outcomes = self.outcomes.iter();
+        outcomes.all(|outcome| outcome.verdict != Verdict::Different)
+    }
+
+    /// Whether every case that was run works with plain routing.
+    #[must_use]
+    pub fn nothing_void(&self) -> bool {
+        let mut outcomes = self.outcomes.iter();
+        outcomes.all(|outcome| outcome.verdict != Verdict::Void)
+    }
+}
+
+/// Runs the plan; `progress` is told each outcome.
+///
+/// The caller must have left the host's network ([`midspan_linux::namespace::isolate`]).
+///
+/// # Errors
+/// The suite itself cannot run: no namespaces, no firewall, a preparation that fails.
+pub fn run(plan: &Plan, progress: &mut dyn FnMut(&Outcome)) -> Result<Results, Error> {
+    let mut results = Results::default();
+    let users = has_several_users();
+    for case in &plan.cases {
+        if let Some(reason) = missing(case, users) {
+            results.skipped.push(Skipped {
+                case: case.name,
+                reason,
+            });
+            continue;
+        }
+        let stage = Stage::new(plan, case)?;
+        let expected = with_plain_routing(&stage)?;
+        let mut add = |outcome: Outcome| {
+            progress(&outcome);
+            results.outcomes.push(outcome);
+        };
+        let works = expected.iter().all(works);
+        for played in &expected {
+            let verdict = match works {
+                true => Verdict::Same,
+                false => Verdict::Void,
+            };
+            add(outcome(
+                case,
+                Gateway::Direct,
+                &played.seen,
+                played,
+                verdict,
+            ));
+        }
+        let gateways = plan.gateways.iter().copied();
+        for gateway in gateways.filter(|gateway| *gateway != Gateway::Direct) {
+            if !works || !case.runs_with(gateway) {
+                continue;
+            }
+            for (played, expected) in stage.play(gateway)?.iter().zip(&expected) {
+                let verdict =
+                    differences::compare(gateway, case.name, &expected.seen, &played.seen);
+                add(outcome(case, gateway, &expected.seen, played, verdict));
+            }
+        }
+    }
+    Ok(results)
+}
+
+/// What is seen without Midspan. A second try where it does not work: the machine is shared.
+fn with_plain_routing(stage: &Stage<'_>) -> Result<Vec<Played>, Error> {
+    let played = stage.play(Gateway::Direct)?;
+    if played.iter().all(works) {
+        return Ok(played);
+    }
+    stage.play(Gateway::Direct)
+}
+
+/// Whether a client's script came to its end.
+fn works(played: &Played) -> bool {
+    played.seen.lines().last().is_some_and(|line| line == END)
+}
+
+fn outcome(
+    case: &Case,
+    gateway: Gateway,
+    expected: &Transcript,
+    played: &Played,
+    verdict: Verdict,
+) -> Outcome {
+    Outcome {
+        case: case.name,
+        family: played.family,
+        gateway,
+        expected: expected.clone(),
+        seen: played.seen.clone(),
+        verdict,
+        background: played.background.clone(),
+    }
+}
+
+/// Why a case cannot be run, by the names of what is missing.
+fn missing(case: &Case, several_users: bool) -> Option<String> {
+    let missing: Vec<&Needed> = case
+        .needs
+        .iter()
+        .filter(|needed| !needed.is_there())
+        .collect();
+    if !missing.is_empty() {
+        let names: Vec<String> = missing
+            .iter()
+            .map(|needed| format!("{} (package {})", needed.what, needed.package))
+            .collect();
+        return Some(format!("there is no {}", names.join(", no ")));
+    }
+    (case.several_users && !several_users).then(|| {
+        "its server needs a user of its own, and an ordinary user's namespace has root alone: \
+         run it as root"
+            .to_owned()
+    })
+}
+
+/// Whether this user namespace has more than one user.
+fn has_several_users() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let lengths = map
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok());
+    lengths.sum::<u64>() > 1
+}

@@ -7,7 +7,7 @@ as_namespace_root := $(if $(filter 0,$(shell id -u)),,unshare --user --map-root-
 
 PREFIX ?= /usr/local
 
-.PHONY: help dependencies build install demo test soak lint bench verify conformance conformance-self-test docs clean
+.PHONY: help dependencies build install demo test soak lint bench verify conformance conformance-self-test real-clients docs clean
 
 help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
@@ -18,6 +18,7 @@ help:
 	@echo "make verify  measure the emulated links against independent clocks (midspan lab verify)"
 	@echo "make conformance            try Midspan, HAProxy and nginx at every edge of TCP (midspan conformance)"
 	@echo "make conformance-self-test  require that builds with a seeded fault are found out"
+	@echo "make real-clients           try ssh, curl, git, databases and others through Midspan, beside plain routing"
 	@echo "make bench   measure Midspan beside HAProxy, nginx and plain routing; the I/O loops"
 	@echo "make docs    build the API documentation into target/doc"
 
@@ -72,6 +73,13 @@ conformance: build
 
 conformance-self-test: dependencies
 	$(as_namespace_root) cargo test --package midspan --features seeded-faults --test conformance_self_test -- --nocapture
+	$(as_namespace_root) cargo test --package midspan --features seeded-faults --test real_clients_self_test
+
+# Programs that are not installed are skipped by name (docs/real-clients.md).
+real-clients: build
+	@scripts/install-dependencies real-clients
+	cargo build --release --package midspan-real-clients
+	target/release/real-clients
 
 docs:
 	cargo doc --workspace --no-deps

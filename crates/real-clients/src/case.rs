@@ -51,7 +51,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case like most: both protocols, the guide's firewall, one session or more, a minute.
+    /// A case like most: both protocols, the guide's firewall, one session or more, three minutes.
     #[must_use]
     pub const fn new(name: &'static str, needs: &'static [Needed]) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl Case {
             explicit: &[],
             firewall: Firewall::Guide,
             sessions: Sessions::AtLeast(1),
-            limit: Duration::from_secs(90),
+            limit: Duration::from_secs(180),
             several_users: false,
         }
     }

@@ -19,14 +19,73 @@ struct Rule {
 
 const TRANSPARENT: &[Gateway] = &[Gateway::EndToEnd, Gateway::Early];
 
-const RULES: &[Rule] = &[Rule {
-    gateways: &[Gateway::Early],
-    case: "curl: closed port",
-    instead_of: "curl: exit status 7",
-    seen: &["curl: exit status 56"],
-    reason: "the client is answered before the server is, so a refusal can only be shown as a \
-             reset (docs/transparent.md, \"Handshake\")",
-}];
+const RULES: &[Rule] = &[
+    Rule {
+        gateways: &[Gateway::Early],
+        case: "curl: closed port",
+        instead_of: "curl: exit status 7",
+        seen: &["curl: exit status 56"],
+        reason: "the client is answered before the server is, so a refusal can only be shown as \
+                 a reset (docs/transparent.md, \"Handshake\")",
+    },
+    Rule {
+        gateways: TRANSPARENT,
+        case: "urgent data",
+        instead_of: "bytes in line: 2000",
+        seen: &["bytes in line: 2001"],
+        reason: "urgent data is handed on in its place in the stream, as RFC 6093 wants receivers \
+                 to have it, but not the urgent pointer (docs/conformance.md)",
+    },
+    Rule {
+        gateways: TRANSPARENT,
+        case: "MPTCP: mptcpize curl to a server with MPTCP",
+        instead_of: "the server has got MP_CAPABLE",
+        seen: &["the server has not got MP_CAPABLE"],
+        reason: "a connection that is taken falls back to TCP (docs/transparent.md, \"Limits\")",
+    },
+    Rule {
+        gateways: TRANSPARENT,
+        case: "ct count: a limit of 5 connections in the forward chain",
+        instead_of: "the limit holds",
+        seen: &["the limit does not hold"],
+        reason: BLIND,
+    },
+    Rule {
+        gateways: TRANSPARENT,
+        case: "a rule that drops, added to the forward chain while a session runs",
+        instead_of: "second: no answer",
+        seen: &["second: an answer of 1000"],
+        reason: BLIND,
+    },
+    Rule {
+        gateways: TRANSPARENT,
+        case: "DSCP of the client, of the server",
+        instead_of: "client: segments have the other end's class",
+        seen: &["client: no segment has the other end's class"],
+        reason: CLASS,
+    },
+    Rule {
+        gateways: TRANSPARENT,
+        case: "DSCP of the client, of the server",
+        instead_of: "server: segments have the other end's class",
+        seen: &["server: no segment has the other end's class"],
+        reason: CLASS,
+    },
+    Rule {
+        gateways: TRANSPARENT,
+        case: "traceroute -T",
+        instead_of: "hops: gateway router server",
+        seen: &["hops: gateway server"],
+        reason: "Midspan answers the SYN once the server has answered, so the server is shown at \
+                 the hop behind the gateway (docs/transparent.md, \"Limits\")",
+    },
+];
+
+const BLIND: &str = "the chain forward sees only the first segment of a connection that Midspan \
+                     carries (docs/gateway.md, \"What the firewall no longer sees\")";
+
+const CLASS: &str = "the DSCP of one leg is not carried to the other (docs/transparent.md, \
+                     \"Limits\")";
 
 /// How a run with Midspan compares with plain routing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,4 +175,75 @@ pub fn names_known_cases<'a>(names: impl Iterator<Item = &'a str> + Clone) -> bo
     RULES
         .iter()
         .all(|rule| names.clone().any(|name| fits(rule.case, name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REASON: &str = "so it is documented";
+
+    const SAMPLE: &[Rule] = &[Rule {
+        gateways: &[Gateway::Early],
+        case: "a case",
+        instead_of: "refused",
+        seen: &["connected", "reset"],
+        reason: REASON,
+    }];
+
+    fn verdict(gateway: Gateway, case: &str, expected: &str, seen: &str) -> Verdict {
+        let [expected, seen] = [expected, seen].map(Transcript::of);
+        by_rules(SAMPLE, gateway, case, &expected, &seen)
+    }
+
+    #[test]
+    fn equal_lines_are_the_same() {
+        for text in ["", "a\nb\nend", "refused"] {
+            assert_eq!(verdict(Gateway::Early, "a case", text, text), Verdict::Same);
+        }
+    }
+
+    #[test]
+    fn a_rule_explains_its_line_in_its_case_with_its_gateway() {
+        let (expected, seen) = ("a\nrefused\nend", "a\nconnected\nreset\nend");
+        let explained = Verdict::Explained(vec![REASON]);
+        assert_eq!(verdict(Gateway::Early, "a case", expected, seen), explained);
+        for (gateway, case) in [(Gateway::EndToEnd, "a case"), (Gateway::Early, "another")] {
+            assert_eq!(verdict(gateway, case, expected, seen), Verdict::Different);
+        }
+    }
+
+    #[test]
+    fn whatever_else_differs_is_different() {
+        let expected = "a\nrefused\nend";
+        for seen in [
+            "",
+            "a\nend",
+            "a\nconnected\nend",
+            "b\nconnected\nreset\nend",
+            "a\nconnected\nreset\nend\nmore",
+            "a\nconnected\nreset",
+            "a\nconnected\nreset\nmidspan: carried 0 sessions, not 1",
+        ] {
+            let verdict = verdict(Gateway::Early, "a case", expected, seen);
+            assert_eq!(verdict, Verdict::Different, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_difference_is_described() {
+        let [expected, seen, shorter] = ["a\nb\nc", "a\nx\nc", "a"].map(Transcript::of);
+        assert_eq!(describe(&expected, &seen), "after \"a\": \"x\"; not: \"b\"");
+        assert_eq!(
+            describe(&expected, &shorter),
+            "after \"a\": nothing; not: \"b\""
+        );
+        assert_eq!(
+            describe(&seen, &Transcript::default()),
+            "nothing; not: \"a\""
+        );
+        assert_eq!(differing(&expected, &seen), 1);
+        assert_eq!(differing(&expected, &shorter), 2);
+        assert_eq!(differing(&expected, &expected), 0);
+    }
 }

@@ -7,6 +7,14 @@ status() {
     echo "$(basename "$1"): exit status $code"
 }
 
+# The same for a program that must succeed with plain routing.
+succeeds() {
+    local code=0
+    "$@" || code=$?
+    echo "$(basename "$1"): exit status $code"
+    return "$code"
+}
+
 # The checksum of what is read.
 digest() {
     sha256sum "$@" | cut -c1-24

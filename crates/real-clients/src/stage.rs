@@ -184,7 +184,7 @@ impl<'a> Stage<'a> {
         let text = self.case.client;
         let mut client = Script::start(&network.client, "client", text, &variables, &work)?;
         let ended = client.finish(self.case.limit);
-        let mut seen = Transcript::of(&client.output());
+        let mut seen = Transcript::of(&self.without_places(folder, &client.output()));
         let lines = fs::read(&by_server).map_err(Error::file(&by_server))?;
         for line in String::from_utf8_lossy(&lines).lines() {
             seen.add(format!("server: {line}"));
@@ -199,6 +199,12 @@ impl<'a> Stage<'a> {
             seen,
             background: section("client", &client.errors()),
         })
+    }
+
+    /// A text in which temporary folders, whose names differ from run to run, have one name.
+    fn without_places(&self, folder: &Path, text: &str) -> String {
+        let text = text.replace(&folder.display().to_string(), "DIR");
+        text.replace(&self.common.path().display().to_string(), "COMMON")
     }
 
     /// Ends Midspan and adds what is wrong with it to what was seen.

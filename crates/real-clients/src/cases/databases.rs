@@ -56,7 +56,7 @@ pub(super) const CASES: &[Case] = &[
         psql -qAtc 'select pg_sleep(60)' 2>error &
         query=$!
         until_true sh -c 'psql -qAtc "select count(*) from pg_stat_activity where query like '"'select pg_sleep%'"'" | grep -q 1'
-        kill -INT "$(pgrep --parent $$ --full 'pg_sleep' | head -n 1)"
+        kill -INT $query
         wait $query || echo "psql: exit status $?"
         cat error
         { echo 'listen news;'; sleep 9; echo 'select 1;'; } | psql -qAt >heard &
@@ -116,7 +116,7 @@ END
         )
         .client(
             r#"mariadb -h "$SERVER" -e 'drop database if exists one; create database one'
-            status mariadb -h "$SERVER" one <"$COMMON/restore.sql"
+            succeeds mariadb -h "$SERVER" one <"$COMMON/restore.sql"
             mariadb -h "$SERVER" -N -e 'select count(*), sum(number) from one.numbers'
             mariadb-dump -h "$SERVER" --skip-comments one | digest"#,
         ),

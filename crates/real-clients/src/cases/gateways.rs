@@ -21,12 +21,13 @@ const TRACEROUTE: &[Needed] = &[
 ];
 const PY: &[Needed] = &[PYTHON];
 
-/// A server that accepts everything and tells, when asked to by a connection to port 7100, what it
-/// has accepted since it was asked before.
+/// A server that accepts everything, at port 7000 by TCP and at port 7001 by MPTCP where the kernel
+/// has it. It tells, when asked to by a connection to port 7100, what it has accepted since it was
+/// asked before: how many bytes by each connection.
 const fn counting(name: &'static str, needs: &'static [Needed]) -> Case {
     Case::new(name, needs).server(
         r#"cat >"$DIR/server.py" <<'END'
-import os, socket, threading, time
+import os, socket, threading
 accepted = []
 def serve(connection):
     number = len(accepted)
@@ -38,19 +39,18 @@ def serve(connection):
             connection.sendall(data)
     except OSError as error:
         accepted[number] = f"{accepted[number]} {type(error).__name__}"
-protocol = getattr(socket, "IPPROTO_MPTCP", 262)
-for option in (protocol, 0):
-    try:
-        listener = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, option)
-        break
-    except OSError:
-        continue
-listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, 0x20)
-listener.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0x20)
-listener.bind(("::", 7000))
-listener.listen(100)
+def listen(port, protocol):
+    listener = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    if protocol == 0:
+        # The class CS1, for what is sent to either family's clients.
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, 0x20)
+        listener.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0x20)
+    listener.bind(("::", port))
+    listener.listen(100)
+    while True:
+        threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 def tell():
     asked = socket.create_server(("127.0.0.1", 7100))
     while True:
@@ -58,9 +58,8 @@ def tell():
         connection.sendall(f"accepted: {accepted}\n".encode())
         accepted.clear()
         connection.close()
-threading.Thread(target=tell, daemon=True).start()
-while True:
-    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+for work, arguments in (tell, ()), (listen, (7000, 0)), (listen, (7001, 262)):
+    threading.Thread(target=work, args=arguments).start()
 END
         python3 "$DIR/server.py" &
         ready 7000 7100"#,
@@ -75,7 +74,9 @@ pub(super) const CASES: &[Case] = &[
             r#"mptcpize run curl --silent --show-error "http://$HOST/large.bin" | digest
             payload 3000000 >up
             mptcpize run curl --silent --show-error --upload-file up "http://$HOST/upload/$FAMILY"
-            digest "$DIR/upload/$FAMILY""#,
+            digest "$DIR/upload/$FAMILY"
+            at server nstat -asz MPTcpExtMPCapableSYNRX | awk '/MPCapable/ {
+                print "the server has " ($2 > 0 ? "" : "not ") "got MP_CAPABLE" }'"#,
         ),
     counting("MPTCP: a subflow whose first one went elsewhere", MPTCP)
         .ipv4_only()
@@ -95,7 +96,7 @@ import socket, struct, os, time, subprocess
 connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
 connection.settimeout(30)
 connection.bind((os.environ["CLIENT"], 0))
-connection.connect((os.environ["SERVER"], 7000))
+connection.connect((os.environ["SERVER"], 7001))
 def ask():
     connection.sendall(b"x" * 10000)
     print(len(connection.recv(10000, socket.MSG_WAITALL)))
@@ -137,8 +138,7 @@ for _ in range(12):
         connections.append(socket.create_connection((os.environ["SERVER"], 7000), timeout=20))
     except ConnectionRefusedError:
         refused += 1
-print("open:", len(connections))
-print("refused:", refused)
+print("the limit holds" if (len(connections), refused) == (5, 7) else "the limit does not hold")
 END"#,
         ),
     counting("a rule that drops, added to the forward chain while a session runs", PY)
@@ -146,17 +146,17 @@ END"#,
             r#"cat >client.py <<'END'
 import os, socket, time
 connection = socket.create_connection((os.environ["SERVER"], 7000), timeout=6)
-def ask():
+def ask(name):
     connection.sendall(b"x" * 1000)
     try:
-        print("an answer of", len(connection.recv(1000, socket.MSG_WAITALL)))
+        print(name, "an answer of", len(connection.recv(1000, socket.MSG_WAITALL)))
     except TimeoutError:
-        print("no answer")
-ask()
+        print(name, "no answer")
+ask("first:")
 open("first", "w").close()
 while not os.path.exists("second"):
     time.sleep(0.05)
-ask()
+ask("second:")
 try:
     socket.create_connection((os.environ["SERVER"], 7000), timeout=4)
     print("a new one is open")
@@ -180,8 +180,8 @@ END
 table inet classes {
     chain input {
         type filter hook input priority 0
-        tcp dport 7000 ip dscp af41 counter
-        tcp dport 7000 ip6 dscp af41 counter
+        tcp dport 7000 ip dscp cs1 counter
+        tcp dport 7000 ip6 dscp cs1 counter
         tcp sport 7000 ip dscp cs1 counter
         tcp sport 7000 ip6 dscp cs1 counter
     }
@@ -192,7 +192,7 @@ END
 import os, socket
 six = ":" in os.environ["SERVER"]
 connection = socket.socket(socket.AF_INET6 if six else socket.AF_INET)
-connection.setsockopt(*((socket.IPPROTO_IPV6, socket.IPV6_TCLASS) if six else (socket.IPPROTO_IP, socket.IP_TOS)), 0x88)
+connection.setsockopt(*((socket.IPPROTO_IPV6, socket.IPV6_TCLASS) if six else (socket.IPPROTO_IP, socket.IP_TOS)), 0x20)
 connection.settimeout(20)
 connection.connect((os.environ["SERVER"], 7000))
 connection.sendall(b"x" * 1000)
@@ -213,6 +213,12 @@ END
         .routed()
         .sessions(Sessions::Any)
         .client(
-            r#"traceroute.db -T -n -q 1 -w 3 -p 80 "$SERVER" | tail -n +2 | awk '{ print "hop " $1 ": " $2 }'"#,
+            r#"traceroute.db -T -n -q 1 -w 3 -p 80 "$SERVER" | awk '
+                NR == 1 { next }
+                $2 == server { hops = hops " server"; next }
+                $2 ~ /^(10\.4\.0\.1|fd04::1)$/ { hops = hops " gateway"; next }
+                $2 ~ /^(10\.2\.0\.2|fd02::2)$/ { hops = hops " router"; next }
+                $1 > 1 { hops = hops " " $2 }
+                END { print "hops:" hops }' server="$SERVER""#,
         ),
 ];

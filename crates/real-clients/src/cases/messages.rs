@@ -39,6 +39,9 @@ const fn ftp(name: &'static str) -> Case {
         )
         .server(
             r#"mkdir -p /run/vsftpd/empty
+            # The server goes to the user's home, which nobody has.
+            sed "s|^\(nobody:.*\):/nonexistent:|\1:$COMMON/ftp:|" /etc/passwd >"$DIR/passwd"
+            mount --bind "$DIR/passwd" /etc/passwd
             cat >"$DIR/vsftpd.conf" <<END
 listen_ipv6=YES
 background=NO
@@ -68,8 +71,8 @@ macro_rules! lftp {
             lftp="set ftp:passive-mode "#,
             $passive,
             r#"; set net:max-retries 1; set net:timeout 8; set cmd:fail-exit yes; set ftp:use-mdtm no"
-            status timeout 60 lftp -c "$lftp; open ftp://$HOST; cls -1 --size; get file; put -O upload up"
-            status digest file "$COMMON/ftp/upload/up"
+            succeeds timeout 60 lftp -c "$lftp; open ftp://$HOST; cls -1 --size; get file; put -O upload up"
+            succeeds digest file "$COMMON/ftp/upload/up"
             rm -f "$COMMON/ftp/upload/up""#
         )
     };
@@ -98,7 +101,7 @@ END
         )
         .client(
             r#"payload 5000000 >file
-            status swaks --silent 3 --server "$SERVER" --port 587 --from a@example.org --to b@example.org \
+            succeeds swaks --silent 3 --server "$SERVER" --port 587 --from a@example.org --to b@example.org \
                 --helo client.example.org --attach-type application/octet-stream --attach @file"#,
         ),
     Case::new("SMTP: port 25 is refused by the firewall", &[CURL])
@@ -120,6 +123,7 @@ END
         ),
     ftp("FTP: passive").explicit(&[]).client(lftp!("on")),
     ftp("FTP: active, with a firewall that lets the server call")
+        .sessions(Sessions::Any)
         .routed()
         .gateway("nft insert rule inet filter forward iifname wan accept")
         .client(lftp!("off")),
@@ -142,7 +146,7 @@ END
         .server("iperf3 --server >/dev/null &\nready 5201")
         .client(
             r#"for options in '' -R --bidir '-P 8'; do
-                status iperf3 --client "$SERVER" --time 1 $options >out
+                succeeds iperf3 --client "$SERVER" --time 1 $options >out
                 tail -n 1 out
             done"#,
         ),

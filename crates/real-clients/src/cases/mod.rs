@@ -60,6 +60,28 @@ mod tests {
     }
 
     #[test]
+    fn the_packages_of_all_cases_are_installed_by_one_command() {
+        let script = include_str!("../../../../scripts/install-dependencies");
+        // Large ones are tried only where they are there already; the others are on every Debian.
+        let left_out = [
+            "apt",
+            "chromium",
+            "default-jdk-headless",
+            "iproute2",
+            "nodejs",
+            "util-linux",
+        ];
+        for needed in all().iter().flat_map(|case| case.needs) {
+            let package = needed.package;
+            let module = package.strip_prefix("python3-").unwrap_or("");
+            let is_named = script.contains(&format!(":{package}\n"))
+                || script.contains(&format!(" {module} ")) && !module.is_empty()
+                || script.contains(&format!(" {module};")) && !module.is_empty();
+            assert!(is_named || left_out.contains(&package), "{package}");
+        }
+    }
+
+    #[test]
     fn a_difference_belongs_to_a_case_that_exists() {
         let cases = all();
         assert!(differences::names_known_cases(

@@ -98,7 +98,7 @@ macro_rules! git {
             payload 4000000 500 >clone/another
             git -C clone add another
             git -C clone commit --quiet --message two
-            status git -C clone push --quiet origin main
+            succeeds git -C clone push --quiet origin main
             git --git-dir "$repository" rev-parse main
             git --git-dir "$repository" fsck --full
             git --git-dir "$repository" cat-file blob main:another | digest"#

@@ -46,7 +46,10 @@ while True:
     # The client has everything: what comes next is the end alone.
     connection.recv(100)
     if how == "close_notify":
-        connection.unwrap().close()
+        try:
+            connection.unwrap().close()
+        except OSError:
+            connection.close()
     elif how == "fin":
         os.close(connection.detach())
     else:
@@ -60,22 +63,34 @@ END
             r#"cat >client.py <<'END'
 import os, socket, ssl
 context = ssl.create_default_context(cafile=os.environ["COMMON"] + "/cert.pem")
+context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
 for how in "close_notify", "fin", "rst":
     plain = socket.create_connection((os.environ["SERVER"], 4433), timeout=20)
-    connection = context.wrap_socket(plain, server_hostname=os.environ["SERVER"], suppress_ragged_eofs=False)
-    connection.sendall(how.encode())
+    # TLS apart from the socket, to see what each of them tells of the end.
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    secure = context.wrap_bio(incoming, outgoing, server_hostname=os.environ["SERVER"])
+    def run(action, *arguments):
+        while True:
+            try:
+                return action(*arguments)
+            except ssl.SSLWantReadError:
+                pass
+            finally:
+                plain.sendall(outgoing.read())
+            data = plain.recv(65536)
+            incoming.write(data) if data else incoming.write_eof()
+    run(secure.do_handshake)
+    run(secure.write, how.encode())
     length = 0
     try:
-        while True:
-            data = connection.recv(65536)
-            if not data:
-                print(how, length, "a good end")
-                break
-            length += len(data)
-            if length == 100000:
-                connection.sendall(b"all")
+        while length < 100000:
+            length += len(run(secure.read, 65536))
+        run(secure.write, b"all")
+        print(how, length, run(secure.read, 65536), "close_notify")
+        run(secure.unwrap)
     except OSError as error:
-        print(how, length, type(error).__name__, error.args[0])
+        print(how, length, type(error).__name__)
+    plain.close()
 END
             python3 client.py"#,
         ),

@@ -14,7 +14,7 @@ const WEB: &[Needed] = &[CURL, NGINX, OPENSSL];
 const fn ends(name: &'static str, needs: &'static [Needed]) -> Case {
     Case::new(name, needs).server(
         r#"cat >"$DIR/server.py" <<'END'
-import hashlib, os, socket, struct, threading
+import fcntl, hashlib, os, socket, struct, termios, threading, time
 def seen(*words):
     with open(os.environ["DIR"] + "/seen", "a") as file:
         print(*words, file=file)
@@ -50,6 +50,15 @@ def echoes(connection):
 def counts_urgent(connection):
     data = read_all(connection)
     connection.sendall(data.encode())
+def closes_behind_data(connection):
+    connection.sendall(b"0123456789" * 1000000)
+def resets_behind_data(connection):
+    connection.recv(1)
+    connection.sendall(b"0123456789" * 4000)
+    # Until the last byte is acknowledged: then the reset follows at once.
+    while struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0] > 0:
+        time.sleep(0.0005)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 def serve(port, how):
     listener = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1000)
     def one(connection):
@@ -64,12 +73,12 @@ def serve(port, how):
         connection, _ = listener.accept()
         threading.Thread(target=one, args=(connection,), daemon=True).start()
 ways = [answers_at_the_end, speaks_first, ends_first, resets_after_the_answer, waits_for_the_end,
-        tells_the_address, echoes, counts_urgent]
+        tells_the_address, echoes, counts_urgent, closes_behind_data, resets_behind_data]
 for number, how in enumerate(ways):
     threading.Thread(target=serve, args=(7001 + number, how)).start()
 END
         python3 "$DIR/server.py" &
-        ready 7001 7002 7003 7004 7005 7006 7007 7008"#,
+        ready 7001 7002 7003 7004 7005 7006 7007 7008 7009 7010"#,
     )
 }
 
@@ -90,8 +99,8 @@ pub(super) const CASES: &[Case] = &[
                 *) by= ;;
             esac
             rm -f "$DIR"/ended*
-            payload 3000000 | status nc.openbsd $by -N "$SERVER" 7001
-            echo greetings | status nc.openbsd $by -N "$SERVER" 7002
+            payload 3000000 | succeeds nc.openbsd $by -N "$SERVER" 7001
+            echo greetings | succeeds nc.openbsd $by -N "$SERVER" 7002
             { sleep 2; payload 100000; } | nc.openbsd $by -N "$SERVER" 7003 | digest
             until_true test -e "$DIR/ended7003"
             if [ -z "$by" ]; then
@@ -123,6 +132,42 @@ END
             python3 client.py
             until_true test -e "$DIR/ended7005""#,
         ),
+    ends("slow readers of what a server sends before it closes", PY).client(
+        r#"python3 - <<'END'
+import hashlib, os, socket, time
+six = ":" in os.environ["SERVER"]
+connections = []
+for _ in range(10):
+    connection = socket.socket(socket.AF_INET6 if six else socket.AF_INET)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    connection.settimeout(60)
+    connection.connect((os.environ["SERVER"], 7009))
+    connections.append(connection)
+time.sleep(2)
+for connection in connections:
+    hash, length = hashlib.sha256(), 0
+    while data := connection.recv(65536):
+        hash.update(data)
+        length += len(data)
+    print(length, hash.hexdigest()[:24])
+END"#,
+    ),
+    ends("100 resets right behind data", PY).client(
+        r#"python3 - <<'END'
+import os, socket
+whole = 0
+for _ in range(100):
+    connection = socket.create_connection((os.environ["SERVER"], 7010), timeout=30)
+    connection.sendall(b"!")
+    length = 0
+    try:
+        while data := connection.recv(4096):
+            length += len(data)
+    except ConnectionResetError:
+        whole += length == 40000
+print(whole)
+END"#,
+    ),
     ends("the server sees the client's address and port", PY)
         .routed()
         .client(
@@ -151,7 +196,7 @@ connection.sendall(b"x" * 1000)
 connection.send(b"!", socket.MSG_OOB)
 connection.sendall(b"x" * 1000)
 connection.shutdown(socket.SHUT_WR)
-print(connection.recv(1000).split()[0])
+print("bytes in line:", connection.recv(1000).split()[0].decode())
 END"#,
     ),
     ends("one source port again and again, either end closing first", PY).client(
@@ -239,16 +284,27 @@ END
         done"#,
     ),
     web("a path that drops packets above 1,300 bytes without a word").client(
-        r#"at router nft -f - <<'END'
-table inet hole { chain forward { type filter hook forward priority 0; meta length > 1300 drop; } }
+        r#"# Routes with a smaller MTU, and no report of what does not fit.
+        at router ip route replace 10.3.0.0/24 dev out mtu lock 1300
+        at router ip route replace default via 10.2.0.1 dev in mtu lock 1300
+        at router ip -6 route replace fd03::/64 dev out mtu lock 1300
+        at router ip -6 route replace default via fd02::1 dev in mtu lock 1300
+        at router nft -f - <<'END'
+table inet hole {
+    chain output {
+        type filter hook output priority 0
+        icmp type destination-unreachable drop
+        icmpv6 type packet-too-big drop
+    }
+}
 END
         for place in client gateway server; do
             at $place sh -c 'echo 1 >/proc/sys/net/ipv4/tcp_mtu_probing'
         done
-        status curl --silent --show-error --max-time 60 --range 0-999999 --output down "http://$HOST/large.bin"
+        succeeds curl --silent --show-error --max-time 60 --range 0-999999 --output down "http://$HOST/large.bin"
         digest down
         payload 500000 >up
-        status curl --silent --show-error --max-time 60 --upload-file up "http://$HOST/upload/hole.$FAMILY"
+        succeeds curl --silent --show-error --max-time 60 --upload-file up "http://$HOST/upload/hole.$FAMILY"
         digest "$DIR/upload/hole.$FAMILY"
         at router nft delete table inet hole"#,
     ),

@@ -102,7 +102,7 @@ pub(super) const CASES: &[Case] = &[
         done"#,
     ),
     web("wget: recursive", WGET).explicit(&[Http]).client(
-        r#"status wget --quiet --recursive --no-host-directories "http://$HOST/"
+        r#"succeeds wget --quiet --recursive --no-host-directories "http://$HOST/"
         find . -name '*.txt' | wc -l
         cat small/*.txt | digest"#,
     ),
@@ -140,8 +140,8 @@ pub(super) const CASES: &[Case] = &[
             options="-o Dir::Etc=$PWD -o Dir::Etc::sourcelist=$PWD/sources -o Dir::Etc::sourceparts=/nowhere
                 -o Dir::State=$PWD/apt -o Dir::State::status=$PWD/status -o Dir::Cache=$PWD/apt
                 -o APT::Sandbox::User=root -o Acquire::Languages=none -o Acquire::Retries=0"
-            status apt-get --quiet --quiet $options update
-            status apt-get --quiet --quiet $options download $(seq --format 'one%g' 40)
+            succeeds apt-get --quiet --quiet $options update
+            succeeds apt-get --quiet --quiet $options download $(seq --format 'one%g' 40)
             cat one*.deb | digest"#,
         ),
     web("Node: fetch, 100 in a pool, a streamed PUT", NODE).client(
@@ -166,7 +166,7 @@ const put = await fetch(`${base}/upload/node.${process.env.FAMILY}`, {
 console.log(put.status);
 console.log(createHash("sha256").update(readFileSync(`${process.env.DIR}/upload/node.${process.env.FAMILY}`)).digest("hex"));
 END
-        status node client.mjs"#,
+        succeeds node client.mjs"#,
     ),
     web("Java: HttpClient, 100 at a time, PUT with Expect", JAVA)
         .explicit(&[Http])
@@ -205,7 +205,7 @@ class Client {
     }
 }
 END
-            status java -Djava.io.tmpdir="$PWD" Client.java"#,
+            succeeds java -Djava.io.tmpdir="$PWD" Client.java"#,
         ),
     web("Chromium: a page with 100 objects", CHROMIUM)
         .explicit(&[Socks5, Http])

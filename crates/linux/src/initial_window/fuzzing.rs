@@ -29,7 +29,7 @@ pub fn route_messages(mut received: &[u8]) {
 }
 
 fn one_route(route: &RouteMessage) {
-    let _ = (tables::is_main(route), tables::is_ours(route));
+    let _ = (tables::is_configured(route), tables::is_ours(route));
     let through = |ipv4| MarkedRoute {
         initial_window: Some(2),
         locked_mtu: Some(4460),

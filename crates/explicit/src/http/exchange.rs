@@ -203,6 +203,12 @@ impl Exchange {
         self.request.is_complete()
     }
 
+    /// Whether it is the request that breaks the rules.
+    #[must_use]
+    pub const fn is_request_malformed(&self) -> bool {
+        self.request.is_malformed()
+    }
+
     /// What follows.
     #[must_use]
     pub const fn outcome(&self) -> Outcome {

@@ -112,7 +112,7 @@ metrics! {
     /// Threads of the relay that run.
     Gauge "threads" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.threads_running));
-    /// Sessions begun: connections that were accepted and not refused.
+    /// Sessions begun: connections that were accepted and not refused, and plain HTTP requests.
     Counter "sessions_opened" ("listener") =
         |now, sink| each(now, |name, all| sink.put(&[name], Value::Number(all.opened)));
     /// Sessions that exist now.

@@ -56,6 +56,19 @@
 //! take back what the peer's kernel has not received yet; without a proxy, too, a receiver can
 //! read what had arrived before the reset. Data towards the failed leg is dropped.
 //!
+//! A session that carries **one HTTP request** ends with its answer instead. Exactly the bytes of
+//! the request go to the server, and exactly those of the answer to the client:
+//!
+//! | happens | then |
+//! | --- | --- |
+//! | request and answer are complete | the server's leg is closed, the client's goes back to the [`negotiation`] |
+//! | FIN of the client behind its request | passed on; the answer is awaited |
+//! | answer complete, request not | the request goes on until either leg ends; then the client's leg is closed in good order, after the client had time to read |
+//! | FIN of the server in mid answer | the same |
+//! | reset of the server in mid answer, or an answer that breaks the rules there | settle the client leg |
+//! | the server ends before its answer, or that is not HTTP | the client is told 502, then closed |
+//! | reset of the client | settle the server leg |
+//!
 //! **Was it a FIN?** A socket gives its error once, to whoever asks first, and from then on reads
 //! 0 as after a FIN. So the first error of a leg is kept, and an end that is read later is one
 //! only if the FIN surely came first: the kernel's error was EPIPE, or epoll had reported the FIN

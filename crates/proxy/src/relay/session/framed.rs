@@ -26,6 +26,14 @@ pub enum Client {
     IsGone,
 }
 
+/// Who has broken an exchange off.
+const fn broken_by(framed: &Framed) -> Ending {
+    match framed.exchange.is_request_malformed() {
+        true => Ending::ResetByClient,
+        false => Ending::ResetByServer,
+    }
+}
+
 impl Session {
     /// These bytes are sent before anything that is read: to the server and to the client.
     pub fn hold(&mut self, to_server: Vec<u8>, to_client: Vec<u8>) {
@@ -74,6 +82,7 @@ impl Session {
                 (None, true)
             }
             Progress::Broken => {
+                self.record.note_failure(broken_by(framed));
                 self.note_failure(Leg::Server, Errno::PROTO, false, shared);
                 (None, false)
             }
@@ -108,7 +117,7 @@ impl Session {
             return (Client::IsGone, End::Reset);
         };
         if let Progress::Unanswered(told) = framed.exchange.outcome() {
-            self.record.note_failure(Ending::ResetByServer);
+            self.record.note_failure(broken_by(framed));
             return (Client::IsTold(told), End::Reset);
         }
         let is_asked =

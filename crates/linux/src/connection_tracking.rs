@@ -1,6 +1,7 @@
 //! What connection tracking knows of a connection, and forgetting it (<linux/netfilter/
 //! nfnetlink_conntrack.h>).
 
+use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,6 +13,10 @@ const SUBSYSTEM: u8 = 1;
 const NEW: u16 = message_type(SUBSYSTEM, 0);
 const GET: u16 = message_type(SUBSYSTEM, 1);
 const DELETE: u16 = message_type(SUBSYSTEM, 2);
+/// `IPCTNL_MSG_CT_GET_STATS`, and two of its attributes.
+const STATISTICS: u16 = message_type(SUBSYSTEM, 5);
+const ENTRIES: u16 = 1;
+const MOST_ENTRIES: u16 = 2;
 /// `NFPROTO_IPV4`, `NFPROTO_IPV6`.
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
@@ -66,6 +71,42 @@ pub struct Tracked {
     pub passed: Option<[Passed; 2]>,
 }
 
+/// How full the table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Occupancy {
+    /// Entries of the network namespace.
+    pub entries: u64,
+    /// The most that it may have (`net.netfilter.nf_conntrack_max`); beyond it, the kernel drops what
+    /// is new. `None` where there is no limit, or the kernel does not tell it (before 4.18).
+    pub limit: Option<u64>,
+}
+
+impl Occupancy {
+    /// At least 7/8 of the table are in use: what is new is left to the rest, which the host's own
+    /// connections need too.
+    #[must_use]
+    pub const fn is_nearly_full(&self) -> bool {
+        match self.limit {
+            Some(limit) => self.entries >= limit - limit / 8,
+            None => false,
+        }
+    }
+
+    /// As the files of the network namespace of the calling thread have it; `None` without connection
+    /// tracking, or without `/proc`.
+    #[must_use]
+    pub fn read_files() -> Option<Self> {
+        let number = |name: &str| -> Option<u64> {
+            let text = fs::read_to_string(format!("/proc/sys/net/netfilter/{name}")).ok()?;
+            text.trim().parse().ok()
+        };
+        Some(Self {
+            entries: number("nf_conntrack_count")?,
+            limit: number("nf_conntrack_max").filter(|limit| *limit != 0),
+        })
+    }
+}
+
 /// The connection tracking of a network namespace.
 #[derive(Debug)]
 pub struct ConnectionTracking {
@@ -93,6 +134,17 @@ impl ConnectionTracking {
         self.socket.request(&request)
     }
 
+    /// How full the table is. Needs `CAP_NET_ADMIN`.
+    ///
+    /// # Errors
+    /// Those of netlink; `InvalidData` where the kernel does not tell the number of entries.
+    pub fn occupancy(&self) -> io::Result<Occupancy> {
+        let mut request = Request::default();
+        request.message(STATISTICS, ACKNOWLEDGE, 0, 0, |_| {});
+        let found = self.ask(&request, STATISTICS, occupancy)?;
+        found.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
     /// A TCP connection from `source` to `destination` that this machine forwards, in the usual
     /// zone; `None` where it is not known (any more).
     ///
@@ -100,7 +152,20 @@ impl ConnectionTracking {
     /// Those of netlink.
     pub fn look(&self, source: SocketAddr, destination: SocketAddr) -> io::Result<Option<Tracked>> {
         let request = request(GET, source, destination, None);
-        self.socket.send(&request)?;
+        match self.ask(&request, NEW, tracked) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            result => result,
+        }
+    }
+
+    /// Sends a request that is acknowledged; what is read from the answer of this kind.
+    fn ask<T>(
+        &self,
+        request: &Request,
+        answer: u16,
+        read: impl Fn(&[u8]) -> Option<T>,
+    ) -> io::Result<Option<T>> {
+        self.socket.send(request)?;
         let mut buffer = vec![0; ANSWER];
         let mut found = None;
         loop {
@@ -111,10 +176,9 @@ impl ConnectionTracking {
                     continue;
                 }
                 match message {
-                    Received::Message(NEW, content) => found = tracked(content),
+                    Received::Message(kind, content) if kind == answer => found = read(content),
                     Received::Message(..) => {}
                     Received::Answer(0) => return Ok(found),
-                    Received::Answer(code) if code == -libc::ENOENT => return Ok(None),
                     Received::Answer(code) => return Err(io::Error::from_raw_os_error(-code)),
                 }
             }
@@ -158,6 +222,17 @@ pub(crate) fn tracked(content: &[u8]) -> Option<Tracked> {
     Some(Tracked {
         progress,
         passed: client.zip(server).map(|(client, server)| [client, server]),
+    })
+}
+
+fn occupancy(content: &[u8]) -> Option<Occupancy> {
+    let number = |kind| {
+        let value = find(content, kind)?.try_into().ok()?;
+        Some(u64::from(u32::from_be_bytes(value)))
+    };
+    Some(Occupancy {
+        entries: number(ENTRIES)?,
+        limit: number(MOST_ENTRIES).filter(|limit| *limit != 0),
     })
 }
 

@@ -3,6 +3,8 @@
 //! Read from `nft -j list ruleset` (libnftables-json(5)). Rules of xtables extensions are not
 //! seen by it.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::nftables::{self, NftablesError};
@@ -131,6 +133,101 @@ fn numbers(value: &Value) -> Vec<u32> {
     }
 }
 
+/// What rules do with whole connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionUse {
+    /// Counts the open connections that connection tracking has: `ct count`, `connlimit` of iptables.
+    Count,
+    /// Counts bytes: `quota`.
+    Quota,
+    /// Gives connections a helper, which reads them for others that they announce: `ct helper`.
+    Helper,
+}
+
+/// A rule that does so, and in which chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectionRule {
+    /// Family, table and chain, as in `"inet filter forward"`.
+    pub chain: String,
+    /// Name of the table.
+    pub table: String,
+    /// Forwarded packets come by this rule.
+    pub is_in_forward: bool,
+    /// What it does.
+    pub what: ConnectionUse,
+}
+
+/// All rules that do something with whole connections.
+///
+/// # Errors
+/// `nft` cannot be run, or refuses.
+pub fn connection_rules() -> Result<Vec<ConnectionRule>, NftablesError> {
+    let forward = nftables::base_chains("forward")?;
+    let forward = forward
+        .iter()
+        .map(|chain| format!("{} {} {}", chain.family, chain.table, chain.name));
+    Ok(connection_rules_of(&nftables::rules()?, forward.collect()))
+}
+
+fn connection_rules_of(rules: &[Value], forward: BTreeSet<String>) -> Vec<ConnectionRule> {
+    let text = |rule: &Value, key: &str| rule[key].as_str().unwrap_or_default().to_owned();
+    let table = |rule: &Value| format!("{} {}", text(rule, "family"), text(rule, "table"));
+    let chain = |rule: &Value| format!("{} {}", table(rule), text(rule, "chain"));
+    // Chains that forwarded packets come by: where the hook's own chains lead.
+    let mut reached = forward;
+    loop {
+        let known = reached.len();
+        for rule in rules
+            .iter()
+            .filter(|rule| reached.contains(&chain(rule)))
+            .collect::<Vec<_>>()
+        {
+            walk(&rule["expr"], &mut |key, value| {
+                if matches!(key, "jump" | "goto")
+                    && let Some(target) = value["target"].as_str()
+                {
+                    reached.insert(format!("{} {target}", table(rule)));
+                }
+            });
+        }
+        if reached.len() == known {
+            break;
+        }
+    }
+    let mut found = Vec::new();
+    for rule in rules {
+        walk(&rule["expr"], &mut |key, value| {
+            let what = match (key, value["name"].as_str()) {
+                ("ct count", _) | ("xt", Some("connlimit")) => ConnectionUse::Count,
+                ("quota", _) | ("xt", Some("quota")) => ConnectionUse::Quota,
+                ("ct helper", _) => ConnectionUse::Helper,
+                _ => return,
+            };
+            found.push(ConnectionRule {
+                chain: chain(rule),
+                table: text(rule, "table"),
+                is_in_forward: reached.contains(&chain(rule)),
+                what,
+            });
+        });
+    }
+    found
+}
+
+/// All objects inside a value, by their keys. As deep as `serde_json` reads.
+fn walk(value: &Value, visit: &mut impl FnMut(&str, &Value)) {
+    match value {
+        Value::Object(fields) => {
+            for (key, inner) in fields {
+                visit(key, inner);
+                walk(inner, visit);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| walk(item, visit)),
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,5 +267,55 @@ mod tests {
             ]
         );
         assert_eq!(uses_of(&json!({})), []);
+    }
+
+    #[test]
+    fn rules_about_connections_are_found_where_forwarded_packets_come_by() {
+        let rule = |chain: &str, expression: Value| {
+            json!({
+                "family": "inet", "table": "filter", "chain": chain, "expr": expression
+            })
+        };
+        let rules = [
+            rule(
+                "forward",
+                json!([
+                    {"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": "new"}},
+                    {"set": {"op": "add", "elem": 1, "set": "@s", "stmt": [{"ct count": {"val": 5}}]}},
+                ]),
+            ),
+            rule(
+                "forward",
+                json!([{"vmap": {"key": 1, "data": {"set": [[2, {"goto": {"target": "a"}}]]}}}]),
+            ),
+            rule("a", json!([{"jump": {"target": "b"}}])),
+            rule("b", json!([{"quota": {"val": 5}}, {"drop": null}])),
+            rule(
+                "b",
+                json!([{"xt": {"type": "match", "name": "connlimit"}}, {"xt": null}]),
+            ),
+            rule("input", json!([{"ct count": {"val": 7}}])),
+            rule("pre", json!([{"ct helper": "ftp"}])),
+        ];
+        let forward = ["inet filter forward".to_owned()].into();
+        let found: Vec<_> = connection_rules_of(&rules, forward)
+            .into_iter()
+            .map(|rule| (rule.chain, rule.is_in_forward, rule.what))
+            .collect();
+        let expected = [
+            ("forward", true, ConnectionUse::Count),
+            ("b", true, ConnectionUse::Quota),
+            ("b", true, ConnectionUse::Count),
+            ("input", false, ConnectionUse::Count),
+            ("pre", false, ConnectionUse::Helper),
+        ];
+        assert_eq!(
+            found,
+            expected.map(|(chain, of, what)| (format!("inet filter {chain}"), of, what))
+        );
+        assert_eq!(
+            connection_rules_of(&[json!({}), json!([])], BTreeSet::new()),
+            []
+        );
     }
 }

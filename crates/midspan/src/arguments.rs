@@ -181,6 +181,9 @@ pub struct CheckOptions {
     /// Configuration file (docs/configuration.md)
     #[arg(short, long, value_name = "FILE")]
     pub config: PathBuf,
+    /// New connections a second that are expected: is the table of connection tracking large enough?
+    #[arg(long, value_name = "NUMBER")]
+    pub rate: Option<u32>,
     /// How results are printed.
     #[command(flatten)]
     pub output: Output,

@@ -120,6 +120,23 @@ pub struct Status {
     /// What is not as the configuration asks for, and why.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notices: Vec<String>,
+    /// How full the table of connection tracking is, where a listener is transparent.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub connection_tracking: Option<TrackingStatus>,
+}
+
+/// The table of connection tracking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrackingStatus {
+    /// Entries of the network namespace.
+    pub entries: u64,
+    /// The most that there may be; `None` without a limit.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub limit: Option<u64>,
+    /// It is so full that new connections pass untouched.
+    pub is_nearly_full: bool,
+    /// Entries of sessions go soon after their end; else they stay as long as the host's.
+    pub has_timeouts: bool,
 }
 
 /// A listener of a running proxy.

@@ -4,7 +4,7 @@ use std::io;
 
 use super::plan::{Marks, Place, Plan, Selection};
 use super::rules::{self, Machine, QueueWay};
-use super::{local_delivery, queue_target};
+use super::{local_delivery, queue_target, timeouts};
 use crate::initial_window::routing::usable_families;
 use crate::netlink::Netlink;
 use crate::nftables;
@@ -18,6 +18,8 @@ pub struct Feature {
     pub found: Result<String, String>,
     /// What to do where it is missing.
     pub mend: &'static str,
+    /// Without it, nothing can be intercepted.
+    pub is_needed: bool,
 }
 
 /// Rules that ask for one thing each: name, rules, the kernel's option.
@@ -81,6 +83,7 @@ pub fn features(place: &Place) -> Vec<Feature> {
                     .map(|()| "there".to_owned())
                     .map_err(|error| one_line(&error.to_string())),
                 mend,
+                is_needed: true,
             }
         })
         .collect();
@@ -89,16 +92,27 @@ pub fn features(place: &Place) -> Vec<Feature> {
         found: queue(place),
         mend: "a kernel with CONFIG_NFT_QUEUE (modprobe nft_queue), or with NFQUEUE of xtables \
                (modprobe xt_NFQUEUE nft_compat)",
+        is_needed: true,
     });
     features.push(Feature {
         name: "policy routing",
         found: routing(place),
         mend: "a kernel with CONFIG_IP_MULTIPLE_TABLES, CONFIG_IPV6_MULTIPLE_TABLES",
+        is_needed: true,
+    });
+    features.push(Feature {
+        name: "conntrack time-outs",
+        found: conntrack_timeouts(place),
+        mend: "a kernel with CONFIG_NF_CONNTRACK_TIMEOUT and nft from 0.9.1; until then, \
+               nf_conntrack_max with room for two entries of each session for two minutes after its \
+               end",
+        is_needed: false,
     });
     features.push(Feature {
         name: "all rules together",
         found: whole(place),
         mend: "report this, with the output of midspan run --dry-run",
+        is_needed: true,
     });
     features
 }
@@ -117,6 +131,21 @@ fn queue(place: &Place) -> Result<String, String> {
     };
     match target() {
         Ok(()) => Ok("as a target of xtables (nftables has no statement for it here)".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn conntrack_timeouts(place: &Place) -> Result<String, String> {
+    match timeouts::are_possible(place) {
+        Ok(true) => Ok(format!(
+            "entries of sessions go {} s after their end",
+            timeouts::ENDED_SECONDS
+        )),
+        Ok(false) => {
+            let missing = "neither the kernel nor nft has them: the two entries of each session stay \
+                           as long as the host's (two minutes) after its end";
+            Err(missing.to_owned())
+        }
         Err(error) => Err(error.to_string()),
     }
 }

@@ -6,7 +6,7 @@
 use rtnetlink::packet_route::RouteNetlinkMessage;
 
 use super::early_demux::EarlyDemux;
-use super::{CLAIM, InterceptionError, accounting, queue_target, rules};
+use super::{CLAIM, InterceptionError, accounting, queue_target, rules, timeouts};
 use crate::claim;
 use crate::initial_window::CLAIM as WINDOWS_CLAIM;
 use crate::initial_window::routing::{
@@ -18,6 +18,9 @@ use crate::nftables;
 
 /// How the comment of each of our tables begins.
 pub const OURS: &str = "Midspan, removed when it ends";
+
+/// What the names of the tables of one Midspan end with, behind the one that it is told.
+const SUFFIXES: [&str; 5] = ["", "_queue", "_probe", accounting::SUFFIX, timeouts::SUFFIX];
 
 /// A parameter of the kernel that was changed, and is set back by whoever removes the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +101,7 @@ pub fn remove_all() -> Result<usize, InterceptionError> {
             table
                 .name
                 .strip_prefix(owner.as_str())
-                .is_some_and(|rest| ["", "_queue", "_probe", accounting::SUFFIX].contains(&rest))
+                .is_some_and(|rest| SUFFIXES.contains(&rest))
         };
         if intercepting.iter().any(belongs_to) {
             continue;

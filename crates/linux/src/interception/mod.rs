@@ -37,6 +37,7 @@ mod rules;
 #[cfg(test)]
 mod rules_tests;
 pub mod survey;
+pub mod timeouts;
 mod waiting_sockets;
 mod watch;
 
@@ -134,6 +135,9 @@ pub fn describe(plan: &Plan) -> Result<String, InterceptionError> {
         early_demux_was: true,
     };
     let mut text = rules::ruleset(plan, &marks, machine, true);
+    if timeouts::are_possible(&plan.place)? {
+        text.push_str(&timeouts::ruleset(&plan.place));
+    }
     if way == QueueWay::Target {
         text.push_str(&format!(
             "# tables ip {0} and ip6 {0}, hook forward, priority {1}: NFQUEUE {2} with bypass\n",
@@ -185,6 +189,7 @@ pub struct Interception {
     netlink: Netlink,
     /// The tables as the kernel shows them.
     as_put: AsPut,
+    timeouts: Timeouts,
     rules: Watch,
     routes: RouteWatch,
     /// Tells other processes of this network namespace that the tables are in use.
@@ -223,6 +228,10 @@ impl Interception {
             ));
         }
         let way = queue_way(&plan)?;
+        let timeouts = match change_parameters && timeouts::are_possible(&plan.place)? {
+            true => Timeouts::Wanted { shown: None },
+            false => Timeouts::Unwanted,
+        };
         let mut installed = Self {
             plan,
             marks,
@@ -235,6 +244,7 @@ impl Interception {
             has_ipv6: has_ipv6(),
             netlink,
             as_put: AsPut::default(),
+            timeouts,
             rules: Watch::open().map_err(InterceptionError::Watch)?,
             routes: RouteWatch::open_beside_main().map_err(InterceptionError::Watch)?,
             _claim: claim,
@@ -425,6 +435,13 @@ impl Interception {
         Ok(self.as_put.handle_list(number, &tables))
     }
 
+    /// Whether connection tracking forgets our sessions soon after their end; where the kernel or
+    /// `nft` cannot be told so, it keeps them as long as all others.
+    #[must_use]
+    pub const fn has_timeouts(&self) -> bool {
+        matches!(self.timeouts, Timeouts::Wanted { .. })
+    }
+
     fn put_rules(&mut self) -> Result<(), InterceptionError> {
         // Unless all goes well, the next refresh tries again.
         self.as_put.forget();
@@ -435,6 +452,10 @@ impl Interception {
         let rules = rules::ruleset(&plan, &self.marks, self.machine(), self.taking);
         for _ in 0..PUT_TRIES {
             let mut shown = Vec::new();
+            let mut rules = rules.clone();
+            if !self.timeouts.are_as_put(&self.plan.place)? {
+                rules.push_str(&timeouts::ruleset(&self.plan.place));
+            }
             let generation = nftables::generation_after(|| {
                 nftables::apply(&rules)?;
                 let changes = match self.way {
@@ -448,6 +469,9 @@ impl Interception {
                 shown = self.tables()?;
                 Ok::<_, InterceptionError>(changes)
             })?;
+            if let Timeouts::Wanted { shown: timeouts } = &mut self.timeouts {
+                *timeouts = shown.last().cloned().flatten();
+            }
             if self.as_put.handle_put(generation, shown) {
                 break;
             }
@@ -468,6 +492,11 @@ impl Interception {
                 tables.push(nftables::table(family, &name)?);
             }
         }
+        // The last, see `put_rules`.
+        if self.has_timeouts() {
+            let name = timeouts::table(&self.plan.place);
+            tables.push(nftables::table("inet", &name)?);
+        }
         Ok(tables)
     }
 }
@@ -477,11 +506,36 @@ fn has_ipv6() -> bool {
     !crate::ipv6::is_switched_off()
 }
 
+/// The table with the time-outs of connection tracking.
+enum Timeouts {
+    /// Not for a trial, and not where the kernel has none.
+    Unwanted,
+    /// As the kernel shows the table since it was put.
+    Wanted { shown: Option<String> },
+}
+
+impl Timeouts {
+    /// Whether there is nothing to put. It is put again only where it is not as it was: when it
+    /// goes, all sessions lose their times.
+    fn are_as_put(&self, place: &Place) -> Result<bool, NftablesError> {
+        match self {
+            Self::Unwanted => Ok(true),
+            Self::Wanted { shown: None } => Ok(false),
+            Self::Wanted { shown } => {
+                Ok(nftables::table("inet", &timeouts::table(place))? == *shown)
+            }
+        }
+    }
+}
+
 impl Drop for Interception {
     fn drop(&mut self) {
         // Nobody is left to tell; without a relay the rules let everything pass, and the next run
         // replaces them.
         let _ = nftables::apply(&rules::removal(&self.plan.place.table));
+        if self.has_timeouts() {
+            let _ = nftables::apply(&rules::removal(&timeouts::table(&self.plan.place)));
+        }
         let _ = Probe::remove(&self.plan.place);
         let _ = queue_target::remove(&queue_target::table(&self.plan.place));
         let _ = local_delivery::remove(&self.netlink, &self.plan.place);
@@ -503,6 +557,7 @@ fn remove_leftovers(place: &Place) -> Result<(), InterceptionError> {
     let netlink = Netlink::open()?;
     local_delivery::remove(&netlink, place)?;
     nftables::apply(&rules::removal(&place.table))?;
+    nftables::apply(&rules::removal(&timeouts::table(place)))?;
     Probe::remove(place)?;
     queue_target::remove(&queue_target::table(place)).map_err(InterceptionError::NoQueue)
 }

@@ -17,6 +17,7 @@ pub fn check(options: &CheckOptions) -> Outcome {
             "check-kernel".to_owned(),
             options.config.display().to_string(),
         ],
+        rate: options.rate.map(u64::from),
     })?;
     if options.output.json {
         println!(

@@ -1,6 +1,8 @@
 //! `midspan status`, `bypass`, `kick` and `reload`: what a running proxy is asked.
 
-use midspan_proxy::command::{Answer, ListenerStatus, Request, Status, ask, find_socket};
+use midspan_proxy::command::{
+    Answer, ListenerStatus, Request, Status, TrackingStatus, ask, find_socket,
+};
 use miette::{IntoDiagnostic, miette};
 
 use super::Outcome;
@@ -85,9 +87,26 @@ fn print_status(status: &Status) {
         println!("listener {}: {}", listener.name, way(listener));
     }
     println!("{}", bypassed(&status.bypasses));
+    if let Some(tracking) = &status.connection_tracking {
+        println!("{}", tracked(tracking));
+    }
     for notice in &status.notices {
         println!("note: {notice}");
     }
+}
+
+fn tracked(tracking: &TrackingStatus) -> String {
+    let mut line = format!("connection tracking: {} entries", tracking.entries);
+    if let Some(limit) = tracking.limit {
+        line.push_str(&format!(" of {limit}"));
+    }
+    if tracking.is_nearly_full {
+        line.push_str("; new connections pass untouched");
+    }
+    if !tracking.has_timeouts {
+        line.push_str("; entries of sessions stay as long as the host's");
+    }
+    line
 }
 
 fn bypassed(prefixes: &[String]) -> String {

@@ -275,7 +275,8 @@ metrics! {
         |now, sink| sink.put(&[], Value::Number(now.statistics.directions_bounded));
     /// Connections that transparent listeners let pass untouched, by reason: full (too many were
     /// being opened), sessions, sessions_per_client, memory, descriptors (no room for one more
-    /// session), authenticated (TCP-MD5, TCP-AO), unreachable (the server, or from the
+    /// session), authenticated (TCP-MD5, TCP-AO), multipath (a further path of an MPTCP connection),
+    /// connection_tracking (its table is nearly full), unreachable (the server, or from the
     /// client's address), policy, control (to compare with), unanswered (the client tried again and again), asymmetric (the
     /// server's answers are known to come back another way).
     Counter "bypasses" ("reason") = |now, sink| {
@@ -292,6 +293,10 @@ metrics! {
                 passed_memory,
                 passed_descriptors,
                 passed_authenticated,
+                passed_multipath,
+                passed_tracking,
+                tracked_entries: _,
+                tracked_limit: _,
                 passed_unreachable,
                 passed_by_policy,
                 passed_control,
@@ -310,6 +315,8 @@ metrics! {
             sink.put(&["memory"], Value::Number(passed_memory))?;
             sink.put(&["descriptors"], Value::Number(passed_descriptors))?;
             sink.put(&["authenticated"], Value::Number(passed_authenticated))?;
+            sink.put(&["multipath"], Value::Number(passed_multipath))?;
+            sink.put(&["connection_tracking"], Value::Number(passed_tracking))?;
             sink.put(&["unreachable"], Value::Number(passed_unreachable))?;
             sink.put(&["policy"], Value::Number(passed_by_policy))?;
             sink.put(&["control"], Value::Number(passed_control))?;
@@ -317,6 +324,13 @@ metrics! {
             sink.put(&["asymmetric"], Value::Number(passed_asymmetric))
         })
     };
+    /// Entries of connection tracking in the network namespace; a session of a transparent listener
+    /// has two. From 7/8 of the limit on, new connections pass untouched.
+    Gauge "connection_tracking_entries" () =
+        |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.tracked_entries)));
+    /// The most entries that there may be (net.netfilter.nf_conntrack_max); 0 without a limit.
+    Gauge "connection_tracking_entries_limit" () =
+        |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.tracked_limit)));
     /// Flows of the control group that were not measured: too many at a time, reset, or not counted by
     /// the kernel (net.netfilter.nf_conntrack_acct).
     Counter "control_unmeasured" () =

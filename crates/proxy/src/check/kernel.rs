@@ -25,11 +25,21 @@ const INFORMATION_LENGTH: usize = 232;
 /// What the child found.
 #[derive(Debug, Serialize, Deserialize)]
 struct Tried {
-    /// Name, what was found or why it cannot be used, what to do.
-    features: Vec<(String, Result<String, String>, String)>,
+    features: Vec<TriedFeature>,
     information_length: Option<usize>,
     repair: Result<(), String>,
     ipv6: bool,
+}
+
+/// One thing that interception uses.
+#[derive(Debug, Serialize, Deserialize)]
+struct TriedFeature {
+    name: String,
+    /// What was found, or why it cannot be used.
+    found: Result<String, String>,
+    /// What to do where it is missing.
+    mend: String,
+    is_needed: bool,
 }
 
 /// The child of [`check`](super::check): tries the kernel in a network namespace of its own, and
@@ -55,12 +65,11 @@ pub fn kernel_main(configuration: &std::path::Path) -> Result<(), Error> {
     let tried = Tried {
         features: features
             .into_iter()
-            .map(|feature| {
-                (
-                    feature.name.to_owned(),
-                    feature.found,
-                    feature.mend.to_owned(),
-                )
+            .map(|feature| TriedFeature {
+                name: feature.name.to_owned(),
+                found: feature.found,
+                mend: feature.mend.to_owned(),
+                is_needed: feature.is_needed,
             })
             .collect(),
         information_length: listener.and_then(|socket| tcp::information_length(socket).ok()),
@@ -122,11 +131,12 @@ fn describe(context: &Context<'_>, tried: Tried) -> Vec<Finding> {
     let mut findings: Vec<Finding> = tried
         .features
         .into_iter()
-        .map(|(name, found, mend)| {
-            let check = format!("kernel: {name}");
-            match found {
+        .map(|feature| {
+            let check = format!("kernel: {}", feature.name);
+            match feature.found {
                 Ok(found) => Finding::ok(check, found),
-                Err(reason) => Finding::missing(check, reason, mend),
+                Err(reason) if feature.is_needed => Finding::missing(check, reason, feature.mend),
+                Err(reason) => Finding::warning(check, reason, feature.mend),
             }
         })
         .collect();

@@ -26,7 +26,7 @@ pub(super) fn findings(context: &Context<'_>) -> Vec<Finding> {
     };
     let own = |name: &str| {
         name.strip_prefix(place.table.as_str())
-            .is_some_and(|rest| matches!(rest, "" | "_queue" | "_probe" | "_check"))
+            .is_some_and(|rest| matches!(rest, "" | "_queue" | "_probe" | "_check" | "_timeouts"))
     };
     // A rule that lets Midspan's packets pass is what its error asks for.
     let listeners = context.configuration.transparent().count();

@@ -13,6 +13,7 @@ mod machine;
 mod marks;
 mod rights;
 mod sysctls;
+mod tracking;
 
 use std::path::PathBuf;
 
@@ -110,6 +111,8 @@ pub struct CheckOptions {
     pub configuration: PathBuf,
     /// Arguments with which this program, run again, calls [`kernel_main`].
     pub kernel_arguments: Vec<String>,
+    /// New connections a second that are expected, to compare with what the machine carries.
+    pub rate: Option<u64>,
 }
 
 /// What the checks know.
@@ -154,6 +157,7 @@ pub fn check(options: &CheckOptions) -> Result<CheckReport, Error> {
     checks.extend(sysctls::findings(&context));
     checks.extend(listeners::findings(&context));
     if is_transparent {
+        checks.extend(tracking::findings(&context, options.rate));
         checks.extend(conflicts::findings(&context));
         checks.extend(marks::findings(&context));
         checks.extend(firewall::findings(&context)?);

@@ -14,8 +14,6 @@ const WIDE: u64 = 16 << 20;
 const LONG_ROUND_TRIP: u64 = 600;
 /// Of a buffer as the kernel counts it, this part (in percent) is data, about.
 const DATA: u64 = 78;
-/// Fewer entries than this are used up by a few thousand sessions.
-const FEW_ENTRIES: u64 = 32_768;
 
 /// Reads a parameter by its name with dots.
 pub(super) fn text(name: &str) -> Option<String> {
@@ -35,7 +33,6 @@ pub(super) fn findings(context: &Context<'_>) -> Vec<Finding> {
         findings.extend(reverse_path(context));
         findings.push(early_demux());
         findings.push(accepted_marks());
-        findings.extend(connection_tracking());
         findings.extend(local_ports());
     }
     findings.extend(buffers(context));
@@ -152,22 +149,6 @@ fn accepted_marks() -> Finding {
         Some(_) => "on; not for Midspan's listeners, which have marks of their own",
     };
     Finding::ok(format!("sysctl {NAME}"), found)
-}
-
-fn connection_tracking() -> Option<Finding> {
-    const NAME: &str = "net.netfilter.nf_conntrack_max";
-    let check = format!("sysctl {NAME}");
-    let Some(most) = number(NAME) else {
-        return Some(Finding::ok(check, "the module is not loaded yet"));
-    };
-    let used = number("net.netfilter.nf_conntrack_count").unwrap_or(0);
-    let found = format!("{used} of {most} in use; an intercepted connection takes two entries");
-    let wanted = most.saturating_mul(4).max(262_144);
-    let is_tight = most < FEW_ENTRIES || used.saturating_mul(5) > most.saturating_mul(4);
-    Some(match is_tight {
-        true => Finding::warning(check, found, format!("sysctl -w {NAME}={wanted}")),
-        false => Finding::ok(check, found),
-    })
 }
 
 /// A server leg has the port of its client, and the kernel gives no port to a connection of this

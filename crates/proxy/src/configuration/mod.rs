@@ -34,8 +34,8 @@ pub use check::{INITIAL_WINDOW_LIMIT, LISTENER_LIMIT, THREAD_LIMIT};
 pub use control::ControlSocket;
 pub use file::{LogFormat, LogLevel, LogSettings};
 pub use state::StateDirectory;
-pub(crate) use transparent::prefix;
 pub use transparent::{InterceptionSettings, Transparent};
+pub(crate) use transparent::{ports, prefix};
 
 /// Everything that `midspan run` is told.
 #[derive(Debug, Clone)]

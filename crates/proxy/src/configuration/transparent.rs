@@ -57,6 +57,51 @@ pub struct InterceptionSettings {
     pub leave_alone_time: TimeSpan,
     /// A relay that has been still for this long is ended.
     pub watchdog_timeout: TimeSpan,
+    /// Control ports of protocols for which connection tracking has helpers: listeners that do not
+    /// name their `ports` leave them alone.
+    pub helper_ports: Vec<RangeInclusive<u16>>,
+}
+
+impl InterceptionSettings {
+    /// Those of `helper_ports` that a listener leaves alone.
+    #[must_use]
+    pub fn helper_ports_of(&self, listener: &Transparent) -> &[RangeInclusive<u16>] {
+        match listener.ports.is_empty() {
+            true => &self.helper_ports,
+            false => &[],
+        }
+    }
+
+    /// All destination ports that a listener leaves alone.
+    #[must_use]
+    pub fn except_ports(&self, listener: &Transparent) -> Vec<RangeInclusive<u16>> {
+        [&listener.except_ports, self.helper_ports_of(listener)].concat()
+    }
+
+    /// The usual control ports of protocols with helpers that a listener takes all the same.
+    #[must_use]
+    pub fn helper_ports_taken(&self, listener: &Transparent) -> Vec<RangeInclusive<u16>> {
+        let has = |ranges: &[RangeInclusive<u16>], port| ranges.iter().any(|of| of.contains(&port));
+        let except = self.except_ports(listener);
+        DEFAULT_HELPER_PORTS
+            .into_iter()
+            .filter(|port| listener.ports.is_empty() || has(&listener.ports, *port))
+            .filter(|port| !has(&except, *port))
+            .map(|port| port..=port)
+            .collect()
+    }
+}
+
+/// Ports and ranges of ports as text, as in `"21 8000-8100"`.
+pub(crate) fn ports(ranges: &[RangeInclusive<u16>]) -> String {
+    let texts: Vec<String> = ranges
+        .iter()
+        .map(|range| match range.start() == range.end() {
+            true => range.start().to_string(),
+            false => format!("{}-{}", range.start(), range.end()),
+        })
+        .collect();
+    texts.join(" ")
 }
 
 /// `[interception]`
@@ -74,6 +119,7 @@ pub(super) struct InterceptionTable {
     asymmetric_route_time: Option<Spanned<TimeSpan>>,
     leave_alone_time: Option<Spanned<TimeSpan>>,
     watchdog_timeout: Option<Spanned<TimeSpan>>,
+    helper_ports: Option<Spanned<Vec<Ports>>>,
 }
 
 const DEFAULT_TABLE: &str = "midspan";
@@ -89,6 +135,9 @@ const DEFAULT_QUEUE: u16 = 7700;
 const DEFAULT_OPENING_LIMIT: u32 = 1024;
 const DEFAULT_OPENING_LIMIT_PER_CLIENT: u32 = 128;
 const DEFAULT_ASYMMETRIC_ROUTE_TIME: TimeSpan = TimeSpan::from_seconds(600);
+/// Of all protocols over TCP for which Linux has a helper: FTP, H.323 (call signalling), PPTP, SIP,
+/// SANE, IRC.
+const DEFAULT_HELPER_PORTS: [u16; 6] = [21, 1720, 1723, 5060, 6566, 6667];
 const DEFAULT_WATCHDOG_TIMEOUT: TimeSpan = TimeSpan::from_seconds(3);
 
 /// `control_group` with policy = "auto".
@@ -187,6 +236,12 @@ impl InterceptionTable {
                 DEFAULT_WATCHDOG_TIMEOUT,
                 TimeSpan::from_seconds(1)..=TimeSpan::from_seconds(3_600),
             )?,
+            helper_ports: match self.helper_ports {
+                None => DEFAULT_HELPER_PORTS.map(|port| port..=port).to_vec(),
+                ports => (list(source, "helper_ports", ports)?.into_iter())
+                    .map(|ports| ports.0)
+                    .collect(),
+            },
         })
     }
 }

@@ -10,8 +10,9 @@
 //!   goes on untouched, so that the network itself tells the client. While nothing is heard, the
 //!   client's further SYNs are dropped, as on a path without an answer.
 //! - *Early*: the server is called, and the SYN is sent on to the listener at once.
-//! - Too many at a time, or signed (TCP-MD5, TCP-AO): the SYN goes on untouched. So it does where
-//!   the policy says so, or the server's answers do not come back this way
+//! - Too many at a time, signed (TCP-MD5, TCP-AO), or a further path of an MPTCP connection: the SYN
+//!   goes on untouched. So it does where the table of connection tracking is nearly full, the policy
+//!   says so, or the server's answers do not come back this way
 //!   ([`midspan_policy::leave_alone::AsymmetricRoutes`]).
 //!
 //! "Sent on" is: dropped where it is, behind the host's filter, and sent again with the listener's
@@ -28,6 +29,7 @@ mod statistics;
 mod syn;
 mod thread;
 mod timestamps;
+mod tracked;
 
 pub use openings::{Arrival, Connection, OpeningLimits, Openings, Released};
 pub use running::{Decided, Gate, GateObserver};

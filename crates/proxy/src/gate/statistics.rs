@@ -50,6 +50,15 @@ statistics! {
     passed_descriptors,
     /// Passed untouched: signed with TCP-MD5 or TCP-AO.
     passed_authenticated,
+    /// Passed untouched: joins a connection over several paths (MPTCP) whose first path leads
+    /// elsewhere.
+    passed_multipath,
+    /// Passed untouched: the table of connection tracking is nearly full.
+    passed_tracking,
+    /// Not a count: entries of connection tracking, when they were last counted.
+    tracked_entries,
+    /// Not a count: the most that there may be; 0 where no limit is known.
+    tracked_limit,
     /// Passed untouched: the server cannot be reached, or cannot be called from the client's
     /// address and port.
     passed_unreachable,

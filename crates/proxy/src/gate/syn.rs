@@ -10,6 +10,9 @@ use super::openings::Connection;
 
 /// TCP-MD5 (RFC 2385) and TCP-AO (RFC 5925).
 const AUTHENTICATION_OPTIONS: [u8; 2] = [19, 29];
+/// MPTCP (RFC 8684, section 3), and of its options `MP_JOIN` (section 3.2).
+const MULTIPATH_OPTION: u8 = 30;
+const JOIN: u8 = 1;
 
 /// A client's SYN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +23,10 @@ pub struct Syn {
     pub sequence: u32,
     /// Both ends sign their segments (TCP-MD5, TCP-AO): nobody can stand between them.
     pub is_authenticated: bool,
+    /// It adds a path to a multipath connection (`MP_JOIN`). None of these is ours: a connection that
+    /// was taken has fallen back to TCP. So the first path leads elsewhere, and only that server has
+    /// the keys.
+    pub joins_multipath: bool,
 }
 
 /// What a client sends to open a connection.
@@ -64,8 +71,11 @@ pub fn read(packet: &[u8]) -> Option<Segment> {
         (true, false) => Some(Segment::Syn(Syn {
             connection,
             sequence: tcp.sequence_number(),
-            is_authenticated: option_kinds(tcp.options())
-                .any(|kind| AUTHENTICATION_OPTIONS.contains(&kind)),
+            is_authenticated: options(tcp.options())
+                .any(|(kind, _)| AUTHENTICATION_OPTIONS.contains(&kind)),
+            joins_multipath: options(tcp.options()).any(|(kind, content)| {
+                kind == MULTIPATH_OPTION && content.first().is_some_and(|byte| byte >> 4 == JOIN)
+            }),
         })),
         _ => None,
     }
@@ -90,18 +100,20 @@ pub(super) fn set_hop_limit(packet: &mut [u8], hop_limit: u8) {
     }
 }
 
-/// The kinds of TCP's options (RFC 9293, section 3.1), up to the end or the first that is broken.
-fn option_kinds(mut options: &[u8]) -> impl Iterator<Item = u8> {
+/// TCP's options (RFC 9293, section 3.1), each with what it has behind its length, up to the end or
+/// the first that is broken.
+fn options(mut options: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         while let [1, rest @ ..] = options {
             options = rest;
         }
         let (kind, length) = match options {
             [] | [0, ..] | [_] => return None,
-            [kind, length, ..] => (*kind, usize::from(*length)),
+            [kind, length, ..] => (*kind, usize::from(*length).max(2)),
         };
-        options = options.get(length.max(2)..).unwrap_or_default();
-        Some(kind)
+        let content = options.get(2..length).unwrap_or_default();
+        options = options.get(length..).unwrap_or_default();
+        Some((kind, content))
     })
 }
 
@@ -197,5 +209,20 @@ mod tests {
         // A length of 0 does not make it go in circles; 19 as a value is not an option.
         let odd = packet(|tcp| tcp.set_options_raw(&[9, 0, 2, 4, 19, 19, 0, 0]).unwrap());
         assert!(!read_syn(&odd).unwrap().is_authenticated);
+    }
+    #[test]
+    fn a_further_path_of_a_multipath_connection_is_recognised() {
+        let with = |options: &[u8]| {
+            read_syn(&packet(|tcp| tcp.set_options_raw(options).unwrap())).unwrap()
+        };
+        // RFC 8684, figure 5: MP_JOIN of a SYN has 12 bytes; figure 4: MP_CAPABLE of a SYN has 4.
+        let join = with(&[2, 4, 5, 180, 30, 12, 0x10, 1, 9, 9, 9, 9, 8, 8, 8, 8]);
+        assert!(join.joins_multipath && !join.is_authenticated);
+        assert!(with(&[1, 1, 1, 1, 30, 12, 0x11, 1, 9, 9, 9, 9, 8, 8, 8, 8]).joins_multipath);
+        assert!(!with(&[30, 4, 0x01, 1]).joins_multipath);
+        // Too short for a subtype, cut off, and the same bytes as the content of another option.
+        assert!(!with(&[30, 2, 0x10, 0]).joins_multipath);
+        assert!(!with(&[1, 1, 30, 12]).joins_multipath);
+        assert!(!with(&[9, 4, 30, 12]).joins_multipath);
     }
 }

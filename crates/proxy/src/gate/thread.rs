@@ -30,6 +30,7 @@ use super::running::{Decided, Update};
 use super::settled::SettledSyns;
 use super::statistics::{Counters, count};
 use super::syn::{self, Segment};
+use super::tracked::TrackedEntries;
 use super::{GateSettings, call, request};
 use crate::relay::{Clock, Limits, Seat, Shortage};
 use crate::seeded_faults::{self, Fault};
@@ -69,6 +70,7 @@ pub(super) struct Worker {
     refused_mark: u32,
     watched_mark: u32,
     tracking: ConnectionTracking,
+    tracked: TrackedEntries,
     server_zone: u16,
     listeners: Vec<Decided>,
     openings: Arc<Openings<OwnedFd>>,
@@ -108,6 +110,7 @@ impl Worker {
             refused_mark: settings.refused_mark,
             watched_mark: settings.watched_mark,
             tracking: ConnectionTracking::open()?,
+            tracked: TrackedEntries::new(now),
             server_zone: settings.server_zone,
             listeners: settings.listeners,
             openings: settings.openings,
@@ -155,6 +158,7 @@ impl Worker {
             self.handle_deadlines();
             self.expire();
             self.compare();
+            (self.tracked).look(self.now, &self.tracking, &self.counters);
             while let Ok(update) = self.updates.try_recv() {
                 self.carry_out(update);
             }
@@ -267,6 +271,10 @@ impl Worker {
             count(&self.counters.passed_authenticated);
             return self.pass(arrived.packet);
         }
+        if syn.joins_multipath {
+            count(&self.counters.passed_multipath);
+            return self.pass(arrived.packet);
+        }
         if (self.settled).is_copy(self.now, syn.connection, syn.sequence) {
             count(&self.counters.retransmissions_held);
             return self.decide(arrived.packet, Verdict::Drop);
@@ -317,6 +325,9 @@ impl Worker {
                 connect_timeout,
                 ..
             } => {
+                if self.is_tracking_full() {
+                    return self.leave(arrived.packet, connection);
+                }
                 let seat = match self.take_seat(connection, listener) {
                     Ok(seat) => seat,
                     Err(shortage) => {

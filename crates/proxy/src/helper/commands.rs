@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use midspan_linux::connection_tracking::Occupancy;
 use midspan_linux::initial_window::InitialWindows;
 use midspan_linux::netlink::Prefix;
 use tracing::{info, warn};
@@ -9,7 +10,7 @@ use tracing::{info, warn};
 use super::routes::NO_WINDOWS;
 use super::state::{KeptBypasses, State};
 use super::supervision::Supervisor;
-use crate::command::{Answer, ListenerStatus, Request, Status};
+use crate::command::{Answer, ListenerStatus, Request, Status, TrackingStatus};
 use crate::configuration::{Listener, Mode, prefix};
 use crate::relay::kick::Target;
 
@@ -173,6 +174,7 @@ impl Supervisor {
             reload_error: self.reload_error.clone(),
             listeners: self.configuration.listeners.iter().map(listener).collect(),
             bypasses: self.bypasses.iter().map(text).collect(),
+            connection_tracking: self.connection_tracking(),
             notices: self.notices(),
         }
     }
@@ -194,6 +196,17 @@ impl Supervisor {
             .chain(without_ipv6)
             .chain(looping)
             .collect()
+    }
+
+    fn connection_tracking(&self) -> Option<TrackingStatus> {
+        let guard = self.guard.as_ref()?;
+        let occupancy = Occupancy::read_files()?;
+        Some(TrackingStatus {
+            entries: occupancy.entries,
+            limit: occupancy.limit,
+            is_nearly_full: occupancy.is_nearly_full(),
+            has_timeouts: guard.interception().has_timeouts(),
+        })
     }
 
     /// The state in one line, for the service manager.

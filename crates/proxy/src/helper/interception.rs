@@ -187,7 +187,7 @@ impl<'a> Marking<'a> {
                     })
                     .collect(),
                 ports: transparent.ports.clone(),
-                except_ports: transparent.except_ports.clone(),
+                except_ports: (self.configuration.interception).except_ports(transparent),
                 except: transparent.except.clone(),
             }
         });

@@ -38,7 +38,7 @@ use midspan_linux::tcp;
 use midspan_policy::LegStart;
 use tracing::{info, warn};
 
-use crate::configuration::{Configuration, Listener, Mode, passwords};
+use crate::configuration::{Configuration, Listener, Mode, passwords, ports};
 use crate::user::{OWN, User};
 use crate::{Error, logging};
 use control_socket::ControlSocket;
@@ -279,7 +279,7 @@ fn listen(
                 all.push(open);
             }
         }
-        log_listener(listener);
+        log_listener(configuration, listener);
     }
     let gate = match marking.gate() {
         Some(message) => Some((message, interception::raw_sockets()?)),
@@ -288,7 +288,7 @@ fn listen(
     Ok((all, Listeners { messages, gate }))
 }
 
-fn log_listener(listener: &Listener) {
+fn log_listener(configuration: &Configuration, listener: &Listener) {
     let name = &listener.name;
     match &listener.mode {
         Mode::Forward(forward) => {
@@ -300,7 +300,27 @@ fn log_listener(listener: &Listener) {
         Mode::Transparent(transparent) => {
             let interfaces = transparent.interfaces.join(" ");
             info!(listener = %name, interfaces, "transparent");
+            let left_alone = configuration.interception.helper_ports_of(transparent);
+            if !left_alone.is_empty() {
+                info!(
+                    listener = %name,
+                    ports = ports(left_alone),
+                    "left alone: control ports of protocols for which firewalls have helpers \
+                     (interception.helper_ports)"
+                );
+            }
         }
+    }
+}
+
+/// What connection tracking does not do here.
+fn log_timeouts(interception: &Interception) {
+    if !interception.has_timeouts() {
+        warn!(
+            "neither the kernel nor nft has time-outs of connection tracking: the two entries of \
+             each session stay for as long after its end as the host's (two minutes), and few \
+             hundred new connections a second fill a table of usual size"
+        );
     }
 }
 
@@ -317,6 +337,7 @@ fn install_interception(
     }
     let plan = marking.plan(open, &BTreeSet::new(), bypasses);
     let interception = Interception::install(plan)?;
+    log_timeouts(&interception);
     let firewall = Firewall::open(interception.probe()?);
     Ok(Some((interception, firewall)))
 }

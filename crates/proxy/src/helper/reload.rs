@@ -19,7 +19,7 @@ use super::listening::{self, Open};
 use super::relay_process::Listeners;
 use super::slots::Slots;
 use super::supervision::Supervisor;
-use super::{check_machine, families, log_listener};
+use super::{check_machine, families, log_listener, log_timeouts};
 use crate::Error;
 use crate::configuration::Configuration;
 
@@ -111,6 +111,7 @@ impl Supervisor {
             }
             (None, Some(plan)) => {
                 let interception = Interception::install(plan.clone())?;
+                log_timeouts(&interception);
                 let firewall = Firewall::open(interception.probe()?);
                 let watchdog_timeout = new.interception.watchdog_timeout;
                 Some(Guard::new(interception, firewall, watchdog_timeout))
@@ -173,7 +174,7 @@ impl Supervisor {
                 opened.extend(of_leg);
             }
             if opened.iter().any(|(_, sockets)| !sockets.is_empty()) {
-                log_listener(listener);
+                log_listener(new, listener);
             }
             for (place, sockets) in opened {
                 messages.push((marking.listener(listener, &place), sockets));

@@ -18,11 +18,28 @@ impl Report {
         Self::with(gateway, text, |_| {})
     }
 
+    /// With so many new connections a second.
+    pub fn at_rate(gateway: &NetworkNamespace, text: &str, rate: u64) -> Self {
+        Self::with(gateway, text, |command| {
+            command.arg(rate.to_string());
+        })
+    }
+
     pub fn with(gateway: &NetworkNamespace, text: &str, change: impl FnOnce(&mut Command)) -> Self {
+        let program = Command::new(std::env::current_exe().unwrap());
+        Self::by(program, gateway, text, change)
+    }
+
+    /// By a command that begins with what runs this program.
+    pub fn by(
+        mut command: Command,
+        gateway: &NetworkNamespace,
+        text: &str,
+        change: impl FnOnce(&mut Command),
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("midspan.toml");
         fs::write(&file, text).unwrap();
-        let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .arg("check")
             .arg(file)
@@ -50,7 +67,7 @@ impl Report {
         panic!("no check \"{check}\": {:#?}", self.0);
     }
 
-    fn lines<'a>(&'a self, check: &'a str) -> impl Iterator<Item = &'a [String; 4]> {
+    pub fn lines<'a>(&'a self, check: &'a str) -> impl Iterator<Item = &'a [String; 4]> {
         self.0.iter().filter(move |line| line[1].starts_with(check))
     }
 

@@ -18,6 +18,7 @@ mod learning;
 mod limits;
 mod load;
 mod many_routes;
+mod multipath;
 mod narrow;
 mod no_ipv6;
 mod passing;
@@ -26,6 +27,7 @@ mod reloading;
 mod signed;
 mod soak;
 mod support;
+mod tracking;
 #[path = "../tries/mod.rs"]
 mod tries;
 mod untaken;
@@ -42,7 +44,8 @@ fn main() {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["relay"] => end(relay_main()),
-        ["check", file] => print_check(file),
+        ["check", file] => print_check(file, None),
+        ["check", file, rate] => print_check(file, Some(rate.parse().unwrap())),
         ["remove-leftovers"] => {
             end(cleanup().map(|cleaned| println!("{}", cleaned.rules_and_routes)))
         }
@@ -52,7 +55,7 @@ fn main() {
         }
         ["check-without-ipv6", file] => {
             no_ipv6::refuse_sockets();
-            print_check(file);
+            print_check(file, None);
         }
         ["check-kernel", file] => end(kernel_main(file.as_ref())),
         ["run", file] => run_proxy(file),
@@ -70,10 +73,11 @@ fn run_proxy(file: &str) {
 }
 
 /// One line for each finding, its parts between tabs.
-fn print_check(file: &str) {
+fn print_check(file: &str, rate: Option<u64>) {
     let options = CheckOptions {
         configuration: file.into(),
         kernel_arguments: vec!["check-kernel".to_owned(), file.to_owned()],
+        rate,
     };
     for finding in check_all(&options).unwrap().checks {
         let state = format!("{:?}", finding.state).to_lowercase();
@@ -147,6 +151,10 @@ fn test(filter: &str) {
             limits::caps_hold_at_the_syn_and_a_reload_changes_them,
         ),
         ("early data is kept", handshake::early_data_is_kept),
+        (
+            "control ports of helpers are left alone",
+            untaken::control_ports_of_helpers_are_left_alone,
+        ),
         (
             "ports, hosts and interfaces are left alone",
             untaken::exceptions_are_left_alone,
@@ -245,6 +253,31 @@ fn test(filter: &str) {
             "learned: the control group",
             learning::the_control_group_is_compared_with,
         ),
+        (
+            "tracking: entries go soon after their sessions",
+            tracking::entries_go_soon_after_their_sessions,
+        ),
+        (
+            "tracking: an idle session outlives the host's time",
+            tracking::an_idle_session_outlives_the_hosts_time,
+        ),
+        (
+            "tracking: an old nft",
+            tracking::without_time_outs_it_is_said,
+        ),
+        (
+            "tracking: a session outlives its entries",
+            tracking::a_session_outlives_its_entries,
+        ),
+        (
+            "tracking: a table that is nearly full",
+            tracking::above_seven_eighths_of_the_table_new_connections_pass,
+        ),
+        (
+            "tracking: what check finds",
+            tracking::check_finds_what_is_too_small_or_blind,
+        ),
+        ("MPTCP: a further path", multipath::a_further_path_passes),
         ("TCP-MD5", signed::tcp_md5_passes),
         ("TCP-AO", signed::tcp_ao_passes),
         (

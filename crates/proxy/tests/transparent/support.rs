@@ -447,11 +447,21 @@ impl Midspan {
 
     /// Started by this command of the test program.
     pub fn start_by(gateway: &NetworkNamespace, how: &str, text: &str) -> Self {
+        let program = Command::new(std::env::current_exe().unwrap());
+        Self::start_with(program, gateway, how, text)
+    }
+
+    /// The same, by what begins with a command that runs this program.
+    pub fn start_with(
+        mut command: Command,
+        gateway: &NetworkNamespace,
+        how: &str,
+        text: &str,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file: PathBuf = directory.path().join("midspan.toml");
         fs::write(&file, with_socket(directory.path(), text)).unwrap();
         let log = File::create(directory.path().join("log")).unwrap();
-        let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .arg(how)
             .arg(file)
@@ -471,12 +481,16 @@ impl Midspan {
 
     /// The same, started by this command of the test program.
     pub fn ready_by(gateway: &NetworkNamespace, how: &str, text: &str) -> Self {
-        let mut midspan = Self::start_by(gateway, how, text);
+        Self::start_by(gateway, how, text).until_ready()
+    }
+
+    pub fn until_ready(mut self) -> Self {
+        let midspan = &mut self;
         let mut byte = Vec::new();
         let stdout = midspan.child.stdout.take().unwrap();
         stdout.take(1).read_to_end(&mut byte).unwrap();
         assert_eq!(byte, b"\n", "not ready: {}", midspan.log());
-        midspan
+        self
     }
 
     pub fn log(&self) -> String {

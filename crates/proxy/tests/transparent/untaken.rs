@@ -176,3 +176,26 @@ pub fn the_internal_listener_serves_nobody() {
     }
     midspan.stop();
 }
+
+/// A helper of connection tracking reads what is said there; of a connection that is taken it would
+/// see nothing.
+pub fn control_ports_of_helpers_are_left_alone() {
+    const FTP: u16 = 21;
+    let network = Network::new();
+    let listener = network.listen(FTP);
+    for (keys, taken) in [
+        ("", false),
+        ("ports = [21]", true),
+        ("[interception]\nhelper_ports = []", true),
+        ("[interception]\nhelper_ports = [\"20-22\"]", false),
+    ] {
+        let midspan = Midspan::ready(&network.gateway, &format!("{TRANSPARENT}{keys}\n"));
+        for (server, _) in BOTH {
+            let is_taken = network.is_taken(&listener, server, 0).unwrap();
+            assert_eq!(is_taken, taken, "{keys} {server}");
+        }
+        let log = midspan.end();
+        let is_said = log.contains("interception.helper_ports");
+        assert_eq!(is_said, !taken, "{keys}: {log}");
+    }
+}

@@ -232,7 +232,7 @@ impl Probe {
     fn is_ours(&self, table: &str) -> bool {
         table
             .strip_prefix(self.place.table.as_str())
-            .is_some_and(|rest| matches!(rest, "" | "_queue" | "_probe"))
+            .is_some_and(|rest| matches!(rest, "" | "_queue" | "_probe" | "_timeouts"))
     }
 
     fn cases(&self) -> Result<Vec<Case>, InterceptionError> {

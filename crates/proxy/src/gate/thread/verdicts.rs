@@ -20,6 +20,16 @@ impl Worker {
         let _ = self.tracking.forget(client, server, self.server_zone);
     }
 
+    /// Whether connection tracking has no room for the entries of one more session.
+    pub(super) fn is_tracking_full(&mut self) -> bool {
+        (self.tracked).look(self.now, &self.tracking, &self.counters);
+        let is_full = self.tracked.is_full(self.now);
+        if is_full {
+            count(&self.counters.passed_tracking);
+        }
+        is_full
+    }
+
     /// A connection that was about to be opened passes untouched.
     pub(super) fn leave(&mut self, packet: u32, connection: Connection) {
         self.settle(connection);
@@ -51,6 +61,8 @@ impl Worker {
     pub(super) fn give_up(&mut self, held: Held) {
         count(&self.counters.unanswered);
         self.openings.forget(held.connection);
+        // Many dark servers would fill the table of connection tracking with such calls.
+        self.end_call(held.server, held.connection);
         self.decide(held.arrived.packet, Verdict::Drop);
     }
 

@@ -1,0 +1,228 @@
+//! Connection tracking: whether its table carries what is expected, whether it forgets sessions that
+//! live, and rules of the host that see less of a session than of a connection.
+
+use midspan_linux::connection_tracking::Occupancy;
+use midspan_linux::interception::timeouts;
+use midspan_linux::ruleset::{self, ConnectionUse};
+use midspan_policy::Leg;
+use midspan_units::TimeSpan;
+
+use super::sysctls::number;
+use super::{Context, Finding};
+use crate::configuration::ports;
+
+/// Fewer entries than this are used up by a few thousand sessions.
+const FEW_ENTRIES: u64 = 32_768;
+const ENTRIES_PER_SESSION: u64 = 2;
+/// Longest time for which the kernel keeps an entry that is over until it comes across it, in seconds, at
+/// 2,000 new connections a second (docs/measurements/soak.md).
+const SWEEP_SECONDS: u64 = 8;
+
+pub(super) fn findings(context: &Context<'_>, rate: Option<u64>) -> Vec<Finding> {
+    let place = &context.configuration.interception.place;
+    let has_timeouts = timeouts::are_possible(place).unwrap_or(false);
+    let mut findings = table(rate, has_timeouts);
+    findings.extend(established(context, has_timeouts));
+    findings.push(helper_ports(context));
+    findings.extend(rules(context));
+    findings
+}
+
+fn table(rate: Option<u64>, has_timeouts: bool) -> Vec<Finding> {
+    const NAME: &str = "net.netfilter.nf_conntrack_max";
+    let check = format!("sysctl {NAME}");
+    let Some(Occupancy { entries, limit }) = Occupancy::read_files() else {
+        return vec![Finding::ok(check, "the module is not loaded yet")];
+    };
+    let Some(limit) = limit else {
+        return vec![Finding::ok(check, format!("no limit; {entries} in use"))];
+    };
+    let found = format!(
+        "{entries} of {limit} in use; an intercepted connection takes two entries, and above 7/8 \
+         new ones pass untouched"
+    );
+    let is_tight = limit < FEW_ENTRIES || entries.saturating_mul(5) > limit.saturating_mul(4);
+    let wanted = limit.saturating_mul(4).max(262_144);
+    let mut findings = vec![match is_tight {
+        true => Finding::warning(check, found, format!("sysctl -w {NAME}={wanted}")),
+        false => Finding::ok(check, found),
+    }];
+    let stays = match has_timeouts {
+        true => timeouts::ENDED_SECONDS,
+        false => number("net.netfilter.nf_conntrack_tcp_timeout_time_wait").unwrap_or(120),
+    };
+    findings.extend(rate.map(|rate| carried(rate, entries, limit, stays)));
+    findings
+}
+
+/// How many new connections a second the table carries, if each is over at once.
+fn carried(rate: u64, entries: u64, limit: u64, stays: u64) -> Finding {
+    let check = "rate of new connections";
+    let each = ENTRIES_PER_SESSION * (stays + SWEEP_SECONDS);
+    let room = (limit - limit / 8).saturating_sub(entries);
+    let most = room / each;
+    let found = format!(
+        "the table of connection tracking carries {most} a second: each is two entries until {} s \
+         after its end",
+        stays + SWEEP_SECONDS
+    );
+    match rate <= most {
+        true => Finding::ok(check, format!("{found}; {rate} are wanted")),
+        false => {
+            let wanted = (rate.saturating_mul(each).saturating_add(entries)).saturating_mul(8) / 7;
+            Finding::warning(
+                check,
+                format!("{found}, not {rate}; what is beyond it passes untouched"),
+                format!("sysctl -w net.netfilter.nf_conntrack_max={}", wanted + 8),
+            )
+        }
+    }
+}
+
+/// An entry that goes before its session: a strict firewall then drops what the client sends.
+fn established(context: &Context<'_>, has_timeouts: bool) -> Option<Finding> {
+    const NAME: &str = "net.netfilter.nf_conntrack_tcp_timeout_established";
+    let host = number(NAME)?;
+    let check = format!("sysctl {NAME}");
+    let found = format!("{host} s");
+    if has_timeouts {
+        let found = format!("{found}; Midspan's own entries stay for 5 days at least");
+        return Some(Finding::ok(check, found));
+    }
+    let longest = context
+        .configuration
+        .legs()
+        .filter(|(listener, ..)| listener.transparent().is_some())
+        .map(|(listener, leg, settings)| (settings.keepalive, listener, leg))
+        .max_by_key(|(keepalive, ..)| (keepalive.is_none(), *keepalive));
+    let (keepalive, listener, leg) = longest?;
+    let leg = match leg {
+        Leg::Client => "client_leg",
+        Leg::Server => "server_leg",
+    };
+    let said = match keepalive {
+        Some(keepalive) if keepalive < TimeSpan::from_seconds(host) => {
+            let found = format!("{found}, longer than every keepalive ({keepalive} at most)");
+            return Some(Finding::ok(check, found));
+        }
+        Some(keepalive) => format!("not longer than keepalive = \"{keepalive}\""),
+        None => "and there is no keepalive".to_owned(),
+    };
+    Some(Finding::warning(
+        check,
+        format!(
+            "{found}, {said} ({leg} of \"{}\"): a session that is idle for so long hangs where \
+             `input` accepts established connections only",
+            listener.name
+        ),
+        "a keepalive below it, and in the chain `input`, first: meta l4proto tcp socket \
+         transparent 1 accept",
+    ))
+}
+
+fn helper_ports(context: &Context<'_>) -> Finding {
+    const CHECK: &str = "helpers of connection tracking";
+    let settings = &context.configuration.interception;
+    let helper_rule = ruleset::connection_rules()
+        .unwrap_or_default()
+        .into_iter()
+        .find(|rule| rule.what == ConnectionUse::Helper);
+    let taken = context
+        .configuration
+        .transparent()
+        .map(|(listener, transparent)| (listener, settings.helper_ports_taken(transparent)))
+        .find(|(_, taken)| !taken.is_empty());
+    match (taken, helper_rule) {
+        (Some((listener, taken)), Some(rule)) => Finding::warning(
+            CHECK,
+            format!(
+                "chain \"{}\" gives connections a helper, which sees nothing of those that \
+                 listener \"{}\" takes, among them ports {}: their data connections (FTP, SIP \
+                 and others) fail",
+                rule.chain,
+                listener.name,
+                ports(&taken)
+            ),
+            "in the configuration: except_ports of the listener, or interception.helper_ports, \
+             with the helper's ports",
+        ),
+        (Some((listener, taken)), None) => Finding::ok(
+            CHECK,
+            format!(
+                "listener \"{}\" takes ports {}, and no rule gives connections a helper",
+                listener.name,
+                ports(&taken)
+            ),
+        ),
+        (None, _) => Finding::ok(CHECK, "their control ports are left alone, or not taken"),
+    }
+}
+
+/// Rules that see the first segment of a session only.
+fn rules(context: &Context<'_>) -> Vec<Finding> {
+    const CHECK: &str = "rules that count connections";
+    let own = &context.configuration.interception.place.table;
+    // Without rights, nothing is to be seen; another check says so.
+    let Ok(rules) = ruleset::connection_rules() else {
+        return Vec::new();
+    };
+    let mut findings: Vec<Finding> = rules
+        .iter()
+        .filter(|rule| rule.is_in_forward && !rule.table.starts_with(own.as_str()))
+        .filter_map(|rule| {
+            let chain = &rule.chain;
+            match rule.what {
+                ConnectionUse::Count => Some(Finding::warning(
+                    CHECK,
+                    format!(
+                        "chain \"{chain}\" limits open connections (ct count, connlimit), and does \
+                         not count those that Midspan takes"
+                    ),
+                    "in the configuration: sessions_per_client of the listener, or in [limits]",
+                )),
+                ConnectionUse::Quota => Some(Finding::warning(
+                    CHECK,
+                    format!(
+                        "chain \"{chain}\" has a quota, which counts the first segment only of \
+                         connections that Midspan takes"
+                    ),
+                    "count in prerouting and postrouting, which see every packet, or put the \
+                     clients into `except`",
+                )),
+                ConnectionUse::Helper => None,
+            }
+        })
+        .collect();
+    findings.dedup();
+    if findings.is_empty() {
+        findings.push(Finding::ok(CHECK, "none in forward"));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::State;
+
+    #[test]
+    fn what_the_table_carries_is_compared_with_what_is_wanted() {
+        // 7/8 of 65,536 are 57,344 entries; two for 13 s.
+        let enough = carried(2205, 0, 65_536, 5);
+        assert_eq!(enough.state, State::Ok, "{enough:?}");
+        let few = carried(2206, 0, 65_536, 5);
+        assert_eq!(few.state, State::Warning, "{few:?}");
+        assert_eq!(
+            few.mend.unwrap(),
+            format!(
+                "sysctl -w net.netfilter.nf_conntrack_max={}",
+                2206 * 26 * 8 / 7 + 8
+            )
+        );
+        let long = carried(300, 57_000, 65_536, 120);
+        assert!(long.found.contains("carries 1 a second"), "{long:?}");
+        // A table that is full already, and numbers that no machine has.
+        assert_eq!(carried(1, u64::MAX, 1, 120).state, State::Warning);
+        assert_eq!(carried(u64::MAX, 0, u64::MAX, 5).state, State::Warning);
+    }
+}

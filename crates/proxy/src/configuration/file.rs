@@ -23,6 +23,10 @@ use crate::relay::{ListenerLimits, RelayLimits};
 
 use super::{Configuration, Forward, Listener, Mode, Places, RelaySettings, THREAD_LIMIT};
 
+/// Peers that have vanished are found, and tables of connections on the path, which forget after
+/// minutes to hours, keep the others.
+const DEFAULT_KEEPALIVE: TimeSpan = TimeSpan::from_seconds(600);
+
 /// The whole file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -433,7 +437,12 @@ impl ListenerTable {
             }
         };
         let leg = |given: Option<Spanned<LegSettings>>| {
-            policy.leg(given.map(Spanned::into_inner).unwrap_or_default())
+            let leg = policy.leg(given.map(Spanned::into_inner).unwrap_or_default());
+            let keepalive = leg.keepalive.unwrap_or(DEFAULT_KEEPALIVE);
+            LegSettings {
+                keepalive: Some(keepalive).filter(|idle| *idle != TimeSpan::ZERO),
+                ..leg
+            }
         };
         Ok(Listener {
             name: self.name.into_inner(),

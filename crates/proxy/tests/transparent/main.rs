@@ -14,6 +14,7 @@ mod firewall;
 mod flood;
 mod fragment_loss;
 mod handshake;
+mod keepalive;
 mod learning;
 mod limits;
 mod load;
@@ -252,6 +253,14 @@ fn test(filter: &str) {
         (
             "learned: the control group",
             learning::the_control_group_is_compared_with,
+        ),
+        (
+            "keep-alive on both legs of every mode",
+            keepalive::both_legs_of_every_mode_are_probed,
+        ),
+        (
+            "keep-alive finds a client that has vanished",
+            keepalive::a_client_that_has_vanished_is_found,
         ),
         (
             "tracking: entries go soon after their sessions",

@@ -13,7 +13,7 @@ help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
 	@echo "make install build, and put the program and its unit file under $(PREFIX)"
 	@echo "make test    run all tests (under 30 minutes)"
-	@echo "make soak    200,000 sessions over a lossy path, with resets, reloads and restarts (10 minutes)"
+	@echo "make soak    200,000 sessions over a lossy path, with resets, reloads and restarts; a full table (15 minutes)"
 	@echo "make lint    check format, lints and documentation links"
 	@echo "make verify  measure the emulated links against independent clocks (midspan lab verify)"
 	@echo "make conformance            try Midspan, HAProxy and nginx at every edge of TCP (midspan conformance)"

@@ -14,7 +14,7 @@ use crate::support::*;
 const THREADS: usize = 16;
 const CONNECTIONS: usize = 20_000;
 /// So that client ports in TIME_WAIT do not run out.
-const PORTS: u16 = 8;
+pub const PORTS: u16 = 8;
 /// Far more than any machine needs.
 const TIME: Duration = Duration::from_secs(120);
 /// Many times the time for which a handshake may stay unfinished.
@@ -127,13 +127,13 @@ fn call(
 }
 
 /// A server that sends every byte back.
-struct Echo {
+pub struct Echo {
     stop: Arc<AtomicBool>,
     threads: Vec<std::thread::JoinHandle<()>>,
 }
 
 impl Echo {
-    fn start(network: &Network) -> Self {
+    pub fn start(network: &Network) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let threads = (0..PORTS).flat_map(|number| {
             let listener = network.listen(PORT + number);

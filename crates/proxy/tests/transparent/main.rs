@@ -13,6 +13,7 @@ mod failing;
 mod firewall;
 mod flood;
 mod fragment_loss;
+mod full_table;
 mod handshake;
 mod keepalive;
 mod learning;
@@ -100,6 +101,9 @@ fn end(result: Result<(), midspan_proxy::Error>) {
 }
 
 fn test(filter: &str) {
+    if std::env::var("MIDSPAN_SOAK").is_ok_and(|value| value == "full") {
+        full_table::stay_in_first_namespace();
+    }
     let privilege = match namespace::isolate() {
         Ok(privilege) => privilege,
         Err(error) => return println!("skipped: {error}"),
@@ -396,6 +400,10 @@ fn test(filter: &str) {
             capture::legs_are_told_apart_behind_nat,
         ),
         ("soak", soak::nothing_is_lost_or_left),
+        (
+            "soak: 2,000 connections a second",
+            full_table::thousands_of_connections_a_second,
+        ),
         ("nothing is left behind", failing::nothing_is_left_behind),
     ];
     tries::run_all(filter, tests);

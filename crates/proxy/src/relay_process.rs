@@ -46,7 +46,7 @@ const SAMPLING_INTERVAL: TimeSpan = TimeSpan::from_seconds(1);
 /// How often it tells of routes that splitting does not help: each time the rules are changed.
 const FOUND_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The same while it drains.
+/// The same while it drains, and while sessions are being reset.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
 
 /// For how long there must be no session before draining is over: connections that had arrived
@@ -108,6 +108,7 @@ pub fn relay_main() -> Result<(), Error> {
     let mut kicks = Kicks::default();
     loop {
         let interval = match listeners.gate {
+            _ if kicks.are_under_way() => DRAIN_INTERVAL,
             Some(_) => ALIVE_INTERVAL,
             None => WATCH_INTERVAL,
         };
@@ -191,6 +192,10 @@ impl Kicks {
         // First the gate: what it lets go meanwhile, the threads recognise.
         let held = gate.map_or(0, |gate| gate.kick(target));
         self.0.push((number, relay.kick(target, held)));
+    }
+
+    const fn are_under_way(&self) -> bool {
+        !self.0.is_empty()
     }
 
     /// Tells the helper what is done.

@@ -162,7 +162,7 @@ pub(super) fn of_relay() -> Result<Rules, SandboxError> {
     let no_execution = || Ok(vec![rule([masked(2, number(libc::PROT_EXEC), 0)])?]);
     rules.insert(libc::SYS_mmap, no_execution()?);
     rules.insert(libc::SYS_mprotect, no_execution()?);
-    let mut sockets = internet_sockets()?;
+    let mut sockets = internet_sockets(&[TCP])?;
     // Neither routes nor firewall rules nor diagnosis: NFQUEUE, connection tracking.
     sockets.push(rule([
         equal(0, number(libc::AF_NETLINK)),
@@ -184,7 +184,7 @@ pub(super) fn of_resolver() -> Result<Rules, SandboxError> {
     rules.insert(libc::SYS_openat, vec![rule([masked(2, changing, 0)])?]);
     #[cfg(target_arch = "x86_64")]
     rules.insert(libc::SYS_open, vec![rule([masked(1, changing, 0)])?]);
-    let mut sockets = internet_sockets()?;
+    let mut sockets = internet_sockets(&[TCP, UDP])?;
     // nscd, systemd-resolved; and which addresses this host has.
     sockets.push(rule([equal(0, number(libc::AF_UNIX))])?);
     sockets.push(rule([
@@ -272,20 +272,22 @@ pub(super) fn other_clones() -> Result<Rules, SandboxError> {
     Ok(BTreeMap::from([(libc::SYS_clone, refused)]))
 }
 
-/// TCP and UDP over IPv4 and IPv6; no raw sockets.
-fn internet_sockets() -> Result<Vec<SeccompRule>, SandboxError> {
-    let kinds = [
-        (libc::SOCK_STREAM, libc::IPPROTO_TCP),
-        (libc::SOCK_DGRAM, libc::IPPROTO_UDP),
-    ];
+/// A kind of socket and its protocol.
+type Kind = (libc::c_int, libc::c_int);
+
+const TCP: Kind = (libc::SOCK_STREAM, libc::IPPROTO_TCP);
+const UDP: Kind = (libc::SOCK_DGRAM, libc::IPPROTO_UDP);
+
+/// Sockets of these kinds over IPv4 and IPv6.
+fn internet_sockets(kinds: &[Kind]) -> Result<Vec<SeccompRule>, SandboxError> {
     let mut rules = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         for (kind, protocol) in kinds {
-            for protocol in [0, protocol] {
+            for protocol in [0, *protocol] {
                 rules.push(rule([
                     equal(0, number(family)),
                     // Without SOCK_NONBLOCK and SOCK_CLOEXEC.
-                    masked(1, 0xf, number(kind)),
+                    masked(1, 0xf, number(*kind)),
                     equal(2, number(protocol)),
                 ])?);
             }

@@ -30,7 +30,7 @@ impl SandboxError {
 }
 
 /// Leaves the calling thread, and those that it starts, what a relay needs: memory that holds no
-/// program, threads, clocks, descriptors that are open, TCP and UDP sockets, and netlink sockets of
+/// program, threads, clocks, descriptors that are open, TCP sockets, and netlink sockets of
 /// netfilter. No file is opened, no program run, no other process reached, no UNIX or raw socket
 /// opened, no namespace entered. Descriptors that are open stay so. Nothing takes it back.
 ///
@@ -197,6 +197,10 @@ mod tests {
                 ),
                 (libc::SYS_socket, [inet, raw_socket, 6, 0, 0, 0]),
                 (libc::SYS_socket, [inet, stream, 262, 0, 0, 0]),
+                (
+                    libc::SYS_socket,
+                    [inet, number(libc::SOCK_DGRAM), 0, 0, 0, 0],
+                ),
                 (
                     libc::SYS_socket,
                     [number(libc::AF_PACKET), raw_socket, 0, 0, 0, 0],

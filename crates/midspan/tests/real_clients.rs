@@ -20,7 +20,7 @@ const CHOSEN: [(&str, &[Gateway]); 6] = [
         &[Gateway::Early, Gateway::Http],
     ),
     (
-        "nc, socat: half-close by the client, by the server",
+        "nc: half-close by the client, by the server",
         &[Gateway::EndToEnd],
     ),
     (

@@ -22,7 +22,7 @@ const FAULTS: [(&str, &str); 5] = [
     ("reset-overtakes-data", "100 resets right behind data"),
     (
         "half-close-ends-both",
-        "nc, socat: half-close by the client, by the server",
+        "nc: half-close by the client, by the server",
     ),
 ];
 

@@ -15,6 +15,9 @@ use crate::needed::PATH;
 /// The functions that all scripts may use.
 const PRELUDE: &str = include_str!("prelude.sh");
 
+/// Hides the machine's `/run`, unless the temporary folders are there.
+const OWN_RUN: &str = "case $DIR in /run/*) ;; *) mount -t tmpfs tmpfs /run ;; esac";
+
 /// Names and values for a script.
 pub(crate) type Variables = Vec<(&'static str, String)>;
 
@@ -48,7 +51,7 @@ impl Script {
     ) -> Result<Self, Error> {
         let [file, output, errors] =
             ["sh", "out", "err"].map(|kind| folder.join(format!("{role}.{kind}")));
-        let text = format!("{PRELUDE}\nmount -t tmpfs tmpfs /run\n{text}\n");
+        let text = format!("{PRELUDE}\n{OWN_RUN}\n{text}\n");
         fs::write(&file, text).map_err(Error::file(&file))?;
         let mut command = Command::new("unshare");
         command

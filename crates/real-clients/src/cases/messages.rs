@@ -108,11 +108,12 @@ END
         .sessions(Sessions::None)
         .client(r#"status curl --silent --max-time 20 "smtp://$HOST:25/""#),
     Case::new("dig: 60 TXT records by TCP, one connection kept open", DNS)
+        .several_users()
         .server(
             r#"{
                 for number in $(seq 60); do echo "txt-record=t$number.test,text of number $number"; done
             } >"$DIR/dnsmasq.conf"
-            dnsmasq --keep-in-foreground --conf-file="$DIR/dnsmasq.conf" --no-hosts --no-resolv --user=root \
+            dnsmasq --keep-in-foreground --conf-file="$DIR/dnsmasq.conf" --no-hosts --no-resolv --user=root --group=root \
                 --pid-file="$DIR/dnsmasq.pid" &
             ready 53"#,
         )

@@ -25,6 +25,7 @@ const RSYNC: &[Needed] = &[SSH[0], SSH[1], NC, Needed::new("rsync", "rsync")];
 /// An SSH server, and a client that is set up by `ssh_config`.
 const fn ssh(name: &'static str, needs: &'static [Needed]) -> Case {
     Case::new(name, needs)
+        .several_users()
         .prepare(
             r#"ssh-keygen -q -t ed25519 -N '' -f "$COMMON/host"
             ssh-keygen -q -t ed25519 -N '' -f "$COMMON/user"

@@ -118,9 +118,9 @@ pub(super) const CASES: &[Case] = &[
             ssh server 'cat' </dev/null | wc -c"#
         )),
     ssh("ssh: forwarding -L, -R, -D", SSH).client(with_ssh!(
-        r#"at server socat -u TCP-LISTEN:7000,bind=127.0.0.1,fork,reuseaddr OPEN:"$COMMON/file",rdonly &
-        at server socat -U TCP-LISTEN:7000,bind=127.0.0.1,fork,reuseaddr OPEN:"$COMMON/file",rdonly &
+        r#"at server socat -U TCP-LISTEN:7000,bind=127.0.0.1,fork,reuseaddr OPEN:"$COMMON/file",rdonly &
         ssh -N -L 7001:127.0.0.1:7000 -R 127.0.0.1:7002:127.0.0.1:7003 -D 7004 server &
+        until_true at server bash -c "ss -Hltn 'sport = :7000' | grep -q ."
         until_true listens 7001
         until_true listens 7004
         until_true at server bash -c "ss -Hltn 'sport = :7002' | grep -q ."

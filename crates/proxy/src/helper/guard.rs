@@ -168,7 +168,7 @@ impl Guard {
                 // What waits for something for long is not tried all the time.
                 let end = Instant::now();
                 let took = end.saturating_duration_since(now);
-                self.next_look = end + Duration::from_secs(1).max(took * 4);
+                self.next_look = end + Duration::from_secs(1).max(took * 2);
             }
         }
         if !self.draining {

@@ -1,5 +1,9 @@
 //! Firewall reloads, ends and crashes.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process, kill_process_group};
@@ -38,6 +42,47 @@ pub fn rules_are_put_back() {
         echoes(&mut near, &mut far);
     }
     abort(near);
+    midspan.stop();
+}
+
+/// Commands are answered meanwhile, and all is put back once it works again.
+pub fn a_program_that_hangs_is_killed() {
+    const NFT: &str = "/usr/sbin/nft";
+    if !Path::new(NFT).exists() {
+        return println!("  skipped: there is no {NFT}");
+    }
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    // In the place of nft, where it can be told to hang.
+    fs::copy(NFT, path("nft")).unwrap();
+    let (real, flag, wrapper) = (path("nft"), path("hang"), path("wrapper"));
+    let script = format!(
+        "#!/bin/sh\n[ ! -e {flag} ] || exec sleep 600\nexec {real} \"$@\"\n",
+        flag = flag.display(),
+        real = real.display(),
+    );
+    fs::write(&wrapper, script).unwrap();
+    fs::set_permissions(&wrapper, Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new("unshare");
+    let script = "mount --bind \"$1\" \"$2\" && exec \"$3\" \"$4\" \"$5\"";
+    command.args(["-m", "sh", "-c", script, "sh"]);
+    command
+        .arg(&wrapper)
+        .arg(NFT)
+        .arg(std::env::current_exe().unwrap());
+    let midspan = Midspan::start_with(command, &network.gateway, "run", TRANSPARENT);
+    let midspan = midspan.until_ready();
+    assert!(network.is_taken(&listener, SERVER, 0).unwrap());
+    fs::write(&flag, "").unwrap();
+    rules(&network.gateway, "flush ruleset\n");
+    wait_until("said", || midspan.log().contains("nft did not end"));
+    assert_eq!(midspan.status().pid, midspan.child.id());
+    fs::remove_file(&flag).unwrap();
+    network.wait_until_taken(&listener, SERVER, true, 0);
+    // What was killed has been waited for: the relay is the only child.
+    midspan.relay();
     midspan.stop();
 }
 

@@ -310,6 +310,7 @@ fn test(filter: &str) {
         ("flows under way go on", untaken::flows_under_way_go_on),
         ("a SYN under way goes on", untaken::a_syn_under_way_goes_on),
         ("a firewall reload", failing::rules_are_put_back),
+        ("nft that hangs", failing::a_program_that_hangs_is_killed),
         (
             "a firewall that stops connections",
             firewall::a_firewall_that_stops_connections,

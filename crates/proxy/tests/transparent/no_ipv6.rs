@@ -83,9 +83,8 @@ pub fn what_is_not_asked_for_does_not_matter() {
         assert!(is_taken(&network, &listener, SERVER), "{parameter}");
         assert_eq!(midspan.status().notices, Vec::<String>::new());
         let log = midspan.end();
-        let complains = |line: &str| {
-            line.contains("ERROR") || line.contains("WARN") && line.contains("IPv6")
-        };
+        let complains =
+            |line: &str| line.contains("ERROR") || line.contains("WARN") && line.contains("IPv6");
         assert!(!log.lines().any(complains), "{parameter}: {log}");
     }
 }

@@ -484,6 +484,7 @@ impl Midspan {
         Self::start_by(gateway, how, text).until_ready()
     }
 
+    /// Waits until it takes connections.
     pub fn until_ready(mut self) -> Self {
         let midspan = &mut self;
         let mut byte = Vec::new();

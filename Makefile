@@ -7,7 +7,7 @@ as_namespace_root := $(if $(filter 0,$(shell id -u)),,unshare --user --map-root-
 
 PREFIX ?= /usr/local
 
-.PHONY: help dependencies build install demo test soak lint bench verify conformance conformance-self-test real-clients docs clean
+.PHONY: help dependencies build install demo test soak lint bench verify conformance conformance-self-test real-clients fuzz fuzz-coverage fuzz-self-test docs clean
 
 help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
@@ -19,6 +19,9 @@ help:
 	@echo "make conformance            try Midspan, HAProxy and nginx at every edge of TCP (midspan conformance)"
 	@echo "make conformance-self-test  require that builds with a seeded fault are found out"
 	@echo "make real-clients           try ssh, curl, git, databases and others through Midspan, beside plain routing"
+	@echo "make fuzz                   give made-up bytes to all that reads what others wrote (up to 8 hours)"
+	@echo "make fuzz-coverage          print which lines of each parser its corpus reaches"
+	@echo "make fuzz-self-test         require that a planted fault in each parser is found out"
 	@echo "make bench   measure Midspan beside HAProxy, nginx and plain routing; the I/O loops"
 	@echo "make docs    build the API documentation into target/doc"
 
@@ -80,6 +83,21 @@ real-clients: build
 	@scripts/install-dependencies real-clients
 	cargo build --release --package midspan-real-clients
 	target/release/real-clients
+
+# For example: make fuzz TARGETS="pcap ss" RUNS=1000000 SECONDS=60
+TARGETS ?=
+RUNS ?= 10000000
+SECONDS ?= 1200
+fuzzing := cargo run --quiet --package midspan-fuzzed --bin fuzzing --
+
+fuzz: dependencies
+	$(fuzzing) run --runs $(RUNS) --seconds $(SECONDS) $(TARGETS)
+
+fuzz-coverage: dependencies
+	$(fuzzing) coverage $(TARGETS)
+
+fuzz-self-test: dependencies
+	$(fuzzing) self-test --runs $(RUNS) --seconds 300 $(TARGETS)
 
 docs:
 	cargo doc --workspace --no-deps

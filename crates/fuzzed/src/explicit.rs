@@ -1,6 +1,6 @@
 //! What clients of explicit listeners say.
 
-use midspan_explicit::http::Http;
+use midspan_explicit::http::{Http, Progress, Side};
 use midspan_explicit::proxy_protocol::{Reading, read};
 use midspan_explicit::socks5::Socks5;
 use midspan_explicit::{Credentials, Next};
@@ -26,13 +26,63 @@ pub fn socks5(input: &[u8]) {
     }
 }
 
-/// An HTTP client that says anything.
+/// An HTTP client that says anything: a head, and the body that it announces, in two pieces.
 pub fn http(input: &[u8]) {
     let alice = alice();
     for credentials in [None, Some(&alice)] {
         let step = Http::new().advance(input, credentials);
         assert!(step.consumed <= input.len());
+        if let Next::Connect(request) = step.next
+            && let Some(mut exchange) = request.exchange
+        {
+            let body = &input[step.consumed..];
+            let mut pieces = exchange.clone();
+            let (mut whole, mut cut) = (Vec::new(), Vec::new());
+            let taken = exchange.take_in(Side::Request, body, &mut whole);
+            let (first, second) = body.split_at(body.len() / 2);
+            let mut in_pieces = pieces.take_in(Side::Request, first, &mut cut);
+            if in_pieces == first.len() {
+                in_pieces += pieces.take_in(Side::Request, second, &mut cut);
+            }
+            assert_eq!((taken, &whole), (in_pieces, &cut));
+            assert_eq!(exchange, pieces);
+            assert!(whole.len() <= 2 * taken);
+        }
     }
+}
+
+const REQUESTS: [&[u8]; 4] = [
+    b"GET http://a.example/ HTTP/1.1\r\n\r\n",
+    b"HEAD http://a.example/ HTTP/1.1\r\n\r\n",
+    b"GET http://a.example/ HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+    b"GET http://a.example/ HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+];
+
+/// An HTTP server that answers anything. The first byte chooses the request, the second where the
+/// answer is cut in two.
+pub fn http_answer(input: &[u8]) {
+    let [request, cut, answer @ ..] = input else {
+        return;
+    };
+    let head = REQUESTS[usize::from(*request) % REQUESTS.len()];
+    let Next::Connect(request) = Http::new().advance(head, None).next else {
+        panic!("a request is refused");
+    };
+    let Some(mut exchange) = request.exchange else {
+        panic!("a tunnel");
+    };
+    let mut pieces = exchange.clone();
+    let (mut told, mut told_in_pieces) = (Vec::new(), Vec::new());
+    let taken = exchange.take_in(Side::Answer, answer, &mut told);
+    assert!(taken <= answer.len());
+    let (first, second) = answer.split_at(usize::from(*cut).min(answer.len()));
+    if pieces.take_in(Side::Answer, first, &mut told_in_pieces) == first.len() {
+        pieces.take_in(Side::Answer, second, &mut told_in_pieces);
+    }
+    assert_eq!(told, told_in_pieces);
+    assert_eq!(exchange.outcome(), pieces.outcome());
+    exchange.handle_server_end(true);
+    assert_ne!(exchange.outcome(), Progress::Going);
 }
 
 /// A connection that begins with anything.

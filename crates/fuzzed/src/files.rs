@@ -2,6 +2,7 @@
 
 use midspan_document::{Located, Override, Source};
 use midspan_path::{Path, built_in};
+use miette::{GraphicalReportHandler, GraphicalTheme};
 
 /// The text of a path file.
 pub fn path_file(input: &[u8]) {
@@ -53,4 +54,9 @@ fn located(error: &Located, text: &str) {
     assert!(span.start <= span.end && span.end <= text.len());
     assert!(text.is_char_boundary(span.start) && text.is_char_boundary(span.end));
     assert!(!error.to_string().chars().any(char::is_control));
+    // As the command line shows it.
+    let mut shown = String::new();
+    let handler = GraphicalReportHandler::new_themed(GraphicalTheme::none());
+    assert!(handler.render_report(&mut shown, error).is_ok());
+    assert!(error.line() > 0 && error.column() > 0);
 }

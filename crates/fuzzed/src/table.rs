@@ -1,7 +1,7 @@
 //! The list of all targets.
 
 use crate::{
-    configuration, control_socket, fragmenter, gate_packets, http, iperf3, metrics,
+    configuration, control_socket, fragmenter, gate_packets, http, http_answer, iperf3, metrics,
     netfilter_messages, nft_listings, overrides, path_file, pcap, ping, proc_tables,
     process_messages, proxy_protocol, route_messages, socks5, ss, thin_messages, thin_packets,
     verdicts,
@@ -67,7 +67,21 @@ pub const TARGETS: &[Target] = &[
                 "crates/explicit/src/http.rs",
                 &["advance", "tunnel", "is_authenticated", "refuse"],
             ),
+            file("crates/explicit/src/http/fields.rs"),
+            file("crates/explicit/src/http/head.rs"),
             file("crates/explicit/src/http/rewrite.rs"),
+        ],
+    },
+    Target {
+        name: "http_answer",
+        reads: "HTTP servers",
+        run: http_answer,
+        longest: 4096,
+        lines: &[
+            file("crates/explicit/src/http/answer.rs"),
+            file("crates/explicit/src/http/body.rs"),
+            file("crates/explicit/src/http/chunks.rs"),
+            file("crates/explicit/src/http/exchange.rs"),
         ],
     },
     Target {
@@ -102,7 +116,10 @@ pub const TARGETS: &[Target] = &[
         reads: "output of ss",
         run: ss,
         longest: 4096,
-        lines: &[file("crates/plan/src/measured/ss.rs")],
+        lines: &[
+            file("crates/plan/src/measured/ss.rs"),
+            file("crates/plan/src/measured/mod.rs"),
+        ],
     },
     Target {
         name: "ping",
@@ -123,10 +140,7 @@ pub const TARGETS: &[Target] = &[
         reads: "metrics of a running proxy",
         run: metrics,
         longest: 8192,
-        lines: &[
-            file("crates/plan/src/measured/metrics.rs"),
-            file("crates/plan/src/measured/mod.rs"),
-        ],
+        lines: &[file("crates/plan/src/measured/metrics.rs")],
     },
     Target {
         name: "path_file",
@@ -263,7 +277,7 @@ pub const TARGETS: &[Target] = &[
             ),
             functions(
                 "crates/linux/src/initial_window/tables.rs",
-                &["table_of", "set_table", "is_ours", "is_main"],
+                &["table_of", "set_table", "is_ours", "is_configured"],
             ),
         ],
     },

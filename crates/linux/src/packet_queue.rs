@@ -36,6 +36,7 @@ const MARK: u16 = 3;
 const IN_INTERFACE: u16 = 5;
 const OUT_INTERFACE: u16 = 6;
 const PAYLOAD: u16 = 10;
+const WHOLE_LENGTH: u16 = 13;
 
 pub use crate::nfnetlink::Batch;
 
@@ -44,6 +45,9 @@ const VERDICTS_AT_ONCE: usize = 64;
 
 /// Room for what one `recv` brings: one packet, or an answer.
 pub const BUFFER: usize = 1 << 17;
+
+/// Copies packets whole, for [`PacketQueue::bind`].
+pub const WHOLE: u16 = u16::MAX;
 
 /// What becomes of a held packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,8 +72,10 @@ pub struct QueuedPacket<'a> {
     pub in_interface: u32,
     /// Index of the interface it will leave by; 0 if not known.
     pub out_interface: u32,
-    /// It, from its IP header on.
+    /// It, from its IP header on, as far as it is copied.
     pub payload: &'a [u8],
+    /// Its whole length, in bytes from its IP header on.
+    pub length: u32,
 }
 
 /// A queue of which this process gives the verdicts. Needs `CAP_NET_ADMIN` of the network
@@ -83,12 +89,13 @@ pub struct PacketQueue {
 
 impl PacketQueue {
     /// Takes the queue with this number, for at most `length` held packets, in the network
-    /// namespace of the calling thread.
+    /// namespace of the calling thread. Of each packet so many bytes are copied at most, from its
+    /// IP header on; the kernel holds all of it.
     ///
     /// # Errors
     /// `PermissionDenied` where another process has it (or the capability is missing), else those
     /// of netlink.
-    pub fn bind(number: u16, length: u32) -> io::Result<Self> {
+    pub fn bind(number: u16, length: u32, copied: u16) -> io::Result<Self> {
         let socket = Socket::open(0)?;
         let mut request = Request::default();
         // `struct nfqnl_msg_config_cmd`: command, padding, protocol family (no longer used).
@@ -96,8 +103,9 @@ impl PacketQueue {
             content.bytes(COMMAND, &[BIND, 0, 0, 0]);
         });
         request.message(CONFIGURE, ACKNOWLEDGE, 0, number, |content| {
-            // `struct nfqnl_msg_config_params`: range (the whole packet), mode.
-            content.bytes(PARAMETERS, &[0, 0, 0xff, 0xff, COPY_PACKET]);
+            // `struct nfqnl_msg_config_params`: range, mode.
+            let [high, low] = copied.to_be_bytes();
+            content.bytes(PARAMETERS, &[0, 0, high, low, COPY_PACKET]);
             content.number(LENGTH, length);
             content.number(FLAG_MASK, FAIL_OPEN);
             content.number(FLAGS, FAIL_OPEN);
@@ -225,7 +233,9 @@ pub(crate) fn parse(content: &[u8]) -> Option<QueuedPacket<'_>> {
         in_interface: 0,
         out_interface: 0,
         payload: &[],
+        length: 0,
     };
+    let mut whole = None;
     for (kind, bytes) in attributes(content) {
         match kind {
             PACKET_HEADER => id = number(bytes),
@@ -233,10 +243,14 @@ pub(crate) fn parse(content: &[u8]) -> Option<QueuedPacket<'_>> {
             IN_INTERFACE => packet.in_interface = number(bytes)?,
             OUT_INTERFACE => packet.out_interface = number(bytes)?,
             PAYLOAD => packet.payload = bytes,
+            WHOLE_LENGTH => whole = number(bytes),
             _ => {}
         }
     }
     packet.id = id?;
+    // The kernel tells it only where it has cut the packet.
+    let copied = u32::try_from(packet.payload.len()).unwrap_or(u32::MAX);
+    packet.length = whole.unwrap_or(copied).max(copied);
     Some(packet)
 }
 
@@ -252,6 +266,7 @@ mod tests {
             (MARK, &[0x0f, 0, 0, 1][..]),
             (IN_INTERFACE, &[0, 0, 0, 5][..]),
             (PAYLOAD, &[0x45, 0, 0][..]),
+            (WHOLE_LENGTH, &[0, 0, 0xea, 0x74][..]),
         ] {
             bytes.extend(u16::try_from(content.len() + 4).unwrap().to_ne_bytes());
             bytes.extend(kind.to_ne_bytes());
@@ -261,7 +276,7 @@ mod tests {
         let packet = parse(&bytes).unwrap();
         assert_eq!((packet.id, packet.mark), (0x102, 0x0f00_0001));
         assert_eq!((packet.in_interface, packet.out_interface), (5, 0));
-        assert_eq!(packet.payload, [0x45, 0, 0]);
+        assert_eq!((packet.payload, packet.length), (&[0x45, 0, 0][..], 60_020));
         assert_eq!(parse(&bytes[12..]), None);
     }
 }

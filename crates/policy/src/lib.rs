@@ -14,7 +14,8 @@
 //! [`InputPacing`] (Shikama: pacing at the input of TCP), [`ack_thinning`] (Tam),
 //! [`OversizedSegments`](oversized_segments::OversizedSegments) and
 //! [`SendingAhead`](sending_ahead::SendingAhead) (Hasegawa). What all sessions of
-//! a proxy may hold together is shared out by [`memory_share`].
+//! a proxy may hold together is shared out by [`memory_share`]; who makes room for a new connection
+//! is chosen by [`making_room`].
 //!
 //! A policy is a type that implements [`Policy`] (for sessions) or [`AckPolicy`] (for ACK
 //! thinning). The real proxy feeds it from kernel sockets, the simulator from simulated ones; the
@@ -36,6 +37,7 @@ mod first_flight;
 mod input_pacing;
 pub mod learned_start;
 pub mod leave_alone;
+pub mod making_room;
 pub mod memory_share;
 pub mod oversized_segments;
 pub mod pacing;

@@ -124,6 +124,15 @@ impl MemoryShare {
         self.reserved.saturating_add(least) <= self.sixteenths(14)
     }
 
+    /// Whether a connection that is being opened may take so much, where all of these together have
+    /// taken `opening`. They have an eighth of the budget, so that those who open connections and
+    /// never go on do not take the room of sessions.
+    #[must_use]
+    pub const fn has_room_to_open(&self, opening: u64, bytes: u64) -> bool {
+        opening.saturating_add(bytes) <= self.sixteenths(2)
+            && self.reserved.saturating_add(bytes) <= self.sixteenths(14)
+    }
+
     /// Limit of each buffer of a direction that is still. A power of two, so that it seldom
     /// changes with the number of sessions.
     #[must_use]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use midspan_linux::capability::{self, Capability};
 use midspan_linux::descriptor_passing::PassingError;
-use midspan_linux::packet_queue::{Batch, PacketQueue, Verdict};
+use midspan_linux::packet_queue::{Batch, PacketQueue, Verdict, WHOLE};
 use midspan_linux::packet_socket::{PacketSocket, Sight};
 use midspan_linux::{descriptor_passing, packet_filter, process, sandbox};
 use midspan_units::{Time, TimeSpan};
@@ -49,12 +49,13 @@ pub fn worker_main() -> Result<(), Error> {
     let settings: Settings =
         serde_json::from_slice(&message.bytes).map_err(|_| Error::NotStartedByHelper)?;
     ignore_terminal()?;
-    let queue = PacketQueue::bind(settings.queue, settings.queue_length).map_err(|source| {
-        Error::Queue {
-            number: settings.queue,
-            source,
-        }
-    })?;
+    let queue =
+        PacketQueue::bind(settings.queue, settings.queue_length, WHOLE).map_err(|source| {
+            Error::Queue {
+                number: settings.queue,
+                source,
+            }
+        })?;
     let filter = packet_filter::tcp_headers(TAP_BYTES);
     let tap =
         PacketSocket::open_filtered(&settings.interface, TAP_FRAMES, Sight::Incoming, &filter)

@@ -278,7 +278,8 @@ metrics! {
     /// session), authenticated (TCP-MD5, TCP-AO), multipath (a further path of an MPTCP connection),
     /// connection_tracking (its table is nearly full), unreachable (the server, or from the
     /// client's address), policy, control (to compare with), unanswered (the client tried again and again), asymmetric (the
-    /// server's answers are known to come back another way).
+    /// server's answers are known to come back another way), overdue (the client had not repeated its
+    /// SYN in time when room was needed for others).
     Counter "bypasses" ("reason") = |now, sink| {
         gate(now, |gate| {
             // Named one by one: a new number of the gate must find its metric.
@@ -303,6 +304,8 @@ metrics! {
                 control_unmeasured: _,
                 passed_unanswered,
                 passed_asymmetric,
+                passed_overdue,
+                dropped_port_in_use: _,
                 refused_by_policy: _,
                 asymmetric_routes_found: _,
                 retransmissions_held: _,
@@ -321,7 +324,8 @@ metrics! {
             sink.put(&["policy"], Value::Number(passed_by_policy))?;
             sink.put(&["control"], Value::Number(passed_control))?;
             sink.put(&["unanswered"], Value::Number(passed_unanswered))?;
-            sink.put(&["asymmetric"], Value::Number(passed_asymmetric))
+            sink.put(&["asymmetric"], Value::Number(passed_asymmetric))?;
+            sink.put(&["overdue"], Value::Number(passed_overdue))
         })
     };
     /// Entries of connection tracking in the network namespace; a session of a transparent listener
@@ -379,11 +383,13 @@ metrics! {
     Counter "intercepted_expired" () =
         |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.expired)));
     /// SYNs dropped by transparent listeners, by reason: held (an earlier one of the connection
-    /// waits for the server, or has just been let go), stale (the relay had been stopped).
+    /// waits for the server, or has just been let go), stale (the relay had been stopped), port_in_use
+    /// (the client's last connection from the same port has not ended here).
     Counter "syns_dropped" ("reason") = |now, sink| {
         gate(now, |gate| {
             sink.put(&["held"], Value::Number(gate.retransmissions_held))?;
-            sink.put(&["stale"], Value::Number(gate.dropped_stale))
+            sink.put(&["stale"], Value::Number(gate.dropped_stale))?;
+            sink.put(&["port_in_use"], Value::Number(gate.dropped_port_in_use))
         })
     };
     /// Bytes of sessions handed on, by how: copied, or spliced (through a pipe, at half the CPU

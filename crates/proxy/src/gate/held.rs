@@ -7,7 +7,7 @@ use std::time::Instant;
 use midspan_units::TimeSpan;
 
 use super::openings::Connection;
-use crate::relay::Seat;
+use crate::relay::{Seat, SetAside};
 
 /// A packet from the queue.
 #[derive(Debug)]
@@ -16,8 +16,10 @@ pub(super) struct Arrived {
     pub packet: u32,
     /// Its mark.
     pub mark: u32,
-    /// It, from its IP header on.
+    /// It, from its IP header on, without data.
     pub bytes: Vec<u8>,
+    /// Bytes that the kernel holds of it.
+    pub length: u32,
 }
 
 /// A SYN that waits.
@@ -39,6 +41,8 @@ pub(super) struct Held {
     pub connect_timeout: Option<TimeSpan>,
     /// Its place among the sessions.
     pub seat: Option<Seat>,
+    /// What is set aside of the memory budget for it.
+    pub memory: Option<SetAside>,
     /// How often the client has sent it once more.
     pub repetitions: u32,
 }

@@ -21,6 +21,7 @@
 mod control_group;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod headers;
 mod held;
 mod openings;
 mod running;

@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use midspan_policy::Handshake;
 use midspan_policy::learned_start::LearnedStart;
-use midspan_units::TimeSpan;
+use midspan_policy::making_room::Awaited;
+use midspan_units::{Time, TimeSpan};
 
 use crate::relay::Seat;
 
@@ -47,7 +48,10 @@ pub enum Arrival {
     HeldOther,
     /// An earlier copy of this SYN is on its way to the relay.
     Released,
-    /// Too many connections are being opened.
+    /// Too many connections are being opened, by all or by this client. This one's client is
+    /// overdue: the SYN is to be let go, and then there is room.
+    FullBut(Connection),
+    /// Too many connections are being opened, and each of them is still awaited.
     Full,
 }
 
@@ -77,12 +81,15 @@ pub struct Openings<S> {
     /// Accepted by the relay, and never answered by their servers.
     unanswered: Mutex<Vec<Connection>>,
     limits: OpeningLimits,
+    start: Instant,
 }
 
 #[derive(Debug)]
 struct Table<S> {
     connections: BTreeMap<Connection, Opening<S>>,
     clients: BTreeMap<IpAddr, usize>,
+    /// Those that are held, by when their clients are to repeat the SYN.
+    awaited: Awaited<IpAddr, Connection>,
 }
 
 /// A connection, with the sequence number of its SYN: the client may use its port again.
@@ -101,23 +108,27 @@ enum State<S> {
 impl<S> Openings<S> {
     /// Nothing is being opened yet.
     #[must_use]
-    pub const fn new(limits: OpeningLimits) -> Self {
+    pub fn new(limits: OpeningLimits) -> Self {
         Self {
             table: Mutex::new(Table {
                 connections: BTreeMap::new(),
                 clients: BTreeMap::new(),
+                awaited: Awaited::default(),
             }),
             unanswered: Mutex::new(Vec::new()),
             limits,
+            start: Instant::now(),
         }
     }
 
     /// A SYN with this sequence number has come.
-    pub fn arrive(&self, connection: Connection, sequence: u32) -> Arrival {
+    pub fn arrive(&self, connection: Connection, sequence: u32, now: Instant) -> Arrival {
+        let time = self.time(now);
         let mut table = self.lock();
+        let client = client_of(connection);
         if let Some(opening) = table.connections.get_mut(&connection) {
             let is_copy = std::mem::replace(&mut opening.sequence, sequence) == sequence;
-            return match (&opening.state, is_copy) {
+            let arrival = match (&opening.state, is_copy) {
                 (State::Held, true) => Arrival::Held,
                 (State::Held, false) => Arrival::HeldOther,
                 (State::Released(..), true) => Arrival::Released,
@@ -127,23 +138,42 @@ impl<S> Openings<S> {
                     Arrival::New
                 }
             };
+            match arrival {
+                Arrival::Held => table.awaited.repeat(time, connection),
+                Arrival::New | Arrival::HeldOther => {
+                    table.awaited.begin(time, client, connection);
+                }
+                _ => {}
+            }
+            return arrival;
         }
-        let client = client_of(connection);
         let of_client = table.clients.get(&client).copied().unwrap_or(0);
-        if table.connections.len() >= self.limits.all || of_client >= self.limits.per_client {
-            return Arrival::Full;
+        let is_full = [
+            (of_client >= self.limits.per_client).then(|| table.awaited.overdue_of(time, client)),
+            (table.connections.len() >= self.limits.all).then(|| table.awaited.overdue(time)),
+        ];
+        if let Some(overdue) = is_full.into_iter().flatten().next() {
+            return overdue.map_or(Arrival::Full, Arrival::FullBut);
         }
         let state = State::Held;
         let opening = Opening { sequence, state };
         table.connections.insert(connection, opening);
         *table.clients.entry(client).or_insert(0) += 1;
+        table.awaited.begin(time, client, connection);
         Arrival::New
+    }
+
+    /// Of all that are held, one whose client is overdue.
+    pub fn overdue_held(&self, now: Instant) -> Option<Connection> {
+        self.lock().awaited.overdue(self.time(now))
     }
 
     /// The SYN is about to go to the relay.
     pub fn release(&self, connection: Connection, released: Released<S>, now: Instant) {
-        if let Some(opening) = self.lock().connections.get_mut(&connection) {
+        let mut table = self.lock();
+        if let Some(opening) = table.connections.get_mut(&connection) {
             opening.state = State::Released(released, now);
+            table.awaited.end(connection);
         }
     }
 
@@ -211,6 +241,11 @@ impl<S> Openings<S> {
     fn lock(&self) -> MutexGuard<'_, Table<S>> {
         lock(&self.table)
     }
+
+    /// The time that the policy crate is told.
+    fn time(&self, now: Instant) -> Time {
+        Time::ZERO + now.saturating_duration_since(self.start).into()
+    }
 }
 
 /// Nothing here panics while it holds a lock, so what it protects is whole in any case.
@@ -221,6 +256,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<S> Table<S> {
     fn remove(&mut self, connection: Connection) -> Option<Opening<S>> {
         let opening = self.connections.remove(&connection)?;
+        self.awaited.end(connection);
         let client = client_of(connection);
         if let Some(count) = self.clients.get_mut(&client) {
             *count -= 1;
@@ -244,6 +280,10 @@ fn client_of(connection: Connection) -> IpAddr {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    fn now() -> Instant {
+        Instant::now()
+    }
 
     fn connection(client: &str) -> Connection {
         Connection {
@@ -272,15 +312,15 @@ mod tests {
     fn a_connection_is_held_released_and_taken_once() {
         let openings = openings(9, 9);
         let one = connection("192.0.2.1:1000");
-        assert_eq!(openings.arrive(one, 7), Arrival::New);
-        assert_eq!(openings.arrive(one, 7), Arrival::Held);
+        assert_eq!(openings.arrive(one, 7, now()), Arrival::New);
+        assert_eq!(openings.arrive(one, 7, now()), Arrival::Held);
         openings.release(one, released("leg"), Instant::now());
-        assert_eq!(openings.arrive(one, 7), Arrival::Released);
+        assert_eq!(openings.arrive(one, 7, now()), Arrival::Released);
         let taken = openings.take(one).unwrap();
         assert_eq!((taken.server, taken.mark), (Some("leg"), 5));
         assert!(openings.take(one).is_none());
         assert_eq!(
-            (openings.count(), openings.arrive(one, 7)),
+            (openings.count(), openings.arrive(one, 7, now())),
             (0, Arrival::New)
         );
     }
@@ -290,26 +330,26 @@ mod tests {
         let openings = openings(4, 2);
         for port in 1000..1002 {
             let one = connection(&format!("192.0.2.1:{port}"));
-            assert_eq!(openings.arrive(one, 7), Arrival::New);
+            assert_eq!(openings.arrive(one, 7, now()), Arrival::New);
         }
         let third = connection("192.0.2.1:1002");
-        assert_eq!(openings.arrive(third, 7), Arrival::Full);
+        assert_eq!(openings.arrive(third, 7, now()), Arrival::Full);
         for host in 2..4 {
             let other = connection(&format!("192.0.2.{host}:1000"));
-            assert_eq!(openings.arrive(other, 7), Arrival::New);
+            assert_eq!(openings.arrive(other, 7, now()), Arrival::New);
         }
         assert_eq!(
-            openings.arrive(connection("192.0.2.9:1000"), 7),
+            openings.arrive(connection("192.0.2.9:1000"), 7, now()),
             Arrival::Full
         );
         openings.forget(connection("192.0.2.1:1000"));
-        assert_eq!(openings.arrive(third, 7), Arrival::New);
+        assert_eq!(openings.arrive(third, 7, now()), Arrival::New);
     }
 
     #[test]
     fn an_ipv6_network_is_one_client() {
         let openings = openings(9, 1);
-        let call = |client| openings.arrive(connection(client), 7);
+        let call = |client| openings.arrive(connection(client), 7, now());
         assert_eq!(call("[2001:db8::1]:1000"), Arrival::New);
         assert_eq!(call("[2001:db8::2]:1000"), Arrival::Full);
         assert_eq!(call("[2001:db8:0:1::2]:1000"), Arrival::New);
@@ -320,26 +360,75 @@ mod tests {
         let openings = openings(9, 9);
         let start = Instant::now();
         let (one, two) = (connection("192.0.2.1:1000"), connection("192.0.2.1:1001"));
-        openings.arrive(one, 7);
+        openings.arrive(one, 7, now());
         openings.release(one, released("leg"), start);
-        openings.arrive(two, 7);
+        openings.arrive(two, 7, now());
         assert_eq!(openings.expire(start), 0);
         assert_eq!(openings.expire(start + Duration::from_secs(1)), 1);
         assert!(openings.take(one).is_none());
-        assert_eq!(openings.arrive(two, 7), Arrival::Held);
+        assert_eq!(openings.arrive(two, 7, now()), Arrival::Held);
     }
 
     #[test]
     fn a_port_that_is_used_again_is_a_new_connection() {
         let openings = openings(9, 9);
         let one = connection("192.0.2.1:1000");
-        assert_eq!(openings.arrive(one, 1), Arrival::New);
-        assert_eq!(openings.arrive(one, 2), Arrival::HeldOther);
-        assert_eq!(openings.arrive(one, 2), Arrival::Held);
+        assert_eq!(openings.arrive(one, 1, now()), Arrival::New);
+        assert_eq!(openings.arrive(one, 2, now()), Arrival::HeldOther);
+        assert_eq!(openings.arrive(one, 2, now()), Arrival::Held);
         openings.release(one, released("old leg"), Instant::now());
-        assert_eq!(openings.arrive(one, 3), Arrival::New);
+        assert_eq!(openings.arrive(one, 3, now()), Arrival::New);
         // The old leg is not handed on.
         assert!(openings.take(one).is_none());
-        assert_eq!(openings.arrive(one, 3), Arrival::Held);
+        assert_eq!(openings.arrive(one, 3, now()), Arrival::Held);
+    }
+
+    #[test]
+    fn who_has_not_repeated_its_syn_makes_room_and_who_has_does_not() {
+        let openings = openings(3, 2);
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let (dark, honest) = (connection("192.0.2.1:1000"), connection("192.0.2.2:1000"));
+        let (other, late) = (connection("192.0.2.3:1000"), connection("192.0.2.4:1000"));
+        for (one, time) in [(dark, 0), (honest, 100), (other, 200)] {
+            assert_eq!(openings.arrive(one, 7, at(time)), Arrival::New);
+        }
+        assert_eq!(openings.arrive(late, 7, at(1400)), Arrival::Full);
+        assert_eq!(openings.arrive(honest, 7, at(1100)), Arrival::Held);
+        assert_eq!(openings.arrive(late, 7, at(1600)), Arrival::FullBut(dark));
+        assert_eq!(openings.overdue_held(at(1600)), Some(dark));
+        openings.forget(dark);
+        assert_eq!(openings.arrive(late, 7, at(1600)), Arrival::New);
+        // The next in turn: the honest one is still awaited.
+        assert_eq!(openings.arrive(dark, 8, at(1800)), Arrival::FullBut(other));
+    }
+
+    #[test]
+    fn a_client_with_too_many_makes_room_among_its_own() {
+        let openings = openings(9, 2);
+        let start = Instant::now();
+        let (one, two) = (connection("192.0.2.1:1000"), connection("192.0.2.1:1001"));
+        openings.arrive(connection("192.0.2.2:1000"), 7, start);
+        openings.arrive(one, 7, start);
+        openings.arrive(two, 7, start);
+        let third = connection("192.0.2.1:1002");
+        let later = start + Duration::from_secs(2);
+        assert_eq!(openings.arrive(third, 7, later), Arrival::FullBut(one));
+    }
+
+    #[test]
+    fn a_released_one_makes_no_room() {
+        let openings = openings(1, 9);
+        let start = Instant::now();
+        let one = connection("192.0.2.1:1000");
+        openings.arrive(one, 7, start);
+        openings.release(one, released("leg"), start);
+        let (two, later) = (connection("192.0.2.2:1000"), start + Duration::from_secs(9));
+        assert_eq!(openings.arrive(two, 7, later), Arrival::Full);
+        assert_eq!(openings.overdue_held(later), None);
+        // Until the client begins anew, and the server is called once more.
+        assert_eq!(openings.arrive(one, 8, later), Arrival::New);
+        let last = later + Duration::from_secs(2);
+        assert_eq!(openings.arrive(two, 7, last), Arrival::FullBut(one));
     }
 }

@@ -74,10 +74,14 @@ statistics! {
     passed_asymmetric,
     /// Proofs that a server's answers do not come back this way.
     asymmetric_routes_found,
+    /// Passed untouched: made room for others, since the client had not repeated its SYN in time.
+    passed_overdue,
     /// SYNs dropped because an earlier one of the connection is held, or has just been let go.
     retransmissions_held,
     /// SYNs dropped because the gate had been stopped while they waited.
     dropped_stale,
+    /// SYNs dropped because the client uses a port again whose last connection has not ended here.
+    dropped_port_in_use,
     /// Released connections whose client did not go on.
     expired,
 }

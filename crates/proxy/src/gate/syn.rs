@@ -2,11 +2,15 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 
 use midspan_policy::learned_start::LEAST_WINDOW;
 
+use super::headers;
 use super::openings::Connection;
+
+/// What is copied of a packet: all headers of any SYN that a host sends.
+pub const COPIED: u16 = 256;
 
 /// TCP-MD5 (RFC 2385) and TCP-AO (RFC 5925).
 const AUTHENTICATION_OPTIONS: [u8; 2] = [19, 29];
@@ -40,23 +44,24 @@ pub enum Segment {
 
 /// Reads a packet from its IP header on; `None` for what is neither.
 pub fn read(packet: &[u8]) -> Option<Segment> {
-    let packet = SlicedPacket::from_ip(packet).ok()?;
+    // Its end may not have been copied.
+    let packet = LaxSlicedPacket::from_ip(packet).ok()?;
     let (source, destination): (IpAddr, IpAddr) = match packet.net? {
-        NetSlice::Ipv4(ip) => {
+        LaxNetSlice::Ipv4(ip) => {
             let header = ip.header();
             (
                 header.source_addr().into(),
                 header.destination_addr().into(),
             )
         }
-        NetSlice::Ipv6(ip) => {
+        LaxNetSlice::Ipv6(ip) => {
             let header = ip.header();
             (
                 header.source_addr().into(),
                 header.destination_addr().into(),
             )
         }
-        NetSlice::Arp(_) => return None,
+        LaxNetSlice::Arp(_) => return None,
     };
     let Some(TransportSlice::Tcp(tcp)) = packet.transport else {
         return None;
@@ -79,6 +84,26 @@ pub fn read(packet: &[u8]) -> Option<Segment> {
         })),
         _ => None,
     }
+}
+
+/// A SYN without its data, with lengths and checksums made anew. The client sends the data once
+/// more, since the answer acknowledges the SYN alone (RFC 9293, section 3.10.7.2). `None` where TCP
+/// does not follow right behind the IP header, or a header is not whole.
+pub(super) fn without_data(packet: &[u8]) -> Option<Vec<u8>> {
+    let start = headers::segment_start(packet)?;
+    let length = usize::from(packet.get(start + 12)? >> 4) * 4;
+    let end = start + length.max(headers::TCP_HEADER);
+    let mut cut = packet.get(..end)?.to_vec();
+    headers::set_length(&mut cut)?;
+    headers::set_checksums(&mut cut, start)?;
+    Some(cut)
+}
+
+/// Bytes of data behind the headers of a packet that is so long as a whole.
+pub(super) fn data_length(packet: &[u8], whole: u32) -> Option<u32> {
+    let start = headers::segment_start(packet)?;
+    let length = usize::from(packet.get(start + 12)? >> 4) * 4;
+    whole.checked_sub(u32::try_from(start + length).ok()?)
 }
 
 /// The hop limit (TTL) by which a SYN that is sent again finds the sockets that give this initial
@@ -185,6 +210,61 @@ mod tests {
             (1, 2)
         );
         assert!(syn.connection.server.is_ipv6());
+    }
+
+    fn with_data(is_four: bool, options: &[u8], data: &[u8]) -> Vec<u8> {
+        let mut tcp = etherparse::TcpHeader::new(1234, 80, 7, 65535);
+        tcp.syn = true;
+        tcp.set_options_raw(options).unwrap();
+        let builder = match is_four {
+            true => PacketBuilder::ipv4([192, 0, 2, 1], [198, 51, 100, 2], 64),
+            false => PacketBuilder::ipv6([1; 16], [2; 16], 64),
+        };
+        let mut bytes = Vec::new();
+        let builder = builder.tcp_header(tcp);
+        builder.write(&mut bytes, data).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_syn_without_its_data_is_the_one_that_had_none() {
+        // MSS, SACK permitted, timestamps, window scale; a cookie of TCP Fast Open.
+        let options = [
+            2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 9, 0, 0, 0, 0, 1, 3, 3, 7, 34, 6, 1, 2, 3, 4, 1, 1,
+        ];
+        for is_four in [true, false] {
+            for options in [&options[..], &[]] {
+                let bare = with_data(is_four, options, &[]);
+                assert_eq!(data_length(&bare, bare.len() as u32), Some(0));
+                // Odd and even, and more than is copied.
+                for length in [1, 2, 1399, 60_000] {
+                    let whole = with_data(is_four, options, &vec![0xa5; length]);
+                    let copied = &whole[..whole.len().min(COPIED.into())];
+                    let told = data_length(copied, whole.len() as u32).unwrap();
+                    assert_eq!(told as usize, length);
+                    assert_eq!(without_data(copied).unwrap(), bare);
+                    let read = (read_syn(copied), read_syn(&bare));
+                    assert!(read.0.is_some() && read.0 == read.1);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_cut_within_its_headers_has_no_shorter_form() {
+        for is_four in [true, false] {
+            let whole = with_data(is_four, &[2, 4, 5, 180], b"data");
+            for length in 0..whole.len() - 4 {
+                assert_eq!(without_data(&whole[..length]), None);
+            }
+        }
+        // TCP behind another header of IPv6, and other protocols.
+        let mut other = with_data(false, &[], b"data");
+        other[6] = 60;
+        assert_eq!(
+            (without_data(&other), data_length(&other, 999)),
+            (None, None)
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The gate's thread.
 
 mod comparing;
+mod room;
 mod starting;
 mod verdicts;
 
@@ -97,7 +98,7 @@ impl Worker {
         counters: Arc<Counters>,
         updates: Receiver<Update>,
     ) -> std::io::Result<Self> {
-        let queue = PacketQueue::bind(settings.queue, queue_length)?;
+        let queue = PacketQueue::bind(settings.queue, queue_length, syn::COPIED)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &queue, EventData::new_u64(QUEUE), EventFlags::IN)?;
         let now = Instant::now();
@@ -222,6 +223,7 @@ impl Worker {
                     packet: packet.id,
                     mark: packet.mark,
                     bytes: packet.payload.to_vec(),
+                    length: packet.length,
                 });
             })?;
             for arrived in arrived.drain(..) {
@@ -250,14 +252,17 @@ impl Worker {
         Ok(())
     }
 
-    fn handle_packet(&mut self, arrived: Arrived) {
+    fn handle_packet(&mut self, mut arrived: Arrived) {
         let ours = arrived.mark & self.mask;
         let listener = self
             .listeners
             .iter()
             .position(|(known, _)| known.mark == ours);
         match (listener, syn::read(&arrived.bytes)) {
-            (Some(listener), Some(Segment::Syn(syn))) => self.handle_syn(arrived, listener, syn),
+            (Some(listener), Some(Segment::Syn(syn))) => match room::shorten(&mut arrived) {
+                true => self.handle_syn(arrived, listener, syn),
+                false => self.pass(arrived.packet),
+            },
             (Some(_), Some(Segment::Acknowledgement(connection))) => {
                 self.prove_asymmetric(connection);
                 self.pass(arrived.packet);
@@ -279,7 +284,7 @@ impl Worker {
             count(&self.counters.retransmissions_held);
             return self.decide(arrived.packet, Verdict::Drop);
         }
-        match self.openings.arrive(syn.connection, syn.sequence) {
+        match self.arrive(&syn) {
             Arrival::New => self.admit(arrived, syn.connection, listener),
             Arrival::Held => self.handle_repetition(&arrived, syn.connection),
             Arrival::HeldOther => self.replace_held(arrived, syn.connection),
@@ -289,7 +294,7 @@ impl Worker {
                 let window = self.window_of(syn.connection);
                 let _ = self.send_on(arrived.bytes, syn.connection, listener, window);
             }
-            Arrival::Full => {
+            Arrival::Full | Arrival::FullBut(_) => {
                 count(&self.counters.passed_full);
                 self.log_full();
                 self.pass(arrived.packet);
@@ -410,6 +415,7 @@ impl Worker {
         // closed. On its own the SYN would be taken for a part of that one; the client repeats it.
         if *error == Errno::ADDRNOTAVAIL {
             debug!("{} waits for its last connection to end", connection.client);
+            count(&self.counters.dropped_port_in_use);
             self.openings.forget(connection);
             return self.decide(packet, Verdict::Drop);
         }
@@ -421,10 +427,14 @@ impl Worker {
     /// Holds the SYN and calls its server.
     fn call(&mut self, arrived: Arrived, connection: Connection, listener: usize, terms: Terms) {
         let mark = arrived.mark & !self.mask;
+        let timeout = terms.connect_timeout.map(Duration::from);
+        let Ok(memory) = self.set_aside(arrived.length) else {
+            self.count_shortage(Shortage::Memory);
+            return self.leave(arrived.packet, connection);
+        };
         let Some((settings, _)) = self.listeners.get(listener) else {
             return self.leave(arrived.packet, connection);
         };
-        let timeout = terms.connect_timeout.map(Duration::from);
         match call(connection, mark, &settings.server) {
             Ok(calling) => {
                 let held = Held {
@@ -436,6 +446,7 @@ impl Worker {
                     deadline: timeout.and_then(|timeout| self.now.checked_add(timeout)),
                     connect_timeout: terms.connect_timeout,
                     seat: terms.seat,
+                    memory,
                     repetitions: 0,
                 };
                 self.hold(held);
@@ -536,8 +547,11 @@ impl Worker {
                     since,
                     connect_timeout,
                     seat,
+                    memory,
                     ..
                 } = held;
+                // What a session takes is counted by the relay.
+                drop(memory);
                 // Watched by the relay from now on.
                 let _ = epoll::delete(&self.epoll, &server);
                 let released = Released {

@@ -3,13 +3,11 @@
 //! The listener then offers none in its answer, so neither end sends any: an ACK has 12 bytes
 //! fewer.
 
-const TCP: u8 = 6;
+use super::headers::{TCP_CHECKSUM as CHECKSUM, TCP_HEADER as HEADER, fold, segment_start, sum};
+
 const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
 const TIMESTAMPS: u8 = 8;
-/// Bytes of a TCP header without options; its checksum's place.
-const HEADER: usize = 20;
-const CHECKSUM: usize = 16;
 
 /// The packet, from its IP header on, with no operations in the place of timestamps; `None` where
 /// there is nothing to take out: no TCP right behind the IP header, no such option, or options
@@ -35,16 +33,6 @@ pub fn without(packet: &[u8]) -> Option<Vec<u8>> {
     Some(changed)
 }
 
-/// Where the TCP header begins.
-fn segment_start(packet: &[u8]) -> Option<usize> {
-    let first = *packet.first()?;
-    match first >> 4 {
-        4 if *packet.get(9)? == TCP => Some(usize::from(first & 0xf) * 4),
-        6 if *packet.get(6)? == TCP => Some(40),
-        _ => None,
-    }
-}
-
 /// The whole option among the others.
 fn place(options: &[u8]) -> Option<std::ops::Range<usize>> {
     let mut at = 0;
@@ -65,22 +53,6 @@ fn place(options: &[u8]) -> Option<std::ops::Range<usize>> {
             }
         }
     }
-}
-
-fn sum(bytes: &[u8]) -> u16 {
-    let words = bytes.chunks_exact(2);
-    fold(
-        words
-            .map(|word| u64::from(u16::from_be_bytes([word[0], word[1]])))
-            .sum(),
-    )
-}
-
-fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    u16::try_from(sum).unwrap_or(u16::MAX)
 }
 
 #[cfg(test)]
@@ -171,7 +143,7 @@ mod tests {
                 *first = if is_four { 0x45 } else { 0x60 };
             }
             if let Some(protocol) = packet.get_mut(if is_four { 9 } else { 6 }) {
-                *protocol = TCP;
+                *protocol = 6;
             }
             let length = packet.len();
             if let Some(changed) = without(&packet) {

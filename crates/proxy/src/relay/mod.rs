@@ -116,7 +116,7 @@ mod transfer;
 mod update;
 mod worker;
 
-pub use limits::{Limits, ListenerLimits, RelayLimits, Seat, SessionLimits, Shortage};
+pub use limits::{Limits, ListenerLimits, RelayLimits, Seat, SessionLimits, SetAside, Shortage};
 pub use settings::{Destination, Error, Listener, Negotiator, Settings};
 pub use statistics::Statistics;
 pub use update::ListenerId;

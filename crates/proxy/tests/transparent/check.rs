@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::packet_queue::PacketQueue;
+use midspan_linux::packet_queue::{PacketQueue, WHOLE};
 
 use crate::support::*;
 
@@ -296,7 +296,7 @@ pub fn names_and_numbers_of_others() {
     assert_eq!(report.lines("marks").count(), 3, "{:#?}", report.0);
     rules(gateway, "flush ruleset\n");
     // The queue.
-    let queue = gateway.run(|| PacketQueue::bind(7700, 16)).unwrap();
+    let queue = gateway.run(|| PacketQueue::bind(7700, 16, WHOLE)).unwrap();
     match queue {
         Err(error) => println!("skipped: a queue cannot be had: {error}"),
         Ok(_queue) => {

@@ -15,7 +15,7 @@ const LENGTH: Duration = Duration::from_secs(6);
 const OPEN: u16 = PORT;
 const CLOSED: u16 = 9;
 const DARK: u16 = 7;
-/// `interception.opening_limit` in this test.
+/// `interception.opening_limit` in this test: about as many as the server lets wait.
 const OPENING_LIMIT: usize = 1024;
 
 /// 10,000 SYNs a second from thousands of addresses, to ports that are open, closed and dark.
@@ -32,7 +32,9 @@ pub fn spoofed_syns_stop_nobody() {
         route(&network.router, "fd01::/48", "fd02::1", "near");
         let listener = network.listen(OPEN);
         network.filter_port(DARK);
-        let text = format!("{text}connect_timeout = \"3 s\"\n");
+        let text = format!(
+            "[interception]\nopening_limit = {OPENING_LIMIT}\n{text}connect_timeout = \"3 s\"\n"
+        );
         let midspan = Midspan::ready(&network.gateway, &text);
         let relay = midspan.relay();
         // Memory that the first connections take stays.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use midspan_linux::acknowledgement_queue::AcknowledgementRules;
-use midspan_linux::packet_queue::{BUFFER, PacketQueue, Verdict};
+use midspan_linux::packet_queue::{BUFFER, PacketQueue, Verdict, WHOLE};
 
 use crate::support::*;
 
@@ -48,7 +48,7 @@ impl DelayedAccess {
                 let rules = AcknowledgementRules::new(interface, 1, u32::MAX).unwrap();
                 rules.install().unwrap();
             }
-            PacketQueue::bind(1, 20_000).unwrap()
+            PacketQueue::bind(1, 20_000, WHOLE).unwrap()
         });
         let queue = queue.unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));

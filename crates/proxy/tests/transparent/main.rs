@@ -19,6 +19,7 @@ mod keepalive;
 mod learning;
 mod limits;
 mod load;
+mod making_room;
 mod many_routes;
 mod multipath;
 mod narrow;
@@ -375,6 +376,26 @@ fn test(filter: &str) {
         (
             "10,000 spoofed SYNs a second",
             flood::spoofed_syns_stop_nobody,
+        ),
+        (
+            "room: dark SYNs beside honest connections (soak)",
+            making_room::honest_connections_are_split_beside_dark_syns,
+        ),
+        (
+            "room: a repeated SYN keeps its place",
+            making_room::a_client_that_repeats_its_syn_keeps_its_place,
+        ),
+        (
+            "room: SYNs with much data",
+            making_room::a_syn_with_much_data_is_held_within_the_budget,
+        ),
+        (
+            "room: data in a SYN",
+            making_room::data_in_a_syn_arrives_once,
+        ),
+        (
+            "room: a port that is still in use",
+            making_room::a_port_that_is_still_in_use_is_counted,
         ),
         ("reload", reloading::listeners_change_under_traffic),
         (

@@ -17,6 +17,8 @@ pub struct Budget {
     used: AtomicU64,
     reserved: AtomicU64,
     sessions: AtomicU64,
+    /// Of what is used: by connections that are being opened.
+    opening: AtomicU64,
     level: AtomicU64,
     was_short: AtomicBool,
 }
@@ -28,6 +30,7 @@ impl Budget {
             used: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
             sessions: AtomicU64::new(0),
+            opening: AtomicU64::new(0),
             level: AtomicU64::new(u64::MAX),
             was_short: AtomicBool::new(false),
         };
@@ -77,6 +80,18 @@ impl Budget {
     /// The same of what is reserved.
     pub fn change_reserved(&self, old: u64, new: u64) {
         change(&self.reserved, old, new);
+    }
+
+    /// What is used of it by connections that are being opened.
+    pub fn change_opening(&self, old: u64, new: u64) {
+        change(&self.opening, old, new);
+    }
+
+    /// Whether one more connection may be opened that takes so much.
+    pub fn has_room_to_open(&self, bytes: u64) -> bool {
+        let opening = self.opening.load(Ordering::Relaxed);
+        self.share()
+            .is_none_or(|share| share.has_room_to_open(opening, bytes))
     }
 
     /// No room for new sessions.

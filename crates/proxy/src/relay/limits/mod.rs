@@ -5,6 +5,7 @@
 
 mod budget;
 mod places;
+mod set_aside;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,6 +20,7 @@ pub(super) use budget::Budget;
 use places::Client;
 pub(super) use places::Places;
 pub use places::Seat;
+pub use set_aside::SetAside;
 
 /// At most so often is one reason logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -176,7 +178,7 @@ impl Limits {
     }
 
     /// Logs that a connection was refused for want of this.
-    pub(super) fn say(&self, shortage: Shortage) {
+    pub(crate) fn say(&self, shortage: Shortage) {
         let now = Instant::now();
         let said = &mut lock(&self.said)[shortage as usize];
         if said.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL) {

@@ -1,0 +1,81 @@
+//! Room for one more SYN: a place in the table, and memory.
+
+use super::super::held::Arrived;
+use super::super::openings::{Arrival, Connection};
+use super::super::statistics::count;
+use super::super::syn::{self, Syn};
+use super::Worker;
+use crate::relay::{SetAside, Shortage};
+
+/// Most that make room for one new connection: of its client, and of all.
+const ROOMS_AT_ONCE: usize = 3;
+/// What a held SYN takes besides the packet: the server leg's socket and what is noted here.
+const EACH_HELD: u64 = 6 << 10;
+/// The kernel takes about twice as much for a packet as it has bytes, and more for fragments.
+const HELD_FACTOR: u64 = 2;
+
+impl Worker {
+    /// What a SYN finds, once others have made room for it.
+    pub(super) fn arrive(&mut self, syn: &Syn) -> Arrival {
+        for _ in 0..ROOMS_AT_ONCE {
+            match (self.openings).arrive(syn.connection, syn.sequence, self.now) {
+                Arrival::FullBut(other) => self.make_room(other),
+                arrival => return arrival,
+            }
+        }
+        Arrival::Full
+    }
+
+    /// A SYN goes on untouched, so that there is room for a new one: its client is overdue.
+    pub(super) fn make_room(&mut self, connection: Connection) {
+        let Some((token, held)) = self.held.of(connection) else {
+            self.openings.forget(connection);
+            return;
+        };
+        // The server may have answered since this turn began.
+        if rustix::net::getpeername(&held.server).is_ok() {
+            return self.handle_answer(token);
+        }
+        if let Some(held) = self.held.take(token) {
+            count(&self.counters.passed_overdue);
+            self.end_call(held.server, connection);
+            self.leave(held.arrived.packet, connection);
+        }
+    }
+
+    /// Memory for a SYN of which the kernel holds so many bytes; where all that is meant for held
+    /// SYNs is in use, one whose client is overdue makes room.
+    pub(super) fn set_aside(&mut self, length: u32) -> Result<Option<SetAside>, Shortage> {
+        let Some(limits) = self.limits.clone() else {
+            return Ok(None);
+        };
+        let bytes = EACH_HELD + u64::from(length) * HELD_FACTOR;
+        for _ in 0..ROOMS_AT_ONCE {
+            if let Some(set_aside) = limits.set_aside_to_open(bytes) {
+                return Ok(Some(set_aside));
+            }
+            let Some(overdue) = self.openings.overdue_held(self.now) else {
+                break;
+            };
+            self.make_room(overdue);
+        }
+        limits.say(Shortage::Memory);
+        Err(Shortage::Memory)
+    }
+}
+
+/// Leaves the data of a SYN away; false where that cannot be done, and more of it came than was
+/// copied.
+pub(super) fn shorten(arrived: &mut Arrived) -> bool {
+    match syn::data_length(&arrived.bytes, arrived.length) {
+        Some(0) => true,
+        Some(_) => match syn::without_data(&arrived.bytes) {
+            Some(cut) => {
+                arrived.bytes = cut;
+                true
+            }
+            None => false,
+        },
+        None => arrived.bytes.len() as u64 >= u64::from(arrived.length),
+    }
+}

@@ -14,8 +14,8 @@
 //! [`InputPacing`] (Shikama: pacing at the input of TCP), [`ack_thinning`] (Tam),
 //! [`OversizedSegments`](oversized_segments::OversizedSegments) and
 //! [`SendingAhead`](sending_ahead::SendingAhead) (Hasegawa). What all sessions of
-//! a proxy may hold together is shared out by [`memory_share`]; who makes room for a new connection
-//! is chosen by [`making_room`].
+//! a proxy may hold together is shared out by [`memory_share`]; what one client may have of it, and
+//! who makes room for a new connection, by [`client_share`] and [`making_room`].
 //!
 //! A policy is a type that implements [`Policy`] (for sessions) or [`AckPolicy`] (for ACK
 //! thinning). The real proxy feeds it from kernel sockets, the simulator from simulated ones; the
@@ -29,6 +29,7 @@ mod acknowledgement;
 mod admission;
 mod automatic;
 pub mod buffers;
+pub mod client_share;
 pub mod cold_start;
 mod configured;
 pub mod congestion;

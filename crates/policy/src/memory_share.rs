@@ -30,6 +30,16 @@ pub const PIECE: u64 = 64 << 10;
 /// What a session takes with empty queues: two sockets (4 KiB each) and the proxy's own memory.
 pub const EACH_SESSION: u64 = 9 << 10;
 
+/// What is set aside for a session at the least: its own, and two directions of two buffers and a
+/// piece.
+pub const LEAST_OF_SESSION: u64 = EACH_SESSION + 2 * 3 * LEAST;
+
+/// How many idle sessions a budget carries before new ones are shed.
+#[must_use]
+pub const fn sessions_carried(budget: u64) -> u64 {
+    budget / 16 * 14 / LEAST_OF_SESSION
+}
+
 /// What a session takes while its server has not answered: it may have received as much as the
 /// kernel's first window allows.
 pub const OPENING: u64 = 128 << 10;
@@ -120,8 +130,7 @@ impl MemoryShare {
     /// Whether one more session has its least.
     #[must_use]
     pub const fn has_room_for_session(&self) -> bool {
-        let least = EACH_SESSION + 2 * 3 * LEAST;
-        self.reserved.saturating_add(least) <= self.sixteenths(14)
+        self.reserved.saturating_add(LEAST_OF_SESSION) <= self.sixteenths(14)
     }
 
     /// Whether a connection that is being opened may take so much, where all of these together have

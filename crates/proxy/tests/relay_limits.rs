@@ -27,7 +27,7 @@ fn relay_limits(limits: SessionLimits) -> Settings {
     Settings {
         limits: RelayLimits {
             sessions: limits,
-            memory: None,
+            ..RelayLimits::default()
         },
         ..settings()
     }
@@ -64,7 +64,7 @@ fn sessions_are_capped_per_client_and_in_all_and_a_reload_changes_that() {
     }
     bench.relay.change_limits(&RelayLimits {
         sessions: sessions(4, 3),
-        memory: None,
+        ..RelayLimits::default()
     });
     let more = bench.pair();
     assert!(wait_for_reset(&bench.connect_from(3)));
@@ -76,6 +76,93 @@ fn sessions_are_capped_per_client_and_in_all_and_a_reload_changes_that() {
     for (client, server) in &mut old {
         echo(client, server);
     }
+}
+
+fn crowded(sessions: u32, idle: TimeSpan) -> Settings {
+    Settings {
+        limits: RelayLimits {
+            sessions: SessionLimits {
+                sessions: Some(sessions),
+                sessions_per_client: None,
+            },
+            idle,
+            ..RelayLimits::default()
+        },
+        ..settings()
+    }
+}
+
+fn made_way(bench: &Bench) -> u64 {
+    let ended = &bench.relay.observer().listeners()["test"].ended;
+    ended[midspan_proxy::relay::observation::Ending::MadeWay.index()]
+}
+
+#[test]
+fn the_longest_idle_session_of_the_client_with_most_makes_way() {
+    let idle = TimeSpan::from_seconds(1);
+    let bench = bench_with(crowded(8, idle), SessionSettings::default());
+    let pair_of = |host| (bench.connect_from(host), bench.accept());
+    // The oldest of all is of a client that has few.
+    let mut few = pair_of(2);
+    let mut most: Vec<_> = (0..5).map(|_| pair_of(3)).collect();
+    thread::sleep(Duration::from_millis(1500));
+    // The second of them is no longer idle.
+    let (client, server) = &mut most[0];
+    echo(client, server);
+    let mut others = vec![pair_of(4)];
+    assert_eq!(made_way(&bench), 0);
+    // From 7 on, one goes for each that comes.
+    for host in 5..8 {
+        others.push(pair_of(host));
+        bench.wait_for("one gone", |now| now.sessions_active <= 8);
+    }
+    assert!(eventually(|| made_way(&bench) == 3), "{}", made_way(&bench));
+    let gone = |pair: &(TcpStream, TcpStream)| pair.0.take_error().unwrap().is_some();
+    assert!(eventually(
+        || most.iter().filter(|pair| gone(pair)).count() == 3
+    ));
+    assert!(!gone(&most[0]));
+    let (client, server) = &mut most[0];
+    echo(client, server);
+    echo(&mut few.0, &mut few.1);
+    for (client, server) in &mut others {
+        echo(client, server);
+    }
+}
+
+#[test]
+fn a_session_that_is_not_idle_makes_no_way() {
+    let bench = bench_with(
+        crowded(8, TimeSpan::from_seconds(60)),
+        SessionSettings::default(),
+    );
+    let mut open: Vec<_> = (0..8)
+        .map(|_| (bench.connect_from(2), bench.accept()))
+        .collect();
+    assert!(wait_for_reset(&bench.connect_from(3)));
+    for (client, server) in &mut open {
+        echo(client, server);
+    }
+    assert_eq!(made_way(&bench), 0);
+}
+
+#[test]
+fn a_client_has_a_quarter_of_what_is_carried_and_a_number_of_its_own_counts_instead() {
+    let bench = bench_with(
+        crowded(800, TimeSpan::from_seconds(60)),
+        SessionSettings::default(),
+    );
+    let open: Vec<_> = (0..200).map(|_| bench.pair()).collect();
+    assert!(wait_for_reset(&bench.connect()));
+    bench.wait_for("shed", |now| now.shed_client == 1);
+    let other = (bench.connect_from(2), bench.accept());
+    bench.relay.change_limits(&RelayLimits {
+        sessions: sessions(800, 201),
+        ..RelayLimits::default()
+    });
+    let more = bench.pair();
+    assert!(wait_for_reset(&bench.connect()));
+    drop((open, other, more));
 }
 
 #[test]
@@ -179,8 +266,8 @@ fn bench_with_memory(budget: u64) -> Bench {
 
 fn with_memory(budget: u64) -> RelayLimits {
     RelayLimits {
-        sessions: SessionLimits::default(),
         memory: Some(ByteSize::from_bytes(budget)),
+        ..RelayLimits::default()
     }
 }
 

@@ -60,7 +60,12 @@ impl LimitsTable {
             self.idle_timeout,
             self.half_closed_timeout,
         )?;
-        Ok((RelayLimits { sessions, memory }, still))
+        let limits = RelayLimits {
+            sessions,
+            memory,
+            ..RelayLimits::default()
+        };
+        Ok((limits, still))
     }
 }
 

@@ -49,6 +49,7 @@
 //! | both legs failed | | close both |
 //! | `connect_timeout` | reset the client leg | |
 //! | `idle_timeout`, `half_closed_timeout` | | both legs reset |
+//! | the relay is crowded | | both legs reset, if it is idle and its client has most |
 //! | process dies | both legs reset | both legs reset |
 //!
 //! **Settling** a leg: as soon as its peer has acknowledged everything (`SIOCOUTQ` = 0), or after
@@ -140,6 +141,9 @@ use statistics::Counters;
 use update::Update;
 use worker::{Common, Observation, Worker};
 
+/// Listening sockets, epoll and what else a relay has open besides its sessions.
+const OTHER_DESCRIPTORS: u64 = 128;
+
 /// How long the log may take for its last lines.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
@@ -196,7 +200,9 @@ impl Relay {
             return Err(Error::NoThreads);
         }
         let registry = Arc::new(Registry::default());
-        let limits = Arc::new(Limits::new(&settings.limits));
+        // Two for each pipe.
+        let pipes = settings.pipes_per_thread() as u64 * settings.threads as u64 * 2;
+        let limits = Arc::new(Limits::new(&settings.limits, pipes + OTHER_DESCRIPTORS));
         let mut acceptors: Vec<Vec<Acceptor>> = Vec::new();
         acceptors.resize_with(settings.threads, Vec::new);
         let count = listeners.len() as u64;
@@ -212,7 +218,11 @@ impl Relay {
             for (acceptors, socket) in acceptors.iter_mut().zip(sockets) {
                 opening::prepare_listener(&socket, &listener)?;
                 let policy = policy(&listener);
-                let places = limits.set_listener(&listener.name, listener.limits.sessions);
+                let places = limits.set_listener(
+                    &listener.name,
+                    listener.limits.sessions,
+                    listener.to.is_called(),
+                );
                 acceptors.push(Acceptor::new(
                     id,
                     Some(socket),

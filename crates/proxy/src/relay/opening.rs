@@ -45,7 +45,7 @@ pub struct Acceptor {
     pub limits: ListenerLimits,
     /// Its sessions' buffers while memory is not short.
     pub buffers: Buffers,
-    places: Arc<Places>,
+    pub places: Arc<Places>,
     /// Accepting is paused until then.
     pub paused_until: Option<Time>,
     /// Bytes that a session takes that has just begun here, as measured at the last one, and until

@@ -333,6 +333,16 @@ impl Session {
         Time::from_nanoseconds(u64::from(self.upkeep.moved_at) * TENTH) + timeout
     }
 
+    /// Its place.
+    pub const fn seat(&self) -> &Seat {
+        &self.seat
+    }
+
+    /// It makes way for a new one.
+    pub fn note_made_way(&mut self) {
+        self.record.note_failure(Ending::MadeWay);
+    }
+
     /// Nothing has moved for as long as is allowed: whether peers have not even acknowledged
     /// anything meanwhile. Otherwise it counts as moving now.
     pub fn is_idle(&mut self, now: Time) -> bool {

@@ -97,6 +97,15 @@ pub struct Negotiator {
     pub credentials: Option<Arc<Credentials>>,
 }
 
+impl Destination {
+    /// Whether clients call the listener by its address: what it cannot take is lost to them. What
+    /// a transparent one cannot take passes untouched.
+    #[must_use]
+    pub const fn is_called(&self) -> bool {
+        !matches!(self, Self::Original(_))
+    }
+}
+
 impl From<Negotiation> for Destination {
     fn from(settings: Negotiation) -> Self {
         let credentials = settings.users.as_ref();

@@ -106,7 +106,7 @@ impl Relay {
             midspan_policy::for_settings(&listener.settings, self.offered, &self.knowledge);
         let counters = self.registry.counters(&listener.name);
         let limits = listener.limits.sessions;
-        let places = self.limits.set_listener(&listener.name, limits);
+        let places = (self.limits).set_listener(&listener.name, limits, listener.to.is_called());
         Acceptor::new(id, socket, listener, policy, counters, places)
     }
 

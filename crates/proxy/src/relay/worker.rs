@@ -5,6 +5,7 @@
 
 mod deciding;
 mod ending;
+mod making_way;
 mod negotiating;
 mod observed;
 mod shedding;
@@ -81,6 +82,8 @@ pub struct Worker {
     reserve: Vec<OwnedFd>,
     pub(super) negotiations: Negotiations,
     pub(super) kicks: Kicks,
+    /// Idle sessions that may make way for new ones.
+    way: making_way::Way,
 }
 
 /// Where a thread tells of its sessions.
@@ -148,6 +151,7 @@ impl Worker {
             reserve: Vec::new(),
             negotiations: Negotiations::new(),
             kicks: Kicks::default(),
+            way: making_way::Way::default(),
         };
         worker.keep_reserve()?;
         let wake_up = EventData::new_u64(WAKE_UP);
@@ -188,6 +192,7 @@ impl Worker {
             self.handle_names();
             self.handle_negotiation_timers();
             self.resume_accepting();
+            self.make_way_for_others();
             self.handle_updates();
             self.kick_some();
             self.retire_due();
@@ -429,6 +434,7 @@ impl Worker {
     /// Accepts at most so many of the connections that wait; whether more may wait.
     fn accept(&mut self, index: usize, most: usize) -> bool {
         for _ in 0..most {
+            self.make_way(index);
             let Some(acceptor) = self.acceptors.get_mut(index) else {
                 return false;
             };

@@ -7,6 +7,7 @@
 
 mod access;
 mod closing;
+mod crowding;
 mod exchange;
 mod hostile;
 mod names;
@@ -80,6 +81,10 @@ const TESTS: &[Test] = &[
     ("hostile clients", hostile::clients_that_break_rules),
     ("SOCKS4", hostile::a_client_of_socks4_is_told),
     ("slow clients", hostile::slow_clients_are_sent_away),
+    (
+        "one client and another",
+        crowding::one_client_does_not_shut_others_out,
+    ),
     ("names", names::names_are_raced_and_missed),
     (
         "the client that a proxy tells counts",

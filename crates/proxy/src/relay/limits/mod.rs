@@ -13,17 +13,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use midspan_policy::client_share::{self, is_crowded, share_of_client};
+use midspan_policy::memory_share::sessions_carried;
 use midspan_units::{ByteSize, TimeSpan};
+use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 
 pub(super) use budget::Budget;
-use places::Client;
+pub(super) use places::Client;
 pub(super) use places::Places;
 pub use places::Seat;
 pub use set_aside::SetAside;
 
 /// At most so often is one reason logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// Sockets of one session.
+const DESCRIPTORS_OF_SESSION: u64 = 2;
 /// How long after a shortage of descriptors the gate takes no connection.
 const SHORTAGE_TIME: Duration = Duration::from_millis(200);
 
@@ -38,13 +43,25 @@ pub struct SessionLimits {
 }
 
 /// What holds for all listeners together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RelayLimits {
     /// Sessions of all listeners.
     pub sessions: SessionLimits,
     /// Memory of sockets, pipes and sessions; `None` for any.
     pub memory: Option<ByteSize>,
+    /// A session that has moved nothing for so long may make way for a new one.
+    pub idle: TimeSpan,
+}
+
+impl Default for RelayLimits {
+    fn default() -> Self {
+        Self {
+            sessions: SessionLimits::default(),
+            memory: None,
+            idle: client_share::IDLE,
+        }
+    }
 }
 
 /// What holds for one listener.
@@ -78,7 +95,10 @@ impl Shortage {
     const fn text(self) -> &'static str {
         match self {
             Self::Sessions => "there are as many as `sessions` allows",
-            Self::Client => "a client has as many as `sessions_per_client` allows",
+            Self::Client => {
+                "a client has as many as `sessions_per_client` allows, by default a quarter of \
+                 what memory and descriptors carry"
+            }
             Self::Memory => "the budget `limits.memory` is used up",
             Self::Descriptors => "no descriptor is left (raise the limit of open files?)",
         }
@@ -89,6 +109,16 @@ impl Shortage {
 #[derive(Debug)]
 pub struct Limits {
     all: Arc<Places>,
+    /// Those of listeners that clients call by address: each client has its share of them.
+    shared: Arc<Places>,
+    /// Most descriptors for sockets of sessions; `u64::MAX` for any number.
+    descriptors: u64,
+    /// Descriptors besides the two of each session.
+    more_descriptors: AtomicU64,
+    /// Sessions make way that have been idle for so long, in nanoseconds.
+    idle: AtomicU64,
+    /// How often sessions of other threads were asked to make way.
+    asked: AtomicU64,
     listeners: Mutex<BTreeMap<String, Arc<Places>>>,
     /// What is used of the memory.
     pub(super) budget: Budget,
@@ -100,31 +130,113 @@ pub struct Limits {
 
 impl Limits {
     /// Nothing is used yet.
-    pub(super) fn new(limits: &RelayLimits) -> Self {
-        Self {
-            all: Arc::new(Places::new(limits.sessions, None)),
+    ///
+    /// `other_descriptors` are for something else than sockets of sessions.
+    pub(super) fn new(limits: &RelayLimits, other_descriptors: u64) -> Self {
+        let all = Arc::new(Places::new(limits.sessions, None));
+        let nobody_said = SessionLimits::default();
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let new = Self {
+            shared: Arc::new(Places::new(nobody_said, Some(Arc::clone(&all)))),
+            // What is for something else is taken at need: it leaves a half.
+            descriptors: most.saturating_sub(other_descriptors).max(most / 2),
+            more_descriptors: AtomicU64::new(0),
+            idle: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            all,
             listeners: Mutex::default(),
             budget: Budget::new(limits.memory),
             start: Instant::now(),
             short_until: AtomicU64::new(0),
             said: Mutex::default(),
-        }
+        };
+        new.change(limits);
+        new
     }
 
     /// Others from now on; sessions that exist go on.
     pub(super) fn change(&self, limits: &RelayLimits) {
         self.all.change(limits.sessions);
         self.budget.change(limits.memory);
+        self.idle
+            .store(limits.idle.nanoseconds(), Ordering::Relaxed);
+        let SessionLimits {
+            sessions,
+            sessions_per_client,
+        } = limits.sessions;
+        let carried = [
+            self.descriptors / DESCRIPTORS_OF_SESSION,
+            limits
+                .memory
+                .map_or(u64::MAX, |memory| sessions_carried(memory.bytes())),
+            sessions.map_or(u64::MAX, u64::from),
+        ];
+        let carried = carried.into_iter().min().unwrap_or(u64::MAX);
+        let share = u32::try_from(share_of_client(carried)).unwrap_or(u32::MAX);
+        self.shared
+            .set_share(sessions_per_client.is_none().then_some(share));
+    }
+
+    /// What is crowded, as seen by a listener: its own places, or those that it shares; `None` while
+    /// there is room.
+    pub(super) fn crowded(&self, places: &Arc<Places>) -> Option<Arc<Places>> {
+        let is_full = |places: &Places| {
+            let (taken, most) = places.taken();
+            most.is_some_and(|most| is_crowded(taken.into(), most.into()))
+        };
+        if is_full(places) {
+            return Some(Arc::clone(places));
+        }
+        let is_short = self.budget.is_full()
+            || is_full(&self.all)
+            || is_crowded(self.descriptors_in_use(), self.descriptors);
+        is_short.then(|| Arc::clone(&self.shared))
+    }
+
+    /// A session may make way that has been idle for so long.
+    pub(super) fn idle(&self) -> TimeSpan {
+        TimeSpan::from_nanoseconds(self.idle.load(Ordering::Relaxed))
+    }
+
+    /// Sessions of other threads are asked to make way.
+    pub(super) fn ask(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often they were.
+    pub(super) fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Those of listeners that clients call by address.
+    pub(super) const fn shared(&self) -> &Arc<Places> {
+        &self.shared
+    }
+
+    fn descriptors_in_use(&self) -> u64 {
+        let (sessions, _) = self.all.taken();
+        let more = self.more_descriptors.load(Ordering::Relaxed);
+        more.saturating_add(u64::from(sessions) * DESCRIPTORS_OF_SESSION)
     }
 
     /// Sets those of a listener, which is new or has changed.
-    pub(super) fn set_listener(&self, name: &str, limits: SessionLimits) -> Arc<Places> {
+    /// `is_shared`: its clients call it by address, and what it cannot take is lost.
+    pub(super) fn set_listener(
+        &self,
+        name: &str,
+        limits: SessionLimits,
+        is_shared: bool,
+    ) -> Arc<Places> {
         let mut listeners = lock(&self.listeners);
         // Listeners that have gone, and their sessions.
         listeners.retain(|_, places| Arc::strong_count(places) > 1);
-        let places = listeners
-            .entry(name.to_owned())
-            .or_insert_with(|| Arc::new(Places::new(limits, Some(Arc::clone(&self.all)))));
+        let places = listeners.entry(name.to_owned()).or_insert_with(|| {
+            let wider = match is_shared {
+                true => &self.shared,
+                false => &self.all,
+            };
+            Arc::new(Places::new(limits, Some(Arc::clone(wider))))
+        });
         places.change(limits);
         Arc::clone(places)
     }

@@ -22,17 +22,18 @@ impl Client {
     }
 }
 
-/// Places of one listener, or of all.
+/// Places of one listener, of a group of them, or of all.
 #[derive(Debug)]
 pub struct Places {
     content: Mutex<Content>,
-    /// Those of all, for a listener.
-    all: Option<Arc<Self>>,
+    /// Those of a group or of all, of which each of these is one.
+    wider: Option<Arc<Self>>,
 }
 
 #[derive(Debug)]
 struct Content {
     limits: SessionLimits,
+    share: Option<u32>,
     taken: u32,
     /// Only clients that have a place.
     clients: BTreeMap<Client, u32>,
@@ -47,15 +48,16 @@ pub struct Seat {
 }
 
 impl Places {
-    pub const fn new(limits: SessionLimits, all: Option<Arc<Self>>) -> Self {
+    pub const fn new(limits: SessionLimits, wider: Option<Arc<Self>>) -> Self {
         let content = Content {
             limits,
+            share: None,
             taken: 0,
             clients: BTreeMap::new(),
         };
         Self {
             content: Mutex::new(content),
-            all,
+            wider,
         }
     }
 
@@ -63,15 +65,53 @@ impl Places {
         lock(&self.content).limits = limits;
     }
 
+    /// What one client may have where the operator has not said it for a listener or for all.
+    pub fn set_share(&self, share: Option<u32>) {
+        lock(&self.content).share = share;
+    }
+
+    /// How many are taken, and how many there may be.
+    pub fn taken(&self) -> (u32, Option<u32>) {
+        let content = lock(&self.content);
+        (content.taken, content.limits.sessions)
+    }
+
+    /// How many each client has.
+    pub fn of_clients(&self) -> BTreeMap<Client, u32> {
+        lock(&self.content).clients.clone()
+    }
+
+    /// The group of listeners whose clients share what the relay carries, for one of them.
+    pub fn group(&self) -> Option<&Arc<Self>> {
+        self.wider.as_ref().filter(|wider| wider.wider.is_some())
+    }
+
+    /// These and the wider ones.
+    fn chain(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |places| places.wider.as_deref())
+    }
+
+    /// The same, each with whether the operator has said for a narrower one what a client may
+    /// have.
+    fn levels(&self) -> impl Iterator<Item = (&Self, bool)> {
+        let mut said = false;
+        self.chain().map(move |places| {
+            let was_said = said;
+            said |= lock(&places.content).limits.sessions_per_client.is_some();
+            (places, was_said)
+        })
+    }
+
     pub fn take(places: &Arc<Self>, client: Option<Client>) -> Result<Seat, Shortage> {
-        if let Some(all) = &places.all {
-            lock(&all.content).take(client)?;
-        }
-        if let Err(shortage) = lock(&places.content).take(client) {
-            if let Some(all) = &places.all {
-                lock(&all.content).give_back(client);
+        let mut taken: Vec<&Self> = Vec::with_capacity(3);
+        for (level, is_said) in places.levels() {
+            if let Err(shortage) = lock(&level.content).take(client, is_said) {
+                for level in taken {
+                    lock(&level.content).give_back(client);
+                }
+                return Err(shortage);
             }
-            return Err(shortage);
+            taken.push(level);
         }
         Ok(Seat {
             places: Arc::clone(places),
@@ -81,6 +121,17 @@ impl Places {
 }
 
 impl Seat {
+    /// Whose it is, once that is known.
+    pub(in crate::relay) const fn client(&self) -> Option<Client> {
+        self.client
+    }
+
+    /// Whether it is one of these, or of a listener of this group.
+    pub(in crate::relay) fn is_of(&self, places: &Arc<Places>) -> bool {
+        let group = self.places.group();
+        Arc::ptr_eq(&self.places, places) || group.is_some_and(|group| Arc::ptr_eq(group, places))
+    }
+
     /// Whose it is, as a proxy has said.
     ///
     /// # Errors
@@ -90,14 +141,15 @@ impl Seat {
         if self.client.is_some() {
             return Ok(());
         }
-        if let Some(all) = &self.places.all {
-            lock(&all.content).add_client(client)?;
-        }
-        if let Err(shortage) = lock(&self.places.content).add_client(client) {
-            if let Some(all) = &self.places.all {
-                lock(&all.content).remove_client(client);
+        let mut added: Vec<&Places> = Vec::with_capacity(3);
+        for (level, is_said) in self.places.levels() {
+            if let Err(shortage) = lock(&level.content).add_client(client, is_said) {
+                for level in added {
+                    lock(&level.content).remove_client(client);
+                }
+                return Err(shortage);
             }
-            return Err(shortage);
+            added.push(level);
         }
         self.client = Some(client);
         Ok(())
@@ -105,21 +157,23 @@ impl Seat {
 }
 
 impl Content {
-    fn take(&mut self, client: Option<Client>) -> Result<(), Shortage> {
+    fn take(&mut self, client: Option<Client>, is_said: bool) -> Result<(), Shortage> {
         let most = self.limits.sessions;
         if most.is_some_and(|most| self.taken >= most) {
             return Err(Shortage::Sessions);
         }
         if let Some(client) = client {
-            self.add_client(client)?;
+            self.add_client(client, is_said)?;
         }
         self.taken += 1;
         Ok(())
     }
 
-    fn add_client(&mut self, client: Client) -> Result<(), Shortage> {
+    /// `is_said`: the operator has said what a client of the listener may have.
+    fn add_client(&mut self, client: Client, is_said: bool) -> Result<(), Shortage> {
         let of_client = self.clients.get(&client).copied().unwrap_or(0);
-        let most = self.limits.sessions_per_client;
+        let share = self.share.filter(|_| !is_said);
+        let most = self.limits.sessions_per_client.or(share);
         if most.is_some_and(|most| of_client >= most) {
             return Err(Shortage::Client);
         }
@@ -146,9 +200,8 @@ impl Content {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        lock(&self.places.content).give_back(self.client);
-        if let Some(all) = &self.places.all {
-            lock(&all.content).give_back(self.client);
+        for level in self.places.chain() {
+            lock(&level.content).give_back(self.client);
         }
     }
 }
@@ -206,6 +259,39 @@ mod tests {
         let third = Places::take(&one, Some(Client::of(address))).unwrap();
         drop((second, third));
         for places in [&all, &one] {
+            let content = lock(&places.content);
+            assert_eq!((content.taken, content.clients.len()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn one_client_has_its_share_unless_the_operator_says_otherwise() {
+        let all = Arc::new(Places::new(SessionLimits::default(), None));
+        let default = SessionLimits::default();
+        let group = Arc::new(Places::new(default, Some(Arc::clone(&all))));
+        group.set_share(Some(2));
+        let listener = |limits| Arc::new(Places::new(limits, Some(Arc::clone(&group))));
+        let own = SessionLimits {
+            sessions: None,
+            sessions_per_client: Some(4),
+        };
+        let (one, two, said) = (listener(default), listener(default), listener(own));
+        let (a, b) = (client("192.0.2.1"), client("192.0.2.2"));
+        let mut seats = vec![
+            Places::take(&one, a).unwrap(),
+            Places::take(&two, a).unwrap(),
+        ];
+        assert_eq!(Places::take(&one, a).unwrap_err(), Shortage::Client);
+        seats.push(Places::take(&one, b).unwrap());
+        // A listener with a number of its own is not bound by the share.
+        for _ in 0..4 {
+            seats.push(Places::take(&said, a).unwrap());
+        }
+        assert_eq!(Places::take(&said, a).unwrap_err(), Shortage::Client);
+        assert_eq!(group.of_clients()[&a.unwrap()], 6);
+        assert!(seats[0].is_of(&group) && seats[0].is_of(&one) && !seats[0].is_of(&two));
+        drop(seats);
+        for places in [&all, &group, &one, &two, &said] {
             let content = lock(&places.content);
             assert_eq!((content.taken, content.clients.len()), (0, 0));
         }

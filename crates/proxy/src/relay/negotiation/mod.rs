@@ -36,10 +36,12 @@ pub(super) use talk::{Joined, Step, Talk};
 pub(super) use tries::Tries;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use midspan_units::TimeSpan;
 
+use super::limits::Client;
 use super::table::{Key, Table};
 use super::timers::Timers;
 
@@ -50,7 +52,10 @@ const INPUT_LIMIT: usize = 16 << 10;
 const PARTING_TIME: TimeSpan = TimeSpan::from_seconds(2);
 
 /// Most of them in one thread: what they keep is bounded by this.
-pub(super) const MOST_TALKS: usize = 8192;
+const MOST_TALKS: usize = 8192;
+
+/// Most of one client in one thread: a quarter of all.
+const MOST_OF_CLIENT: u32 = MOST_TALKS as u32 / 4;
 
 /// The negotiations of one thread.
 pub(super) struct Negotiations {
@@ -60,6 +65,8 @@ pub(super) struct Negotiations {
     pub timers: Timers,
     /// How many there are.
     pub count: usize,
+    /// Of which clients, where these call themselves.
+    clients: BTreeMap<Client, u32>,
     /// Where names are looked up.
     pub names: Option<Arc<Names>>,
     /// The number of this thread there.
@@ -77,10 +84,33 @@ impl Negotiations {
             talks: Table::new(),
             timers: Timers::default(),
             count: 0,
+            clients: BTreeMap::new(),
             names: None,
             thread: 0,
             destinations: BTreeMap::new(),
             tries: Arc::default(),
+        }
+    }
+
+    /// Whether there is room for one more; `None` for a client that is not known yet.
+    pub fn has_room(&self, client: Option<IpAddr>) -> bool {
+        let of_client = client.and_then(|client| self.clients.get(&Client::of(client)));
+        self.count < MOST_TALKS && of_client.is_none_or(|count| *count < MOST_OF_CLIENT)
+    }
+
+    /// One more, or with `false` one less.
+    pub fn count(&mut self, client: Option<IpAddr>, is_more: bool) {
+        let change = |count: usize| match is_more {
+            true => count + 1,
+            false => count.saturating_sub(1),
+        };
+        self.count = change(self.count);
+        if let Some(client) = client.map(Client::of) {
+            let count = self.clients.entry(client).or_insert(0);
+            *count = u32::try_from(change(*count as usize)).unwrap_or(u32::MAX);
+            if *count == 0 {
+                self.clients.remove(&client);
+            }
         }
     }
 

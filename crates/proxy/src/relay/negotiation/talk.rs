@@ -244,6 +244,12 @@ impl Talk {
         self.credentials.as_ref().map_or(0, |known| known.wrong())
     }
 
+    /// Who has called, where that is the client itself.
+    pub fn caller(&self) -> Option<IpAddr> {
+        let is_client = self.settings.proxies.is_none();
+        is_client.then(|| self.client_address.ip())
+    }
+
     /// Who the client is.
     pub const fn client_address(&self) -> SocketAddr {
         self.client_address

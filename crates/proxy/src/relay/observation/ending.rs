@@ -32,11 +32,13 @@ pub enum Ending {
     HalfClosedTimedOut,
     /// An operator has ended it (`midspan kick`).
     Kicked,
+    /// It was idle, and its client had most: it made way for a new one.
+    MadeWay,
 }
 
 impl Ending {
     /// All of them; the place of each is [`Ending::index`].
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Closed,
         Self::ResetByClient,
         Self::ResetByServer,
@@ -50,6 +52,7 @@ impl Ending {
         Self::IdleTimedOut,
         Self::HalfClosedTimedOut,
         Self::Kicked,
+        Self::MadeWay,
     ];
 
     /// A number below `ALL.len()`.
@@ -75,6 +78,7 @@ impl Ending {
             Self::IdleTimedOut => "idle_timed_out",
             Self::HalfClosedTimedOut => "half_closed_timed_out",
             Self::Kicked => "kicked",
+            Self::MadeWay => "made_way",
         }
     }
 

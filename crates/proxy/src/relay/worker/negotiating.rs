@@ -12,7 +12,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::{OWN, Worker};
 use crate::relay::kick::Target;
 use crate::relay::limits::{Seat, Shortage};
-use crate::relay::negotiation::{Joined, MOST_TALKS, Reason, Step, Talk};
+use crate::relay::negotiation::{Joined, Reason, Step, Talk};
 use crate::relay::observation::{Ended, SessionReport};
 use crate::relay::opening::{Acceptor, Caller, Negotiator};
 use crate::relay::session::{Client, Session};
@@ -44,7 +44,8 @@ impl Worker {
         if !settings.hears(address.ip()) {
             return self.count_refusal(Reason::Access);
         }
-        if self.negotiations.count >= MOST_TALKS {
+        let caller = settings.proxies.is_none().then(|| address.ip());
+        if !self.negotiations.has_room(caller) {
             return self.count_refusal(Reason::Overload);
         }
         let key = self.negotiations.talks.next_key();
@@ -76,7 +77,7 @@ impl Worker {
     fn take_in(&mut self, talk: Talk) -> Key {
         let index = talk.listener;
         let key = self.negotiations.talks.insert(talk);
-        self.negotiations.count += 1;
+        self.negotiations.count(caller, true);
         // It counts as a session: it holds a descriptor, and draining waits for it.
         self.counters.sessions_active.add(1);
         self.counters.negotiations_active.add(1);
@@ -331,7 +332,7 @@ impl Worker {
         let (client, wrong) = (talk.client_address().ip(), talk.wrong_passwords());
         self.negotiations.tries.note(client, wrong, self.now);
         self.negotiations.timers.set(key, &mut talk.timer, None);
-        self.negotiations.count = self.negotiations.count.saturating_sub(1);
+        self.negotiations.count(talk.caller(), false);
         self.counters.sessions_active.decrement();
         self.counters.negotiations_active.decrement();
         if let Some(acceptor) = self.acceptors.get_mut(talk.listener) {

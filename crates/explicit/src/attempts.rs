@@ -60,6 +60,11 @@ impl Attempts {
         self.next = now;
     }
 
+    /// There is no room for one more at a time: the next waits for as long as after a beginning.
+    pub fn postpone(&mut self, now: Time) {
+        self.next = now + ATTEMPT_DELAY;
+    }
+
     /// When the next attempt is due; `None` where none is left.
     #[must_use]
     pub fn next(&self) -> Option<Time> {

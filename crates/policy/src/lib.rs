@@ -39,6 +39,7 @@ mod input_pacing;
 pub mod learned_start;
 pub mod leave_alone;
 pub mod making_room;
+pub mod memory_bounds;
 pub mod memory_share;
 pub mod oversized_segments;
 pub mod pacing;

@@ -13,6 +13,10 @@
 //! | 5/8 | nothing grows any more: the rest is for the least of new sessions |
 //! | 7/8 | new sessions are shed |
 //!
+//! What queues may hold beyond the least of each session has a budget of its own, since the kernel
+//! has one for all TCP sockets of the machine. The same shares of it have the same effect, but for
+//! the last: a new session with the least buffers is not shed for it.
+//!
 //! A direction that moves data grows again, by the kernel's tuning, while there is room.
 
 #[cfg(test)]
@@ -106,8 +110,12 @@ pub enum Bounding {
 pub struct MemoryShare {
     /// Bytes that may be used.
     pub budget: u64,
-    /// Sum of [`EACH_SESSION`] and all reservations.
+    /// Bytes that queues may hold beyond the least of each session; `u64::MAX` for any number.
+    pub queue_budget: u64,
+    /// Sum of [`EACH_SESSION`], all reservations and what is set aside.
     pub reserved: u64,
+    /// Of these: set aside for connections that are no sessions yet.
+    pub aside: u64,
     /// Sessions.
     pub sessions: u64,
     /// What [`next_level`](Self::next_level) said last; at the beginning `u64::MAX`.
@@ -118,13 +126,22 @@ impl MemoryShare {
     /// So much is reserved that buffers are bounded.
     #[must_use]
     pub const fn is_short(&self) -> bool {
-        self.reserved > self.sixteenths(4)
+        self.exceeds(4)
     }
 
     /// So much that sessions are to be measured often.
     #[must_use]
     pub const fn is_watched(&self) -> bool {
-        self.reserved > self.sixteenths(8)
+        self.exceeds(8)
+    }
+
+    /// What queues may come to hold beyond the least of each session.
+    #[must_use]
+    pub const fn queues(&self) -> u64 {
+        let least = self.sessions.saturating_mul(LEAST_OF_SESSION);
+        self.reserved
+            .saturating_sub(self.aside)
+            .saturating_sub(least)
     }
 
     /// Whether one more session has its least.
@@ -147,7 +164,8 @@ impl MemoryShare {
     #[must_use]
     pub fn still_limit(&self) -> u64 {
         // Two directions of two buffers and a piece.
-        let each = self.budget / STILL_SHARE / self.sessions.max(1) / 6;
+        let budget = self.budget.min(self.queue_budget);
+        let each = budget / STILL_SHARE / self.sessions.max(1) / 6;
         match each {
             ..=LEAST => LEAST,
             STARTING.. => STARTING,
@@ -163,13 +181,13 @@ impl MemoryShare {
             false => 2 * STARTING + PIECE,
         };
         // It begins low: what has been given is not given back while data is in it.
-        let first = self.sixteenths(1) / 2;
+        let first = self.least_sixteenths(1) / 2;
         let level = match self.is_short() {
             true if self.is_pressed() => self.level.min(first) / 4 * 3,
             true if self.level == u64::MAX || !self.is_watched() => {
-                first.max(self.level.min(self.sixteenths(2)))
+                first.max(self.level.min(self.least_sixteenths(2)))
             }
-            true => (self.level / 8 * 9).min(self.sixteenths(2)),
+            true => (self.level / 8 * 9).min(self.least_sixteenths(2)),
             false => first,
         };
         level.max(lowest)
@@ -209,7 +227,6 @@ impl MemoryShare {
                 false => Bounding::Keep,
             };
         }
-        let others = self.reserved.saturating_sub(own);
         let free = DirectionMemory {
             receive_limit: direction.receive_limit.max(STARTING),
             send_limit: direction.send_limit.max(STARTING),
@@ -217,21 +234,20 @@ impl MemoryShare {
             ..*direction
         };
         let freed = free.reservation();
-        if others.saturating_add(freed) <= self.sixteenths(4) {
+        if self.fits(own, freed, 4) {
             return Bounding::Free;
         }
         // Given free, it might jump to many times its size before it is looked at again.
         let most = direction.receive_limit.max(direction.send_limit);
         let each = most.saturating_mul(2).max(STARTING);
         let grown = direction.with_limits(each).reservation();
-        if grown <= self.level && others.saturating_add(grown) <= self.sixteenths(10) {
+        if grown <= self.level && self.fits(own, grown, 10) {
             return Bounding::Limit(each);
         }
         let started = direction.with_limits(STARTING).reservation();
         let is_less = direction.receive_limit < STARTING || direction.send_limit < STARTING;
         // What is above is for the least of new sessions, so that a burst of them is not shed.
-        if is_less && started <= self.level && others.saturating_add(started) <= self.sixteenths(10)
-        {
+        if is_less && started <= self.level && self.fits(own, started, 10) {
             return Bounding::Limit(STARTING);
         }
         Bounding::Keep
@@ -239,7 +255,26 @@ impl MemoryShare {
 
     /// So much that those above the level give.
     const fn is_pressed(&self) -> bool {
-        self.reserved > self.sixteenths(9)
+        self.exceeds(9)
+    }
+
+    /// More than so many sixteenths of either budget are reserved.
+    const fn exceeds(&self, sixteenths: u64) -> bool {
+        self.reserved > self.sixteenths(sixteenths)
+            || self.queues() > self.queue_budget / 16 * sixteenths
+    }
+
+    /// Whether a direction that has reserved `own` may reserve `new`, and no more than so many
+    /// sixteenths of either budget are reserved then.
+    fn fits(&self, own: u64, new: u64, sixteenths: u64) -> bool {
+        let changed = |all: u64| all.saturating_sub(own).saturating_add(new);
+        changed(self.reserved) <= self.sixteenths(sixteenths)
+            && changed(self.queues()) <= self.queue_budget / 16 * sixteenths
+    }
+
+    /// Of the lesser budget.
+    fn least_sixteenths(&self, count: u64) -> u64 {
+        self.budget.min(self.queue_budget) / 16 * count
     }
 
     const fn sixteenths(&self, count: u64) -> u64 {

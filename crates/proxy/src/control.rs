@@ -64,6 +64,8 @@ pub(crate) enum ToRelay {
         /// How many listeners follow.
         listeners: usize,
     },
+    /// Other limits from now on, since the machine allows more or less than before.
+    Limits(RelayLimits),
     /// Accept no more at these addresses once this time is over.
     Retire {
         /// Where listeners listen that are no longer wanted.

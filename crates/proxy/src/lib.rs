@@ -23,6 +23,7 @@ mod helper;
 mod keeper;
 mod logging;
 mod machine;
+mod machine_memory;
 pub mod profile;
 pub mod relay;
 mod relay_listeners;

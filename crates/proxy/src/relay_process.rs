@@ -150,6 +150,7 @@ pub fn relay_main() -> Result<(), Error> {
                     let gate = listeners.gate.as_ref().map(|life| &life.gate);
                     kicks.begin(&listeners.relay, gate, number, target);
                 }
+                Some((ToRelay::Limits(limits), _)) => listeners.relay.change_limits(&limits),
                 Some((ToRelay::Retire { addresses, after }, _)) => {
                     listeners.retire(&addresses, after);
                 }

@@ -7,7 +7,9 @@
 //! ever crash. The resolver may read files, but neither write them nor run programs. Questions and
 //! answers are JSON over a `SOCK_SEQPACKET` pair, the standard input of both.
 //!
-//! A few threads look up at the same time, since one name of a dead name server takes seconds.
+//! Several threads look up at the same time, since one name of a dead name server takes seconds.
+//! The relay sees to it that no client has more than a few of them
+//! ([`lookups`](crate::relay::negotiation)).
 
 use std::net::{IpAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,6 +27,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::relay::negotiation::MOST_OF_ALL;
 use crate::user::USER_VARIABLE;
 
 /// Says to a relay process that it is one of these instead.
@@ -38,7 +41,7 @@ const LOOKING_UP: &str = "looking-up";
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Names that are looked up at the same time.
-const THREADS: usize = 16;
+const THREADS: usize = MOST_OF_ALL;
 /// Names that wait for one of them.
 const QUEUE: usize = 512;
 /// Nobody waits any longer for a name that has waited for so long.
@@ -51,18 +54,15 @@ const MESSAGE: usize = 4096;
 /// A name is to be looked up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Question {
-    /// The thread of the relay that asks.
-    pub thread: usize,
-    /// For what; comes back.
-    pub key: u64,
+    /// Comes back with the answer.
+    pub number: u64,
     pub name: String,
 }
 
 /// It has been.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Answer {
-    pub thread: usize,
-    pub key: u64,
+    pub number: u64,
     /// `None`: too many wait. Empty: there are none.
     pub addresses: Option<Vec<IpAddr>>,
 }
@@ -180,8 +180,7 @@ fn look_up(name: &str) -> Vec<IpAddr> {
 
 fn answer(relay: &OwnedFd, question: &Question, addresses: Option<Vec<IpAddr>>) {
     let answer = Answer {
-        thread: question.thread,
-        key: question.key,
+        number: question.number,
         addresses,
     };
     // A relay that has gone needs no answer.
@@ -231,17 +230,16 @@ mod tests {
     fn names_are_answered_and_the_end_of_the_relay_ends_it() {
         let (relay, own) = descriptor_passing::pair().unwrap();
         let server = std::thread::spawn(move || serve(&own));
-        let ask = |key, name: &str| {
+        let ask = |number, name: &str| {
             let question = Question {
-                thread: 3,
-                key,
+                number,
                 name: name.to_owned(),
             };
             send(&relay, &question, SendFlags::NOSIGNAL).unwrap();
             receive::<Answer>(&relay).unwrap().unwrap()
         };
         let known = ask(7, "localhost");
-        assert_eq!((known.thread, known.key), (3, 7));
+        assert_eq!(known.number, 7);
         let addresses = known.addresses.unwrap();
         assert!(!addresses.is_empty() && addresses.iter().all(IpAddr::is_loopback));
         assert_eq!(ask(8, "nonsuch.invalid").addresses, Some(Vec::new()));

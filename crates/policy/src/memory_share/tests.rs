@@ -7,6 +7,7 @@ const MIB: u64 = 1 << 20;
 /// looks.
 struct Model {
     budget: u64,
+    queue_budget: u64,
     directions: Vec<DirectionMemory>,
     level: u64,
     sessions: u64,
@@ -16,6 +17,7 @@ impl Model {
     fn new(budget: u64) -> Self {
         Self {
             budget,
+            queue_budget: u64::MAX,
             directions: Vec::new(),
             level: u64::MAX,
             sessions: 0,
@@ -26,6 +28,8 @@ impl Model {
         let reserved: u64 = self.directions.iter().map(|one| one.reservation()).sum();
         MemoryShare {
             budget: self.budget,
+            queue_budget: self.queue_budget,
+            aside: 0,
             reserved: reserved + self.sessions * EACH_SESSION,
             sessions: self.sessions,
             level: self.level,
@@ -134,6 +138,8 @@ fn still_directions_have_less_the_more_there_are_and_never_nothing() {
     for sessions in [1, 10, 100, 1000, 10_000, u64::MAX] {
         let share = MemoryShare {
             budget: 128 * MIB,
+            queue_budget: u64::MAX,
+            aside: 0,
             reserved: 0,
             sessions,
             level: u64::MAX,
@@ -145,14 +151,48 @@ fn still_directions_have_less_the_more_there_are_and_never_nothing() {
     assert_eq!(before, LEAST);
 }
 
+#[test]
+fn queues_are_bounded_long_before_the_budget_and_sessions_are_not_shed_for_them() {
+    let mut share = MemoryShare {
+        budget: 1024 * MIB,
+        queue_budget: 32 * MIB,
+        reserved: 100 * LEAST_OF_SESSION,
+        aside: 40 * MIB,
+        sessions: 100,
+        level: u64::MAX,
+    };
+    share.reserved += share.aside;
+    assert_eq!((share.queues(), share.is_short()), (0, false));
+    share.reserved += 9 * MIB;
+    assert!(share.is_short() && !share.is_watched());
+    assert_eq!(share.next_level(), 4 * MIB);
+    let still = DirectionMemory {
+        receive_limit: STARTING,
+        send_limit: STARTING,
+        ..DirectionMemory::default()
+    };
+    assert!(matches!(share.bound(&still), Bounding::Limit(_)));
+    share.reserved += 24 * MIB;
+    assert!(share.is_watched() && share.has_room_for_session());
+    // Nothing grows any more.
+    let active = DirectionMemory {
+        is_active: true,
+        is_bounded: true,
+        ..still
+    };
+    assert_eq!(share.bound(&active), Bounding::Keep);
+}
+
 proptest! {
     /// Whatever sessions do, and even if no peer takes anything, what is held is within the budget.
     #[test]
     fn the_budget_holds(
         budget in 16 * MIB..1024 * MIB,
+        queue_budget in 8 * MIB..1024 * MIB,
         steps in proptest::collection::vec((0_u8..4, any::<prop::sample::Index>(), any::<bool>()), 1..2000),
     ) {
         let mut model = Model::new(budget);
+        model.queue_budget = queue_budget;
         for (kind, which, fills) in steps {
             let count = model.directions.len();
             if kind == 0 || count == 0 {
@@ -169,6 +209,8 @@ proptest! {
                 }
             }
             prop_assert!(model.held() <= budget, "{} of {budget}", model.held());
+            let queues = model.held().saturating_sub(model.sessions * LEAST_OF_SESSION);
+            prop_assert!(queues <= queue_budget, "{queues} of {queue_budget}");
         }
     }
 }

@@ -259,7 +259,7 @@ metrics! {
         sink.put(&["descriptors"], Value::Number(all.shed_descriptors))
     };
     /// Memory that sessions use, as it counts for the budget: the queues of both sockets, pipes,
-    /// 9 KiB for each session.
+    /// 9 KiB for each session; and negotiations and held SYNs.
     Gauge "memory_used" ["bytes"] () = |now, sink| sink.put(&[], Value::Number(now.memory.used));
     /// Memory that they may come to use without anything being decided, where there is a budget.
     Gauge "memory_reserved" ["bytes"] () = |now, sink| {
@@ -269,6 +269,14 @@ metrics! {
     /// The budget that it may use, where there is one.
     Gauge "memory_budget" ["bytes"] () = |now, sink| {
         now.memory.budget.map_or(Ok(()), |budget| sink.put(&[], Value::Number(budget)))
+    };
+    /// What queues may come to hold beyond the least of each session, where there is a budget.
+    Gauge "queues_reserved" ["bytes"] () = |now, sink| {
+        now.memory.queues.map_or(Ok(()), |(queues, _)| sink.put(&[], Value::Number(queues)))
+    };
+    /// Half of the pressure of TCP (net.ipv4.tcp_mem), which that is kept within.
+    Gauge "queues_budget" ["bytes"] () = |now, sink| {
+        now.memory.queues.map_or(Ok(()), |(_, budget)| sink.put(&[], Value::Number(budget)))
     };
     /// Times that the buffers of a direction were bounded since the budget was short.
     Counter "directions_bounded" () =

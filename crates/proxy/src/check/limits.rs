@@ -1,9 +1,16 @@
-//! What this process and this user may use: descriptors, memory in pipes.
+//! What this process and this user may use: memory, descriptors, memory in pipes.
 
+use midspan_policy::client_share::share_of_client;
+use midspan_policy::memory_bounds::Bound;
+use midspan_policy::memory_share::sessions_carried;
+use midspan_units::ByteSize;
 use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
 
 use super::sysctls::number;
 use super::{Context, Finding};
+use crate::configuration::Configuration;
+use crate::machine_memory;
 
 /// A session has two sockets, and two pipes while it has data in them.
 const DESCRIPTORS_PER_SESSION: u64 = 6;
@@ -11,9 +18,136 @@ const DESCRIPTORS_PER_SESSION: u64 = 6;
 const FEW_SESSIONS: u64 = 1_000;
 
 pub(super) fn findings(context: &Context<'_>) -> Vec<Finding> {
-    let mut findings = vec![descriptors()];
+    let mut findings = memory(context);
+    findings.push(descriptors());
     findings.extend(pipes(context));
     findings
+}
+
+/// What the proxy may take on here, in numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Capacity {
+    /// The budget of memory, in bytes; `None` where the configuration has none.
+    pub memory_budget_bytes: Option<u64>,
+    /// Where it comes from: `configuration`, `machine`, `control_group`, `least`.
+    pub memory_bound: &'static str,
+    /// A quarter of the machine's memory.
+    pub machine_bytes: u64,
+    /// Three quarters of the tightest limit of our control groups, if there is one.
+    pub control_group_bytes: Option<u64>,
+    /// Half of the pressure of TCP (`net.ipv4.tcp_mem`), for queues alone.
+    pub queues_bytes: u64,
+    /// Idle sessions that the budget carries.
+    pub sessions_by_memory: Option<u64>,
+    /// Idle sessions that the descriptors carry.
+    pub sessions_by_descriptors: Option<u64>,
+    /// Sessions that one client of forward, SOCKS and HTTP listeners may have; `None` for any.
+    pub sessions_of_one_client: Option<u64>,
+}
+
+impl Capacity {
+    pub(super) fn of(configuration: &Configuration) -> Self {
+        let bounds = machine_memory::bounds();
+        let relay = &configuration.relay;
+        let limits = relay.limits;
+        let memory = limits.memory.map(ByteSize::bytes);
+        let by_descriptors = getrlimit(Resource::Nofile).maximum.map(|most| most / 2);
+        let by_memory = memory.map(sessions_carried);
+        let all = [
+            by_memory,
+            by_descriptors,
+            limits.sessions.sessions.map(u64::from),
+        ];
+        let carried = all.into_iter().flatten().min();
+        Self {
+            memory_budget_bytes: memory,
+            memory_bound: match (relay.memory_is_set, bounds.budget().1) {
+                (true, _) => "configuration",
+                (false, Bound::Machine) => "machine",
+                (false, Bound::Group) => "control_group",
+                (false, Bound::Least) => "least",
+            },
+            machine_bytes: bounds.of_machine(),
+            control_group_bytes: bounds.of_group(),
+            queues_bytes: bounds.of_queues(),
+            sessions_by_memory: by_memory,
+            sessions_by_descriptors: by_descriptors,
+            sessions_of_one_client: match limits.sessions.sessions_per_client {
+                Some(most) => Some(most.into()),
+                None => carried.map(share_of_client),
+            },
+        }
+    }
+}
+
+fn memory(context: &Context<'_>) -> Vec<Finding> {
+    let capacity = Capacity::of(context.configuration);
+    let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
+    let mut findings = vec![Finding::ok(
+        "memory: a quarter of the machine's",
+        mib(capacity.machine_bytes),
+    )];
+    let group = machine_memory::group_limit();
+    findings.push(Finding::ok(
+        "memory: three quarters of the control group's",
+        match (&group, capacity.control_group_bytes) {
+            (Some(limit), Some(part)) => format!(
+                "{} ({}: {})",
+                mib(part),
+                limit.file.display(),
+                mib(limit.bytes)
+            ),
+            _ => "no limit".to_owned(),
+        },
+    ));
+    const QUEUES: &str = "memory: queues, half of TCP's pressure";
+    let from = match machine_memory::bounds().pressure {
+        Some(_) => "net.ipv4.tcp_mem",
+        None => "the kernel's default; net.ipv4.tcp_mem is not seen in this network namespace",
+    };
+    let queues = format!("{} ({from})", mib(capacity.queues_bytes));
+    findings.push(Finding::ok(QUEUES, queues));
+    findings.push(budget(&capacity));
+    if let Some(share) = capacity.sessions_of_one_client {
+        findings.push(Finding::ok(
+            "sessions of one client",
+            format!("{share}, with forward, SOCKS and HTTP listeners together"),
+        ));
+    }
+    findings
+}
+
+fn budget(capacity: &Capacity) -> Finding {
+    const CHECK: &str = "memory: budget";
+    let (Some(budget), Some(sessions)) =
+        (capacity.memory_budget_bytes, capacity.sessions_by_memory)
+    else {
+        return Finding::ok(CHECK, "none (limits.memory = \"0 B\")");
+    };
+    let by = match capacity.memory_bound {
+        "configuration" => "limits.memory",
+        "machine" => "a quarter of the machine's memory",
+        "control_group" => "the control group",
+        _ => "the least there is",
+    };
+    let found = format!(
+        "{} MiB, by {by}: {sessions} idle sessions at a time",
+        budget >> 20
+    );
+    let least = capacity.control_group_bytes.unwrap_or(u64::MAX);
+    if budget > least {
+        let mend = format!(
+            "limits.memory = \"{} MiB\" or less, or a higher limit of the control group \
+             (MemoryMax= of the service)",
+            least >> 20
+        );
+        let found = format!("{found}; more than three quarters of the control group's limit");
+        return Finding::warning(CHECK, found, mend);
+    }
+    match sessions < FEW_SESSIONS {
+        true => Finding::warning(CHECK, found, "a higher limits.memory, or more memory"),
+        false => Finding::ok(CHECK, found),
+    }
 }
 
 fn descriptors() -> Finding {

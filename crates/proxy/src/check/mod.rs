@@ -25,6 +25,7 @@ use crate::Error;
 use crate::configuration::Configuration;
 
 pub use kernel::kernel_main;
+pub use limits::Capacity;
 
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -92,6 +93,8 @@ impl Finding {
 pub struct CheckReport {
     /// One for each check.
     pub checks: Vec<Finding>,
+    /// What the proxy may take on here.
+    pub capacity: Capacity,
 }
 
 impl CheckReport {
@@ -162,5 +165,6 @@ pub fn check(options: &CheckOptions) -> Result<CheckReport, Error> {
         checks.extend(marks::findings(&context));
         checks.extend(firewall::findings(&context)?);
     }
-    Ok(CheckReport { checks })
+    let capacity = Capacity::of(&configuration);
+    Ok(CheckReport { checks, capacity })
 }

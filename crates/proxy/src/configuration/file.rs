@@ -235,10 +235,13 @@ pub(super) fn read(source: &Source) -> Result<Configuration, Located> {
     let is_transparent = modes
         .into_iter()
         .any(|mode| matches!(mode, ModeKey::Transparent));
-    let (limits, still) = file.limits.checked(source)?;
+    let (limits, still, memory_is_set) = file.limits.checked(source)?;
     let configuration = Configuration {
         state: state_directory(source, file.relay.state_directory.take())?,
-        relay: file.relay.checked(source, limits)?,
+        relay: RelaySettings {
+            memory_is_set,
+            ..file.relay.checked(source, limits)?
+        },
         log: file.log,
         marks,
         interception: file.interception.checked(source, marks.marks)?,
@@ -337,6 +340,7 @@ impl RelayTable {
                 TimeSpan::ZERO..=TimeSpan::from_seconds(3_600),
             )?,
             limits,
+            memory_is_set: false,
             user: self.user.map(Spanned::into_inner),
         })
     }

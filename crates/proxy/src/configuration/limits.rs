@@ -1,10 +1,12 @@
 //! `[limits]`, and the keys of a listener of the same names.
 
 use midspan_document::{Located, Source, Spanned};
+use midspan_policy::memory_bounds::LEAST_BUDGET;
 use midspan_units::{ByteSize, TimeSpan};
 use serde::Deserialize;
 
 use super::file::within;
+use crate::machine_memory;
 use crate::relay::{ListenerLimits, RelayLimits, SessionLimits};
 
 /// `[limits]`
@@ -33,20 +35,23 @@ const DEFAULT_IDLE_TIMEOUT: TimeSpan = TimeSpan::from_seconds(5 * 86_400);
 /// Long enough for an answer that is computed after the request has ended.
 const DEFAULT_HALF_CLOSED_TIMEOUT: TimeSpan = TimeSpan::from_seconds(3_600);
 const LONGEST_TIMEOUT: TimeSpan = TimeSpan::from_seconds(30 * 86_400);
-/// The default budget is the machine's memory, divided by this.
-const MEMORY_SHARE: u64 = 4;
-const LEAST_MEMORY: ByteSize = ByteSize::from_bytes(16 << 20);
+const LEAST_MEMORY: ByteSize = ByteSize::from_bytes(LEAST_BUDGET);
 const MOST_MEMORY: ByteSize = ByteSize::from_bytes(1 << 50);
 
 impl LimitsTable {
     /// What holds for all, and what listeners have that say nothing else.
-    pub fn checked(self, source: &Source) -> Result<(RelayLimits, ListenerLimits), Located> {
+    ///
+    /// With it, whether the file says what the budget is.
+    pub fn checked(self, source: &Source) -> Result<(RelayLimits, ListenerLimits, bool), Located> {
+        let bounds = machine_memory::bounds();
+        let is_set = self.memory.is_some();
         let sessions = session_limits(source, self.sessions, self.sessions_per_client)?;
         let memory = match self.memory {
             Some(memory) if memory.get_ref().bytes() == 0 => None,
             memory => {
                 let range = LEAST_MEMORY..=MOST_MEMORY;
-                Some(within(source, "memory", memory, default_memory(), range)?)
+                let default = ByteSize::from_bytes(bounds.budget().0);
+                Some(within(source, "memory", memory, default, range)?)
             }
         };
         let defaults = ListenerLimits {
@@ -63,9 +68,11 @@ impl LimitsTable {
         let limits = RelayLimits {
             sessions,
             memory,
+            // Where there is no budget, there is none for queues either.
+            queues: memory.map(|_| ByteSize::from_bytes(bounds.of_queues())),
             ..RelayLimits::default()
         };
-        Ok((limits, still))
+        Ok((limits, still, is_set))
     }
 }
 
@@ -128,12 +135,4 @@ fn still(
         )?,
         ..*defaults
     })
-}
-
-/// A share of the machine's memory.
-fn default_memory() -> ByteSize {
-    let machine = rustix::system::sysinfo();
-    #[allow(clippy::useless_conversion)]
-    let total = u64::from(machine.totalram).saturating_mul(machine.mem_unit.into());
-    ByteSize::from_bytes(total / MEMORY_SHARE).max(LEAST_MEMORY)
 }

@@ -78,6 +78,8 @@ pub struct RelaySettings {
     pub reset_timeout: TimeSpan,
     /// The file's `[limits]`, but the time-outs, which are the listeners'.
     pub limits: RelayLimits,
+    /// The file says what `limits.memory` is; else it follows the machine.
+    pub memory_is_set: bool,
     /// The user that the relay process becomes when it is started by root; `None` for
     /// `midspan`, or `nobody` where there is no such user.
     pub user: Option<String>,

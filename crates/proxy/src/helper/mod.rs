@@ -13,6 +13,7 @@ mod interception;
 mod learned_windows;
 pub(crate) mod leaving_alone;
 mod listening;
+mod memory;
 mod notify;
 mod own_addresses;
 mod relay_process;
@@ -49,6 +50,7 @@ use interception::Marking;
 pub use interception::describe_rules;
 pub(crate) use listening::ListenError;
 use listening::Open;
+use memory::MemoryWatch;
 use notify::Notifier;
 use own_addresses::MachineWatch;
 use relay_process::{Extras, Listeners, RelayProcess};
@@ -158,6 +160,7 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
         routes: RouteWatch::new(),
         machine,
         left_out,
+        memory: MemoryWatch::new(),
         drain_until: None,
         configuration: configuration.clone(),
     };

@@ -17,6 +17,7 @@ use crate::Error;
 use crate::configuration::{Configuration, RelaySettings};
 use crate::control::{self, AdminMessage, FromRelay, KeptVerdicts, ToRelay};
 use crate::machine::Machine;
+use crate::relay::RelayLimits;
 use crate::relay::kick::Target;
 use crate::relay_process::{GateAndSockets, ListenerAndSockets};
 use crate::seeded_faults;
@@ -162,6 +163,11 @@ impl RelayProcess {
             &ToRelay::Machine,
             &[list.as_fd()],
         )?)
+    }
+
+    /// Takes on more or less from now on.
+    pub fn change_limits(&self, limits: RelayLimits) -> Result<(), Error> {
+        Ok(control::send(&self.control, &ToRelay::Limits(limits), &[])?)
     }
 
     /// Accepts no more at these addresses; connections that are being opened have `after`.

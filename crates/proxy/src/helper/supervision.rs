@@ -13,6 +13,7 @@ use tracing::{info, warn};
 use super::control_socket::ControlSocket;
 use super::guard::Guard;
 use super::listening::Open;
+use super::memory::MemoryWatch;
 use super::notify::Notifier;
 use super::own_addresses::MachineWatch;
 use super::relay_process::RelayProcess;
@@ -78,6 +79,7 @@ pub(super) struct Supervisor {
     pub machine: MachineWatch,
     /// What the configuration asks for and this machine does not have.
     pub left_out: Vec<String>,
+    pub memory: MemoryWatch,
     pub drain_until: Option<Instant>,
 }
 
@@ -187,6 +189,7 @@ impl Supervisor {
                 guard.look_soon();
             }
             self.notifier.handle_time(now);
+            self.look_at_memory(now)?;
             if events.reload && self.signals.take_reload() {
                 if self.is_draining() {
                     warn!("no reload: the proxy is about to end");
@@ -211,6 +214,7 @@ impl Supervisor {
             self.guard.as_ref().map(Guard::next),
             self.notifier.next(),
             Some(self.machine.next()),
+            Some(self.memory.next()),
             self.control.as_ref().and_then(ControlSocket::next),
         ];
         let until = next.into_iter().flatten().min();
@@ -254,6 +258,18 @@ impl Supervisor {
             control.serve(now, |request| self.answer(request));
             self.control = Some(control);
         }
+    }
+
+    /// The relay is told where the machine allows it more or less memory than before.
+    fn look_at_memory(&mut self, now: Instant) -> Result<(), Error> {
+        let relay = &mut self.configuration.relay;
+        if let Some(limits) = self.memory.look(relay, now)
+            && self.drain_until.is_none()
+        {
+            relay.limits = limits;
+            self.relay.change_limits(limits)?;
+        }
+        Ok(())
     }
 
     fn handle_life(&mut self, now: Instant) {

@@ -8,6 +8,35 @@ use socket2::{Domain, Socket, Type};
 
 use super::support::*;
 
+/// A proxy that sees another file in place of one of the system.
+struct WithFile {
+    directory: tempfile::TempDir,
+    place: &'static str,
+}
+
+fn with_file(place: &'static str, content: &str) -> Option<WithFile> {
+    let probe = std::process::Command::new("unshare")
+        .args(["-m", "mount", "--bind", "/etc/hostname", place])
+        .output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        return None;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let with_file = WithFile { directory, place };
+    with_file.write(content);
+    Some(with_file)
+}
+
+impl WithFile {
+    fn write(&self, content: &str) {
+        std::fs::write(self.directory.path().join("file"), content).unwrap();
+    }
+
+    fn start(&self, text: &str) -> Proxy {
+        Proxy::ready_with(text, &self.directory.path().join("file"), self.place)
+    }
+}
+
 const CONNECTIONS: usize = 500;
 /// What 16 MiB carry is 367 sessions; a quarter of them is less than the least share.
 const SHARE: usize = 100;
@@ -77,4 +106,94 @@ pub fn one_client_does_not_shut_others_out() {
         let time = is_served(&listener, "127.0.0.8");
         println!("  {address}: {open} of {CONNECTIONS} open; another is served in {time:?}");
     }
+}
+
+/// What clients have said without coming to an end counts in the memory budget.
+pub fn half_said_requests_count_in_the_budget() {
+    const CLIENTS: usize = 100;
+    const SAID: usize = 15_000;
+    let _proxy = Proxy::ready(&format!("[limits]\nmemory = \"64 MiB\"\n{}", each_mode("")));
+    assert_eq!(metric("midspan_memory_used_bytes"), 0.0);
+    let mut head = b"GET http://192.0.2.2/ HTTP/1.1\r\nX: ".to_vec();
+    head.resize(SAID, b'x');
+    let clients: Vec<TcpStream> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = connect(HTTP);
+            client.write_all(&head).unwrap();
+            client
+        })
+        .collect();
+    wait_until("counted", || {
+        metric("midspan_memory_used_bytes") >= (CLIENTS * SAID) as f64
+    });
+    assert!(metric("midspan_memory_reserved_bytes") >= (CLIENTS * SAID) as f64);
+    drop(clients);
+    wait_until("given back", || metric("midspan_memory_used_bytes") == 0.0);
+    assert_eq!(metric("midspan_memory_reserved_bytes"), 0.0);
+}
+
+/// The file of a machine with so much memory, in MiB.
+fn machine_with(mebibytes: u64) -> String {
+    format!("MemTotal:       {} kB\n", mebibytes << 10)
+}
+
+/// What the machine allows can change while the proxy runs.
+pub fn another_memory_of_the_machine_is_noticed() {
+    let Some(proxy_with) = with_file("/proc/meminfo", &machine_with(1024)) else {
+        return println!("skipped: /proc/meminfo cannot be replaced here");
+    };
+    let _proxy = proxy_with.start(&each_mode(""));
+    let mebibytes =
+        |name: &str| metric(&format!("midspan_{name}_budget_bytes")) / f64::from(1 << 20);
+    assert_eq!(mebibytes("memory"), 256.0);
+    let queues = mebibytes("queues");
+    proxy_with.write(&machine_with(512));
+    wait_until("noticed", || mebibytes("memory") == 128.0);
+    // In a network namespace of its own `net.ipv4.tcp_mem` is not seen: a sixteenth, and half of it.
+    assert!(queues == mebibytes("queues") || queues == 32.0, "{queues}");
+}
+
+/// A gateway with 980 MiB keeps 5,000 idle sessions, of five clients.
+pub fn a_gigabyte_carries_5000_idle_sessions() {
+    const CLIENTS: usize = 5;
+    const EACH: usize = 1000;
+    let Some(proxy_with) = with_file("/proc/meminfo", &machine_with(980)) else {
+        return println!("skipped: /proc/meminfo cannot be replaced here");
+    };
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let all = rustix::process::Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, all).unwrap();
+    let _proxy = proxy_with.start(&each_mode(""));
+    let listener = TcpListener::bind(SERVER).unwrap();
+    let mut open = Vec::new();
+    for _ in 0..EACH {
+        for host in 0..CLIENTS {
+            let mut client = connect_from(&format!("127.0.0.{}", 7 + host), FORWARD);
+            let (mut server, _) = listener.accept().unwrap();
+            client.write_all(b"x").unwrap();
+            server.read_exact(&mut [0]).unwrap();
+            open.push((client, server));
+        }
+    }
+    assert_eq!(
+        metric("midspan_sessions_active{listener=\"forward\"}") as usize,
+        CLIENTS * EACH
+    );
+    for reason in ["memory", "sessions_per_client", "descriptors"] {
+        let name = format!("midspan_sessions_shed_total{{reason=\"{reason}\"}}");
+        assert_eq!(metric(&name), 0.0, "{reason}");
+    }
+    for (client, server) in open.iter_mut().step_by(500) {
+        server.write_all(b"y").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+    }
+    println!(
+        "  {} idle sessions: {:.0} of {:.0} MiB reserved",
+        open.len(),
+        metric("midspan_memory_reserved_bytes") / f64::from(1 << 20),
+        metric("midspan_memory_budget_bytes") / f64::from(1 << 20)
+    );
 }

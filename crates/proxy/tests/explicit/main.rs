@@ -10,6 +10,7 @@ mod closing;
 mod crowding;
 mod exchange;
 mod hostile;
+mod name_servers;
 mod names;
 mod own_addresses;
 #[path = "../own_namespace/mod.rs"]
@@ -84,6 +85,22 @@ const TESTS: &[Test] = &[
     (
         "one client and another",
         crowding::one_client_does_not_shut_others_out,
+    ),
+    (
+        "half-said requests",
+        crowding::half_said_requests_count_in_the_budget,
+    ),
+    (
+        "another memory of the machine",
+        crowding::another_memory_of_the_machine_is_noticed,
+    ),
+    (
+        "5000 idle sessions in a gigabyte",
+        crowding::a_gigabyte_carries_5000_idle_sessions,
+    ),
+    (
+        "a dead zone of one client",
+        name_servers::a_dead_zone_delays_nobody_else,
     ),
     ("names", names::names_are_raced_and_missed),
     (

@@ -15,6 +15,7 @@ const HOSTS: &str = "\
 2001:db8::9 half-dead.example
 127.0.0.1 half-dead.example
 2001:db8::9 dead.example
+127.0.0.1 other.example
 ";
 
 fn socks(name: &str) -> u8 {
@@ -40,7 +41,7 @@ pub fn names_are_raced_and_missed() {
     if !probe.is_ok_and(|output| output.status.success()) {
         return println!("skipped: /etc/hosts cannot be replaced here");
     }
-    let proxy = Proxy::ready_by(&each_mode("connect_timeout = \"2 s\""), Some(HOSTS));
+    let proxy = Proxy::ready_with_hosts(&each_mode("connect_timeout = \"2 s\""), HOSTS);
     let _listener = TcpListener::bind(SERVER).unwrap();
     // The first address is silent: the second is called a quarter of a second later.
     let start = Instant::now();
@@ -55,7 +56,7 @@ pub fn names_are_raced_and_missed() {
     let before = resolver(&proxy).expect("a resolver");
     kill_process(before, Signal::KILL).unwrap();
     wait_until("gone", || resolver(&proxy) != Some(before));
-    assert_eq!(socks("localhost"), 0);
+    assert_eq!(socks("other.example"), 0);
 }
 
 /// The process that looks names up: the one with threads of that name.

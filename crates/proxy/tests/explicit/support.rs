@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -79,30 +80,45 @@ pub struct Proxy {
 
 impl Proxy {
     pub fn ready(text: &str) -> Self {
-        Self::ready_by(text, None)
+        Self::ready_by(text, &[])
     }
 
     /// With this as `/etc/hosts`.
-    pub fn ready_by(text: &str, hosts: Option<&str>) -> Self {
+    pub fn ready_with_hosts(text: &str, hosts: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), readable()).unwrap();
+        let path = directory.path().join("hosts");
+        fs::write(&path, hosts).unwrap();
+        Self::ready_with(text, &path, "/etc/hosts")
+    }
+
+    /// With a file in the place of one of the system.
+    pub fn ready_with(text: &str, file: &Path, place: &str) -> Self {
+        Self::ready_by(text, &[(file, place)])
+    }
+
+    /// With these files in the places of others.
+    pub fn ready_by(text: &str, files: &[(&Path, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let log = File::create(directory.path().join("log")).unwrap();
         let file = directory.path().join("midspan.toml");
         fs::write(&file, text).unwrap();
         let program = std::env::current_exe().unwrap();
-        let mut command = match hosts {
-            None => {
+        let script = "while [ $# -gt 2 ]; do mount --bind \"$1\" \"$2\" || exit 1; shift 2; done; \
+                      exec \"$1\" run \"$2\"";
+        let mut command = match files {
+            [] => {
                 let mut command = Command::new(program);
                 command.arg("run").arg(&file);
                 command
             }
-            Some(hosts) => {
-                let path = directory.path().join("hosts");
-                fs::write(&path, hosts).unwrap();
-                fs::set_permissions(directory.path(), readable()).unwrap();
-                let script = "mount --bind \"$1\" /etc/hosts && exec \"$2\" run \"$3\"";
+            _ => {
                 let mut command = Command::new("unshare");
                 command.args(["-m", "sh", "-c", script, "sh"]);
-                command.arg(path).arg(program).arg(&file);
+                for (file, place) in files {
+                    command.arg(file).arg(place);
+                }
+                command.arg(program).arg(&file);
                 command
             }
         };

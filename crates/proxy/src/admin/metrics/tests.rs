@@ -50,6 +50,7 @@ fn snapshot() -> Snapshot {
             used: 1,
             reserved: 2,
             budget: Some(3),
+            queues: Some((4, 5)),
         },
         listeners: [("a \"name\"".to_owned(), totals)].into(),
         gate: Some(GateStatistics::default()),

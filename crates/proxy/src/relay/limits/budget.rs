@@ -14,9 +14,13 @@ use midspan_units::ByteSize;
 pub struct Budget {
     /// `u64::MAX` for none.
     limit: AtomicU64,
+    /// The same of queues alone.
+    queues: AtomicU64,
     used: AtomicU64,
     reserved: AtomicU64,
     sessions: AtomicU64,
+    /// Of what is reserved: set aside for what is no session yet.
+    aside: AtomicU64,
     /// Of what is used: by connections that are being opened.
     opening: AtomicU64,
     level: AtomicU64,
@@ -24,9 +28,11 @@ pub struct Budget {
 }
 
 impl Budget {
-    pub fn new(limit: Option<ByteSize>) -> Self {
+    pub fn new(limit: Option<ByteSize>, queues: Option<ByteSize>) -> Self {
         let budget = Self {
             limit: AtomicU64::new(u64::MAX),
+            queues: AtomicU64::new(u64::MAX),
+            aside: AtomicU64::new(0),
             used: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
             sessions: AtomicU64::new(0),
@@ -34,13 +40,14 @@ impl Budget {
             level: AtomicU64::new(u64::MAX),
             was_short: AtomicBool::new(false),
         };
-        budget.change(limit);
+        budget.change(limit, queues);
         budget
     }
 
-    pub fn change(&self, limit: Option<ByteSize>) {
-        let limit = limit.map_or(u64::MAX, ByteSize::bytes);
-        self.limit.store(limit, Ordering::Relaxed);
+    pub fn change(&self, limit: Option<ByteSize>, queues: Option<ByteSize>) {
+        let bytes = |limit: Option<ByteSize>| limit.map_or(u64::MAX, ByteSize::bytes);
+        self.limit.store(bytes(limit), Ordering::Relaxed);
+        self.queues.store(bytes(queues), Ordering::Relaxed);
     }
 
     /// Bytes that are allowed; `None` for any number.
@@ -80,6 +87,18 @@ impl Budget {
     /// The same of what is reserved.
     pub fn change_reserved(&self, old: u64, new: u64) {
         change(&self.reserved, old, new);
+    }
+
+    /// What is set aside for something else than sessions.
+    pub fn change_aside(&self, old: u64, new: u64) {
+        change(&self.aside, old, new);
+        self.change_reserved(old, new);
+    }
+
+    /// What queues may come to hold beyond the least of each session, and what they are allowed.
+    pub fn queues(&self) -> Option<(u64, u64)> {
+        let share = self.share()?;
+        (share.queue_budget != u64::MAX).then(|| (share.queues(), share.queue_budget))
     }
 
     /// What is used of it by connections that are being opened.
@@ -122,7 +141,9 @@ impl Budget {
     pub fn share(&self) -> Option<MemoryShare> {
         Some(MemoryShare {
             budget: self.limit()?,
+            queue_budget: self.queues.load(Ordering::Relaxed),
             reserved: self.reserved(),
+            aside: self.aside.load(Ordering::Relaxed),
             sessions: self.sessions.load(Ordering::Relaxed),
             level: self.level.load(Ordering::Relaxed),
         })
@@ -150,7 +171,7 @@ mod tests {
 
     #[test]
     fn sums_come_back_to_nothing_and_each_shortage_is_told_once() {
-        let budget = Budget::new(Some(ByteSize::from_bytes(16 << 20)));
+        let budget = Budget::new(Some(ByteSize::from_bytes(16 << 20)), None);
         for _ in 0..4 {
             budget.begin_session();
         }
@@ -161,7 +182,7 @@ mod tests {
         assert!(!budget.is_full());
         budget.change_reserved(9 << 20, 14 << 20);
         assert!(budget.is_full() && !budget.has_become_short());
-        budget.change(None);
+        budget.change(None, None);
         assert!(!budget.is_short() && !budget.is_full());
         budget.change_reserved(14 << 20, 0);
         for _ in 0..4 {

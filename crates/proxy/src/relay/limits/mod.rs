@@ -6,6 +6,7 @@
 mod budget;
 mod places;
 mod set_aside;
+mod spare;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -24,6 +25,7 @@ pub(super) use places::Client;
 pub(super) use places::Places;
 pub use places::Seat;
 pub use set_aside::SetAside;
+pub(super) use spare::Spare;
 
 /// At most so often is one reason logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -50,6 +52,8 @@ pub struct RelayLimits {
     pub sessions: SessionLimits,
     /// Memory of sockets, pipes and sessions; `None` for any.
     pub memory: Option<ByteSize>,
+    /// What queues may hold beyond the least of each session; `None` for any number.
+    pub queues: Option<ByteSize>,
     /// A session that has moved nothing for so long may make way for a new one.
     pub idle: TimeSpan,
 }
@@ -59,6 +63,7 @@ impl Default for RelayLimits {
         Self {
             sessions: SessionLimits::default(),
             memory: None,
+            queues: None,
             idle: client_share::IDLE,
         }
     }
@@ -133,19 +138,25 @@ impl Limits {
     ///
     /// `other_descriptors` are for something else than sockets of sessions.
     pub(super) fn new(limits: &RelayLimits, other_descriptors: u64) -> Self {
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        // What is for something else is taken at need: it leaves a half.
+        let descriptors = most.saturating_sub(other_descriptors).max(most / 2);
+        Self::with_descriptors(limits, descriptors)
+    }
+
+    /// With so many descriptors for sockets of sessions.
+    pub(super) fn with_descriptors(limits: &RelayLimits, descriptors: u64) -> Self {
         let all = Arc::new(Places::new(limits.sessions, None));
         let nobody_said = SessionLimits::default();
-        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let new = Self {
             shared: Arc::new(Places::new(nobody_said, Some(Arc::clone(&all)))),
-            // What is for something else is taken at need: it leaves a half.
-            descriptors: most.saturating_sub(other_descriptors).max(most / 2),
+            descriptors,
             more_descriptors: AtomicU64::new(0),
             idle: AtomicU64::new(0),
             asked: AtomicU64::new(0),
             all,
             listeners: Mutex::default(),
-            budget: Budget::new(limits.memory),
+            budget: Budget::new(limits.memory, limits.queues),
             start: Instant::now(),
             short_until: AtomicU64::new(0),
             said: Mutex::default(),
@@ -157,7 +168,7 @@ impl Limits {
     /// Others from now on; sessions that exist go on.
     pub(super) fn change(&self, limits: &RelayLimits) {
         self.all.change(limits.sessions);
-        self.budget.change(limits.memory);
+        self.budget.change(limits.memory, limits.queues);
         self.idle
             .store(limits.idle.nanoseconds(), Ordering::Relaxed);
         let SessionLimits {
@@ -187,9 +198,7 @@ impl Limits {
         if is_full(places) {
             return Some(Arc::clone(places));
         }
-        let is_short = self.budget.is_full()
-            || is_full(&self.all)
-            || is_crowded(self.descriptors_in_use(), self.descriptors);
+        let is_short = self.budget.is_full() || is_full(&self.all) || self.has_few_descriptors();
         is_short.then(|| Arc::clone(&self.shared))
     }
 
@@ -213,10 +222,11 @@ impl Limits {
         &self.shared
     }
 
-    fn descriptors_in_use(&self) -> u64 {
+    fn has_few_descriptors(&self) -> bool {
         let (sessions, _) = self.all.taken();
         let more = self.more_descriptors.load(Ordering::Relaxed);
-        more.saturating_add(u64::from(sessions) * DESCRIPTORS_OF_SESSION)
+        let in_use = more.saturating_add(u64::from(sessions) * DESCRIPTORS_OF_SESSION);
+        is_crowded(in_use, self.descriptors)
     }
 
     /// Sets those of a listener, which is new or has changed.

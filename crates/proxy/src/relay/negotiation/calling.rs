@@ -8,11 +8,14 @@ use midspan_units::Time;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
+use crate::relay::limits::Spare;
+
 /// Attempts under way; the first that succeeds is kept.
 #[derive(Debug)]
 pub struct Calling {
     attempts: Attempts,
-    open: Vec<(SocketAddr, OwnedFd)>,
+    /// The first has the descriptor of the session's server leg; others have one of their own.
+    open: Vec<(SocketAddr, OwnedFd, Option<Spare>)>,
     last_error: Errno,
 }
 
@@ -37,18 +40,33 @@ impl Calling {
         }
     }
 
-    /// Looks at the attempts and begins those that are due, each by `call`.
+    /// Looks at the attempts and begins those that are due, each by `call`. Where there is no
+    /// `spare` descriptor for one more at a time, it waits.
     pub fn advance(
         &mut self,
         now: Time,
+        mut spare: impl FnMut() -> Option<Spare>,
         mut call: impl FnMut(SocketAddr) -> rustix::io::Result<OwnedFd>,
     ) -> Called {
         if let Some((address, server)) = self.look(now) {
             return Called::Connected(address, server);
         }
-        while let Some(address) = self.attempts.due(now) {
+        while self.attempts.next().is_some_and(|next| next <= now) {
+            let own = match self.open.is_empty() {
+                true => None,
+                false => match spare() {
+                    Some(spare) => Some(spare),
+                    None => {
+                        self.attempts.postpone(now);
+                        break;
+                    }
+                },
+            };
+            let Some(address) = self.attempts.due(now) else {
+                break;
+            };
             match call(address) {
-                Ok(server) => self.open.push((address, server)),
+                Ok(server) => self.open.push((address, server, own)),
                 Err(error) => {
                     self.last_error = error;
                     self.attempts.handle_failure(now);
@@ -64,7 +82,7 @@ impl Calling {
     /// The first that has answered; those that have failed are closed.
     fn look(&mut self, now: Time) -> Option<(SocketAddr, OwnedFd)> {
         let mut place = 0;
-        while let Some((_, server)) = self.open.get(place) {
+        while let Some((_, server, _)) = self.open.get(place) {
             match sockopt::socket_error(server) {
                 Ok(Err(error)) | Err(error) => {
                     self.last_error = error;
@@ -73,7 +91,8 @@ impl Calling {
                 }
                 // A socket has a peer once that has answered.
                 Ok(Ok(())) if matches!(rustix::net::getpeername(server), Ok(Some(_))) => {
-                    return Some(self.open.remove(place));
+                    let (address, server, _) = self.open.remove(place);
+                    return Some((address, server));
                 }
                 Ok(Ok(())) => place += 1,
             }
@@ -88,7 +107,7 @@ impl Calling {
 
     /// An address that was called last; for the log, where none has answered.
     pub fn tried(&self) -> Option<SocketAddr> {
-        self.open.last().map(|(address, _)| *address)
+        self.open.last().map(|(address, ..)| *address)
     }
 }
 
@@ -101,5 +120,46 @@ pub const fn failure(error: Errno) -> Failure {
         Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => Failure::Shortage,
         Errno::ACCESS | Errno::PERM => Failure::NotAllowed,
         _ => Failure::HostUnreachable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relay::limits::{Limits, RelayLimits};
+    use midspan_units::TimeSpan;
+    use rustix::net::{AddressFamily, SocketType, socket};
+    use std::sync::Arc;
+
+    /// A call that is never answered.
+    fn silent(_: SocketAddr) -> rustix::io::Result<OwnedFd> {
+        socket(AddressFamily::INET, SocketType::STREAM, None)
+    }
+
+    fn under_way(limits: &Arc<Limits>) -> usize {
+        let addresses = (1..=16).map(|last| SocketAddr::from(([192, 0, 2, last], 80)));
+        let mut calling = Calling::new(addresses.collect(), Time::ZERO);
+        let mut now = Time::ZERO;
+        for _ in 0..100 {
+            let called = calling.advance(now, || limits.take_descriptor(), silent);
+            assert!(matches!(called, Called::Waiting));
+            // It is not asked for again at once.
+            assert!(calling.next().is_none_or(|next| next > now));
+            now = now + TimeSpan::from_milliseconds(250);
+        }
+        calling.open.len()
+    }
+
+    #[test]
+    fn fewer_are_tried_at_once_where_descriptors_are_short() {
+        let many = Arc::new(Limits::new(&RelayLimits::default(), 0));
+        assert_eq!(under_way(&many), 16);
+        // One of its own, and seven that are spare; each gives its own back.
+        let few = Arc::new(Limits::with_descriptors(&RelayLimits::default(), 8));
+        assert_eq!(under_way(&few), 8);
+        assert_eq!(under_way(&few), 8);
+        let short = Arc::new(Limits::with_descriptors(&RelayLimits::default(), 1));
+        short.note_descriptors();
+        assert_eq!(under_way(&short), 1);
     }
 }

@@ -23,15 +23,18 @@
 //! `negotiation_timeout`.
 
 mod calling;
+mod lookups;
 mod names;
 mod settings;
 mod talk;
 mod tries;
 
+pub(crate) use lookups::MOST_OF_ALL;
 pub use names::Names;
 pub use settings::{HeaderVersion, Language, Negotiation, Users};
 
 use calling::failure;
+pub(super) use lookups::Asked;
 pub(super) use talk::{Joined, Step, Talk};
 pub(super) use tries::Tries;
 
@@ -114,10 +117,12 @@ impl Negotiations {
         }
     }
 
-    /// Asks for a name; whether an answer will come.
-    pub fn ask(&self, key: Key, name: &str) -> bool {
+    /// Asks for a name on behalf of a client.
+    pub fn ask(&self, key: Key, client: IpAddr, name: &str) -> Asked {
         let names = self.names.as_ref();
-        names.is_some_and(|names| names.ask(self.thread, key, name))
+        names.map_or(Asked::Refused, |names| {
+            names.ask((self.thread, key), client, name)
+        })
     }
 }
 

@@ -1,12 +1,18 @@
-//! The relay's side of looking up names: the threads ask, the answers find their thread.
+//! The relay's side of looking up names: the threads ask, the answers find their thread. What is
+//! asked when is decided by [`Lookups`].
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use std::time::Instant;
+
+use midspan_units::Time;
 use rustix::net::SendFlags;
 
+use super::lookups::{Asked, Lookups, Waiter};
 use crate::relay::control::Control;
+use crate::relay::limits::Client;
 use crate::relay::table::Key;
 use crate::resolver::{self, Answer, Question};
 
@@ -14,9 +20,11 @@ use crate::resolver::{self, Answer, Question};
 #[derive(Debug)]
 pub struct Names {
     resolver: Mutex<Option<Arc<OwnedFd>>>,
+    lookups: Mutex<Lookups>,
     /// One for each thread; bounded by its negotiations, each of which asks once.
-    answers: Vec<Mutex<Vec<Answer>>>,
+    answers: Vec<Mutex<Vec<(Key, Option<Vec<IpAddr>>)>>>,
     control: Arc<Control>,
+    start: Instant,
 }
 
 impl Names {
@@ -24,8 +32,10 @@ impl Names {
     pub fn new(threads: usize, control: Arc<Control>) -> Self {
         Self {
             resolver: Mutex::default(),
+            lookups: Mutex::default(),
             answers: (0..threads).map(|_| Mutex::default()).collect(),
             control,
+            start: Instant::now(),
         }
     }
 
@@ -43,38 +53,66 @@ impl Names {
         Ok(())
     }
 
-    /// Asks for a name; whether an answer will come.
-    pub fn ask(&self, thread: usize, key: Key, name: &str) -> bool {
-        let Some(socket) = lock(&self.resolver).clone() else {
-            return false;
+    /// Asks for a name on behalf of a client.
+    pub fn ask(&self, waiter: Waiter, client: IpAddr, name: &str) -> Asked {
+        let client = Client::of(client);
+        let (asked, outgoing) = {
+            let mut lookups = lock(&self.lookups);
+            let asked = lookups.ask(self.time(), client, name, waiter);
+            (asked, lookups.take_outgoing())
         };
-        let question = Question {
-            thread,
-            key: key.number(),
-            name: name.to_owned(),
-        };
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        resolver::send(&*socket, &question, flags).is_ok()
+        self.send(outgoing);
+        asked
     }
 
     /// What has been found out for a thread; `None` where the resolver was too busy.
     pub fn take(&self, thread: usize) -> Vec<(Key, Option<Vec<IpAddr>>)> {
-        let Some(answers) = self.answers.get(thread) else {
-            return Vec::new();
+        let answers = self.answers.get(thread);
+        answers.map_or_else(Vec::new, |answers| std::mem::take(&mut *lock(answers)))
+    }
+
+    /// Sends questions to the resolver. What cannot be sent is answered: nobody could look.
+    fn send(&self, mut outgoing: Vec<(u64, String)>) {
+        let socket = lock(&self.resolver).clone();
+        while let Some((number, name)) = outgoing.pop() {
+            let question = Question { number, name };
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let sent = socket.as_ref();
+            let sent = sent.is_some_and(|socket| resolver::send(socket, &question, flags).is_ok());
+            if !sent {
+                // Each time one less waits, so this comes to an end.
+                outgoing.extend(self.tell(number, None));
+            }
+        }
+    }
+
+    /// Tells all who wait for a look-up; what is to be sent next.
+    fn tell(&self, number: u64, addresses: Option<Vec<IpAddr>>) -> Vec<(u64, String)> {
+        let (told, outgoing) = {
+            let mut lookups = lock(&self.lookups);
+            let told = lookups.answer(self.time(), number, addresses);
+            (told, lookups.take_outgoing())
         };
-        let answers = std::mem::take(&mut *lock(answers));
-        let content = |answer: Answer| (Key::from_number(answer.key), answer.addresses);
-        answers.into_iter().map(content).collect()
+        for ((thread, key), addresses) in told {
+            if let Some(answers) = self.answers.get(thread) {
+                lock(answers).push((key, addresses));
+            }
+        }
+        self.control.wake();
+        outgoing
+    }
+
+    /// The time that [`Lookups`] is told.
+    fn time(&self) -> Time {
+        Time::ZERO + self.start.elapsed().into()
     }
 
     fn listen(&self, socket: &Arc<OwnedFd>) {
         loop {
             match resolver::receive::<Answer>(&**socket) {
                 Ok(Some(answer)) => {
-                    if let Some(answers) = self.answers.get(answer.thread) {
-                        lock(answers).push(answer);
-                        self.control.wake();
-                    }
+                    let outgoing = self.tell(answer.number, answer.addresses);
+                    self.send(outgoing);
                 }
                 Ok(None) => break,
                 Err(error) => {

@@ -13,6 +13,7 @@ use midspan_explicit::proxy_protocol;
 use midspan_explicit::socks5::Socks5;
 use midspan_explicit::{Credentials, Destination, Failure, Host, HostName, Outcome};
 use midspan_linux::tcp;
+use midspan_policy::memory_share::EACH_SESSION;
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
@@ -20,7 +21,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 use super::calling::{Called, Calling};
 use super::{Language, Negotiation, PARTING_TIME, Reason, failure};
 use crate::relay::exchange::{Framed, Kept};
-use crate::relay::limits::Seat;
+use crate::relay::limits::{Seat, SetAside, Spare};
 use crate::relay::observation::LastReading;
 
 /// Most bytes that are dropped of a client that was sent away.
@@ -68,6 +69,8 @@ pub struct Talk {
     deadline: Time,
     /// Its place among the sessions.
     seat: Seat,
+    /// What it takes of the memory budget.
+    memory: SetAside,
 }
 
 enum Speaker {
@@ -138,12 +141,13 @@ impl Talk {
         listener: usize,
         settings: Arc<Negotiation>,
         credentials: Option<Arc<Credentials>>,
-        seat: Seat,
+        (seat, memory): (Seat, SetAside),
         now: Time,
     ) -> Self {
         let called = rustix::net::getsockname(&client);
         Self {
             seat,
+            memory,
             listener,
             timer: None,
             begin: now,
@@ -181,7 +185,7 @@ impl Talk {
         (client, client_address): (OwnedFd, SocketAddr),
         listener: usize,
         kept: Kept,
-        seat: Seat,
+        (seat, memory): (Seat, SetAside),
         last: Option<&str>,
         now: Time,
     ) -> Self {
@@ -202,6 +206,7 @@ impl Talk {
         };
         Self {
             seat,
+            memory,
             listener,
             timer: None,
             begin: now,
@@ -255,10 +260,20 @@ impl Talk {
         self.client_address
     }
 
-    /// What is to be done next. `call` begins to connect to an address.
+    /// Counts what it takes: its buffers, the two sockets, and what waits in the kernel.
+    pub fn note_memory(&mut self) {
+        let buffers = [&self.input, &self.to_client, &self.to_server];
+        let buffers: usize = buffers.map(Vec::capacity).iter().sum();
+        let queued = tcp::memory(&self.client).map_or(0, |memory| memory.receive.bytes());
+        self.memory.change(EACH_SESSION + buffers as u64 + queued);
+    }
+
+    /// What is to be done next. `call` begins to connect to an address; `spare` gives a descriptor
+    /// more than a session has.
     pub fn advance(
         &mut self,
         now: Time,
+        spare: impl FnMut() -> Option<Spare>,
         call: impl FnMut(SocketAddr) -> rustix::io::Result<OwnedFd>,
     ) -> Step {
         if now >= self.deadline
@@ -269,7 +284,7 @@ impl Talk {
         match &mut self.stage {
             Stage::Heading | Stage::Speaking => self.listen(now),
             Stage::Resolving => self.watch_client(),
-            Stage::Calling(calling) => match calling.advance(now, call) {
+            Stage::Calling(calling) => match calling.advance(now, spare, call) {
                 Called::Waiting => self.watch_client(),
                 Called::Connected(address, server) => self.connected(address, server),
                 Called::Failed(error) => {

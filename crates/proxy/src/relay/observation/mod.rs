@@ -64,6 +64,8 @@ pub struct MemoryUse {
     pub reserved: u64,
     /// The budget, if there is one.
     pub budget: Option<u64>,
+    /// What queues may come to hold beyond the least of each session, and what they are allowed.
+    pub queues: Option<(u64, u64)>,
 }
 
 /// Looks at a relay from outside; as many of these as are wanted.
@@ -120,6 +122,7 @@ impl Observer {
             used: budget.used(),
             reserved: budget.reserved(),
             budget: budget.limit(),
+            queues: budget.queues(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use midspan_explicit::{Credentials, Failure};
+use midspan_policy::memory_share::LEAST_OF_SESSION;
 use midspan_policy::{Handshake, Request};
 use midspan_units::TimeSpan;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -12,7 +13,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::{OWN, Worker};
 use crate::relay::kick::Target;
 use crate::relay::limits::{Seat, Shortage};
-use crate::relay::negotiation::{Joined, Reason, Step, Talk};
+use crate::relay::negotiation::{Asked, Joined, Reason, Step, Talk};
 use crate::relay::observation::{Ended, SessionReport};
 use crate::relay::opening::{Acceptor, Caller, Negotiator};
 use crate::relay::session::{Client, Session};
@@ -61,13 +62,15 @@ impl Worker {
                 true => Credentials::default(),
             })
         });
+        // What it will have as a session.
+        let memory = self.limits.set_aside(LEAST_OF_SESSION);
         let talk = Talk::new(
             client,
             address,
             index,
             settings,
             credentials,
-            seat,
+            (seat, memory),
             self.now,
         );
         let key = self.take_in(talk);
@@ -75,7 +78,7 @@ impl Worker {
     }
 
     fn take_in(&mut self, talk: Talk) -> Key {
-        let index = talk.listener;
+        let (index, caller) = (talk.listener, talk.caller());
         let key = self.negotiations.talks.insert(talk);
         self.negotiations.count(caller, true);
         // It counts as a session: it holds a descriptor, and draining waits for it.
@@ -97,7 +100,7 @@ impl Worker {
         let address = session.record.client;
         let is_open = |acceptor: &Acceptor| acceptor.socket.is_some();
         let is_open = self.accepting && self.acceptors.get(listener).is_some_and(is_open);
-        let has_room = self.negotiations.count < MOST_TALKS;
+        let has_room = self.negotiations.has_room(None);
         let (client, end) = session.leave_exchange(is_open && has_room);
         // Draining must not take it for gone meanwhile.
         self.counters.sessions_active.add(1);
@@ -112,6 +115,7 @@ impl Worker {
         {
             let key = self.negotiations.talks.next_key();
             let watched = epoll::modify(&self.epoll, &socket, token(key), INTEREST);
+            let seat = (seat, self.limits.set_aside(LEAST_OF_SESSION));
             let talk = Talk::again((socket, address), listener, kept, seat, last, self.now);
             // Without room or events it is closed at once; by a reset where it is to be told why.
             if last.is_none_or(str::is_empty) && (!has_room || watched.is_err()) {
@@ -150,7 +154,9 @@ impl Worker {
             return self.forget(key, None);
         };
         let client = talk.client_address();
-        let step = talk.advance(now, |server| {
+        let limits = &self.limits;
+        let spare = || limits.take_descriptor();
+        let step = talk.advance(now, spare, |server| {
             let request = Request { client, server };
             let (socket, errors) = acceptor.call(now, &request)?;
             self.counters.option_errors.add(errors);
@@ -167,18 +173,22 @@ impl Worker {
             };
             step = match step {
                 Step::Wait => {
+                    talk.note_memory();
                     let next = Some(talk.next());
                     self.negotiations.timers.set(key, &mut talk.timer, next);
                     return;
                 }
                 Step::Resolve(name) => {
-                    if self.negotiations.ask(key, name.as_str()) {
-                        Step::Wait
-                    } else {
-                        let Some(talk) = self.negotiations.talks.get_mut(key) else {
-                            return;
-                        };
-                        talk.handle_addresses(None, self.now)
+                    let client = talk.client_address().ip();
+                    let addresses = match self.negotiations.ask(key, client, name.as_str()) {
+                        Asked::Waiting => None,
+                        Asked::Known(addresses) => Some(Some(addresses)),
+                        Asked::Refused => Some(None),
+                    };
+                    match (addresses, self.negotiations.talks.get_mut(key)) {
+                        (_, None) => return,
+                        (None, Some(_)) => Step::Wait,
+                        (Some(addresses), Some(talk)) => talk.handle_addresses(addresses, self.now),
                     }
                 }
                 Step::Decide(addresses) => match self.decide(key, addresses) {

@@ -144,11 +144,12 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
     });
     let (client, client_far) = pair();
     let (server, server_far) = pair();
-    let limits = Arc::new(Limits::new(&RelayLimits::default()));
-    let places = limits.set_listener("test", SessionLimits::default());
+    let limits = Arc::new(Limits::new(&RelayLimits::default(), 0));
+    let places = limits.set_listener("test", SessionLimits::default(), true);
     let seat = limits.take_of(&places, None).unwrap();
     let mut now = Time::from_nanoseconds(1_000_000_000);
     let address = SocketAddr::from(([127, 0, 0, 1], 5));
+    let seat = (seat, limits.set_aside(0));
     let mut talk = Some(Talk::new(client, address, 0, settings, None, seat, now));
     let mut server = Some(server);
     let mut session = None;
@@ -208,7 +209,7 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
         };
         if let Some(negotiating) = talk.as_mut().filter(is_awaited) {
             let call = |_| server.take().ok_or(Errno::CONNREFUSED);
-            let step = match negotiating.advance(now, call) {
+            let step = match negotiating.advance(now, || None, call) {
                 Step::Decide(addresses) => {
                     let timeout = Some(TimeSpan::from_milliseconds(1000));
                     negotiating.call(addresses, timeout, now);

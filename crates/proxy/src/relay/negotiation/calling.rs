@@ -145,7 +145,7 @@ mod tests {
             assert!(matches!(called, Called::Waiting));
             // It is not asked for again at once.
             assert!(calling.next().is_none_or(|next| next > now));
-            now = now + TimeSpan::from_milliseconds(250);
+            now += TimeSpan::from_milliseconds(250);
         }
         calling.open.len()
     }

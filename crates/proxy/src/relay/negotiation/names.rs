@@ -16,13 +16,16 @@ use crate::relay::limits::Client;
 use crate::relay::table::Key;
 use crate::resolver::{self, Answer, Question};
 
+/// What has been found out for a negotiation; `None` where the resolver was too busy.
+pub type Told = (Key, Option<Vec<IpAddr>>);
+
 /// Where all threads ask.
 #[derive(Debug)]
 pub struct Names {
     resolver: Mutex<Option<Arc<OwnedFd>>>,
     lookups: Mutex<Lookups>,
     /// One for each thread; bounded by its negotiations, each of which asks once.
-    answers: Vec<Mutex<Vec<(Key, Option<Vec<IpAddr>>)>>>,
+    answers: Vec<Mutex<Vec<Told>>>,
     control: Arc<Control>,
     start: Instant,
 }
@@ -66,7 +69,7 @@ impl Names {
     }
 
     /// What has been found out for a thread; `None` where the resolver was too busy.
-    pub fn take(&self, thread: usize) -> Vec<(Key, Option<Vec<IpAddr>>)> {
+    pub fn take(&self, thread: usize) -> Vec<Told> {
         let answers = self.answers.get(thread);
         answers.map_or_else(Vec::new, |answers| std::mem::take(&mut *lock(answers)))
     }

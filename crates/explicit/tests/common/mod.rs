@@ -1,6 +1,8 @@
 //! Whole negotiations, in pieces of any size.
 #![allow(dead_code, reason = "not every test file uses all of it")]
 
+pub mod exchange;
+
 use midspan_explicit::http::Http;
 use midspan_explicit::socks5::Socks5;
 use midspan_explicit::{Credentials, Next, Step};

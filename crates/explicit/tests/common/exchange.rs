@@ -1,4 +1,5 @@
 //! Exchanges, and what passes of the bytes that are shown to them.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use midspan_explicit::Next;
 use midspan_explicit::http::{Exchange, Http, Progress, Side, Wanted};

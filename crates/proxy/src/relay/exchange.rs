@@ -4,16 +4,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use midspan_explicit::Credentials;
-use midspan_explicit::http::{Exchange, Progress, Side, Wanted};
+use midspan_explicit::http::{Exchange, Progress, Side, Verdict, Wanted};
 use midspan_units::{Time, TimeSpan};
 
 use super::negotiation::Negotiation;
 use super::observation::LastReading;
 use super::transfer::BUFFER_SIZE;
 
-/// How long the server may take to end its connection once it has answered, as it was asked to.
-/// Whoever ends a connection first keeps its ports for a minute (`TIME_WAIT`); the client does not
-/// wait for it.
+/// How long the server may take to end its connection once it has answered, as it was asked to, and
+/// the client where it was told so. Whoever ends a connection first keeps its ports for a minute
+/// (`TIME_WAIT`). A client does not wait for the server with its next request.
 const SERVER_END: TimeSpan = TimeSpan::from_seconds(1);
 
 /// Most bytes of a request that are read at once to be looked at: those behind it are kept.
@@ -49,6 +49,8 @@ pub struct Framed {
     pub kept: Kept,
     /// The client has sent something behind its request.
     client_waits: bool,
+    /// The client has its answer and is told that nothing follows.
+    is_client_finished: bool,
     /// The server is not waited for any longer.
     leave_at: Option<Time>,
     /// Nothing is left to do here.
@@ -77,6 +79,7 @@ impl Framed {
             exchange,
             kept,
             client_waits: false,
+            is_client_finished: false,
             leave_at: None,
             is_over: false,
             passed: 0,
@@ -103,15 +106,32 @@ impl Framed {
         self.exchange.handle_passed(side, count);
     }
 
-    /// What is to be sent for these bytes is appended to `output`. What the client has sent behind
-    /// its request is kept; what the server has sent behind its answer means nothing.
-    pub fn take_in(&mut self, side: Side, input: &[u8], output: &mut Vec<u8>) {
+    /// What is to be sent for these bytes is in `output` then; or they pass as they are, if this is
+    /// `true`. What the client has sent behind its request is kept; what the server has sent behind
+    /// its answer means nothing.
+    pub fn take_in(&mut self, side: Side, input: &[u8], output: &mut Vec<u8>) -> bool {
         self.passed = 0;
-        let taken = self.exchange.take_in(side, input, output);
+        output.clear();
+        let mut taken = match self.exchange.look(side, input) {
+            Verdict::Pass(count) if count == input.len() => return true,
+            Verdict::Pass(count) => {
+                output.extend_from_slice(input.get(..count).unwrap_or(input));
+                count
+            }
+            Verdict::Take(count) => count,
+            Verdict::Replace(count, bytes) => {
+                output.extend(bytes);
+                count
+            }
+            Verdict::Stop => 0,
+        };
+        let rest = input.get(taken..).unwrap_or_default();
+        taken += self.exchange.take_in(side, rest, output);
         if side == Side::Request {
             let behind = input.get(taken..).unwrap_or_default();
             self.kept.leftover.extend_from_slice(behind);
         }
+        false
     }
 
     /// Whether it has to be asked if the client has sent something behind its request.
@@ -138,14 +158,25 @@ impl Framed {
             return None;
         }
         let is_asked = self.exchange.is_request_complete() && legs.is_asked;
-        if legs.server_ended || legs.client_ended {
+        let has_ended = match self.stays_open() || !is_asked {
+            true => legs.server_ended || legs.client_ended,
+            // Both connections end here, as a rule.
+            false => legs.server_ended && legs.client_ended,
+        };
+        if has_ended {
             self.is_over = true;
         } else if is_asked {
+            self.is_client_finished = !self.stays_open();
             let leave_at = *self.leave_at.get_or_insert(now + SERVER_END);
             self.is_over = !self.may_client_wait() || now >= leave_at;
             return (!self.is_over).then_some(leave_at);
         }
         None
+    }
+
+    /// Whether the client has its answer and is told that nothing follows: its leg is shut down.
+    pub const fn is_client_finished(&self) -> bool {
+        self.is_client_finished
     }
 
     /// Whether nothing is left to do.

@@ -256,10 +256,17 @@ impl Session {
         let refused = self.look_at_narrow_leg(now, counters);
         counters.option_errors.add(refused);
         system::enter_session(self.record.id);
+        if let Some(framed) = self.framed.as_mut().filter(|_| shared.is_closing) {
+            framed.exchange.close_afterwards();
+        }
         let (mut unfinished, mut starved, mut resume_at) = (false, false, None);
         // A failure gives both directions something to do: read on, drop, pass an end on.
         for _ in 0..FAILURES_PER_TURN {
-            let last = self.to_client.direction.is_done() && !self.failures.any();
+            let is_told = self
+                .framed
+                .as_ref()
+                .is_some_and(|it| it.is_client_finished());
+            let last = (self.to_client.direction.is_done() || is_told) && !self.failures.any();
             let doubtful = !last && self.to_client.may_hide_failure();
             let (client, server) = (self.client.as_fd(), self.server.as_fd());
             let framed = self.framed.as_deref_mut().map(|it| (it, Message::Request));

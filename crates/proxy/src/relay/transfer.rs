@@ -293,9 +293,10 @@ impl Transfer {
             return Ok(());
         };
         moved.read += count as u64;
-        shared.written_anew.clear();
         let bytes = &shared.buffer[..count];
-        framed.take_in(message, bytes, &mut shared.written_anew);
+        if framed.take_in(message, bytes, &mut shared.written_anew) {
+            return self.write_read(to, bytes, moved);
+        }
         self.direction
             .handle_replaced(small(shared.written_anew.len()));
         match shared.written_anew.is_empty() {

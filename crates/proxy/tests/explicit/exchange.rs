@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
 use midspan_linux::tcp;
+use rustix::process::{Pid, Signal, kill_process};
 use socket2::SockRef;
 
 use super::support::*;
@@ -488,6 +489,27 @@ pub fn idle_clients_are_closed_in_order() {
     for reason in ["silent", "gone", "malformed"] {
         assert_eq!(refusals(reason), 0.0, "{reason}");
     }
+}
+
+/// A proxy that ends closes idle clients at once, and tells others with their answer.
+pub fn draining_closes_idle_clients() {
+    let text = each_mode("").replace("drain_timeout = \"0 s\"", "drain_timeout = \"20 s\"");
+    let proxy = Proxy::ready(&text);
+    let server = Server::at(SERVER);
+    let (mut idle, mut busy) = (Client::new(), Client::new());
+    idle.get(SERVER, "/");
+    server.answer(&with_length("yes"));
+    assert_eq!(idle.answer().1, b"yes");
+    busy.get(SERVER, "/");
+    let (asked, _) = server.request();
+    let id = Pid::from_raw(i32::try_from(proxy.id()).unwrap()).unwrap();
+    kill_process(id, Signal::TERM).unwrap();
+    assert_eq!(idle.rest(), b"");
+    asked.get_ref().write_all(&with_length("last")).unwrap();
+    let (head, body) = busy.answer();
+    assert!(head.contains("Connection: close\r\n"), "{head}");
+    assert_eq!(body, b"last");
+    assert_eq!(busy.rest(), b"");
 }
 
 /// What a server has no room for yet is not lost, however long that lasts.

@@ -74,6 +74,7 @@ const TESTS: &[Test] = &[
     ("a web socket", exchange::a_web_socket_becomes_a_tunnel),
     ("clients that end", exchange::clients_that_end),
     ("idle clients", exchange::idle_clients_are_closed_in_order),
+    ("draining", exchange::draining_closes_idle_clients),
     ("a slow server", exchange::a_slow_server_gets_all),
     (
         "curl uses its connection again",

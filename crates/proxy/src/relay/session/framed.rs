@@ -7,6 +7,7 @@ use midspan_linux::tcp;
 use midspan_policy::Leg;
 use midspan_units::Time;
 use rustix::io::Errno;
+use rustix::net::Shutdown;
 
 use super::{End, Session};
 use crate::relay::exchange::{Framed, Kept, Legs};
@@ -57,9 +58,6 @@ impl Session {
         let Some(framed) = &mut self.framed else {
             return (None, false);
         };
-        if shared.is_closing {
-            framed.exchange.close_afterwards();
-        }
         let (up, down) = (&self.to_server.direction, &self.to_client.direction);
         if down.has_ended() {
             (framed.exchange).handle_server_end(down.has_ended_in_order());
@@ -86,7 +84,15 @@ impl Session {
                 self.note_failure(Leg::Server, Errno::PROTO, false, shared);
                 (None, false)
             }
-            _ => (framed.look(legs, now), false),
+            _ => {
+                let was_finished = framed.is_client_finished();
+                let again = framed.look(legs, now);
+                if framed.is_client_finished() && !was_finished {
+                    // Fails only where the leg has failed; epoll tells that as well.
+                    let _ = rustix::net::shutdown(&self.client, Shutdown::Write);
+                }
+                (again, false)
+            }
         }
     }
 

@@ -254,10 +254,8 @@ impl Worker {
 
     fn handle_packet(&mut self, mut arrived: Arrived) {
         let ours = arrived.mark & self.mask;
-        let listener = self
-            .listeners
-            .iter()
-            .position(|(known, _)| known.mark == ours);
+        let mut listeners = self.listeners.iter();
+        let listener = listeners.position(|(known, _)| known.mark == ours);
         match (listener, syn::read(&arrived.bytes)) {
             (Some(listener), Some(Segment::Syn(syn))) => match room::shorten(&mut arrived) {
                 true => self.handle_syn(arrived, listener, syn),
@@ -361,23 +359,6 @@ impl Worker {
                 self.refuse(&arrived, connection);
             }
         }
-    }
-
-    /// A place for a connection among the relay's sessions.
-    fn take_seat(&self, connection: Connection, listener: usize) -> Result<Option<Seat>, Shortage> {
-        match (&self.limits, self.listeners.get(listener)) {
-            (Some(limits), Some((known, _))) => limits.take(&known.name, connection.client.ip()),
-            _ => Ok(None),
-        }
-    }
-
-    fn count_shortage(&self, shortage: Shortage) {
-        count(match shortage {
-            Shortage::Sessions => &self.counters.passed_sessions,
-            Shortage::Client => &self.counters.passed_client,
-            Shortage::Memory => &self.counters.passed_memory,
-            Shortage::Descriptors => &self.counters.passed_descriptors,
-        });
     }
 
     /// Lets a connection go to the relay before its server has answered, and calls that meanwhile.

@@ -5,7 +5,7 @@ use super::super::openings::{Arrival, Connection};
 use super::super::statistics::count;
 use super::super::syn::{self, Syn};
 use super::Worker;
-use crate::relay::{SetAside, Shortage};
+use crate::relay::{Seat, SetAside, Shortage};
 
 /// Most that make room for one new connection: of its client, and of all.
 const ROOMS_AT_ONCE: usize = 3;
@@ -61,6 +61,28 @@ impl Worker {
         }
         limits.say(Shortage::Memory);
         Err(Shortage::Memory)
+    }
+
+    /// A connection passes untouched for want of this.
+    pub(super) fn count_shortage(&self, shortage: Shortage) {
+        count(match shortage {
+            Shortage::Sessions => &self.counters.passed_sessions,
+            Shortage::Client => &self.counters.passed_client,
+            Shortage::Memory => &self.counters.passed_memory,
+            Shortage::Descriptors => &self.counters.passed_descriptors,
+        });
+    }
+
+    /// A place for a connection among the relay's sessions.
+    pub(super) fn take_seat(
+        &self,
+        connection: Connection,
+        listener: usize,
+    ) -> Result<Option<Seat>, Shortage> {
+        match (&self.limits, self.listeners.get(listener)) {
+            (Some(limits), Some((known, _))) => limits.take(&known.name, connection.client.ip()),
+            _ => Ok(None),
+        }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::fmt::{self, Display};
 use std::fs;
-use std::net::{Ipv6Addr, SocketAddrV6};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType};
@@ -17,8 +16,6 @@ pub enum Missing {
     Sockets,
     /// It is switched off, at least at the loopback interface.
     SwitchedOff,
-    /// The loopback interface is down, or has lost its address.
-    LoopbackAddress,
 }
 
 impl Display for Missing {
@@ -29,9 +26,6 @@ impl Display for Missing {
                 "it is switched off (net.ipv6.conf.all.disable_ipv6 or \
                  net.ipv6.conf.lo.disable_ipv6 is 1)"
             }
-            Self::LoopbackAddress => {
-                "the interface lo does not have the address ::1 (ip link set lo up)"
-            }
         })
     }
 }
@@ -40,17 +34,10 @@ impl Display for Missing {
 /// brought to it; `None` where it can.
 #[must_use]
 pub fn missing() -> Option<Missing> {
-    let socket = match rustix::net::socket(AddressFamily::INET6, SocketType::STREAM, None) {
-        Ok(socket) => socket,
-        Err(Errno::AFNOSUPPORT | Errno::PROTONOSUPPORT) => return Some(Missing::Sockets),
-        // Something else is wrong, as with too many open files: others will tell.
-        Err(_) => return None,
-    };
-    let any_port = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 0, 0, 0);
-    match rustix::net::bind(&socket, &any_port) {
-        Err(Errno::ADDRNOTAVAIL) if is_switched_off() => Some(Missing::SwitchedOff),
-        Err(Errno::ADDRNOTAVAIL) => Some(Missing::LoopbackAddress),
-        _ => None,
+    match rustix::net::socket(AddressFamily::INET6, SocketType::STREAM, None) {
+        Err(Errno::AFNOSUPPORT | Errno::PROTONOSUPPORT) => Some(Missing::Sockets),
+        // Other errors, as with too many open files, are told where they matter.
+        _ => is_switched_off().then_some(Missing::SwitchedOff),
     }
 }
 

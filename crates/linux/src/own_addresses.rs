@@ -68,12 +68,15 @@ pub struct OwnPrefix {
     pub interface: Option<u32>,
 }
 
+/// Where a prefix is own: at this interface, or (`None`) everywhere.
+type Interfaces = BTreeSet<Option<u32>>;
+
 /// All addresses that are this machine's own, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OwnAddresses {
     prefixes: BTreeSet<OwnPrefix>,
     /// By family and length, the first bits of prefixes, and at which interfaces.
-    bits: BTreeMap<(bool, u8), BTreeMap<u128, BTreeSet<Option<u32>>>>,
+    bits: BTreeMap<(bool, u8), BTreeMap<u128, Interfaces>>,
 }
 
 impl FromIterator<OwnPrefix> for OwnAddresses {

@@ -16,6 +16,7 @@ pub fn run(options: &Options) -> Result<bool, Error> {
     let root = repository();
     let directory = build::target_directory().join("self-test");
     let tree = directory.join("sources");
+    fs::create_dir_all(&tree).map_err(Error::file(&tree))?;
     for name in SOURCES {
         copy(&root.join(name), &tree.join(name))?;
     }

@@ -1,0 +1,180 @@
+//! Lines on standard error, written by one thread of the process.
+//!
+//! A log may be slow, or not be read at all, or its reader may end: a terminal that is stopped, a
+//! full disk, a supervisor that dies. Nobody who logs waits for that. Lines go into a queue of at
+//! most 4096 lines and 4 MiB; one thread writes them, and nothing else of the process writes to
+//! standard error. The flags of the descriptor stay as they are, since other processes share it.
+//!
+//! A line that finds no room, or cannot be written, is counted ([`lost`]). As soon as lines can
+//! be written again, one of them tells how many are missing. A thread that is stuck in `write(2)`
+//! does not keep the process from ending: [`finish`] waits only while lines are being read.
+//!
+//! `tracing-appender` was looked at first: it does not tell in the log how many lines are missing,
+//! does not count those that `write(2)` refuses, bounds lines but not bytes, and has no way to wait for
+//! the last lines only while they are being read.
+
+mod captured;
+mod queue;
+mod writer;
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::{self, Write};
+use std::panic::PanicHookInfo;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use queue::Entry;
+use writer::Log;
+pub use writer::Notice;
+
+/// Longest line; the rest of a longer one is cut off.
+const LINE_LIMIT: usize = 64 << 10;
+/// How long the end of the process waits for lines that are being read slowly.
+const LAST_LINES: Duration = Duration::from_secs(2);
+/// How long a thread that panics waits for its last line.
+const PANIC_LINES: Duration = Duration::from_millis(500);
+
+static LOG: OnceLock<Arc<Log>> = OnceLock::new();
+static STARTING: Mutex<()> = Mutex::new(());
+
+/// Starts the thread that writes; `begin` is the first thing that it calls. Where the thread runs
+/// already, nothing changes. Whoever logs without a start starts the thread, too.
+///
+/// # Errors
+/// A thread cannot be had.
+pub fn start(begin: fn()) -> io::Result<()> {
+    log_or_start(begin).map(|_| ())
+}
+
+/// How the log tells from now on that lines are missing: `notice` makes that line, on the
+/// writer's thread.
+pub fn set_notice(notice: Notice) {
+    if let Some(log) = log() {
+        log.set_notice(notice);
+    }
+}
+
+fn log() -> Option<&'static Arc<Log>> {
+    log_or_start(|| {}).ok()
+}
+
+fn log_or_start(begin: fn()) -> io::Result<&'static Arc<Log>> {
+    if let Some(log) = LOG.get() {
+        return Ok(log);
+    }
+    let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(log) = LOG.get() {
+        return Ok(log);
+    }
+    let log = Log::start(io::stderr(), begin, plain_notice)?;
+    Ok(LOG.get_or_init(|| log))
+}
+
+fn plain_notice(missing: u64) -> Vec<u8> {
+    format!("{missing} lines of the log were lost\n").into_bytes()
+}
+
+/// A line that is being put together; it is queued when it goes out of scope.
+#[derive(Debug, Default)]
+pub struct Line(Vec<u8>);
+
+/// A new line, for writers that want something to write into.
+#[must_use]
+pub fn line() -> Line {
+    Line::default()
+}
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = LINE_LIMIT.saturating_sub(self.0.len());
+        self.0.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let mut line = std::mem::take(&mut self.0);
+        if line.is_empty() {
+            return;
+        }
+        if line.len() >= LINE_LIMIT {
+            line.truncate(LINE_LIMIT - 1);
+        }
+        if line.last() != Some(&b'\n') {
+            line.push(b'\n');
+        }
+        if let Some(line) = captured::take(line)
+            && let Some(log) = log()
+        {
+            log.put(Entry::Line(line));
+        }
+    }
+}
+
+/// Queues a line as it is.
+pub fn say(text: &str) {
+    let _ = line().write_all(text.as_bytes());
+}
+
+/// Queues lines that the writer's thread makes: whatever `make` logs. `false` where there is no
+/// room, which counts as one lost line.
+pub fn later(make: impl FnOnce() + Send + 'static) -> bool {
+    log().is_some_and(|log| log.put(Entry::Later(Box::new(make))))
+}
+
+/// As [`later`], but waits for room until `limit`, as long as lines are being read.
+pub fn later_until(make: impl FnOnce() + Send + 'static, limit: Instant) -> bool {
+    log().is_some_and(|log| log.put_until(Entry::Later(Box::new(make)), Some(limit)))
+}
+
+/// The lines that `make` logs in this thread, which are not queued. For a [`Notice`].
+pub fn capture(make: impl FnOnce()) -> Vec<u8> {
+    captured::capture(make).1.concat()
+}
+
+/// Lines of this process that were not written, for want of room or of a reader.
+#[must_use]
+pub fn lost() -> u64 {
+    LOG.get().map_or(0, |log| log.lost())
+}
+
+/// Waits for the last lines before the process ends: until they are written, for at most 2 s, and
+/// no longer than 0.25 s where nobody reads.
+pub fn finish() {
+    finish_within(LAST_LINES);
+}
+
+fn finish_within(limit: Duration) {
+    if let Some(log) = LOG.get() {
+        log.finish(Instant::now() + limit);
+    }
+}
+
+/// Panics are told by `report` from now on, in one line, and not by the standard library, which
+/// would wait for whoever reads standard error. The thread that panics waits a little for its
+/// line.
+pub fn report_panics(report: fn(&str)) {
+    std::panic::set_hook(Box::new(move |panic| {
+        report(&describe(panic));
+        finish_within(PANIC_LINES);
+    }));
+}
+
+fn describe(panic: &PanicHookInfo<'_>) -> String {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("without a name").to_owned();
+    let message = panic.payload_as_str().unwrap_or("something");
+    let place = panic.location().map(ToString::to_string);
+    let place = place.unwrap_or_else(|| "an unknown place".to_owned());
+    let backtrace = Backtrace::capture();
+    let backtrace = match backtrace.status() {
+        BacktraceStatus::Captured => format!("\n{backtrace}"),
+        _ => String::new(),
+    };
+    format!("thread '{name}' panicked at {place}: {message}{backtrace}")
+}

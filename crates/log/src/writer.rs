@@ -1,0 +1,268 @@
+//! The thread that writes, and what it shares with those who log.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use crate::captured;
+use crate::queue::{Entry, Queue};
+
+/// A write that has not moved for so long is stuck: nobody reads.
+const STUCK_AFTER: Duration = Duration::from_millis(250);
+
+/// Makes the line that says how many lines are missing.
+pub type Notice = fn(u64) -> Vec<u8>;
+
+/// A log, and the way to its thread.
+pub struct Log {
+    state: Mutex<State>,
+    /// There is something to write.
+    wanted: Condvar,
+    /// Something has been written, or has failed.
+    done: Condvar,
+    lost: AtomicU64,
+    notice: Mutex<Notice>,
+}
+
+struct State {
+    queue: Queue,
+    /// Since when the write that is under way has not moved; `None` where there is none.
+    still_since: Option<Instant>,
+}
+
+impl Log {
+    /// Starts the thread, which writes to `descriptor` for ever and calls `begin` first.
+    ///
+    /// # Errors
+    /// A thread cannot be had.
+    pub fn start(
+        descriptor: impl AsFd + Send + 'static,
+        begin: fn(),
+        notice: Notice,
+    ) -> io::Result<Arc<Self>> {
+        let log = Arc::new(Self {
+            state: Mutex::new(State {
+                queue: Queue::default(),
+                still_since: None,
+            }),
+            wanted: Condvar::new(),
+            done: Condvar::new(),
+            lost: AtomicU64::new(0),
+            notice: Mutex::new(notice),
+        });
+        let shared = Arc::clone(&log);
+        std::thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || {
+                captured::mark_writer();
+                begin();
+                shared.write_all(descriptor.as_fd());
+            })?;
+        Ok(log)
+    }
+
+    /// Says from now on how many lines are missing in another way.
+    pub fn set_notice(&self, notice: Notice) {
+        *self.notice.lock().unwrap_or_else(PoisonError::into_inner) = notice;
+    }
+
+    /// Queues a line; `false` where there is no room for it, which is counted. Never waits for
+    /// what is written.
+    pub fn put(&self, entry: Entry) -> bool {
+        self.put_until(entry, None)
+    }
+
+    /// As [`put`](Self::put), but waits for room until then, or until nobody reads.
+    pub fn put_until(&self, mut entry: Entry, limit: Option<Instant>) -> bool {
+        let mut state = self.lock();
+        loop {
+            entry = match state.queue.put(entry) {
+                Ok(()) => {
+                    self.wanted.notify_one();
+                    return true;
+                }
+                Err(entry) => entry,
+            };
+            let waits = limit.filter(|_| !captured::is_writer());
+            let Some(waiting) = waits.and_then(|limit| state.waiting_time(limit)) else {
+                state.queue.mark_lost();
+                drop(state);
+                self.lost.fetch_add(1, Ordering::Relaxed);
+                return false;
+            };
+            state = self.wait(state, waiting);
+        }
+    }
+
+    /// Returns when all is written, or nobody reads, or it is late.
+    pub fn finish(&self, limit: Instant) {
+        // It would wait for itself.
+        if captured::is_writer() {
+            return;
+        }
+        let mut state = self.lock();
+        while !state.queue.is_empty() || state.still_since.is_some() {
+            let Some(waiting) = state.waiting_time(limit) else {
+                return;
+            };
+            state = self.wait(state, waiting);
+        }
+    }
+
+    /// Lines that were not written, for want of room or of a reader.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, time: Duration) -> MutexGuard<'a, State> {
+        let waited = self.done.wait_timeout(state, time);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// What it protects is whole in any case: nothing panics while it is held.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next thing to write; waits for it.
+    fn next(&self) -> Entry {
+        let mut state = self.lock();
+        state.still_since = None;
+        self.done.notify_all();
+        loop {
+            if let Some(entry) = state.queue.take() {
+                state.still_since = Some(Instant::now());
+                return entry;
+            }
+            let waited = self.wanted.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn note_progress(&self) {
+        self.lock().still_since = Some(Instant::now());
+        self.done.notify_all();
+    }
+
+    fn write_all(&self, descriptor: BorrowedFd<'_>) {
+        let mut pen = Pen {
+            log: self,
+            descriptor,
+            missing: 0,
+            is_broken: false,
+        };
+        loop {
+            match self.next() {
+                Entry::Line(line) => pen.write_line(&line),
+                Entry::Later(make) => {
+                    // A line that cannot be made is lost; the panic has been told.
+                    let (result, lines) =
+                        captured::capture(|| catch_unwind(AssertUnwindSafe(make)));
+                    for line in lines {
+                        pen.write_line(&line);
+                    }
+                    if result.is_err() {
+                        pen.count_lost();
+                    }
+                }
+                Entry::Lost(count) => {
+                    pen.missing = pen.missing.saturating_add(count);
+                    pen.tell_missing();
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    /// How long to wait for the writer before the next look; `None`: no longer.
+    fn waiting_time(&self, limit: Instant) -> Option<Duration> {
+        let now = Instant::now();
+        let stuck = self.still_since.map(|since| since + STUCK_AFTER);
+        let until = stuck.map_or(limit, |stuck| stuck.min(limit));
+        let time = until.saturating_duration_since(now);
+        (!time.is_zero()).then_some(time)
+    }
+}
+
+/// Writes lines whole and counts those that cannot be written.
+struct Pen<'a> {
+    log: &'a Log,
+    descriptor: BorrowedFd<'a>,
+    /// Lines that are missing and of which the log does not tell yet.
+    missing: u64,
+    /// The last line was cut off.
+    is_broken: bool,
+}
+
+impl Pen<'_> {
+    fn write_line(&mut self, line: &[u8]) {
+        if !self.tell_missing() || self.write(line).is_err() {
+            self.count_lost();
+        }
+    }
+
+    fn count_lost(&mut self) {
+        self.missing = self.missing.saturating_add(1);
+        self.log.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tells of lines that are missing, if there are any; whether the log is complete then.
+    fn tell_missing(&mut self) -> bool {
+        if self.missing == 0 {
+            return true;
+        }
+        let notice = *self
+            .log
+            .notice
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let told = self.write(&notice(self.missing)).is_ok();
+        if told {
+            self.missing = 0;
+        }
+        told
+    }
+
+    fn write(&mut self, line: &[u8]) -> rustix::io::Result<()> {
+        if self.is_broken {
+            self.write_bytes(b"\n")?;
+        }
+        self.write_bytes(line)
+    }
+
+    fn write_bytes(&mut self, mut bytes: &[u8]) -> rustix::io::Result<()> {
+        while !bytes.is_empty() {
+            match rustix::io::write(self.descriptor, bytes) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(count) => {
+                    self.log.note_progress();
+                    bytes = bytes.get(count..).unwrap_or_default();
+                    self.is_broken = !bytes.is_empty();
+                }
+                Err(Errno::INTR) => {}
+                // Somebody with whom it is shared has made it non-blocking.
+                Err(Errno::AGAIN) => self.wait_for_room()?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for_room(&self) -> rustix::io::Result<()> {
+        match poll(&mut [PollFd::new(&self.descriptor, PollFlags::OUT)], None) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "writer_tests.rs"]
+mod tests;

@@ -7,13 +7,14 @@ as_namespace_root := $(if $(filter 0,$(shell id -u)),,unshare --user --map-root-
 
 PREFIX ?= /usr/local
 
-.PHONY: help dependencies build install demo test soak lint bench verify conformance conformance-self-test real-clients fuzz fuzz-coverage fuzz-self-test docs clean
+.PHONY: help dependencies build install demo test soak still lint bench verify conformance conformance-self-test real-clients fuzz fuzz-coverage fuzz-self-test docs clean
 
 help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
 	@echo "make install build, and put the program and its unit file under $(PREFIX)"
 	@echo "make test    run all tests (under 30 minutes)"
 	@echo "make soak    200,000 sessions over a lossy path, with resets, reloads and restarts; a full table (15 minutes)"
+	@echo "make still   eight busy programs beside Midspan: nothing is taken for hanging (10 minutes)"
 	@echo "make lint    check format, lints and documentation links"
 	@echo "make verify  measure the emulated links against independent clocks (midspan lab verify)"
 	@echo "make conformance            try Midspan, HAProxy and nginx at every edge of TCP (midspan conformance)"
@@ -52,6 +53,9 @@ test: dependencies
 
 soak: dependencies
 	MIDSPAN_SOAK=full $(as_namespace_root) cargo test --package midspan-proxy --test transparent -- soak
+
+still: dependencies
+	MIDSPAN_BUSY=full $(as_namespace_root) cargo test --package midspan-proxy --test transparent -- busy
 
 lint: dependencies
 	cargo fmt --all --check

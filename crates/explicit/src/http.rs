@@ -73,7 +73,11 @@ impl Http {
         if let Some(credentials) = credentials
             && !is_authenticated(request.headers, credentials)
         {
-            return refuse(length, UNAUTHENTICATED, Refusal::Unauthenticated);
+            let refusal = match request.headers.iter().any(is_authorization) {
+                true => Refusal::Unauthenticated,
+                false => Refusal::NoCredentials,
+            };
+            return refuse(length, UNAUTHENTICATED, refusal);
         }
         self.is_tunnel = request.method == Some("CONNECT");
         let wanted = match self.is_tunnel {
@@ -157,10 +161,12 @@ fn tunnel(request: &httparse::Request<'_, '_>) -> Result<Request, Refusal> {
 }
 
 /// Basic authentication (RFC 7617).
+fn is_authorization(field: &Header<'_>) -> bool {
+    field.name.eq_ignore_ascii_case("proxy-authorization")
+}
+
 fn is_authenticated(fields: &[Header<'_>], credentials: &Credentials) -> bool {
-    let mut given = fields
-        .iter()
-        .filter(|field| field.name.eq_ignore_ascii_case("proxy-authorization"));
+    let mut given = fields.iter().filter(|field| is_authorization(field));
     let (Some(field), None) = (given.next(), given.next()) else {
         return false;
     };

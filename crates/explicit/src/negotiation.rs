@@ -44,7 +44,9 @@ pub enum Refusal {
     Malformed,
     /// It asks for more than this proxy does.
     Unsupported,
-    /// It has no name and password, or wrong ones.
+    /// It has given no name and password yet; browsers ask first.
+    NoCredentials,
+    /// Its name and password are wrong.
     Unauthenticated,
 }
 

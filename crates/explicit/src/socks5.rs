@@ -131,7 +131,7 @@ impl Socks5 {
         };
         if !offered.contains(&method) {
             let reply = vec![VERSION, NO_METHOD];
-            return Some(Step::refuse(fields.taken, reply, Refusal::Unauthenticated));
+            return Some(Step::refuse(fields.taken, reply, Refusal::NoCredentials));
         }
         self.stage = stage;
         Some(Step::more(fields.taken, vec![VERSION, method]))

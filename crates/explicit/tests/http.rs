@@ -166,7 +166,11 @@ fn name_and_password_are_asked_for_and_checked() {
         right.repeat(2),
     ] {
         let end = ask(&wrong);
-        assert_eq!(end.next, Next::Refuse(Refusal::Unauthenticated), "{wrong}");
+        let refusal = match wrong.starts_with("Proxy-") {
+            true => Refusal::Unauthenticated,
+            false => Refusal::NoCredentials,
+        };
+        assert_eq!(end.next, Next::Refuse(refusal), "{wrong}");
         let told = String::from_utf8(end.told).unwrap();
         assert!(told.starts_with("HTTP/1.1 407 ") && told.contains("Proxy-Authenticate: Basic"));
     }

@@ -56,7 +56,7 @@ fn name_and_password_are_asked_for_and_checked() {
     // A client that will not authenticate.
     let end = socks5(&[&b"\x05\x01\0"[..], request].concat(), true);
     assert_eq!(end.told, b"\x05\xff");
-    assert_eq!(end.next, Next::Refuse(Refusal::Unauthenticated));
+    assert_eq!(end.next, Next::Refuse(Refusal::NoCredentials));
     // And one that insists, where nobody asks.
     let end = socks5(b"\x05\x01\x02", false);
     assert_eq!(end.told, b"\x05\xff");

@@ -97,6 +97,24 @@ pub fn send(
     bytes: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<(), PassingError> {
+    send_with(socket, bytes, descriptors, SendFlags::NOSIGNAL)
+}
+
+/// Sends a message without descriptors, and does not wait.
+///
+/// # Errors
+/// As [`send`]; `WouldBlock` while the other side's queue is full.
+pub fn try_send(socket: impl AsFd, bytes: &[u8]) -> Result<(), PassingError> {
+    let flags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+    send_with(socket, bytes, &[], flags)
+}
+
+fn send_with(
+    socket: impl AsFd,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> Result<(), PassingError> {
     if bytes.is_empty() {
         return Err(PassingError::Empty);
     }
@@ -117,7 +135,7 @@ pub fn send(
     }
     loop {
         let parts = [IoSlice::new(bytes)];
-        match rustix::net::sendmsg(&socket, &parts, &mut control, SendFlags::NOSIGNAL) {
+        match rustix::net::sendmsg(&socket, &parts, &mut control, flags) {
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(error) => return Err(io::Error::from(error).into()),

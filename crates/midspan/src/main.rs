@@ -7,6 +7,7 @@ mod presentation;
 mod progress;
 mod thin_arguments;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -18,6 +19,15 @@ const NOT_MET: u8 = 3;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    // Nobody may be reading what processes say that run for long.
+    let is_watched = matches!(
+        arguments.command,
+        Command::Run(_)
+            | Command::Relay
+            | Command::Thin(_)
+            | Command::ThinWorker
+            | Command::ThinPages
+    );
     let outcome = match arguments.command {
         Command::Run(options) => commands::run::run(options),
         Command::Check(options) => commands::check::check(&options),
@@ -49,7 +59,14 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(NOT_MET),
         Err(report) => {
-            eprintln!("{report:?}");
+            let text = format!("{report:?}");
+            if is_watched {
+                midspan_log::say(&text);
+                midspan_log::finish();
+            } else {
+                // The status says it, too, if nobody reads this any more.
+                let _ = writeln!(std::io::stderr(), "{text}");
+            }
             ExitCode::FAILURE
         }
     }

@@ -113,6 +113,17 @@ pub struct Status {
     /// The error of the last reload, if it failed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reload_error: Option<String>,
+    /// Why all new connections of transparent listeners pass untouched: `firewall` (of the host,
+    /// which would stop them), `relay` (it does not answer), `bypass` (the operator wants it),
+    /// `draining`, `rules` (they cannot be changed).
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub passing: Vec<String>,
+    /// Threads of the relay that make no turn though they were woken.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub late_threads: Vec<LateThreadStatus>,
+    /// Lines that the helper could not log.
+    #[serde(default)]
+    pub log_lines_lost: u64,
     /// Its listeners.
     pub listeners: Vec<ListenerStatus>,
     /// Prefixes whose new connections pass untouched.
@@ -137,6 +148,17 @@ pub struct TrackingStatus {
     pub is_nearly_full: bool,
     /// Entries of sessions go soon after their end; else they stay as long as the host's.
     pub has_timeouts: bool,
+}
+
+/// A thread of the relay that makes no turn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateThreadStatus {
+    /// `relay` and a number, or `gate`.
+    pub thread: String,
+    /// For how long it has made none.
+    pub still_milliseconds: u64,
+    /// It was still for `watchdog_timeout`, and the relay ends.
+    pub stuck: bool,
 }
 
 /// A listener of a running proxy.

@@ -13,6 +13,7 @@
 //! [`FromRelay::NotReloaded`]. When rules no longer lead to listeners that have gone,
 //! [`ToRelay::Retire`] closes them.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -25,6 +26,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::configuration::{LogSettings, RelaySettings};
+use crate::health::HelperState;
+use crate::liveness::{LateThread, ThreadName};
 use crate::profile::{AccessProfile, SegmentMarks};
 use crate::relay::kick::{Kicked, Target};
 use crate::relay::negotiation::Negotiation;
@@ -40,6 +43,8 @@ pub(crate) enum ToRelay {
         relay: RelaySettings,
         /// The file's `[log]`.
         log: LogSettings,
+        /// How long a thread may make no turn.
+        watchdog_timeout: TimeSpan,
         /// How many listeners follow.
         listeners: usize,
         /// How to answer on the admin listener, whose socket comes with this, if there is one.
@@ -59,6 +64,8 @@ pub(crate) enum ToRelay {
     Reload {
         /// The new `relay.drain_timeout`.
         drain_timeout: TimeSpan,
+        /// The new `interception.watchdog_timeout`.
+        watchdog_timeout: TimeSpan,
         /// The new `[limits]`.
         limits: RelayLimits,
         /// How many listeners follow.
@@ -83,6 +90,8 @@ pub(crate) enum ToRelay {
     /// The addresses of this machine, in the file in memory that comes with this; after the
     /// listeners and the gate, and whenever they change.
     Machine,
+    /// How the helper is, for whoever asks the admin listener.
+    State(HelperState),
     /// Accept nothing more, let the sessions end, at most for `drain_timeout`, and exit.
     Drain,
 }
@@ -185,9 +194,15 @@ pub(crate) struct GateListenerMessage {
 pub(crate) enum FromRelay {
     /// Connections are being accepted.
     Ready,
-    /// All threads are there, and the gate's is well; said every second, where there is a gate
-    /// several times.
-    Alive,
+    /// All threads are there; said several times a second.
+    Alive {
+        /// The gate has made turns since the last of these, or there is none.
+        gate_moves: bool,
+        /// Threads that make none.
+        late: Vec<LateThread>,
+    },
+    /// This thread is stuck; the relay ends.
+    Stuck(ThreadName),
     /// New connections find the new listeners.
     Reloaded,
     /// The new listeners cannot be had, and the old ones go on.
@@ -226,6 +241,16 @@ pub(crate) fn send(
 ) -> Result<(), ControlError> {
     let bytes = serde_json::to_vec(message)?;
     Ok(descriptor_passing::send(socket, &bytes, descriptors)?)
+}
+
+/// Sends a message if there is room for it; whether there was.
+pub(crate) fn try_send(socket: impl AsFd, message: &impl Serialize) -> Result<bool, ControlError> {
+    let bytes = serde_json::to_vec(message)?;
+    match descriptor_passing::try_send(socket, &bytes) {
+        Ok(()) => Ok(true),
+        Err(PassingError::Io(error)) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// `None` where the other process is gone.

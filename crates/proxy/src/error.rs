@@ -78,6 +78,20 @@ pub enum Error {
         "the relay process gave no sign of life for {0} and was ended; its connections were reset"
     )]
     RelayStill(TimeSpan),
+    /// A thread of the relay made no turn for too long.
+    #[error(
+        "thread {thread} of the relay process made no turn for {limit}, so the process was ended; \
+         its connections were reset"
+    )]
+    ThreadStuck {
+        /// Its name.
+        thread: String,
+        /// `interception.watchdog_timeout`.
+        limit: TimeSpan,
+    },
+    /// The kernel does not let the relay go.
+    #[error("the relay process cannot be ended: it waits in the kernel")]
+    RelayNotEnded,
     /// The relay cannot start.
     #[error(transparent)]
     Relay(#[from] crate::relay::Error),

@@ -1,13 +1,20 @@
-//! Log lines on standard error.
+//! Log lines on standard error: through [`midspan_log`], so that nobody waits for whoever reads them.
 
 use std::io::IsTerminal;
 
+use midspan_linux::capability;
 use tracing::level_filters::LevelFilter;
+use tracing::{Level, error, warn};
 
+use crate::Error;
 use crate::configuration::{LogFormat, LogLevel, LogSettings};
 
 /// Starts logging; a second call changes nothing.
-pub(crate) fn start(settings: LogSettings) {
+///
+/// # Errors
+/// No thread that writes can be had.
+pub(crate) fn start(settings: LogSettings) -> Result<(), Error> {
+    midspan_log::start(|| {}).map_err(Error::system("start the thread of the log"))?;
     let level = match settings.level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
@@ -17,13 +24,50 @@ pub(crate) fn start(settings: LogSettings) {
     };
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(level)
-        .with_writer(std::io::stderr)
+        .with_writer(midspan_log::line)
+        // What cannot be written is counted; it must not be told where it cannot be written.
+        .log_internal_errors(false)
         .with_target(false);
     // An error means that the caller has a subscriber of its own, which then is the one to use.
-    let _ = match settings.format {
+    let started = match settings.format {
         LogFormat::Text => subscriber
             .with_ansi(std::io::stderr().is_terminal())
             .try_init(),
         LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
     };
+    if started.is_ok() {
+        midspan_log::set_notice(|missing| midspan_log::capture(|| tell_missing(missing)));
+    }
+    Ok(())
+}
+
+/// As [`start`], in a process whose first thread has rights that the log does not need.
+///
+/// # Errors
+/// As [`start`].
+pub(crate) fn start_without_rights(settings: LogSettings) -> Result<(), Error> {
+    // What cannot be given up stays: the thread only writes.
+    let give_up = || drop(capability::give_up_all_but(&[]));
+    midspan_log::start(give_up).map_err(Error::system("start the thread of the log"))?;
+    start(settings)
+}
+
+/// Panics, too, go through the log.
+pub(crate) fn report_panics() {
+    midspan_log::report_panics(|text| {
+        if tracing::dispatcher::has_been_set() {
+            error!("{text}");
+        } else {
+            midspan_log::say(text);
+        }
+    });
+}
+
+fn tell_missing(lines: u64) {
+    let text = format!("{lines} lines of the log were lost");
+    if tracing::enabled!(Level::WARN) {
+        warn!(lines, "{text}");
+    } else {
+        error!(lines, "{text}");
+    }
 }

@@ -13,12 +13,12 @@ use tracing::warn;
 
 use crate::Error;
 use crate::control::{ControlError, GateListenerMessage, GateMessage, ListenerMessage};
-use crate::gate::{Decided, GateListener, GateSettings, OpeningLimits, Openings, ServerLeg};
+use crate::gate::{Decided, Gate, GateListener, GateSettings, OpeningLimits, Openings, ServerLeg};
 use crate::profile::AccessProfile;
 use crate::relay::narrow::Profiles;
 use crate::relay::remembered::Remembered;
 use crate::relay::{self, Clock, Destination, ListenerId, Relay};
-use crate::relay_process::{GateAndSockets, Life, ListenerAndSockets, start_gate};
+use crate::relay_process::{GateAndSockets, ListenerAndSockets, start_gate};
 
 /// How long the threads may take to hear of other listeners.
 const UPDATE_LIMIT: Duration = Duration::from_secs(2);
@@ -27,7 +27,7 @@ const UPDATE_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) struct Listeners {
     pub relay: Relay,
     /// The gate, if a listener is or was transparent.
-    pub gate: Option<Life>,
+    pub gate: Option<Gate>,
     openings: Option<Arc<Openings<OwnedFd>>>,
     /// By the address of the listening sockets.
     known: BTreeMap<SocketAddr, Known>,
@@ -69,7 +69,7 @@ impl Listeners {
             gate.learned = relay.learned();
             start_gate((gate, limit))
         });
-        let gate = gate.transpose()?.map(Life::new);
+        let gate = gate.transpose()?;
         Ok(Self {
             relay,
             gate,
@@ -94,7 +94,7 @@ impl Listeners {
                 settings.0.limits = Some(self.relay.limits());
                 settings.0.learned = self.relay.learned();
                 self.openings = Some(Arc::clone(&settings.0.openings));
-                self.gate = Some(Life::new(start_gate(settings)?));
+                self.gate = Some(start_gate(settings)?);
             } else {
                 gate_listeners = Some(decided(message.listeners, message.profiles));
             }
@@ -119,8 +119,8 @@ impl Listeners {
         if !self.relay.wait_for_updates(UPDATE_LIMIT) {
             warn!("a thread of the relay is late to hear of the new listeners");
         }
-        if let (Some(life), Some(listeners)) = (&self.gate, gate_listeners)
-            && !life.gate.change_listeners(listeners)
+        if let (Some(gate), Some(listeners)) = (&self.gate, gate_listeners)
+            && !gate.change_listeners(listeners)
         {
             warn!("the gate is late to hear of the new listeners");
         }
@@ -163,8 +163,8 @@ impl Listeners {
             .known
             .values()
             .any(|known| known.message.is_transparent())
-            && let Some(life) = &self.gate
-            && !life.gate.change_listeners(Vec::new())
+            && let Some(gate) = &self.gate
+            && !gate.change_listeners(Vec::new())
         {
             warn!("the gate is late to hear that no listener is transparent any more");
         }

@@ -23,22 +23,19 @@ use crate::configuration::RelaySettings;
 use crate::control::KeptVerdicts;
 use crate::control::{self, ControlError, FromRelay, GateMessage, ListenerMessage, ToRelay};
 use crate::fragmenting::{self, FragmentCounters, FragmentSizes};
-use crate::gate::{Gate, GateSettings};
+use crate::gate::{Gate, GateSettings, GateStatistics};
+use crate::health::Health;
 use crate::helper::leaving_alone::ROUTES_AT_ONCE;
 use crate::keeper::{self, Saved};
+use crate::liveness::ThreadName;
 use crate::machine::{self, Machine};
 use crate::relay::kick::{Kick, Target};
 use crate::relay::{self, Relay};
 use crate::relay_listeners::Listeners;
+use crate::relay_watch::{LOOK_INTERVAL, ThreadWatch};
 use crate::resolver;
 use crate::user::{USER_VARIABLE, User};
 use crate::{Error, logging};
-
-/// How often the relay is looked after while nothing happens.
-const WATCH_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How often it says that its gate is well.
-const ALIVE_INTERVAL: Duration = Duration::from_millis(150);
 
 /// How often live sessions are read for the metrics, where anybody can ask for them.
 const SAMPLING_INTERVAL: TimeSpan = TimeSpan::from_seconds(1);
@@ -59,6 +56,13 @@ const QUIET_TIME: Duration = Duration::from_millis(200);
 /// # Errors
 /// What keeps the relay from running. It returns without an error when it was told to end.
 pub fn relay_main() -> Result<(), Error> {
+    logging::report_panics();
+    let result = serve();
+    midspan_log::finish();
+    result
+}
+
+fn serve() -> Result<(), Error> {
     ignore_signals().map_err(Error::system("set up signals"))?;
     let helper = connection_to_helper()?;
     if resolver::is_wanted() {
@@ -83,6 +87,8 @@ pub fn relay_main() -> Result<(), Error> {
     }
     let mut settings = received.settings;
     let threads = settings.threads as u64;
+    let health = Health::default();
+    let limit = received.watchdog_timeout;
     let is_observed = received.admin.is_some();
     let relay = relay_settings(&settings, is_observed, offered);
     let (verdicts, mut keeper) = keeper::start(received.verdicts);
@@ -96,34 +102,38 @@ pub fn relay_main() -> Result<(), Error> {
     let mut listeners = Listeners::start(&relay, received.listeners, received.gate, verdicts)?;
     listeners.relay.set_resolver(resolver)?;
     if let Some(admin) = received.admin {
-        let gate = listeners.gate.as_ref().map(|life| life.gate.observer());
+        let gate = listeners.gate.as_ref().map(Gate::observer);
         let narrow = NarrowObserver {
             verdicts: listeners.verdicts.clone(),
             fragments,
         };
-        admin.start(listeners.relay.observer(), gate, narrow, host)?;
+        let health = health.clone();
+        admin.start(listeners.relay.observer(), gate, narrow, host, health)?;
     }
     control::send(&helper, &FromRelay::Ready, &[])?;
+    let mut watch = ThreadWatch::new(settings.threads, limit, health.clone());
     let mut found_at = Instant::now();
     let mut kicks = Kicks::default();
     loop {
-        let interval = match listeners.gate {
-            _ if kicks.are_under_way() => DRAIN_INTERVAL,
-            Some(_) => ALIVE_INTERVAL,
-            None => WATCH_INTERVAL,
+        let interval = match kicks.are_under_way() {
+            true => DRAIN_INTERVAL,
+            false => LOOK_INTERVAL,
         };
         if is_readable(&helper, interval)? {
             match control::receive(&helper)? {
                 Some((ToRelay::Drain, _)) => {
                     let verdicts = listeners.verdicts.clone();
                     let Listeners { relay, gate, .. } = listeners;
-                    drain(relay, &helper, &settings, gate)?;
+                    health.set_draining();
+                    let watch = (watch, &health);
+                    drain(relay, &helper, &settings, gate, watch)?;
                     keeper.say_last(&helper, &verdicts);
                     return Ok(());
                 }
                 Some((
                     ToRelay::Reload {
                         drain_timeout,
+                        watchdog_timeout,
                         limits,
                         listeners: count,
                     },
@@ -136,6 +146,7 @@ pub fn relay_main() -> Result<(), Error> {
                     let answer = match listeners.reload(messages, gate) {
                         Ok(()) => {
                             settings.drain_timeout = drain_timeout;
+                            watch.set_limit(watchdog_timeout);
                             listeners.relay.change_limits(&limits);
                             FromRelay::Reloaded
                         }
@@ -147,7 +158,7 @@ pub fn relay_main() -> Result<(), Error> {
                     control::send(&helper, &answer, &[])?;
                 }
                 Some((ToRelay::Kick { number, target }, _)) => {
-                    let gate = listeners.gate.as_ref().map(|life| &life.gate);
+                    let gate = listeners.gate.as_ref();
                     kicks.begin(&listeners.relay, gate, number, target);
                 }
                 Some((ToRelay::Limits(limits), _)) => listeners.relay.change_limits(&limits),
@@ -155,6 +166,7 @@ pub fn relay_main() -> Result<(), Error> {
                     listeners.retire(&addresses, after);
                 }
                 Some((ToRelay::Machine, list)) => learn_machine(list)?,
+                Some((ToRelay::State(state), _)) => health.set_helper(state),
                 Some(_) => return Err(ControlError::OutOfTurn.into()),
                 // The helper is gone, and nobody takes care of the routes any more.
                 None => return Ok(()),
@@ -165,9 +177,20 @@ pub fn relay_main() -> Result<(), Error> {
         if listeners.relay.statistics().threads_running < threads {
             return Err(Error::ThreadEnded);
         }
-        match &mut listeners.gate {
-            Some(life) => life.say(&helper)?,
-            None => control::send(&helper, &FromRelay::Alive, &[])?,
+        if listeners
+            .gate
+            .as_ref()
+            .is_some_and(|gate| !gate.is_running())
+        {
+            return Err(Error::ThreadEnded);
+        }
+        let look = watch.look(&listeners.relay, listeners.gate.as_ref());
+        // A helper that does not read has enough to read.
+        control::try_send(&helper, &look.message)?;
+        if let Some(thread) = look.stuck {
+            // To end its threads would be to wait for this one.
+            std::mem::forget(listeners);
+            return Err(end_for(thread, watch.limit(), &helper));
         }
         keeper.say(&helper, &listeners.verdicts)?;
         if listeners.gate.is_some() && found_at.elapsed() >= FOUND_INTERVAL {
@@ -221,27 +244,13 @@ fn log_refused_calls() {
     }
 }
 
-/// Tells the helper that the gate's thread is well.
-pub(crate) struct Life {
-    pub gate: Gate,
-    turns: u64,
-}
-
-impl Life {
-    pub const fn new(gate: Gate) -> Self {
-        Self { gate, turns: 0 }
-    }
-
-    fn say(&mut self, helper: &OwnedFd) -> Result<(), Error> {
-        if !self.gate.is_running() {
-            return Err(Error::ThreadEnded);
-        }
-        let turns = self.gate.statistics().turns;
-        if turns != self.turns {
-            self.turns = turns;
-            control::send(helper, &FromRelay::Alive, &[])?;
-        }
-        Ok(())
+/// Tells the helper of a thread that is stuck.
+fn end_for(thread: ThreadName, limit: TimeSpan, helper: &OwnedFd) -> Error {
+    // A helper that does not read sees the end.
+    let _ = control::try_send(helper, &FromRelay::Stuck(thread));
+    Error::ThreadStuck {
+        thread: thread.to_string(),
+        limit,
     }
 }
 
@@ -293,6 +302,7 @@ type ListenersAndGate = (Vec<ListenerAndSockets>, Option<GateAndSockets>);
 /// What the relay is to do.
 struct Received {
     settings: RelaySettings,
+    watchdog_timeout: TimeSpan,
     admin: Option<Admin>,
     verdicts: Saved,
     /// For a fragmenter: the mark of its packets, its device and raw sockets.
@@ -303,35 +313,43 @@ struct Received {
 
 /// `None` where the helper has gone meanwhile.
 fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
-    let (settings, log, count, admin, (verdicts, cutting)) = match control::receive(helper)? {
-        Some((
-            ToRelay::Settings {
-                relay,
-                log,
-                listeners,
-                admin,
-                fragmenter,
-                verdicts,
-            },
-            descriptors,
-        )) => {
-            let mut descriptors = descriptors.into_iter();
-            let admin = admin.and_then(|settings| Some((settings, descriptors.next()?)));
-            let admin = admin.map(|(settings, socket)| Admin::new(settings, socket));
-            let verdicts = Saved {
-                place: verdicts,
-                file: match verdicts {
-                    KeptVerdicts::InFile => descriptors.next(),
-                    KeptVerdicts::Nowhere | KeptVerdicts::New => None,
+    let (settings, (log, watchdog_timeout), count, admin, (verdicts, cutting)) =
+        match control::receive(helper)? {
+            Some((
+                ToRelay::Settings {
+                    relay,
+                    log,
+                    watchdog_timeout,
+                    listeners,
+                    admin,
+                    fragmenter,
+                    verdicts,
                 },
-            };
-            let cutting = fragmenter.map(|mark| (mark, descriptors.collect()));
-            (relay, log, listeners, admin, (verdicts, cutting))
-        }
-        Some(_) => return Err(ControlError::OutOfTurn.into()),
-        None => return Ok(None),
-    };
-    logging::start(log);
+                descriptors,
+            )) => {
+                let mut descriptors = descriptors.into_iter();
+                let admin = admin.and_then(|settings| Some((settings, descriptors.next()?)));
+                let admin = admin.map(|(settings, socket)| Admin::new(settings, socket));
+                let verdicts = Saved {
+                    place: verdicts,
+                    file: match verdicts {
+                        KeptVerdicts::InFile => descriptors.next(),
+                        KeptVerdicts::Nowhere | KeptVerdicts::New => None,
+                    },
+                };
+                let cutting = fragmenter.map(|mark| (mark, descriptors.collect()));
+                (
+                    relay,
+                    (log, watchdog_timeout),
+                    listeners,
+                    admin,
+                    (verdicts, cutting),
+                )
+            }
+            Some(_) => return Err(ControlError::OutOfTurn.into()),
+            None => return Ok(None),
+        };
+    logging::start(log)?;
     let received = receive_listeners(helper, count)?;
     match control::receive(helper)? {
         Some((ToRelay::Machine, list)) => learn_machine(list)?,
@@ -340,6 +358,7 @@ fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
     }
     Ok(received.map(|(listeners, gate)| Received {
         settings,
+        watchdog_timeout,
         admin,
         verdicts,
         cutting,
@@ -411,28 +430,35 @@ fn drain(
     relay: Relay,
     helper: &OwnedFd,
     settings: &RelaySettings,
-    life: Option<Life>,
+    gate: Option<Gate>,
+    (mut watch, health): (ThreadWatch, &Health),
 ) -> Result<(), Error> {
     // The helper has seen to it that no connection is taken any more.
-    if let Some(Life { gate, .. }) = life {
-        info!("connections taken and left alone: {:?}", gate.statistics());
+    if let Some(gate) = gate {
+        log_gate(&gate.statistics());
     }
     relay.drain();
     let mut kicks = Kicks::default();
     let start = Instant::now();
     let limit = Duration::from(settings.drain_timeout);
     let mut last_active = start;
-    let mut last_said = start;
+    let mut last_look = start;
     loop {
-        if last_said.elapsed() >= ALIVE_INTERVAL {
-            last_said = Instant::now();
-            control::send(helper, &FromRelay::Alive, &[])?;
+        if last_look.elapsed() >= LOOK_INTERVAL {
+            last_look = Instant::now();
+            let look = watch.look(&relay, None);
+            control::try_send(helper, &look.message)?;
+            if let Some(thread) = look.stuck {
+                std::mem::forget(relay);
+                return Err(end_for(thread, watch.limit(), helper));
+            }
         }
         if is_readable(helper, DRAIN_INTERVAL)? {
             match control::receive::<ToRelay>(helper)? {
                 Some((ToRelay::Kick { number, target }, _)) => {
                     kicks.begin(&relay, None, number, target);
                 }
+                Some((ToRelay::State(state), _)) => health.set_helper(state),
                 // Perhaps the rest of a reload.
                 Some(_) => {}
                 None => return Ok(()),
@@ -466,6 +492,21 @@ fn drain(
         "relay ends"
     );
     Ok(())
+}
+
+/// What it has done, in one line.
+fn log_gate(all: &GateStatistics) {
+    let bypasses = all.bypasses().into_iter().filter(|(_, count)| *count > 0);
+    let bypasses: Vec<String> = bypasses
+        .map(|(reason, count)| format!("{reason} {count}"))
+        .collect();
+    info!(
+        taken = all.taken,
+        refused = all.refused,
+        unanswered = all.unanswered,
+        left_alone = %bypasses.join(", "),
+        "no more connections are taken"
+    );
 }
 
 fn is_readable(helper: &OwnedFd, timeout: Duration) -> Result<bool, Error> {

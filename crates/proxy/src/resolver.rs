@@ -108,8 +108,10 @@ fn wait_and_run(relay: &OwnedFd) -> std::io::Result<()> {
         if status.success() {
             return Ok(());
         }
-        // There is no log in this process but standard error.
-        eprintln!("warning: the resolver process has ended: {status}");
+        // Where and how the relay logs is not known to this process.
+        midspan_log::say(&format!(
+            "warning: the resolver process has ended: {status}"
+        ));
         std::thread::sleep(PAUSE);
     }
 }

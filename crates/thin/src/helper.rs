@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use midspan_linux::acknowledgement_queue::AcknowledgementRules;
 use midspan_linux::acknowledgements_first::AckFirstQueue;
-use midspan_linux::{descriptor_passing, nftables};
+use midspan_linux::{capability, descriptor_passing, nftables};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 
@@ -75,7 +75,17 @@ enum End {
 ///
 /// # Errors
 /// What keeps ACKs from being thinned at all. A worker that falls later is started again.
-pub fn run(mut options: RunOptions<'_>) -> Result<(), Error> {
+pub fn run(options: RunOptions<'_>) -> Result<(), Error> {
+    midspan_log::report_panics(midspan_log::say);
+    // The thread of the log needs no rights; what cannot be given up stays.
+    midspan_log::start(|| drop(capability::give_up_all_but(&[])))
+        .map_err(Error::system("start the thread of the log"))?;
+    let result = thin(options);
+    midspan_log::finish();
+    result
+}
+
+fn thin(mut options: RunOptions<'_>) -> Result<(), Error> {
     let settings = &options.settings;
     let rules = settings.rules()?;
     let told = Arc::new(AtomicBool::new(false));
@@ -88,7 +98,7 @@ pub fn run(mut options: RunOptions<'_>) -> Result<(), Error> {
         .map_err(Error::system("set up signals"))?;
     let (_claim, removed) = rules.claim()?;
     if removed > 0 {
-        say(&format!(
+        midspan_log::say(&format!(
             "removed {removed} tables that an earlier run left behind"
         ));
     }
@@ -127,7 +137,7 @@ pub fn run(mut options: RunOptions<'_>) -> Result<(), Error> {
                 End::Told => return Ok(removed?),
                 End::Fell(how) => {
                     removed?;
-                    say(&format!(
+                    midspan_log::say(&format!(
                         "the worker {how}; ACKs pass, and it is started again"
                     ));
                 }
@@ -148,11 +158,6 @@ fn install(rules: &AcknowledgementRules) -> Result<Option<u32>, Error> {
     // One transaction.
     let generation = nftables::generation_after(|| rules.install().map(|()| 1))?;
     Ok(generation.number())
-}
-
-/// To standard error, where anybody may have stopped to read.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// The worker process; it is killed when this value goes.
@@ -218,7 +223,7 @@ impl Worker {
                     if let Some(pages) = &mut pages
                         && let Some(ended) = pages.tell(&status)
                     {
-                        say(&format!(
+                        midspan_log::say(&format!(
                             "metrics can no longer be asked for, since their process has ended \
                              ({ended}); ACKs are thinned as before"
                         ));

@@ -80,6 +80,13 @@ type Latest = Arc<Mutex<(Status, Instant)>>;
 /// # Errors
 /// What keeps it from answering. It returns without an error when the helper has gone.
 pub fn pages_main() -> Result<(), Error> {
+    midspan_log::report_panics(midspan_log::say);
+    let result = answer();
+    midspan_log::finish();
+    result
+}
+
+fn answer() -> Result<(), Error> {
     let helper = descriptor_passing::inherited(0).map_err(|_| Error::NotStartedByHelper)?;
     let Ok(Some(mut message)) = descriptor_passing::receive(&helper) else {
         return Err(Error::NotStartedByHelper);
@@ -101,7 +108,7 @@ pub fn pages_main() -> Result<(), Error> {
         .spawn(move || {
             let served = midspan_pages::serve(TcpListener::from(listener), pages, Vec::new());
             if let Err(error) = runtime.block_on(served) {
-                eprintln!("metrics can no longer be asked for: {error}");
+                midspan_log::say(&format!("metrics can no longer be asked for: {error}"));
             }
         })
         .map_err(Error::system("start the thread of metrics"))?;

@@ -42,6 +42,13 @@ pub(crate) enum FromWorker {
 /// # Errors
 /// What keeps it from thinning. It returns without an error when the helper has gone.
 pub fn worker_main() -> Result<(), Error> {
+    midspan_log::report_panics(midspan_log::say);
+    let result = work();
+    midspan_log::finish();
+    result
+}
+
+fn work() -> Result<(), Error> {
     let helper = descriptor_passing::inherited(0).map_err(|_| Error::NotStartedByHelper)?;
     let Ok(Some(message)) = descriptor_passing::receive(&helper) else {
         return Err(Error::NotStartedByHelper);

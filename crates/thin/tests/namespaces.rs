@@ -44,7 +44,8 @@ fn main() {
 
 fn end(result: Result<(), midspan_thin::Error>) {
     if let Err(error) = result {
-        eprintln!("error: {error}");
+        midspan_log::say(&format!("error: {error}"));
+        midspan_log::finish();
         std::process::exit(1);
     }
 }
@@ -86,6 +87,7 @@ fn test(filter: &str) {
     let tests: &[tries::Test] = &[
         ("downloads are thinned and arrive whole", downloads),
         ("a killed worker", a_killed_worker),
+        ("a log that nobody reads", an_unread_log),
         ("a stopped worker", a_stopped_worker),
         ("a killed helper", a_killed_helper),
         ("a firewall reload", a_firewall_reload),
@@ -220,22 +222,26 @@ impl Thin {
     }
 
     fn start_with(network: &Network, arguments: &[&str]) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0);
-        let mut child = network.client.spawn(command).unwrap();
-        let said = Arc::new(Mutex::new(String::new()));
-        let (complaints, all) = (child.stderr.take().unwrap(), Arc::clone(&said));
+        let mut thin = Self::start_logging_to(network, arguments, Stdio::piped());
+        let (complaints, all) = (thin.child.stderr.take().unwrap(), Arc::clone(&thin.said));
         std::thread::spawn(move || {
             for line in BufReader::new(complaints).lines().map_while(Result::ok) {
                 eprintln!("{line}");
                 all.lock().unwrap().push_str(&format!("{line}\n"));
             }
         });
+        thin
+    }
+
+    fn start_logging_to(network: &Network, arguments: &[&str], log: Stdio) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .process_group(0);
+        let mut child = network.client.spawn(command).unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         lines.read_line(&mut line).unwrap();
@@ -250,7 +256,7 @@ impl Thin {
         Self {
             child,
             status,
-            said,
+            said: Arc::default(),
         }
     }
 
@@ -406,6 +412,33 @@ fn killed_metrics() {
     thin.status_when("saved", |status| status.acks_saved > 10);
     assert_eq!(told(), 1);
     thin.end(&network);
+}
+
+/// Neither the helper nor its worker waits for the reader of the log.
+fn an_unread_log() {
+    let network = Network::new();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let size = rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
+    writer.write_all(&vec![b'x'; size]).unwrap();
+    let mut thin = Thin::start_logging_to(&network, &["thin", "up", "fda:8"], writer.into());
+    for _ in 0..2 {
+        let worker = thin.worker();
+        kill_process(worker, Signal::KILL).unwrap();
+        let start = Instant::now();
+        while thin.worker() == worker {
+            assert!(start.elapsed() < LIMIT, "not started again");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let server = network.serve(1);
+        finish(network.connect("10.1.0.1"));
+        server.join().unwrap();
+        thin.status_when("saved", |status| status.acks_saved > 10);
+    }
+    kill_process(thin.helper(), Signal::TERM).unwrap();
+    assert!(thin.child.wait().unwrap().success());
+    assert_eq!(network.tables(), Vec::<String>::new());
+    // What the helper had to say is cut off, or was never said.
+    drop(reader);
 }
 
 fn a_killed_worker() {

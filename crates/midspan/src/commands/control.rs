@@ -1,5 +1,7 @@
 //! `midspan status`, `bypass`, `kick` and `reload`: what a running proxy is asked.
 
+use std::time::Duration;
+
 use midspan_proxy::command::{
     Answer, ListenerStatus, Request, Status, TrackingStatus, ask, find_socket,
 };
@@ -82,6 +84,18 @@ fn print_status(status: &Status) {
     );
     if let Some(error) = &status.reload_error {
         println!("the last reload failed: {error}");
+    }
+    if !status.passing.is_empty() {
+        let reasons = status.passing.join(", ");
+        println!("new connections pass untouched: {reasons}");
+    }
+    for late in &status.late_threads {
+        let how = if late.stuck { "stuck" } else { "late" };
+        let still = Duration::from_millis(late.still_milliseconds).as_secs_f64();
+        println!("thread {} is {how}: no turn for {still:.1} s", late.thread);
+    }
+    if status.log_lines_lost > 0 {
+        println!("lines lost of the helper's log: {}", status.log_lines_lost);
     }
     for listener in &status.listeners {
         println!("listener {}: {}", listener.name, way(listener));

@@ -15,6 +15,7 @@ use midspan_policy::leave_alone::SizeGain;
 use midspan_units::BitRate;
 
 use crate::gate::GateStatistics;
+use crate::health::Known;
 use crate::relay::Statistics;
 use crate::relay::observation::{
     Ending, GainTotals, HistogramTotals, LegTotals, ListenerTotals, MemoryUse, PIECE_BOUNDS,
@@ -42,6 +43,10 @@ pub struct Snapshot {
     pub refused_system_calls: u64,
     /// What splitting gains.
     pub gains: GainTotals,
+    /// Late threads, and what the helper has told.
+    pub(crate) known: Known,
+    /// Lines that the relay could not log.
+    pub log_lines_lost: u64,
 }
 
 /// A metric.
@@ -112,6 +117,46 @@ metrics! {
     /// Threads of the relay that run.
     Gauge "threads" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.threads_running));
+    /// Threads of the relay that have made no turn for a second though they were woken, by state: late,
+    /// or stuck (for interception.watchdog_timeout; the relay ends).
+    Gauge "threads_late" ("state") = |now, sink| {
+        let count = |is_stuck| {
+            let late = now.known.late.iter();
+            late.filter(|late| late.is_stuck == is_stuck).count() as u64
+        };
+        sink.put(&["late"], Value::Number(count(false)))?;
+        sink.put(&["stuck"], Value::Number(count(true)))
+    };
+    /// Whether the proxy is about to end and takes no more connections: 1 or 0.
+    Gauge "draining" () =
+        |now, sink| sink.put(&[], Value::Number(u64::from(now.known.is_draining)));
+    /// Whether all new connections of transparent listeners pass untouched for this reason, 1 or 0:
+    /// firewall (of the host, which would stop them), relay (it does not answer), bypass (the
+    /// operator wants it), draining, rules (they cannot be changed).
+    Gauge "passing" ("reason") = |now, sink| {
+        let passing = now.known.helper.passing;
+        passing.map_or(Ok(()), |passing| {
+            passing.reasons().into_iter().try_for_each(|(reason, holds)| {
+                sink.put(&[reason], Value::Number(u64::from(holds)))
+            })
+        })
+    };
+    /// What the host's firewall has against intercepted connections: obstacles, as the log names them.
+    Gauge "firewall_obstacles" () =
+        |now, sink| sink.put(&[], Value::Number(now.known.helper.firewall_obstacles));
+    /// Prefixes whose new connections pass untouched (midspan bypass).
+    Gauge "bypassed_prefixes" () =
+        |now, sink| sink.put(&[], Value::Number(now.known.helper.bypasses));
+    /// Reloads of the configuration, by result: ok, failed.
+    Counter "reloads" ("result") = |now, sink| {
+        sink.put(&["ok"], Value::Number(now.known.helper.reloads))?;
+        sink.put(&["failed"], Value::Number(now.known.helper.reloads_failed))
+    };
+    /// Lines missing in the log because it was not read, or could not be written, by process.
+    Counter "log_lines_lost" ("process") = |now, sink| {
+        sink.put(&["relay"], Value::Number(now.log_lines_lost))?;
+        sink.put(&["helper"], Value::Number(now.known.helper.log_lines_lost))
+    };
     /// Sessions begun: connections that were accepted and not refused, and plain HTTP requests.
     Counter "sessions_opened" ("listener") =
         |now, sink| each(now, |name, all| sink.put(&[name], Value::Number(all.opened)));
@@ -290,50 +335,9 @@ metrics! {
     /// SYN in time when room was needed for others).
     Counter "bypasses" ("reason") = |now, sink| {
         gate(now, |gate| {
-            // Named one by one: a new number of the gate must find its metric.
-            let GateStatistics {
-                turns: _,
-                taken: _,
-                refused: _,
-                unanswered: _,
-                passed_full,
-                passed_sessions,
-                passed_client,
-                passed_memory,
-                passed_descriptors,
-                passed_authenticated,
-                passed_multipath,
-                passed_tracking,
-                tracked_entries: _,
-                tracked_limit: _,
-                passed_unreachable,
-                passed_by_policy,
-                passed_control,
-                control_unmeasured: _,
-                passed_unanswered,
-                passed_asymmetric,
-                passed_overdue,
-                dropped_port_in_use: _,
-                refused_by_policy: _,
-                asymmetric_routes_found: _,
-                retransmissions_held: _,
-                dropped_stale: _,
-                expired: _,
-            } = *gate;
-            sink.put(&["full"], Value::Number(passed_full))?;
-            sink.put(&["sessions"], Value::Number(passed_sessions))?;
-            sink.put(&["sessions_per_client"], Value::Number(passed_client))?;
-            sink.put(&["memory"], Value::Number(passed_memory))?;
-            sink.put(&["descriptors"], Value::Number(passed_descriptors))?;
-            sink.put(&["authenticated"], Value::Number(passed_authenticated))?;
-            sink.put(&["multipath"], Value::Number(passed_multipath))?;
-            sink.put(&["connection_tracking"], Value::Number(passed_tracking))?;
-            sink.put(&["unreachable"], Value::Number(passed_unreachable))?;
-            sink.put(&["policy"], Value::Number(passed_by_policy))?;
-            sink.put(&["control"], Value::Number(passed_control))?;
-            sink.put(&["unanswered"], Value::Number(passed_unanswered))?;
-            sink.put(&["asymmetric"], Value::Number(passed_asymmetric))?;
-            sink.put(&["overdue"], Value::Number(passed_overdue))
+            gate.bypasses()
+                .into_iter()
+                .try_for_each(|(reason, count)| sink.put(&[reason], Value::Number(count)))
         })
     };
     /// Entries of connection tracking in the network namespace; a session of a transparent listener

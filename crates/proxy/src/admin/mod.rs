@@ -5,7 +5,7 @@
 //! | `GET /metrics` | [metrics] in the OpenMetrics text format |
 //! | `GET /sessions?after=ID&limit=N` | live sessions, JSON ([`Answer`](crate::relay::observation::Answer)) |
 //! | `GET /sessions/ID` | one live session, JSON ([`SessionReport`](crate::relay::observation::SessionReport)) |
-//! | `GET /health` | `ok`, or status 503 where a thread of the relay has ended |
+//! | `GET /health` | `ok`, or status 503 and why: a thread of the relay has ended or is stuck, the proxy drains, no transparent listener takes connections |
 //!
 //! It only answers; nothing can be changed through it. It has a thread of its own, so that nothing
 //! it is asked stands in the way of data. Connections, requests and times are bounded ([`midspan_pages`]).
@@ -21,6 +21,7 @@ use crate::Error;
 use crate::control::AdminMessage;
 use crate::fragmenting::FragmentCounters;
 use crate::gate::GateObserver;
+use crate::health::Health;
 use crate::relay::observation::Observer;
 use crate::relay::remembered::Remembered;
 use host::HostCounters;
@@ -56,13 +57,14 @@ impl Admin {
         gate: Option<GateObserver>,
         narrow: NarrowObserver,
         host: Option<HostCounters>,
+        health: Health,
     ) -> Result<(), Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build()
             .map_err(Error::system("start the runtime of the admin listener"))?;
-        let service = server::Service::new(relay, gate, narrow, host);
+        let service = server::Service::new(relay, gate, narrow, host, health);
         let listener = std::net::TcpListener::from(self.socket);
         let names = self.settings.names;
         let serve = move || {

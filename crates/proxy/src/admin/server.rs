@@ -13,6 +13,7 @@ use super::NarrowObserver;
 use super::host::HostCounters;
 use super::metrics::{self, Snapshot};
 use crate::gate::GateObserver;
+use crate::health::Health;
 use crate::relay::observation::{Observer, Question};
 
 /// Between two questions to the relay's threads.
@@ -27,6 +28,7 @@ pub(super) struct Service {
     gate: Option<GateObserver>,
     narrow: NarrowObserver,
     host: Option<HostCounters>,
+    health: Health,
     /// Held by whoever asks the relay's threads.
     turn: Mutex<()>,
 }
@@ -37,12 +39,14 @@ impl Service {
         gate: Option<GateObserver>,
         narrow: NarrowObserver,
         host: Option<HostCounters>,
+        health: Health,
     ) -> Self {
         Self {
             relay,
             gate,
             narrow,
             host,
+            health,
             turn: Mutex::new(()),
         }
     }
@@ -58,6 +62,8 @@ impl Service {
             tail_loss_probes: self.host.as_ref().and_then(HostCounters::tail_loss_probes),
             refused_system_calls: sandbox::refused_calls(),
             gains: self.relay.gains(),
+            known: self.health.known(),
+            log_lines_lost: midspan_log::lost(),
         };
         match metrics::encode(snapshot) {
             Ok(text) => open_metrics(text),
@@ -66,11 +72,14 @@ impl Service {
     }
 
     fn health(&self) -> Reply {
-        if self.relay.is_well() {
-            return text(StatusCode::OK, "ok\n");
+        if !self.relay.is_well() {
+            let said = "a thread of the relay has ended\n";
+            return text(StatusCode::SERVICE_UNAVAILABLE, said);
         }
-        let said = "a thread of the relay has ended\n";
-        text(StatusCode::SERVICE_UNAVAILABLE, said)
+        match self.health.known().judge() {
+            Ok(said) => text(StatusCode::OK, said),
+            Err(why) => text(StatusCode::SERVICE_UNAVAILABLE, why),
+        }
     }
 
     async fn sessions(&self, query: &str) -> Reply {

@@ -86,6 +86,59 @@ statistics! {
     expired,
 }
 
+impl GateStatistics {
+    /// Connections that passed untouched, by reason.
+    #[must_use]
+    pub const fn bypasses(&self) -> [(&'static str, u64); 14] {
+        // Named one by one: a new number must find its place here or in a metric of its own.
+        let Self {
+            turns: _,
+            taken: _,
+            refused: _,
+            unanswered: _,
+            passed_full,
+            passed_sessions,
+            passed_client,
+            passed_memory,
+            passed_descriptors,
+            passed_authenticated,
+            passed_multipath,
+            passed_tracking,
+            tracked_entries: _,
+            tracked_limit: _,
+            passed_unreachable,
+            passed_by_policy,
+            passed_control,
+            control_unmeasured: _,
+            passed_unanswered,
+            passed_asymmetric,
+            passed_overdue,
+            dropped_port_in_use: _,
+            refused_by_policy: _,
+            asymmetric_routes_found: _,
+            retransmissions_held: _,
+            dropped_stale: _,
+            expired: _,
+        } = *self;
+        [
+            ("full", passed_full),
+            ("sessions", passed_sessions),
+            ("sessions_per_client", passed_client),
+            ("memory", passed_memory),
+            ("descriptors", passed_descriptors),
+            ("authenticated", passed_authenticated),
+            ("multipath", passed_multipath),
+            ("connection_tracking", passed_tracking),
+            ("unreachable", passed_unreachable),
+            ("policy", passed_by_policy),
+            ("control", passed_control),
+            ("unanswered", passed_unanswered),
+            ("asymmetric", passed_asymmetric),
+            ("overdue", passed_overdue),
+        ]
+    }
+}
+
 /// Adds one.
 pub(super) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);

@@ -33,6 +33,7 @@ use super::statistics::{Counters, count};
 use super::syn::{self, Segment};
 use super::tracked::TrackedEntries;
 use super::{GateSettings, call, request};
+use crate::log_rate::LogRate;
 use crate::relay::{Clock, Limits, Seat, Shortage};
 use crate::seeded_faults::{self, Fault};
 
@@ -88,6 +89,7 @@ pub(super) struct Worker {
     next_log: Instant,
     start: Instant,
     next_route_log: Instant,
+    trouble: LogRate,
 }
 
 impl Worker {
@@ -128,6 +130,7 @@ impl Worker {
             next_log: now,
             start: now,
             next_route_log: now,
+            trouble: LogRate::new(1, LOG_INTERVAL),
         })
     }
 
@@ -494,9 +497,9 @@ impl Worker {
         let interest = EventFlags::OUT | EventFlags::ET;
         let data = EventData::new_u64(token);
         if let Err(error) = epoll::add(&self.epoll, &held.server, data, interest) {
-            warn!("a connection passes untouched: cannot watch its server leg: {error}");
             count(&self.counters.passed_unreachable);
-            return self.leave(held.arrived.packet, held.connection);
+            self.leave(held.arrived.packet, held.connection);
+            return self.log_trouble("its server leg cannot be watched", &error.into());
         }
         self.held.insert(token, held);
     }

@@ -10,8 +10,10 @@ use tracing::{info, warn};
 use super::routes::NO_WINDOWS;
 use super::state::{KeptBypasses, State};
 use super::supervision::Supervisor;
-use crate::command::{Answer, ListenerStatus, Request, Status, TrackingStatus};
+use crate::command::{Answer, LateThreadStatus, ListenerStatus, Request, Status, TrackingStatus};
 use crate::configuration::{Listener, Mode, prefix};
+use crate::health::{HelperState, Passing};
+use crate::liveness::LateThread;
 use crate::relay::kick::Target;
 
 /// Most prefixes that pass untouched.
@@ -157,6 +159,7 @@ impl Supervisor {
     }
 
     fn status(&self) -> Status {
+        let passing = self.passing().unwrap_or_default();
         let is_passing = (self.guard.as_ref()).is_some_and(|guard| !guard.is_taking());
         let state = match (self.is_draining(), is_passing) {
             (true, _) => "draining",
@@ -172,6 +175,9 @@ impl Supervisor {
             configuration: self.file.display().to_string(),
             reloads: self.reloads,
             reload_error: self.reload_error.clone(),
+            passing: passing.names().into_iter().map(str::to_owned).collect(),
+            late_threads: self.late.iter().map(late_thread).collect(),
+            log_lines_lost: midspan_log::lost(),
             listeners: self.configuration.listeners.iter().map(listener).collect(),
             bypasses: self.bypasses.iter().map(text).collect(),
             connection_tracking: self.connection_tracking(),
@@ -209,6 +215,30 @@ impl Supervisor {
         })
     }
 
+    /// Why all new connections of transparent listeners pass untouched; `None` where no listener is
+    /// transparent.
+    fn passing(&self) -> Option<Passing> {
+        self.configuration.transparent().next()?;
+        let guard = self.guard.as_ref()?;
+        let is_bypassed = everything().iter().all(|all| self.bypasses.contains(all));
+        Some(Passing {
+            bypass: is_bypassed,
+            ..guard.passing()
+        })
+    }
+
+    /// What the relay is told of the helper.
+    pub(super) fn state(&self) -> HelperState {
+        HelperState {
+            passing: self.passing(),
+            bypasses: self.bypasses.len() as u64,
+            firewall_obstacles: (self.guard.as_ref()).map_or(0, |guard| guard.obstacles() as u64),
+            reloads: self.reloads,
+            reloads_failed: self.reloads_failed,
+            log_lines_lost: midspan_log::lost(),
+        }
+    }
+
     /// The state in one line, for the service manager.
     pub(super) fn status_line(&self) -> String {
         let mut line = format!("{} listeners", self.configuration.listeners.len());
@@ -219,6 +249,14 @@ impl Supervisor {
             line.push_str(", the last reload failed: see the log");
         }
         line
+    }
+}
+
+fn late_thread(late: &LateThread) -> LateThreadStatus {
+    LateThreadStatus {
+        thread: late.thread.to_string(),
+        still_milliseconds: late.still_milliseconds,
+        stuck: late.is_stuck,
     }
 }
 

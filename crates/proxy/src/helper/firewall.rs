@@ -54,6 +54,11 @@ impl Firewall {
         self.obstacles.is_empty()
     }
 
+    /// How much speaks against it.
+    pub const fn obstacles(&self) -> usize {
+        self.obstacles.len()
+    }
+
     /// When to call [`look_again`](Self::look_again) though nothing is known to have changed.
     pub fn next(&self) -> Option<Instant> {
         if self.waiting {

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use midspan_linux::interception::survey::ForeignRule;
 use midspan_linux::interception::{Interception, InterceptionError, Pair, Plan};
 use midspan_linux::netlink::Prefix;
-use midspan_units::TimeSpan;
 use tracing::{info, warn};
 
 use super::firewall::Firewall;
+use crate::health::Passing;
+use crate::liveness::{Absence, Watch};
 
 /// Rule changes come in groups: one look serves a whole one.
 const RULE_DELAY: Duration = Duration::from_millis(100);
@@ -21,6 +22,14 @@ const RULE_INTERVAL: Duration = Duration::from_secs(10);
 /// second.
 const PASS_AFTER: Duration = Duration::from_millis(600);
 
+/// How often the helper looks for signs of life at least.
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
+
+/// A helper that is busy with rules lets connections pass all the same.
+fn watch(now: Instant) -> Watch {
+    Watch::of_beating(now, LOOK_PAUSE, PASS_AFTER, Absence::Pauses)
+}
+
 /// Rules in force, and what is known of the relay.
 pub(super) struct Guard {
     interception: Interception,
@@ -28,10 +37,11 @@ pub(super) struct Guard {
     /// The next look at the rules.
     next_look: Instant,
     last_look: Instant,
-    last_life: Instant,
-    /// The relay gives signs of life.
+    /// Signs of life of the relay's gate.
+    lives: u64,
+    watch: Watch,
+    /// The gate gives signs of life.
     alive: bool,
-    watchdog_timeout: Duration,
     /// No new connections are wanted any more, and no signs of life expected.
     draining: bool,
     /// Routing rules of others that look at bits of our marks, which has been said.
@@ -39,16 +49,16 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    pub fn new(interception: Interception, firewall: Firewall, watchdog_timeout: TimeSpan) -> Self {
+    pub fn new(interception: Interception, firewall: Firewall) -> Self {
         let now = Instant::now();
         Self {
             interception,
             firewall,
             next_look: now + RULE_INTERVAL,
             last_look: now,
-            last_life: now,
+            lives: 0,
+            watch: watch(now),
             alive: true,
-            watchdog_timeout: watchdog_timeout.into(),
             draining: false,
             foreign: Vec::new(),
         }
@@ -65,7 +75,7 @@ impl Guard {
 
     /// Takes connections from now on.
     pub fn take_from_now(&mut self) {
-        self.last_life = Instant::now();
+        self.watch = watch(Instant::now());
         self.take_or_pass();
     }
 
@@ -75,8 +85,7 @@ impl Guard {
     }
 
     /// Other rules from now on; what cannot be changed now is tried again.
-    pub fn change(&mut self, mut plan: Plan, watchdog_timeout: TimeSpan) {
-        self.watchdog_timeout = watchdog_timeout.into();
+    pub fn change(&mut self, mut plan: Plan) {
         let old = self.interception.plan();
         // A reload leaves alone what was left alone.
         plan.left_alone.clone_from(&old.left_alone);
@@ -94,7 +103,7 @@ impl Guard {
             }
         }
         // The relay has answered a moment ago, before the rules were changed.
-        self.last_life = Instant::now();
+        self.watch = watch(Instant::now());
         self.take_or_pass();
     }
 
@@ -116,28 +125,24 @@ impl Guard {
         result
     }
 
-    /// When to call [`handle_rules`](Self::handle_rules) and [`is_still`](Self::is_still) at the
-    /// latest.
+    /// When to call [`handle_rules`](Self::handle_rules) and [`handle_time`](Self::handle_time) at
+    /// the latest.
     pub fn next(&self) -> Instant {
         if self.draining {
             return self.next_look;
         }
-        let limit = match self.alive {
-            true => PASS_AFTER,
-            false => self.watchdog_timeout,
-        };
-        let still = self.last_life + limit;
-        let firewall = self.firewall.next().unwrap_or(still);
-        self.next_look.min(still).min(firewall)
+        let look = self.watch.next();
+        let firewall = self.firewall.next().unwrap_or(look);
+        self.next_look.min(look).min(firewall)
     }
 
-    /// The relay has given a sign of life.
-    pub fn handle_life(&mut self, now: Instant) {
-        self.last_life = now;
+    /// The relay's gate has given a sign of life.
+    pub fn handle_life(&mut self) {
+        self.lives = self.lives.wrapping_add(1);
         if !self.alive && !self.draining {
-            info!("the relay answers again");
             self.alive = true;
             self.take_or_pass();
+            info!("the relay answers again");
         }
     }
 
@@ -195,19 +200,34 @@ impl Guard {
         self.foreign = rules;
     }
 
-    /// Whether the relay has been still for so long that it must be ended. Before that, new
-    /// connections are no longer taken for it.
-    pub fn is_still(&mut self, now: Instant) -> bool {
-        if self.draining {
-            return false;
-        }
-        let still = now.saturating_duration_since(self.last_life);
-        if still >= PASS_AFTER && self.alive {
-            warn!("the relay does not answer: new connections pass untouched");
+    /// No new connections are taken for a gate that is still.
+    pub fn handle_time(&mut self, now: Instant) {
+        self.watch.look(now, self.lives);
+        if self.watch.is_stuck() && self.alive && !self.draining {
             self.alive = false;
             self.take_or_pass();
+            warn!("the relay does not answer: new connections pass untouched");
         }
-        still >= self.watchdog_timeout
+    }
+
+    /// Why no new connections are taken, if that is so.
+    pub fn passing(&self) -> Passing {
+        let passing = Passing {
+            firewall: !self.firewall.lets_pass(),
+            relay: !self.alive,
+            bypass: false,
+            draining: self.draining,
+            rules: false,
+        };
+        Passing {
+            rules: !self.is_taking() && passing.names().is_empty(),
+            ..passing
+        }
+    }
+
+    /// What the host's firewall has against intercepted connections.
+    pub const fn obstacles(&self) -> usize {
+        self.firewall.obstacles()
     }
 
     /// The relay is about to end.

@@ -40,6 +40,7 @@ use midspan_policy::LegStart;
 use tracing::{info, warn};
 
 use crate::configuration::{Configuration, Listener, Mode, passwords, ports};
+use crate::liveness::{Absence, Watch};
 use crate::user::{OWN, User};
 use crate::{Error, logging};
 use control_socket::ControlSocket;
@@ -58,7 +59,7 @@ use routes::RouteWatch;
 use signals::Signals;
 use slots::Slots;
 use state::State;
-use supervision::Supervisor;
+use supervision::{LOOK_PAUSE, Supervisor};
 pub(crate) use trial::{check_addresses, try_firewall, try_to_listen};
 
 /// What `midspan run` is started with.
@@ -82,8 +83,15 @@ pub struct RunOptions {
 /// What keeps the proxy from starting, or from going on; see [`Error`]. Routes and rules are
 /// removed on every way out.
 pub fn run(options: RunOptions) -> Result<(), Error> {
+    logging::report_panics();
+    let result = start_and_supervise(options);
+    midspan_log::finish();
+    result
+}
+
+fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
     let mut configuration = Configuration::load(&options.configuration)?;
-    logging::start(configuration.log);
+    logging::start_without_rights(configuration.log)?;
     if passwords::has_any(&configuration)
         && let Some(mode) = passwords::readers(&options.configuration)
     {
@@ -135,14 +143,17 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
         threads = configuration.relay.threads,
         "ready"
     );
-    let watchdog_timeout = configuration.interception.watchdog_timeout;
+    let limit = configuration.interception.watchdog_timeout.into();
     let mut supervisor = Supervisor {
         file: options.configuration,
         relay,
         signals,
         windows,
-        guard: interception
-            .map(|(interception, firewall)| Guard::new(interception, firewall, watchdog_timeout)),
+        guard: interception.map(|(interception, firewall)| Guard::new(interception, firewall)),
+        lives: 0,
+        watch: Watch::of_beating(Instant::now(), LOOK_PAUSE, limit, Absence::Restarts),
+        late: Vec::new(),
+        told: None,
         slots,
         open,
         interfaces: BTreeSet::new(),
@@ -156,6 +167,7 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
         ready_since: Instant::now(),
         reloads: 0,
         kicks: 0,
+        reloads_failed: 0,
         reload_error: None,
         routes: RouteWatch::new(),
         machine,
@@ -167,6 +179,7 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
     supervisor.remember_interfaces(&configuration);
     let measures = configuration.has_control_group();
     supervisor.count_bytes(measures);
+    supervisor.tell_relay();
     supervisor.notifier.ready(&supervisor.status_line());
     if let Some(ready) = options.ready {
         announce(ready);

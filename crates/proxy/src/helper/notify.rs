@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use tracing::debug;
 
-/// Without news of the relay for so long, no sign of life is passed on. It gives one each second.
+/// Without news of the relay for so long, no sign of life is passed on. It gives several a second.
 const RELAY_LIMIT: Duration = Duration::from_millis(2_500);
 
 /// How much time the manager is asked for while the proxy drains.
@@ -28,7 +28,6 @@ struct Watchdog {
     /// Half of the time-out.
     interval: Duration,
     next: Instant,
-    last_life: Instant,
 }
 
 impl Notifier {
@@ -54,7 +53,6 @@ impl Notifier {
             .map(|timeout| Watchdog {
                 interval: Duration::from_micros(timeout.div_ceil(2)),
                 next: now,
-                last_life: now,
             });
         Self {
             socket,
@@ -93,13 +91,6 @@ impl Notifier {
         self.send(&format!("STATUS={status}"));
     }
 
-    /// The relay has given a sign of life.
-    pub fn handle_life(&mut self, now: Instant) {
-        if let Some(watchdog) = &mut self.watchdog {
-            watchdog.last_life = now;
-        }
-    }
-
     /// When to call [`handle_time`](Self::handle_time) at the latest.
     pub fn next(&self) -> Option<Instant> {
         let watchdog = self.watchdog.as_ref().map(|watchdog| watchdog.next);
@@ -107,8 +98,9 @@ impl Notifier {
         watchdog.into_iter().chain(draining).min()
     }
 
-    /// Passes a sign of life on, when it is time and the relay lives.
-    pub fn handle_time(&mut self, now: Instant) {
+    /// Passes a sign of life on, when it is time and the relay lives, which has been still for so
+    /// long.
+    pub fn handle_time(&mut self, now: Instant, still: Duration) {
         if let Some((until, again)) = &mut self.draining
             && now >= *again
         {
@@ -126,7 +118,6 @@ impl Notifier {
             return;
         }
         watchdog.next = now + watchdog.interval;
-        let still = now.saturating_duration_since(watchdog.last_life);
         if still <= watchdog.interval.max(RELAY_LIMIT) {
             self.send("WATCHDOG=1");
         }

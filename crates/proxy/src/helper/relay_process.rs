@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use midspan_linux::{descriptor_passing, process};
 use midspan_units::TimeSpan;
@@ -14,8 +14,9 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use super::fragmenting::Fragmenting;
 use super::state::State;
 use crate::Error;
-use crate::configuration::{Configuration, RelaySettings};
+use crate::configuration::Configuration;
 use crate::control::{self, AdminMessage, FromRelay, KeptVerdicts, ToRelay};
+use crate::health::HelperState;
 use crate::machine::Machine;
 use crate::relay::RelayLimits;
 use crate::relay::kick::Target;
@@ -25,6 +26,14 @@ use crate::user::{USER_VARIABLE, User};
 
 /// How long the relay may leave a message unread before the next.
 const SEND_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long the end of a killed relay may take.
+const KILL_LIMIT: Duration = Duration::from_secs(5);
+/// How often it is looked for at least.
+const WAIT_STEP: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
 
 /// What the relay is told of its listeners.
 pub(super) struct Listeners {
@@ -97,6 +106,7 @@ impl RelayProcess {
         let settings = ToRelay::Settings {
             relay: configuration.relay.clone(),
             log: configuration.log,
+            watchdog_timeout: configuration.interception.watchdog_timeout,
             listeners: listeners.messages.len(),
             admin: configuration.admin.as_ref().map(|admin| AdminMessage {
                 names: admin.names.clone(),
@@ -137,10 +147,11 @@ impl RelayProcess {
 
     /// Other listeners from now on; the relay answers [`FromRelay::Reloaded`] or
     /// [`FromRelay::NotReloaded`].
-    pub fn reload(&self, relay: &RelaySettings, listeners: Listeners) -> Result<(), Error> {
+    pub fn reload(&self, new: &Configuration, listeners: Listeners) -> Result<(), Error> {
         let message = ToRelay::Reload {
-            drain_timeout: relay.drain_timeout,
-            limits: relay.limits,
+            drain_timeout: new.relay.drain_timeout,
+            watchdog_timeout: new.interception.watchdog_timeout,
+            limits: new.relay.limits,
             listeners: listeners.messages.len(),
         };
         control::send(&self.control, &message, &[])?;
@@ -168,6 +179,12 @@ impl RelayProcess {
     /// Takes on more or less from now on.
     pub fn change_limits(&self, limits: RelayLimits) -> Result<(), Error> {
         Ok(control::send(&self.control, &ToRelay::Limits(limits), &[])?)
+    }
+
+    /// Tells the relay how the helper is, if it has room to hear that; whether it had.
+    pub fn tell(&self, state: HelperState) -> bool {
+        // One that has gone needs to hear nothing.
+        control::try_send(&self.control, &ToRelay::State(state)).unwrap_or(true)
     }
 
     /// Accepts no more at these addresses; connections that are being opened have `after`.
@@ -237,9 +254,19 @@ impl RelayProcess {
     }
 
     fn wait(&mut self) -> Result<ExitStatus, Error> {
-        self.child
-            .wait()
-            .map_err(Error::system("wait for the relay process"))
+        let failed = Error::system("wait for the relay process");
+        // A thread that waits in the kernel keeps its process; it must not keep the helper.
+        let limit = Instant::now() + KILL_LIMIT;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Ok(status),
+                Ok(None) if Instant::now() >= limit => return Err(Error::RelayNotEnded),
+                Ok(None) => {}
+                Err(error) => return Err(failed(error)),
+            }
+            let mut descriptors = [PollFd::new(&self.end, PollFlags::IN)];
+            let _ = poll(&mut descriptors, Some(&WAIT_STEP));
+        }
     }
 
     /// Ends the process and with it all its sessions: their peers see a reset.

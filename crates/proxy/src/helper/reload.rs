@@ -58,6 +58,7 @@ impl Supervisor {
                 notes
             }
             Err(error) => {
+                self.reloads_failed += 1;
                 error!("not reloaded, the old configuration goes on: {error}");
                 Vec::new()
             }
@@ -80,7 +81,7 @@ impl Supervisor {
             if let (Some(guard), Some(plan)) = (&mut self.guard, plan)
                 && *guard.interception().plan() != plan
             {
-                guard.change(plan, self.configuration.interception.watchdog_timeout);
+                guard.change(plan);
             }
             // Marks of the old configuration's windows are as they were.
             match (&mut self.windows, places) {
@@ -113,12 +114,11 @@ impl Supervisor {
                 let interception = Interception::install(plan.clone())?;
                 log_timeouts(&interception);
                 let firewall = Firewall::open(interception.probe()?);
-                let watchdog_timeout = new.interception.watchdog_timeout;
-                Some(Guard::new(interception, firewall, watchdog_timeout))
+                Some(Guard::new(interception, firewall))
             }
             _ => None,
         };
-        self.relay.reload(&new.relay, listeners)?;
+        self.relay.reload(&new, listeners)?;
         if !self.wait_for_reload()? {
             return Err(Error::RelayNotReloaded);
         }
@@ -127,8 +127,10 @@ impl Supervisor {
             guard.take_from_now();
             self.guard = Some(guard);
         } else if let (Some(guard), Some(plan)) = (&mut self.guard, plan) {
-            guard.change(plan, new.interception.watchdog_timeout);
+            guard.change(plan);
         }
+        self.watch
+            .set_limit(new.interception.watchdog_timeout.into());
         let is_open = |old: &Open| open.iter().any(|open| open.address == old.address);
         let gone = self.open.iter().filter(|old| !is_open(old));
         let gone: Vec<_> = gone.map(|old| old.address).collect();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use midspan_linux::initial_window::InitialWindows;
 use midspan_linux::interception::Accounting;
 use midspan_linux::netlink::Prefix;
+use midspan_units::TimeSpan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{info, warn};
 
@@ -24,10 +25,15 @@ use super::state::KeptBypasses;
 use crate::Error;
 use crate::configuration::Configuration;
 use crate::control::FromRelay;
+use crate::health::HelperState;
+use crate::liveness::{Absence, LateThread, ThreadName, Watch};
 use crate::relay::kick::Kicked;
 
 /// How long the relay may take to listen.
 const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// How often the relay is looked at, at least.
+pub(super) const LOOK_PAUSE: Duration = Duration::from_millis(200);
 
 /// How long it may take to carry a reload out.
 const RELOAD_LIMIT: Duration = Duration::from_secs(5);
@@ -55,6 +61,13 @@ pub(super) struct Supervisor {
     pub signals: Signals,
     pub windows: Option<InitialWindows>,
     pub guard: Option<Guard>,
+    /// Signs of life of the relay.
+    pub lives: u64,
+    pub watch: Watch,
+    /// Threads of the relay that make no turn, as it said last.
+    pub late: Vec<LateThread>,
+    /// What the relay was told of the helper last.
+    pub told: Option<HelperState>,
     pub slots: Slots,
     /// Where the relay listens.
     pub open: Vec<Open>,
@@ -74,6 +87,7 @@ pub(super) struct Supervisor {
     pub reloads: u64,
     /// Commands to reset sessions so far.
     pub kicks: u64,
+    pub reloads_failed: u64,
     pub reload_error: Option<String>,
     pub routes: RouteWatch,
     pub machine: MachineWatch,
@@ -149,34 +163,42 @@ impl Supervisor {
             }
             if events.relay {
                 match self.relay.receive()? {
-                    Some(FromRelay::Alive) => self.handle_life(now),
+                    Some(FromRelay::Alive { gate_moves, late }) => {
+                        self.handle_life(gate_moves, late);
+                    }
                     Some(FromRelay::Verdicts) => {}
                     Some(FromRelay::LeaveAlone(routes)) => self.leave_alone(&routes, now),
                     // Nobody waits for it any more.
                     Some(FromRelay::Kicked { .. }) => {}
+                    Some(FromRelay::Stuck(thread)) => return self.end_for(thread),
                     Some(_) | None => return self.ended(),
                 }
             }
+            // What the relay has said by now has been heard.
+            self.watch.look(now, self.lives);
+            if let Some(guard) = &mut self.guard {
+                guard.handle_time(now);
+            }
+            // One that drains ends by itself, or at the end of its time.
+            if self.watch.must_end() && !self.is_draining() {
+                self.end_relay()?;
+                warn!("the relay gave no sign of life and was ended");
+                return Err(Error::RelayStill(self.watchdog_timeout()));
+            }
             if let Some(guard) = &mut self.guard {
                 guard.handle_rules(events.rules, now);
-                if guard.is_still(now) {
-                    warn!("the relay gives no sign of life: ending it");
-                    self.relay.kill()?;
-                    let limit = self.configuration.interception.watchdog_timeout;
-                    return Err(Error::RelayStill(limit));
-                }
             }
             if events.end && self.signals.take_end() {
                 if self.is_draining() {
-                    warn!("a second signal: ending all sessions now");
                     self.relay.kill()?;
+                    warn!("a second signal: all sessions were ended");
                     return Ok(());
                 }
                 self.drain(now)?;
             }
             if self.drain_until.is_some_and(|until| now >= until) {
-                warn!("the relay did not end in time: ending it");
                 self.relay.kill()?;
+                warn!("the relay did not end in time and was ended");
                 return Ok(());
             }
             if let Some(windows) = &mut self.windows {
@@ -188,7 +210,7 @@ impl Supervisor {
             {
                 guard.look_soon();
             }
-            self.notifier.handle_time(now);
+            self.notifier.handle_time(now, self.watch.still());
             self.look_at_memory(now)?;
             if events.reload && self.signals.take_reload() {
                 if self.is_draining() {
@@ -199,7 +221,29 @@ impl Supervisor {
                 }
             }
             self.serve_commands(now);
+            self.tell_relay();
         }
+    }
+
+    const fn watchdog_timeout(&self) -> TimeSpan {
+        self.configuration.interception.watchdog_timeout
+    }
+
+    /// Ends the relay. Connections pass from now on, even if its end takes long.
+    fn end_relay(&mut self) -> Result<(), Error> {
+        if let Some(guard) = &mut self.guard {
+            guard.stop_taking();
+        }
+        self.relay.kill().map(|_| ())
+    }
+
+    /// A thread of the relay is stuck.
+    fn end_for(&mut self, thread: ThreadName) -> Result<(), Error> {
+        self.end_relay()?;
+        Err(Error::ThreadStuck {
+            thread: thread.to_string(),
+            limit: self.watchdog_timeout(),
+        })
     }
 
     /// Whether the proxy is about to end.
@@ -209,6 +253,7 @@ impl Supervisor {
 
     fn wait(&self) -> Result<Events, Error> {
         let next = [
+            Some(self.watch.next()),
             self.drain_until,
             self.windows.as_ref().map(|_| self.routes.next()),
             self.guard.as_ref().map(Guard::next),
@@ -272,23 +317,37 @@ impl Supervisor {
         Ok(())
     }
 
-    fn handle_life(&mut self, now: Instant) {
-        self.notifier.handle_life(now);
-        if let Some(guard) = &mut self.guard {
-            guard.handle_life(now);
+    fn handle_life(&mut self, gate_moves: bool, late: Vec<LateThread>) {
+        self.lives = self.lives.wrapping_add(1);
+        self.late = late;
+        if let Some(guard) = &mut self.guard
+            && gate_moves
+        {
+            guard.handle_life();
+        }
+    }
+
+    /// Tells the relay what has changed here, for whoever asks it.
+    pub fn tell_relay(&mut self) {
+        let state = self.state();
+        if self.configuration.admin.is_some()
+            && self.told.as_ref() != Some(&state)
+            && self.relay.tell(state.clone())
+        {
+            self.told = Some(state);
         }
     }
 
     fn drain(&mut self, now: Instant) -> Result<(), Error> {
         let drain_timeout = self.configuration.relay.drain_timeout;
-        info!(
-            %drain_timeout,
-            "a signal: no new connections, waiting for the sessions to end"
-        );
         if let Some(guard) = &mut self.guard {
             guard.stop_taking();
         }
         self.relay.drain()?;
+        info!(
+            %drain_timeout,
+            "a signal: no new connections, waiting for the sessions to end"
+        );
         let limit = Duration::from(drain_timeout) + END_MARGIN;
         self.drain_until = now.checked_add(limit);
         let status = "waiting for the sessions to end";
@@ -326,12 +385,17 @@ impl Supervisor {
                 continue;
             }
             match self.relay.receive()? {
-                Some(FromRelay::Alive) => self.handle_life(now),
+                Some(FromRelay::Alive { gate_moves, late }) => {
+                    self.handle_life(gate_moves, late);
+                }
                 Some(FromRelay::Kicked { number, kicked }) if number == expected => {
                     return Ok(Some(kicked));
                 }
                 Some(FromRelay::LeaveAlone(routes)) => self.leave_alone(&routes, now),
                 Some(FromRelay::Verdicts | FromRelay::Kicked { .. }) => {}
+                Some(FromRelay::Stuck(thread)) => {
+                    return Err(self.end_for(thread).err().unwrap_or(Error::ThreadEnded));
+                }
                 Some(_) | None => return Err(Error::RelayEnded(self.relay.kill()?)),
             }
         }
@@ -342,18 +406,25 @@ impl Supervisor {
     /// # Errors
     /// It has ended, or does not answer; then it is ended, which the caller's next event shows.
     pub fn wait_for_reload(&mut self) -> Result<bool, Error> {
-        let limit = Instant::now() + RELOAD_LIMIT;
+        let now = Instant::now();
+        let mut watch = Watch::of_beating(now, LOOK_PAUSE, RELOAD_LIMIT, Absence::Restarts);
         loop {
             let ready = {
                 let (control, end) = (self.relay.control(), self.relay.end());
                 let mut descriptors =
                     [&control, &end].map(|descriptor| PollFd::new(descriptor, PollFlags::IN));
-                wait(&mut descriptors, Some(limit))?
+                wait(&mut descriptors, Some(watch.next()))?
             };
-            let now = Instant::now();
+            // The turn that is waited for is the answer.
+            watch.look(Instant::now(), 0);
             if ready.first() == Some(&true) {
                 match self.relay.receive()? {
-                    Some(FromRelay::Alive) => self.handle_life(now),
+                    Some(FromRelay::Alive { gate_moves, late }) => {
+                        self.handle_life(gate_moves, late);
+                    }
+                    Some(FromRelay::Stuck(thread)) => {
+                        return Err(self.end_for(thread).err().unwrap_or(Error::ThreadEnded));
+                    }
                     Some(FromRelay::Verdicts) => {}
                     Some(FromRelay::Reloaded) => return Ok(true),
                     Some(FromRelay::NotReloaded) => return Ok(false),
@@ -366,9 +437,10 @@ impl Supervisor {
                 }
             } else if ready.get(1) == Some(&true) {
                 return Err(Error::RelayEnded(self.relay.kill()?));
-            } else if now >= limit {
+            }
+            if watch.must_end() {
                 // What it has taken over is not known.
-                self.relay.kill()?;
+                self.end_relay()?;
                 return Err(Error::RelayStill(RELOAD_LIMIT.into()));
             }
         }

@@ -43,6 +43,14 @@ pub struct Wanted {
     pub start: Option<LearnedStart>,
 }
 
+/// Whether the access rules let a client in, where they are asked before it is spoken with.
+pub fn admits(destination: &Destination, client: SocketAddr) -> bool {
+    match destination {
+        Destination::Negotiated(negotiator) => negotiator.settings.access.admits(client.ip()),
+        Destination::Fixed(_) | Destination::Original(_) => true,
+    }
+}
+
 /// The server that the client on this socket wants, and the way there; `None` where that would
 /// be this listener itself.
 pub fn find(destination: &Destination, client: &OwnedFd, address: SocketAddr) -> Option<Wanted> {

@@ -126,7 +126,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use midspan_policy::{Knowledge, Offered, Policy};
 use midspan_units::Time;
@@ -134,7 +133,7 @@ use midspan_units::Time;
 pub use control::Clock;
 use control::{Command, Control};
 use negotiation::{Names, Tries};
-use observation::{Journal, Mailbox, Observer, Registry};
+use observation::{Mailbox, Observer, Registry};
 use opening::Acceptor;
 use pipes::Pipes;
 use statistics::Counters;
@@ -143,9 +142,6 @@ use worker::{Common, Observation, Worker};
 
 /// Listening sockets, epoll and what else a relay has open besides its sessions.
 const OTHER_DESCRIPTORS: u64 = 128;
-
-/// How long the log may take for its last lines.
-const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// A running relay. Dropping it is [`Relay::stop`].
 #[derive(Debug)]
@@ -165,8 +161,6 @@ pub struct Relay {
     names: Arc<Names>,
     /// Who gave wrong passwords.
     tries: Arc<Tries>,
-    /// Writes the log; ends after the threads.
-    writer: Option<JoinHandle<()>>,
 }
 
 impl Relay {
@@ -236,7 +230,6 @@ impl Relay {
         warn_without_pipes(settings);
         let control = Control::new().map_err(Error::kernel("make an event descriptor"))?;
         let clock = Clock::start();
-        let (journal, writer) = Journal::start().map_err(Error::kernel("start a thread"))?;
         let control = Arc::new(control);
         let mut relay = Self {
             names: Arc::new(Names::new(settings.threads, Arc::clone(&control))),
@@ -252,10 +245,9 @@ impl Relay {
             limits,
             offered: settings.offered,
             knowledge: Knowledge::default(),
-            writer: Some(writer),
         };
         for (number, acceptors) in acceptors.into_iter().enumerate() {
-            relay.start_thread(number, acceptors, settings, &journal)?;
+            relay.start_thread(number, acceptors, settings)?;
         }
         Ok(relay)
     }
@@ -265,12 +257,10 @@ impl Relay {
         number: usize,
         acceptors: Vec<Acceptor>,
         settings: &Settings,
-        journal: &Journal,
     ) -> Result<(), Error> {
         let observation = Observation {
             registry: Arc::clone(&self.registry),
             mailbox: Arc::default(),
-            journal: journal.clone(),
             sampling_interval: settings.sampling_interval,
         };
         self.mailboxes.push(Arc::clone(&observation.mailbox));
@@ -325,6 +315,17 @@ impl Relay {
         sum
     }
 
+    /// How many turns each thread has made.
+    #[must_use]
+    pub fn turns(&self) -> Vec<u64> {
+        self.counters.iter().map(|all| all.turns.get()).collect()
+    }
+
+    /// Has each thread make a turn.
+    pub fn wake(&self) {
+        self.control.wake();
+    }
+
     /// Its limits, and what is used of them.
     #[must_use]
     pub fn limits(&self) -> Arc<Limits> {
@@ -375,14 +376,6 @@ impl Drop for Relay {
         for thread in self.threads.drain(..) {
             // A panic was reported when it happened; its sessions have been reset.
             let _ = thread.join();
-        }
-        // The last lines; a log that nobody reads any more does not keep the relay from ending.
-        let limit = Instant::now() + LAST_LINES;
-        while let Some(writer) = &self.writer
-            && !writer.is_finished()
-            && Instant::now() < limit
-        {
-            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }

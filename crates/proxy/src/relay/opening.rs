@@ -86,6 +86,8 @@ pub enum Opened {
     Negotiation(OwnedFd, SocketAddr, Negotiator, Seat),
     /// The policy refused it.
     Refused,
+    /// The access rules do not let this client in.
+    Denied(SocketAddr),
     /// The server cannot be reached, and the kernel knows at once.
     Unconnected(Caller, Errno),
     /// It went away before it was accepted.
@@ -231,7 +233,10 @@ impl Acceptor {
             };
         }
         let Some(wanted) = destination::find(&self.to, &client, client_address) else {
-            return Opened::Refused;
+            return match destination::admits(&self.to, client_address) {
+                true => Opened::Refused,
+                false => Opened::Denied(client_address),
+            };
         };
         let request = Request {
             client: client_address,

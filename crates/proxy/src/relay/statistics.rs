@@ -32,6 +32,8 @@ macro_rules! statistics {
 statistics! {
     /// Threads that run.
     threads_running,
+    /// Turns of their loops.
+    turns,
     /// Connections accepted and not refused by the policy.
     sessions_opened,
     /// Sessions that exist now.

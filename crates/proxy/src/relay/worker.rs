@@ -9,6 +9,7 @@ mod making_way;
 mod negotiating;
 mod observed;
 mod shedding;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -18,8 +19,8 @@ use std::sync::mpsc::Receiver;
 use midspan_policy::Leg;
 use midspan_units::{Time, TimeSpan};
 use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
 use rustix::event::epoll::{Event, EventData, EventFlags};
-use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use super::control::{Clock, Command, Control};
@@ -29,7 +30,7 @@ use super::lifecycle::Step;
 use super::limits::{Limits, Seat, Shortage};
 use super::memory::Measuring;
 use super::negotiation::Negotiations;
-use super::observation::{Journal, Mailbox, Registry};
+use super::observation::{Mailbox, Registry};
 use super::opening::{Acceptor, Caller, Legs, Opened};
 use super::pipes::Pipes;
 use super::session::{End, Phase, Session};
@@ -49,8 +50,6 @@ const EVENTS: usize = 512;
 const LAST_ACCEPT_TURNS: usize = 4096;
 /// How long a session waits for memory of the kernel.
 const STARVED_PAUSE: TimeSpan = TimeSpan::from_milliseconds(10);
-/// Longest wait for an event: the kernel takes at most 24 days.
-const LONGEST_WAIT: TimeSpan = TimeSpan::from_seconds(3600);
 /// Marks tokens of the loop's own descriptors.
 const OWN: u64 = 1 << 63;
 /// The token of the wake-up descriptor; those of the acceptors follow.
@@ -93,8 +92,6 @@ pub struct Observation {
     pub registry: Arc<Registry>,
     /// Questions to this thread.
     pub mailbox: Arc<Mailbox>,
-    /// Lines of the log.
-    pub journal: Journal,
     /// How often live sessions are read.
     pub sampling_interval: Option<TimeSpan>,
 }
@@ -183,6 +180,7 @@ impl Worker {
                 Err(error) => return Err(error),
             }
             self.now = self.clock.now();
+            self.counters.turns.add(1);
             self.round = self.round.wrapping_add(1);
             for event in &events {
                 self.handle_event(event);
@@ -209,36 +207,6 @@ impl Worker {
                 }
             }
         }
-    }
-
-    /// Until the next thing to do that no event announces.
-    fn timeout(&self) -> Option<Timespec> {
-        if !self.turns.is_empty() || self.kicks.is_busy() {
-            return Some(Timespec::default());
-        }
-        let resume = self.acceptors.iter();
-        let resume = resume
-            .flat_map(|a| [a.paused_until, a.retire_at])
-            .flatten()
-            .min();
-        let sampling = self.sampling.as_ref().and_then(Sampling::next);
-        let measuring = self.measuring.next();
-        let negotiations = self.negotiations.timers.next();
-        let next = [
-            self.timers.next(),
-            negotiations,
-            resume,
-            sampling,
-            measuring,
-        ];
-        let next = next.into_iter().flatten().min()?;
-        let wait = next.since(self.now).min(LONGEST_WAIT);
-        let nanoseconds = wait.nanoseconds();
-        Some(Timespec {
-            tv_sec: i64::try_from(nanoseconds / 1_000_000_000).unwrap_or(i64::MAX),
-            #[allow(clippy::cast_possible_wrap)]
-            tv_nsec: (nanoseconds % 1_000_000_000) as i64,
-        })
     }
 
     fn handle_event(&mut self, event: &Event) {
@@ -461,6 +429,7 @@ impl Worker {
                     self.negotiate(index, (client, address), &negotiator, seat);
                 }
                 Opened::Refused => self.counters.refused_by_policy.add(1),
+                Opened::Denied(client) => self.deny(index, client),
                 Opened::Unconnected(caller, error) => {
                     self.counters.sessions_opened.add(1);
                     self.counters.sessions_unconnected.add(1);

@@ -109,3 +109,93 @@ access = [{ allow = "127.0.0.1" }]
     heard.write_all(b"\x05\x01\x00").unwrap();
     assert_eq!(exactly::<2>(&mut heard), *b"\x05\x00");
 }
+
+/// In the form that the documentation states, for programs that read it; and not without bound.
+pub fn refused_clients_are_logged() {
+    let proxy = Proxy::ready(
+        r#"
+[relay]
+threads = 1
+drain_timeout = "0 s"
+[admin]
+listen = "127.0.0.1:9464"
+[[listener]]
+name = "socks"
+mode = "socks5"
+users = { alice = "secret" }
+access = [{ allow = "192.0.2.0/24" }]
+[[listener]]
+name = "http"
+mode = "http"
+users = { alice = "secret" }
+[[listener]]
+name = "forward"
+listen = "127.0.0.1:8080"
+to = "127.0.0.1:9090"
+clients = ["127.0.0.7"]
+"#,
+    );
+    let lines = |reason: &str| -> Vec<String> {
+        let start = format!("client refused reason={reason} client=");
+        let log = proxy.log();
+        let found = log.lines().filter_map(|line| line.split_once(&start));
+        found.map(|(_, rest)| rest.to_owned()).collect()
+    };
+    let login = |address: &str, user: &str, password: &str| {
+        let mut client = connect_from(address, SOCKS).unwrap();
+        let text = [
+            b"\x05\x01\x02\x01".as_slice(),
+            &[u8::try_from(user.len()).unwrap()],
+            user.as_bytes(),
+            &[u8::try_from(password.len()).unwrap()],
+            password.as_bytes(),
+        ];
+        client.write_all(&text.concat()).unwrap();
+        exactly::<4>(&mut client)[3]
+    };
+    assert_eq!(login("127.0.0.3:0", "alice", "guess\n\x1b[31m"), 1);
+    // Who gives none asks what there is to give.
+    let mut client = connect(HTTP);
+    client
+        .write_all(b"GET http://192.0.2.9/ HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    assert!(rest(&mut client).starts_with(b"HTTP/1.1 407 "));
+    let mut client = connect_from("127.0.0.4:0", HTTP).unwrap();
+    let wrong =
+        "GET http://192.0.2.9/ HTTP/1.1\r\nHost: x\r\nProxy-Authorization: Basic YTpi\r\n\r\n";
+    client.write_all(wrong.as_bytes()).unwrap();
+    assert!(rest(&mut client).starts_with(b"HTTP/1.1 407 "));
+    assert!(is_refused_from("127.0.0.5:0", FORWARD));
+    wait_until("logged", || {
+        lines("login").len() == 2 && lines("access").len() == 1
+    });
+    let [socks, http] = &lines("login")[..] else {
+        panic!("{}", proxy.log());
+    };
+    let form = |line: &str, client: &str, listener: &str| {
+        let rest = line.strip_prefix(&format!("{client} port=")).unwrap();
+        let (port, rest) = rest.split_once(' ').unwrap();
+        assert!(port.parse::<u16>().unwrap() > 0);
+        assert_eq!(rest, format!("listener={listener} not_logged=0"));
+    };
+    form(socks, "127.0.0.3", "socks");
+    form(http, "127.0.0.4", "http");
+    form(&lines("access")[0], "127.0.0.5", "forward");
+    assert!(!proxy.log().contains("guess"));
+    // Where somebody may go is another matter.
+    assert_eq!(login("127.0.0.6:0", "alice", "secret"), 0);
+    for _ in 0..300 {
+        assert_eq!(login("127.0.0.3:0", "alice", "wrong"), 1);
+    }
+    let count = lines("login").len();
+    assert!((50..200).contains(&count), "{count}");
+    let left_out = || -> u64 {
+        let lines = lines("login");
+        let counts = lines.iter().filter_map(|line| line.rsplit_once('='));
+        counts.map(|(_, count)| count.parse::<u64>().unwrap()).sum()
+    };
+    wait_until("all told", || {
+        assert_eq!(login("127.0.0.3:0", "alice", "wrong"), 1);
+        left_out() + 50 > 300 - 100 && left_out() > 0
+    });
+}

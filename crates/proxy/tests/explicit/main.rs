@@ -80,6 +80,10 @@ const TESTS: &[Test] = &[
         "curl uses its connection again",
         exchange::curl_uses_its_connection_again,
     ),
+    (
+        "clients that are refused are logged",
+        access::refused_clients_are_logged,
+    ),
     ("hostile clients", hostile::clients_that_break_rules),
     ("SOCKS4", hostile::a_client_of_socks4_is_told),
     ("slow clients", hostile::slow_clients_are_sent_away),

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod commands;
+mod liveness;
 mod notifying;
 #[path = "../own_namespace/mod.rs"]
 mod own_namespace;
@@ -35,6 +36,8 @@ const TESTS: &[Test] = &[
         notifying::the_manager_waits_while_sessions_end,
     ),
     ("the unit file", notifying::the_unit_file_is_right),
+    ("a thread that stands still", liveness::a_stuck_thread),
+    ("a thread that is late", liveness::a_late_thread_goes_on),
     ("the watchdog", notifying::a_still_relay_is_not_vouched_for),
 ];
 

@@ -22,7 +22,10 @@ impl Manager {
 
     fn start(&self, watchdog: &str) -> Proxy {
         let path = self.directory.path().join("notify");
-        let text = format!("{RELAY}{}", listener("web", loopback(8080), loopback(9090)));
+        let text = format!(
+            "{RELAY}[interception]\nwatchdog_timeout = \"1 h\"\n{}",
+            listener("web", loopback(8080), loopback(9090))
+        );
         // A relay outlives its killed helper by a moment.
         wait_until("the last relay has gone", || is_refused(loopback(8080)));
         Proxy::start(

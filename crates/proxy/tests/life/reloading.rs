@@ -287,7 +287,7 @@ pub fn a_wrong_file() {
         let said = answer.error.unwrap();
         assert!(!answer.ok && said.contains(error), "{said}");
         assert!(said.contains("the old configuration goes on"), "{said}");
-        assert!(proxy.log().contains(error));
+        wait_until("logged", || proxy.log().contains(error));
         assert!(proxy.status().reload_error.unwrap().contains(error));
         assert_eq!(name(&mut connect(web)), b'a');
         assert!(is_refused(loopback(8091)));
@@ -317,7 +317,9 @@ pub fn what_needs_a_restart() {
         "relay.threads has changed in the file: it needs a restart\n\
          log.level has changed in the file: it needs a restart"
     );
-    assert!(proxy.log().contains("relay.threads has changed"));
+    wait_until("logged", || {
+        proxy.log().contains("relay.threads has changed")
+    });
     // The rest is in force: the server, and the time to drain.
     let mut session = connect(web);
     assert_eq!(name(&mut session), b'b');

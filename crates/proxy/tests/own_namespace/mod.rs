@@ -30,7 +30,8 @@ pub fn main(set_up: fn(), tests: &[Test]) {
 
 fn end(result: Result<(), midspan_proxy::Error>) {
     if let Err(error) = result {
-        eprintln!("error: {error}");
+        midspan_log::say(&format!("error: {error}"));
+        midspan_log::finish();
         std::process::exit(1);
     }
 }

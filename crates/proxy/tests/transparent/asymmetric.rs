@@ -53,7 +53,9 @@ pub fn the_first_connection_waits_and_the_next_do_not() {
         all_at_once(server);
         println!("  {server}: {first} SYNs repeated, then none");
     }
-    assert!(midspan.log().contains("do not come back this way"));
+    wait_until("logged", || {
+        midspan.log().contains("do not come back this way")
+    });
     // When the time is over, nobody has to wait either, and it is known for another while.
     std::thread::sleep(Duration::from_secs(12));
     for (server, _) in BOTH {

@@ -228,6 +228,33 @@ pub fn a_stopped_relay_fails_open() {
     no_trace(&network);
 }
 
+/// As a frozen control group, or a machine that swaps, stops both for longer than the watchdog
+/// waits. Nobody is to blame, in whatever order they go on.
+pub fn stopped_together_they_go_on() {
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let text = format!("[interception]\nwatchdog_timeout = \"2 s\"\n{TRANSPARENT}");
+    let midspan = Midspan::ready(&network.gateway, &text);
+    let mut near = network.connect(SERVER, PORT).unwrap();
+    let (mut far, _) = accept(&listener);
+    let (relay, helper) = (midspan.relay(), midspan.helper());
+    for gap in [0, 10, 50, 1000] {
+        kill_process(relay, Signal::STOP).unwrap();
+        // Whatever the relay has said is heard before the helper stops, too.
+        std::thread::sleep(Duration::from_millis(100));
+        kill_process(helper, Signal::STOP).unwrap();
+        std::thread::sleep(Duration::from_secs(3));
+        kill_process(helper, Signal::CONT).unwrap();
+        std::thread::sleep(Duration::from_millis(gap));
+        kill_process(relay, Signal::CONT).unwrap();
+        network.wait_until_taken(&listener, SERVER, true, 1);
+        echoes(&mut near, &mut far);
+    }
+    assert!(!midspan.log().contains("no sign of life"));
+    abort(near);
+    midspan.stop();
+}
+
 pub fn sessions_go_on_while_it_drains() {
     let network = Network::new();
     rules(&network.gateway, STRICT);
@@ -237,7 +264,6 @@ pub fn sessions_go_on_while_it_drains() {
     let (mut far, _) = accept(&listener);
     kill_process(midspan.helper(), Signal::TERM).unwrap();
     wait_until("draining", || midspan.log().contains("no new connections"));
-    // The line comes first, then the rules.
     network.wait_until_taken(&listener, SERVER, false, 1);
     let mut other = network.connect(SERVER, PORT).unwrap();
     let (mut served, _) = accept(&listener);

@@ -89,6 +89,7 @@ pub fn a_firewall_that_stops_connections() {
             rules(&network.gateway, closed);
             let listener = network.listen(PORT);
             let midspan = Midspan::ready(&network.gateway, &text);
+            wait_until("logged", || midspan.log().contains("ready"));
             let log = midspan.log();
             assert!(
                 log.contains(&format!("at {hook}, in chain \"{chain}\"")),
@@ -119,6 +120,7 @@ pub fn iptables_that_stop_connections() {
     let listener = network.listen(PORT);
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
     assert!(goes_through(&network, &listener, false));
+    wait_until("logged", || midspan.log().contains("ready"));
     let commands = missing(&midspan.log());
     assert_eq!(
         commands,
@@ -149,8 +151,8 @@ pub fn a_firewall_that_changes() {
         let closed = format!("{reload}table inet filter\ndelete table inet filter\n{CLOSED_INPUT}");
         rules(&network.gateway, &closed);
         wait_until("passing", || said("pass untouched") > before);
-        // The line comes first, then the rules: until then, connections may be stopped. A change
-        // by others in that moment would not be noticed.
+        // Until the rules are changed, too, connections may be stopped. A change by others in that
+        // moment would not be noticed.
         std::thread::sleep(Duration::from_millis(500));
         wait_until("left alone", || {
             let is_taken = network.is_taken(&listener, SERVER, 1);
@@ -181,6 +183,7 @@ pub fn a_routing_rule_that_takes_the_mark() {
     let listener = network.listen(PORT);
     let text = TRANSPARENT.to_owned();
     let midspan = Midspan::ready(&network.gateway, &text);
+    wait_until("logged", || midspan.log().contains("ready"));
     let log = midspan.log();
     assert!(log.contains("another routing rule takes"), "{log}");
     assert!(goes_through(&network, &listener, false));

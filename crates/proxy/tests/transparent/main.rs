@@ -5,6 +5,7 @@
 mod admission;
 mod ahead_loss;
 mod asymmetric;
+mod busy;
 mod capture;
 #[path = "../capture_file/mod.rs"]
 mod capture_file;
@@ -33,6 +34,7 @@ mod support;
 mod tracking;
 #[path = "../tries/mod.rs"]
 mod tries;
+mod unread_log;
 mod untaken;
 mod uplinks;
 
@@ -96,7 +98,8 @@ fn print_check(file: &str, rate: Option<u64>) {
 
 fn end(result: Result<(), midspan_proxy::Error>) {
     if let Err(error) = result {
-        eprintln!("error: {error}");
+        midspan_log::say(&format!("error: {error}"));
+        midspan_log::finish();
         std::process::exit(1);
     }
 }
@@ -138,6 +141,18 @@ fn test(filter: &str) {
         (
             "SSH and other services of the gateway go on",
             untaken::own_services_are_left_alone,
+        ),
+        (
+            "beside busy programs nothing is ended",
+            busy::nothing_is_ended_on_a_busy_machine,
+        ),
+        (
+            "stopped together, they go on",
+            failing::stopped_together_they_go_on,
+        ),
+        (
+            "nobody reads the log of a gateway",
+            unread_log::nobody_reads_the_log,
         ),
         ("a closed port refuses", handshake::a_closed_port_refuses),
         (

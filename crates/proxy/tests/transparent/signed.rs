@@ -62,7 +62,7 @@ fn signed_passes(name: &str, set_key: SetKey) {
             assert_eq!(unsigned.map(drop).is_ok(), text.contains("early"));
         }
         let log = midspan.end();
-        assert!(log.contains("passed_authenticated: 2,"), "{log}");
+        assert!(log.contains("authenticated 2"), "{log}");
     }
 }
 

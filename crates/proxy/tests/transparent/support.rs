@@ -452,16 +452,21 @@ impl Midspan {
     }
 
     /// The same, by what begins with a command that runs this program.
-    pub fn start_with(
+    pub fn start_with(command: Command, gateway: &NetworkNamespace, how: &str, text: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let log = File::create(directory.path().join("log")).unwrap();
+        Self::start_in(command, gateway, how, text, (directory, log.into()))
+    }
+
+    fn start_in(
         mut command: Command,
         gateway: &NetworkNamespace,
         how: &str,
         text: &str,
+        (directory, log): (tempfile::TempDir, Stdio),
     ) -> Self {
-        let directory = tempfile::tempdir().unwrap();
         let file: PathBuf = directory.path().join("midspan.toml");
         fs::write(&file, with_socket(directory.path(), text)).unwrap();
-        let log = File::create(directory.path().join("log")).unwrap();
         command
             .arg(how)
             .arg(file)
@@ -484,6 +489,13 @@ impl Midspan {
         Self::start_by(gateway, how, text).until_ready()
     }
 
+    /// The same, with another place for its log.
+    pub fn ready_logging_to(gateway: &NetworkNamespace, text: &str, log: Stdio) -> Self {
+        let program = Command::new(std::env::current_exe().unwrap());
+        let place = (tempfile::tempdir().unwrap(), log);
+        Self::start_in(program, gateway, "run", text, place).until_ready()
+    }
+
     /// Waits until it takes connections.
     pub fn until_ready(mut self) -> Self {
         let midspan = &mut self;
@@ -495,7 +507,7 @@ impl Midspan {
     }
 
     pub fn log(&self) -> String {
-        fs::read_to_string(self.directory.path().join("log")).unwrap()
+        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
     pub fn status(&self) -> Status {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::health::{HelperState, Passing};
 
 const DOCUMENTATION: &str = include_str!("../../../../../docs/observability.md");
 
@@ -59,6 +60,14 @@ fn snapshot() -> Snapshot {
         tail_loss_probes: Some(5),
         refused_system_calls: 0,
         gains: GainTotals::default(),
+        known: Known {
+            helper: HelperState {
+                passing: Some(Passing::default()),
+                ..HelperState::default()
+            },
+            ..Known::default()
+        },
+        log_lines_lost: 6,
     }
 }
 
@@ -74,6 +83,8 @@ fn the_text_is_as_its_format_says() {
         "midspan_leg_round_trip_time_seconds_count{listener=\"a \\\"name\\\"\",leg=\"client\"} 0",
         "midspan_host_tail_loss_probes_total 5",
         "midspan_relay_refused_system_calls_total 0",
+        "midspan_passing{reason=\"firewall\"} 0",
+        "midspan_log_lines_lost_total{process=\"relay\"} 6",
         "midspan_bypasses_total{reason=\"full\"} 0",
         "midspan_session_setup_seconds_bucket{le=\"+Inf\",listener=\"a \\\"name\\\"\",handshake=\"early\"} 171",
         "midspan_session_setup_seconds_bucket{le=\"0.0001\",listener=\"a \\\"name\\\"\",handshake=\"early\"} 0",

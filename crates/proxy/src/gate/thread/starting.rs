@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use midspan_linux::packet_queue::Verdict;
 use midspan_policy::learned_start::{LEAST_WINDOW, LearnedStart, SEGMENT};
 use rustix::io::Errno;
-use tracing::warn;
 
 use super::super::held::Arrived;
 use super::super::openings::{Connection, Released};
@@ -35,8 +34,8 @@ impl Worker {
                 self.decide(packet, Verdict::Drop);
             }
             Err(error) => {
-                warn!("a connection passes untouched: its SYN cannot be sent on: {error}");
                 self.leave(packet, connection);
+                self.log_trouble("its SYN cannot be sent on", &error);
             }
         }
     }

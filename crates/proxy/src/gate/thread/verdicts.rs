@@ -86,6 +86,17 @@ impl Worker {
         }
     }
 
+    /// The kernel refused something for a connection, which passes untouched; it may do so for
+    /// each packet.
+    pub(super) fn log_trouble(&mut self, what: &str, error: &std::io::Error) {
+        if let Some(more) = self.trouble.admit(self.now) {
+            warn!(
+                others_since = more,
+                "a connection passes untouched: {what}: {error}"
+            );
+        }
+    }
+
     /// At most now and then: the reason is the same for many.
     pub(super) fn log_full(&mut self) {
         if self.now < self.next_log {

@@ -302,9 +302,15 @@ impl Limits {
     /// Logs that a connection was refused for want of this.
     pub(crate) fn say(&self, shortage: Shortage) {
         let now = Instant::now();
-        let said = &mut lock(&self.said)[shortage as usize];
-        if said.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL) {
-            *said = Some(now);
+        let is_due = {
+            let said = &mut lock(&self.said)[shortage as usize];
+            let is_due = said.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL);
+            if is_due {
+                *said = Some(now);
+            }
+            is_due
+        };
+        if is_due {
             let reason = shortage.text();
             tracing::warn!("new sessions are refused, or pass untouched: {reason}");
         }

@@ -41,12 +41,14 @@ pub(super) use tries::Tries;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use midspan_units::TimeSpan;
 
 use super::limits::Client;
 use super::table::{Key, Table};
 use super::timers::Timers;
+use crate::log_rate::LogRate;
 
 /// Most bytes of a client that are kept.
 const INPUT_LIMIT: usize = 16 << 10;
@@ -59,6 +61,11 @@ const MOST_TALKS: usize = 8192;
 
 /// Most of one client in one thread: a quarter of all.
 const MOST_OF_CLIENT: u32 = MOST_TALKS as u32 / 4;
+
+/// Lines of the log about clients that were sent away: so many at once in one thread, and one more
+/// each interval.
+const REFUSALS_AT_ONCE: u32 = 50;
+const REFUSAL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The negotiations of one thread.
 pub(super) struct Negotiations {
@@ -78,6 +85,8 @@ pub(super) struct Negotiations {
     pub destinations: BTreeMap<u64, Box<str>>,
     /// Who gave wrong passwords; all threads have the same.
     pub tries: Arc<Tries>,
+    /// How many clients that were sent away are logged.
+    pub refusals: LogRate,
 }
 
 impl Negotiations {
@@ -92,6 +101,7 @@ impl Negotiations {
             thread: 0,
             destinations: BTreeMap::new(),
             tries: Arc::default(),
+            refusals: LogRate::new(REFUSALS_AT_ONCE, REFUSAL_INTERVAL),
         }
     }
 
@@ -129,15 +139,19 @@ impl Negotiations {
 /// Why a client was sent away, for the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// Access rules, or a caller that is no known proxy.
+    /// Access rules do not let the client in, or it is no known proxy.
     Access,
+    /// Access rules do not let it to where it wants to go.
+    Destination,
     /// The policy.
     Policy,
     /// It speaks another language, or breaks its rules.
     Malformed,
     /// It asks for more than this proxy does.
     Unsupported,
-    /// It has no name and password, or wrong ones.
+    /// It has given no name and password.
+    NoCredentials,
+    /// They are wrong.
     Unauthenticated,
     /// It has not said in time what it wants.
     Silent,

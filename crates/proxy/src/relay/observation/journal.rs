@@ -1,22 +1,12 @@
 //! One line of the log for each session, at its end.
 //!
-//! A log may be slow: a terminal that is scrolled back, a pipe that nobody reads. So the lines are
-//! written by a thread of their own, through a bounded queue. What finds the queue full is counted
-//! and not logged.
+//! The thread of the session only queues it; the thread that writes the log puts it into words.
 
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tracing::{Level, info};
 
 use super::{Ending, LegReport, SessionReport};
-
-/// Lines that may wait to be written.
-const QUEUE: usize = 4096;
-
-/// Between two tries to put a line into a full queue.
-const LAST_PAUSE: Duration = Duration::from_millis(2);
 
 /// A session that has ended.
 #[derive(Debug)]
@@ -25,52 +15,20 @@ pub struct Ended {
     pub ending: Ending,
 }
 
-/// The way to the log, for one thread.
-#[derive(Debug, Clone)]
-pub struct Journal(SyncSender<Box<Ended>>);
-
-impl Journal {
-    /// Starts the thread that writes; it ends with the last clone of the journal.
-    ///
-    /// # Errors
-    /// A thread cannot be had.
-    pub fn start() -> std::io::Result<(Self, JoinHandle<()>)> {
-        let (sender, receiver) = sync_channel(QUEUE);
-        let thread = std::thread::Builder::new()
-            .name("journal".to_owned())
-            .spawn(move || write_all(&receiver))?;
-        Ok((Self(sender), thread))
-    }
-
+impl Ended {
     /// Whether anybody wants the lines.
     pub fn is_wanted() -> bool {
         tracing::enabled!(target: "session", Level::INFO)
     }
 
-    /// Queues a line; `false` where the log cannot keep up.
-    pub fn write(&self, ended: Ended) -> bool {
-        self.0.try_send(Box::new(ended)).is_ok()
+    /// Logs the session; `false` where the log cannot keep up.
+    pub fn log(self: Box<Self>) -> bool {
+        midspan_log::later(move || write(&self))
     }
 
-    /// Queues a line of a session that ends together with its thread, which may wait a little.
-    pub fn write_until(&self, ended: Ended, limit: Instant) -> bool {
-        let mut line = Box::new(ended);
-        loop {
-            match self.0.try_send(line) {
-                Ok(()) => return true,
-                Err(TrySendError::Full(back)) if Instant::now() < limit => {
-                    line = back;
-                    std::thread::sleep(LAST_PAUSE);
-                }
-                Err(_) => return false,
-            }
-        }
-    }
-}
-
-fn write_all(receiver: &Receiver<Box<Ended>>) {
-    while let Ok(ended) = receiver.recv() {
-        write(&ended);
+    /// The same of a session that ends together with its thread, which may wait a little.
+    pub fn log_until(self: Box<Self>, limit: Instant) -> bool {
+        midspan_log::later_until(move || write(&self), limit)
     }
 }
 

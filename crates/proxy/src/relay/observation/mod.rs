@@ -8,7 +8,7 @@
 //! | `registry` | the sums over the threads, for whoever asks | |
 //! | `report` | a session as it is shown: in `/sessions`, and in its line of the log | |
 //! | `inquiry` | questions to the threads, which alone know their sessions | |
-//! | `journal` | the lines of the log, in a thread of its own: a slow log delays no data | |
+//! | `journal` | the lines of the log, which another thread writes: a slow log delays no data | |
 //!
 //! The thread that moves the data adds to plain numbers that only it writes. It reads `TCP_INFO`
 //! (2 µs for both legs) at the end of a session and, where [`Settings::sampling_interval`] is
@@ -33,7 +33,7 @@ pub use numbers::{
 pub use report::{LegReport, Phase as ReportedPhase, SessionReport};
 
 pub(super) use inquiry::Mailbox;
-pub(super) use journal::{Ended, Journal};
+pub(super) use journal::Ended;
 pub(super) use numbers::{LastReading, ListenerCounters};
 pub(super) use record::Record;
 pub(super) use registry::Registry;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use midspan_explicit::{Credentials, Failure};
 use midspan_policy::memory_share::LEAST_OF_SESSION;
@@ -43,7 +44,7 @@ impl Worker {
         let settings = Arc::clone(&negotiator.settings);
         // Dropping the client resets it.
         if !settings.hears(address.ip()) {
-            return self.count_refusal(Reason::Access);
+            return self.deny(index, address);
         }
         let caller = settings.proxies.is_none().then(|| address.ip());
         if !self.negotiations.has_room(caller) {
@@ -219,7 +220,7 @@ impl Worker {
         let access = &talk.settings.access;
         addresses.retain(|server| access.allows(client.ip(), *server, crate::machine::is_own));
         let Some(server) = addresses.first().copied() else {
-            return Some(talk.fail(Failure::NotAllowed, Some(Reason::Access), now));
+            return Some(talk.fail(Failure::NotAllowed, Some(Reason::Destination), now));
         };
         let acceptor = self.acceptors.get_mut(talk.listener)?;
         match acceptor.admit(now, talk.client(), &Request { client, server }) {
@@ -331,10 +332,13 @@ impl Worker {
 
     /// It ends without a session.
     fn forget(&mut self, key: Key, reason: Option<Reason>) {
+        let talk = self.take_out(key);
         if let Some(reason) = reason {
+            if let Some(talk) = &talk {
+                self.log_refusal(talk.listener, talk.client_address(), reason);
+            }
             self.count_refusal(reason);
         }
-        drop(self.take_out(key));
     }
 
     fn take_out(&mut self, key: Key) -> Option<Talk> {
@@ -351,14 +355,37 @@ impl Worker {
         Some(talk)
     }
 
+    /// The access rules do not let a client in.
+    pub(super) fn deny(&mut self, listener: usize, client: SocketAddr) {
+        self.log_refusal(listener, client, Reason::Access);
+        self.count_refusal(Reason::Access);
+    }
+
+    /// Logs a client that may not use the listener. The form of the line is documented: programs
+    /// read it. It has nothing in it that the client has sent.
+    fn log_refusal(&mut self, listener: usize, client: SocketAddr, reason: Reason) {
+        let reason = match reason {
+            Reason::Access => "access",
+            Reason::Unauthenticated => "login",
+            _ => return,
+        };
+        let Some(not_logged) = self.negotiations.refusals.admit(Instant::now()) else {
+            return;
+        };
+        let listener = self.acceptors.get(listener);
+        let listener = listener.map_or("", |acceptor| acceptor.name.as_str());
+        let (ip, port) = (client.ip().to_canonical(), client.port());
+        tracing::warn!(%reason, client = %ip, port, %listener, not_logged, "client refused");
+    }
+
     fn count_refusal(&self, reason: Reason) {
         let counters = &self.counters;
         let counter = match reason {
-            Reason::Access => &counters.refused_by_access,
+            Reason::Access | Reason::Destination => &counters.refused_by_access,
             Reason::Policy => &counters.refused_by_policy,
             Reason::Malformed => &counters.refused_malformed,
             Reason::Unsupported => &counters.refused_unsupported,
-            Reason::Unauthenticated => &counters.refused_unauthenticated,
+            Reason::NoCredentials | Reason::Unauthenticated => &counters.refused_unauthenticated,
             Reason::Silent => &counters.refused_silent,
             Reason::Gone => &counters.negotiations_abandoned,
             Reason::Name => &counters.names_not_found,

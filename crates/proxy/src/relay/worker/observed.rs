@@ -9,8 +9,7 @@ use rustix::io::Errno;
 
 use super::Worker;
 use crate::relay::observation::{
-    Ended, Ending, Journal, LegReport, Question, Record, ReportedPhase, SAMPLES_AT_ONCE,
-    SessionReport,
+    Ended, Ending, LegReport, Question, Record, ReportedPhase, SAMPLES_AT_ONCE, SessionReport,
 };
 use crate::relay::opening::Caller;
 use crate::relay::session::Session;
@@ -70,7 +69,7 @@ pub(super) fn last_words(
         leg.end(&sample.client, now, counters);
     }
     let ending = session.record.note_end(closed);
-    let ended = Journal::is_wanted().then(|| {
+    let ended = Ended::is_wanted().then(|| {
         let legs = [Leg::Client, Leg::Server].map(|leg| LegReport {
             congestion_control: session.congestion_control(leg),
             ..LegReport::from(sample.leg(leg))
@@ -112,7 +111,7 @@ impl Worker {
         record.note_failure(Ending::of_connecting(error));
         let ending = record.note_end(false);
         let legs = [LegReport::default(), LegReport::default()];
-        self.log(Journal::is_wanted().then(|| Ended {
+        self.log(Ended::is_wanted().then(|| Ended {
             report: SessionReport {
                 destination: name.map(String::from),
                 ..record.report(self.now, ReportedPhase::Ended, legs)
@@ -123,7 +122,7 @@ impl Worker {
 
     pub(super) fn log(&self, ended: Option<Ended>) {
         if let Some(ended) = ended
-            && !self.observation.journal.write(ended)
+            && !Box::new(ended).log()
         {
             self.counters.lines_lost.add(1);
         }
@@ -143,7 +142,7 @@ impl Worker {
             };
             let ended = self.with_reasons(ended, listener);
             let ended = self.with_last_destination(ended);
-            if !self.observation.journal.write_until(ended, limit) {
+            if !Box::new(ended).log_until(limit) {
                 self.counters.lines_lost.add(1);
             }
         }

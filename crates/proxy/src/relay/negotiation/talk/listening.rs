@@ -98,6 +98,7 @@ impl Talk {
                     let reason = match refusal {
                         Refusal::Malformed => Reason::Malformed,
                         Refusal::Unsupported => Reason::Unsupported,
+                        Refusal::NoCredentials => Reason::NoCredentials,
                         Refusal::Unauthenticated => Reason::Unauthenticated,
                     };
                     return Some(self.refuse(Vec::new(), Some(reason), now));

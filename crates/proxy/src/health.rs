@@ -1,0 +1,170 @@
+//! What is known of the whole proxy beside its numbers, for whoever asks the admin listener.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::liveness::LateThread;
+
+/// What the helper tells the relay of itself, for the metrics: nobody can ask the helper over the
+/// network.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HelperState {
+    /// Why transparent listeners take no new connections; `None` where no listener is transparent.
+    pub passing: Option<Passing>,
+    /// Prefixes whose new connections pass untouched.
+    pub bypasses: u64,
+    /// What the host's firewall has against intercepted connections.
+    pub firewall_obstacles: u64,
+    pub reloads: u64,
+    pub reloads_failed: u64,
+    /// Lines of the helper's own log.
+    pub log_lines_lost: u64,
+}
+
+/// Why new connections pass untouched, as far as they all do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Passing {
+    /// The host's firewall would stop them.
+    pub firewall: bool,
+    /// The relay's gate does not answer.
+    pub relay: bool,
+    /// The operator wants it.
+    pub bypass: bool,
+    /// The proxy is about to end.
+    pub draining: bool,
+    /// The rules could not be changed.
+    pub rules: bool,
+}
+
+impl Passing {
+    /// The reasons by their names, and whether they hold.
+    pub const fn reasons(self) -> [(&'static str, bool); 5] {
+        [
+            ("firewall", self.firewall),
+            ("relay", self.relay),
+            ("bypass", self.bypass),
+            ("draining", self.draining),
+            ("rules", self.rules),
+        ]
+    }
+
+    /// The names of those that hold.
+    pub fn names(self) -> Vec<&'static str> {
+        let holding = self.reasons().into_iter().filter(|(_, holds)| *holds);
+        holding.map(|(name, _)| name).collect()
+    }
+}
+
+/// What is known now.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Known {
+    pub late: Vec<LateThread>,
+    pub is_draining: bool,
+    pub helper: HelperState,
+}
+
+/// The same, for several threads.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Health(Arc<Mutex<Known>>);
+
+impl Health {
+    /// A copy.
+    pub fn known(&self) -> Known {
+        self.lock().clone()
+    }
+
+    pub fn set_late(&self, late: Vec<LateThread>) {
+        self.lock().late = late;
+    }
+
+    pub fn set_draining(&self) {
+        self.lock().is_draining = true;
+    }
+
+    pub fn set_helper(&self, helper: HelperState) {
+        self.lock().helper = helper;
+    }
+
+    /// Nothing panics while it is held.
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// What is to be said of the proxy's health: `Ok` where it does what it is there for.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn judge(&self) -> Result<String, String> {
+        let stuck = self.late.iter().find(|late| late.is_stuck);
+        if let Some(stuck) = stuck {
+            return Err(format!("{stuck}\n"));
+        }
+        if self.is_draining {
+            return Err("draining: no new connections are taken\n".to_owned());
+        }
+        if let Some(passing) = self.helper.passing {
+            let reasons = passing.names();
+            if !reasons.is_empty() {
+                let reasons = reasons.join(", ");
+                return Err(format!("new connections pass untouched: {reasons}\n"));
+            }
+        }
+        let mut text = "ok\n".to_owned();
+        for late in &self.late {
+            text.push_str(&format!("{late}\n"));
+        }
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::liveness::ThreadName;
+
+    fn late(is_stuck: bool) -> Vec<LateThread> {
+        vec![LateThread {
+            thread: ThreadName::Relay(1),
+            still_milliseconds: 1250,
+            is_stuck,
+        }]
+    }
+
+    #[test]
+    fn it_is_ok_only_while_it_does_its_work() {
+        let well = Known::default();
+        assert_eq!(well.judge(), Ok("ok\n".to_owned()));
+        let known = Known {
+            late: late(false),
+            ..Known::default()
+        };
+        let text = known.judge().unwrap();
+        assert_eq!(text, "ok\nthread relay 1 is late: no turn for 1.2 s\n");
+        let known = Known {
+            late: late(true),
+            is_draining: true,
+            ..Known::default()
+        };
+        assert!(known.judge().unwrap_err().contains("relay 1 is stuck"));
+        let known = Known {
+            is_draining: true,
+            ..Known::default()
+        };
+        assert!(known.judge().unwrap_err().starts_with("draining"));
+        let mut known = Known::default();
+        known.helper.passing = Some(Passing::default());
+        assert!(known.judge().is_ok());
+        known.helper.passing = Some(Passing {
+            bypass: true,
+            firewall: true,
+            ..Passing::default()
+        });
+        let said = known.judge().unwrap_err();
+        assert_eq!(said, "new connections pass untouched: firewall, bypass\n");
+    }
+}

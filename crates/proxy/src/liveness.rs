@@ -1,0 +1,304 @@
+//! Whether threads and processes still move: one rule for all who watch over others.
+//!
+//! Whoever is watched counts its turns, and is woken or beats by itself. It is *late* if it made no
+//! turn for a second though it was woken, and *stuck* if it made none for the limit. Time in which
+//! the watcher itself did not run never counts: a machine that swaps, a cgroup that is frozen, or
+//! `kill -STOP` of all of them stops watcher and watched together, and nobody is to blame. And a
+//! watcher that finds somebody stuck looks again before anything follows from it.
+//!
+//! Pure: the time is passed in.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// Without a turn for so long, a thread is late.
+const LATE_AFTER: Duration = Duration::from_secs(1);
+/// A watcher that looks so much later than it meant to was away.
+const AWAY: Duration = Duration::from_millis(500);
+
+/// So many pauses lie between finding somebody stuck and what follows from it.
+const LAST_PAUSES: u32 = 2;
+
+/// What becomes of the time that is counted when the watcher was away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absence {
+    /// It begins anew: for what ends sessions.
+    Restarts,
+    /// It goes on by one pause: for what costs little and must not wait for a busy watcher.
+    Pauses,
+}
+
+/// Watches over one thread or process.
+#[derive(Debug, Clone)]
+pub(crate) struct Watch {
+    limit: Duration,
+    pause: Duration,
+    absence: Absence,
+    last_look: Instant,
+    turns: u64,
+    is_woken: bool,
+    still: Duration,
+    /// The last look found it stuck.
+    is_stuck: bool,
+    must_end: bool,
+}
+
+impl Watch {
+    /// Of somebody who is woken from outside: only time after [`note_woken`](Self::note_woken)
+    /// counts. The watcher means to look every `pause`.
+    pub fn of_woken(now: Instant, pause: Duration, limit: Duration) -> Self {
+        Self {
+            limit,
+            pause,
+            absence: Absence::Restarts,
+            last_look: now,
+            turns: 0,
+            is_woken: false,
+            still: Duration::ZERO,
+            is_stuck: false,
+            must_end: false,
+        }
+    }
+
+    /// Of somebody who beats by itself.
+    pub fn of_beating(now: Instant, pause: Duration, limit: Duration, absence: Absence) -> Self {
+        Self {
+            absence,
+            is_woken: true,
+            ..Self::of_woken(now, pause, limit)
+        }
+    }
+
+    /// Another limit from now on.
+    pub const fn set_limit(&mut self, limit: Duration) {
+        self.limit = limit;
+    }
+
+    /// When the next look is due.
+    pub fn next(&self) -> Instant {
+        self.last_look + self.pause
+    }
+
+    /// Looks at the number of turns that the watched one has made. One who beats stays woken.
+    pub fn look(&mut self, now: Instant, turns: u64) {
+        let gap = now.saturating_duration_since(self.last_look);
+        self.last_look = now;
+        if turns != self.turns {
+            self.turns = turns;
+            self.still = Duration::ZERO;
+        } else if gap > self.pause + AWAY && self.absence == Absence::Restarts {
+            self.still = Duration::ZERO;
+        } else if self.is_woken {
+            self.still += gap.min(self.pause);
+        }
+        let is_stuck = self.still >= self.limit;
+        // It can still be seen as stuck, and go on, for a moment.
+        let is_over = self.still >= self.limit + LAST_PAUSES * self.pause;
+        self.must_end = is_over && self.is_stuck;
+        self.is_stuck = is_stuck;
+    }
+
+    /// It has been woken after the last look.
+    pub const fn note_woken(&mut self) {
+        self.is_woken = true;
+    }
+
+    /// How long it has made no turn, as far as that counts.
+    pub const fn still(&self) -> Duration {
+        self.still
+    }
+
+    /// Whether it was still for the limit.
+    pub const fn is_stuck(&self) -> bool {
+        self.is_stuck
+    }
+
+    /// Whether it was found stuck, and stayed so for two pauses more.
+    pub const fn must_end(&self) -> bool {
+        self.must_end
+    }
+
+    /// What there is to tell, if anything.
+    pub fn lateness(&self, thread: ThreadName) -> Option<LateThread> {
+        let is_late = self.still >= LATE_AFTER || self.is_stuck;
+        is_late.then(|| LateThread {
+            thread,
+            still_milliseconds: u64::try_from(self.still.as_millis()).unwrap_or(u64::MAX),
+            is_stuck: self.is_stuck,
+        })
+    }
+}
+
+/// A thread of the relay that is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ThreadName {
+    /// One that relays, by its number.
+    Relay(usize),
+    /// The gate's.
+    Gate,
+}
+
+impl fmt::Display for ThreadName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Relay(number) => write!(formatter, "relay {number}"),
+            Self::Gate => formatter.write_str("gate"),
+        }
+    }
+}
+
+/// A thread that is late or stuck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LateThread {
+    pub thread: ThreadName,
+    /// For how long it has made no turn.
+    pub still_milliseconds: u64,
+    pub is_stuck: bool,
+}
+
+impl fmt::Display for LateThread {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, how) = (self.thread, if self.is_stuck { "stuck" } else { "late" });
+        let time = Duration::from_millis(self.still_milliseconds).as_secs_f64();
+        write!(formatter, "thread {name} is {how}: no turn for {time:.1} s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAUSE: Duration = Duration::from_millis(150);
+    const LIMIT: Duration = Duration::from_secs(3);
+
+    /// A watch in virtual time.
+    struct Scene {
+        watch: Watch,
+        now: Instant,
+        turns: u64,
+    }
+
+    impl Scene {
+        fn new(watch: impl FnOnce(Instant) -> Watch) -> Self {
+            let now = Instant::now();
+            let watch = watch(now);
+            Self {
+                watch,
+                now,
+                turns: 0,
+            }
+        }
+
+        fn beating(absence: Absence) -> Self {
+            Self::new(|now| Watch::of_beating(now, PAUSE, LIMIT, absence))
+        }
+
+        fn look_after(&mut self, time: Duration) {
+            self.now += time;
+            self.watch.look(self.now, self.turns);
+        }
+
+        /// Looks on time, without a turn, until it must end; how long that took.
+        fn time_to_end(&mut self) -> Duration {
+            let start = self.now;
+            while !self.watch.must_end() {
+                self.look_after(PAUSE);
+                assert!(self.now - start < 10 * LIMIT);
+            }
+            self.now - start
+        }
+    }
+
+    #[test]
+    fn whoever_makes_no_turn_for_the_limit_must_end_soon_after() {
+        let mut scene = Scene::beating(Absence::Restarts);
+        let time = scene.time_to_end();
+        assert_eq!(time, LIMIT + 2 * PAUSE);
+        // A turn at the last moment is in time.
+        scene.turns += 1;
+        scene.look_after(PAUSE);
+        assert!(!scene.watch.is_stuck() && !scene.watch.must_end());
+        assert_eq!(scene.watch.still(), Duration::ZERO);
+    }
+
+    #[test]
+    fn late_comes_before_stuck() {
+        let mut scene = Scene::beating(Absence::Restarts);
+        let late = |scene: &Scene| scene.watch.lateness(ThreadName::Gate);
+        for _ in 0..6 {
+            scene.look_after(PAUSE);
+            assert_eq!(late(&scene), None);
+        }
+        scene.look_after(PAUSE);
+        let found = late(&scene).unwrap();
+        assert!(!found.is_stuck && found.still_milliseconds == 1050);
+        assert_eq!(found.to_string(), "thread gate is late: no turn for 1.1 s");
+        scene.time_to_end();
+        assert!(late(&scene).unwrap().is_stuck);
+    }
+
+    #[test]
+    fn the_absence_of_the_watcher_never_counts() {
+        for away in [Duration::from_secs(1), Duration::from_secs(5), 100 * LIMIT] {
+            let mut scene = Scene::beating(Absence::Restarts);
+            for _ in 0..100 {
+                // Almost stuck, and then both are stopped.
+                for _ in 0..18 {
+                    scene.look_after(PAUSE);
+                }
+                scene.look_after(away);
+                assert!(!scene.watch.is_stuck(), "{away:?}");
+                assert_eq!(scene.watch.still(), Duration::ZERO);
+            }
+            // It counts anew from there on.
+            assert!(scene.time_to_end() >= LIMIT);
+        }
+    }
+
+    #[test]
+    fn a_stop_between_the_two_looks_is_an_absence_too() {
+        let mut scene = Scene::beating(Absence::Restarts);
+        while !scene.watch.is_stuck() {
+            scene.look_after(PAUSE);
+        }
+        scene.look_after(Duration::from_secs(5));
+        assert!(!scene.watch.must_end() && !scene.watch.is_stuck());
+    }
+
+    #[test]
+    fn a_watcher_that_is_busy_passes_all_the_same() {
+        let mut scene = Scene::beating(Absence::Pauses);
+        let mut looks = 0;
+        while !scene.watch.is_stuck() {
+            scene.look_after(Duration::from_secs(1));
+            looks += 1;
+        }
+        // One pause for each look.
+        assert_eq!(looks, 20);
+    }
+
+    #[test]
+    fn whoever_sleeps_and_was_not_woken_is_well() {
+        let mut scene = Scene::new(|now| Watch::of_woken(now, PAUSE, LIMIT));
+        for _ in 0..100 {
+            scene.look_after(PAUSE);
+        }
+        assert_eq!(scene.watch.still(), Duration::ZERO);
+        scene.watch.note_woken();
+        assert!(scene.time_to_end() >= LIMIT);
+    }
+
+    #[test]
+    fn looks_that_come_early_count_what_has_passed() {
+        let mut scene = Scene::beating(Absence::Restarts);
+        for _ in 0..2_999 {
+            scene.look_after(Duration::from_millis(1));
+        }
+        assert!(!scene.watch.is_stuck());
+        scene.look_after(Duration::from_millis(1));
+        assert!(scene.watch.is_stuck() && !scene.watch.must_end());
+    }
+}

@@ -1,0 +1,129 @@
+//! The relay's main thread watches over the others: those that relay, and the gate's.
+
+use std::time::{Duration, Instant};
+
+use midspan_units::TimeSpan;
+use tracing::{error, warn};
+
+use crate::control::FromRelay;
+use crate::gate::Gate;
+use crate::health::Health;
+use crate::liveness::{Absence, LateThread, ThreadName, Watch};
+use crate::relay::Relay;
+
+/// How often the threads are looked at.
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(150);
+/// How often those are woken that may have nothing to do. The gate's thread beats by itself.
+const WAKE_INTERVAL: Duration = Duration::from_millis(300);
+
+/// Watches over the threads of one relay.
+pub(crate) struct ThreadWatch {
+    limit: TimeSpan,
+    threads: Vec<Watch>,
+    gate: Option<Watch>,
+    /// Of the gate, when the helper was told last.
+    gate_turns: u64,
+    woken_at: Option<Instant>,
+    /// What has been logged.
+    known: Vec<ThreadName>,
+    health: Health,
+}
+
+/// What a look has found.
+pub(crate) struct Look {
+    /// For the helper.
+    pub message: FromRelay,
+    /// This thread will not go on.
+    pub stuck: Option<ThreadName>,
+}
+
+impl ThreadWatch {
+    /// Over so many threads that relay.
+    pub fn new(threads: usize, limit: TimeSpan, health: Health) -> Self {
+        let now = Instant::now();
+        let watch = Watch::of_woken(now, LOOK_INTERVAL, limit.into());
+        Self {
+            limit,
+            threads: vec![watch; threads],
+            gate: None,
+            gate_turns: 0,
+            woken_at: None,
+            known: Vec::new(),
+            health,
+        }
+    }
+
+    /// The `watchdog_timeout`.
+    pub const fn limit(&self) -> TimeSpan {
+        self.limit
+    }
+
+    /// Another `watchdog_timeout`.
+    pub fn set_limit(&mut self, limit: TimeSpan) {
+        self.limit = limit;
+        for watch in self.threads.iter_mut().chain(&mut self.gate) {
+            watch.set_limit(limit.into());
+        }
+    }
+
+    /// Looks at all threads.
+    pub fn look(&mut self, relay: &Relay, gate: Option<&Gate>) -> Look {
+        let now = Instant::now();
+        for (watch, turns) in self.threads.iter_mut().zip(relay.turns()) {
+            watch.look(now, turns);
+        }
+        let gate_moves = self.look_at_gate(now, gate.map(|gate| gate.statistics().turns));
+        if self
+            .woken_at
+            .is_none_or(|then| now.saturating_duration_since(then) >= WAKE_INTERVAL)
+        {
+            self.woken_at = Some(now);
+            relay.wake();
+            self.threads.iter_mut().for_each(Watch::note_woken);
+        }
+        let late: Vec<LateThread> = self
+            .named()
+            .filter_map(|(name, watch)| watch.lateness(name))
+            .collect();
+        let stuck = self.named().find(|(_, watch)| watch.must_end());
+        let stuck = stuck.map(|(name, _)| name);
+        self.health.set_late(late.clone());
+        self.log(&late, stuck);
+        Look {
+            message: FromRelay::Alive { gate_moves, late },
+            stuck,
+        }
+    }
+
+    /// Whether it has made a turn, or there is none.
+    fn look_at_gate(&mut self, now: Instant, turns: Option<u64>) -> bool {
+        let Some(turns) = turns else {
+            self.gate = None;
+            return true;
+        };
+        let limit = Duration::from(self.limit);
+        let begin = || Watch::of_beating(now, LOOK_INTERVAL, limit, Absence::Restarts);
+        self.gate.get_or_insert_with(begin).look(now, turns);
+        std::mem::replace(&mut self.gate_turns, turns) != turns
+    }
+
+    fn named(&self) -> impl Iterator<Item = (ThreadName, &Watch)> {
+        let threads = self.threads.iter().enumerate();
+        threads
+            .map(|(number, watch)| (ThreadName::Relay(number), watch))
+            .chain(self.gate.iter().map(|watch| (ThreadName::Gate, watch)))
+    }
+
+    fn log(&mut self, late: &[LateThread], stuck: Option<ThreadName>) {
+        for thread in late
+            .iter()
+            .filter(|late| !self.known.contains(&late.thread))
+        {
+            warn!("{thread}");
+        }
+        self.known = late.iter().map(|late| late.thread).collect();
+        if let Some(thread) = stuck {
+            error!("thread {thread} is stuck: the relay ends");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Threads of the relay that stand still.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use midspan_proxy::admin::client;
+use midspan_proxy::command::LateThreadStatus;
+use nix::sys::ptrace::{self, Options};
+
+use crate::support::*;
+
+const ADMIN: &str = "127.0.0.1:9464";
+
+/// A thread of another process that is made to stand still; it goes on when this value goes.
+struct Held {
+    release: Option<Sender<()>>,
+    tracer: Option<JoinHandle<()>>,
+}
+
+impl Held {
+    /// The thread of this name.
+    fn hold(process: u32, name: &str) -> Self {
+        let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+        let id = tasks.flatten().find_map(|task| {
+            let found = fs::read_to_string(task.path().join("comm")).ok()?;
+            let id = task.file_name().to_str()?.parse().ok()?;
+            (found.trim() == name).then_some(id)
+        });
+        let id = nix::unistd::Pid::from_raw(id.unwrap());
+        let (held, is_held) = mpsc::channel();
+        let (release, wait): (Sender<()>, Receiver<()>) = mpsc::channel();
+        let tracer = std::thread::spawn(move || {
+            ptrace::seize(id, Options::empty()).unwrap();
+            ptrace::interrupt(id).unwrap();
+            held.send(()).unwrap();
+            // The kernel lets the thread go when its tracer, which is this thread, ends.
+            let _ = wait.recv();
+        });
+        is_held.recv().unwrap();
+        Self {
+            release: Some(release),
+            tracer: Some(tracer),
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        drop(self.release.take());
+        if let Some(tracer) = self.tracer.take() {
+            let _ = tracer.join();
+        }
+    }
+}
+
+fn proxy(watchdog_timeout: &str) -> Proxy {
+    let text = format!(
+        "{RELAY}[admin]\nlisten = \"{ADMIN}\"\n\
+         [interception]\nwatchdog_timeout = \"{watchdog_timeout}\"\n{}",
+        listener("web", loopback(8080), loopback(9090))
+    );
+    wait_until("the last relay has gone", || {
+        is_refused(loopback(8080)) && is_refused(ADMIN.parse().unwrap())
+    });
+    Proxy::ready(&text)
+}
+
+fn health() -> (u16, String) {
+    client::get(ADMIN.parse().unwrap(), "/health").unwrap()
+}
+
+/// As `status` has it.
+fn late(proxy: &Proxy) -> Vec<LateThreadStatus> {
+    proxy.status().late_threads
+}
+
+/// It is named, first as late and then as stuck, and the relay is ended.
+pub fn a_stuck_thread() {
+    let mut proxy = proxy("3 s");
+    assert_eq!(health(), (200, "ok\n".to_owned()));
+    assert!(late(&proxy).is_empty());
+    let listener = TcpListener::bind(loopback(9090)).unwrap();
+    // Of whichever thread: some are of the one that stands still.
+    let mut clients: Vec<_> = (0..20).map(|_| connect(loopback(8080))).collect();
+    let _servers: Vec<_> = (0..20).map(|_| listener.accept().unwrap()).collect();
+    let held = Held::hold(proxy.status().relay_pid, "relay 1");
+    let start = Instant::now();
+    wait_until("late", || !late(&proxy).is_empty());
+    let after = start.elapsed();
+    let found = late(&proxy);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].thread == "relay 1" && !found[0].stuck);
+    assert!(found[0].still_milliseconds >= 1000);
+    // The health is judged by the relay itself, which is well enough.
+    let (status, said) = health();
+    assert_eq!(status, 200);
+    assert!(said.starts_with("ok\nthread relay 1 is late: "), "{said}");
+    println!("    late after {:.2} s", after.as_secs_f64());
+    // Then it is stuck, which lasts for a moment only.
+    wait_until("stuck", || {
+        let answer = client::get(ADMIN.parse().unwrap(), "/health");
+        answer.is_ok_and(|(status, said)| status == 503 && said.contains("relay 1 is stuck"))
+    });
+    println!("    stuck after {:.2} s", start.elapsed().as_secs_f64());
+    // All are reset, those of the stuck thread too.
+    for client in &mut clients {
+        let error = client.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    }
+    println!("    ended after {:.2} s", start.elapsed().as_secs_f64());
+    drop(held);
+    assert_eq!(proxy.wait().code(), Some(1));
+    let log = proxy.log();
+    for text in [
+        "thread relay 1 is late",
+        "thread relay 1 is stuck",
+        "error: thread relay 1 of the relay process made no turn for 3 s",
+    ] {
+        assert!(log.contains(text), "{text}: {log}");
+    }
+}
+
+/// A thread that stands still for less than the limit costs nothing but that time.
+pub fn a_late_thread_goes_on() {
+    let proxy = proxy("1 h");
+    let listener = TcpListener::bind(loopback(9090)).unwrap();
+    let mut sessions: Vec<_> = (0..10)
+        .map(|_| {
+            let client = connect(loopback(8080));
+            (client, listener.accept().unwrap().0)
+        })
+        .collect();
+    for thread in ["relay 0", "relay 1"] {
+        let held = Held::hold(proxy.status().relay_pid, thread);
+        wait_until("late", || {
+            let late = late(&proxy);
+            late.iter().any(|late| late.thread == thread)
+        });
+        drop(held);
+        wait_until("well again", || late(&proxy).is_empty());
+        assert_eq!(health(), (200, "ok\n".to_owned()));
+        for (client, server) in &mut sessions {
+            client.write_all(b"x").unwrap();
+            assert_eq!(server.read(&mut [0]).unwrap(), 1);
+        }
+    }
+    drop(sessions);
+    proxy.stop();
+}

@@ -1,0 +1,330 @@
+//! A log whose reader has gone, or does not read: nothing of the proxy waits for it.
+//!
+//! Everything happens on the loopback interface of a network namespace of its own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../own_namespace/mod.rs"]
+mod own_namespace;
+#[path = "../tries/mod.rs"]
+mod tries;
+
+use std::fs;
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use midspan_linux::netlink::Netlink;
+use midspan_proxy::admin::client;
+use midspan_proxy::command::{Request, Status, ask};
+use rustix::process::{Pid, Signal, kill_process};
+
+use tries::Test;
+
+const LIMIT: Duration = Duration::from_secs(30);
+const LISTEN: &str = "127.0.0.1:8080";
+const SERVER: &str = "127.0.0.1:9090";
+const ADMIN: &str = "127.0.0.1:9464";
+
+const TESTS: [Test; 4] = [
+    ("the reader goes", the_reader_goes),
+    ("nobody reads", nobody_reads),
+    (
+        "nobody reads, and the relay is killed",
+        a_killed_relay_unread,
+    ),
+    ("lines that are lost are told", lost_lines_are_told),
+];
+
+fn main() {
+    own_namespace::main(|| Netlink::open().unwrap().set_up("lo").unwrap(), &TESTS);
+}
+
+/// A running proxy, ended by force at the latest when this value goes.
+struct Proxy {
+    child: Child,
+    directory: tempfile::TempDir,
+    manager: UnixDatagram,
+}
+
+/// A pipe that is soon full.
+fn small_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
+    (reader, writer)
+}
+
+fn configuration(directory: &std::path::Path, sessions: u64) -> String {
+    let socket = directory.join("control");
+    format!(
+        "[control]\nsocket = \"{}\"\n\
+         [relay]\nthreads = 2\npipe_size = \"64 KiB\"\npipe_memory = \"1 MiB\"\ndrain_timeout = \"0 s\"\n\
+         [limits]\nsessions = {sessions}\n[admin]\nlisten = \"{ADMIN}\"\n\
+         [[listener]]\nname = \"test\"\nlisten = \"{LISTEN}\"\nto = \"{SERVER}\"\n",
+        socket.display()
+    )
+}
+
+impl Proxy {
+    fn ready(sessions: u64, log: PipeWriter) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("midspan.toml");
+        fs::write(&file, configuration(directory.path(), sessions)).unwrap();
+        let notify = directory.path().join("notify");
+        let manager = UnixDatagram::bind(&notify).unwrap();
+        manager.set_read_timeout(Some(LIMIT)).unwrap();
+        wait_until("the last relay has gone", || {
+            TcpStream::connect(LISTEN).is_err()
+        });
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .arg("run")
+            .arg(file)
+            .env("NOTIFY_SOCKET", notify)
+            .env("WATCHDOG_USEC", "400000")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut byte = Vec::new();
+        let stdout = child.stdout.take().unwrap();
+        stdout.take(1).read_to_end(&mut byte).unwrap();
+        assert_eq!(byte, b"\n", "not ready");
+        Self {
+            child,
+            directory,
+            manager,
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("control")
+    }
+
+    fn status(&self) -> Status {
+        let answer = ask(&self.socket(), &Request::Status).unwrap();
+        answer.status.unwrap()
+    }
+
+    /// The helper has something to log, too.
+    fn reload(&self, sessions: u64) {
+        let text = configuration(self.directory.path(), sessions);
+        fs::write(self.directory.path().join("midspan.toml"), text).unwrap();
+        let answer = ask(&self.socket(), &Request::Reload).unwrap();
+        assert!(answer.ok, "{answer:?}");
+    }
+
+    /// The service manager hears that all is well, from now on.
+    fn is_vouched_for(&self) {
+        self.manager.set_nonblocking(true).unwrap();
+        while self.manager.recv(&mut [0; 4096]).is_ok() {}
+        self.manager.set_nonblocking(false).unwrap();
+        for _ in 0..3 {
+            let mut buffer = [0; 4096];
+            let count = self.manager.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..count], b"WATCHDOG=1");
+        }
+    }
+
+    fn terminate(&mut self) -> ExitStatus {
+        let id = i32::try_from(self.child.id()).unwrap();
+        kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
+        self.wait()
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < LIMIT, "still running");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < LIMIT, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn bounded(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream.set_write_timeout(Some(LIMIT)).unwrap();
+    stream
+}
+
+fn session(listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let client = bounded(TcpStream::connect(LISTEN).unwrap());
+    let server = bounded(listener.accept().unwrap().0);
+    (client, server)
+}
+
+fn exchange((client, server): &mut (TcpStream, TcpStream)) {
+    let mut bytes = [0; 4];
+    client.write_all(b"ping").unwrap();
+    server.read_exact(&mut bytes).unwrap();
+    server.write_all(b"pong").unwrap();
+    client.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"pong");
+}
+
+fn close((client, mut server): (TcpStream, TcpStream)) {
+    drop(client);
+    assert_eq!(server.read(&mut [0; 1]).unwrap(), 0);
+}
+
+/// A connection that finds no place, which is worth a warning.
+fn one_too_many() {
+    if let Ok(stream) = TcpStream::connect(LISTEN) {
+        assert!(bounded(stream).read_exact(&mut [0; 1]).is_err());
+    }
+}
+
+fn metric(name: &str) -> f64 {
+    let (status, text) = client::get(ADMIN.parse().unwrap(), "/metrics").unwrap();
+    assert_eq!(status, 200);
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_else(|| panic!("no {name}: {text}"))
+        .trim()
+        .parse()
+        .unwrap()
+}
+
+const RELAY_LOST: &str = "midspan_log_lines_lost_total{process=\"relay\"}";
+
+fn the_reader_goes() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut proxy = Proxy::ready(1, writer);
+    let listener = TcpListener::bind(SERVER).unwrap();
+    let mut first = session(&listener);
+    exchange(&mut first);
+    drop(reader);
+    one_too_many();
+    proxy.reload(1);
+    exchange(&mut first);
+    wait_until("counted", || metric(RELAY_LOST) >= 1.0);
+    let helper_lost = "midspan_log_lines_lost_total{process=\"helper\"}";
+    wait_until("counted of the helper", || metric(helper_lost) >= 1.0);
+    proxy.is_vouched_for();
+    close(first);
+    wait_until("free again", || {
+        let Ok(client) = TcpStream::connect(LISTEN) else {
+            return false;
+        };
+        listener.set_nonblocking(true).unwrap();
+        let accepted = wait_a_little(|| listener.accept().ok());
+        drop(client);
+        accepted.is_some()
+    });
+    assert!(proxy.terminate().success());
+}
+
+fn wait_a_little<T>(mut get: impl FnMut() -> Option<T>) -> Option<T> {
+    (0..50).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(5));
+        get()
+    })
+}
+
+/// Fills the pipe, and leaves the writers of both processes in the middle of a line.
+fn fill(proxy: &Proxy, listener: &TcpListener) {
+    for _ in 0..20 {
+        close(session(listener));
+    }
+    proxy.reload(40);
+    one_too_many_of(listener, 40);
+}
+
+/// So many sessions, and one more that finds no place; they go on.
+fn one_too_many_of(listener: &TcpListener, count: usize) {
+    // Those that have just ended may still count.
+    wait_until("none", || {
+        metric("midspan_sessions_active{listener=\"test\"}") == 0.0
+    });
+    let mut sessions: Vec<_> = (0..count).map(|_| session(listener)).collect();
+    sessions.iter_mut().for_each(exchange);
+    one_too_many();
+    sessions.iter_mut().for_each(exchange);
+    sessions.into_iter().for_each(close);
+}
+
+fn nobody_reads() {
+    let (reader, writer) = small_pipe();
+    let mut proxy = Proxy::ready(40, writer);
+    let listener = TcpListener::bind(SERVER).unwrap();
+    fill(&proxy, &listener);
+    let mut one = session(&listener);
+    exchange(&mut one);
+    proxy.is_vouched_for();
+    assert_eq!(proxy.status().state, "running");
+    assert_eq!(
+        client::get(ADMIN.parse().unwrap(), "/health").unwrap().0,
+        200
+    );
+    assert!(proxy.terminate().success());
+    drop(reader);
+}
+
+fn a_killed_relay_unread() {
+    let (reader, writer) = small_pipe();
+    let mut proxy = Proxy::ready(40, writer);
+    let listener = TcpListener::bind(SERVER).unwrap();
+    fill(&proxy, &listener);
+    let relay = i32::try_from(proxy.status().relay_pid).unwrap();
+    kill_process(Pid::from_raw(relay).unwrap(), Signal::KILL).unwrap();
+    assert_eq!(proxy.wait().code(), Some(1));
+    drop(reader);
+}
+
+fn lost_lines_are_told() {
+    let (reader, writer) = small_pipe();
+    let mut proxy = Proxy::ready(1000, writer);
+    let listener = TcpListener::bind(SERVER).unwrap();
+    // The queue takes 4096 lines.
+    wait_until("more lines than the queue takes", || {
+        for _ in 0..200 {
+            close(session(&listener));
+        }
+        metric(RELAY_LOST) >= 100.0
+    });
+    let lost = metric("midspan_session_lines_lost_total");
+    assert!(lost >= 100.0, "{lost}");
+    let mut told = 0.0;
+    let mut ended = 0;
+    let mut lines = BufReader::new(reader).lines().map(Result::unwrap);
+    for line in lines.by_ref() {
+        if line.contains("session ended") {
+            ended += 1;
+        }
+        if let Some((before, _)) = line.split_once(" lines of the log were lost") {
+            let count = before.rsplit(' ').next().unwrap();
+            told += count.parse::<f64>().unwrap();
+        }
+        if told >= metric(RELAY_LOST) {
+            break;
+        }
+    }
+    assert!(ended >= 4000, "{ended}");
+    // Nothing is missing from here on.
+    close(session(&listener));
+    assert!(lines.any(|line| line.contains("session ended")));
+    let rest = std::thread::spawn(move || lines.count());
+    assert!(proxy.terminate().success());
+    drop(proxy);
+    rest.join().unwrap();
+}

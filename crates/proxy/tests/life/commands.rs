@@ -259,7 +259,7 @@ pub fn kicked_sessions_are_reset() {
             "{nonsense}"
         );
     }
-    assert!(proxy.log().contains("kicked"), "{}", proxy.log());
+    wait_until("logged", || proxy.log().contains("kicked"));
     proxy.stop();
 }
 

@@ -16,6 +16,7 @@ mod flood;
 mod fragment_loss;
 mod full_table;
 mod handshake;
+mod health;
 mod keepalive;
 mod learning;
 mod limits;
@@ -149,6 +150,10 @@ fn test(filter: &str) {
         (
             "stopped together, they go on",
             failing::stopped_together_they_go_on,
+        ),
+        (
+            "health tells what is not done",
+            health::health_tells_what_is_not_done,
         ),
         (
             "nobody reads the log of a gateway",

@@ -122,7 +122,7 @@ END
             dig +tcp +keepopen +short @"$SERVER" -f names | sort | tee answers | wc -l
             digest answers"#,
         ),
-    ftp("FTP: passive").explicit(&[]).client(lftp!("on")),
+    ftp("FTP: passive").client(lftp!("on")),
     ftp("FTP: active, with a firewall that lets the server call")
         .sessions(Sessions::Any)
         .routed()

@@ -110,7 +110,6 @@ pub(super) const CASES: &[Case] = &[
         until_true grep -q 50000 "$DIR/seen""#,
     ),
     ends("reset by the server after its answer, reset by the client", PY)
-        .explicit(&[])
         .client(
             r#"rm -f "$DIR"/ended*
             cat >client.py <<'END'

@@ -91,7 +91,6 @@ pub(super) const CASES: &[Case] = &[
             cmp --bytes "$(stat --format %s part)" part "$COMMON/www/large.bin" && echo "what came is right""#,
         ),
     Case::new("curl: closed port", &[CURL])
-        .explicit(&[])
         .sessions(Sessions::Any)
         .client(r#"status curl --silent --max-time 20 "http://$HOST:81/""#),
     web("curl: TCP Fast Open", WEB).client(

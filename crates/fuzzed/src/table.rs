@@ -226,7 +226,7 @@ pub const TARGETS: &[Target] = &[
         lines: &[
             functions(
                 "crates/proxy/src/gate/syn.rs",
-                &["read", "set_hop_limit", "option_kinds"],
+                &["read", "set_hop_limit", "options"],
             ),
             file("crates/proxy/src/gate/timestamps.rs"),
             functions("crates/proxy/src/fragmenting.rs", &["client"]),

@@ -28,6 +28,7 @@ mod narrow;
 mod no_ipv6;
 mod passing;
 mod path_mtu;
+mod program;
 mod reloading;
 mod signed;
 mod soak;

@@ -299,6 +299,8 @@ impl Interception {
     pub fn change(&mut self, plan: Plan) -> Result<(), InterceptionError> {
         self.marks = marks(&plan)?;
         self.plan = plan;
+        // It may have come or gone since the last look.
+        self.has_ipv6 = has_ipv6();
         self.ensure_delivery()?;
         self.put_rules()?;
         local_delivery::remove_other_marks(&self.netlink, &self.plan.place, &self.marks)?;

@@ -28,6 +28,7 @@ mod narrow;
 mod no_ipv6;
 mod passing;
 mod path_mtu;
+mod power_loss;
 mod program;
 mod reloading;
 mod signed;
@@ -332,6 +333,10 @@ fn test(filter: &str) {
         ("flows under way go on", untaken::flows_under_way_go_on),
         ("a SYN under way goes on", untaken::a_syn_under_way_goes_on),
         ("a firewall reload", failing::rules_are_put_back),
+        (
+            "a gateway that was switched off",
+            power_loss::sessions_of_a_gateway_that_was_switched_off,
+        ),
         ("nft that hangs", failing::a_program_that_hangs_is_killed),
         (
             "a firewall that stops connections",

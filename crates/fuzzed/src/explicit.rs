@@ -44,8 +44,12 @@ pub fn http(input: &[u8]) {
             if in_pieces == first.len() {
                 in_pieces += pieces.take_in(Side::Request, second, &mut cut);
             }
-            assert_eq!((taken, &whole), (in_pieces, &cut));
+            assert_eq!(whole, cut);
             assert_eq!(exchange, pieces);
+            // Of a broken request, trailer fields before the fault may have been kept or not.
+            if exchange.outcome() == Progress::Going {
+                assert_eq!(taken, in_pieces);
+            }
             assert!(whole.len() <= 2 * taken);
         }
     }

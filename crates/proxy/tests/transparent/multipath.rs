@@ -81,5 +81,5 @@ pub fn a_further_path_passes() {
     carries(third, served, 1_000_000);
     carries(near, far, 1_000_000);
     let log = midspan.end();
-    assert!(log.contains("passed_multipath: 1,"), "{log}");
+    assert!(log.contains("left_alone=multipath 1"), "{log}");
 }

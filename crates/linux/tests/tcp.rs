@@ -254,6 +254,27 @@ fn a_receive_buffer_set_before_listening_is_inherited() {
 }
 
 #[test]
+fn keepalive_of_a_listener_is_inherited_and_can_be_switched_off() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let accepted = || {
+        let _opened = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        tcp::keepalive(&accepted).unwrap()
+    };
+    let idle = TimeSpan::from_seconds(77);
+    let start = LegStart {
+        keepalive: Some(idle),
+        ..LegStart::default()
+    };
+    tcp::apply_before_listen(&listener, &start).unwrap();
+    assert_eq!(accepted(), Some(idle));
+    tcp::change_listener(&listener, &LegStart::default(), None).unwrap();
+    assert_eq!(accepted(), None);
+    tcp::change_listener(&listener, &start, None).unwrap();
+    assert_eq!(accepted(), Some(idle));
+}
+
+#[test]
 fn congestion_control_set_before_listening_is_inherited() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     // One that is not the system's default, or else inheriting proves nothing.

@@ -34,6 +34,11 @@ struct State {
     queue: Queue,
     /// Since when the write that is under way has not moved; `None` where there is none.
     still_since: Option<Instant>,
+    /// The writer waits for something to write. Waking it is a system call even where it does not
+    /// wait, and most lines come while it writes.
+    writer_waits: bool,
+    /// Threads that wait for the writer.
+    waiting: usize,
 }
 
 impl Log {
@@ -50,6 +55,8 @@ impl Log {
             state: Mutex::new(State {
                 queue: Queue::default(),
                 still_since: None,
+                writer_waits: false,
+                waiting: 0,
             }),
             wanted: Condvar::new(),
             done: Condvar::new(),
@@ -84,7 +91,11 @@ impl Log {
         loop {
             entry = match state.queue.put(entry) {
                 Ok(()) => {
-                    self.wanted.notify_one();
+                    let writer_waits = state.writer_waits;
+                    drop(state);
+                    if writer_waits {
+                        self.wanted.notify_one();
+                    }
                     return true;
                 }
                 Err(entry) => entry,
@@ -120,9 +131,18 @@ impl Log {
         self.lost.load(Ordering::Relaxed)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>, time: Duration) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, mut state: MutexGuard<'a, State>, time: Duration) -> MutexGuard<'a, State> {
+        state.waiting += 1;
         let waited = self.done.wait_timeout(state, time);
-        waited.unwrap_or_else(PoisonError::into_inner).0
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        state.waiting -= 1;
+        state
+    }
+
+    fn note_done(&self, state: &State) {
+        if state.waiting > 0 {
+            self.done.notify_all();
+        }
     }
 
     /// What it protects is whole in any case: nothing panics while it is held.
@@ -134,20 +154,23 @@ impl Log {
     fn next(&self) -> Entry {
         let mut state = self.lock();
         state.still_since = None;
-        self.done.notify_all();
+        self.note_done(&state);
         loop {
             if let Some(entry) = state.queue.take() {
                 state.still_since = Some(Instant::now());
                 return entry;
             }
+            state.writer_waits = true;
             let waited = self.wanted.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);
+            state.writer_waits = false;
         }
     }
 
     fn note_progress(&self) {
-        self.lock().still_since = Some(Instant::now());
-        self.done.notify_all();
+        let mut state = self.lock();
+        state.still_since = Some(Instant::now());
+        self.note_done(&state);
     }
 
     fn write_all(&self, descriptor: BorrowedFd<'_>) {

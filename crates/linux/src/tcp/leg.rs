@@ -128,16 +128,19 @@ pub fn apply(socket: impl AsFd, start: &LegStart) -> Result<(), LegError> {
     Ok(())
 }
 
-/// Sets on a socket that will listen what must be known at the handshake of every connection
-/// accepted from it: the receive buffer, which decides the window scale, and the congestion
-/// control. A connection that was BBR for a moment stays paced by the kernel for ever, whatever
-/// it is changed to.
+/// Sets on a socket that will listen what every connection accepted from it inherits. The receive
+/// buffer, which decides the window scale, and the congestion control must be known at the
+/// handshake: a connection that was BBR for a moment stays paced by the kernel for ever, whatever
+/// it is changed to. `keepalive` is set here because this costs no system calls of each connection.
 ///
 /// # Errors
 /// As [`apply`].
 pub fn apply_before_listen(listener: impl AsFd, start: &LegStart) -> Result<(), LegError> {
     let listener = listener.as_fd();
     set_congestion_control(listener, start)?;
+    if let Some(idle) = start.keepalive {
+        set_keepalive(listener, idle)?;
+    }
     set_receive_buffer(listener, start.receive_buffer)
 }
 

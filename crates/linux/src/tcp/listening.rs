@@ -16,7 +16,7 @@ const BUFFER_LOCK: libc::c_int = 72;
 const RECEIVE_BUFFER: u32 = 2;
 
 /// Sets on a listening socket what connections accepted from now on inherit: receive buffer,
-/// congestion control and mark. What `start` and `mark` leave out goes back to what the kernel
+/// congestion control, keep-alive and mark. What `start` and `mark` leave out goes back to what the kernel
 /// gives a new socket of this network namespace.
 ///
 /// # Errors
@@ -52,6 +52,10 @@ fn set_to_defaults(
         .map_err(|error| ("receive_buffer", error))?;
     if start.congestion_control.is_none() {
         congestion_control(listener, &fresh).map_err(|error| ("congestion_control", error))?;
+    }
+    if start.keepalive.is_none() {
+        let off = rustix::net::sockopt::set_socket_keepalive(listener, false);
+        off.map_err(|error| ("keepalive", error.into()))?;
     }
     if start.receive_buffer == Buffer::Auto {
         receive_buffer(listener, &fresh).map_err(|error| ("receive_buffer", error))?;

@@ -57,6 +57,8 @@ pub struct Acceptor {
     server_mark: Option<u32>,
     warned: bool,
     profiles: Profiles,
+    /// What client legs have from the listening socket.
+    keepalive: Option<TimeSpan>,
 }
 
 /// What became of a waiting connection.
@@ -175,6 +177,7 @@ impl Acceptor {
             server_mark: listener.server_mark,
             warned: false,
             profiles: listener.profiles.clone(),
+            keepalive: listener.settings.client.keepalive,
         }
     }
 
@@ -287,9 +290,7 @@ impl Acceptor {
         };
         let paced = [&start.client, &start.server].map(InputStart::from);
         let mut option_errors = 0;
-        if start.client != LegStart::default() {
-            option_errors += self.note(tcp::apply(&client, &start.client));
-        }
+        option_errors += self.set_up_client(&client, start.client);
         let (narrow, errors) = match prepared {
             Some(now) => NarrowLeg::begin(&client, request.client.ip(), &self.profiles, now),
             None => (None, 0),
@@ -356,10 +357,7 @@ impl Acceptor {
             } => connect_timeout,
         };
         let start = self.policy.start(now, request).client;
-        let errors = match start == LegStart::default() {
-            true => 0,
-            false => self.note(tcp::apply(client, &start)),
-        };
+        let errors = self.set_up_client(client, start);
         Some((connect_timeout, errors))
     }
 
@@ -384,6 +382,17 @@ impl Acceptor {
     }
 
     /// Sets what a leg that is about to be opened starts with; the options that were refused.
+    /// What the client's socket has inherited from the listening socket is not set again.
+    fn set_up_client(&mut self, client: &OwnedFd, mut start: LegStart) -> u64 {
+        if start.keepalive == self.keepalive {
+            start.keepalive = None;
+        }
+        match start == LegStart::default() {
+            true => 0,
+            false => self.note(tcp::apply(client, &start)),
+        }
+    }
+
     fn set_up_server(&mut self, server: &OwnedFd, mark: Option<u32>, leg: &LegStart) -> u64 {
         let mut errors = u64::from(set_common_options(server).is_err());
         if let Some(mark) = mark {

@@ -74,7 +74,7 @@ pub struct AccessRules {
     /// The first that matches decides; where none does, it is allowed.
     pub rules: Vec<AccessRule>,
     /// Addresses of this machine, of loopback, of the link and of clouds' metadata are out of reach unless a rule
-    /// that names servers allows them; so is [`MAIL`] unless a rule that names this port does.
+    /// that names servers allows them; so is port 25 unless a rule that names this port does.
     pub protects_own: bool,
 }
 

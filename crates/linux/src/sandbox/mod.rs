@@ -1,6 +1,6 @@
 //! System calls and files that a process gives up for good (seccomp(2), landlock(7)).
 //!
-//! A list of what is allowed ([`calls`]). A call that is not on it returns `EPERM`, is counted, and
+//! A list of what is allowed (`calls`). A call that is not on it returns `EPERM`, is counted, and
 //! can be asked for ([`next_refused_call`]), to be written to the log once: should a C library take
 //! another call for the same job, that shows. Where the kernel has Landlock, files, named sockets
 //! and other processes are out of reach a second time.

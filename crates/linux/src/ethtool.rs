@@ -5,6 +5,8 @@ use std::os::fd::AsRawFd;
 
 use rustix::net::{AddressFamily, SocketType};
 
+use crate::interface_request::interface_request;
+
 /// `struct ethtool_value` of <linux/ethtool.h>.
 #[repr(C)]
 struct Value {
@@ -22,17 +24,7 @@ pub fn switch_off_offloads(interface: &str) -> io::Result<()> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     for command in [SET_TRANSMIT_CHECKSUM, SET_SEGMENTATION] {
         let mut value = Value { command, data: 0 };
-        // SAFETY: an all-zero `ifreq` is a valid value of it (plain integers and pointers).
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        if interface.len() >= request.ifr_name.len() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "interface name too long",
-            ));
-        }
-        for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
-            *to = from.cast_signed();
-        }
+        let mut request = interface_request(interface)?;
         request.ifr_ifru.ifru_data = (&raw mut value).cast();
         // SAFETY: `request` holds a terminated name (zeroed, length checked) and a pointer to a
         // live `Value`, which is what these commands of SIOCETHTOOL read and write.

@@ -13,6 +13,7 @@ pub mod ethtool;
 pub mod fuzzing;
 pub mod initial_window;
 pub mod interception;
+mod interface_request;
 pub mod ipv6;
 pub mod namespace;
 pub mod netlink;

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 
+use crate::interface_request::{interface_name, interface_request};
 use crate::netlink::{Netlink, NetlinkError, interface_index};
 
 /// Largest packet of such a device in bytes.
@@ -57,14 +58,7 @@ impl Tun {
 
 /// Makes the device; its name.
 fn attach(packets: &OwnedFd, pattern: &str) -> io::Result<String> {
-    // SAFETY: an all-zero `ifreq` is a valid value of it (plain integers and pointers).
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if pattern.len() >= request.ifr_name.len() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(pattern.bytes()) {
-        *to = from.cast_signed();
-    }
+    let mut request = interface_request(pattern)?;
     let flags = libc::IFF_TUN | libc::IFF_NO_PI;
     request.ifr_ifru.ifru_flags = libc::c_short::try_from(flags).unwrap_or_default();
     // SAFETY: `request` holds a terminated name (zeroed, length checked) and flags, which is what
@@ -73,7 +67,5 @@ fn attach(packets: &OwnedFd, pattern: &str) -> io::Result<String> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    let name = request.ifr_name.iter().take_while(|byte| **byte != 0);
-    let name = name.map(|byte| char::from(byte.cast_unsigned()));
-    Ok(name.collect())
+    Ok(interface_name(&request))
 }

@@ -125,7 +125,7 @@ pub(super) const CASES: &[Case] = &[
         until_true listens 7004
         until_true at server bash -c "ss -Hltn 'sport = :7002' | grep -q ."
         nc.openbsd -d 127.0.0.1 7001 | digest
-        socat -U TCP-LISTEN:7003,bind=127.0.0.1 OPEN:"$COMMON/file",rdonly &
+        socat -U TCP-LISTEN:7003,bind=127.0.0.1,reuseaddr OPEN:"$COMMON/file",rdonly &
         until_true listens 7003
         at server nc.openbsd -d 127.0.0.1 7002 | digest
         nc.openbsd -d -X 5 -x 127.0.0.1:7004 127.0.0.1 7000 | digest"#

@@ -26,7 +26,7 @@ pub(super) const CASES: &[Case] = &[
                 openssl s_client -quiet -ign_eof -CAfile "$COMMON/cert.pem" -connect "$HOST:4433" 2>/dev/null |
                 tail --bytes 5000000 | digest
             echo Q | openssl s_client -CAfile "$COMMON/cert.pem" -connect "$HOST:4433" 2>/dev/null |
-                grep -E 'Verify return code|Protocol version' | sort -u"#,
+                grep -oE 'Verify return code.*|Protocol version.*' | sort -u"#,
         ),
     Case::new("TLS ends: close_notify, FIN without it, RST", TLS)
         .prepare("certificate")

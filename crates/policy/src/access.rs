@@ -1,4 +1,4 @@
-//! What an operator knows of a client's access link, and wants done about it.
+//! What an operator specifies about a client's access link, and what Midspan does about it.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,12 +11,13 @@ use serde::{Deserialize as DeriveDeserialize, Serialize, Serializer};
 use crate::oversized_segments::{Wish, size::LARGEST};
 use crate::sending_ahead::{PAPER_WINDOW, SendAhead};
 
-/// Smallest oversized segment: larger than what Ethernet carries.
+/// Smallest oversized segment in bytes of data: more than Ethernet carries.
 const SMALLEST: u32 = 1500;
-/// Windows to send ahead: from one without scale to the largest there is (RFC 7323 §2.2).
+/// Windows for sending ahead, in bytes: from the first one that needs a window scale up to the
+/// largest possible one (RFC 7323 §2.2).
 const WINDOWS: std::ops::RangeInclusive<u64> = 65_536..=1 << 30;
 
-/// The access link of a client. Anything left out is not known, or not done.
+/// The access link of a client. What is left out is unknown, or not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, DeriveDeserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessLink {
@@ -26,9 +27,9 @@ pub struct AccessLink {
     /// Rate from the client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<BitRate>,
-    /// Which segments are sent (Hasegawa §3).
+    /// Whether oversized segments are sent, and of what size (Hasegawa §3).
     pub oversized_segments: Wish,
-    /// How far ahead of the advertised window.
+    /// How far beyond the advertised window data is sent.
     pub send_ahead: SendAhead,
     /// How long data may wait to fill an oversized segment; `None` for the default.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,7 +101,7 @@ impl fmt::Display for SendAhead {
     }
 }
 
-/// Reads what is written as text.
+/// Reads a value that is written as text.
 struct Text<T>(&'static str, PhantomData<T>);
 
 impl<T: FromStr<Err = String>> Visitor<'_> for Text<T> {

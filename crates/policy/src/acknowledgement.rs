@@ -1,54 +1,53 @@
-//! For each ACK that may be thinned (Tam): the question, the answer, and who answers.
+//! ACK thinning (Tam): the interface between a caller that has ACKs and a policy that decides which
+//! of them leave.
 //!
-//! Two callers ask. A middlebox on the way out sees ACKs that a receiver has made already. A
-//! receiver of its own (in the simulator) makes a candidate for every data segment that arrives,
-//! as if it acknowledged each, and the verdict decides which of them leave.
+//! There are two kinds of callers. A middlebox on the way out sees ACKs that a receiver has made
+//! already. A receiver of its own (in the simulator) makes a candidate for every data segment that
+//! arrives, as if it acknowledged each, and the verdict decides which of them leave.
 //!
 //! The caller keeps at most one held ACK for each flow:
 //!
-//! 1. A held ACK whose time has come leaves before the policy is asked again.
+//! When the time of a held ACK has come, it leaves before the policy is called again.
 //! 2. [`AckVerdict::Pass`]: the new ACK leaves and a held one is dropped.
 //! 3. [`AckVerdict::PassAfterHeld`]: a held one leaves, then the new one.
 //! 4. [`AckVerdict::HoldUntil`]: the new one is kept back in place of a held one, which is dropped.
 
 use midspan_units::{Time, TimeSpan};
 
-/// An ACK that could leave now, with what thinning must know of it and of the one before it.
+/// An ACK that could leave now, with the facts that thinning needs about it and the ACK before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AckSample {
     /// Acknowledgement number.
     pub number: u32,
     /// Data segments that this ACK newly covers.
     pub newly_covered: u32,
-    /// Data segments that arrived since the sample before, in order or not, as far as known: 1
-    /// for each candidate of a receiver; what an ACK newly covers for a middlebox, 1 for a
-    /// duplicate.
+    /// Data segments that arrived since the previous sample, in order or not, as far as known: 1
+    /// for each candidate of a receiver; for a middlebox, the segments that the ACK newly covers,
+    /// or 1 for a duplicate.
     pub arrived: u32,
-    /// The number is the same as in the ACK before, and so is the window: data arrived out of
-    /// order, or twice.
+    /// Number and window are those of the previous ACK: data arrived out of order, or twice.
     pub duplicate: bool,
     /// SACK blocks are present: data arrived out of order, or twice.
     pub selective: bool,
-    /// More than three with this number came before, and the SACK blocks say all that those of the
-    /// ACK before say, and more: the sender retransmits already, and loses nothing where this ACK
-    /// stands for the one before. Policies that do not thin in a recovery pass it as any other
+    /// More than three ACKs with this number came before, and the SACK blocks contain all those of
+    /// the previous ACK, and more. So the sender retransmits already and loses nothing if this ACK
+    /// replaces the previous one. Policies that do not thin in a recovery pass it like any other
     /// duplicate.
     pub selection_grows: bool,
-    /// Data filled a gap, in part or all of it (RFC 5681 §4.2: to be acknowledged at once).
+    /// Data filled a gap partly or wholly (RFC 5681 §4.2 requires an immediate ACK).
     pub fills_gap: bool,
     /// The advertised window changed without a change of the number.
     pub window_update: bool,
-    /// The ECN bits (ECE and CWR of RFC 3168, or the AccECN counter of RFC 9768) are not those
-    /// of the ACK before.
+    /// The ECN bits (ECE and CWR of RFC 3168, or the AccECN counter of RFC 9768) differ from those
+    /// of the previous ACK.
     pub congestion_echo: bool,
-    /// It says something else that must not wait: data, SYN, FIN, RST, an option that is not
-    /// known.
+    /// It carries something else that must not wait: data, SYN, FIN, RST, or an unknown option.
     pub other: bool,
 }
 
 impl AckSample {
-    /// Whether no policy may hold it or drop it (RFC 3449 §5.2.1 lists what an ACK filter must
-    /// leave alone; RFC 5681 §4.2 what a receiver must acknowledge at once).
+    /// Whether no policy may hold or drop it: RFC 3449 §5.2.1 lists what an ACK filter must leave
+    /// alone, RFC 5681 §4.2 what a receiver must acknowledge at once.
     #[must_use]
     pub const fn is_urgent(&self) -> bool {
         self.duplicate
@@ -60,15 +59,15 @@ impl AckSample {
             || self.newly_covered == 0
     }
 
-    /// Whether it is urgent for no other reason than that data arrived behind a gap of which the
-    /// sender knows ([`selection_grows`](Self::selection_grows)).
+    /// Whether the only urgent fact is that data arrived behind a gap that the sender knows of
+    /// already ([`selection_grows`](Self::selection_grows)).
     #[must_use]
     pub const fn says_only_that_selection_grows(&self) -> bool {
         self.selection_grows
             && !(self.window_update || self.fills_gap || self.congestion_echo || self.other)
     }
 
-    /// Whether it is a window update and nothing else that is urgent.
+    /// Whether the only urgent fact is that it updates the window.
     #[must_use]
     pub const fn is_window_update_alone(&self) -> bool {
         self.window_update
@@ -80,16 +79,16 @@ impl AckSample {
     }
 }
 
-/// What becomes of an ACK.
+/// The verdict on an ACK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckVerdict {
-    /// Send it now; it stands for one that was held, which is dropped.
+    /// Send it now. It replaces a held ACK, which is dropped.
     Pass,
-    /// Send the one that was held, if any, then this one: it does not say all that the held one
-    /// says (the first of several with one number; another ECN echo).
+    /// Send the held ACK, if any, then this one, because this one does not contain all information
+    /// of the held one (for example the first of several with one number, or another ECN echo).
     PassAfterHeld,
-    /// Keep it back, at the latest until this time (Tam §3.2: ACK time-out, ATO), in place of
-    /// one that was held, which is dropped.
+    /// Hold it, at the latest until this time (Tam §3.2: ACK time-out, ATO). It replaces a held
+    /// ACK, which is dropped.
     HoldUntil(Time),
 }
 
@@ -99,7 +98,7 @@ pub enum RoundTripSource {
     /// Method 2: SYN to SYN-ACK, or SYN-ACK to its ACK. Only at the start, so any other source
     /// is preferred.
     Handshake,
-    /// Method 1: data of the receiver's own and the ACK of it.
+    /// Method 1: the receiver's own data and the ACK for that data.
     OwnData,
     /// Method 3: an ICMP echo request and its reply.
     IcmpEcho,
@@ -112,11 +111,11 @@ pub enum RoundTripSource {
 pub struct RoundTrip {
     /// How it was measured.
     pub source: RoundTripSource,
-    /// How long it took.
+    /// The measured time.
     pub span: TimeSpan,
 }
 
-/// What a policy believes, for those who watch.
+/// The present estimates of a policy, for display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AckEstimate {
     /// `est_cwnd`: the sender's congestion window in segments; 0 for policies without one.
@@ -135,10 +134,10 @@ pub trait AckPolicy {
     /// A round trip of the receiver was measured.
     fn handle_round_trip(&mut self, _now: Time, _round_trip: RoundTrip) {}
 
-    /// So many flows send ACKs through the narrow link, this one among them.
+    /// Number of flows that send ACKs through the narrow link, including this one.
     fn handle_active_flows(&mut self, _flows: u32) {}
 
-    /// What the policy believes of the flow.
+    /// The present estimates for this flow.
     fn estimate(&self) -> AckEstimate {
         AckEstimate::default()
     }

@@ -1,15 +1,15 @@
-//! Before there is a socket.
+//! Decisions that are taken before there is a socket.
 
 use std::net::SocketAddr;
 
 use midspan_units::TimeSpan;
 
-/// A connection that somebody wants to open.
+/// A connection that a client wants to open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// Who calls.
+    /// The address of the host that opens the connection.
     pub client: SocketAddr,
-    /// Who is called.
+    /// The address of the host that it connects to.
     pub server: SocketAddr,
 }
 
@@ -23,9 +23,9 @@ pub enum Handshake {
     Early,
 }
 
-/// Which of the configured initial windows a client's leg starts with.
+/// Identifies the configured initial window that a client's leg starts with.
 ///
-/// Linux has no socket option for the initial window; a class is carried by a mark and a route.
+/// Linux has no socket option for the initial window: a mark and a route carry the class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct InitialWindowClass(pub u8);
 
@@ -41,7 +41,7 @@ pub enum Admission {
         /// Give up connecting to the server after this time; `None` leaves it to the kernel.
         connect_timeout: Option<TimeSpan>,
     },
-    /// Let it pass as if there were no proxy.
+    /// Do not split it, as if there were no proxy.
     Bypass,
     /// Refuse it.
     Refuse,

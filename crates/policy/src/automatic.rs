@@ -1,4 +1,4 @@
-//! The policy that sets pacing, buffers and congestion control itself, by what it measures.
+//! The policy that chooses pacing, buffers and congestion control from its measurements.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -18,11 +18,11 @@ use crate::{
 
 /// How often a session with data under way is sampled.
 const SAMPLING_INTERVAL: TimeSpan = TimeSpan::from_milliseconds(100);
-/// Of a shared path, changes of the rate below this part of it are not worth a system call.
+/// On a shared path, changes of the rate by less than 1/`NOTABLE` are not worth a system call.
 const NOTABLE: u64 = 32;
 
 impl LegSettings {
-    /// Whether something of this leg is left to be found out while data flows.
+    /// Whether the policy chooses any setting of this leg while data flows.
     #[must_use]
     pub fn is_automatic(&self) -> bool {
         self.pacing != Pacing::Fixed
@@ -31,7 +31,7 @@ impl LegSettings {
             || (self.pacing_by == PacingBy::Input && self.pacing_rate.is_some())
     }
 
-    /// The same, with all that is not fixed left to be found out.
+    /// The same settings, with everything that is not fixed left to the policy.
     #[must_use]
     pub fn left_to_policy(mut self) -> Self {
         self.congestion_control
@@ -47,7 +47,7 @@ impl LegSettings {
 }
 
 impl SessionSettings {
-    /// Whether something of either leg is left to be found out while data flows.
+    /// Whether the policy chooses any setting of either leg while data flows.
     #[must_use]
     pub fn is_automatic(&self) -> bool {
         self.client.is_automatic() || self.server.is_automatic()
@@ -57,11 +57,11 @@ impl SessionSettings {
 /// What the machine offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offered {
-    /// BBR.
+    /// BBR can be used as congestion control.
     pub bbr: bool,
 }
 
-/// Starts legs as configured, and then sets what was left to it.
+/// Starts legs as configured, and then chooses the settings that were left to it.
 #[derive(Debug, Clone)]
 pub struct Automatic {
     configured: Configured,
@@ -71,13 +71,13 @@ pub struct Automatic {
     sessions: BTreeMap<SessionId, [LegState; 2]>,
 }
 
-/// What is known of what is sent on one leg; `None` where that is configured.
+/// The state of what is sent on one leg; `None` where the setting is configured.
 #[derive(Debug, Clone, Copy)]
 struct LegState {
     pacing: Option<PacingRate>,
-    /// The bound by what others send on the same path, and that which was said last.
+    /// The bound from sessions that share the path, and the rate that was set last because of it.
     shared: Option<BitRate>,
-    said: Option<BitRate>,
+    announced: Option<BitRate>,
     buffer: Option<SendBuffer>,
     congestion: Option<CongestionControl>,
     taken: TakenFlight,
@@ -97,21 +97,23 @@ impl Automatic {
         }
     }
 
-    /// The same, with what others know; without it, with what its own sessions learn.
+    /// The same policy, sharing `knowledge` with others; without this call, it only learns from its
+    /// own sessions.
     #[must_use]
     pub fn with_knowledge(mut self, knowledge: Knowledge) -> Self {
         self.knowledge = knowledge;
         self
     }
 
-    /// The same, with this handshake; without it, [`Handshake::Early`].
+    /// The same policy with this handshake; the default is [`Handshake::Early`].
     #[must_use]
     pub fn with_handshake(mut self, handshake: Handshake) -> Self {
         self.configured = self.configured.with_handshake(handshake);
         self
     }
 
-    /// Tells those that start towards the same client what this session has in flight to it.
+    /// Records what this session has in flight to its client, for sessions that start towards the
+    /// same client.
     fn note_in_flight(&self, now: Time, sample: &SessionSample) {
         let Some(request) = sample.request else {
             return;
@@ -123,7 +125,7 @@ impl Automatic {
         paths.note_in_flight(now, peer, sample.session, bytes);
     }
 
-    /// The most that this session may send to its client at, of a path that others share.
+    /// The highest rate at which this session may send to its client, if its path is shared.
     fn shared_rate(&self, now: Time, sample: &SessionSample) -> Option<BitRate> {
         if self.settings.client.pacing != Pacing::Auto {
             return None;
@@ -135,14 +137,15 @@ impl Automatic {
         shared.handle_sample(now, client, sample.session, leg, waits)
     }
 
-    /// Sessions that are being watched.
+    /// Number of sessions that are being watched.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
 }
 
-/// The policy for these settings: [`Automatic`] where they leave something to it.
+/// The policy for these settings: [`Automatic`] where they leave anything to the policy, else
+/// [`Configured`].
 #[must_use]
 pub fn for_settings(
     settings: &SessionSettings,
@@ -259,7 +262,7 @@ impl Policy for Automatic {
             let is_lossy = state.congestion.is_some_and(|control| control.is_lossy());
             let mut taken = state.taken;
             taken.handle_sample(leg);
-            // The newest rate may be that of a few last segments.
+            // The newest rate may be that of the last few segments only.
             let leg = LegSample {
                 delivery_rate: taken.rate(),
                 ..*leg
@@ -291,7 +294,7 @@ fn is_chosen(settings: &LegSettings) -> bool {
     settings.congestion_control.as_deref() == Some(congestion::AUTOMATIC)
 }
 
-/// Whether a large first flight is spread, and not paced anyway.
+/// Whether a large first flight is spread: only where the leg is not paced anyway.
 fn is_spread_at_start(settings: &LegSettings) -> bool {
     settings.pacing == Pacing::Auto
         && settings.pacing_by == PacingBy::Kernel
@@ -306,7 +309,7 @@ impl LegState {
         Self {
             pacing: is_paced.then(pacing),
             shared: None,
-            said: None,
+            announced: None,
             buffer: is_adaptive.then(SendBuffer::default),
             congestion: is_chosen(settings).then(|| CongestionControl::new(offered.bbr, is_lossy)),
             taken: TakenFlight::default(),
@@ -314,22 +317,22 @@ impl LegState {
         }
     }
 
-    /// What is to be said of the rate, of the leg's `own` one, which may have `changed`, and of
-    /// the bound by others.
+    /// Combines the leg's own pacing rate (`own`; `changed` if this sample changed it) with the
+    /// bound from sessions that share the path. Returns the rate to set; `None` if it stays.
     fn bounded(&mut self, changed: Option<BitRate>, own: Option<BitRate>) -> Option<BitRate> {
         let Some(shared) = self.shared else {
-            // Without a bound now, what it was is to be taken back.
-            let was = self.said.take();
+            // The bound was lifted: restore the leg's own rate.
+            let was = self.announced.take();
             let unlimited = BitRate::from_bits_per_second(u64::MAX)?;
             return changed.or_else(|| was.map(|_| own.unwrap_or(unlimited)));
         };
         let rate = own.map_or(shared, |own| own.min(shared));
         let bits = BitRate::bits_per_second;
-        let is_near = |said: BitRate| bits(said).abs_diff(bits(rate)) <= bits(said) / NOTABLE;
-        if self.said.is_some_and(is_near) {
+        let is_near = |before: BitRate| bits(before).abs_diff(bits(rate)) <= bits(before) / NOTABLE;
+        if self.announced.is_some_and(is_near) {
             return None;
         }
-        self.said = Some(rate);
+        self.announced = Some(rate);
         Some(rate)
     }
 
@@ -344,7 +347,7 @@ impl LegState {
         self.taken.handle_sample(outbound);
         let mut decision = LegDecision {
             pacing_by: settings.pacing_by,
-            // Pacing at the input begins with the first sample: there is no option for it.
+            // Pacing at the input begins with the first sample: there is no socket option for it.
             pacing_rate: settings
                 .pacing_rate
                 .filter(|_| is_new && settings.pacing_by == PacingBy::Input),
@@ -394,7 +397,7 @@ mod tests {
         }
     }
 
-    /// A download that has brought so many megabytes over a long client leg.
+    /// A download that has brought this many megabytes over a long client leg.
     fn sample(session: u64, megabytes: u64, lost: u32) -> SessionSample {
         let milliseconds = |time| Some(TimeSpan::from_milliseconds(time));
         let bytes = ByteSize::from_bytes(megabytes * 1_000_000);

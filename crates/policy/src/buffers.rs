@@ -1,46 +1,46 @@
-//! How much an outbound leg needs to have waiting (Maki §III, §IV).
+//! How much unsent data an outbound leg needs in its send buffer (Maki §III, §IV).
 //!
-//! While the inbound leg waits for a retransmission, the outbound one lives on what waits in its
-//! send buffer, and starves when that is sent (the harm that Maki analyses). Enough is what the
-//! outbound leg delivers in the time that such a stall takes: two round trips of the inbound leg
-//! (the loss is noticed after one and repaired in another), or the longest stall that was seen
-//! lately. More only makes the data old.
+//! While the inbound leg waits for a retransmission, the outbound leg sends what waits in its send
+//! buffer, and starves when that is gone (the harm that Maki analyses). The buffer is large enough
+//! if it holds what the outbound leg delivers during such a stall: two round trips of the inbound
+//! leg (one until the loss is noticed, another until it is repaired), or the longest recent stall.
+//! A larger buffer only makes the data old.
 //!
-//! What waits is bounded by the limit of unsent data, so that the kernel goes on fitting the rest
-//! of the buffer to what is in flight; only beyond what the kernel grows buffers to is their size
-//! set.
+//! The limit of unsent data bounds what waits, so that the kernel still fits the rest of the buffer
+//! to the data in flight. The buffer's own size is set only if it must be larger than the kernel
+//! would make it.
 
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
 use crate::LegSample;
 use crate::recent_maximum::RecentMaximum;
 
-/// The stall is taken to last at least this long: scheduling and sampling take their time as well.
+/// A stall is assumed to last at least this long, because scheduling and sampling take time too …
 const SHORTEST_STALL: TimeSpan = TimeSpan::from_milliseconds(20);
-/// And at most this long: beyond a first time-out of Linux on the longest paths, data is only old.
+/// … and at most this long: after Linux's first time-out on the longest paths, data is only old.
 const LONGEST_STALL: TimeSpan = TimeSpan::from_seconds(2);
-/// Samples that are remembered: at least so many, at most twice as many.
+/// A sample counts for at least this many further samples, and for at most twice as many.
 const REMEMBERED: u8 = 32;
-/// The limit of unsent data is not below this: it would cost wake-ups.
+/// Lowest limit of unsent data, in bytes: a lower one would cost wake-ups.
 const LEAST: u64 = 128 << 10;
-/// Nor above this; the memory budget is another matter.
+/// Highest limit, in bytes; the memory budget bounds it separately.
 const MOST: u64 = 64 << 20;
-/// A send buffer that needs more bytes of data than this is beyond the kernel's own growth
+/// If a send buffer needs more bytes of data than this, the kernel's own growth does not suffice
 /// (`tcp_wmem`: 4 MiB with its overhead).
 const GROWN_BY_KERNEL: u64 = 2 << 20;
-/// A change is worth a system call from this fraction on.
+/// Changes of at most 1/`NOTABLE` are not worth a system call.
 const NOTABLE: u64 = 4;
 
-/// What changes on the outbound leg. `None` leaves it as it is.
+/// What changes on the outbound leg. `None`: no change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BufferSizes {
-    /// Most bytes that wait to be sent.
+    /// The limit of unsent data.
     pub not_sent_limit: Option<ByteSize>,
-    /// Room for data that is not acknowledged.
+    /// The size of the send buffer: room for unsent and for unacknowledged data.
     pub send_buffer: Option<ByteSize>,
 }
 
-/// Finds the sizes for one leg of a session.
+/// Computes the sizes for one leg of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendBuffer {
     delivered: RecentMaximum,
@@ -65,7 +65,7 @@ impl Default for SendBuffer {
 }
 
 impl SendBuffer {
-    /// A reading of the leg that brings the data and of the one that takes it away.
+    /// Takes a reading of the inbound leg and of the outbound leg.
     pub fn handle_sample(
         &mut self,
         now: Time,
@@ -104,7 +104,7 @@ impl SendBuffer {
 
     fn stall(&self, inbound: &LegSample) -> TimeSpan {
         let round_trip = inbound.round_trip_time.unwrap_or_default();
-        // An even arrival looks like a stall of one sample.
+        // Even evenly arriving data looks like a stall of one sample.
         let seen = TimeSpan::from_nanoseconds(self.stalls.get());
         (round_trip * 2)
             .max(seen)
@@ -119,7 +119,7 @@ impl SendBuffer {
         Some(ByteSize::from_bytes(limit))
     }
 
-    /// A fixed size ends the kernel's own growth, so it never becomes smaller.
+    /// A fixed size ends the kernel's own growth, so the size is never reduced.
     fn grown_size(&mut self, size: u64) -> Option<ByteSize> {
         if size <= GROWN_BY_KERNEL || size <= self.size.saturating_add(self.size / NOTABLE) {
             return None;

@@ -1,21 +1,22 @@
-//! What one client may take of a proxy that others use as well, and who makes way for others.
+//! The share of one client in a proxy that other clients use too, and which sessions are evicted.
 //!
-//! A client that opens many connections, or whose connections nobody ends, must not shut the others
-//! out. So one client gets a [quarter](share_of_client) of what the proxy carries, and beyond
-//! [7/8](is_crowded) a session makes way for each new one: the longest idle of the client that has
-//! most. A client that moves data loses nothing, and neither does one that has few sessions.
+//! A client that opens many connections, or whose connections nobody ends, must not shut out other
+//! clients. So one client gets a [quarter](share_of_client) of the sessions that the proxy can
+//! carry. Beyond [7/8](is_crowded) of them, a session is evicted for each new one: the longest idle
+//! session of the client with the most sessions. Sessions that move data are never evicted, nor are
+//! those of a client with few sessions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use midspan_units::{Time, TimeSpan};
 
-/// A client gets so many sessions however little the proxy carries.
+/// Every client gets this many sessions, however few the proxy can carry.
 pub const LEAST_SHARE: u64 = 100;
 
-/// A session that has moved nothing for so long may make way.
+/// A session that has moved no data for this long may be evicted.
 pub const IDLE: TimeSpan = TimeSpan::from_seconds(60);
 
-/// Sessions of one client, where so many can be carried in all.
+/// How many sessions one client may have if the proxy can carry `carried` in all.
 #[must_use]
 pub const fn share_of_client(carried: u64) -> u64 {
     let share = carried / 4;
@@ -26,26 +27,27 @@ pub const fn share_of_client(carried: u64) -> u64 {
     }
 }
 
-/// So much of something is in use that sessions make way: 7/8.
+/// Whether so much is in use (7/8 of `most`) that sessions are evicted.
 #[must_use]
 pub const fn is_crowded(used: u64, most: u64) -> bool {
     used >= most - most / 8
 }
 
-/// A session that may make way.
+/// A session that may be evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdleSession<C, K> {
-    /// Whose it is.
+    /// The client that the session belongs to.
     pub client: C,
-    /// When it moved anything last.
+    /// When the session last moved data.
     pub since: Time,
-    /// Its name.
+    /// Identifies the session.
     pub key: K,
 }
 
-/// Which sessions make way, at most so many, in this order. `sessions` are those of each client;
-/// `idle` are all or some of those that are [idle](IDLE). Each time it is the turn of the client that
-/// then has most; where it has none that is idle, nobody makes way.
+/// Chooses the sessions that are evicted, at most `most`, in this order. `sessions`: the number of
+/// sessions of each client. `idle`: all or some of the [idle](IDLE) ones. Each step takes the
+/// longest idle session of the client that has the most sessions at that point; if that client has
+/// no idle session, the choice ends.
 pub fn makes_way<C: Ord + Copy, K: Ord + Copy>(
     sessions: &BTreeMap<C, u32>,
     idle: impl IntoIterator<Item = IdleSession<C, K>>,
@@ -56,7 +58,7 @@ pub fn makes_way<C: Ord + Copy, K: Ord + Copy>(
         let sessions = of_client.entry(session.client).or_default();
         sessions.insert((session.since, session.key));
     }
-    // Of clients that have equally many, that with an idle session comes first.
+    // Of clients with equally many sessions, one with an idle session comes first.
     let has_idle = |client| of_client.contains_key(client);
     let mut order: BTreeSet<(u32, bool, C)> = sessions
         .iter()

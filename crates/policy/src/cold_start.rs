@@ -1,18 +1,18 @@
-//! A start on a path of which nothing is known: more than ten segments, spread, and not for many
-//! at once.
+//! Starts on unknown paths: more than ten segments, spread, and not for many connections at once.
 //!
-//! RFC 6928 chose ten segments in 2013; on a satellite link each doubling from there takes more
-//! than half a second. Most content networks begin with more, up to 50 and in cases 100 (Rüth and
-//! Hohlfeld, *Demystifying TCP Initial Window Configurations of Content Distribution Networks*, TMA
-//! 2018). Here a first connection begins
-//! with `WINDOW` segments, ten at once and the others [spread](crate::FirstFlight). What a flight of this
-//! size could harm is bounded for each peer:
+//! RFC 6928 chose ten segments in 2013. On a satellite link, each doubling from there takes more
+//! than half a second. Most content networks begin with more, up to 50 and in some cases 100 (Rüth
+//! and Hohlfeld, *Demystifying TCP Initial Window Configurations of Content Distribution Networks*,
+//! TMA 2018). Here a first connection begins with `WINDOW` segments, ten at once and the others
+//! [spread](crate::FirstFlight). The harm that such flights could do is bounded for each peer:
 //!
-//! - all that start within `TOGETHER` of each other share `EXTRA` segments beyond ten each;
-//! - while a session with the peer has more than ten segments in flight, others begin with ten;
-//! - after a short session that lost a tenth of its segments, with half, down to ten.
+//! - all connections that start within `TOGETHER` of each other share `EXTRA` segments, beyond ten
+//!   segments each;
+//! - while a session with the peer has more than ten segments in flight, new ones begin with ten;
+//! - after a short session that lost a tenth of its segments, the window is halved, down to ten.
 //!
-//! A session that delivers enough to [teach](crate::learned_start) what the path carries ends all this.
+//! All this ends with a session that delivers enough to [learn](crate::learned_start) the capacity
+//! of the path.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,49 +21,50 @@ use midspan_units::{Time, TimeSpan};
 use crate::LegSample;
 use crate::learned_start::{LEAST_WINDOW, Peer};
 
-/// Largest window of a cold start, in segments. Most clients offer 64 KB at first, so that half of it is
-/// what leaves; but a window grows only while its flights fill half of it, and the second flight
-/// is as large as what the client offers then.
+/// Largest window of a cold start, in segments. Most clients offer 64 KB at first, so only about
+/// half of this window leaves at once. The larger value still helps: a congestion window grows only
+/// while flights fill half of it, and the second flight may be as large as the window that the
+/// client offers by then.
 const WINDOW: u32 = 80;
-/// Segments beyond [`LEAST_WINDOW`] each that all cold starts of a peer may be given within
-/// [`TOGETHER`]; each of them half of what is left, so that of the six connections of a page all
-/// begin with more.
+/// Segments, beyond [`LEAST_WINDOW`] each, that all cold starts of a peer together may get within
+/// [`TOGETHER`]. Each start may take half of what is left, so that all six connections of a web
+/// page begin with more than ten.
 const EXTRA: u32 = 160;
 /// Longer than a round trip over a satellite.
 const TOGETHER: TimeSpan = TimeSpan::from_seconds(1);
-/// How long a reading of what is in flight holds.
+/// How long a reading of data in flight counts.
 const BUSY: TimeSpan = TimeSpan::from_seconds(1);
-/// Part of its segments that a session has to lose for the next window to be halved.
+/// After a session that lost more than 1/`LOST` of its segments, the next window is halved.
 const LOST: u64 = 10;
-/// What losses taught is forgotten after this time.
+/// The halving is forgotten after this time.
 const REMEMBERED: TimeSpan = TimeSpan::from_seconds(3_600);
-/// Times that the window is halved at most.
+/// How often the window is halved at most.
 const HALVINGS: u8 = 3;
-/// Most peers of which something is kept.
+/// Largest number of remembered peers.
 const PEERS: usize = 16_384;
 
 #[derive(Debug, Clone, Default)]
 struct Cold {
     /// When each window was given, and its segments beyond ten.
     starts: VecDeque<(Time, u32)>,
-    /// Others have data in flight until then.
+    /// Other sessions count as having data in flight until this time.
     busy_until: Time,
     halvings: u8,
-    /// When that was found out.
+    /// When the newest of these halvings happened.
     lost_at: Time,
 }
 
-/// Starts towards peers of which nothing is known.
+/// Starts towards unknown peers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ColdStarts {
     peers: BTreeMap<Peer, Cold>,
-    /// In the order in which they came.
+    /// The peers in the order in which they came.
     order: VecDeque<Peer>,
 }
 
 impl ColdStarts {
-    /// A connection with this peer starts now: the largest of these windows, in segments, that it
-    /// may have, or [`LEAST_WINDOW`].
+    /// A connection with this peer starts now. Returns the largest of these windows (in segments)
+    /// that it may have, or [`LEAST_WINDOW`].
     pub(crate) fn start(&mut self, now: Time, peer: Peer, windows: &[u32]) -> u32 {
         if windows.is_empty() {
             return LEAST_WINDOW;
@@ -96,7 +97,7 @@ impl ColdStarts {
         window
     }
 
-    /// A session with this peer has so many segments in flight.
+    /// A session with this peer has `segments` segments in flight.
     pub(crate) fn note_in_flight(&mut self, now: Time, peer: Peer, segments: u64) {
         if segments > u64::from(LEAST_WINDOW)
             && let Some(cold) = self.peers.get_mut(&peer)
@@ -105,14 +106,14 @@ impl ColdStarts {
         }
     }
 
-    /// A session that was too short to teach more has ended like this.
+    /// A session with this peer has ended, too short to learn the path's capacity.
     pub(crate) fn note(&mut self, now: Time, peer: Peer, leg: &LegSample) {
         let Some(cold) = self.peers.get_mut(&peer) else {
             return;
         };
         let segments = leg.bytes_acknowledged.bytes() / u64::from(leg.segment_size.max(1));
         let lost = u64::from(leg.segments_retransmitted);
-        // One of a few is chance.
+        // A single loss among a few segments is chance.
         if lost > 1 && lost * LOST > segments {
             cold.halvings = (cold.halvings + 1).min(HALVINGS);
             cold.lost_at = now;
@@ -136,7 +137,7 @@ mod tests {
         Time::ZERO + TimeSpan::from_milliseconds(milliseconds)
     }
 
-    /// A session that delivered so many segments.
+    /// A session that delivered this many segments.
     fn short(segments: u64, retransmitted: u32) -> LegSample {
         LegSample {
             segment_size: 1000,
@@ -190,7 +191,7 @@ mod tests {
             cold.note(now, peer(1), &said);
             cold.start(now, peer(1), &offered)
         };
-        // Of a peer that did not begin here nothing is kept.
+        // Losses are not recorded for a peer without a cold start.
         assert_eq!(after(0, short(40, 30)), 80);
         assert_eq!(after(10, short(40, 4)), 80);
         assert_eq!(after(20, short(5, 1)), 80);

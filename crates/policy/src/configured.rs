@@ -1,4 +1,4 @@
-//! The policy that does what the operator wrote and nothing else.
+//! The policy that applies the configured settings and nothing else.
 
 use midspan_units::{Time, TimeSpan};
 
@@ -24,7 +24,7 @@ impl Configured {
         }
     }
 
-    /// The same, with this handshake; without it, [`Handshake::Early`].
+    /// The same policy with this handshake; the default is [`Handshake::Early`].
     #[must_use]
     pub const fn with_handshake(mut self, handshake: Handshake) -> Self {
         self.handshake = handshake;

@@ -1,19 +1,19 @@
-//! Which congestion control a leg is sent with.
+//! The congestion control of a leg.
 //!
-//! CUBIC (RFC 9438) takes every loss for congestion, so that on a long path a few losses that are
-//! none keep it far below what the path carries; BBR goes by the delivery rate. On short or clean
-//! legs CUBIC shares more fairly with others. So a leg begins with CUBIC, and changes to BBR when
-//! it is long and has lost segments though no queue had built up; when it is short and
-//! goes on losing many, without a queue all the time; or when earlier sessions with
-//! the same peer found that out. It never changes back: Linux goes on pacing a socket that was
-//! BBR once, whatever it is changed to.
+//! CUBIC (RFC 9438) takes every loss for congestion. On a long path, a few losses that are not
+//! congestion keep it far below the path's capacity; BBR follows the delivery rate instead. On
+//! short or clean legs, CUBIC shares more fairly with other traffic. So a leg begins with CUBIC. It
+//! changes to BBR in three cases: it is long and lost segments while there was no queue; it is
+//! short and goes on losing many segments while there is no queue; or earlier sessions with the
+//! same peer found one of these. It never changes back: once a socket has used BBR, Linux goes on
+//! pacing it, whatever it is changed to.
 
 use midspan_units::TimeSpan;
 
 use crate::LegSample;
 use crate::pacing::has_queue;
 
-/// As an operator writes that the choice is the policy's.
+/// The value of `congestion_control` that leaves the choice to the policy.
 pub const AUTOMATIC: &str = "auto";
 /// The kernel's name of BBR.
 pub const BBR: &str = "bbr";
@@ -22,11 +22,12 @@ pub const CUBIC: &str = "cubic";
 
 /// A leg with a shorter round trip recovers from a few losses soon enough.
 pub const LONG: TimeSpan = TimeSpan::from_milliseconds(40);
-/// Of a short leg, since there was a queue: least number of stretches with losses, which have to be half
-/// of all, and least part of the segments lost. What a slow start loses at its end is in one or two.
+/// A leg shorter than [`LONG`] counts as lossy if, since it last had a queue, at least `LOSING`
+/// stretches (and at least half of all) had losses, and at least 1 in `LOST` segments was lost. The
+/// overshoot of slow start touches only one or two stretches.
 const LOSING: u32 = 3;
 const LOST: u64 = 250;
-/// Segments of a stretch, at least.
+/// Least number of acknowledged segments in a stretch.
 const STRETCH: u64 = 30;
 
 /// Why a leg has its congestion control.
@@ -35,20 +36,20 @@ pub enum Reason {
     /// The operator or the system chose it.
     #[default]
     Configured,
-    /// Nothing has shown that another one would do better.
+    /// So far, nothing has shown that another congestion control would do better.
     Default,
     /// This machine has no BBR to change to.
     OnlyChoice,
-    /// The leg is long, and loses segments though there is no queue.
+    /// The leg is long and loses segments while there is no queue.
     LongAndLossy,
-    /// The leg is short, and goes on losing many segments though there is no queue.
+    /// The leg is short and goes on losing many segments while there is no queue.
     Lossy,
-    /// Earlier sessions with this peer found that its leg is lossy.
+    /// Earlier sessions found the path to this peer lossy.
     Learned,
 }
 
 impl Reason {
-    /// As it is written in logs.
+    /// The name that is written in logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,30 +63,32 @@ impl Reason {
     }
 }
 
-/// What was chosen, and why.
+/// The congestion control of a leg, and why it was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
     /// Its kernel name.
     pub name: &'static str,
-    /// Why.
+    /// Why it was chosen.
     pub reason: Reason,
 }
 
-/// Chooses for one leg of a session.
+/// Chooses the congestion control of one leg of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CongestionControl {
     choice: Choice,
     retransmitted: u32,
-    /// Of a short leg since there was a queue: stretches, and those with losses.
+    /// For a short leg, since it last had a queue: the number of stretches, and of those with
+    /// losses.
     stretches: (u32, u32),
-    /// Segments that were acknowledged and sent again until then, and until the newest stretch.
+    /// Segments acknowledged, and segments retransmitted: when the first of these stretches began
+    /// (`since`), and when the newest one ended (`newest`).
     since: (u64, u32),
     newest: (u64, u32),
 }
 
 impl CongestionControl {
-    /// At the start: `has_bbr` says whether this machine offers BBR, `is_known_lossy` whether
-    /// earlier sessions found this peer's leg lossy.
+    /// The choice at the start. `has_bbr`: this machine offers BBR. `is_known_lossy`: earlier
+    /// sessions found the path to this peer lossy.
     #[must_use]
     pub const fn new(has_bbr: bool, is_known_lossy: bool) -> Self {
         let (name, reason) = match (has_bbr, is_known_lossy) {
@@ -102,13 +105,13 @@ impl CongestionControl {
         }
     }
 
-    /// What is chosen now.
+    /// The present choice.
     #[must_use]
     pub const fn choice(&self) -> Choice {
         self.choice
     }
 
-    /// Whether this session has found, or was told, that its leg is lossy.
+    /// Whether this session or earlier ones found the leg lossy.
     #[must_use]
     pub const fn is_lossy(&self) -> bool {
         let reason = self.choice.reason;
@@ -118,7 +121,7 @@ impl CongestionControl {
         )
     }
 
-    /// A reading of the leg: the new choice, if there is one.
+    /// Takes a reading of the leg; returns the new choice, if it changes.
     pub fn handle_sample(&mut self, leg: &LegSample) -> Option<Choice> {
         let is_long = leg.minimum_round_trip_time? >= LONG;
         let reason = match is_long {
@@ -137,7 +140,7 @@ impl CongestionControl {
         Some(self.choice)
     }
 
-    /// Whether a short leg loses many segments all the time, though there is no queue.
+    /// Whether a short leg goes on losing many segments while there is no queue.
     fn goes_on_losing(&mut self, leg: &LegSample) -> bool {
         let acknowledged = leg.bytes_acknowledged.bytes() / u64::from(leg.segment_size.max(1));
         let now = (acknowledged, leg.segments_retransmitted);
@@ -182,7 +185,7 @@ mod tests {
         let lossy = Some((BBR, Reason::LongAndLossy));
         assert_eq!(changed(600, 610, 1), lossy);
         assert_eq!(changed(600, 610, 0), None);
-        // A queue: the loss was congestion.
+        // With a queue, the loss was congestion.
         assert_eq!(changed(600, 900, 5), None);
         assert_eq!(changed(20, 20, 5), None);
         assert_eq!(
@@ -191,8 +194,8 @@ mod tests {
         );
     }
 
-    /// What becomes of a short leg with these readings, of segments delivered and lost since the one
-    /// before and of a round-trip time.
+    /// The reason for which a short leg changes to BBR, if it does. Each reading has: segments
+    /// delivered, segments lost (both since the reading before), and the round-trip time in ms.
     fn short(readings: &[(u64, u32, u64)]) -> Option<Reason> {
         let mut control = CongestionControl::new(true, false);
         let (mut delivered, mut lost) = (0, 0);
@@ -213,7 +216,7 @@ mod tests {
         let steady = [(200, 2, 5); 3];
         assert_eq!(short(&steady), Some(Reason::Lossy));
         assert_eq!(short(&steady[..2]), None);
-        // Of little data it takes more readings, and one loss more or less is chance.
+        // Three readings of ten segments make one stretch: in fewer segments, one loss is chance.
         assert_eq!(short(&[(10, 1, 5); 8]), None);
         assert_eq!(short(&[(10, 1, 5); 9]), Some(Reason::Lossy));
         let some = [
@@ -224,7 +227,7 @@ mod tests {
             (200, 1, 5),
         ];
         assert_eq!(short(&some), Some(Reason::Lossy));
-        // The end of a slow start and a loss long after, a queue in between, few losses in all.
+        // The overshoot of slow start and a loss long after; a queue in between; few losses in all.
         let mut start = vec![(200, 60, 5), (200, 20, 5)];
         start.extend([(200, 0, 5); 6]);
         start.push((200, 1, 5));

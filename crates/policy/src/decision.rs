@@ -1,10 +1,10 @@
-//! While data flows.
+//! Decisions that are taken while data flows.
 
 use midspan_units::{BitRate, ByteSize};
 
 use crate::{Leg, PacingBy};
 
-/// What is to change on a live session.
+/// What changes on a live session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Decision {
     /// The leg towards the client.
@@ -24,15 +24,15 @@ impl Decision {
     }
 }
 
-/// What is to change on one leg. `None` leaves it as it is.
+/// What changes on one leg. `None`: no change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LegDecision {
     /// Upper bound of the sending rate (Shikama §3: pacing).
     pub pacing_rate: Option<BitRate>,
-    /// Who keeps to it.
+    /// Who enforces it.
     pub pacing_by: PacingBy,
-    /// Congestion control from now on, by its kernel name. Only from one that the kernel does
-    /// not pace to one that it does: a Linux socket that was paced stays so.
+    /// Congestion control from now on, by its kernel name. The only change is from one that the
+    /// kernel does not pace to one that it paces: Linux never stops pacing a socket.
     pub congestion_control: Option<&'static str>,
     /// Send buffer (Maki §III: large enough to ride out the inbound leg's retransmissions).
     pub send_buffer: Option<ByteSize>,
@@ -42,7 +42,7 @@ pub struct LegDecision {
     pub segment_size: Option<ByteSize>,
     /// Most bytes that may be sent and not acknowledged.
     pub in_flight_cap: Option<ByteSize>,
-    /// The slow-start threshold is to be infinite again, as at the start: what was lost was no sign
-    /// of congestion. The congestion window stays as it is.
+    /// The slow-start threshold is set to infinity again, as at the start, because the loss was no
+    /// sign of congestion. The congestion window stays as it is.
     pub slow_start_again: bool,
 }

@@ -1,43 +1,44 @@
-//! Spreading a first flight that is larger than usual, by whoever writes it.
+//! Spreads a first flight that is larger than usual, by pacing it at the input of TCP.
 //!
-//! Ten segments leave at once, as from any connection (RFC 6928); what is beyond them follows one by
-//! one: where the path is known, at its rate; else over half a round trip and at most [`LONGEST`], so
-//! that the flight is no burst at the rate of the nearest link (Sallantin et al., *Initial Spreading:
-//! a Fast Start-Up TCP Mechanism*, LCN 2013). With this flight it ends: the ACKs that it brings
-//! spread what follows. Linux could do it (`SO_MAX_PACING_RATE`), but never stops pacing a socket
-//! that was ever told to, and holds a slow start back by it at each doubling.
+//! The first ten segments leave at once, as from any connection (RFC 6928). The others follow one
+//! by one: at the path's rate if that is known, otherwise over half a round trip, but at most
+//! [`LONGEST`]. So the flight is no burst at the rate of the nearest link (Sallantin et al.,
+//! *Initial Spreading: a Fast Start-Up TCP Mechanism*, LCN 2013). Spreading ends with this flight,
+//! because its ACKs spread what follows. Linux could spread it (`SO_MAX_PACING_RATE`), but it never
+//! stops pacing a socket that once had this option, and the option would slow the leg at each
+//! doubling of slow start.
 
 use midspan_units::{BitRate, TimeSpan};
 
 use crate::InputPacing;
 use crate::learned_start::LEAST_WINDOW;
 
-/// What a flight is spread over at most where nothing is known of the path: the 64 KB
-/// that most clients offer at first, at about 20 Mbit/s.
+/// Longest time over which a flight is spread while the path is unknown. It is the time that 64 KB,
+/// which most clients offer at first, take at about 20 Mbit/s.
 const LONGEST: TimeSpan = TimeSpan::from_milliseconds(20);
 
-/// What would be spread over less leaves at once: timers are late by a good part of that, and the
-/// path has as fast a rate or as short a way to say that it was too much.
+/// A flight that would be spread over less than this is sent at once: timers are late by a large
+/// part of it, and so fast or so short a path reports an overload soon anyway.
 const SHORTEST: TimeSpan = TimeSpan::from_milliseconds(5);
 
-/// A first flight to be spread.
+/// A first flight that is to be spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FirstFlight {
-    /// Its segments.
+    /// Its size in segments.
     pub segments: u32,
     /// The rate at which it leaves, where the path is known.
     pub rate: Option<BitRate>,
 }
 
 impl FirstFlight {
-    /// Whether a round trip has to be known to spread it.
+    /// Whether spreading needs a measured round trip.
     #[must_use]
     pub const fn needs_round_trip(&self) -> bool {
         self.rate.is_none()
     }
 
-    /// What carries it out, with segments of so many bytes of data and of headers; `None` where there
-    /// is nothing to spread.
+    /// The pacing that spreads it, for segments of `segment_size` bytes of data and `header_size`
+    /// bytes of headers; `None` where there is nothing to spread.
     #[must_use]
     pub fn pacing(
         &self,
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
     use midspan_units::Time;
 
-    /// When the segments of a flight leave whose data is all there.
+    /// The times at which the segments of a flight leave if all its data is there.
     fn departures(flight: FirstFlight, round_trip: Option<TimeSpan>) -> Vec<TimeSpan> {
         let mut pacing = flight.pacing(1000, 40, round_trip).unwrap();
         pacing.handle_read(1_000_000);
@@ -139,7 +140,7 @@ mod tests {
         };
         assert!(pacing(None, 10).is_some());
         assert_eq!(pacing(None, 9), None);
-        // 31,200 bytes.
+        // The flight has 31,200 bytes beyond the first ten segments.
         assert!(pacing(Some("49 Mbit/s"), 600).is_some());
         assert_eq!(pacing(Some("50 Mbit/s"), 600), None);
     }

@@ -2,7 +2,7 @@
 
 use midspan_units::{BitRate, Time, TimeSpan};
 
-/// Cuts forward data into chunks of a segment and issues them at a rate.
+/// Cuts forward data into chunks of one segment and issues them at a rate.
 ///
 /// While any chunk remains, nothing more is read from the inbound leg, so nothing can pile up
 /// between the legs: what arrives meanwhile stays in the inbound leg's receive buffer, whose
@@ -41,15 +41,16 @@ pub struct InputPacing {
     header_size: u64,
     remaining: u64,
     next_issue: Time,
-    /// By how much a chunk may be late without the next one waiting the longer.
+    /// How much later than planned a chunk may be issued without delaying the next chunk.
     lateness: TimeSpan,
-    /// Bytes that are still to be issued, and of them those that do not wait; `None` without end.
+    /// Bytes of the flight that are still to be issued, and how many of them leave without waiting;
+    /// `None`: no flight, pacing has no end.
     flight: Option<(u64, u64)>,
 }
 
 impl InputPacing {
-    /// Nothing read yet. Chunks have `segment_size` bytes (a zero counts as one); `rate` counts
-    /// them with `header_size` bytes each.
+    /// Nothing has been read yet. Chunks have `segment_size` bytes (0 counts as 1). `rate` covers
+    /// these bytes and `header_size` bytes for each chunk.
     #[must_use]
     pub fn new(rate: BitRate, segment_size: u32, header_size: u32) -> Self {
         Self {
@@ -63,21 +64,22 @@ impl InputPacing {
         }
     }
 
-    /// The same for one flight of so many `bytes`, the first of which go `at_once`.
+    /// The same pacing for one flight of `bytes`, of which the first `at_once` bytes do not wait.
     #[must_use]
     pub const fn of_flight(mut self, bytes: u64, at_once: u64) -> Self {
         self.flight = Some((bytes, at_once));
         self
     }
 
-    /// Whether its flight has been issued: what remains is held back no more.
+    /// Whether the flight has been issued: the remaining data is then no longer held back.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         matches!(self.flight, Some((0, _)))
     }
 
-    /// The same for a caller whose timers are late by up to `lateness`: as much as chunks were
-    /// late, the next ones wait less, so at most that much goes at once. Without it, what is lost by being late is lost.
+    /// The same pacing for a caller whose timers are late by up to `lateness`: after a late chunk,
+    /// the next ones wait less, so data worth at most `lateness` leaves at once. Without this call,
+    /// time lost by lateness is not made up.
     #[must_use]
     pub const fn with_lateness(mut self, lateness: TimeSpan) -> Self {
         self.lateness = lateness;
@@ -102,25 +104,25 @@ impl InputPacing {
         self.rate
     }
 
-    /// From the next chunk on, another rate holds, without end.
+    /// From the next chunk on, this rate holds, and pacing has no end.
     pub const fn set_rate(&mut self, rate: BitRate) {
         self.rate = rate;
         self.flight = None;
     }
 
-    /// From the next chunk on, segments have another size.
+    /// From the next chunk on, segments have this size.
     pub fn set_segment_size(&mut self, segment_size: u32) {
         self.segment_size = u64::from(segment_size.max(1));
     }
 
-    /// Forward data of `bytes` was read from the inbound leg. Only where
-    /// [`may_read`](Self::may_read) says so; more is added to what remains.
+    /// Forward data of `bytes` was read from the inbound leg. To be called only while
+    /// [`may_read`](Self::may_read) is true; otherwise the bytes add to what remains.
     pub const fn handle_read(&mut self, bytes: u64) {
         self.remaining = self.remaining.saturating_add(bytes);
     }
 
-    /// The next chunk, to be written to the outbound leg now; `None` before its time, and where
-    /// the outbound leg has no `room` for all of it.
+    /// The next chunk, to be written to the outbound leg now; `None` before its time, or while the
+    /// outbound leg has no `room` (bytes) for all of it.
     pub fn poll_chunk(&mut self, now: Time, room: u64) -> Option<u64> {
         let chunk = self.chunk();
         if chunk == 0 || now < self.next_issue || room < chunk {
@@ -138,7 +140,7 @@ impl InputPacing {
         }
         let size = chunk.saturating_add(self.header_size);
         let late = now.since(self.next_issue).min(self.lateness);
-        // As if it had gone in time, which may be in the past.
+        // As if the chunk had been on time, which may be in the past.
         let issued = Time::from_nanoseconds(now.nanoseconds() - late.nanoseconds());
         self.next_issue = issued + self.rate.transmission_time(size);
         Some(chunk)
@@ -175,8 +177,8 @@ mod tests {
         let later = Time::ZERO + TimeSpan::from_seconds(1);
         assert_eq!(pacing.poll_chunk(later, 1000), Some(1000));
         assert_eq!(pacing.poll_timeout(), None);
-        // The gap counts from when the chunk went, not from when it might have gone: no burst
-        // makes up for lost time.
+        // The gap starts when the chunk was issued, not when it could have been: there is no burst
+        // that makes up for lost time.
         pacing.handle_read(5000);
         let gap = TimeSpan::from_nanoseconds(1_040_000);
         assert_eq!(pacing.poll_timeout(), Some(later + gap));
@@ -230,7 +232,7 @@ mod tests {
                 prop_assert!(pacing.may_read());
                 pacing.handle_read(*read);
                 while let Some(at) = pacing.poll_timeout() {
-                    // A caller that comes late, as a real one does.
+                    // The caller is late, as a real one is.
                     now = now.max(at) + TimeSpan::from_nanoseconds(step);
                     let chunk = pacing.poll_chunk(now, u64::MAX).unwrap();
                     prop_assert!((1..=1000).contains(&chunk));

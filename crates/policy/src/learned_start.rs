@@ -1,11 +1,11 @@
-//! A start that knows the path: what earlier connections to a peer taught.
+//! Starts on known paths: what earlier connections to a peer showed.
 //!
-//! A connection begins with ten segments (RFC 6928) and takes round trips to find out what its
-//! path carries, though the one before it knew. Here what a path carries, delivery rate times
-//! smallest round trip, is remembered for each client (an IPv4 address, an IPv6 /64), as far as RFC 9040
-//! lets connections share what they know: it ages, is halved after starts that lost, and is
-//! shared by all that start at the same time and by what others have in flight, so that many at
-//! once do not flood the path.
+//! A connection begins with ten segments (RFC 6928) and takes round trips to find out what its path
+//! carries, although the connection before it had found that out. This module remembers the path's
+//! capacity (delivery rate times minimum round trip) for each client (an IPv4 address, an IPv6
+//! /64), as far as RFC 9040 lets connections share such knowledge. The capacity ages and is halved
+//! after starts that lost segments. Connections that start at the same time share it with each
+//! other and with the data already in flight, so that many at once do not flood the path.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -19,39 +19,40 @@ use crate::shared_path::SharedPaths;
 use crate::taken_flight::TakenFlight;
 use crate::{FirstFlight, LegSample, SessionId};
 
-/// Data of a segment before a leg has one, in bytes: of an Ethernet, with timestamps.
+/// Bytes of data in a segment, assumed before a leg has one: that of Ethernet with TCP timestamps.
 pub const SEGMENT: u32 = 1448;
-/// Most peers that are remembered.
+/// Largest number of remembered peers.
 const PEERS: usize = 65_536;
-/// What was learned is halved in each such time.
+/// What was learned is halved after each such time …
 const HALF_LIFE: TimeSpan = TimeSpan::from_seconds(600);
-/// And forgotten after so many.
+/// … and forgotten after this many of them.
 const LIVES: u64 = 6;
-/// A connection that delivered less has not found out what its path carries.
+/// A connection that delivered fewer bytes has not found out what its path carries.
 pub(crate) const EVIDENCE: u64 = 100_000;
-/// Part of what the path carries that one start may take, as a divisor, and of what is left of it a
-/// start beside others: the last of the six connections of a page gets some, too.
+/// Divisors: the part of the path's capacity that one start may take, and the part of what others
+/// leave of it that a start next to them may take. With the second, even the last of a web page's
+/// six connections gets some.
 const SHARE: u64 = 2;
 const SHARE_BESIDE: u64 = 3;
-/// What every connection may begin with, in segments (RFC 6928).
+/// The window that every connection may begin with, in segments (RFC 6928).
 pub const LEAST_WINDOW: u32 = 10;
-/// What a route is given at most, in segments.
+/// The largest window that a route is given, in segments.
 pub const MOST_WINDOW: u32 = 1000;
-/// The first flight leaves within the reciprocal of this part of a round trip, as Linux paces a slow
-/// start, also where what was learned would make it slower.
+/// The first flight leaves within 1/`SPREAD` of a round trip, as Linux paces a slow start, even if
+/// the learned rate is lower than that.
 const SPREAD: u64 = 2;
-/// Times that the share is halved at most.
+/// How often the share is halved at most.
 const HALVINGS: u8 = 5;
-/// Starts of one peer that count as in flight at the same time, at most.
+/// Largest number of starts of one peer that count as in flight at the same time.
 const STARTS: usize = 256;
-/// Sessions of one peer of which it is known what they have in flight, at most.
+/// Largest number of sessions of one peer whose data in flight is counted.
 const RUNNING: usize = 256;
-/// For how long, beyond a round trip, such a reading holds: a session that sends is read ten times
-/// a second.
+/// How long a reading of data in flight counts, beyond a round trip. A session that sends is read
+/// ten times a second.
 const READING_HOLDS: TimeSpan = TimeSpan::from_milliseconds(250);
 
-/// The initial windows that can be carried out with routes, in segments: each twice the one before,
-/// from twice [`LEAST_WINDOW`] on, up to `most`. A window is otherwise [`LEAST_WINDOW`].
+/// The initial windows, in segments, that routes can give: twice [`LEAST_WINDOW`], and each further
+/// one twice the one before, up to `most`. Any other start has [`LEAST_WINDOW`].
 #[must_use]
 pub fn windows(most: u32) -> Vec<u32> {
     std::iter::successors(Some(2 * LEAST_WINDOW), |window| window.checked_mul(2))
@@ -59,7 +60,7 @@ pub fn windows(most: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Those that share a path: an IPv4 address, or an IPv6 /64.
+/// The hosts that share a path: an IPv4 address, or an IPv6 /64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Peer(IpAddr);
 
@@ -80,15 +81,15 @@ impl From<IpAddr> for Peer {
 pub struct LearnedStart {
     /// Initial window in segments.
     pub window: u32,
-    /// Rate of the first flight, where the path is known: that of the path, divided by those that
-    /// start at the same time.
+    /// Rate of the first flight, where the path is known: the path's rate, divided by the number of
+    /// connections that start at the same time.
     pub rate: Option<BitRate>,
     /// Earlier connections found the path lossy.
     pub is_lossy: bool,
 }
 
 impl LearnedStart {
-    /// How the first flight is spread, where it is larger than usual.
+    /// How the first flight is spread, if it is larger than usual.
     #[must_use]
     pub fn first_flight(&self) -> Option<FirstFlight> {
         (self.window > LEAST_WINDOW).then_some(FirstFlight {
@@ -105,17 +106,17 @@ struct Path {
     round_trip: TimeSpan,
     is_lossy: bool,
     halvings: u8,
-    /// Bytes that were in flight without harm, when it was noted.
+    /// Bytes that were in flight without a loss or a queue; as of `noted`.
     flight: u64,
-    /// The newest session filled the path.
+    /// Whether the newest session filled the path.
     is_filled: bool,
-    /// Bytes of starts, each in flight until its time.
+    /// Bytes of each start, and the time until which they count as in flight.
     starts: VecDeque<(Time, u64)>,
-    /// Bytes that sessions have in flight, and until when the reading holds.
+    /// Bytes that each session has in flight, and the time until which that reading counts.
     running: BTreeMap<SessionId, (Time, u64)>,
 }
 
-/// What the sessions of a proxy know together: clones share it.
+/// What the sessions of a proxy have learned. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Knowledge {
     paths: Arc<Mutex<LearnedPaths>>,
@@ -124,35 +125,35 @@ pub struct Knowledge {
 }
 
 impl Knowledge {
-    /// What is known of paths.
+    /// What was learned about paths.
     pub fn paths(&self) -> MutexGuard<'_, LearnedPaths> {
-        // A panic elsewhere leaves numbers behind that are as good as any.
+        // A panic elsewhere while the lock was held does no harm: the numbers stay usable.
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What sessions that go on share.
+    /// The rates of running sessions that share a bottleneck.
     pub fn shared(&self) -> MutexGuard<'_, SharedPaths> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of what splitting gains.
+    /// What was learned about the gain of splitting.
     pub fn gains(&self) -> MutexGuard<'_, Gains> {
         self.gains.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What is known of the paths to all peers.
+/// What was learned about the paths to all peers.
 #[derive(Debug, Clone, Default)]
 pub struct LearnedPaths {
     paths: BTreeMap<Peer, Path>,
-    /// Peers in the order in which they were noted first.
+    /// Peers in the order in which they were first noted.
     order: VecDeque<Peer>,
-    /// Starts towards the others.
+    /// Starts towards unknown peers.
     cold: ColdStarts,
 }
 
 impl LearnedPaths {
-    /// A connection with this peer was measured, at its end or before.
+    /// Takes what was measured on a connection with this peer, at its end or before.
     pub fn note(&mut self, now: Time, peer: Peer, leg: &LegSample, is_lossy: bool) {
         if leg.bytes_acknowledged.bytes() < EVIDENCE {
             self.cold.note(now, peer, leg);
@@ -181,14 +182,15 @@ impl LearnedPaths {
             starts: VecDeque::new(),
             running: BTreeMap::new(),
         });
-        // Of several at once each delivers a part; the largest lately says most.
+        // Each of several concurrent connections delivers only a part: the largest recent rate
+        // counts.
         path.rate = path.aged(now, path.rate).max(rate.bits_per_second());
         path.flight = path.aged(now, path.flight);
         path.round_trip = path.round_trip.min(round_trip);
         path.noted = now;
         path.is_lossy = is_lossy;
         let segments = leg.bytes_acknowledged.bytes() / u64::from(leg.segment_size.max(1));
-        // Losses on a path that is known for them say nothing about the start.
+        // Losses on a lossy path are no evidence of too large a start.
         let has_lost = !is_lossy && u64::from(leg.segments_retransmitted) * 50 > segments;
         path.halvings = match has_lost {
             true => (path.halvings + 1).min(HALVINGS),
@@ -196,19 +198,19 @@ impl LearnedPaths {
         };
     }
 
-    /// What the flights of a connection that was just [noted](Self::note) have shown.
+    /// Takes the flights of a connection that was just [noted](Self::note).
     pub(crate) fn note_flight(&mut self, peer: Peer, taken: &TakenFlight) {
         if let Some(path) = self.paths.get_mut(&peer) {
             path.is_filled = taken.is_filled();
             path.flight = match path.is_filled {
-                // Then what it delivered says what the path carries.
+                // Then its delivery rate shows what the path carries.
                 true => 0,
                 false => path.flight.max(taken.bytes()),
             };
         }
     }
 
-    /// A session with this peer has so many bytes in flight.
+    /// A session with this peer has `bytes` in flight.
     pub fn note_in_flight(&mut self, now: Time, peer: Peer, session: SessionId, bytes: u64) {
         let Some(path) = self.paths.get_mut(&peer) else {
             let segments = bytes / u64::from(SEGMENT);
@@ -235,10 +237,10 @@ impl LearnedPaths {
         }
     }
 
-    /// A connection with this peer starts now, in segments of this size, with the largest of these
-    /// `windows` (in segments) that its share has room for; with [`LEAST_WINDOW`] where that is
-    /// none of them. Where nothing is known of the peer, with the window of a
-    /// [cold start](crate::cold_start).
+    /// A connection with this peer starts now, with segments of `segment_size` bytes. It gets the
+    /// largest of these `windows` (in segments) that its share has room for, or [`LEAST_WINDOW`] if
+    /// it has room for none. If the peer is unknown, it gets the window of a [cold
+    /// start](crate::cold_start).
     pub fn start(
         &mut self,
         now: Time,
@@ -261,7 +263,8 @@ impl LearnedPaths {
         path.running.retain(|_, (end, _)| *end > now);
         let starting = path.starts.iter().map(|(_, bytes)| *bytes);
         let running = path.running.values().map(|(_, bytes)| *bytes);
-        // What began within a round trip may count twice: better too little than too much.
+        // A session that began less than a round trip ago may count twice: too little is better
+        // here.
         let in_flight = starting.chain(running).fold(0, u64::saturating_add);
         let carried = rate.bytes_in(path.round_trip) >> path.halvings;
         let divisor = if in_flight == 0 { SHARE } else { SHARE_BESIDE };
@@ -273,8 +276,9 @@ impl LearnedPaths {
         let share = share.clamp(LEAST_WINDOW, MOST_WINDOW);
         let possible = windows.iter().copied().filter(|window| *window <= share);
         let mut window = possible.max().unwrap_or(LEAST_WINDOW).max(LEAST_WINDOW);
-        // What a path that never was filled carries is not known: those that start together share as
-        // they would from a cold start, unless starts there have lost.
+        // The capacity of a path that the newest session did not fill is unknown. A start there
+        // gets at least the window of a cold start, unless earlier starts lost segments or sessions
+        // are running.
         if !path.is_filled && path.halvings == 0 && path.running.is_empty() {
             window = window.max(self.cold.start(now, peer, windows));
         }
@@ -299,13 +303,13 @@ impl LearnedPaths {
         path.is_some_and(|path| path.is_lossy && path.aged(now, path.rate) > 0)
     }
 
-    /// Peers that are known.
+    /// Number of known peers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.paths.len()
     }
 
-    /// Whether none is known.
+    /// Whether no peer is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.paths.is_empty()
@@ -313,7 +317,7 @@ impl LearnedPaths {
 }
 
 impl Path {
-    /// This that was noted with it, today; 0 where it is too old to be of use.
+    /// The present worth of a value of this path that was noted; 0 if it is too old to be of use.
     fn aged(&self, now: Time, noted: u64) -> u64 {
         let lives = now.since(self.noted).nanoseconds() / HALF_LIFE.nanoseconds();
         if lives >= LIVES { 0 } else { noted >> lives }

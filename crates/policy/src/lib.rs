@@ -1,9 +1,10 @@
 //! Sans-IO decisions: what the proxy and the simulator do with a flow.
 //!
-//! The caller owns sockets, timers and the clock. It passes in the time and what it measured
-//! ([`LegSample`]) and carries out what comes back. Four decisions exist, by their moment:
+//! The caller owns sockets, timers and the clock. It passes in the time and its measurements
+//! ([`LegSample`]) and carries out the decision that comes back. Four decisions exist, by their
+//! moment:
 //!
-//! | decision | moment | says |
+//! | decision | moment | content |
 //! | --- | --- | --- |
 //! | [`Admission`] | before there is a socket | intercept or bypass, handshake, initial-window class |
 //! | [`Start`] | before the first byte on a leg | congestion control, segment ceiling, window scale, buffers |
@@ -13,9 +14,9 @@
 //! Mechanisms that need state between two decisions are state machines here as well:
 //! [`InputPacing`] (Shikama: pacing at the input of TCP), [`ack_thinning`] (Tam),
 //! [`OversizedSegments`](oversized_segments::OversizedSegments) and
-//! [`SendingAhead`](sending_ahead::SendingAhead) (Hasegawa). What all sessions of
-//! a proxy may hold together is shared out by [`memory_share`]; what one client may have of it, and
-//! who makes room for a new connection, by [`client_share`] and [`making_room`].
+//! [`SendingAhead`](sending_ahead::SendingAhead) (Hasegawa). [`memory_share`] divides the memory
+//! budget among all sessions of a proxy. [`client_share`] bounds the part of one client, and
+//! [`making_room`] chooses the connection that makes room for a new one.
 //!
 //! A policy is a type that implements [`Policy`] (for sessions) or [`AckPolicy`] (for ACK
 //! thinning). The real proxy feeds it from kernel sockets, the simulator from simulated ones; the
@@ -73,7 +74,7 @@ use midspan_units::{Time, TimeSpan};
 pub enum Leg {
     /// Towards the host that opened the connection.
     Client,
-    /// Towards the host that was called.
+    /// Towards the host that accepts the connection.
     Server,
 }
 
@@ -90,18 +91,19 @@ impl Leg {
 
 /// Decides for the sessions of one proxy.
 ///
-/// Order of calls for a session: [`admit`](Policy::admit) once; if it says to intercept,
-/// [`start`](Policy::start) once; then [`sample`](Policy::sample) at each
+/// Order of calls for a session: [`admit`](Policy::admit) once; if it returns
+/// [`Admission::Intercept`], [`start`](Policy::start) once; then [`sample`](Policy::sample) at each
 /// [`sampling_interval`](Policy::sampling_interval) while data flows; and [`end`](Policy::end)
 /// once.
 pub trait Policy {
-    /// Before there is a socket: is this connection to be split, and how?
+    /// Called before there is a socket: decides whether and how this connection is split.
     fn admit(&mut self, now: Time, request: &Request) -> Admission;
 
-    /// Both legs exist and no byte has been sent: how are they to be set up?
+    /// Called when both legs exist and no byte has been sent: decides how the legs are set up.
     fn start(&mut self, now: Time, request: &Request) -> Start;
 
-    /// The same, where the client's leg has begun as `client` says, decided at its SYN.
+    /// Like [`start`](Policy::start), for a client leg whose start was chosen at its SYN already
+    /// (`client`).
     fn start_as(
         &mut self,
         now: Time,
@@ -111,10 +113,10 @@ pub trait Policy {
         self.start(now, request)
     }
 
-    /// What was measured on both legs: what is to change?
+    /// Takes a reading of both legs, and returns what changes.
     fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision;
 
-    /// The session is over; this is the last that was measured.
+    /// The session is over; `sample` is its last reading.
     fn end(&mut self, _now: Time, _sample: &SessionSample) {}
 
     /// Why a leg of a session has its congestion control.
@@ -122,6 +124,6 @@ pub trait Policy {
         congestion::Reason::Configured
     }
 
-    /// How often a session with data under way is to be sampled; `None` for never.
+    /// How often a session that transfers data is sampled; `None`: never.
     fn sampling_interval(&self) -> Option<TimeSpan>;
 }

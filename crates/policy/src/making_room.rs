@@ -1,29 +1,30 @@
-//! Which of the connections that are being opened makes room for a new one, once a table is full.
+//! Which of the connections that are being opened makes room for a new one when the table is full.
 //!
-//! A host that means it repeats its SYN: after 1 s, then after twice the time before (RFC 6298,
-//! sections 2 and 5.5). A host whose SYN was invented, or that has given up, does not. So each
-//! connection is awaited anew after every copy of its SYN, and one whose client is *overdue* makes
-//! room. The patience is one and a half times the time after which the client repeats:
+//! A real host repeats its SYN: after 1 s, then after twice the time before (RFC 6298, sections 2
+//! and 5.5). A host whose SYN was forged, or that has given up, does not. So after every copy of
+//! its SYN, a connection waits for the next copy, and one whose client is *overdue* makes room. A
+//! client is overdue after one and a half times the interval at which it repeats:
 //!
-//! | copies that have come | overdue after the last one |
+//! | copies that have arrived | overdue after the last one |
 //! | --- | --- |
 //! | 1 | 1.5 s |
 //! | 2 | 3 s |
 //! | 3 | 6 s |
 //!
-//! Nothing is given up while there is room, so a slow client loses nothing on a calm machine.
+//! No connection is given up while there is room, so a slow client loses nothing unless the table
+//! is full.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use midspan_units::{Time, TimeSpan};
 
-/// For how long the second copy of a SYN is awaited.
+/// How long the second copy of a SYN is awaited.
 pub const PATIENCE: TimeSpan = TimeSpan::from_milliseconds(1500);
 
-/// More copies than this do not make it wait any longer.
+/// Further copies than this do not make the wait longer.
 const MOST_DOUBLINGS: u32 = 6;
 
-/// Connections whose SYN is held, by when their clients are overdue. `C` is a client, `K` a
+/// Connections whose SYN is held, ordered by when their clients are overdue. `C` is a client, `K` a
 /// connection. All operations take logarithmic time; there are as many entries as connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Awaited<C, K> {
@@ -50,12 +51,13 @@ impl<C, K> Default for Awaited<C, K> {
 }
 
 impl<C: Ord + Copy, K: Ord + Copy> Awaited<C, K> {
-    /// The first SYN of a connection has come, or the client begins anew: the next copy is awaited.
+    /// The first SYN of a connection has arrived, or the client starts again: the next copy is
+    /// awaited.
     pub fn begin(&mut self, now: Time, client: C, connection: K) {
         self.set(now, client, connection, 0);
     }
 
-    /// One more copy of the SYN has come. Nothing where the connection is not known.
+    /// Another copy of the SYN has arrived. Does nothing if the connection is unknown.
     pub fn repeat(&mut self, now: Time, connection: K) {
         if let Some(entry) = self.entries.get(&connection) {
             let (client, repetitions) = (entry.client, entry.repetitions.saturating_add(1));
@@ -76,21 +78,21 @@ impl<C: Ord + Copy, K: Ord + Copy> Awaited<C, K> {
         }
     }
 
-    /// The connection that has been overdue for longest, of all clients.
+    /// The connection, of any client, that has been overdue for longest.
     #[must_use]
     pub fn overdue(&self, now: Time) -> Option<K> {
         let (due, connection) = self.due.first()?;
         (*due <= now).then_some(*connection)
     }
 
-    /// The same among those of one client.
+    /// The connection of one client that has been overdue for longest.
     #[must_use]
     pub fn overdue_of(&self, now: Time, client: C) -> Option<K> {
         let (due, connection) = self.due_of_client.get(&client)?.first()?;
         (*due <= now).then_some(*connection)
     }
 
-    /// How many are awaited.
+    /// Number of awaited connections.
     #[must_use]
     pub fn count(&self) -> usize {
         self.entries.len()

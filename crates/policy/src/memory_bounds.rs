@@ -1,32 +1,32 @@
-//! How much memory a proxy may use where nobody has said it.
+//! How much memory a proxy may use if the configuration does not set it.
 //!
 //! | bound | of what | why |
 //! | --- | --- | --- |
-//! | a quarter | the machine's memory | others need some |
+//! | a quarter | the machine's memory | other programs need some |
 //! | three quarters | the tightest limit of the control groups of the process | beyond the limit the kernel ends the process |
-//! | half, of the queues alone | the pressure of TCP (`net.ipv4.tcp_mem`) | beyond the pressure the kernel holds all sockets of the machine back, ssh too |
+//! | half, for queues only | the pressure of TCP (`net.ipv4.tcp_mem`) | beyond the pressure the kernel holds all sockets of the machine back, ssh too |
 //!
-//! The least of the first two is the budget of all sessions; the third bounds what their queues may
-//! hold beyond the least that each has.
+//! The lower of the first two is the budget of all sessions. The third bounds what their queues may
+//! hold beyond the minimum of each session.
 
 use crate::memory_share::sessions_carried;
 
 /// A budget is never less than this: 16 MiB.
 pub const LEAST_BUDGET: u64 = 16 << 20;
 
-/// What a machine and the groups of a process allow, in bytes.
+/// What the machine and the control groups of the process allow, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryBounds {
     /// Memory of the machine.
     pub machine: u64,
     /// The tightest limit of the control groups; `None` where there is none.
     pub group: Option<u64>,
-    /// Memory of all TCP sockets of the machine from which on the kernel holds them back; `None`
-    /// where that is not known.
+    /// Memory of all TCP sockets of the machine above which the kernel holds them back; `None` if
+    /// unknown.
     pub pressure: Option<u64>,
 }
 
-/// Which of them is the least.
+/// The bound that determines the budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
     /// A quarter of the machine's memory.
@@ -44,20 +44,20 @@ impl MemoryBounds {
         self.machine / 4
     }
 
-    /// Three quarters of the control group's.
+    /// Three quarters of the control group's limit.
     #[must_use]
     pub fn of_group(&self) -> Option<u64> {
         self.group.map(|limit| limit / 4 * 3)
     }
 
-    /// What queues may hold beyond the least of each session: half of the pressure. Where that is not
-    /// known, it is taken to be a sixteenth of the machine's memory, as Linux sets it.
+    /// What queues may hold beyond the minimum of each session: half of the pressure. If that is
+    /// unknown, it is assumed to be a sixteenth of the machine's memory, as Linux sets it.
     #[must_use]
     pub fn of_queues(&self) -> u64 {
         self.pressure.unwrap_or(self.machine / 16) / 2
     }
 
-    /// The budget, and what it comes from.
+    /// The budget in bytes, and the bound that determines it.
     #[must_use]
     pub fn budget(&self) -> (u64, Bound) {
         let machine = self.of_machine();
@@ -71,7 +71,7 @@ impl MemoryBounds {
         }
     }
 
-    /// How many idle sessions the budget carries.
+    /// How many idle sessions fit into the budget.
     #[must_use]
     pub fn sessions(&self) -> u64 {
         sessions_carried(self.budget().0)
@@ -106,8 +106,7 @@ mod tests {
         assert_eq!(bounds(1024, None, None).of_queues(), 32 * MIB);
     }
 
-    /// A gateway with 1 GB, of which the kernel keeps some; Linux sets the pressure to a
-    /// sixteenth.
+    /// A gateway with 1 GB, of which the kernel keeps some; Linux sets the pressure to a sixteenth.
     #[test]
     fn a_gateway_with_a_gigabyte_carries_5000_idle_sessions() {
         let gateway = bounds(980, None, Some(60));

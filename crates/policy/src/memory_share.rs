@@ -1,54 +1,55 @@
 //! How a memory budget is shared between the directions of all sessions.
 //!
-//! What counts is not what buffers hold but what they may hold: a buffer that may grow is a
-//! promise to a peer, which cannot be taken back once data is in it. So each direction has a
-//! [reservation](DirectionMemory::reservation), and their sum stays within the budget:
+//! What counts is not what buffers hold but what they may hold: a window that is offered to a peer
+//! cannot be taken back once data is in it. So each direction has a
+//! [reservation](DirectionMemory::reservation), and the sum of all stays within the budget:
 //!
-//! | of the budget is reserved | what follows |
+//! | of the budget is reserved | consequence |
 //! | --- | --- |
 //! | up to a quarter | the kernel tunes all buffers |
-//! | more | buffers of directions that are still are made small, those of new sessions too |
+//! | more | buffers of idle directions are made small, those of new sessions too |
 //! | more than a half | a direction grows only up to a level |
-//! | more than 9/16 | the level falls step by step, and rises again below; who has more comes down to it, so those that take most give first |
-//! | 5/8 | nothing grows any more: the rest is for the least of new sessions |
+//! | more than 9/16 | the level falls step by step, and rises again below 9/16; directions above the level come down to it, so the largest give first |
+//! | 5/8 | no direction grows any more: the rest is for the minimum of new sessions |
 //! | 7/8 | new sessions are shed |
 //!
-//! What queues may hold beyond the least of each session has a budget of its own, since the kernel
-//! has one for all TCP sockets of the machine. The same shares of it have the same effect, but for
-//! the last: a new session with the least buffers is not shed for it.
+//! What queues may hold beyond the minimum of each session has a second budget, because the kernel
+//! has one for all TCP sockets of the machine. The same shares of it have the same consequences,
+//! except the last one: a new session with the least buffers is not shed because of it.
 //!
 //! A direction that moves data grows again, by the kernel's tuning, while there is room.
 
 #[cfg(test)]
 mod tests;
 
-/// Least size of one buffer, as the kernel counts: the kernel itself takes no less than 4.5 KiB.
+/// Least size of one buffer in bytes, as the kernel counts: the kernel itself takes at least 4.5
+/// KiB.
 pub const LEAST: u64 = 5 << 10;
 
-/// What a buffer has to start with: Linux's own start, so no peer stops that has just begun.
+/// Size of a buffer at the start, in bytes: Linux's own, so that no peer has to stop at once.
 pub const STARTING: u64 = 128 << 10;
 
-/// Most that the proxy itself holds of a bounded direction, between its two buffers.
+/// Largest amount, in bytes, that the proxy itself holds between a bounded direction's two buffers.
 pub const PIECE: u64 = 64 << 10;
 
-/// What a session takes with empty queues: two sockets (4 KiB each) and the proxy's own memory.
+/// Bytes for a session with empty queues: two sockets (4 KiB each) and the proxy's own memory.
 pub const EACH_SESSION: u64 = 9 << 10;
 
-/// What is set aside for a session at the least: its own, and two directions of two buffers and a
-/// piece.
+/// Bytes reserved for a session at least: its own, and two directions of two buffers and a piece
+/// each.
 pub const LEAST_OF_SESSION: u64 = EACH_SESSION + 2 * 3 * LEAST;
 
-/// How many idle sessions a budget carries before new ones are shed.
+/// How many idle sessions a budget (bytes) carries before new ones are shed.
 #[must_use]
 pub const fn sessions_carried(budget: u64) -> u64 {
     budget / 16 * 14 / LEAST_OF_SESSION
 }
 
-/// What a session takes while its server has not answered: it may have received as much as the
+/// Bytes for a session whose server has not answered yet: it may have received as much as the
 /// kernel's first window allows.
 pub const OPENING: u64 = 128 << 10;
 
-/// Share of the budget that still directions may keep for the moment they wake up: a quarter.
+/// Share of the budget that idle directions may keep for the moment they wake up: a quarter.
 const STILL_SHARE: u64 = 4;
 
 /// What one direction of a session may hold, in bytes as the kernel counts them.
@@ -58,17 +59,17 @@ pub struct DirectionMemory {
     pub receive_limit: u64,
     /// Present limit of the outbound leg's send queue.
     pub send_limit: u64,
-    /// What both queues, and the proxy between them, hold.
+    /// What both queues hold, and the proxy between them.
     pub held: u64,
     /// The limits do not grow by themselves.
     pub is_bounded: bool,
-    /// Data has moved lately.
+    /// Data has moved recently.
     pub is_active: bool,
 }
 
 impl DirectionMemory {
-    /// What is set aside for it. A direction that may grow can have twice its limits before it is
-    /// looked at again.
+    /// Bytes reserved for it. A direction that may grow can reach twice its limits before it is
+    /// measured again.
     #[must_use]
     pub fn reservation(&self) -> u64 {
         let limits = self.limits();
@@ -84,7 +85,7 @@ impl DirectionMemory {
         self.receive_limit.saturating_add(self.send_limit)
     }
 
-    /// With both limits of this size.
+    /// The same direction with both limits of this size.
     const fn with_limits(mut self, each: u64) -> Self {
         (self.receive_limit, self.send_limit) = (each, each);
         self.is_bounded = true;
@@ -92,16 +93,16 @@ impl DirectionMemory {
     }
 }
 
-/// What becomes of the buffers of a direction.
+/// What happens to the buffers of a direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bounding {
-    /// As they are.
+    /// They stay as they are.
     Keep,
     /// The kernel tunes them, from [`STARTING`] on.
     Free,
-    /// They do not grow beyond what they are.
+    /// They stay at their present size and no longer grow.
     Freeze,
-    /// Each of the two has this limit.
+    /// Each of the two gets this limit, in bytes.
     Limit(u64),
 }
 
@@ -110,32 +111,32 @@ pub enum Bounding {
 pub struct MemoryShare {
     /// Bytes that may be used.
     pub budget: u64,
-    /// Bytes that queues may hold beyond the least of each session; `u64::MAX` for any number.
+    /// Bytes that queues may hold beyond the minimum of each session; `u64::MAX`: no limit.
     pub queue_budget: u64,
-    /// Sum of [`EACH_SESSION`], all reservations and what is set aside.
+    /// Sum of [`EACH_SESSION`] for each session, all reservations, and `aside`.
     pub reserved: u64,
-    /// Of these: set aside for connections that are no sessions yet.
+    /// The part of `reserved` for connections that are not sessions yet.
     pub aside: u64,
-    /// Sessions.
+    /// Number of sessions.
     pub sessions: u64,
-    /// What [`next_level`](Self::next_level) said last; at the beginning `u64::MAX`.
+    /// The last result of [`next_level`](Self::next_level); at the beginning `u64::MAX`.
     pub level: u64,
 }
 
 impl MemoryShare {
-    /// So much is reserved that buffers are bounded.
+    /// Whether so much is reserved that buffers are bounded.
     #[must_use]
     pub const fn is_short(&self) -> bool {
         self.exceeds(4)
     }
 
-    /// So much that sessions are to be measured often.
+    /// Whether so much is reserved that sessions must be measured often.
     #[must_use]
     pub const fn is_watched(&self) -> bool {
         self.exceeds(8)
     }
 
-    /// What queues may come to hold beyond the least of each session.
+    /// Bytes that queues may come to hold beyond the minimum of each session.
     #[must_use]
     pub const fn queues(&self) -> u64 {
         let least = self.sessions.saturating_mul(LEAST_OF_SESSION);
@@ -144,23 +145,23 @@ impl MemoryShare {
             .saturating_sub(least)
     }
 
-    /// Whether one more session has its least.
+    /// Whether the minimum of one more session fits.
     #[must_use]
     pub const fn has_room_for_session(&self) -> bool {
         self.reserved.saturating_add(LEAST_OF_SESSION) <= self.sixteenths(14)
     }
 
-    /// Whether a connection that is being opened may take so much, where all of these together have
-    /// taken `opening`. They have an eighth of the budget, so that those who open connections and
-    /// never go on do not take the room of sessions.
+    /// Whether a connection that is being opened may take `bytes`, if all of these connections
+    /// together have taken `opening`. They may take an eighth of the budget, so that clients that
+    /// open connections and send nothing further do not take the room of sessions.
     #[must_use]
     pub const fn has_room_to_open(&self, opening: u64, bytes: u64) -> bool {
         opening.saturating_add(bytes) <= self.sixteenths(2)
             && self.reserved.saturating_add(bytes) <= self.sixteenths(14)
     }
 
-    /// Limit of each buffer of a direction that is still. A power of two, so that it seldom
-    /// changes with the number of sessions.
+    /// Limit of each buffer of an idle direction. It is a power of two, so that it seldom changes
+    /// with the number of sessions.
     #[must_use]
     pub fn still_limit(&self) -> u64 {
         // Two directions of two buffers and a piece.
@@ -173,14 +174,14 @@ impl MemoryShare {
         }
     }
 
-    /// The level from now on: asked for from time to time while the budget is short.
+    /// The level from now on, in bytes; called from time to time while the budget is short.
     #[must_use]
     pub fn next_level(&self) -> u64 {
         let lowest = match self.reserved > self.sixteenths(14) {
             true => 3 * LEAST,
             false => 2 * STARTING + PIECE,
         };
-        // It begins low: what has been given is not given back while data is in it.
+        // It begins low: what a direction was given cannot be taken back while data is in it.
         let first = self.least_sixteenths(1) / 2;
         let level = match self.is_short() {
             true if self.is_pressed() => self.level.min(first) / 4 * 3,
@@ -193,7 +194,8 @@ impl MemoryShare {
         level.max(lowest)
     }
 
-    /// What becomes of a direction that has just been measured, whose reservation counts already.
+    /// What happens to a direction that was just measured; `reserved` contains its reservation
+    /// already.
     #[must_use]
     pub fn bound(&self, direction: &DirectionMemory) -> Bounding {
         match direction.is_active {
@@ -237,7 +239,7 @@ impl MemoryShare {
         if self.fits(own, freed, 4) {
             return Bounding::Free;
         }
-        // Given free, it might jump to many times its size before it is looked at again.
+        // If it were free, it might grow to many times its size before it is measured again.
         let most = direction.receive_limit.max(direction.send_limit);
         let each = most.saturating_mul(2).max(STARTING);
         let grown = direction.with_limits(each).reservation();
@@ -246,33 +248,33 @@ impl MemoryShare {
         }
         let started = direction.with_limits(STARTING).reservation();
         let is_less = direction.receive_limit < STARTING || direction.send_limit < STARTING;
-        // What is above is for the least of new sessions, so that a burst of them is not shed.
+        // The rest is for the minimum of new sessions, so that a burst of them is not shed.
         if is_less && started <= self.level && self.fits(own, started, 10) {
             return Bounding::Limit(STARTING);
         }
         Bounding::Keep
     }
 
-    /// So much that those above the level give.
+    /// Whether so much is reserved that directions above the level must give.
     const fn is_pressed(&self) -> bool {
         self.exceeds(9)
     }
 
-    /// More than so many sixteenths of either budget are reserved.
+    /// Whether more than `sixteenths`/16 of either budget is reserved.
     const fn exceeds(&self, sixteenths: u64) -> bool {
         self.reserved > self.sixteenths(sixteenths)
             || self.queues() > self.queue_budget / 16 * sixteenths
     }
 
-    /// Whether a direction that has reserved `own` may reserve `new`, and no more than so many
-    /// sixteenths of either budget are reserved then.
+    /// Whether a direction that has reserved `own` bytes may reserve `new` bytes, without more than
+    /// `sixteenths`/16 of either budget being reserved then.
     fn fits(&self, own: u64, new: u64, sixteenths: u64) -> bool {
         let changed = |all: u64| all.saturating_sub(own).saturating_add(new);
         changed(self.reserved) <= self.sixteenths(sixteenths)
             && changed(self.queues()) <= self.queue_budget / 16 * sixteenths
     }
 
-    /// Of the lesser budget.
+    /// `count`/16 of the lower budget.
     fn least_sixteenths(&self, count: u64) -> u64 {
         self.budget.min(self.queue_budget) / 16 * count
     }

@@ -1,16 +1,18 @@
-//! The rate at which a leg is sent on: that of the leg that brings the data (Shikama §3).
+//! The pacing rate of a leg: the rate of the leg that brings the data (Shikama §3).
 //!
-//! The paper paces at the rate of the wireless section and leaves better estimates for study.
-//! This one measures: the largest rate at which in-order data came lately is, but for what the
-//! sender left unused, the rate of the inbound path, since after each stall what had piled up
-//! behind a loss comes at least as fast as the path brings it. What fills a hole makes many segments
-//! in-order data at once, though they came one by one: while the inbound leg fills its path, no window
-//! counts for more than what arrived in it, in order or not.
+//! The paper paces at the rate of the wireless section and leaves better estimates for further
+//! study. Midspan measures: it takes the largest rate at which in-order data arrived lately. Apart
+//! from what the sender left unused, that is the rate of the inbound path, because after each stall
+//! the data that piled up behind a loss arrives at least as fast as the path brings it.
 //!
-//! An estimate that is too high costs nothing (chunks still do not leave as one burst), one that is too
-//! low costs throughput. So the rate stays a quarter (`GAIN`) above the measured one, nothing is
-//! paced until the measured rate has stopped growing (`GROWN`), and a rate that holds data back for
-//! some windows (`ESCAPE`) on end is given up.
+//! When a retransmission fills a hole, many segments that arrived one by one become in-order data
+//! at once. While the inbound leg fills its path, a window of the measurement therefore counts for
+//! at most the bytes that arrived in it, in order or not.
+//!
+//! An estimate that is too high costs nothing (chunks still do not leave as one burst); one that is
+//! too low costs throughput. So the pacing rate stays a quarter (`GAIN`) above the measured rate,
+//! nothing is paced until the measured rate has stopped growing (`GROWN`), and a rate that holds
+//! data back for `ESCAPE` windows in a row is given up.
 
 use std::num::NonZero;
 
@@ -19,45 +21,47 @@ use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 use crate::recent_maximum::RecentMaximum;
 use crate::{LegSample, Pacing};
 
-/// Shortest and longest window of a measurement; between them, a round trip of the inbound leg.
+/// Shortest and longest window of a measurement. Between them, a window lasts one round trip of the
+/// inbound leg.
 const SHORTEST_WINDOW: TimeSpan = TimeSpan::from_milliseconds(100);
 const LONGEST_WINDOW: TimeSpan = TimeSpan::from_seconds(1);
-/// Windows that are remembered: at least so many, at most twice as many.
+/// A measured rate counts for at least this many windows, and for at most twice as many.
 const REMEMBERED: u8 = 16;
-/// A window that brought fewer segments than this says nothing of the path.
+/// A window that brought fewer segments than this is no evidence of the path's rate.
 const EVIDENCE: u64 = 10;
-/// Where at least a byte goes to the sender for so many that come from it, requests and answers
-/// take turns, and the path could bring more than they do.
+/// If at least one byte goes to the sender for each `TURNS` bytes that come from it, the connection
+/// alternates requests and responses, and the path could bring more than it does.
 const TURNS: u64 = 1000;
-/// The pacing rate over the measured rate, as a fraction.
+/// The pacing rate divided by the measured rate, as a fraction.
 const GAIN: (u64, u64) = (5, 4);
-/// The rate over what the outbound leg delivers, for some windows (`CALM`) after a loss with a queue:
-/// while there is a queue, and while there is none. Between them the queue stays short.
+/// The pacing rate divided by the outbound leg's delivery rate, as a fraction, for `CALM` windows
+/// after a loss with a queue: while there is a queue (`DRAINING_GAIN`), and while there is none
+/// (`FILLING_GAIN`). Alternating between the two keeps the queue short.
 const DRAINING_GAIN: (u64, u64) = (19, 20);
 const FILLING_GAIN: (u64, u64) = (21, 20);
 const CALM: u8 = 32;
-/// A rate grows while each window has at least this fraction of the largest before.
+/// The measured rate grows while a window reaches at least this multiple of the largest before.
 const GROWN: (u64, u64) = (5, 4);
-/// Windows without growth after which the rate is taken as that of the path, as BBR takes it.
+/// After this many windows without growth, the measured rate counts as the path's, as in BBR.
 const STEADY: u8 = 3;
-/// Windows in a row in which pacing held data back, until the rate is doubled.
+/// After this many windows in a row in which pacing held data back, the rate is doubled.
 const BINDING: u8 = 2;
-/// The same, until it is given up.
+/// After this many such windows in a row, pacing is given up until the rate is measured again.
 const ESCAPE: u8 = 6;
-/// Windows in a row that brought about as much as the one before, within `GROWN`, until the inbound leg
-/// is taken to fill its path, so that what arrived bounds what it carries.
+/// After this many windows in a row that each brought about as much as the one before (within
+/// `GROWN`), the inbound leg counts as filling its path: its arrivals then show the path's rate.
 const FILLED: u8 = 8;
-/// Nothing is paced below this rate.
+/// The lowest pacing rate, in bit/s.
 const LEAST: u64 = 100_000;
-/// Stands for no limit at all.
+/// Means no limit, in bit/s.
 const UNLIMITED: u64 = u64::MAX;
-/// Changes below a twentieth are not worth a system call.
+/// Changes of the rate by less than a twentieth are not worth a system call.
 const NOTABLE: u64 = 20;
 
 /// Finds the rate for what is sent on one leg of a session.
 ///
-/// Feed it with [`handle_sample`](Self::handle_sample) at each sample of the session; it returns
-/// the rate when that is to change.
+/// Call [`handle_sample`](Self::handle_sample) at each sample of the session; it returns the rate
+/// when the rate changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacingRate {
     mode: Pacing,
@@ -67,33 +71,33 @@ pub struct PacingRate {
     delivered: RecentMaximum,
     state: State,
     binding: u8,
-    /// Bytes that arrived in the newest window, and windows in a row that were like it.
+    /// Bytes that arrived in the newest window, and the number of windows in a row like it.
     arrivals: (u64, u8),
-    /// Bytes that filled holes and are still to be worked off.
+    /// In bytes: data that filled holes and has not been forwarded yet.
     backlog: u64,
-    /// Windows that are left since a loss with a queue.
+    /// Windows for which the caution after a loss with a queue still lasts.
     calm: u8,
-    /// Said last.
+    /// The rate that was returned last, in bit/s.
     rate: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Window {
     begin: Time,
-    /// In order, by the inbound leg.
+    /// Bytes received in order on the inbound leg.
     received: u64,
-    /// Segments with data, in order or not.
+    /// Segments with data received on the inbound leg, in order or not.
     arrived: u32,
-    /// Handed to the outbound leg's peer, or under way to it.
+    /// Bytes sent on the outbound leg: acknowledged or in flight.
     forwarded: u64,
-    /// By the inbound leg's peer.
+    /// Bytes acknowledged by the inbound leg's peer.
     acknowledged: u64,
     retransmitted: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The measured rate grows, or did so until a few windows ago: nothing is paced.
+    /// The measured rate grows, or stopped growing only a few windows ago: nothing is paced.
     Growing {
         largest: u64,
         steady: u8,
@@ -102,7 +106,7 @@ enum State {
 }
 
 impl PacingRate {
-    /// Of a leg that nothing is known of. With `limit`, the rate is never above it.
+    /// For a leg without measurements. The rate never exceeds `limit`.
     #[must_use]
     pub const fn new(mode: Pacing, limit: Option<BitRate>) -> Self {
         Self {
@@ -123,7 +127,7 @@ impl PacingRate {
         }
     }
 
-    /// The rate as it was said last; `None` where there is no limit.
+    /// The rate that was returned last, or the limit; `None` where there is neither.
     #[must_use]
     pub const fn rate(&self) -> Option<BitRate> {
         match self.rate {
@@ -132,9 +136,9 @@ impl PacingRate {
         }
     }
 
-    /// A reading of the leg that brings the data and of the one that takes it away, with what the
-    /// proxy `held` between them: the new rate, if it changes. The largest rate there is stands for
-    /// no limit.
+    /// Takes a reading of the inbound leg, of the outbound leg, and of the bytes `held` between
+    /// them in the proxy. Returns the new rate, if it changes; the largest possible rate means no
+    /// limit.
     pub fn handle_sample(
         &mut self,
         now: Time,
@@ -160,13 +164,13 @@ impl PacingRate {
             return None;
         };
         let elapsed = now.since(window.begin);
-        // A sample is never early by more than what its clock is off.
+        // The sampling timer may be early by up to a tenth of a window.
         if elapsed < length - length / 10 {
             return None;
         }
         self.window = Some(next);
         if elapsed > length * 4 {
-            // Still for a while: what comes next may be faster than anything before.
+            // The session was idle: from now on data may come faster than before.
             return self.start_again();
         }
         let is_path_limited = is_path_limited(outbound);
@@ -181,7 +185,7 @@ impl PacingRate {
         let binds = holds_back && !is_path_limited && self.bound(is_full).is_none();
         let received = next.received.saturating_sub(window.received);
         let arrived = arrived(inbound, &window).unwrap_or(received);
-        // What had piled up behind a loss is being worked off: the rate is high enough.
+        // The data piled up behind a loss is draining: the pacing rate is high enough.
         let is_filled = self.is_filled(arrived);
         let forwarded = next.forwarded.saturating_sub(window.forwarded);
         let drains = forwarded > arrived && (is_filled || self.backlog > 0);
@@ -197,7 +201,7 @@ impl PacingRate {
             return self.start_again();
         }
         if let Some(rate) = outbound.delivery_rate {
-            // Without a queue, or of a flight that grows, the path takes more than is delivered.
+            // Without a queue, or in slow start, the path could take more than is delivered.
             match is_path_limited && is_full {
                 true => self.delivered.add(rate.bits_per_second()),
                 false => self.delivered.add_lower_bound(rate.bits_per_second()),
@@ -205,12 +209,12 @@ impl PacingRate {
         }
         if received < EVIDENCE * u64::from(inbound.segment_size) {
             return match self.state {
-                State::Growing { .. } => self.say(UNLIMITED),
-                State::Paced => self.say(self.wanted(is_full)),
+                State::Growing { .. } => self.announce(UNLIMITED),
+                State::Paced => self.announce(self.wanted(is_full)),
             };
         }
-        let told = next.acknowledged.saturating_sub(window.acknowledged);
-        if told.saturating_mul(TURNS) >= received {
+        let returned = next.acknowledged.saturating_sub(window.acknowledged);
+        if returned.saturating_mul(TURNS) >= received {
             return self.start_again();
         }
         let brought = match is_filled {
@@ -218,7 +222,7 @@ impl PacingRate {
             false => received,
         };
         let rate = BitRate::from_transfer(brought, elapsed)?.bits_per_second();
-        // While data waits here, our own window may be what held its sender back.
+        // While data waits in the proxy, our own receive window may have held the sender back.
         match holds_back {
             true => self.inbound.add_lower_bound(rate),
             false => self.inbound.add(rate),
@@ -228,16 +232,16 @@ impl PacingRate {
             *largest = rate.max(*largest);
             *steady = if grows { 0 } else { *steady + 1 };
             if *steady < STEADY {
-                return self.say(UNLIMITED);
+                return self.announce(UNLIMITED);
             }
             self.state = State::Paced;
         }
-        self.say(self.wanted(is_full))
+        self.announce(self.wanted(is_full))
     }
 
-    /// Whether the inbound leg fills its path: windows bring the same, whatever is lost. Where its own
-    /// congestion window holds it back, they do not, and what arrives in one is less than the path
-    /// would bring.
+    /// Whether the inbound leg fills its path: then each window brings about the same, whatever is
+    /// lost. If the sender's congestion window is the limit, the windows differ, and each brings
+    /// less than the path could.
     fn is_filled(&mut self, arrived: u64) -> bool {
         let (before, steady) = self.arrivals;
         let (less, more) = (arrived.min(before), arrived.max(before));
@@ -251,7 +255,7 @@ impl PacingRate {
         steady >= FILLED
     }
 
-    /// The rate by what was measured.
+    /// The pacing rate that follows from the measurements, in bit/s.
     fn wanted(&self, is_full: bool) -> u64 {
         let mut wanted = scaled(self.inbound.get(), GAIN);
         if self.binding >= BINDING && self.rate != UNLIMITED {
@@ -261,7 +265,8 @@ impl PacingRate {
         wanted.min(bound).max(LEAST)
     }
 
-    /// What the outbound leg takes, as far as that is known and to be kept to.
+    /// The bound that the outbound leg's delivery rate sets, in bit/s; `None` if that rate is
+    /// unknown or is no bound at the moment.
     fn bound(&self, is_full: bool) -> Option<u64> {
         let delivered = self.delivered.get();
         if self.mode != Pacing::Auto || delivered == 0 {
@@ -286,14 +291,14 @@ impl PacingRate {
         self.calm = 0;
         self.inbound = RecentMaximum::new(REMEMBERED);
         self.delivered = RecentMaximum::new(REMEMBERED);
-        self.say(UNLIMITED)
+        self.announce(UNLIMITED)
     }
 
-    fn say(&mut self, rate: u64) -> Option<BitRate> {
+    fn announce(&mut self, rate: u64) -> Option<BitRate> {
         let limit = self.limit.map_or(UNLIMITED, BitRate::bits_per_second);
         let rate = rate.min(limit);
         let notable = self.rate / NOTABLE;
-        // Of a configured limit the start has said it.
+        // The leg started at the configured limit, so that rate is already in force.
         let known = self.rate.min(limit);
         if rate == known || (rate != limit && rate.abs_diff(known) < notable) {
             return None;
@@ -304,8 +309,8 @@ impl PacingRate {
 }
 
 /// Bytes of data that have arrived since the beginning of the window, in order or not; `None` where
-/// segments are not counted. A peer may send larger segments than it takes: then the mean
-/// size so far tells, as nearly as losses allow.
+/// segments are not counted. A peer may send larger segments than it accepts: then the mean size so
+/// far is used, which is as exact as losses allow.
 fn arrived(inbound: &LegSample, window: &Window) -> Option<u64> {
     let in_all = NonZero::new(u64::from(inbound.data_segments_received))?;
     let mean = inbound.bytes_received.bytes().div_ceil(in_all.get());
@@ -314,7 +319,7 @@ fn arrived(inbound: &LegSample, window: &Window) -> Option<u64> {
     Some(u64::from(segments).saturating_mul(size))
 }
 
-/// Bytes that the leg has sent so far.
+/// Bytes that the leg has sent so far, retransmissions not counted.
 fn forwarded(outbound: &LegSample) -> u64 {
     let in_flight = u64::from(outbound.unacknowledged) * u64::from(outbound.segment_size);
     outbound
@@ -323,8 +328,7 @@ fn forwarded(outbound: &LegSample) -> u64 {
         .saturating_add(in_flight)
 }
 
-/// Whether what is sent is held back by the path or the peer, and not by want of data or by
-/// pacing.
+/// Whether the path or the peer limits what is sent, and not a lack of data or pacing.
 pub(crate) fn is_path_limited(outbound: &LegSample) -> bool {
     let in_flight = u64::from(outbound.unacknowledged);
     let window = u64::from(outbound.congestion_window)
@@ -332,8 +336,7 @@ pub(crate) fn is_path_limited(outbound: &LegSample) -> bool {
     outbound.not_sent.bytes() > 0 && in_flight * 10 >= window * 9
 }
 
-/// Whether the congestion window grows by what it delivers: a flight says nothing yet of what the
-/// path takes.
+/// Whether the leg is in slow start: its flights do not show yet how much the path takes.
 fn is_growing(outbound: &LegSample) -> bool {
     let window = outbound.congestion_window;
     outbound
@@ -341,7 +344,7 @@ fn is_growing(outbound: &LegSample) -> bool {
         .is_none_or(|threshold| window < threshold)
 }
 
-/// Whether round trips take notably longer than the shortest one.
+/// Whether the round-trip time is notably above its minimum.
 pub(crate) fn has_queue(leg: &LegSample) -> bool {
     match (leg.round_trip_time, leg.minimum_round_trip_time) {
         (Some(time), Some(least)) => {

@@ -1,7 +1,8 @@
 //! The largest of the newest values.
 
-/// The largest of at least the newest `span` and at most the newest `2 * span` values, in two
-/// numbers: those of the present turn and those of the turn before.
+/// The largest of at least the newest `span` and at most the newest `2 * span` values. Only two
+/// numbers are kept: the maximum of the present group of `span` values and that of the group
+/// before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecentMaximum {
     span: u8,
@@ -11,7 +12,7 @@ pub(crate) struct RecentMaximum {
 }
 
 impl RecentMaximum {
-    /// Of nothing yet.
+    /// Without any value yet.
     pub(crate) const fn new(span: u8) -> Self {
         Self {
             span,
@@ -21,7 +22,7 @@ impl RecentMaximum {
         }
     }
 
-    /// Takes in a value.
+    /// Adds a value.
     pub(crate) fn add(&mut self, value: u64) {
         if self.count >= self.span {
             self.before = std::mem::take(&mut self.present);
@@ -31,14 +32,15 @@ impl RecentMaximum {
         self.present = self.present.max(value);
     }
 
-    /// Takes in a value that may be too low: it counts if it is the largest, and makes none older.
+    /// Adds a value that may be too low: it counts only if it is the largest, and other values do
+    /// not age by it.
     pub(crate) fn add_lower_bound(&mut self, value: u64) {
         if value > self.get() {
             self.present = value;
         }
     }
 
-    /// The largest; 0 of none.
+    /// The largest value; 0 if there is none.
     pub(crate) fn get(&self) -> u64 {
         self.present.max(self.before)
     }

@@ -6,8 +6,7 @@ use crate::{Leg, Request};
 
 /// One reading of a leg: what `TCP_INFO` gives, and what a simulated socket offers as well.
 ///
-/// Counters run from the start of the connection. A value that the kernel does not know yet is
-/// `None`.
+/// Counters run from the start of the connection. `None`: the kernel has no value yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LegSample {
     /// Smoothed round-trip time.
@@ -40,33 +39,33 @@ pub struct LegSample {
     pub bytes_retransmitted: ByteSize,
     /// Segments sent again.
     pub segments_retransmitted: u32,
-    /// Retransmission time-outs; 0 where the kernel does not count them (before Linux 6.7). It has
-    /// 16 bits for them.
+    /// Retransmission time-outs, a 16-bit counter; 0 where the kernel does not count them (before
+    /// Linux 6.7).
     pub timeouts: u16,
     /// Segments with data sent, those sent again included.
     pub segments_sent: u32,
     /// Segments received, ACKs without data included.
     pub segments_received: u32,
-    /// Segments with data received.
+    /// Segments received that contain data.
     pub data_segments_received: u32,
-    /// Retransmission time-outs in a row that wait for an answer now.
+    /// Consecutive retransmission time-outs since the last answer from the peer.
     pub timeouts_pending: u32,
-    /// What has held sending back so far.
+    /// For how long each limit has held sending back so far.
     pub limited: LimitedTimes,
 }
 
-/// For how long sending was busy, and held back by what.
+/// For how long the leg was busy sending, and for how long each limit held it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LimitedTimes {
-    /// Data was there to be sent.
+    /// There was data to send.
     pub busy: TimeSpan,
-    /// The peer's window held it back.
+    /// The peer's window held sending back.
     pub receive_window: TimeSpan,
-    /// The send buffer was too small.
+    /// Too small a send buffer held sending back.
     pub send_buffer: TimeSpan,
 }
 
-/// Names a session for as long as its policy lives.
+/// Identifies a session for as long as its policy exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SessionId(pub u64);
 
@@ -75,14 +74,14 @@ pub struct SessionId(pub u64);
 pub struct SessionSample {
     /// Which session.
     pub session: SessionId,
-    /// Who called whom, where that is known.
+    /// The connection's client and server addresses, where they are known.
     pub request: Option<Request>,
     /// The leg towards the client.
     pub client: LegSample,
     /// The leg towards the server.
     pub server: LegSample,
-    /// From the client's first segment to the end in good order; `None` for a session that goes on,
-    /// or ended otherwise.
+    /// Time from the client's first segment to an orderly end; `None` for a session that still runs
+    /// or that ended otherwise.
     pub lasted: Option<TimeSpan>,
     /// Bytes that the proxy holds, read from the server and not yet written to the client.
     pub held_towards_client: ByteSize,

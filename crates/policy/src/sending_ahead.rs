@@ -1,42 +1,42 @@
-//! Sending ahead of the window that a client advertises (Hasegawa §3: TGW), and its rival, large
-//! buffers and nothing more (WSO).
+//! Sending ahead of the window that a client advertises (Hasegawa §3: TGW), and its alternative:
+//! large buffers only (WSO).
 
 use midspan_units::{ByteSize, Time, TimeSpan};
 
 use crate::{LegDecision, LegSample};
 
-/// What a TGW takes the client's window to be (Hasegawa §4: 524,280 bytes).
+/// The window that the paper's TGW assumes for every client (Hasegawa §4: 524,280 bytes).
 pub const PAPER_WINDOW: ByteSize = ByteSize::from_bytes(524_280);
 /// Largest window scale (RFC 7323 §2.3).
 const LARGEST_SCALE: u8 = 14;
-/// A reader is slow when its window has shrunk to this part of the largest seen.
+/// A reader is slow if its window has shrunk below 1/`SLOW_READER` of the largest window seen.
 const SLOW_READER: u64 = 4;
-/// At least so many segments stay allowed.
+/// At least this many segments may always be in flight.
 const LEAST_SEGMENTS: u64 = 4;
-/// Least time without loss before more is allowed, and how often repeated loss doubles it.
+/// Least time without loss before more is allowed, and how often repeated losses double it.
 const LEAST_CALM: TimeSpan = TimeSpan::from_milliseconds(100);
 const DOUBLINGS: u32 = 3;
-/// Between two readings.
+/// Shortest and longest time between two readings.
 const LOOK: (TimeSpan, TimeSpan) = (
     TimeSpan::from_milliseconds(5),
     TimeSpan::from_milliseconds(100),
 );
 
-/// How a client's window is dealt with.
+/// How a client's window is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SendAhead {
-    /// As it is.
+    /// As the client advertises it.
     #[default]
     Off,
-    /// As it is, with send buffers of this size (WSO).
+    /// As the client advertises it, but with send buffers of this size (WSO).
     Wso(ByteSize),
     /// As if it were this large, as long as it is not zero (TGW).
     Ahead(ByteSize),
 }
 
 impl SendAhead {
-    /// How many bits to add to the scale of a client that has advertised `window` bytes with the
-    /// scale `agreed`, before the first byte.
+    /// How many bits to add to the window scale before the first byte, for a client that has
+    /// advertised `window` bytes with the scale `agreed`.
     #[must_use]
     pub fn added_scale(self, window: u64, agreed: u8) -> u8 {
         let Self::Ahead(wanted) = self else {
@@ -50,14 +50,13 @@ impl SendAhead {
 
 /// How far ahead of the advertised window one leg may send, while data flows.
 ///
-/// The window scale cannot be changed once data has been sent; to run ahead less, less is
-/// written. While nothing is lost, the wanted window is allowed. After a loss the client may have
-/// to drop what lies beyond its true window, so no more than that is allowed until a round trip
-/// has passed without another loss (at least 0.1 s, and longer where losses repeat) and as much
-/// as was allowed has been acknowledged: a leg that waits for a time-out loses nothing either.
-/// Then the window doubles in such steps. A reader that is
-/// slow shows by a window that shrinks, and gets no more than it asks for. A window of zero
-/// stops the sender in any case.
+/// The window scale cannot be changed once data has been sent; to run ahead less, less is written.
+/// While nothing is lost, the wanted window is allowed. After a loss the client may have to drop
+/// what lies beyond its true window, so only the true window is allowed. It stays so until no loss
+/// has occurred for a round trip (at least 0.1 s, and longer where losses repeat) and as much as
+/// was allowed has been acknowledged, so that a leg that waits for a time-out is safe too. Then the
+/// allowed window doubles in such steps. A slow reader's window shrinks; then no more than that
+/// window is allowed. A window of zero stops the sender in any case.
 #[derive(Debug, Clone, Copy)]
 pub struct SendingAhead {
     wanted: u64,
@@ -67,7 +66,7 @@ pub struct SendingAhead {
     largest_true: u64,
     sent_again: u32,
     calm_since: Time,
-    /// Bytes acknowledged by then.
+    /// Bytes acknowledged at `calm_since`.
     acknowledged: u64,
     round_trip: TimeSpan,
     losses: u32,
@@ -96,13 +95,13 @@ impl SendingAhead {
         ByteSize::from_bytes(self.cap)
     }
 
-    /// Times that loss has taken the leg back to the client's true window.
+    /// How often a loss has reduced the leg to the client's true window.
     #[must_use]
     pub const fn losses(&self) -> u32 {
         self.losses
     }
 
-    /// When to read the leg again, while data is under way.
+    /// When to read the leg again, while data is in flight.
     #[must_use]
     pub fn poll_timeout(&self, now: Time) -> Time {
         let (least, most) = LOOK;
@@ -110,14 +109,14 @@ impl SendingAhead {
         now + span.max(least).min(most)
     }
 
-    /// How long no loss must show before the allowance doubles. A client that drops what lies
-    /// beyond its window shows by loss again and again.
+    /// How long there must be no loss before the allowed window doubles. A client that drops what
+    /// lies beyond its window causes losses again and again.
     fn calm(&self) -> TimeSpan {
         let doublings = self.losses.saturating_sub(1).min(DOUBLINGS);
         self.round_trip.max(LEAST_CALM) * (1_u64 << doublings)
     }
 
-    /// Takes in a reading of the leg; what is to change on it.
+    /// Takes a reading of the leg; returns what changes on it.
     pub fn handle_sample(&mut self, now: Time, sample: &LegSample) -> LegDecision {
         let before = self.cap;
         self.round_trip = sample.round_trip_time.unwrap_or(self.round_trip);
@@ -179,7 +178,7 @@ mod tests {
         assert_eq!(ahead.added_scale(65_535, 0), 3);
         assert_eq!(ahead.added_scale(65_536, 7), 3);
         assert_eq!(ahead.added_scale(1 << 20, 7), 0);
-        // No further than the largest scale there is.
+        // The scale never exceeds the largest one.
         assert_eq!(ahead.added_scale(1, 13), 1);
         assert_eq!(ahead.added_scale(0, 0), 14);
         assert_eq!(ahead.added_scale(65_535, 15), 0);
@@ -230,7 +229,7 @@ mod tests {
         ahead.handle_sample(at(0), &sample(65_536, 3, 0));
         ahead.handle_sample(at(10), &sample(10_000, 3, 0));
         assert_eq!(ahead.cap().bytes(), 10_000);
-        // It may have read all since.
+        // Since then the client may have read everything.
         for i in 0..10 {
             ahead.handle_sample(at(500 + i * 200), &sample(65_536, 3, 0));
         }

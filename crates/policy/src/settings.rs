@@ -1,17 +1,17 @@
-//! What an operator fixes by hand for a leg.
+//! What an operator can fix for a leg.
 
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 use serde::de::{self, Deserialize, Deserializer};
 use serde::{Deserialize as DeriveDeserialize, Serialize, Serializer};
 
-/// A socket buffer: as the kernel tunes it, of a fixed size, or as the analysis says.
+/// The size of a socket buffer: tuned by the kernel, fixed, or computed from measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Buffer {
     /// The kernel's autotuning ("auto").
     #[default]
     Auto,
-    /// Of send buffers only: as large as it takes to ride out the inbound leg's retransmissions,
-    /// by what is measured ("adaptive").
+    /// Send buffers only: as large as needed to ride out the inbound leg's retransmissions, by
+    /// measurement ("adaptive").
     Adaptive,
     /// A fixed size in bytes of data; the kernel adds its own overhead.
     Fixed(ByteSize),
@@ -41,19 +41,19 @@ impl Serialize for Buffer {
     }
 }
 
-/// Who sets what the legs of a session leave open.
+/// Who chooses the settings that the configuration leaves open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, DeriveDeserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PolicyName {
     /// The kernel ([`Configured`](crate::Configured)).
     #[default]
     Configured,
-    /// The proxy, by what it measures ([`Automatic`](crate::Automatic)).
+    /// The proxy, from its measurements ([`Automatic`](crate::Automatic)).
     Auto,
 }
 
 impl PolicyName {
-    /// A leg as it is set with this policy.
+    /// The settings of a leg under this policy.
     #[must_use]
     pub fn leg(self, settings: LegSettings) -> LegSettings {
         match self {
@@ -63,17 +63,16 @@ impl PolicyName {
     }
 }
 
-/// Where the rate comes from at which a leg is sent on (Shikama §3).
+/// Where the pacing rate of a leg comes from (Shikama §3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, DeriveDeserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pacing {
     /// `pacing_rate`; without one, nothing is paced.
     #[default]
     Fixed,
-    /// The rate at which the inbound leg brings the data, as it is measured; at most
-    /// `pacing_rate`.
+    /// The measured rate at which the inbound leg brings the data; at most `pacing_rate`.
     Inbound,
-    /// The same, and no more than the outbound leg delivers where that is what limits.
+    /// As `Inbound`, and no more than the outbound leg delivers while that leg is the bottleneck.
     Auto,
 }
 
@@ -88,7 +87,7 @@ pub enum PacingBy {
     Input,
 }
 
-/// What is fixed for one leg. Anything left out is the kernel's default.
+/// What the configuration fixes for one leg. Anything left out has the kernel's default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, DeriveDeserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LegSettings {
@@ -108,7 +107,7 @@ pub struct LegSettings {
     /// Upper bound of the sending rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pacing_rate: Option<BitRate>,
-    /// Where the sending rate comes from.
+    /// Where the pacing rate comes from.
     pub pacing: Pacing,
     /// Who paces.
     pub pacing_by: PacingBy,
@@ -121,7 +120,7 @@ pub struct LegSettings {
     pub user_timeout: Option<TimeSpan>,
 }
 
-/// What is fixed for both legs of a session.
+/// What the configuration fixes for both legs of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionSettings {
     /// The leg towards the client.

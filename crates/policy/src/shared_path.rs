@@ -1,14 +1,16 @@
 //! Sessions that share a bottleneck: the rate of each, so that together they keep its queue short.
 //!
-//! Twenty downloads through one satellite link fill its queue, each with a congestion control of
-//! its own, and whoever else is on the link waits behind them or loses packets. The proxy sees all of
-//! them. Where sessions with clients of one network (an IPv4 /24, an IPv6 /48) deliver at the same
-//! time over long legs and *all* of them see a queue, they are taken to share it. What they deliver
-//! together while it stands is then what it carries, since a link with a queue is never idle. That is divided among those with data waiting (max-min
-//! fairness: what one does not use is for the others), times a gain that falls with the queue. So
-//! what is in flight to that network, rate times round trip, is bounded as a whole.
+//! Twenty downloads through one satellite link fill its queue, each with its own congestion
+//! control. Other traffic on the link waits behind them or loses packets. The proxy sees all
+//! twenty. Sessions are taken to share a bottleneck if their clients are in one network (an IPv4
+//! /24, an IPv6 /48), they deliver at the same time over long legs, and *all* of them see a queue.
+//! A link with a queue is never idle, so what they deliver together while the queue stands is the
+//! link's capacity. That capacity is divided among the sessions with data waiting (max-min
+//! fairness: what one does not use is left to the others), times a gain that falls as the queue
+//! grows. So the data in flight to that network (rate times round trip) is bounded as a whole.
 //!
-//! A queue that stays though all are held back is somebody else's: then nobody is, for a while.
+//! If the queue stays although all sessions are held back, other traffic causes it: then the bound
+//! is lifted for a while.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,41 +20,44 @@ use midspan_units::{BitRate, Time, TimeSpan};
 use crate::congestion::LONG;
 use crate::{LegSample, SessionId};
 
-/// Networks and sessions of one that are watched, at most.
+/// Largest number of watched networks, and of watched sessions in one network.
 const NETWORKS: usize = 4096;
 const SESSIONS: usize = 1024;
-/// Bounds of the window of a measurement; between them, the shortest round trip of the sessions.
+/// Shortest and longest window of a measurement. Between them, a window lasts the shortest round
+/// trip of the sessions.
 const SHORTEST_WINDOW: TimeSpan = TimeSpan::from_milliseconds(200);
 const LONGEST_WINDOW: TimeSpan = TimeSpan::from_seconds(1);
-/// A session that delivered fewer segments in a window says nothing of the queue.
+/// A session that delivered fewer segments in a window is no evidence of the queue.
 const EVIDENCE: u64 = 5;
-/// A session that began behind a queue takes it for a part of its round trip: for so many windows its
-/// word does not count where there is an older one's.
+/// A session that starts behind a standing queue includes it in its minimum round trip. For its
+/// first `YOUNG` windows, an older session's measurement is preferred.
 const YOUNG: u8 = 5;
-/// What is one, in gains and in queues as multiples of the shortest round trip.
+/// The number 1, in gains and in queues. A queue is a multiple of the minimum round trip.
 const ONE: u64 = 1024;
-/// The queue that sessions are held at, from which on they are held back, from which on the link is
-/// taken to be busy, and from which on it is too long.
+/// Lengths of the queue: the one at which sessions are held (`TARGET`), the one from which on they
+/// are held back (`BEGIN`), the one from which on the link counts as busy (`BUSY`), and the one
+/// above which the queue is too long (`TOO_LONG`).
 const TARGET: u64 = ONE / 8;
 const BEGIN: u64 = ONE / 4;
 const BUSY: u64 = ONE / 16;
 const TOO_LONG: u64 = ONE / 2;
-/// The gain without a queue, and the lowest one.
+/// The gain without a queue, and the lowest gain.
 const FILLING_GAIN: u64 = ONE + ONE / 10;
 const DRAINING_GAIN: u64 = ONE * 6 / 10;
-/// Part of its distance from the target by which a longer queue lowers the gain.
+/// How much the gain falls above the target: by the queue's excess divided by this.
 const DRAINING: u64 = 4;
-/// The newest window's weight in what the link carries, as a divisor, where it brought more and where
-/// less: after a loss little is acknowledged, until the gap is filled.
+/// The newest window's weight in the capacity, as a divisor: where the window delivered more than
+/// the capacity (`RISING`), and where it delivered less (`FALLING`). After a loss little is
+/// acknowledged until the gap is filled, so a lower figure counts less.
 const RISING: u64 = 2;
 const FALLING: u64 = 16;
-/// Windows in which one session alone says something, until it is not held back any more: the
-/// objects of a page come with pauses.
+/// After this many windows in a row in which at most one session delivered enough, nobody is held
+/// back any more. It takes several, because the objects of a web page come with pauses.
 const ALONE: u8 = 4;
-/// Windows in a row with too long a queue until nobody is held back, and for how many.
+/// After `FUTILE` windows in a row with too long a queue, nobody is held back for `LIFTED` windows.
 const FUTILE: u8 = 16;
 const LIFTED: u8 = 64;
-/// Nothing is paced below this rate.
+/// The lowest rate that a session is held to, in bit/s.
 const LEAST: u64 = 100_000;
 
 /// An IPv4 /24 or an IPv6 /48.
@@ -70,8 +75,8 @@ impl From<IpAddr> for Network {
 
 /// The paths that sessions may share, by the network of their clients.
 ///
-/// Feed it with [`handle_sample`](Self::handle_sample) for each session, which returns the bound of
-/// that session's rate; and tell it when a session [ends](Self::forget).
+/// Call [`handle_sample`](Self::handle_sample) for each session: it returns the bound of that
+/// session's rate. Call [`forget`](Self::forget) when a session ends.
 #[derive(Debug, Clone, Default)]
 pub struct SharedPaths {
     paths: BTreeMap<Network, SharedPath>,
@@ -81,7 +86,7 @@ pub struct SharedPaths {
 struct SharedPath {
     begin: Time,
     sessions: BTreeMap<SessionId, Member>,
-    /// In bit/s; 0 while it is not known.
+    /// In bit/s; 0 while it is unknown.
     capacity: u64,
     is_bounded: bool,
     alone: u8,
@@ -96,20 +101,20 @@ struct Member {
     acknowledged: u64,
     segment_size: u64,
     round_trip: TimeSpan,
-    /// Windows since it began, up to [`YOUNG`].
+    /// Windows since the session began, up to [`YOUNG`].
     age: u8,
-    /// As a multiple of the shortest round trip.
+    /// The queue as a multiple of the minimum round trip, in units of 1/[`ONE`].
     queue: u64,
-    /// Data waited to be sent in this window.
+    /// Whether data waited to be sent in this window.
     waits: bool,
-    /// In the last whole window.
+    /// In the last complete window, in bit/s.
     rate: u64,
     share: Option<u64>,
 }
 
 impl SharedPaths {
-    /// A reading of the leg towards a client, with whether data waits to be sent on it: the rate
-    /// that it may have at most, `None` for no bound.
+    /// Takes a reading of the leg towards a client, and whether data waits to be sent on it.
+    /// Returns the highest rate that the session may have; `None`: no bound.
     pub fn handle_sample(
         &mut self,
         now: Time,
@@ -168,13 +173,13 @@ impl SharedPaths {
         }
     }
 
-    /// Networks that are watched.
+    /// Number of watched networks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.paths.len()
     }
 
-    /// Whether none is watched.
+    /// Whether no network is watched.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.paths.is_empty()
@@ -202,7 +207,7 @@ impl SharedPath {
     fn end_window(&mut self, now: Time, elapsed: TimeSpan) {
         self.begin = now;
         let mut total = 0_u64;
-        let mut telling = 0;
+        let mut evident = 0;
         let mut queues = [None; 2];
         for member in self.sessions.values_mut() {
             let before = std::mem::replace(&mut member.before, member.acknowledged);
@@ -211,7 +216,7 @@ impl SharedPath {
             member.rate = rate.map_or(0, BitRate::bits_per_second);
             total = total.saturating_add(member.rate);
             if bytes >= EVIDENCE * member.segment_size {
-                telling += 1;
+                evident += 1;
                 let shortest = &mut queues[usize::from(member.age < YOUNG)];
                 *shortest = Some(shortest.map_or(member.queue, |it: u64| it.min(member.queue)));
             }
@@ -219,18 +224,18 @@ impl SharedPath {
         }
         let [old, young] = queues;
         let queue = old.or(young).unwrap_or_default();
-        self.alone = match telling {
-            // Of one alone it cannot be said whose queue it is.
+        self.alone = match evident {
+            // One session alone does not show whether its queue is shared.
             0 | 1 => self.alone.saturating_add(1).min(ALONE),
             _ => 0,
         };
         if self.alone >= ALONE || elapsed > self.window() * 4 {
             (self.is_bounded, self.capacity) = (false, 0);
-        } else if telling > 0 {
-            self.handle_queue(queue, total, telling > 1);
+        } else if evident > 0 {
+            self.handle_queue(queue, total, evident > 1);
         }
-        // Where nobody says anything, what was said holds.
-        let is_silent = telling == 0 && self.is_bounded;
+        // While no session delivers enough to judge the queue, the last shares stay.
+        let is_silent = evident == 0 && self.is_bounded;
         match self.is_bounded {
             _ if is_silent => {}
             true => self.divide(scaled(self.capacity, gain(queue))),
@@ -246,7 +251,7 @@ impl SharedPath {
         self.capacity = match total > capacity {
             true if capacity == 0 => total,
             true => capacity + (total - capacity) / RISING,
-            // Not busy, it could carry more.
+            // The link is not busy and could carry more.
             false if queue < BUSY => capacity,
             false => capacity - (capacity - total) / FALLING,
         };
@@ -262,7 +267,7 @@ impl SharedPath {
         self.is_bounded |= begins;
     }
 
-    /// Divides a rate among those that have data waiting, by max-min fairness.
+    /// Divides a rate (bit/s) among the sessions that have data waiting, by max-min fairness.
     fn divide(&mut self, rate: u64) {
         let mut left = rate;
         let mut wanted = Vec::new();
@@ -271,7 +276,7 @@ impl SharedPath {
                 left = left.saturating_sub(member.rate);
                 continue;
             }
-            // One that does not use its share yet gets room to grow.
+            // A session that does not use its share yet may double its rate.
             let uses = member
                 .share
                 .is_none_or(|share| member.rate >= share / 4 * 3);
@@ -286,7 +291,7 @@ impl SharedPath {
         let mut count = wanted.len() as u64;
         for (want, session) in wanted {
             let even = left / count;
-            // Room to grow from nothing.
+            // Half an even share at least: a session without any rate must be able to begin.
             let share = want.max(even / 2).min(even);
             left -= share;
             count -= 1;
@@ -300,7 +305,8 @@ impl SharedPath {
     }
 }
 
-/// The rate of all together, over what the link carries, by its queue.
+/// The gain for all sessions together: their rate as a multiple of the link's capacity, in units of
+/// 1/[`ONE`].
 fn gain(queue: u64) -> u64 {
     match queue {
         queue if queue < TARGET => FILLING_GAIN - (FILLING_GAIN - ONE) * queue / TARGET,

@@ -1,4 +1,4 @@
-//! Before the first byte on a leg.
+//! Decisions that are taken before the first byte on a leg.
 
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 
@@ -28,9 +28,9 @@ pub struct LegStart {
     pub notsent_lowat: Option<ByteSize>,
     /// Upper bound of the sending rate.
     pub pacing_rate: Option<BitRate>,
-    /// Who keeps to it.
+    /// Who enforces it.
     pub pacing_by: PacingBy,
-    /// How the first flight is spread, where it is larger than usual.
+    /// How the first flight is spread, if it is larger than usual.
     pub first_flight: Option<FirstFlight>,
     /// Idle time after which the peer is probed.
     pub keepalive: Option<TimeSpan>,
@@ -39,10 +39,10 @@ pub struct LegStart {
     /// Largest segment this leg may ever send, in bytes of data (Hasegawa §3: oversized
     /// segments); fixed from here on.
     pub segment_ceiling: Option<ByteSize>,
-    /// How the leg comes to segments above the peer's own size; the real proxy only probes.
+    /// How the leg gets to segments above the peer's own size; the real proxy only probes.
     pub oversized_start: OversizedStart,
-    /// Window scale to read the peer's window with, in bits (Hasegawa §3: sending ahead); fixed
-    /// from here on.
+    /// Window scale in bits with which the peer's window is read (Hasegawa §3: sending ahead);
+    /// fixed from here on.
     pub window_scale: Option<u8>,
 }
 
@@ -50,7 +50,7 @@ impl From<&LegSettings> for LegStart {
     fn from(settings: &LegSettings) -> Self {
         Self {
             congestion_control: match settings.congestion_control.as_deref() {
-                // What is not paced by the kernel can be changed to what is, never back.
+                // Linux can change an unpaced congestion control to a paced one, but not back.
                 Some(AUTOMATIC) => Some(CUBIC.to_owned()),
                 _ => settings.congestion_control.clone(),
             },

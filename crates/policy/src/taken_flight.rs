@@ -1,11 +1,12 @@
-//! What a session has found out of the path that takes its data: the largest flight that arrived without
-//! harm, the largest delivery rate, and whether it met a limit at all.
+//! What a session has learned about the path that takes its data: the largest flight that arrived
+//! without loss or queue, the largest delivery rate, and whether the session met a limit at all.
 //!
-//! A transfer that is over before its window stops growing, or that its peer's window holds back,
-//! delivers less than the path carries; as BBR takes samples of a sender that had nothing to send
-//! (draft-ietf-ccwg-bbr, "app-limited"), such a rate may raise what is known and bounds nothing. What
-//! arrived without a queue may be sent again. A queue bounds, and so do losses, but for those on a
-//! long path without a queue: they come at random, whatever is sent.
+//! A transfer that ends before its window stops growing, or that the peer's window holds back,
+//! delivers less than the path carries. BBR marks such samples as "app-limited"
+//! (draft-ietf-ccwg-bbr); here, too, such a rate may raise the known capacity but does not limit
+//! it. A flight that arrived without a queue may be repeated. A queue shows the path's limit, and
+//! so do losses, except for losses on a long path without a queue: those are random, whatever is
+//! sent.
 
 use midspan_units::BitRate;
 
@@ -14,14 +15,15 @@ use crate::congestion::LONG;
 use crate::pacing::has_queue;
 use crate::recent_maximum::RecentMaximum;
 
-/// Samples, ten a second, for which the delivery rate counts at least.
+/// The delivery rate of a sample counts for at least this many further samples (ten a second).
 const REMEMBERED: u8 = 200;
 
-/// Watches one leg of a session.
+/// Observes one leg of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TakenFlight {
     bytes: u64,
-    /// The largest flight that is not wholly acknowledged, and where it ends.
+    /// The acknowledged byte at which the largest unacknowledged flight ends, and that flight's
+    /// size in bytes.
     under_way: Option<(u64, u64)>,
     rate: RecentMaximum,
     retransmitted: u32,
@@ -41,7 +43,7 @@ impl Default for TakenFlight {
 }
 
 impl TakenFlight {
-    /// A reading of the leg.
+    /// Takes a reading of the leg.
     pub(crate) fn handle_sample(&mut self, leg: &LegSample) {
         self.rate
             .add(leg.delivery_rate.map_or(0, BitRate::bits_per_second));
@@ -67,17 +69,17 @@ impl TakenFlight {
         }
     }
 
-    /// The largest flight that arrived without harm, in bytes.
+    /// The largest flight that arrived without loss or queue, in bytes.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether a flight met a queue, or losses that may be the path's way to say so.
+    /// Whether a flight met a queue, or losses that may come from one.
     pub(crate) const fn is_filled(&self) -> bool {
         self.is_filled
     }
 
-    /// The largest delivery rate lately.
+    /// The largest recent delivery rate.
     pub(crate) fn rate(&self) -> Option<BitRate> {
         BitRate::from_bits_per_second(self.rate.get())
     }
@@ -109,7 +111,7 @@ mod tests {
         assert_eq!(taken.bytes(), 0);
         taken.handle_sample(&leg(119_999, 1));
         assert_eq!((taken.bytes(), taken.is_filled()), (80_000, false));
-        // A smaller one later takes nothing back.
+        // A smaller flight later does not lower the value.
         taken.handle_sample(&leg(130_000, 20));
         taken.handle_sample(&leg(150_000, 0));
         assert_eq!(taken.bytes(), 80_000);

@@ -1,4 +1,4 @@
-//! What sessions of one network do to each other, through the policy that decides for them.
+//! How sessions of one network affect each other through the policy that decides for them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +29,7 @@ fn settings() -> SessionSettings {
     }
 }
 
-/// A download over a long leg with this queue, of which more waits.
+/// A download over a long leg with this round-trip time in ms; more data waits.
 fn sample(number: u8, milliseconds: u64, acknowledged: u64) -> SessionSample {
     let span = |time| Some(TimeSpan::from_milliseconds(time));
     SessionSample {
@@ -72,15 +72,15 @@ fn those_that_share_a_queue_are_held_back_until_one_is_alone() {
         assert!((4_000_000..8_000_000).contains(&rate), "{rate}");
     }
     assert_eq!(rates[2], None);
-    // A third one comes, and leaves less for each.
+    // A third session comes, and leaves less for each.
     run(&mut policy, 30, 3, &mut rates);
     assert!(rates[2].is_some());
-    // One is left, and has the link for itself.
+    // One session is left, and has the link for itself.
     run(&mut policy, 60, 1, &mut rates);
     assert_eq!(rates[0], BitRate::from_bits_per_second(u64::MAX));
 }
 
-/// Counts the samples it is shown.
+/// Counts the samples it gets.
 struct Counting(std::sync::Arc<std::sync::atomic::AtomicU32>);
 
 impl Policy for Counting {

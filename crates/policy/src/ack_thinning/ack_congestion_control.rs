@@ -1,16 +1,16 @@
 //! ACC: ACKs under congestion control (Balakrishnan et al. 1997 §4.3; Tam §2.2; RFC 3449 §5.2.2).
 //!
-//! The upstream router marks ACKs when its queue grows; the sender echoes the mark in its data;
-//! the receiver then acknowledges more sparingly. Simulated only: it takes a router that marks
-//! pure ACKs and a sender that echoes what no standard has it echo.
+//! The upstream router marks ACKs when its queue grows, the sender echoes the mark in its data, and
+//! the receiver then sends fewer ACKs. Simulated only: it needs a router that marks pure ACKs, and
+//! a sender with an echo that no standard defines.
 
 use midspan_units::{Time, TimeSpan};
 
 use super::{HeldAck, MIN_ACK_PER_WIN};
 use crate::{AckEstimate, AckPolicy, AckSample, AckVerdict, RoundTrip};
 
-/// ACK congestion control: the delayed-ACK factor *d* doubles in a round trip with a mark, and
-/// shrinks by one in a round trip without.
+/// ACK congestion control: the delayed-ACK factor *d* doubles after a round trip with a mark, and
+/// shrinks by one after a round trip without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckCongestionControl {
     max_packets_per_ack: u32,
@@ -18,17 +18,17 @@ pub struct AckCongestionControl {
     /// *d*: segments for each ACK.
     factor: u32,
     round_trip: Option<TimeSpan>,
-    /// When *d* was last changed, or a round trip began.
+    /// When the present round trip began.
     since: Time,
     marked: bool,
-    /// Segments that arrived in this round trip, and in the one before: the window.
+    /// Segments that arrived in this round trip and in the previous one: an estimate of the window.
     arrived: [u32; 2],
     held: HeldAck,
 }
 
 impl AckCongestionControl {
-    /// At most `max_packets_per_ack` packets for each ACK (a zero counts as one), which waits for
-    /// `time_out` at the longest.
+    /// At most `max_packets_per_ack` packets for each ACK (a zero counts as one). An ACK is held
+    /// for at most `time_out`.
     #[must_use]
     pub fn new(max_packets_per_ack: u32, time_out: TimeSpan) -> Self {
         Self {
@@ -43,18 +43,19 @@ impl AckCongestionControl {
         }
     }
 
-    /// A data segment echoes the mark of an ACK.
+    /// A data segment with the echo of an ACK's mark has arrived.
     pub const fn handle_mark(&mut self) {
         self.marked = true;
     }
 
-    /// The sender waits for ACKs: of a window, as far as it is known, it gets three.
+    /// The largest number of segments for one ACK. The sender must get at least three ACKs for each
+    /// window, as far as the window is known.
     fn most(&self) -> u32 {
         let window = self.arrived.into_iter().max().unwrap_or(0);
         (window / MIN_ACK_PER_WIN).clamp(1, self.max_packets_per_ack)
     }
 
-    /// A round trip is over.
+    /// A round trip has ended.
     fn adapt(&mut self, now: Time) {
         self.factor = if self.marked {
             self.factor.saturating_mul(2)
@@ -107,7 +108,7 @@ mod tests {
         Time::ZERO + TimeSpan::from_milliseconds(milliseconds)
     }
 
-    /// One segment each millisecond; ACKs that pass between two times.
+    /// The number of ACKs that pass between two times, with one segment each millisecond.
     fn passed(policy: &mut AckCongestionControl, from: u64, to: u64) -> usize {
         let one = AckSample {
             newly_covered: 1,

@@ -1,27 +1,27 @@
-//! ACK filtering: a newer ACK takes the place of an older one that waits for the narrow link
-//! (AF; Tam §2.3, §4.2; RFC 3449 §5.2.1).
+//! ACK filtering: a newer ACK replaces an older one that waits for the narrow link (AF; Tam §2.3,
+//! §4.2; RFC 3449 §5.2.1).
 
 use midspan_units::{BitRate, Time, TimeSpan};
 
 use super::receiver_round_trip::is_before;
 use crate::{AckPolicy, AckSample, AckVerdict};
 
-/// Which waiting ACKs a newer one makes superfluous.
+/// Which waiting ACKs a newer one replaces.
 ///
-/// The rules of RFC 3449 §5.2.1 and of the queue discipline CAKE: both are pure ACKs of one flow;
-/// the newer acknowledges more; the older is not urgent, so it is no duplicate, has no SACK block,
-/// updates no window, fills no gap, begins or ends no ECN echo; and between the two the ECN echo
-/// does not change.
+/// The rules are those of RFC 3449 §5.2.1 and of the queue discipline CAKE: both are pure ACKs of
+/// one flow; the newer one acknowledges more; the older one is not urgent (no duplicate, no SACK
+/// block, no window update, no filled gap, no change of the ECN echo); and the ECN echo does not
+/// change between the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AckFilter {
-    /// So many older ACKs of a flow stay in the queue beside the newest. 0 is the filter of the
-    /// paper, and CAKE's `ack-filter-aggressive`; with 2 a window keeps three ACKs even where the
-    /// upstream is badly congested (Tam §2.3: with one or two, their loss is a time-out).
+    /// How many older ACKs of a flow stay in the queue with the newest one. 0 is the filter of the
+    /// paper, and CAKE's `ack-filter-aggressive`. With 2, a window keeps three ACKs even if the
+    /// upstream is badly congested (Tam §2.3: with one or two, their loss leads to a time-out).
     pub kept: u32,
 }
 
 impl AckFilter {
-    /// Whether `older` says nothing that `newer` does not say, where `newer` came after it.
+    /// Whether `newer`, which came after `older`, contains all information of `older`.
     #[must_use]
     pub const fn supersedes(newer: &AckSample, older: &AckSample) -> bool {
         is_before(older.number, newer.number)
@@ -31,31 +31,32 @@ impl AckFilter {
     }
 }
 
-/// ACK filtering without a queue to look into: the filter keeps its own account of when the
-/// narrow link is free, so that at most one ACK waits, here and not in the device.
+/// ACK filtering without a queue to look into. The filter computes when the narrow link is free, so
+/// that at most one ACK waits, in the filter and not in the device.
 ///
-/// Where several flows share the upstream, each takes an equal part of it
-/// ([`AckPolicy::handle_active_flows`]). Where that is less than one ACK for each time-out, ACKs
-/// leave at their time-out, and queue up in the device.
+/// Flows that share the upstream get equal parts of it ([`AckPolicy::handle_active_flows`]). If a
+/// part is less than one ACK for each time-out, ACKs leave at their time-out, and queue up in the
+/// device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacedAckFilter {
     /// Time that one ACK takes on the link.
     interval: TimeSpan,
-    /// Flows that share the link; above zero.
+    /// Number of flows that share the link; above zero.
     flows: u32,
-    /// No ACK waits longer.
+    /// Longest time that an ACK waits.
     time_out: TimeSpan,
-    /// When the link is free again.
+    /// When the link will be free again.
     free_at: Time,
     held: Option<Time>,
 }
 
-/// No device queues ACKs for longer than this: what is beyond is dropped, and not waited for.
+/// No device queues ACKs for longer than this; it drops the rest, so the filter does not wait for
+/// it.
 const QUEUE_LIMIT: TimeSpan = TimeSpan::from_seconds(3);
 
 impl PacedAckFilter {
-    /// Of an upstream of this rate, for ACKs of `ack_size` bytes at the network layer; none waits
-    /// longer than `time_out`.
+    /// A filter for an upstream of this rate and ACKs of `ack_size` bytes at the network layer. No
+    /// ACK waits longer than `time_out`.
     #[must_use]
     pub fn new(upstream: BitRate, ack_size: u32, time_out: TimeSpan) -> Self {
         Self {
@@ -160,7 +161,8 @@ mod tests {
         ] {
             assert!(!AckFilter::supersedes(&newer, &older), "{older:?}");
         }
-        // A newer one with another ECN echo, or a FIN, does not say what the older says.
+        // A newer ACK with another ECN echo, or a FIN, does not contain the information of the
+        // older one.
         for newer in [
             AckSample {
                 congestion_echo: true,
@@ -173,7 +175,7 @@ mod tests {
         ] {
             assert!(!AckFilter::supersedes(&newer, &ONE), "{newer:?}");
         }
-        // SACK blocks in the newer take nothing from the older's number.
+        // SACK blocks in the newer ACK do not matter for the older one's number.
         assert!(AckFilter::supersedes(
             &AckSample {
                 selective: true,
@@ -181,7 +183,7 @@ mod tests {
             },
             &ONE
         ));
-        // Across the wrap.
+        // The numbers wrap around.
         let low = AckSample { number: 5, ..ONE };
         let high = AckSample {
             number: u32::MAX - 5,
@@ -190,7 +192,7 @@ mod tests {
         assert!(AckFilter::supersedes(&low, &high));
     }
 
-    /// 40 bytes at 32 kbit/s are 10 ms.
+    /// 40 bytes at 32 kbit/s take 10 ms.
     fn filter(upstream: u64) -> PacedAckFilter {
         let upstream = BitRate::from_bits_per_second(upstream).unwrap();
         PacedAckFilter::new(upstream, 40, TimeSpan::from_milliseconds(100))
@@ -209,7 +211,7 @@ mod tests {
             let verdict = filter.acknowledge(at(time), &ONE);
             assert_eq!(verdict, AckVerdict::HoldUntil(at(since + 100)), "{time}");
         }
-        // The others have ended; what is owed is what a device queues, and not minutes.
+        // The others have ended: the link is busy for what a device queues, and not for minutes.
         filter.handle_active_flows(1);
         let verdict = filter.acknowledge(at(63_200), &ONE);
         assert_eq!(verdict, AckVerdict::Pass);
@@ -225,13 +227,13 @@ mod tests {
                 AckVerdict::HoldUntil(at(10))
             );
         }
-        // The newest left at 10 ms, so the link is taken until 20 ms.
+        // The newest ACK left at 10 ms, so the link is busy until 20 ms.
         assert_eq!(
             filter.acknowledge(at(12), &ONE),
             AckVerdict::HoldUntil(at(20))
         );
         assert_eq!(filter.acknowledge(at(35), &ONE), AckVerdict::Pass);
-        // Urgent ones leave, and the link is taken for as long as they need.
+        // Urgent ACKs leave at once, and the link is busy for as long as they need.
         let duplicate = AckSample {
             duplicate: true,
             newly_covered: 0,
@@ -247,8 +249,8 @@ mod tests {
             filter.acknowledge(at(37), &ONE),
             AckVerdict::HoldUntil(at(75))
         );
-        // Behind three duplicates the newest stands for those before it, as long as it says all
-        // that they say.
+        // After three duplicates, a newer ACK replaces the ones before it as long as it contains
+        // all their information.
         let grows = AckSample {
             selective: true,
             selection_grows: true,

@@ -1,19 +1,19 @@
 //! ACKs before data, in the queue of a host that uploads while it downloads (Tam §5.2; RFC 3449
 //! §5.3 “ACKs-first scheduling”).
 
-/// What waits for the narrow link.
+/// The two kinds of packets that wait for the narrow link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// Pure ACKs.
     Acknowledgement,
-    /// All else.
+    /// All other packets.
     Data,
 }
 
-/// Strict priority of ACKs, with a bound so that data is never starved: after so many bytes of
-/// ACKs in a row while data waited, one packet of data goes.
+/// Strict priority of ACKs, with a bound so that data is never starved: after `most` bytes of ACKs
+/// in a row while data waited, one data packet is sent.
 ///
-/// RFC 3449 §5.3 names the danger: ACKs of a fast downstream can fill a narrow upstream alone.
+/// RFC 3449 §5.3 names the danger: the ACKs of a fast downstream alone can fill a narrow upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckFirst {
     most: u64,
@@ -21,14 +21,14 @@ pub struct AckFirst {
 }
 
 impl AckFirst {
-    /// So many bytes of ACKs may go in a row while data waits. Three times the link's MTU leave
-    /// data a quarter of the link at least.
+    /// At most `most` bytes of ACKs are sent in a row while data waits. Three times the link's MTU
+    /// leaves data at least a quarter of the link.
     #[must_use]
     pub const fn new(most: u64) -> Self {
         Self { most, in_a_row: 0 }
     }
 
-    /// Which class the next packet is taken from; `None` where nothing waits.
+    /// The class of the next packet; `None` if no packet waits.
     #[must_use]
     pub const fn next(&self, acknowledgements_wait: bool, data_waits: bool) -> Option<Class> {
         match (acknowledgements_wait, data_waits) {
@@ -40,7 +40,7 @@ impl AckFirst {
         }
     }
 
-    /// A packet of `bytes` went.
+    /// A packet of `bytes` was sent.
     pub const fn handle_sent(&mut self, class: Class, bytes: u64, data_waits: bool) {
         self.in_a_row = match class {
             Class::Acknowledgement if data_waits => self.in_a_row.saturating_add(bytes),
@@ -64,7 +64,7 @@ mod tests {
             order.push(class);
         }
         let data: Vec<usize> = (0..10).filter(|at| order[*at] == Class::Data).collect();
-        // 4 × 52 = 208 bytes, then one of data.
+        // 4 × 52 = 208 bytes of ACKs, then one data packet.
         assert_eq!(data, [4, 9]);
     }
 

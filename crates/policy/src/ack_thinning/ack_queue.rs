@@ -1,11 +1,11 @@
-//! The queue before the narrow link, with ACK filtering and ACKs before data.
+//! The queue before the narrow link, with ACK filtering and priority of ACKs.
 
 use std::collections::VecDeque;
 
 use super::{AckFilter, AckFirst, Class};
 use crate::AckSample;
 
-/// A packet that waits, with what the queue must know of it.
+/// A waiting packet, with the facts about it that the queue needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuedPacket<F, P> {
     /// The flow it belongs to.
@@ -14,35 +14,35 @@ pub struct QueuedPacket<F, P> {
     pub ack: Option<AckSample>,
     /// Its size in bytes at the network layer.
     pub size: u32,
-    /// It.
+    /// The packet itself.
     pub packet: P,
 }
 
-/// A packet that found no room, or that a newer ACK superseded.
+/// A packet that found no room, or that a newer ACK replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused<P> {
     /// The queue is full.
     Full(P),
-    /// A newer ACK took its place.
+    /// A newer ACK replaced it.
     Superseded(P),
 }
 
-/// First in, first out, for at most so many packets; with an [`AckFilter`] a newer ACK takes the
-/// place of an older one of its flow, with [`AckFirst`] pure ACKs have a queue of their own.
+/// A first-in, first-out queue for a bounded number of packets. With an [`AckFilter`], a newer ACK
+/// replaces an older one of its flow; with [`AckFirst`], pure ACKs have a queue of their own.
 #[derive(Debug, Clone)]
 pub struct AckQueue<F, P> {
     limit: usize,
     filter: Option<AckFilter>,
     first: Option<AckFirst>,
-    /// All packets, or all but the ACKs.
+    /// All packets, or all except the ACKs.
     data: VecDeque<QueuedPacket<F, P>>,
-    /// The ACKs, where they go first.
+    /// The ACKs, if they are sent first.
     acknowledgements: VecDeque<QueuedPacket<F, P>>,
 }
 
 impl<F: PartialEq, P> AckQueue<F, P> {
-    /// An empty queue for at most `limit` packets, in each of its two queues where ACKs go
-    /// first.
+    /// An empty queue for at most `limit` packets; if ACKs are sent first, for `limit` packets in
+    /// each of its two queues.
     #[must_use]
     pub const fn new(limit: usize, filter: Option<AckFilter>, first: Option<AckFirst>) -> Self {
         Self {
@@ -54,9 +54,9 @@ impl<F: PartialEq, P> AckQueue<F, P> {
         }
     }
 
-    /// Takes a packet. What is refused for it comes back: itself where the queue is full, or an
-    /// older ACK whose place it took: “a new ACK always takes the place of an older ACK in the
-    /// transmission queue” (Tam §4.2).
+    /// Adds a packet. Returns a packet that is refused: the new one if the queue is full, or an
+    /// older ACK that the new one replaces: “a new ACK always takes the place of an older ACK in
+    /// the transmission queue” (Tam §4.2).
     pub fn enqueue(&mut self, packet: QueuedPacket<F, P>) -> Option<Refused<P>> {
         let queue = match (&self.first, &packet.ack) {
             (Some(_), Some(_)) => &mut self.acknowledgements,
@@ -64,8 +64,9 @@ impl<F: PartialEq, P> AckQueue<F, P> {
         };
         if let (Some(filter), Some(newer)) = (self.filter, &packet.ack) {
             let kept = usize::try_from(filter.kept).unwrap_or(usize::MAX);
-            // A newer one takes the place of the newest that it supersedes, beyond those kept;
-            // none of the flow that must stay may lie between, or ACKs would change their order.
+            // A newer ACK replaces the newest one that it supersedes, not counting those that are
+            // kept. No ACK of the flow that must stay may lie in between, because ACKs would change
+            // their order.
             let place = queue
                 .iter()
                 .enumerate()
@@ -88,7 +89,7 @@ impl<F: PartialEq, P> AckQueue<F, P> {
         None
     }
 
-    /// The next packet to be sent.
+    /// Removes the next packet to be sent.
     pub fn dequeue(&mut self) -> Option<QueuedPacket<F, P>> {
         let Some(first) = &mut self.first else {
             return self.data.pop_front();
@@ -102,21 +103,22 @@ impl<F: PartialEq, P> AckQueue<F, P> {
         Some(packet)
     }
 
-    /// Packets that wait.
+    /// Number of waiting packets.
     #[must_use]
     pub fn len(&self) -> usize {
         self.data.len() + self.acknowledgements.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether no packet waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Takes out the packet at `at`; those of the same flow behind it move up to its place in turn,
-/// and the new one comes last of them. So the flow keeps its places and its order.
+/// Removes the packet at `at`. Each later packet of the same flow moves to the place of the one
+/// before it, and the new packet gets the last of these places. So the flow keeps its places and
+/// its order.
 fn replace<F: PartialEq, P>(
     queue: &mut VecDeque<QueuedPacket<F, P>>,
     at: usize,
@@ -185,7 +187,7 @@ mod tests {
         queue.enqueue(ack(1, 10));
         assert_eq!(queue.enqueue(duplicate(1, 10, 100)), None);
         assert_eq!(queue.enqueue(duplicate(1, 10, 101)), None);
-        // 20 supersedes neither a duplicate nor what lies before one.
+        // 20 supersedes neither a duplicate nor an ACK before one.
         assert_eq!(queue.enqueue(ack(1, 20)), None);
         assert_eq!(queue.enqueue(ack(1, 30)), Some(Refused::Superseded(20)));
         assert_eq!(drain(&mut queue), [10, 100, 101, 30]);

@@ -1,35 +1,35 @@
 //! ACK regeneration (AR): behind the narrow link, an ACK that covers many segments becomes several
 //! (Balakrishnan et al. 1997 §4.4 “ACK reconstruction”; Tam §2.5; RFC 3449 §5.3.2).
 //!
-//! Simulated only: it undoes at the far end what thinning did at the near one, and so needs a
-//! device there, which Midspan's thinning is made to do without.
+//! Simulated only: it undoes at the far end of the link what thinning did at the near end, so it
+//! needs a device there. Midspan's thinning does without one.
 
 use midspan_units::{Time, TimeSpan};
 
-/// ACKs that one may become at most: a bound on what a strange number costs.
+/// Largest number of ACKs that one ACK may become: bounds the cost of a nonsensical number.
 const MOST: u32 = 64;
 
-/// When to send an ACK, and of which number.
+/// An ACK to be sent: its time and its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegeneratedAck {
     /// Not before this time.
     pub at: Time,
-    /// Acknowledgement number: of bytes, as a simulator or an unwrapped TCP counts them.
+    /// Acknowledgement number in bytes, not wrapped, as a simulator or an unwrapped TCP counts it.
     pub number: u64,
 }
 
-/// Makes of each ACK as many as its receiver would have sent, one for every `segments` segments,
-/// spread over the time in which ACKs come.
+/// Turns each ACK into as many as its receiver would have sent: one for every `segments` segments,
+/// spread over the time between ACKs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AckRegeneration {
-    /// Bytes that an ACK covers.
+    /// Bytes that one ACK covers.
     step: u64,
-    /// The highest number that came.
+    /// The highest number that has arrived.
     number: u64,
     last: Option<Time>,
     /// Mean time from one ACK to the next.
     gap: Option<TimeSpan>,
-    /// When the last ACK leaves that was made.
+    /// When the last ACK leaves that was generated.
     busy_until: Time,
 }
 
@@ -46,19 +46,19 @@ impl AckRegeneration {
         }
     }
 
-    /// An ACK came: what to send in its place, in order of time; the last has its number. A
-    /// duplicate is sent as it is, after what was made before it.
+    /// An ACK has arrived. Returns the ACKs to send instead, in order of time; the last one has the
+    /// number of the original. A duplicate is sent unchanged, after those generated before it.
     pub fn handle_ack(&mut self, now: Time, number: u64) -> Vec<RegeneratedAck> {
         if let Some(last) = self.last.replace(now) {
             let new = now.since(last);
-            // As RFC 6298 smooths.
+            // Smoothed as in RFC 6298.
             self.gap = Some(self.gap.map_or(new, |gap| (gap * 7 + new) / 8));
         }
         let covered = number.saturating_sub(self.number);
         let count = u32::try_from(covered.div_ceil(self.step)).unwrap_or(MOST);
         let count = count.clamp(1, MOST);
         let first = now.max(self.busy_until);
-        // All but the first within the time to the next ACK.
+        // All except the first are spread over the time to the next ACK.
         let apart = self.gap.unwrap_or(TimeSpan::ZERO) / u64::from(count);
         let mut made = Vec::new();
         for index in 1..count {
@@ -104,7 +104,7 @@ mod tests {
         // 30 ms after the first.
         let three = [(30, 4000), (40, 6000), (50, 8000)];
         assert_eq!(made(&mut regeneration, 30, 8000), three);
-        // Duplicates and old ones pass one by one, behind what was made.
+        // Duplicates and old ACKs pass one by one, behind the generated ones.
         assert_eq!(made(&mut regeneration, 40, 8000), [(50, 8000)]);
         assert_eq!(made(&mut regeneration, 60, 2000), [(60, 2000)]);
     }

@@ -1,4 +1,4 @@
-//! ECWA: the sender says its congestion window in a TCP option (Balakrishnan et al. 1997; Tam
+//! ECWA: the sender sends its congestion window in a TCP option (Balakrishnan et al. 1997; Tam
 //! §2.1, §4.1).
 //!
 //! Simulated only: no TCP sends such an option.
@@ -8,11 +8,11 @@ use midspan_units::{Time, TimeSpan};
 use super::{HeldAck, MIN_ACK_PER_WIN, packets_per_ack};
 use crate::{AckEstimate, AckPolicy, AckSample, AckVerdict};
 
-/// Explicit Congestion Window Acknowledgment: ppa = cwnd / `min_ack_per_win`, of the cwnd that
-/// the sender said last.
+/// Explicit Congestion Window Acknowledgment: ppa = cwnd / `min_ack_per_win`, with the cwnd that
+/// the sender reported last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExplicitWindow {
-    /// cwnd in segments; 1 until the sender says more.
+    /// cwnd in segments; 1 until the sender reports it.
     window: u32,
     max_packets_per_ack: u32,
     time_out: TimeSpan,
@@ -20,8 +20,8 @@ pub struct ExplicitWindow {
 }
 
 impl ExplicitWindow {
-    /// At most `max_packets_per_ack` packets for each ACK (a zero counts as one), which waits for
-    /// `time_out` at the longest.
+    /// At most `max_packets_per_ack` packets for each ACK (a zero counts as one). An ACK is held
+    /// for at most `time_out`.
     #[must_use]
     pub fn new(max_packets_per_ack: u32, time_out: TimeSpan) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl ExplicitWindow {
         }
     }
 
-    /// A data segment says that cwnd is so many segments.
+    /// A data segment reports a cwnd of `segments` segments.
     pub const fn handle_window(&mut self, segments: u32) {
         self.window = segments;
     }

@@ -1,4 +1,4 @@
-//! Delayed ACKs: for every n-th segment, whatever the window (FDA(n); with n = 2, RFC 1122).
+//! Delayed ACKs: one for every n-th segment, whatever the window (FDA(n); with n = 2, RFC 1122).
 
 use midspan_units::{Time, TimeSpan};
 
@@ -7,7 +7,7 @@ use crate::{AckEstimate, AckPolicy, AckSample, AckVerdict};
 
 /// FDA(n): fixed delay acknowledgment for n packets, or until the ACK time-out (Tam §4.1).
 ///
-/// It slows a sender down whose window is below n: each ACK then waits for its time-out.
+/// It slows down a sender whose window is below n: each ACK then waits for its time-out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FixedDelay {
     packets_per_ack: u32,
@@ -16,12 +16,11 @@ pub struct FixedDelay {
 }
 
 impl FixedDelay {
-    /// The time-out where nothing else is said: 200 ms, that of BSD's delayed ACK; RFC 1122
-    /// §4.2.3.2 allows up to 500 ms.
+    /// The default time-out: 200 ms, that of BSD's delayed ACK; RFC 1122 §4.2.3.2 allows up to 500
+    /// ms.
     pub const TIME_OUT: TimeSpan = TimeSpan::from_milliseconds(200);
 
-    /// One ACK for `packets_per_ack` segments (a zero counts as one), after `time_out` at the
-    /// latest.
+    /// One ACK for `packets_per_ack` segments (a zero counts as one), or after `time_out`.
     #[must_use]
     pub fn new(packets_per_ack: u32, time_out: TimeSpan) -> Self {
         Self {
@@ -80,7 +79,7 @@ mod tests {
         assert_eq!(delayed.acknowledge(at(0), &ONE), hold(at(200)));
         assert_eq!(delayed.acknowledge(at(1), &ONE), AckVerdict::Pass);
         assert_eq!(delayed.acknowledge(at(2), &ONE), hold(at(202)));
-        // It left at 202 ms; the next one begins anew.
+        // The ACK left at 202 ms; the next hold starts at zero.
         assert_eq!(delayed.acknowledge(at(300), &ONE), hold(at(500)));
     }
 

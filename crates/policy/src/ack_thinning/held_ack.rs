@@ -1,23 +1,24 @@
-//! The ACK that waits for more to acknowledge.
+//! The ACK that is held until it covers more segments.
 
 use midspan_units::{Time, TimeSpan};
 
 use crate::{AckSample, AckVerdict};
 
-/// Holds ACKs back until they cover so many segments, and no longer than a time-out: what all
-/// policies have in common that wait for *n* packets.
+/// Holds ACKs until they cover enough segments, at most for a time-out: the common part of all
+/// policies that wait for *n* packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HeldAck {
-    /// Segments that the held ACK covers beyond the last that left.
+    /// Segments that the held ACK covers beyond the last ACK that left.
     covered: u32,
-    /// When it leaves at the latest.
+    /// When the held ACK leaves at the latest.
     deadline: Option<Time>,
 }
 
 impl HeldAck {
-    /// Judges an ACK: it leaves when it and what is held cover `target` segments, or when
-    /// another as large as it would cover more than `most`; urgent ones leave at once. The first
-    /// that waits sets the deadline, `time_out` from `now`; those after it do not prolong it.
+    /// The verdict on an ACK. It leaves when it and the held one cover `target` segments, or when
+    /// another ACK as large as it would make them cover more than `most`. Urgent ACKs leave at
+    /// once. The first ACK that is held sets the deadline, `time_out` from `now`; later ones do not
+    /// extend it.
     pub fn judge(
         &mut self,
         now: Time,
@@ -33,15 +34,16 @@ impl HeldAck {
         self.hold(now, sample.newly_covered, target, most, time_out)
     }
 
-    /// What is held leaves at its deadline; after that nothing waits.
+    /// The held ACK has left at its deadline; then no ACK is held.
     fn expire(&mut self, now: Time) {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             *self = Self::default();
         }
     }
 
-    /// The same in a recovery: what tells only of more data behind a gap of which the sender knows
-    /// waits as well, and counts as so many segments as have arrived.
+    /// As [`judge`](Self::judge), but in a recovery: an ACK whose only news is more data behind a
+    /// gap that the sender knows of already is held too, and counts for as many segments as have
+    /// arrived.
     pub fn judge_in_recovery(
         &mut self,
         now: Time,
@@ -59,7 +61,7 @@ impl HeldAck {
 
     fn pass_urgent(&mut self, sample: &AckSample) -> AckVerdict {
         *self = Self::default();
-        // The same number with a newer window says all that the held one says.
+        // The same number with a newer window contains all information of the held ACK.
         if sample.is_window_update_alone() {
             AckVerdict::Pass
         } else {
@@ -84,7 +86,7 @@ impl HeldAck {
         AckVerdict::HoldUntil(*self.deadline.get_or_insert(now + time_out))
     }
 
-    /// When what is held leaves at the latest; `None` where nothing is.
+    /// When the held ACK leaves at the latest; `None` if no ACK is held.
     #[must_use]
     pub const fn deadline(&self) -> Option<Time> {
         self.deadline
@@ -133,9 +135,9 @@ mod tests {
     #[test]
     fn one_that_would_be_too_many_with_another_leaves_now() {
         let mut held = HeldAck::default();
-        // 2 of 3, and 4 would be more than a third of a window of 9.
+        // 2 of 3 are covered; 4 would be more than a third of a window of 9.
         assert_eq!(held.judge(at(0), &ack(2), 3, 3, SPAN), AckVerdict::Pass);
-        // In a large window the target may be passed.
+        // In a large window, more than the target may be covered.
         assert!(matches!(
             held.judge(at(1), &ack(2), 3, 30, SPAN),
             AckVerdict::HoldUntil(_)

@@ -1,7 +1,7 @@
 //! `ppa`, the number of packets that one ACK covers (Tam §3.2, 3).
 
-/// `min_ack_per_win` of the paper: ACKs that must leave for each window, so that the loss of one
-/// or two is no retransmission time-out.
+/// `min_ack_per_win` of the paper: ACKs that must leave for each window, so that the loss of one or
+/// two does not cause a retransmission time-out.
 pub const MIN_ACK_PER_WIN: u32 = 3;
 
 /// The rule of Tam §3.2 (3):

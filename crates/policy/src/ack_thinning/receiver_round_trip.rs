@@ -1,13 +1,13 @@
-//! `rcv_RTT` as a receiver, or a middlebox beside it, can measure it (Tam §3.2, 1).
+//! Measures `rcv_RTT` at a receiver, or at a middlebox next to it (Tam §3.2, 1).
 
 use midspan_units::{Time, TimeSpan};
 
 use crate::{RoundTrip, RoundTripSource};
 
-/// Measures the round trips of one flow, in the four ways of the paper, one at a time in each.
+/// Measures the round trips of one flow in the four ways of the paper, each one at a time.
 ///
-/// A measurement that would span a pause of the sender says nothing about the path; it is given
-/// up when data comes later than `rcv_RTO` after the last (§5.1).
+/// A measurement across a pause of the sender shows nothing about the path. It is dropped if data
+/// comes later than `rcv_RTO` after the data before (§5.1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReceiverRoundTrip {
     handshake: Option<Time>,
@@ -20,7 +20,7 @@ pub struct ReceiverRoundTrip {
 }
 
 impl ReceiverRoundTrip {
-    /// Method 2: a SYN or SYN-ACK left. Sent twice, it says nothing (Karn).
+    /// Method 2: a SYN or SYN-ACK left. If it is sent twice, it is not timed (Karn's algorithm).
     pub fn handle_syn_sent(&mut self, now: Time) {
         self.handshake = if self.handshake.is_some() || self.last.is_some() {
             None
@@ -29,14 +29,14 @@ impl ReceiverRoundTrip {
         };
     }
 
-    /// Method 2: the answer came.
+    /// Method 2: the answer arrived.
     pub fn handle_syn_answered(&mut self, now: Time) -> Option<RoundTrip> {
         let sent = self.handshake.take()?;
         Some(self.measured(RoundTripSource::Handshake, now, sent))
     }
 
-    /// Method 1: data of the receiver's own left, up to this sequence number. Data that may be a
-    /// retransmission must not be told.
+    /// Method 1: data of the receiver's own left, up to this sequence number. Must not be called
+    /// for data that may be a retransmission.
     pub fn handle_own_data(&mut self, now: Time, end: u32) {
         self.own_data.get_or_insert((now, end));
     }
@@ -47,7 +47,7 @@ impl ReceiverRoundTrip {
         Some(self.measured(RoundTripSource::OwnData, now, sent))
     }
 
-    /// Method 1: own data was sent again, so its ACK says nothing (Karn).
+    /// Method 1: own data was sent again, so its ACK is not timed (Karn's algorithm).
     pub const fn handle_own_retransmission(&mut self) {
         self.own_data = None;
     }
@@ -57,14 +57,14 @@ impl ReceiverRoundTrip {
         self.echo = Some((now, sequence));
     }
 
-    /// Method 3: a reply came.
+    /// Method 3: a reply arrived.
     pub fn handle_echo_reply(&mut self, now: Time, sequence: u16) -> Option<RoundTrip> {
         let (sent, _) = self.echo.take_if(|(_, sent)| *sent == sequence)?;
         Some(self.measured(RoundTripSource::IcmpEcho, now, sent))
     }
 
-    /// Method 4: an ACK with this timestamp value (`TSval`) left. Only the first of a value is
-    /// timed.
+    /// Method 4: an ACK with this timestamp value (`TSval`) left. Only the first ACK with a value
+    /// is timed.
     pub fn handle_ack_sent(&mut self, now: Time, timestamp: u32) {
         let new = self
             .last_timestamp
@@ -77,10 +77,10 @@ impl ReceiverRoundTrip {
         }
     }
 
-    /// A data segment arrived; method 4: with this timestamp echo (`TSecr`).
+    /// A data segment arrived; for method 4, with this timestamp echo (`TSecr`).
     ///
-    /// After a pause, an echo of the newest timestamp may be that of a sender that had nothing to
-    /// send, so it is not taken. While newer ACKs are under way, the sender was waiting for this
+    /// After a pause, an echo of the newest timestamp may come from a sender that had nothing to
+    /// send, so it is not used. While newer ACKs are in flight, the sender was waiting for this
     /// one, however long that took.
     pub fn handle_data(&mut self, now: Time, echo: Option<u32>) -> Option<RoundTrip> {
         let pause = self.last_data.map(|before| now.since(before));
@@ -161,12 +161,12 @@ mod tests {
     fn the_first_ack_of_a_timestamp_is_timed_until_its_echo() {
         let mut flow = ReceiverRoundTrip::default();
         flow.handle_ack_sent(at(0), 7);
-        // The clock has not ticked, and one under way is not begun anew.
+        // The clock has not ticked, and a measurement in progress is not restarted.
         flow.handle_ack_sent(at(3), 7);
         flow.handle_ack_sent(at(10), 8);
         assert_eq!(flow.handle_data(at(20), Some(6)), None);
         assert_eq!(span(flow.handle_data(at(80), Some(7))), Some(80));
-        // A value that was sent before the measurement began is not timed afterwards.
+        // A value that was sent before the measurement began is not timed later.
         flow.handle_ack_sent(at(81), 8);
         assert_eq!(flow.handle_data(at(90), Some(8)), None);
         flow.handle_ack_sent(at(91), 9);

@@ -1,13 +1,13 @@
-//! Whether the SACK blocks of an ACK say all that those of the one before it say.
+//! Whether the SACK blocks of an ACK contain all those of the previous ACK.
 
-/// Bytes that the blocks of an ACK name beyond those of the ACK before it with the same number;
-/// `None` where they do not name all that those name, or nothing more, and where they say
-/// something else: blocks that overlap or are empty, as that of a duplicate segment may be
-/// (RFC 2883 §4).
+/// Bytes that the blocks of an ACK cover in addition to those of the previous ACK with the same
+/// number. `None` if they do not cover all of those, or nothing more. Also `None` if they carry
+/// other information: blocks that overlap or are empty, as a duplicate segment's may be (RFC 2883
+/// §4).
 ///
-/// A block is the offset of its first byte, and of the byte behind its last, from the number that
-/// the ACK acknowledges. The queue discipline CAKE compares blocks in the same way before its ACK
-/// filter lets one ACK stand for another.
+/// A block consists of two offsets from the number that the ACK acknowledges: that of its first
+/// byte, and that of the byte after its last. The queue discipline CAKE compares blocks in the same
+/// way before its ACK filter replaces one ACK with another.
 #[must_use]
 pub fn selection_growth(before: &[(u64, u64)], now: &[(u64, u64)]) -> Option<u64> {
     let is_sound = now.iter().enumerate().all(|(at, (start, end))| {
@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(grows(&[(1, 4)], &[(6, 7), (1, 4)]), Some(1));
         // A gap was filled.
         assert_eq!(grows(&[(6, 7), (1, 4)], &[(1, 7)]), Some(2));
-        // The same; less; another; a fourth block that has no room.
+        // The same block; less; another one; a fourth block for which there is no room.
         assert_eq!(grows(&[(1, 4)], &[(1, 4)]), None);
         assert_eq!(grows(&[(1, 4)], &[(1, 3)]), None);
         assert_eq!(grows(&[(1, 4)], &[(5, 90)]), None);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     proptest! {
-        /// Byte by byte: nothing that was named is missing, and the count is right.
+        /// Byte by byte: no byte that was covered is missing, and the count is right.
         #[test]
         fn it_is_what_the_bytes_say(before in blocks(), now in blocks()) {
             let named = |blocks: &[(u64, u64)]| -> BTreeSet<u64> {

@@ -1,26 +1,25 @@
-//! From the headers of successive ACKs of a flow to what thinning must know of each.
+//! Derives what thinning needs about each ACK from the headers of successive ACKs of a flow.
 
 use super::receiver_round_trip::is_before;
 use super::selection_growth;
 use crate::AckSample;
 
-/// Duplicate ACKs after which the sender is taken to retransmit (RFC 5681 §3.2, RFC 6675
-/// §2: `DupThresh`).
+/// Number of duplicate ACKs after which the sender is assumed to retransmit (RFC 5681 §3.2, RFC
+/// 6675 §2: `DupThresh`).
 const DUPLICATES: u32 = 3;
 
-/// Up to four SACK blocks (RFC 2018 §3), as many as fit into a header.
+/// Up to four SACK blocks (RFC 2018 §3): as many as fit into a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SackBlocks {
-    /// Left and right edge of each; only the first [`count`](Self::count) mean something.
+    /// Left and right edge of each block; only the first [`count`](Self::count) are valid.
     pub edges: [(u32, u32); 4],
-    /// How many there are.
+    /// Number of blocks.
     pub count: u8,
 }
 
 impl SackBlocks {
-    /// Offsets from the number that is acknowledged. What lies before it has an offset that is far
-    /// larger than any window, so that a block which begins there is empty or ends before it
-    /// begins.
+    /// Offsets of the edges from the acknowledged number. An edge before that number gets an offset
+    /// far larger than any window, so a block that begins there is empty or ends before it begins.
     fn offsets(&self, number: u32) -> ([(u64, u64); 4], usize) {
         let offset = |edge: u32| u64::from(edge.wrapping_sub(number));
         let offsets = self
@@ -29,8 +28,8 @@ impl SackBlocks {
         (offsets, usize::from(self.count).min(offsets.len()))
     }
 
-    /// Bytes that these name beyond those `before`, both beside the same number; see
-    /// [`selection_growth`].
+    /// Bytes that these blocks cover in addition to those of `before`, both with the same
+    /// acknowledged number; see [`selection_growth`].
     fn growth(&self, before: &Self, number: u32) -> Option<u64> {
         let (now, count) = self.offsets(number);
         let (before, before_count) = before.offsets(number);
@@ -40,14 +39,14 @@ impl SackBlocks {
     }
 }
 
-/// What the header of a packet that acknowledges says, as far as thinning needs it.
+/// The fields of an acknowledging packet's header that thinning needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AckHeader {
     /// Sequence number.
     pub sequence: u32,
     /// Acknowledgement number.
     pub number: u32,
-    /// Window as it stands in the header, not scaled.
+    /// Window as in the header, not scaled.
     pub window: u16,
     /// The bits AE, CWR and ECE (RFC 9768 §3.1.1: AE is the highest of the three).
     pub ecn: u8,
@@ -55,8 +54,8 @@ pub struct AckHeader {
     pub sack: SackBlocks,
     /// `TSval` (RFC 7323).
     pub timestamp: Option<u32>,
-    /// It is an ACK and nothing more: no data, no flag but ACK (and those of ECN), no option but
-    /// those that a later ACK repeats or that mean nothing when missed.
+    /// Whether the packet is a pure ACK: no data, no flag except ACK (and the ECN flags), and no
+    /// option except those that a later ACK repeats or that may be missed without harm.
     pub plain: bool,
 }
 
@@ -64,19 +63,19 @@ pub struct AckHeader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AckTracker {
     before: Option<AckHeader>,
-    /// Duplicates since the number last advanced; they told of segments that the next advance
-    /// will cover.
+    /// Segments that duplicates announced since the number last advanced; the next advance will
+    /// cover them.
     duplicates: u32,
-    /// ACKs that told of them.
+    /// Number of those duplicates.
     repeats: u32,
 }
 
 impl AckTracker {
-    /// The next ACK of the flow, where the sender's segments carry `segment_size` bytes of data
-    /// (a zero counts as one).
+    /// The next ACK of the flow. The sender's segments carry `segment_size` bytes of data (a zero
+    /// counts as one).
     ///
-    /// The first ACK that is seen, and one whose number goes back, are urgent: nothing is known
-    /// of what they say.
+    /// The first ACK that is seen, and one whose number goes back, are urgent, because there is
+    /// nothing to compare them with.
     pub fn handle_ack(&mut self, header: &AckHeader, segment_size: u32) -> AckSample {
         let before = self.before.replace(*header);
         let selective = header.sack.count > 0;
@@ -91,10 +90,10 @@ impl AckTracker {
             return sample;
         };
         sample.congestion_echo = header.ecn != before.ecn;
-        // Another sequence number: own data lies between the two.
+        // Another sequence number: the receiver's own data was sent between the two.
         sample.other |= header.sequence != before.sequence;
         if header.number == before.number {
-            // The one before told of a gap, and may be held; this one must not stand for it.
+            // The previous ACK reported a gap and may be held; this ACK must not replace it.
             sample.other |= before.sack.count > 0 && !selective;
             sample.window_update = header.window != before.window;
             sample.duplicate = !sample.window_update && header.sequence == before.sequence;
@@ -102,7 +101,7 @@ impl AckTracker {
                 let growth = header.sack.growth(&before.sack, header.number);
                 sample.selection_grows =
                     sample.duplicate && growth.is_some() && self.repeats >= DUPLICATES;
-                // A kernel may have left some out.
+                // A kernel may have left some ACKs out.
                 let segments = growth.unwrap_or(0).div_ceil(segment_size.max(1).into());
                 sample.arrived = u32::try_from(segments).unwrap_or(u32::MAX).max(1);
                 self.duplicates = self.duplicates.saturating_add(sample.arrived);
@@ -177,7 +176,7 @@ mod tests {
 
     #[test]
     fn selections_grow_from_the_fourth_duplicate_on() {
-        // Across the wrap.
+        // The numbers wrap around.
         let base = u32::MAX - 1499;
         let mut flow = tracker(base);
         let mut next = |blocks: &[(u32, u32)]| {
@@ -192,9 +191,9 @@ mod tests {
         assert_eq!(next(&[(1000, 3000)]), (false, 1));
         assert_eq!(next(&[(1000, 4000)]), (false, 1));
         assert_eq!(next(&[(1000, 5000)]), (true, 1));
-        // A kernel that left two out.
+        // A kernel that left two ACKs out.
         assert_eq!(next(&[(1000, 8000)]), (true, 3));
-        // A second gap; then the same again, which tells of a segment that came twice.
+        // A second gap; then the same blocks again, which report a segment that came twice.
         assert_eq!(next(&[(9000, 10_000), (1000, 8000)]), (true, 1));
         assert_eq!(next(&[(9000, 10_000), (1000, 8000)]), (false, 1));
         // RFC 2883: the first block is a segment that came twice, here below the number.
@@ -207,7 +206,7 @@ mod tests {
         let filled = flow.handle_ack(&ack(base.wrapping_add(11_000)), 1000);
         assert_eq!((filled.arrived, filled.selection_grows), (1, false));
         assert!(filled.fills_gap);
-        // It begins anew.
+        // The counts start at zero again.
         let number = base.wrapping_add(11_000);
         let edge = |offset| number.wrapping_add(offset);
         let first = selective(number, &[(edge(1000), edge(2000))]);
@@ -234,7 +233,7 @@ mod tests {
         );
         assert!(update.is_window_update_alone());
         assert_eq!(update.arrived, 0);
-        // One without the blocks of the ACK before does not say all that that one says.
+        // An ACK without the blocks of the previous one does not contain all its information.
         flow.handle_ack(&selective(0, &[(1000, 2000)]), 1000);
         let update = flow.handle_ack(
             &AckHeader {

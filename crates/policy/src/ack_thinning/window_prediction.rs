@@ -1,29 +1,31 @@
-//! Window prediction: the receiver runs the sender's congestion control beside it (Calveras et
-//! al. 1998; Tam §2.1).
+//! Window prediction: the receiver runs a copy of the sender's congestion control (Calveras et al.
+//! 1998; Tam §2.1).
 //!
-//! Simulated only. The prediction loses track where an ACK is lost, where the sender's ssthresh
-//! is not known, where it has nothing to send; and an error stays (Tam §2.1 names these).
+//! Simulated only. The prediction becomes wrong when an ACK is lost, while the sender's ssthresh is
+//! unknown, or when the sender has nothing to send; and an error is never corrected (Tam §2.1 names
+//! these).
 
 use midspan_units::{Time, TimeSpan};
 
 use super::{HeldAck, MIN_ACK_PER_WIN, packets_per_ack};
 use crate::{AckEstimate, AckPolicy, AckSample, AckVerdict, RoundTrip};
 
-/// Duplicate ACKs after which the sender is taken to retransmit.
+/// Number of duplicate ACKs after which the sender is assumed to retransmit.
 const DUPLICATES: u32 = 3;
-/// Parts of a segment in which cwnd is counted.
+/// cwnd is counted in this fraction of a segment.
 const PARTS: u64 = 1 << 16;
 
-/// A prediction of the sender's cwnd, and a ppa from it as with [`ExplicitWindow`](super::ExplicitWindow).
+/// Predicts the sender's cwnd, and derives ppa from it as [`ExplicitWindow`](super::ExplicitWindow)
+/// does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowPrediction {
     max_packets_per_ack: u32,
     time_out: TimeSpan,
-    /// Most that cwnd can be, in segments: the receiver's own window.
+    /// Upper limit of cwnd in segments: the receiver's own window.
     limit: u32,
-    /// cwnd in parts of a segment.
+    /// cwnd in units of 1/`PARTS` segment.
     window: u64,
-    /// ssthresh in parts of a segment.
+    /// ssthresh in units of 1/`PARTS` segment.
     threshold: u64,
     duplicates: u32,
     last_arrival: Option<Time>,
@@ -32,8 +34,9 @@ pub struct WindowPrediction {
 }
 
 impl WindowPrediction {
-    /// Of a sender that starts with `initial_window` segments and never has more than `limit`
-    /// under way; the rest as for [`ExplicitWindow::new`](super::ExplicitWindow::new).
+    /// A sender that starts with `initial_window` segments and never has more than `limit` in
+    /// flight; the other parameters are those of
+    /// [`ExplicitWindow::new`](super::ExplicitWindow::new).
     #[must_use]
     pub fn new(
         initial_window: u32,
@@ -64,7 +67,7 @@ impl WindowPrediction {
         packets_per_ack(self.segments(), MIN_ACK_PER_WIN, self.max_packets_per_ack)
     }
 
-    /// An ACK of new data leaves: the sender's cwnd grows as RFC 5681 says.
+    /// An ACK of new data leaves: the sender's cwnd grows as in RFC 5681.
     fn grow(&mut self) {
         self.window += if self.window < self.threshold {
             PARTS
@@ -74,7 +77,8 @@ impl WindowPrediction {
         self.window = self.window.min(u64::from(self.limit) * PARTS);
     }
 
-    /// The sender has met a loss: half of its window, and then on from `to`.
+    /// The sender has met a loss: ssthresh is half of its window, and cwnd continues from `to`, or
+    /// from ssthresh.
     fn shrink(&mut self, to: Option<u64>) {
         self.threshold = (self.window / 2).max(2 * PARTS);
         self.window = to.unwrap_or(self.threshold);
@@ -82,7 +86,7 @@ impl WindowPrediction {
 
     fn handle_arrival(&mut self, now: Time) {
         let silence = self.last_arrival.replace(now).map(|last| now.since(last));
-        // As Tam §3.2 (4) has it for est_cwnd: no sender of its own waits so long.
+        // As in Tam §3.2 (4) for est_cwnd: no sender waits so long by itself.
         let rto = self.round_trip.map(|span| span + span / 5);
         if rto.is_some_and(|rto| silence.is_some_and(|silence| silence > rto)) {
             self.shrink(Some(PARTS));
@@ -162,7 +166,7 @@ mod tests {
             assert_eq!(policy.acknowledge(at(0), &ONE), AckVerdict::Pass);
             assert_eq!(policy.estimate().congestion_window, window);
         }
-        // From 6 on an ACK waits for two.
+        // From 6 on, an ACK waits for two segments.
         assert_eq!(policy.estimate().packets_per_ack, 2);
         assert!(matches!(
             policy.acknowledge(at(0), &ONE),

@@ -18,7 +18,7 @@ fn satellite(retransmitted: u32) -> LegSample {
     }
 }
 
-/// As if every window could be carried out.
+/// As if routes could give every window.
 fn every() -> Vec<u32> {
     (LEAST_WINDOW..=MOST_WINDOW).collect()
 }
@@ -36,7 +36,7 @@ fn half_of_what_the_path_carries_is_the_window_of_the_next_connection() {
     assert_eq!(start.window, 750);
     assert_eq!(start.rate, satellite(0).delivery_rate);
     assert!(start.is_lossy);
-    // Of another nothing is known.
+    // Another peer is unknown.
     let other = paths.start(Time::ZERO, peer(2), 1000, &every());
     assert_eq!((other.window, other.rate), (80, None));
 }
@@ -50,13 +50,13 @@ fn thirty_starts_at_once_stay_within_what_the_path_carries() {
             .map(|_| paths.start(now, peer(1), 1000, &every()).window)
             .sum()
     };
-    // And ten segments for each, which any connection may send.
+    // Ten segments for each start come on top, which any connection may send.
     let all = windows(&mut paths, Time::ZERO);
     assert!((1_400..=1_500 + 300).contains(&all), "{all}");
     assert_eq!(paths.start(Time::ZERO, peer(1), 1000, &every()).window, 10);
     let rate = paths.start(Time::ZERO, peer(1), 1000, &every()).rate;
     assert_eq!(rate, BitRate::from_bits_per_second(20_000_000 / 32));
-    // A round trip later they have been answered.
+    // A round trip later, the flights have been acknowledged.
     assert_eq!(paths.start(seconds(1), peer(1), 1000, &every()).window, 750);
 }
 
@@ -73,7 +73,7 @@ fn the_window_is_one_that_can_be_carried_out() {
         start.window
     };
     assert_eq!(window(0, &windows(320)), 320);
-    // 750 - 160 would be less than 640 twice.
+    // With 750 - 160, the window 640 does not fit twice.
     assert_eq!(window(0, &windows(1000)), 320);
     assert_eq!(window(2, &[]), 10);
     assert_eq!(window(4, &[2]), 10);
@@ -83,7 +83,7 @@ fn the_window_is_one_that_can_be_carried_out() {
 fn what_sessions_have_in_flight_is_not_given_out_again() {
     let mut paths = LearnedPaths::default();
     let one = SessionId(1);
-    // Nothing is known of the peer yet, and nothing kept.
+    // The peer is unknown so far, and nothing is recorded.
     paths.note_in_flight(Time::ZERO, peer(1), one, 1_000_000);
     paths.note(Time::ZERO, peer(1), &satellite(0), false);
     let window =
@@ -91,7 +91,7 @@ fn what_sessions_have_in_flight_is_not_given_out_again() {
     assert_eq!(window(&mut paths, 0), 750);
     paths.note_in_flight(seconds(2), peer(1), one, 1_000_000);
     assert_eq!(window(&mut paths, 2), 166);
-    // The reading is old: the session has been still since.
+    // The reading is too old: the session has been idle since.
     assert_eq!(window(&mut paths, 4), 750);
     paths.note_in_flight(seconds(6), peer(1), one, u64::MAX);
     paths.note_in_flight(seconds(6), peer(1), SessionId(2), u64::MAX);
@@ -126,12 +126,12 @@ fn a_connection_that_lost_halves_it_and_one_that_did_not_restores_it() {
     };
     assert_eq!(window(500, false, 0), 375);
     assert_eq!(window(500, false, 2), 187);
-    // Losses that are the path's own.
+    // These losses are the path's own.
     assert_eq!(window(500, true, 4), 375);
     assert_eq!(window(0, false, 6), 750);
 }
 
-/// What a transfer shows that has so many segments in flight for a round trip.
+/// A transfer that has this many segments in flight for a round trip.
 fn flight(segments: u32, has_queue: bool) -> TakenFlight {
     let mut taken = TakenFlight::default();
     let leg = LegSample {
@@ -151,7 +151,7 @@ fn flight(segments: u32, has_queue: bool) -> TakenFlight {
     taken
 }
 
-/// After a transfer that delivered this, in so large flights.
+/// The knowledge after a transfer that delivered at `rate`, in flights of `segments`.
 fn after(rate: &str, segments: u32, has_queue: bool) -> LearnedPaths {
     let mut paths = LearnedPaths::default();
     let leg = LegSample {
@@ -165,16 +165,16 @@ fn after(rate: &str, segments: u32, has_queue: bool) -> LearnedPaths {
 
 #[test]
 fn a_start_is_below_a_cold_one_only_where_the_path_was_filled() {
-    // 37 segments for a round trip.
+    // A round trip holds 37 segments.
     for (segments, has_queue, window) in [(2, false, 80), (37, false, 80), (37, true, 18)] {
         let mut paths = after("500 kbit/s", segments, has_queue);
         let start = paths.start(Time::ZERO, peer(1), 1000, &every());
         assert_eq!(start.window, window, "{segments} {has_queue}");
-        // Beside that one there is no room for more, as far as that is known.
+        // With that one in flight there is no room for more, as far as the capacity is known.
         let beside = paths.start(Time::ZERO, peer(1), 1000, &every());
         let expected = if has_queue { LEAST_WINDOW } else { 55 };
         assert_eq!(beside.window, expected);
-        // Nor beside one that sends.
+        // There is none next to a session that sends, either.
         paths.note_in_flight(Time::ZERO, peer(1), SessionId(1), 50_000);
         let beside = paths.start(Time::ZERO, peer(1), 1000, &every());
         assert_eq!(beside.window, LEAST_WINDOW);
@@ -198,17 +198,17 @@ fn a_flight_that_arrived_without_a_queue_is_sent_again_whole() {
     let mut paths = after("4 Mbit/s", 300, false);
     let start = paths.start(Time::ZERO, peer(1), 1000, &every());
     assert_eq!(start.window, 300);
-    // Within half a round trip, though no more than 4 Mbit/s have been seen.
+    // Within half a round trip, although no more than 4 Mbit/s have been seen.
     assert_eq!(start.rate, Some("8 Mbit/s".parse().unwrap()));
     let others = (0..29).map(|_| paths.start(Time::ZERO, peer(1), 1000, &every()).window);
-    // Of what a cold start would have had, the first took 70 beyond ten.
+    // The first start took 70 of the extra segments that cold starts share.
     assert_eq!(others.sum::<u32>(), 29 * LEAST_WINDOW + 90);
     let mut queued = after("4 Mbit/s", 300, true);
     assert_eq!(
         queued.start(Time::ZERO, peer(1), 1000, &every()).window,
         150
     );
-    // It ages like all that was learned.
+    // The knowledge ages like all other.
     let mut old = after("4 Mbit/s", 300, false);
     assert_eq!(old.start(seconds(601), peer(1), 1000, &every()).window, 150);
 }

@@ -1,23 +1,25 @@
-//! Servers whose answers do not come back this way.
+//! Servers whose answers do not come back through the proxy.
 //!
-//! On an asymmetric route the proxy sees what clients send and nothing of what servers answer. A
-//! connection that it takes there can never be completed, while without it all is well. So:
+//! On an asymmetric route, the proxy sees what clients send but nothing of what servers answer. A
+//! connection that the proxy intercepts there can never be completed, although it would work without the
+//! proxy. So:
 //!
-//! - A client that repeats its SYN [`RETRANSMISSIONS`] times, while the proxy's own call to the
-//!   server has no answer, gets its way: that connection passes untouched, and is *watched*. A
-//!   server that is simply dead stays dead, and nothing is learnt of it.
-//! - When a watched client acknowledges an answer that has not come by, the answer has taken
-//!   another way: that is the *proof*. From then on the client's connections to that prefix pass
+//! - If a client repeats its SYN [`RETRANSMISSIONS`] times while the proxy's own SYN to the server
+//!   has no answer, that connection passes untouched, and is *watched*. If the server is simply
+//!   dead, nothing is learned from this.
+//! - If a watched client acknowledges an answer that did not pass the proxy, the answer took
+//!   another way: that is the *proof*. From then on, the client's connections to that prefix pass
 //!   untouched, for [`AsymmetricRoutes::keep`].
-//! - When that time is over, the next connection passes untouched once more, watched: if the route
-//!   is still asymmetric, it is known for another while and nobody has to wait; if not, the
-//!   connection after it is taken.
-//! - Where the client has been answered before the server was called (handshake `early`), nothing
-//!   can be proven by that connection. Its end without an answer makes the next one watched.
+//! - When that time is over, the next connection passes untouched once more, and is watched. If the
+//!   route is still asymmetric, the proof is renewed and nobody has to wait. If not, the connection
+//!   after it is intercepted.
+//! - If the client was answered before the server was contacted (handshake `early`), that
+//!   connection cannot prove anything. If it ends without an answer from the server, the next one
+//!   is watched.
 //!
-//! What is learnt holds for the client that has proven it, and for no other: who forges a proof
-//! switches the proxy off for himself. (Who can forge another's address can do so for the other.)
-//! All is bounded, for each client and in all; where there is no room, the oldest is forgotten.
+//! A proof holds only for the client that has given it: a client that forges a proof switches the
+//! proxy off for itself. (A host that can forge another's address can do so for the other.) The memory
+//! is bounded, for each client and in all; when it is full, the oldest entry is forgotten.
 //!
 //! RFC 9293, 3.5 (a client acknowledges only what has answered its SYN); RFC 6298, 2.1 (the first
 //! retransmission after 1 s).
@@ -30,26 +32,27 @@ use midspan_units::{Time, TimeSpan};
 use super::Route;
 use crate::Request;
 
-/// So often a client has repeated its SYN when it gets its way. The first repetition, after 1 s,
-/// may be due to a lost packet or a round-trip time above it; the second comes after 2 or 3 s.
+/// After this many repetitions of its SYN, a client's connection passes. The first repetition,
+/// after 1 s, may be due to a lost packet or a round-trip time above 1 s; the second comes after 2
+/// or 3 s.
 const RETRANSMISSIONS: u32 = 2;
-/// Most that is remembered, in all and for one client.
+/// Largest number of remembered routes, in all and for one client.
 const LIMIT: usize = 4096;
 const LIMIT_PER_CLIENT: usize = 256;
 
-/// What becomes of a connection as far as its route is concerned.
+/// What happens to a connection because of its route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passage {
-    /// Nothing speaks against taking it.
+    /// The connection may be intercepted.
     Take,
-    /// It passes untouched, and the caller looks whether the client acknowledges an answer that
-    /// has not come by; if so, [`AsymmetricRoutes::prove`] is to be called.
+    /// It passes untouched, and the caller watches whether the client acknowledges an answer that
+    /// did not pass the proxy; if so, the caller calls [`AsymmetricRoutes::prove`].
     PassWatched,
     /// It passes untouched.
     Pass,
 }
 
-/// Which clients reach which servers by routes that bring no answers back this way.
+/// Routes, by client and server, on which the answers do not come back through the proxy.
 #[derive(Debug)]
 pub struct AsymmetricRoutes {
     keep: TimeSpan,
@@ -62,13 +65,13 @@ pub struct AsymmetricRoutes {
 #[derive(Debug, Clone, Copy)]
 struct Known {
     age: u64,
-    /// Proven until then; only suspected where there is none.
+    /// A proof holds until this time; `None`: the route is only suspected.
     proven_until: Option<Time>,
 }
 
 impl AsymmetricRoutes {
-    /// Nothing is known yet. What is proven holds for `keep`; with zero, nothing is ever learnt
-    /// and every connection taken.
+    /// No route is known yet. A proof holds for `keep`; if that is zero, nothing is ever learned,
+    /// and every connection is intercepted.
     #[must_use]
     pub const fn new(keep: TimeSpan) -> Self {
         Self {
@@ -85,22 +88,22 @@ impl AsymmetricRoutes {
         self.keep
     }
 
-    /// A client wants a new connection.
+    /// A client opens a new connection.
     pub fn arrive(&mut self, now: Time, request: &Request) -> Passage {
         let route = Route::of(request);
         match self.routes.get(&route) {
             None => Passage::Take,
             Some(known) if known.proven_until.is_some_and(|until| now < until) => Passage::Pass,
             Some(_) => {
-                // One connection tells; without a proof, the next one is taken.
+                // One connection decides: without a proof, the next one is intercepted.
                 self.forget(route);
                 Passage::PassWatched
             }
         }
     }
 
-    /// A client has sent its SYN once more, for the `count`th time, and the proxy's own call to
-    /// the server has no answer.
+    /// A client has sent its SYN again, for the `count`th time, and the proxy's own SYN to the
+    /// server has no answer.
     pub fn repeat(&self, now: Time, request: &Request, count: u32) -> Passage {
         let known = self.routes.get(&Route::of(request));
         let is_proven = known
@@ -115,7 +118,7 @@ impl AsymmetricRoutes {
         }
     }
 
-    /// A client had been answered in the server's name, and the server never answered.
+    /// A client was answered in the server's name, and the server never answered.
     pub fn suspect(&mut self, now: Time, request: &Request) {
         let known = self.routes.get(&Route::of(request));
         let is_proven = known
@@ -126,12 +129,12 @@ impl AsymmetricRoutes {
         }
     }
 
-    /// A client whose connection is watched has acknowledged an answer that has not come by.
+    /// A client of a watched connection has acknowledged an answer that did not pass the proxy.
     pub fn prove(&mut self, now: Time, request: &Request) {
         self.learn(request, Some(now + self.keep));
     }
 
-    /// How many routes are remembered.
+    /// Number of remembered routes.
     #[must_use]
     pub fn count(&self) -> usize {
         self.routes.len()

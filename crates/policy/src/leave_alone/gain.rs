@@ -1,17 +1,17 @@
-//! Routes that splitting cannot help, found by what is measured.
+//! Routes on which splitting does not help, found by measurement.
 //!
-//! Two things say so, each for one [`Route`] (one client, one network of servers), so that nobody
-//! switches the proxy off for another:
+//! There are two signs, each for one [`Route`] (one client, one network of servers), so that no
+//! client can switch the proxy off for another:
 //!
-//! - *Nothing to gain*: in [`STREAK`] sessions in a row that carried [`EVIDENCE`] or more, the
-//!   server's leg took a negligible part of the round trip, the client's leg was short, and neither
-//!   lost a segment. Without a leg to shorten and without loss there is nothing that a split does
-//!   better: on a long leg it may still start faster.
-//! - *No gain seen*: of flows of [`EVIDENCE`] or more, the median goodput of the last that were split
-//!   is no better than that of the last that were not, the *control group*, of at least
-//!   [`COMPARED`] each.
+//! - *Nothing to gain*: in each of [`STREAK`] sessions in a row that carried [`EVIDENCE`] or more,
+//!   the server's leg took a negligible part of the round trip, the client's leg was short, and
+//!   neither lost a segment. Without a leg to shorten and without loss, splitting improves nothing;
+//!   only on a long leg may a split session still start faster.
+//! - *No gain seen*: of flows of [`EVIDENCE`] or more, the median goodput of the latest split ones
+//!   is no better than that of the latest ones that were not split (the *control group*), with at
+//!   least [`COMPARED`] flows each.
 //!
-//! The same measurements, of all routes together and by size, are what an operator is shown. All is
+//! The same measurements, over all routes and by size, are shown to the operator. Memory is
 //! bounded: the oldest routes are forgotten.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -22,40 +22,41 @@ use super::Route;
 use crate::congestion::LONG;
 use crate::{LegSample, Request};
 
-/// A flow that carried less says nothing, in bytes.
+/// A flow that carried fewer bytes is no evidence.
 const EVIDENCE: u64 = 100_000;
-/// So many sessions in a row without anything to gain.
+/// This many sessions in a row without anything to gain are needed.
 const STREAK: u8 = 8;
-/// A leg is negligible whose round trip is at most this part of the other's.
+/// A leg is negligible if its round trip is at most 1/`NEGLIGIBLE` of the other leg's.
 const NEGLIGIBLE: u64 = 20;
-/// Flows of each kind that a comparison needs at least.
+/// Least number of flows of each kind (split, direct) for a comparison.
 const COMPARED: usize = 5;
-/// Flows of each kind of one route that are remembered.
+/// Largest number of remembered flows of each kind on one route.
 const RECENT: usize = 9;
-/// Flows of each kind and size that are remembered, of all routes.
+/// Largest number of remembered flows of each kind and size over all routes.
 const RECENT_OF_ALL: usize = 101;
-/// Routes that are remembered.
+/// Largest number of remembered routes.
 const ROUTES: usize = 4096;
-/// Routes that were found and not taken yet.
+/// Largest number of routes that were found but not fetched with [`Gains::take_found`].
 const FOUND: usize = 256;
 
-/// Upper bounds of the sizes by which flows are compared, in bytes; one more is without a bound.
+/// Upper bounds, in bytes, of the sizes by which flows are compared; a last class has no upper
+/// bound.
 pub const SIZES: [u64; 4] = [10_000, 100_000, 1_000_000, 10_000_000];
 
-/// Flows of one size, of all routes together.
+/// Flows of one size, over all routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SizeGain {
     /// Flows that were split, since the start.
     pub split_flows: u64,
     /// Flows of the control group that were measured, since the start.
     pub direct_flows: u64,
-    /// Median goodput of the last that were split.
+    /// Median goodput of the latest split flows.
     pub split: Option<BitRate>,
-    /// Median goodput of the last of the control group.
+    /// Median goodput of the latest flows of the control group.
     pub direct: Option<BitRate>,
 }
 
-/// What splitting gains, and where it does not.
+/// Measures what splitting gains, and finds routes where it gains nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Gains {
     routes: BTreeMap<Route, Evidence>,
@@ -77,7 +78,7 @@ struct Recent {
 struct Evidence {
     /// Sessions in a row in which there was nothing to gain.
     streak: u8,
-    /// Of flows that were split, and of those that were not.
+    /// Goodputs of split flows, and of direct ones.
     recent: [Recent; 2],
 }
 
@@ -86,7 +87,7 @@ const SPLIT: usize = 0;
 const DIRECT: usize = 1;
 
 impl Gains {
-    /// A session has ended in good order, this long after the client's first segment.
+    /// A session has ended in an orderly way, this long after the client's first segment.
     pub fn note_split(
         &mut self,
         request: &Request,
@@ -111,8 +112,8 @@ impl Gains {
         self.judge(route);
     }
 
-    /// A flow of the control group has ended in good order: it has carried so many bytes of data one
-    /// way, in this time since the client's first segment.
+    /// A flow of the control group has ended in an orderly way: it carried this much data in one
+    /// direction, and lasted this long since the client's first segment.
     pub fn note_direct(&mut self, request: &Request, carried: ByteSize, lasted: TimeSpan) {
         let goodput = self.count(DIRECT, carried.bytes(), lasted);
         if let Some(goodput) = goodput.filter(|_| carried.bytes() >= EVIDENCE) {
@@ -122,19 +123,19 @@ impl Gains {
         }
     }
 
-    /// Routes that were found since the last time.
+    /// Routes found since the last call, at most `most`.
     pub fn take_found(&mut self, most: usize) -> Vec<Route> {
         let count = self.found.len().min(most);
         self.found.drain(..count).collect()
     }
 
-    /// How many have been found.
+    /// How many routes have been found in all.
     #[must_use]
     pub const fn found(&self) -> u64 {
         self.found_in_all
     }
 
-    /// What was measured, by size: up to each of [`SIZES`], and above.
+    /// The measurements by size: up to each of [`SIZES`], and above.
     #[must_use]
     pub fn sizes(&self) -> [SizeGain; SIZES.len() + 1] {
         self.sizes.each_ref().map(|[split, direct]| SizeGain {
@@ -145,7 +146,7 @@ impl Gains {
         })
     }
 
-    /// Its goodput in bit/s, if it lasted at all.
+    /// Counts a flow; returns its goodput in bit/s, if it carried anything and lasted at all.
     fn count(&mut self, kind: usize, bytes: u64, lasted: TimeSpan) -> Option<u64> {
         if bytes == 0 || lasted == TimeSpan::ZERO {
             return None;
@@ -171,7 +172,8 @@ impl Gains {
         self.routes.entry(route).or_default()
     }
 
-    /// What was found is forgotten, so that it must be found anew once it is no longer left alone.
+    /// Decides whether the route is found. The evidence of a found route is forgotten, so that new
+    /// evidence is needed once the route is no longer left alone.
     fn judge(&mut self, route: Route) {
         let Some(evidence) = self.routes.get_mut(&route) else {
             return;

@@ -1,4 +1,4 @@
-//! Flows that a proxy must not, or should not, stand in.
+//! Flows that a proxy must not, or should not, split.
 
 mod asymmetric_route;
 mod gain;

@@ -1,4 +1,4 @@
-//! From one client to one network of servers.
+//! Routes from one client to one network of servers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,29 +6,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::Request;
 
-/// From one client (an IPv4 address, an IPv6 /64) to one prefix of servers (/24, /48).
+/// A route from one client (an IPv4 address, an IPv6 /64) to one prefix of servers (/24, /48).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
-    /// The client's network; what follows its prefix is zero.
+    /// The client's network; the bits after its prefix are zero.
     pub client: IpAddr,
-    /// The servers' network, likewise.
+    /// The servers' network; the bits after its prefix are zero.
     pub server: IpAddr,
 }
 
 impl Route {
-    /// Length of the client's prefix, for IPv4 and IPv6.
+    /// Length of the client's prefix in bits, for IPv4 and IPv6.
     pub const CLIENT_LENGTHS: [u8; 2] = [32, 64];
-    /// Length of the servers' prefix.
+    /// Length of the servers' prefix in bits, for IPv4 and IPv6.
     pub const SERVER_LENGTHS: [u8; 2] = [24, 48];
 
-    /// That of a connection.
+    /// The route of a connection.
     #[must_use]
     pub const fn of(request: &Request) -> Self {
         Self::between(request.client.ip(), request.server.ip())
     }
 
-    /// That between two hosts.
+    /// The route between two hosts.
     #[must_use]
     pub const fn between(client: IpAddr, server: IpAddr) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Route {
     }
 }
 
-/// The network of an address, so many bits long.
+/// The network of an address, with a prefix of these lengths in bits.
 const fn network(address: IpAddr, [ipv4_length, ipv6_length]: [u8; 2]) -> IpAddr {
     match address {
         IpAddr::V4(four) => {

@@ -3,8 +3,8 @@ use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Sessions whose buffers grow as the kernel's do: by what has moved, at most twofold between two
-/// looks.
+/// Sessions whose buffers grow as the kernel's do: with the data that has moved, at most twofold
+/// between two measurements.
 struct Model {
     budget: u64,
     queue_budget: u64,
@@ -42,7 +42,7 @@ impl Model {
         }
         self.sessions += 1;
         for _ in 0..2 {
-            // As Linux begins, and nothing has moved.
+            // As Linux begins, before any data has moved.
             self.directions.push(DirectionMemory {
                 is_bounded: false,
                 ..DirectionMemory::default().with_limits(STARTING)
@@ -72,7 +72,8 @@ impl Model {
         self.directions[place] = changed;
     }
 
-    /// It moves data; what its peer does not take fills all that may be filled.
+    /// The direction moves data; data that its peer does not take fills the buffers as far as they
+    /// go.
     fn act(&mut self, place: usize, fills: bool) {
         let direction = &mut self.directions[place];
         direction.is_active = true;
@@ -120,7 +121,7 @@ fn two_that_compete_have_about_the_same() {
         model.act(0, false);
     }
     model.open();
-    // They take turns in growing and giving, so it is the mean that tells.
+    // They take turns in growing and giving, so the mean is compared.
     let mut sums = [0, 0];
     for _ in 0..400 {
         for (sum, place) in sums.iter_mut().zip([0, 2]) {
@@ -174,7 +175,7 @@ fn queues_are_bounded_long_before_the_budget_and_sessions_are_not_shed_for_them(
     assert!(matches!(share.bound(&still), Bounding::Limit(_)));
     share.reserved += 24 * MIB;
     assert!(share.is_watched() && share.has_room_for_session());
-    // Nothing grows any more.
+    // No direction grows any more.
     let active = DirectionMemory {
         is_active: true,
         is_bounded: true,

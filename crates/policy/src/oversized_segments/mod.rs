@@ -1,13 +1,13 @@
 //! Oversized segments towards clients behind a narrow upstream (Hasegawa §3, §6).
 //!
-//! A client returns an ACK for a segment, however large it is. Segments larger than the client
-//! asked for, which leave as IP fragments, so save upstream without any change of the client.
+//! A client returns one ACK for each segment, however large. So segments larger than the client
+//! asked for, sent as IP fragments, save upstream capacity without any change of the client.
 //!
-//! - [`size`]: which size is worth having ([`Wish`], [`Measured`]);
+//! - [`size`]: which size is worth using ([`Wish`], [`Measured`]);
 //! - [`OversizedSegments`]: when to use it, and when to go back;
-//! - [`OversizedStart`]: the ways to come to them, of which the paper has two;
-//! - [`NarrowSession`]: all this, and sending ahead, as a policy of one session;
-//! - [`Verdicts`]: what clients were found to take.
+//! - [`OversizedStart`]: the ways to begin with it, two of them from the paper;
+//! - [`NarrowSession`]: all of this and sending ahead, as a policy of one session;
+//! - [`Verdicts`]: what was found out about clients.
 
 mod probe;
 mod session;

@@ -1,4 +1,4 @@
-//! When oversized segments are used: never at the price of a broken client.
+//! When oversized segments are used, without ever breaking a client.
 
 use std::sync::Arc;
 
@@ -7,33 +7,36 @@ use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 use super::{Measured, Verdict};
 use crate::{LegDecision, LegSample};
 
-/// Segments of the normal size that the client must have acknowledged before a probe.
+/// Segments of normal size that the client must have acknowledged before a probe.
 const FLOWING: u64 = 2;
-/// Probes that may be lost before the client is left alone.
+/// How many probes may be lost before the client is left alone.
 const PROBES: u8 = 2;
-/// Returns to the normal size before a session stays there.
+/// After this many returns to the normal size, a session stays there.
 const FALLBACKS: u8 = 3;
-/// Least wait after the first lost probe or return, and in round trips; doubled each time.
+/// Least pause after the first lost probe or the first return, as a time and in round trips; each
+/// further one doubles it.
 const PAUSE: TimeSpan = TimeSpan::from_seconds(1);
 const PAUSE_ROUND_TRIPS: u64 = 16;
-/// Between two readings while a probe is under way or the window is held down.
+/// Shortest and longest time between two readings while a probe is in flight or the window is
+/// bounded.
 const CLOSE_LOOK: (TimeSpan, TimeSpan) = (
     TimeSpan::from_milliseconds(2),
     TimeSpan::from_milliseconds(20),
 );
-/// Otherwise: a time-out takes 200 ms or more.
+/// Time between two readings otherwise: a time-out takes 200 ms or more.
 const LOOK: TimeSpan = TimeSpan::from_milliseconds(50);
 
-/// Something worth counting.
+/// An event that is worth counting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// An oversized segment is sent to see whether it arrives.
+    /// An oversized segment is sent to test whether it arrives.
     Probed,
-    /// It was acknowledged, or the client was known to take it: oversized segments from now on.
+    /// The probe was acknowledged, or the client is known to accept them: segments are oversized
+    /// from now on.
     Raised,
-    /// It was lost.
+    /// The probe was lost.
     ProbeLost,
-    /// Oversized segments went unanswered for a time-out.
+    /// Oversized segments stayed unacknowledged for a time-out.
     FellBack,
 }
 
@@ -41,38 +44,39 @@ pub enum Event {
 enum State {
     /// Segments of the client's own size, until data flows.
     Own,
-    /// Nothing more is written until all that was is acknowledged, so that the probe is alone.
+    /// Nothing more is written until everything is acknowledged, so that the probe is alone in
+    /// flight.
     Draining { size: u32 },
     /// One oversized segment is about to be sent.
     Probing(Probe),
-    /// It has left. Segments are of the client's own size again, so that the kernel's first
-    /// retransmission already is.
+    /// The probe has left. Segments are of the client's own size again, so that already the
+    /// kernel's first retransmission is.
     Awaiting(Probe),
-    /// Oversized segments.
+    /// Segments are oversized.
     Raised { size: u32 },
-    /// The client's own size for a while.
+    /// Segments are of the client's own size for a while.
     Pausing { until: Time },
-    /// The client's own size for good.
+    /// Segments are of the client's own size for good.
     Ended,
 }
 
-/// An oversized segment that is sent alone, and the leg before it.
+/// An oversized segment that is sent alone, and the state of the leg before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Probe {
     size: u32,
     acknowledged_before: u64,
     segments_before: u32,
     sent_again_before: u32,
-    /// Nothing had ended the first slow start.
+    /// The leg was still in its first slow start.
     in_first_slow_start: bool,
 }
 
-/// What has become of a probe.
+/// What happened to a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     /// Not all of it is acknowledged.
     Open,
-    /// Too little data came at a time to fill a segment: nothing is known.
+    /// Too little data came at a time to fill the segment: the result is unknown.
     Unsent,
     Arrived,
     Lost,
@@ -86,22 +90,22 @@ impl Probe {
     fn outcome(self, own: u32, sample: &LegSample) -> Outcome {
         let acknowledged = sample.bytes_acknowledged.bytes();
         let arrived = acknowledged.saturating_sub(self.acknowledged_before);
-        // Open as well while a time-out waits for its answer.
+        // It is also open while a time-out waits for its answer.
         if arrived < u64::from(self.size) || sample.timeouts_pending > 0 {
             return Outcome::Open;
         }
         let sent = sample.segments_sent.wrapping_sub(self.segments_before);
         let again = self.sent_again(sample);
-        // Those that have arrived: on the average larger than the client's own size only
-        // where one of them was.
+        // Segments that arrived at their first transmission. Their mean exceeds the client's own
+        // size only if one of them was oversized.
         let first = sent
             .saturating_sub(again)
             .saturating_sub(sample.unacknowledged);
         if first == 0 || arrived <= u64::from(first) * u64::from(own) {
             return Outcome::Unsent;
         }
-        // One segment may be a tail loss probe for an answer that was late (RFC 8985 §7); an
-        // oversized one that is lost takes two at least.
+        // One retransmission may be a tail loss probe for a late answer (RFC 8985 §7); a lost
+        // oversized segment takes at least two.
         match again {
             0 | 1 => Outcome::Arrived,
             _ => Outcome::Lost,
@@ -112,13 +116,13 @@ impl Probe {
 /// The segment size of one leg towards a client, while data flows.
 ///
 /// It starts at the client's own segment size. Once data flows and all of it is acknowledged, one
-/// oversized segment is sent and nothing after it ([`LegDecision::in_flight_cap`]). As soon as it has
-/// left, the size is the client's own again: if it is lost, its bytes arrive with the first
-/// retransmission, and slow start goes on as before
-/// ([`LegDecision::slow_start_again`]), since its loss says nothing of congestion. When it
-/// is acknowledged without that, the size is raised, and taken back when a time-out passes. Until the kernel's congestion window is the smaller
-/// limit, what is in flight is bounded in bytes, not in segments (RFC 3465), so that a larger
-/// segment takes no larger share.
+/// oversized segment is sent and nothing after it ([`LegDecision::in_flight_cap`]). As soon as it
+/// has left, the size is the client's own again: if the probe is lost, its bytes arrive with the
+/// first retransmission, and slow start goes on as before ([`LegDecision::slow_start_again`]),
+/// because this loss is no sign of congestion. If the probe is acknowledged without a
+/// retransmission, the size is raised; a later time-out takes it back. Until the kernel's
+/// congestion window is the smaller limit, data in flight is bounded in bytes, not in segments (RFC
+/// 3465), so that larger segments take no larger share of the path.
 ///
 /// | kind | calls |
 /// | --- | --- |
@@ -132,9 +136,10 @@ pub struct OversizedSegments {
     upstream: Option<BitRate>,
     own: u32,
     state: State,
-    /// Bytes that may be in flight before anything is acknowledged; `None` until the first sample.
+    /// Bytes that may be in flight before any acknowledgement; `None` until the first sample.
     initial: Option<u64>,
-    /// The in-flight cap now, 0 where nothing may be written; `None` where the kernel's congestion window is the smaller limit.
+    /// The present in-flight cap in bytes; 0: nothing may be written; `None`: the kernel's
+    /// congestion window is the smaller limit.
     cap: Option<u64>,
     lost_probes: u8,
     fallbacks: u8,
@@ -144,15 +149,15 @@ pub struct OversizedSegments {
     known: bool,
     event: Option<Event>,
     slow_start_again: bool,
-    /// Segments sent again for lost probes: no loss of the path.
+    /// Retransmissions of lost probes, which are no evidence of the path's loss.
     again_for_probes: u32,
 }
 
 impl OversizedSegments {
-    /// For a client whose own segment size is `own` bytes. `sizes` are those that may be used,
-    /// ascending; rates are those of the access link as far as they are known. A client known to
-    /// take oversized segments needs no probe; one known to refuse them gets none; of one in doubt
-    /// a single lost probe more decides, so that short sessions come to a verdict together.
+    /// For a client whose own segment size is `own` bytes. `sizes`: the possible sizes, ascending.
+    /// The rates are those of the access link, as far as they are known. A client known to accept
+    /// oversized segments needs no probe; a client known to refuse them gets none. For a client in
+    /// doubt, one more lost probe decides, so that several short sessions together reach a verdict.
     #[must_use]
     pub fn new(
         sizes: Arc<[u32]>,
@@ -201,24 +206,24 @@ impl OversizedSegments {
         matches!(self.state, State::Probing(_) | State::Raised { .. })
     }
 
-    /// Whether data is to wait until it fills a segment (Hasegawa §3: Nagle).
+    /// Whether data should wait until it fills a segment (Hasegawa §3: Nagle).
     #[must_use]
     pub const fn holds_to_fill(&self) -> bool {
         self.is_oversized()
     }
 
-    /// What this leg has shown of its client, if anything.
+    /// The verdict on the client from this leg, if there is one.
     #[must_use]
     pub const fn verdict(&self) -> Option<Verdict> {
         self.verdict
     }
 
-    /// What has happened since the last call.
+    /// The event since the last call, if any.
     pub const fn poll_event(&mut self) -> Option<Event> {
         self.event.take()
     }
 
-    /// When to read the leg again, while data is under way; `None` when nothing will change.
+    /// When to read the leg again, while data is in flight; `None` if nothing will change.
     #[must_use]
     pub fn poll_timeout(&self, now: Time) -> Option<Time> {
         let (least, most) = CLOSE_LOOK;
@@ -232,7 +237,7 @@ impl OversizedSegments {
         }
     }
 
-    /// Takes in a reading of the leg; what is to change on it.
+    /// Takes a reading of the leg; returns what changes on it.
     pub fn handle_sample(&mut self, now: Time, sample: &LegSample) -> LegDecision {
         self.round_trip = sample.round_trip_time.unwrap_or(self.round_trip);
         self.delivered = self.delivered.max(sample.delivery_rate);
@@ -248,8 +253,8 @@ impl OversizedSegments {
         }
     }
 
-    /// Takes in the last reading of a leg that ends: the answer to a probe may have come with the
-    /// client's FIN. See [`verdict`](Self::verdict) and [`poll_event`](Self::poll_event).
+    /// Takes the last reading of a leg that ends, because the answer to a probe may have come with
+    /// the client's FIN. See [`verdict`](Self::verdict) and [`poll_event`](Self::poll_event).
     pub fn handle_end(&mut self, now: Time, sample: &LegSample) {
         if let State::Probing(probe) | State::Awaiting(probe) = self.state {
             self.conclude(now, probe, sample);
@@ -281,7 +286,7 @@ impl OversizedSegments {
             State::Awaiting(probe) => self.conclude(now, probe, sample),
             State::Raised { .. } if sample.timeouts_pending > 0 => self.fall_back(now),
             State::Raised { size } => match self.choose(sample) {
-                // Only down: loss has shown, or the window has shrunk.
+                // The size is only reduced: losses occurred, or the window has shrunk.
                 Some(better) if better < size => self.state = State::Raised { size: better },
                 _ => {}
             },
@@ -359,7 +364,7 @@ impl OversizedSegments {
     fn fall_back(&mut self, now: Time) {
         self.event = Some(Event::FellBack);
         self.fallbacks += 1;
-        // What was known may no longer hold.
+        // What was known about the client may no longer hold.
         self.known = false;
         self.verdict = None;
         if self.fallbacks >= FALLBACKS {
@@ -375,7 +380,7 @@ impl OversizedSegments {
         self.state = State::Pausing { until: now + pause };
     }
 
-    /// Sets the in-flight cap: that of the probe, or slow start counted in bytes.
+    /// Sets the in-flight cap: that of the probe, or that of a slow start counted in bytes.
     fn bound(&mut self, sample: &LegSample) {
         match self.state {
             State::Draining { .. } => {
@@ -396,7 +401,7 @@ impl OversizedSegments {
         }
         let counted = initial + sample.bytes_acknowledged.bytes();
         let kernel = window * u64::from(self.size());
-        // After a loss the kernel's window follows what was in flight.
+        // After a loss, the kernel's window follows the data in flight.
         let is_over = counted >= kernel || sample.slow_start_threshold.is_some();
         let may_end = matches!(self.state, State::Raised { .. } | State::Ended);
         self.cap = (!(is_over && may_end)).then_some(counted);

@@ -1,5 +1,5 @@
-//! A session whose leg towards the client gets oversized segments and may be sent ahead, as a
-//! [`Policy`]: for callers that have one leg and no more to do than to carry out decisions.
+//! A session with oversized segments and sending ahead on its client leg, as a [`Policy`]: for
+//! callers that have one leg and only carry out decisions.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use crate::{
     AccessLink, Admission, Buffer, Decision, LegDecision, Policy, Request, SessionSample, Start,
 };
 
-/// Before data flows the leg is read so soon.
+/// Time until the first reading of the leg, before data flows.
 const FIRST_LOOK: TimeSpan = TimeSpan::from_milliseconds(1);
 
-/// What is known of a client when it connects.
+/// What is known about a client when it connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client {
     /// Its own segment size, in bytes of data.
     pub segment_size: u32,
     /// The window it advertised, in bytes.
     pub window: u64,
-    /// The window scale agreed, in bits.
+    /// The agreed window scale, in bits.
     pub window_scale: u8,
 }
 
-/// Oversized segments and sending ahead towards one client, around the policy that decides all
-/// else.
+/// Oversized segments and sending ahead towards one client, wrapped around the policy that decides
+/// everything else.
 pub struct NarrowSession {
     inner: Box<dyn Policy + Send>,
     client: Client,
@@ -37,16 +37,16 @@ pub struct NarrowSession {
     oversized: Option<OversizedSegments>,
     ahead: Option<SendingAhead>,
     added_scale: u8,
-    /// The in-flight cap of oversized segments, which only changes are told of.
+    /// The in-flight cap of oversized segments, which only reports its changes.
     cap: Option<ByteSize>,
-    told: Option<ByteSize>,
+    announced: Option<ByteSize>,
     interval: TimeSpan,
-    /// When the policy around which this is was last shown a sample.
+    /// When the inner policy last got a sample.
     shown: Option<Time>,
 }
 
 impl NarrowSession {
-    /// For a client behind `access`, which comes to oversized segments in this `way`.
+    /// A session of a client behind `access` that begins with oversized segments in this `way`.
     #[must_use]
     pub fn new(
         inner: Box<dyn Policy + Send>,
@@ -84,14 +84,14 @@ impl NarrowSession {
             ahead,
             added_scale,
             cap: None,
-            told: None,
+            announced: None,
             interval: FIRST_LOOK,
             shown: None,
         }
     }
 
-    /// The largest segment that this session may come to. The paper's ways measure nothing first:
-    /// theirs is the size for a path without loss.
+    /// The largest segment that this session may reach. The paper's ways measure nothing
+    /// beforehand, so they use the size for a path without loss.
     fn ceiling(&self) -> Option<u32> {
         if self.way == OversizedStart::Probe {
             return self.sizes.last().copied();
@@ -109,17 +109,17 @@ impl NarrowSession {
         unmeasured.choose(&self.sizes)
     }
 
-    /// The lower of a rate and of that of the access link, of a leg that may come to oversized
-    /// segments: a burst of those overflows its queue in pieces, and one lost piece costs a segment.
-    /// The paper's ways do without.
+    /// For a leg that may reach oversized segments: the lower one of a rate and the rate of the
+    /// access link. A burst of oversized segments overflows the link's queue in fragments, and one
+    /// lost fragment costs a whole segment. The paper's ways do not pace.
     fn paced(&self, rate: Option<BitRate>) -> Option<BitRate> {
         let is_probed = self.way == OversizedStart::Probe && self.ceiling().is_some();
         let profile = self.access.downstream.filter(|_| is_probed);
         rate.into_iter().chain(profile).min()
     }
 
-    /// Whether the inner policy wants a sample: it remembers so many, of its own interval, and this
-    /// leg is read more often.
+    /// Whether the inner policy is due for a sample. It expects samples at its own interval, and
+    /// this leg is read more often.
     fn is_due(&self, now: Time) -> bool {
         match (self.inner.sampling_interval(), self.shown) {
             (Some(interval), Some(shown)) => now.since(shown) >= interval,
@@ -145,8 +145,8 @@ impl NarrowSession {
             let at = ahead.poll_timeout(now);
             next = Some(next.map_or(at, |next| next.min(at)));
         }
-        if cap != self.told {
-            self.told = cap;
+        if cap != self.announced {
+            self.announced = cap;
             decision.in_flight_cap = cap;
         }
         if let Some(next) = next {

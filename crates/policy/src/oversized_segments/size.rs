@@ -1,4 +1,4 @@
-//! How large an oversized segment is to be (Hasegawa §6.4).
+//! How large an oversized segment should be (Hasegawa §6.4).
 
 use std::num::NonZeroU32;
 
@@ -7,15 +7,15 @@ use midspan_model::asymmetry::{
 };
 use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
 
-/// The MTU for which sizes are planned: that of Ethernet, which most fragments have to fit.
+/// The MTU for which sizes are planned: that of Ethernet, into which most fragments must fit.
 pub const PLANNED_MTU: u32 = 1500;
-/// Data bytes of the largest segment that an IPv4 datagram has room for.
+/// Bytes of data in the largest segment that fits into an IPv4 datagram.
 pub const LARGEST: u32 = 65_495;
-/// Sizes in fragments between which `auto` chooses, besides the one that k asks for.
+/// Sizes, in fragments, that `auto` can choose, apart from the one that k requires.
 const FRAGMENTS: [u32; 3] = [3, 6, 9];
-/// Most fragments that k can ask for.
+/// Largest number of fragments that k can require.
 const MOST_FRAGMENTS: u32 = 44;
-/// Bytes of a full packet, and of an ACK with timestamps, for k.
+/// Bytes of a full packet, and of an ACK with timestamps, for computing k.
 const DATA_SIZE: u32 = 1500;
 const ACK_SIZE: u32 = 52;
 /// Beyond the paper's factor of 4, loss of normal segments must stay below this ("the case of
@@ -23,14 +23,14 @@ const ACK_SIZE: u32 = 52;
 const CLEAN: f64 = 1e-3;
 /// The paper's factor: "MSS should not be larger than 4 times the size of a normal MSS".
 const FACTOR: u32 = 4;
-/// Most bytes sent again per byte of data, Eq. (7).
+/// Highest ratio of retransmitted bytes to bytes of data, Eq. (7).
 const MOST_RETRANSMITTED: f64 = 0.02;
 /// Segments that must be in flight for a fast retransmit.
 const FAST_RETRANSMIT: u64 = 4;
-/// Fewer segments than this say nothing of loss unless some were lost.
+/// Fewer segments than this are no evidence of the loss rate, unless some were lost.
 const TELLING: u32 = 20;
 
-/// What an operator wants of segments on narrow legs.
+/// The operator's choice of segments on narrow legs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wish {
     /// Normal segments.
@@ -38,13 +38,13 @@ pub enum Wish {
     Off,
     /// This size, in bytes of data.
     Fixed(u32),
-    /// As large as it takes and the path bears.
+    /// As large as needed and as the path allows.
     Auto,
 }
 
 impl Wish {
-    /// The sizes that this wish may come to, in bytes of data, ascending: each needs a route of
-    /// its own. Rates are those of the access link, as far as they are known.
+    /// The sizes that this choice can lead to, in bytes of data, ascending; each needs a route of
+    /// its own. The rates are those of the access link, as far as they are known.
     #[must_use]
     pub fn sizes(self, downstream: Option<BitRate>, upstream: Option<BitRate>) -> Vec<u32> {
         match self {
@@ -65,7 +65,7 @@ impl Wish {
     }
 }
 
-/// ⌈k⌉, the normal segments for which one ACK must do, Eq. (1): a client acknowledges each
+/// ⌈k⌉, the number of normal segments that one ACK must cover, Eq. (1): a client acknowledges each
 /// oversized segment.
 fn needed_fragments(downstream: BitRate, upstream: BitRate) -> Option<u32> {
     let asymmetry = Asymmetry {
@@ -80,7 +80,7 @@ fn needed_fragments(downstream: BitRate, upstream: BitRate) -> Option<u32> {
     Some(needed.min(MOST_FRAGMENTS))
 }
 
-/// What the choice of a size depends on.
+/// The measurements from which a size is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measured {
     /// The client's own segment size, in bytes.
@@ -91,19 +91,19 @@ pub struct Measured {
     pub upstream: Option<BitRate>,
     /// The client's window, in bytes.
     pub window: ByteSize,
-    /// Segments sent so far, and those of them sent again.
+    /// Segments sent so far, retransmissions included.
     pub sent: u32,
-    /// See `sent`.
+    /// Segments retransmitted so far.
     pub sent_again: u32,
-    /// Their size when they were sent, in bytes.
+    /// The size of these segments, in bytes.
     pub sent_size: u32,
     /// Round-trip time.
     pub round_trip: TimeSpan,
 }
 
 impl Measured {
-    /// Loss of normal segments: by Eq. (4) from that of the segments that were sent. 0 as long
-    /// as too little was sent to tell.
+    /// The bit error ratio that follows by Eq. (4) from the loss of the segments sent; 0 as long as
+    /// too few were sent to judge.
     fn bit_errors(&self) -> f64 {
         if self.sent < TELLING && self.sent_again == 0 {
             return 0.0;
@@ -113,7 +113,7 @@ impl Measured {
         bit_error_ratio(loss, u64::from(self.sent_size.max(1)) * 8).unwrap_or(0.0)
     }
 
-    /// Whether the path bears segments of `size` bytes.
+    /// Whether the path allows segments of `size` bytes.
     fn bears(&self, size: u32, errors: f64) -> bool {
         let bits = u64::from(size) * 8;
         let loss = segment_loss(errors, bits).unwrap_or(1.0);
@@ -125,7 +125,7 @@ impl Measured {
         if size > FACTOR.saturating_mul(self.own) && normal >= CLEAN {
             return false;
         }
-        // Eq. (6), or the client's window, if that is smaller.
+        // Eq. (6), or the client's window if that is smaller.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let congestion = BitErrors::new(errors, self.round_trip, NonZeroU32::MIN)
             .ok()
@@ -135,9 +135,8 @@ impl Measured {
         window.div_ceil(u64::from(size.max(1))) >= FAST_RETRANSMIT
     }
 
-    /// The size to be used of `sizes` (ascending): the smallest that leaves the upstream
-    /// uncongested, or the largest if none does, among those that the path bears. `None` where
-    /// the normal size is best.
+    /// The best of `sizes` (ascending): the smallest that leaves the upstream uncongested, or the
+    /// largest if none does, among those that the path allows. `None`: the normal size is best.
     #[must_use]
     pub fn choose(&self, sizes: &[u32]) -> Option<u32> {
         let errors = self.bit_errors();

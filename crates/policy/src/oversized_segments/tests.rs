@@ -50,7 +50,7 @@ fn the_size_follows_k_the_window_and_loss() {
         ..measured()
     };
     assert_eq!(wider.choose(&auto()), Some(4420));
-    // What a fast retransmit needs of the client's window.
+    // The client's window must have room for a fast retransmit.
     let window = |bytes| Measured {
         window: ByteSize::from_bytes(bytes),
         ..measured()
@@ -59,7 +59,7 @@ fn the_size_follows_k_the_window_and_loss() {
     assert_eq!(window(30_000).choose(&auto()), Some(8860));
     assert_eq!(window(17_520).choose(&auto()), Some(4420));
     assert_eq!(window(8_000).choose(&auto()), None);
-    // Beyond the paper's factor only where the path is clean.
+    // Only a clean path allows more than the paper's factor.
     let loss = |sent_again| Measured {
         sent_again,
         ..measured()
@@ -67,7 +67,7 @@ fn the_size_follows_k_the_window_and_loss() {
     assert_eq!(loss(2).choose(&auto()), Some(4420));
     assert_eq!(loss(30).choose(&auto()), None);
     assert_eq!(loss(1000).choose(&auto()), None);
-    // A client that takes large packets itself.
+    // A client that accepts large packets by itself.
     let jumbo = Measured {
         own: 8960,
         ..measured()
@@ -75,7 +75,7 @@ fn the_size_follows_k_the_window_and_loss() {
     assert_eq!(jumbo.choose(&[4420]), None);
 }
 
-/// A leg with a kernel that does as it is told, and a client at some distance.
+/// A leg with a kernel that does what it is told, and a distant client.
 struct Leg {
     state: OversizedSegments,
     now: u64,
@@ -134,11 +134,11 @@ impl Leg {
         (self.state.size(), cap, self.state.poll_event())
     }
 
-    /// The probe has left; its answer is not there.
+    /// The probe has left; its answer has not arrived.
     fn send_probe(&mut self) {
         self.segments += 1;
         self.under_way = 1;
-        // The first retransmission is to be of the client's own size.
+        // The first retransmission must be of the client's own size.
         assert_eq!(self.look(), (OWN, None, None));
         assert!(!self.state.holds_to_fill());
     }
@@ -169,7 +169,7 @@ fn a_session_starts_with_the_client_s_own_size_probes_and_raises() {
     assert_eq!(leg.look(), (13_300, Some(13_300), Some(Event::Probed)));
     assert!(leg.state.holds_to_fill());
     leg.flow(13_300);
-    // In flight: what was acknowledged more than at the start, though the kernel would send
+    // In flight: the initial window and what was acknowledged since, although the kernel would send
     // 133,000 bytes.
     assert_eq!(leg.look(), (13_300, Some(42_500), Some(Event::Raised)));
     assert_eq!(leg.state.verdict(), Some(Verdict::Takes));
@@ -190,7 +190,7 @@ fn a_lost_probe_is_tried_once_more_and_then_the_client_is_left_alone() {
     assert_eq!((size, event), (OWN, Some(Event::ProbeLost)));
     assert_eq!(leg.state.verdict(), Some(Verdict::Doubted));
     assert!(leg.slow_start_again);
-    // What ends slow start from here on is no probe.
+    // From here on, what ends slow start is no probe.
     for _ in 0..20 {
         leg.flow(14_600);
         if leg.look().2 == Some(Event::Probed) {
@@ -219,7 +219,7 @@ fn probes_that_two_sessions_lose_decide() {
     leg.lose_probe();
     assert_eq!(leg.look().2, Some(Event::ProbeLost));
     assert_eq!(leg.state.verdict(), Some(Verdict::Refuses));
-    // One that arrives clears the doubt.
+    // A probe that arrives clears the doubt.
     let mut leg = Leg::new(Some(Verdict::Doubted));
     leg.look();
     leg.flow(14_600);
@@ -247,7 +247,7 @@ fn a_probe_whose_answer_is_late_is_not_lost() {
     assert!(!leg.slow_start_again);
 }
 
-/// The client has all it wants, and closes, before the leg is read again.
+/// The client has everything it wants, and closes, before the leg is read again.
 #[test]
 fn the_answer_to_a_probe_may_be_in_the_last_reading() {
     for (is_lost, verdict) in [(false, Verdict::Takes), (true, Verdict::Doubted)] {
@@ -265,7 +265,7 @@ fn the_answer_to_a_probe_may_be_in_the_last_reading() {
         let event = leg.state.poll_event().unwrap();
         assert_eq!(event == Event::ProbeLost, is_lost);
     }
-    // Without an answer nothing is known, and nothing is begun.
+    // Without an answer the result is unknown, and no new probe begins.
     for draining in [false, true] {
         let mut leg = Leg::new(None);
         leg.look();
@@ -304,7 +304,7 @@ fn a_probe_that_small_writes_cut_up_says_nothing() {
     assert_eq!(leg.state.verdict(), None);
 }
 
-/// What is under way says nothing of the size of what has arrived.
+/// Data in flight does not show the size of the segments that have arrived.
 #[test]
 fn small_segments_with_more_under_way_say_nothing() {
     let mut leg = Leg::new(None);
@@ -344,7 +344,7 @@ fn a_time_out_takes_the_size_back_at_once() {
             leg.look();
         }
     }
-    // The third time for good.
+    // The third return is for good.
     assert_eq!(leg.state.size(), OWN);
 }
 
@@ -410,9 +410,9 @@ proptest! {
             prop_assert!(size == own.max(1) || sizes.contains(&size));
             prop_assert_eq!(decision.segment_size.is_some(), size != before);
             cap = decision.in_flight_cap.map_or(cap, ByteSize::bytes);
-            // Nothing may be written only as long as something is to be acknowledged.
+            // The cap may be zero only while data is in flight.
             prop_assert!(cap > 0 || under_way > 0);
-            // A time-out always takes it back.
+            // A time-out always returns the leg to the normal size.
             prop_assert!(timeouts == 0 || before == own.max(1) || size == own.max(1));
             if let Some(next) = state.poll_timeout(now) {
                 prop_assert!(next > now);

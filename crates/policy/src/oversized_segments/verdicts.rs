@@ -1,4 +1,4 @@
-//! What clients were found to take, remembered.
+//! Remembers whether clients accept oversized segments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -6,24 +6,25 @@ use std::net::IpAddr;
 use midspan_units::{Time, TimeSpan};
 use serde::{Deserialize, Serialize};
 
-/// How long a client is known to take oversized segments.
+/// How long a client counts as accepting oversized segments.
 const TAKES: TimeSpan = TimeSpan::from_seconds(24 * 3600);
-/// How long one that did not is left alone. Shorter: its path may change, and a probe is cheap.
+/// How long a client that did not accept them is left alone. Shorter: its path may change, and a
+/// probe is cheap.
 const REFUSES: TimeSpan = TimeSpan::from_seconds(6 * 3600);
 
-/// What is known of a client.
+/// What is known about a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// It has acknowledged an oversized segment.
     Takes,
-    /// One did not arrive, which may have been chance: the next that is lost decides.
+    /// One oversized segment did not arrive, which may have been chance; another loss decides.
     Doubted,
     /// Oversized segments do not reach it.
     Refuses,
 }
 
 impl Verdict {
-    /// How long it holds.
+    /// How long the verdict holds.
     #[must_use]
     pub const fn lifetime(self) -> TimeSpan {
         match self {
@@ -33,9 +34,9 @@ impl Verdict {
     }
 }
 
-/// A bounded memory of [`Verdict`]s by client; the oldest goes first.
+/// A bounded memory of [`Verdict`]s by client; the oldest one is forgotten first.
 ///
-/// Times are on the caller's clock, which must not begin anew when the memory is kept across
+/// Times are on the caller's clock, which must not start again if the memory is kept across
 /// restarts.
 #[derive(Debug, Clone)]
 pub struct Verdicts {
@@ -45,7 +46,7 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    /// Nothing known yet; remembers at most `limit` clients.
+    /// No verdict yet; at most `limit` clients are remembered.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
         Self {
@@ -55,14 +56,14 @@ impl Verdicts {
         }
     }
 
-    /// What is known of a client and not too old.
+    /// The verdict on a client, if there is one that is not too old.
     #[must_use]
     pub fn of(&self, client: IpAddr, now: Time) -> Option<Verdict> {
         let (verdict, since) = self.known.get(&client)?;
         (now.since(*since) < verdict.lifetime()).then_some(*verdict)
     }
 
-    /// Remembers what was found out at `at`.
+    /// Remembers a verdict that was found at `at`.
     pub fn note(&mut self, client: IpAddr, verdict: Verdict, at: Time) {
         if self.limit == 0 {
             return;
@@ -79,7 +80,7 @@ impl Verdicts {
         }
     }
 
-    /// All that is known and not too old, with the time at which it was found out.
+    /// All verdicts that are not too old, with the time at which each was found.
     pub fn iter(&self, now: Time) -> impl Iterator<Item = (IpAddr, Verdict, Time)> + '_ {
         self.known
             .iter()
@@ -87,7 +88,7 @@ impl Verdicts {
             .filter(move |(_, verdict, at)| now.since(*at) < verdict.lifetime())
     }
 
-    /// Clients of which something is remembered.
+    /// Number of remembered clients.
     #[must_use]
     pub fn len(&self) -> usize {
         self.known.len()

@@ -8,9 +8,9 @@ struct Bench {
     pacing: PacingRate,
     now: Time,
     received: u64,
-    /// Segments that came, in order or not; 0 where nobody counts.
+    /// Segments that arrived, in order or not; 0 where they are not counted.
     arrived: u32,
-    /// Sent to the inbound leg's peer in each window, and in all.
+    /// Bytes sent to the inbound leg's peer: in each window, and in all.
     told: u64,
     told_in_all: u64,
     outbound: LegSample,
@@ -37,7 +37,7 @@ impl Bench {
         }
     }
 
-    /// A window in which so many bytes came.
+    /// A window in which `bytes` arrived.
     fn bring(&mut self, bytes: u64) -> Option<u64> {
         self.received += bytes;
         self.told_in_all += self.told;
@@ -56,13 +56,13 @@ impl Bench {
         said.map(BitRate::bits_per_second)
     }
 
-    /// So many bytes reach the outbound leg's peer.
+    /// `bytes` reach the outbound leg's peer.
     fn forward(&mut self, bytes: u64) {
         let before = self.outbound.bytes_acknowledged.bytes();
         self.outbound.bytes_acknowledged = ByteSize::from_bytes(before + bytes);
     }
 
-    /// Until the rate is steady at 8 Mbit/s.
+    /// A session whose measured rate is steady at 8 Mbit/s.
     fn steady(mode: Pacing, limit: Option<&str>) -> Self {
         let mut bench = Self::new(mode, limit);
         for _ in 0..6 {
@@ -84,7 +84,7 @@ fn nothing_is_paced_while_the_rate_grows() {
     }
     let largest = 10_000 << 11;
     let said: Vec<_> = (0..4).filter_map(|_| bench.bring(largest)).collect();
-    // A quarter above so much in a tenth of a second.
+    // A quarter above the largest amount in a tenth of a second.
     assert_eq!(said, [largest * 8 * 10 * 5 / 4]);
 }
 
@@ -113,7 +113,7 @@ fn what_a_filled_hole_makes_data_of_at_once_is_not_taken_for_the_rate_of_the_pat
             bench.arrived += 100_000_u32.div_ceil(segment);
             said.extend(bench.bring(bytes));
         }
-        // As far as the size of the segments is known.
+        // The rate is right as far as the size of the segments is known.
         let largest = said.iter().max().unwrap() * 4 / 5;
         let known = if segment == 500 { 3 } else { 1 };
         assert!(
@@ -136,7 +136,7 @@ fn a_backlog_that_is_worked_off_does_not_raise_the_rate() {
         bench.forward(120_000);
         assert_eq!(bench.bring(100_000), None);
     }
-    // And no longer.
+    // This holds no longer than until the backlog is gone.
     let said: Vec<_> = (0..8)
         .filter_map(|_| {
             bench.arrived += 120;
@@ -150,7 +150,8 @@ fn a_backlog_that_is_worked_off_does_not_raise_the_rate() {
 #[test]
 fn what_filled_a_hole_is_worked_off_without_raising_the_rate_though_the_path_is_not_full() {
     let mut bench = Bench::new(Pacing::Inbound, None);
-    // After the loss its sender's window is smaller: 60 segments come behind the hole, and 60 fill it.
+    // After the loss the sender's window is smaller: 60 segments arrive behind the hole, and 60
+    // fill it.
     let windows = [(100, 100_000); 6].into_iter();
     for (arrived, received) in windows.chain([(60, 0), (60, 120_000)]) {
         bench.arrived += arrived;
@@ -198,7 +199,7 @@ fn after_a_pause_nothing_is_paced() {
 #[test]
 fn the_configured_rate_is_the_upper_bound() {
     let mut bench = Bench::steady(Pacing::Auto, Some("3 Mbit/s"));
-    // As the start has set it already.
+    // The start has set this limit already.
     assert_eq!(bench.rate(), Some(3_000_000));
     bench.now += TimeSpan::from_seconds(1);
     assert_eq!(bench.bring(1000), None);
@@ -206,7 +207,7 @@ fn the_configured_rate_is_the_upper_bound() {
     assert!((0..20).all(|_| off.bring(100_000).is_none()));
 }
 
-/// A leg that fills its window, with or without a queue in the path.
+/// Makes the leg fill its window, with or without a queue in the path.
 fn filling(bench: &mut Bench, has_queue: bool) {
     let milliseconds = TimeSpan::from_milliseconds;
     bench.outbound.unacknowledged = 100;
@@ -222,9 +223,9 @@ fn auto_is_bounded_by_what_the_outbound_leg_delivers_where_there_is_a_queue() {
     for (mode, has_queue, lost, expected) in [
         (Pacing::Inbound, true, 0, 10_000_000),
         (Pacing::Auto, true, 0, 5_000_000),
-        // Without a queue losses are none of congestion, and the window may grow.
+        // Without a queue, losses are no congestion, and the window may grow.
         (Pacing::Auto, false, 1, 10_000_000),
-        // A queue, and losses: it drains.
+        // A queue and losses: the queue drains.
         (Pacing::Auto, true, 1, 3_800_000),
     ] {
         let mut bench = Bench::steady(mode, None);
@@ -245,7 +246,8 @@ fn after_a_loss_with_a_queue_the_queue_stays_short_for_a_while() {
     bench.outbound.segments_retransmitted += 1;
     bench.bring(100_000);
     assert_eq!(bench.rate(), Some(3_800_000));
-    // Drained, and held back by pacing now: what it delivers is no news, and no reason to escape.
+    // The queue has drained, and pacing holds the leg back: its delivery rate is no new
+    // information, and no reason to give pacing up.
     filling(&mut bench, false);
     bench.outbound.unacknowledged = 20;
     for _ in 1..CALM {
@@ -271,7 +273,7 @@ fn a_growing_flight_is_not_what_the_path_takes() {
 fn a_rate_is_given_up_when_it_keeps_all_that_came_waiting() {
     let mut bench = Bench::steady(Pacing::Auto, None);
     bench.outbound.not_sent = ByteSize::from_bytes(50_000);
-    // What waits fills the proxy, so that nothing comes in any more.
+    // Waiting data fills the proxy, so that nothing more arrives.
     let said: Vec<_> = (0..ESCAPE).filter_map(|_| bench.bring(0)).collect();
     assert_eq!(said.last(), Some(&UNLIMITED));
 }
@@ -305,7 +307,7 @@ fn answers_to_requests_are_not_paced() {
     let mut bench = Bench::new(Pacing::Auto, None);
     bench.told = 500;
     assert!((0..20).all(|_| bench.bring(50_000).is_none()));
-    // A large answer is.
+    // A large response can be measured.
     bench.told = 0;
     let said: Vec<_> = (0..6).filter_map(|_| bench.bring(50_000)).collect();
     assert_eq!(said, [5_000_000]);

@@ -2,20 +2,21 @@
 
 use midspan_units::{Time, TimeSpan};
 
-/// How many packets one ACK may cover at most.
+/// The largest number of packets that one ACK may cover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaximumPacketsPerAck {
-    /// Always so many; above zero.
+    /// Always this number; above zero.
     Fixed(u32),
     /// Tam §4.4: smaller when the receiver sees congestion, larger when it has seen none for a
-    /// while, so that a sender's bursts after stretched ACKs stay small on a congested path.
+    /// while. So a sender's bursts after stretched ACKs stay small on a congested path.
     ///
-    /// The paper gives no rule. Here: congestion halves it, once a round trip; eight round trips
-    /// without congestion make it larger by one. It starts at `most`.
+    /// The paper gives no rule. Midspan's rule: congestion halves the maximum, at most once a round
+    /// trip; eight round trips without congestion raise it by one. It starts at `most`.
     Adaptive {
-        /// The least; above zero. With 2 a receiver is one with standard delayed ACKs.
+        /// The lowest value; above zero. With 2, the receiver never acknowledges more often than
+        /// one with standard delayed ACKs.
         least: u32,
-        /// The most.
+        /// The highest value.
         most: u32,
     },
 }
@@ -23,13 +24,13 @@ pub enum MaximumPacketsPerAck {
 /// Round trips without congestion after which the adaptive maximum grows by one.
 const CALM_ROUND_TRIPS: u64 = 8;
 
-/// The maximum as it is now.
+/// The present maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Maximum {
     now: u32,
     least: u32,
     most: u32,
-    /// When congestion was last seen, or the maximum last changed.
+    /// When congestion was last seen, or when the maximum last changed.
     changed: Option<Time>,
 }
 
@@ -92,7 +93,7 @@ mod tests {
         maximum.handle_congestion(at(1000), Some(ROUND_TRIP));
         maximum.handle_congestion(at(1050), Some(ROUND_TRIP));
         assert_eq!(maximum.now(), 2);
-        // Calm counts from the last that was seen.
+        // The time without congestion counts from the last congestion that was seen.
         maximum.handle_arrival(at(1849), ROUND_TRIP);
         assert_eq!(maximum.now(), 2);
         maximum.handle_arrival(at(1850), ROUND_TRIP);

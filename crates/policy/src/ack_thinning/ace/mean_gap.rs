@@ -1,27 +1,27 @@
-//! The mean gap between arriving data packets, of which the ATO is a multiple (Tam §5.1).
+//! The mean gap between arriving data packets; the ATO is a multiple of it (Tam §5.1).
 
 use midspan_units::TimeSpan;
 
-/// An exponential mean: each packet counts for an eighth, as in a sender's smoothed round trip.
+/// An exponential mean: each packet has a weight of 1/8, as in a sender's smoothed round-trip time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MeanGap(Option<TimeSpan>);
 
 impl MeanGap {
-    /// So many packets arrived at once, so long after the last.
+    /// `segments` packets arrived at once, `since_last` after the previous ones.
     pub fn handle_arrival(&mut self, since_last: TimeSpan, segments: u32) {
         let gap = since_last / u64::from(segments.max(1));
         let Some(mut mean) = self.0 else {
             self.0 = Some(gap);
             return;
         };
-        // After 64 equal gaps nothing of the old mean is left (0.02 %).
+        // After 64 equal gaps, almost nothing of the old mean is left (0.02 %).
         for _ in 0..segments.min(64) {
             mean = mean * 7 / 8 + gap / 8;
         }
         self.0 = Some(mean);
     }
 
-    /// The mean, once two arrivals were seen.
+    /// The mean; `None` until two arrivals were seen.
     pub const fn span(self) -> Option<TimeSpan> {
         self.0
     }

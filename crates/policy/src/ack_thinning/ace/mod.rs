@@ -1,7 +1,7 @@
 //! ACE thinning: acknowledgment based on cwnd estimation (Tam §3.2, §4.4, §5.1).
 //!
-//! “ACE” is the paper's name for it. The word stands alone nowhere in Midspan, because the ECN
-//! counter of AccECN (RFC 9768) has the same name.
+//! “ACE” is the paper's name for it. Midspan never uses the word alone, because the ECN counter of
+//! AccECN (RFC 9768) has the same name.
 
 mod maximum;
 mod mean_gap;
@@ -19,36 +19,37 @@ use window_estimate::WindowEstimate;
 use super::{HeldAck, MIN_ACK_PER_WIN, packets_per_ack};
 use crate::{AckEstimate, AckPolicy, AckSample, AckVerdict, RoundTrip, RoundTripSource};
 
-/// Duplicate ACKs after which the sender is taken to retransmit (Tam §3.2, 4).
+/// Number of duplicate ACKs after which the sender is assumed to retransmit (Tam §3.2, 4).
 const DUPLICATES: u32 = 3;
-/// Eighths of a round trip whose arrivals are a window that the sender has for certain: round
-/// trips vary, since a stretched ACK lets a burst leave that waits in a queue.
+/// The arrivals in this many eighths of a round trip are a window that the sender certainly has.
+/// The part is less than 8, because round trips vary: a stretched ACK lets a burst leave, which
+/// waits in a queue.
 const RECENT_EIGHTHS: u64 = 7;
 
-/// What ACE thinning can be told.
+/// The settings of ACE thinning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AceSettings {
-    /// `min_ack_per_win`: ACKs that leave for each window at least; above zero, 3 in the paper.
+    /// `min_ack_per_win`: least number of ACKs for each window; above zero, 3 in the paper.
     pub min_ack_per_win: u32,
     /// `max_packets_per_ack`: 5 in the paper, or adaptive (§4.4).
     pub max_packets_per_ack: MaximumPacketsPerAck,
-    /// No ACK waits longer than this, whatever the ATO of the paper comes to. A sender's least
+    /// Longest time that an ACK is held, even if the paper's ATO is longer. A sender's least
     /// retransmission time-out is 200 ms in Linux and 1 s in RFC 6298.
     pub ack_timeout_limit: TimeSpan,
-    /// Where the flow has SACK, the third duplicate ACK halves `est_cwnd` instead of setting it to
-    /// 1, since the sender halves its window at most, and those after the third that tell only of
-    /// more data are thinned too. Without, as in the paper, each leaves: hundreds where windows
-    /// are large, which take a narrow upstream for seconds while the sender waits.
+    /// If the flow has SACK, the third duplicate ACK halves `est_cwnd` instead of setting it to 1,
+    /// because the sender at most halves its window. Later duplicates that only report more data
+    /// are thinned too. Without this setting, as in the paper, each duplicate leaves: with a large
+    /// window, hundreds of them, which fill a narrow upstream for seconds while the sender waits.
     pub thins_in_recovery: bool,
     /// An ACK in order covers no more than its part of what has arrived in the last `rcv_RTT` and
-    /// since the last sign of a loss, where that is less than `est_cwnd`. In the paper a smaller
-    /// count is ignored, so that `est_cwnd` may be above the window of a sender that met a
-    /// loss or a time-out of which the receiver saw less than three duplicates.
+    /// since the last sign of a loss, if that is less than `est_cwnd`. In the paper a smaller count
+    /// is ignored, so that `est_cwnd` may exceed the window of a sender that met a time-out, or a
+    /// loss of which the receiver saw fewer than three duplicates.
     pub counts_only_recent: bool,
 }
 
 impl AceSettings {
-    /// As `midspan thin` has them: the rule of the paper, and what real hosts ask for beyond it.
+    /// The settings of `midspan thin`: the rule of the paper, and what real hosts need beyond it.
     #[must_use]
     pub fn of_hosts() -> Self {
         Self {
@@ -59,7 +60,7 @@ impl AceSettings {
     }
 }
 
-/// As in the paper.
+/// The settings of the paper.
 impl Default for AceSettings {
     fn default() -> Self {
         Self {
@@ -74,16 +75,16 @@ impl Default for AceSettings {
 
 /// ACE thinning of one flow.
 ///
-/// Until `rcv_RTT` is known every ACK leaves at once.
+/// Until `rcv_RTT` is known, every ACK leaves at once.
 #[derive(Debug, Clone)]
 pub struct AceThinning {
     settings: AceSettings,
     round_trip: Option<RoundTrip>,
-    /// `rcv_RTT` or the one before it, whichever is shorter: a single one may span a recovery.
+    /// The shorter of the newest `rcv_RTT` and the one before: a single one may span a recovery.
     least_rtt: TimeSpan,
     window: WindowEstimate,
     recent: RecentArrivals,
-    /// The window of which ACKs cover a part: `est_cwnd`, or less.
+    /// The window of which each ACK covers a part: `est_cwnd`, or less.
     certain: u32,
     recovery: Option<Recovery>,
     maximum: Maximum,
@@ -93,18 +94,18 @@ pub struct AceThinning {
     last_arrival: Option<Time>,
 }
 
-/// From the first sign of a loss until data comes in order again.
+/// A recovery: from the first sign of a loss until data arrives in order again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Recovery {
-    /// The window for certain when it began.
+    /// The certain window when the recovery began.
     window: u32,
-    /// The sender retransmits after three duplicates, and half of the window is left to it; after a
-    /// time-out nothing is.
+    /// The sender retransmits after three duplicates, and keeps half of its window; after a
+    /// time-out it keeps none.
     is_fast: bool,
 }
 
 impl AceThinning {
-    /// A flow of which nothing is known.
+    /// A flow without any measurement.
     #[must_use]
     pub fn new(settings: AceSettings) -> Self {
         Self {
@@ -135,15 +136,15 @@ impl AceThinning {
         self.round_trip.map(|round_trip| round_trip.span)
     }
 
-    /// `rcv_RTO` = 1.2 · `rcv_RTT`: without new data for so long, the sender is taken to start
-    /// again (Tam §3.2, 4).
+    /// `rcv_RTO` = 1.2 · `rcv_RTT`: after this time without new data, the sender is assumed to
+    /// start again (Tam §3.2, 4).
     #[must_use]
     pub fn rcv_rto(&self) -> Option<TimeSpan> {
         self.rcv_rtt().map(|span| span + span / 5)
     }
 
-    /// `ppa` as it is now (Tam §3.2, 3): that of `est_cwnd`, or of what has
-    /// [arrived lately](AceSettings::counts_only_recent).
+    /// The present `ppa` (Tam §3.2, 3): that of `est_cwnd`, or that of what has [arrived
+    /// recently](AceSettings::counts_only_recent).
     #[must_use]
     pub fn ppa(&self) -> u32 {
         packets_per_ack(
@@ -153,8 +154,8 @@ impl AceThinning {
         )
     }
 
-    /// ATO = ppa × mean gap between packets (Tam §5.1), within the limit of the settings; zero,
-    /// which holds nothing, where no gap is known.
+    /// ATO = ppa × mean gap between packets (Tam §5.1), at most the limit of the settings. Zero (no
+    /// ACK is held) if no gap is known.
     #[must_use]
     pub fn ato(&self) -> TimeSpan {
         let gap = self.gap.span().unwrap_or(TimeSpan::ZERO);
@@ -188,7 +189,7 @@ impl AceThinning {
         }
     }
 
-    /// A sign of a loss; with three duplicates, of a fast recovery.
+    /// A sign of a loss. `is_fast`: three duplicates, so the sender is in fast recovery.
     fn recovery(&mut self, is_fast: bool) {
         let window = self.certain;
         let begun = Recovery {
@@ -198,10 +199,10 @@ impl AceThinning {
         self.recovery.get_or_insert(begun).is_fast |= is_fast;
     }
 
-    /// The window that the sender has for certain when it sent what this ACK covers.
+    /// The window that the sender certainly had when it sent the data that this ACK covers.
     fn certain(&self, now: Time, sample: &AckSample) -> u32 {
         let all = self.est_cwnd();
-        // In a recovery nothing in order has arrived since the loss.
+        // In a recovery, no data has arrived in order since the loss.
         if !self.settings.counts_only_recent || sample.selection_grows {
             return all;
         }
@@ -213,8 +214,8 @@ impl AceThinning {
 impl AckPolicy for AceThinning {
     fn acknowledge(&mut self, now: Time, sample: &AckSample) -> AckVerdict {
         if sample.arrived > 0 {
-            // What comes behind a gap was sent before the sender met its loss, and would be counted
-            // as a window that it no longer has.
+            // Data behind a gap was sent before the sender noticed its loss. It would count towards
+            // a window that the sender no longer has.
             let behind_gap = sample.duplicate || sample.selective;
             let counted = if behind_gap { 0 } else { sample.arrived };
             self.handle_arrival(now, sample.arrived, counted);
@@ -252,8 +253,8 @@ impl AckPolicy for AceThinning {
         self.held.judge(now, sample, ppa, most, ato)
     }
 
-    /// The newest value of the better source holds; the paper's implementation does not smooth
-    /// either. A handshake's is used only until there is another.
+    /// The newest value of the better source is used; the paper's implementation does not smooth
+    /// either. The value of a handshake is used only until there is another.
     fn handle_round_trip(&mut self, _now: Time, new: RoundTrip) {
         let keeps = self.round_trip.is_some_and(|old| {
             new.source == RoundTripSource::Handshake && old.source != RoundTripSource::Handshake

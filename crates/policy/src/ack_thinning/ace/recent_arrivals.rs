@@ -1,23 +1,23 @@
-//! What has arrived in the last round trip, and since the last sign of a loss: a window that the
-//! sender has for certain.
+//! What has arrived in the last round trip and since the last sign of a loss: a window that the
+//! sender certainly has.
 
 use midspan_units::{Time, TimeSpan};
 
-/// A slice of time is this part of a round trip.
+/// The length of a time slice, as a divisor of a round trip.
 const SLICES: u64 = 8;
-/// So many are kept: a round trip that has doubled still has all of its slices.
+/// Number of slices that are kept: even a round trip that has doubled still has all of its slices.
 const KEPT: usize = 16;
 
-/// Counts arrivals in slices of time, of which those count that began within the last `rcv_RTT`:
-/// never more than came in it, and at most an eighth of a round trip less.
+/// Counts arrivals in slices of time. The slices that began within the last `rcv_RTT` count:
+/// together never more than what arrived in it, and at most an eighth of a round trip less.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RecentArrivals {
-    /// When each began and what came in it, the newest first; empty ones are zero.
+    /// When each slice began, and the packets in it, the newest slice first; empty ones are zero.
     slices: [(Time, u32); KEPT],
 }
 
 impl RecentArrivals {
-    /// So many packets arrived.
+    /// `segments` packets arrived.
     pub fn handle_arrival(&mut self, now: Time, segments: u32, rcv_rtt: TimeSpan) {
         let [(start, count), ..] = &mut self.slices;
         if *count == 0 || now.since(*start) >= rcv_rtt / SLICES {
@@ -29,13 +29,13 @@ impl RecentArrivals {
         }
     }
 
-    /// What has arrived since `rcv_rtt` ago.
+    /// Packets that have arrived within the last `rcv_rtt`.
     pub fn segments(&self, now: Time, rcv_rtt: TimeSpan) -> u32 {
         let recent = (self.slices.iter()).take_while(|(start, _)| now.since(*start) < rcv_rtt);
         recent.fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
-    /// A packet was lost, or sent again: the sender has another window from here on.
+    /// A packet was lost or sent again: from here on, the sender has another window.
     pub fn forget(&mut self) {
         *self = Self::default();
     }

@@ -36,7 +36,7 @@ const DUPLICATE: AckSample = AckSample {
     ..ONE
 };
 
-/// A flow with `rcv_RTT` 100 ms that got one segment every 10 ms for so many milliseconds.
+/// A flow with `rcv_RTT` 100 ms that got one segment every 10 ms for `until` milliseconds.
 fn steady(until: u64) -> AceThinning {
     let mut flow = AceThinning::new(AceSettings::default());
     flow.handle_round_trip(at(0), timestamp(100));
@@ -55,7 +55,7 @@ fn a_window_is_what_arrives_in_a_round_trip_and_then_every_third_ack_leaves() {
         assert_eq!(flow.acknowledge(at(time), &ONE), AckVerdict::Pass, "{time}");
         assert_eq!(flow.est_cwnd(), 1);
     }
-    // It is over with the one at 100 ms: est_cwnd = 10, ppa = ⌊10 / 3⌋ = 3, ATO = 3 × 10 ms.
+    // It ends with the segment at 100 ms: est_cwnd = 10, ppa = ⌊10 / 3⌋ = 3, ATO = 3 × 10 ms.
     assert_eq!(
         flow.acknowledge(at(100), &ONE),
         AckVerdict::HoldUntil(at(130))
@@ -81,7 +81,7 @@ fn a_smaller_count_is_ignored() {
         flow.acknowledge(at(time), &ONE);
     }
     assert_eq!(flow.est_cwnd(), 10);
-    // Two each 10 ms: 20.
+    // Two each 10 ms: 20 in a round trip.
     for time in (1000..1300).step_by(10) {
         let two = AckSample {
             newly_covered: 2,
@@ -108,7 +108,7 @@ fn three_duplicates_set_the_window_to_one() {
         AckVerdict::PassAfterHeld
     );
     assert_eq!((flow.est_cwnd(), flow.ppa()), (1, 1));
-    // What comes after is acknowledged at once, until a round trip has been counted again.
+    // Later data is acknowledged at once, until a round trip has been counted again.
     assert_eq!(flow.acknowledge(at(140), &ONE), AckVerdict::Pass);
     // A fourth duplicate changes nothing more.
     for time in (150..260).step_by(10) {
@@ -154,7 +154,7 @@ fn in_a_recovery_three_duplicates_leave_at_once_and_those_after_them_are_thinned
     assert!(held(flow.acknowledge(at(130), &GROWS)));
     assert_eq!(flow.acknowledge(at(135), &GROWS), AckVerdict::Pass);
     assert!(held(flow.acknowledge(at(140), &GROWS)));
-    // One that does not say all that the held one says.
+    // An ACK that does not contain all information of the held one.
     let verdict = flow.acknowledge(at(145), &SELECTIVE);
     assert_eq!(verdict, AckVerdict::PassAfterHeld);
     assert!(held(flow.acknowledge(at(150), &GROWS)));
@@ -165,7 +165,7 @@ fn in_a_recovery_three_duplicates_leave_at_once_and_those_after_them_are_thinned
         ..ONE
     };
     assert_eq!(flow.acknowledge(at(155), &part), AckVerdict::PassAfterHeld);
-    // Another loss, while the first is mended.
+    // Another loss, while the first is repaired.
     for time in [160, 165, 170] {
         flow.acknowledge(at(time), &SELECTIVE);
     }
@@ -212,7 +212,7 @@ fn without_sack_or_without_being_told_to_a_loss_is_as_in_the_paper() {
     assert_eq!(verdict, AckVerdict::PassAfterHeld);
 }
 
-/// A flow that counts only what has arrived lately; `est_cwnd` is 20.
+/// A flow that counts only recent arrivals; `est_cwnd` is 20.
 fn counting_recent() -> AceThinning {
     let mut flow = AceThinning::new(AceSettings {
         thins_in_recovery: true,
@@ -252,7 +252,7 @@ fn a_single_long_round_trip_makes_no_window() {
     flow.handle_round_trip(at(690), timestamp(300));
     flow.acknowledge(at(700), &ONE);
     assert_eq!((flow.rcv_rtt(), flow.ppa()), (Some(ms(300)), 1));
-    // The path is slower: 14 in seven eighths of a round trip.
+    // The path is slower: 14 segments in seven eighths of a round trip.
     flow.handle_round_trip(at(710), timestamp(300));
     flow.acknowledge(at(720), &ONE);
     assert_eq!(flow.ppa(), 4);
@@ -268,7 +268,7 @@ fn after_any_sign_of_a_loss_what_arrives_is_counted_anew() {
         let mut flow = counting_recent();
         flow.acknowledge(at(200), &sign);
         assert_eq!((flow.est_cwnd(), flow.ppa()), (20, 1), "{sign:?}");
-        // The sixth may cover two, the fifteenth five.
+        // The sixth ACK may cover two segments, the fifteenth five.
         for time in 1..6 {
             let verdict = flow.acknowledge(at(200 + time), &ONE);
             assert_eq!(verdict, AckVerdict::Pass, "{time} {sign:?}");
@@ -297,7 +297,7 @@ fn after_a_fast_recovery_half_of_the_window_is_left() {
         flow.acknowledge(at(212 + silence), &ONE);
         flow.ppa()
     };
-    // 17 had arrived in seven eighths of a round trip; 8 are left, and the newest.
+    // 17 had arrived in seven eighths of a round trip; 8 are left, and the newest one.
     assert_eq!(recover(3, 0), 3);
     assert_eq!(recover(2, 0), 1);
     // A time-out, with or without duplicates before it.
@@ -312,7 +312,7 @@ fn silence_of_more_than_1_2_round_trips_sets_the_window_to_one() {
     assert_eq!(flow.est_cwnd(), 10, "120 ms are not more than 120 ms");
     assert_eq!(flow.acknowledge(at(341), &ONE), AckVerdict::Pass);
     assert_eq!(flow.est_cwnd(), 1);
-    // The silence is no gap between packets of a flow.
+    // The silence is not a gap between packets of a flow.
     assert!(flow.gap.span().unwrap() < ms(30));
 }
 
@@ -358,7 +358,7 @@ fn no_ack_waits_longer_than_the_limit() {
     );
 }
 
-/// What may happen at the receiver, a time after the last thing that happened.
+/// An event at the receiver, with the time since the previous event.
 #[derive(Debug, Clone)]
 enum Event {
     Ack(AckSample),
@@ -391,7 +391,7 @@ fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
 }
 
 proptest! {
-    /// The caller's part, as `crate::AckPolicy` tells it, beside the policy.
+    /// Plays the caller, as `crate::AckPolicy` describes it, next to the policy.
     #[test]
     fn what_must_hold(
         events in events(),
@@ -412,7 +412,7 @@ proptest! {
         };
         let mut flow = AceThinning::new(settings);
         let mut now = at(0);
-        // Numbers of ACKs: the newest asked for, the newest that left, the one held.
+        // Numbers of ACKs: the newest one asked for, the newest one that left, the held one.
         let (mut number, mut left) = (0_u32, 0_u32);
         let mut held: Option<(u32, Time, Time)> = None;
         for (gap, event) in events {
@@ -441,7 +441,7 @@ proptest! {
                     prop_assert!(!sample.is_urgent() || may_wait);
                     let since = held.map_or(now, |(_, since, _)| since);
                     prop_assert!(deadline > now || held.is_some());
-                    // Nothing is held longer than the ATO's limit, counted from the first.
+                    // No ACK is held longer than the ATO's limit, counted from the first one.
                     prop_assert!(deadline.since(since) <= limit);
                     if let Some((_, _, before)) = held {
                         prop_assert!(deadline <= before);
@@ -449,14 +449,14 @@ proptest! {
                     held = Some((number, since, deadline));
                 }
             }
-            // At least three ACKs for each estimated window: what is held and one more like it
-            // are never more than a third.
+            // At least three ACKs for each estimated window: the held ACK and one more like it
+            // never cover more than a third.
             let waiting = number - left;
             if held.is_some() {
                 prop_assert!(waiting * 3 <= flow.est_cwnd(), "{waiting} of {}", flow.est_cwnd());
                 prop_assert!(waiting < flow.ppa() || waiting < 8);
             }
-            // The newest is held or has left.
+            // The newest ACK is held or has left.
             prop_assert_eq!(held.map_or(left, |(waiting, _, _)| waiting), number);
         }
     }

@@ -1,4 +1,4 @@
-//! `est_cwnd`: data packets that arrive in one round trip of the receiver (Tam §3.2, 1–2).
+//! `est_cwnd`: the data packets that arrive in one round trip of the receiver (Tam §3.2, 1–2).
 
 use midspan_units::{Time, TimeSpan};
 
@@ -7,7 +7,7 @@ use midspan_units::{Time, TimeSpan};
 pub struct WindowEstimate {
     /// The largest count since the last reset.
     counted: u32,
-    /// When the count under way began, and how far it is.
+    /// When the present count began, and its value.
     count: Option<(Time, u32)>,
 }
 
@@ -17,8 +17,8 @@ impl WindowEstimate {
         if self.counted == 0 { 1 } else { self.counted }
     }
 
-    /// So many packets arrived. A count that is over is taken where it is larger than the
-    /// estimate: “in this case, we use the old value of est_cwnd instead” (§3.2, 2).
+    /// `segments` packets arrived. A finished count becomes the estimate only if it is larger: “in
+    /// this case, we use the old value of est_cwnd instead” (§3.2, 2).
     pub fn handle_arrival(&mut self, now: Time, segments: u32, rcv_rtt: TimeSpan) {
         match &mut self.count {
             Some((start, count)) if now.since(*start) < rcv_rtt => {
@@ -32,7 +32,7 @@ impl WindowEstimate {
         }
     }
 
-    /// The sender has halved its window; counting begins with the next packet.
+    /// The sender has halved its window; a new count begins with the next packet.
     pub const fn halve(&mut self) {
         *self = Self {
             counted: self.counted / 2,
@@ -40,7 +40,7 @@ impl WindowEstimate {
         };
     }
 
-    /// The estimate is 1; counting begins with the next packet (§3.2, 4; §5.1).
+    /// Sets the estimate to 1; a new count begins with the next packet (§3.2, 4; §5.1).
     pub const fn reset(&mut self) {
         *self = Self {
             counted: 0,

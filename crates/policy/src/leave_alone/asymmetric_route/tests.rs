@@ -61,7 +61,7 @@ fn what_is_proven_holds_for_the_prefix_and_the_time() {
             routes.arrive(at(602), &request(client, near)),
             Passage::Pass
         );
-        // One connection tells whether it is still so …
+        // One connection shows whether the route is still asymmetric …
         let again = request(client, server);
         assert_eq!(routes.arrive(at(604), &again), Passage::PassWatched);
         routes.prove(at(604), &again);
@@ -80,7 +80,7 @@ fn after_an_early_handshake_the_next_connection_tells() {
     assert_eq!(routes.arrive(at(31), &one), Passage::PassWatched);
     assert_eq!(routes.arrive(at(32), &one), Passage::Take);
     routes.prove(at(33), &one);
-    // A proof outlives a suspicion.
+    // A suspicion does not remove a proof.
     routes.suspect(at(34), &one);
     assert_eq!(routes.arrive(at(35), &one), Passage::Pass);
 }
@@ -146,7 +146,7 @@ proptest! {
         }
     }
 
-    /// The bounds hold, and both indices say the same.
+    /// The bounds hold, and both indices agree.
     #[test]
     fn what_is_remembered_is_bounded(
         clients in 1..40_u32,
@@ -160,7 +160,7 @@ proptest! {
                     server: (Ipv4Addr::from_bits(server << 8), 80).into(),
                 };
                 routes.prove(at(0), &one);
-                // The newest is never the one that is forgotten.
+                // The newest route is never the one that is forgotten.
                 prop_assert_eq!(routes.repeat(at(1), &one, 1), Passage::Pass);
             }
         }

@@ -1,4 +1,4 @@
-//! How many packets per second both paths carry on this machine, roughly.
+//! Measures roughly how many packets per second both paths carry on this machine.
 //!
 //! `cargo run --release -p midspan-link --example throughput`
 
@@ -14,8 +14,8 @@ use midspan_link::{
 use midspan_units::{BitRate, Probability, Time, TimeSpan};
 
 const PACKETS: u32 = 10_000_000;
-/// Between arrivals: a load of 1.09 at 100 Mbit/s and 1,500 bytes, so that the queue is full
-/// most of the time.
+/// Time between arrivals: a load of 1.09 at 100 Mbit/s and 1,500 bytes, so the queue is full most
+/// of the time.
 const GAP: TimeSpan = TimeSpan::from_nanoseconds(110_000);
 
 /// As large as the headers of a simulated TCP segment.
@@ -76,7 +76,7 @@ fn general(name: &str, schedule: Schedule) -> Result<(), Box<dyn std::error::Err
     let mut now = Time::ZERO;
     for _ in 0..PACKETS {
         now += GAP;
-        // As a simulator does: at each deadline, then the arrival.
+        // As a simulator does: first each deadline, then the arrival.
         while let Some(deadline) = link.poll_timeout().filter(|deadline| *deadline <= now) {
             while let Some(output) = link.poll(deadline) {
                 black_box(output);

@@ -1,4 +1,4 @@
-//! Bursts of packets and how their lengths are distributed.
+//! Bursts of packets, and the distribution of their lengths.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ impl Histogram {
         *self.0.entry(value).or_default() += 1;
     }
 
-    /// Counts what another has counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (value, count) in &other.0 {
             *self.0.entry(*value).or_default() += count;
@@ -32,7 +32,7 @@ impl Histogram {
         self.0.values().sum()
     }
 
-    /// The largest; `None` where nothing was counted.
+    /// The largest value; `None` if nothing was counted.
     #[must_use]
     pub fn largest(&self) -> Option<u64> {
         self.0.keys().next_back().copied()
@@ -51,11 +51,11 @@ impl Histogram {
     }
 }
 
-/// Finds runs of segments that follow each other within a gap.
+/// Finds runs of segments that follow each other with small gaps.
 #[derive(Debug, Clone, Default)]
 pub struct Bursts {
     gap: TimeSpan,
-    /// The burst that goes on.
+    /// Length of the present burst in segments; 0 if there is none.
     length: u64,
     last: Option<Time>,
     lengths: Histogram,
@@ -71,7 +71,7 @@ impl Bursts {
         }
     }
 
-    /// A segment is sent.
+    /// A segment is sent at `now`.
     pub fn handle_segment(&mut self, now: Time) {
         if self.last.is_some_and(|last| now.since(last) <= self.gap) {
             self.length += 1;
@@ -82,7 +82,7 @@ impl Bursts {
         self.last = Some(now);
     }
 
-    /// The lengths of all bursts, in segments; what comes next begins another one.
+    /// Ends the present burst, and returns the lengths of all bursts in segments.
     pub fn finish(&mut self) -> &Histogram {
         if self.length > 0 {
             self.lengths.add(self.length);

@@ -1,4 +1,4 @@
-//! What all cells have in common: packets go in, and come out delivered or dropped.
+//! The interface of all cells: packets go in, and come out delivered or dropped.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,16 +23,16 @@ impl Packet for Vec<u8> {
 pub enum DropReason {
     /// The queue had no room for it.
     QueueFull,
-    /// It was sent, and lost on the way.
+    /// It was sent, and lost during propagation.
     Lost,
-    /// A fragment whose others did not come in time; only in reassembly.
+    /// A fragment of a packet whose other fragments did not arrive in time; only in reassembly.
     Incomplete,
     /// Its frame collided too often; only on a shared medium.
     Contention,
-    /// Its compressed header was made again wrongly at the far end, because one before it was
-    /// lost; only with header compression.
+    /// The far end restored its compressed header wrongly, because an earlier packet was lost; only
+    /// with header compression.
     Damaged,
-    /// A later ACK says as much; only in a queue that filters ACKs.
+    /// A later ACK contains the same information; only in a queue that filters ACKs.
     Filtered,
 }
 
@@ -52,20 +52,20 @@ impl fmt::Display for DropReason {
 /// A packet that leaves a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output<P> {
-    /// The packet goes on to what comes next.
+    /// The packet goes on to the next cell.
     Delivered {
-        /// When it left the cell, however late the cell was polled.
+        /// When it left the cell, even if the cell was polled later.
         due: Time,
         /// The packet.
         packet: P,
     },
-    /// The packet is gone.
+    /// The packet does not go on.
     Dropped {
-        /// When it was dropped, however late the cell was polled.
+        /// When it was dropped, even if the cell was polled later.
         due: Time,
         /// The packet.
         packet: P,
-        /// Why.
+        /// The reason.
         reason: DropReason,
     },
 }
@@ -78,7 +78,7 @@ impl<P> Output<P> {
         }
     }
 
-    /// The packet, whatever became of it.
+    /// The packet, whether delivered or dropped.
     pub const fn packet(&self) -> &P {
         match self {
             Self::Delivered { packet, .. } | Self::Dropped { packet, .. } => packet,
@@ -86,22 +86,22 @@ impl<P> Output<P> {
     }
 }
 
-/// A part of a link with an effect of its own; cells in a row make a link.
+/// A part of a link with one effect; several cells in a row make a link.
 ///
 /// # Contract
 ///
 /// - **Order of calls.** [`poll`](Cell::poll) until it returns `None` after every
 ///   [`handle`](Cell::handle), and again when the time of [`poll_timeout`](Cell::poll_timeout)
 ///   has come.
-/// - **Time never goes back.** A `now` earlier than one given before is taken as that one.
-/// - **Exact time.** What is due at a time happens at that time, even if the cell is polled
-///   later: a late caller sees it late, but no other packet moves because of it. So `handle`
-///   first does all that was due up to and including `now`; only then does the packet arrive.
+/// - **Time never goes back.** A `now` earlier than a previous one is replaced by that one.
+/// - **Exact time.** What is due at a time happens at that time, even if the cell is polled later:
+///   a late caller sees it late, but no other packet moves because of that. So `handle` first does
+///   everything that was due up to and including `now`; only then does the packet arrive.
 /// - **Order of outputs.** Deliveries come in order of their due times, and so do drops. A drop
 ///   may be reported before or after deliveries that were due at about the same time, at the
 ///   latest with the next delivery.
-/// - **Every packet comes out once**, delivered or dropped. A cell that makes packets (such as
-///   fragments) counts as held what it has still to give.
+/// - **Every packet comes out once**, delivered or dropped. A cell that creates packets (such as
+///   fragments) counts those that have not come out yet as held.
 pub trait Cell<P> {
     /// A packet arrives at `now`.
     fn handle(&mut self, now: Time, packet: P);
@@ -119,9 +119,9 @@ pub trait Cell<P> {
     fn held(&self) -> usize;
 }
 
-/// What a cell has ready for [`Cell::poll`], oldest first.
+/// The outputs that a cell has ready for [`Cell::poll`], oldest first.
 ///
-/// Holds no more than what the cell was handed and the caller has not polled yet.
+/// The caller can always drain it: it holds only what was handed to the cell and not polled yet.
 #[derive(Debug, Clone)]
 pub struct Outputs<P>(VecDeque<Output<P>>);
 
@@ -146,7 +146,7 @@ impl<P> Outputs<P> {
         });
     }
 
-    /// Takes the oldest output.
+    /// Removes the oldest output.
     pub fn pop(&mut self) -> Option<Output<P>> {
         self.0.pop_front()
     }
@@ -157,13 +157,13 @@ impl<P> Outputs<P> {
         self.0.front().map(Output::due)
     }
 
-    /// How many there are.
+    /// Number of outputs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no output.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

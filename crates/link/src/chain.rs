@@ -1,4 +1,4 @@
-//! Two cells in a row are a cell.
+//! Two cells in a row, as one cell.
 
 use std::marker::PhantomData;
 
@@ -6,7 +6,7 @@ use midspan_units::Time;
 
 use crate::cell::{Cell, Output};
 
-/// Hands what `first` delivers to `second`, at the time at which it was due.
+/// Hands each packet that `first` delivers to `second`, at the time at which it was due.
 #[derive(Debug, Clone)]
 pub struct Chain<P, A, B> {
     first: A,
@@ -37,7 +37,7 @@ impl<P, A: Cell<P>, B: Cell<P>> Chain<P, A, B> {
 
 impl<P, A: Cell<P>, B: Cell<P>> Cell<P> for Chain<P, A, B> {
     fn handle(&mut self, now: Time, packet: P) {
-        // The second cell catches up at the next poll: it is given due times, not `now`.
+        // The second cell catches up at the next poll: it gets due times, not `now`.
         self.first.handle(now, packet);
     }
 

@@ -1,16 +1,16 @@
-//! What one direction of a link is like, and how that changes over time.
+//! The properties of one direction of a link, and how they change over time.
 
 use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
 
 /// One direction of a link.
 ///
-/// A packet that arrives waits in the queue, is sent at the rate, is perhaps lost on the way,
+/// A packet that arrives waits in the queue, is sent at the rate, may be lost during propagation,
 /// and arrives at the far end after the delay.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Configuration {
-    /// What holds at the start.
+    /// The properties at the start.
     pub state: State,
-    /// Room for packets that wait, not counting the one that is being sent.
+    /// Room for waiting packets; the packet in transmission is not counted.
     pub queue: QueueLimit,
     /// Bytes that the link layer adds to every packet (framing), counted by the rate.
     pub overhead: u32,
@@ -25,16 +25,16 @@ pub struct State {
     pub rate: Option<BitRate>,
     /// Propagation delay.
     pub delay: TimeSpan,
-    /// Probability that a packet is lost on the way, each by itself.
+    /// Probability that a packet is lost; independent for each packet.
     pub loss: Probability,
 }
 
-/// Room for waiting packets. A packet that finds no room is dropped (drop-tail).
+/// Room for waiting packets. A packet for which there is no room is dropped (drop-tail).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueLimit {
-    /// So many packets, whatever their size.
+    /// This number of packets, whatever their size.
     Packets(u32),
-    /// So many bytes, overhead not counted.
+    /// This number of bytes, overhead not counted.
     Bytes(ByteSize),
 }
 
@@ -45,19 +45,19 @@ impl Default for QueueLimit {
     }
 }
 
-/// How a direction changes over time: hand-overs, fading.
+/// How a direction changes over time, for example by hand-overs or fading.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Schedule {
     /// The changes, in order of time.
     pub steps: Vec<Step>,
-    /// Start again from the first step after this time; must be later than the last step.
+    /// Start again from the first step after this time; it must be later than the last step.
     pub repeat: Option<TimeSpan>,
 }
 
-/// One change. What is `None` stays as it is.
+/// One change. `None`: no change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Step {
-    /// When, since the start of the run (or of the repetition).
+    /// The time since the start of the run (or of the repetition).
     pub at: TimeSpan,
     /// The new rate.
     pub rate: Option<BitRate>,

@@ -1,4 +1,4 @@
-//! What passed through one direction of a link.
+//! Counters for one direction of a link.
 
 use crate::cell::DropReason;
 
@@ -28,31 +28,31 @@ impl Count {
 
 /// Counters of one direction of a link, since its start.
 ///
-/// `handled` = `delivered` + all that was dropped + what the link still holds.
+/// `handled` = `delivered` + all dropped packets + the packets that the link still holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// What arrived at the link.
+    /// Packets that arrived at the link.
     pub handled: Count,
-    /// What left it at the far end.
+    /// Packets that left it at the far end.
     pub delivered: Count,
-    /// What found no room in the queue.
+    /// Packets for which the queue had no room.
     pub queue_full: Count,
-    /// What was sent and lost on the way.
+    /// Packets that were sent and lost during propagation.
     pub lost: Count,
-    /// What collided too often on a shared medium.
+    /// Packets that collided too often on a shared medium.
     pub contention: Count,
-    /// What arrived with a header that could not be made again.
+    /// Packets that arrived with a header that could not be restored.
     pub damaged: Count,
-    /// ACKs that gave way to a later one.
+    /// ACKs that a later ACK replaced.
     pub filtered: Count,
-    /// The most packets that waited at once.
+    /// The largest number of packets that waited at the same time.
     pub queue_peak_packets: u64,
-    /// The most bytes that waited at once.
+    /// The largest number of bytes that waited at the same time.
     pub queue_peak_bytes: u64,
 }
 
 impl Counters {
-    /// What was dropped for `reason`.
+    /// The packets that were dropped for `reason`.
     #[must_use]
     pub const fn dropped(&self, reason: DropReason) -> Count {
         match reason {
@@ -61,7 +61,7 @@ impl Counters {
             DropReason::Contention => self.contention,
             DropReason::Damaged => self.damaged,
             DropReason::Filtered => self.filtered,
-            // Not on a link.
+            // Does not happen on a link.
             DropReason::Incomplete => Count {
                 packets: 0,
                 bytes: 0,
@@ -75,7 +75,7 @@ impl Counters {
         self.handled.packets - self.passed().packets
     }
 
-    /// What was delivered, and all that was dropped.
+    /// All delivered and all dropped packets.
     pub(crate) const fn passed(&self) -> Count {
         self.delivered
             .plus(self.queue_full)
@@ -99,8 +99,8 @@ impl Counters {
 
     #[inline]
     pub(crate) fn see_queue(&mut self, packets: usize, bytes: u64) {
-        // By branches that are rarely taken: the two together as one vector would have to wait
-        // for the numbers, which have just been written one by one.
+        // The branches are rarely taken. A combined update of both as one vector would have to wait
+        // for the two numbers, which have just been written one by one.
         if packets as u64 > self.queue_peak_packets {
             self.queue_peak_packets = packets as u64;
         }

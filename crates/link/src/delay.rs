@@ -10,8 +10,8 @@ use crate::cell::{Cell, Output};
 /// other: after the delay has shrunk, a packet that would arrive before an earlier one arrives
 /// together with it.
 ///
-/// What is on the way has no limit of its own: the transmitter before it is the limit, or, where
-/// there is none, the caller (see [`Cell::held`]).
+/// The number of packets in propagation has no limit here: the transmitter before this cell limits
+/// it, or, without one, the caller (see [`Cell::held`]).
 #[derive(Debug, Clone)]
 pub struct Delay<P> {
     delay: TimeSpan,
@@ -30,7 +30,8 @@ impl<P> Delay<P> {
         }
     }
 
-    /// Packets that enter from now on are delayed by `delay`; those on the way are not touched.
+    /// Packets that enter from now on are delayed by `delay`; packets in propagation are not
+    /// affected.
     pub const fn set_delay(&mut self, delay: TimeSpan) {
         self.delay = delay;
     }

@@ -1,4 +1,4 @@
-//! The fast path: a first-in-first-out link that never changes.
+//! The fast path: a first-in, first-out link that never changes.
 
 use std::collections::VecDeque;
 
@@ -12,11 +12,10 @@ use crate::queue::Room;
 use crate::seed::Stream;
 use crate::work::{Moment, Transmission};
 
-/// One direction of a link without a schedule: what becomes of a packet is known when it
-/// arrives.
+/// One direction of a link without a schedule: the fate of a packet is decided when it arrives.
 ///
-/// Gives the results of [`Link`](crate::Link), without holding packets, timers or polls. The
-/// caller keeps the packet until its time has come. Packets are delivered in the order in which
+/// It gives the same results as [`Link`](crate::Link), without holding packets, timers or polls.
+/// The caller keeps the packet until its time has come. Packets are delivered in the order in which
 /// they were handled.
 #[derive(Debug, Clone)]
 pub struct FixedLink<L = Bernoulli> {
@@ -24,44 +23,45 @@ pub struct FixedLink<L = Bernoulli> {
     overhead: u32,
     delay: TimeSpan,
     loss: L,
-    /// When the last packet that was taken has been sent.
+    /// When the transmission of the last accepted packet ends.
     free: Moment,
     transmission: Transmission,
     room: Room,
-    /// Of each waiting packet, when its transmission starts, and its size.
+    /// For each waiting packet, the start of its transmission, and its size in bytes.
     waiting: VecDeque<(Time, u32)>,
-    /// All but `handled`, which is the sum of the others.
+    /// All counters except `handled`, which is the sum of the others.
     counters: Counters,
     now: Time,
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It will arrive at the far end.
     Delivered {
-        /// When.
+        /// The time of its delivery.
         due: Time,
     },
     /// It is, or will be, dropped.
     Dropped {
-        /// When: at once where the queue is full, after its transmission where it is lost.
+        /// The time of the drop: at once if the queue is full, after the transmission if the packet
+        /// is lost.
         due: Time,
-        /// Why.
+        /// The reason.
         reason: DropReason,
     },
 }
 
-/// The link changes over time, so that departures are not known at arrival.
+/// The link changes over time, so a packet's departure is not known at its arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the link changes by a schedule of {steps} steps: use `Link`, which can change")]
 pub struct NotFixed {
-    /// Steps of the schedule.
+    /// Number of steps of the schedule.
     pub steps: usize,
 }
 
 impl FixedLink {
-    /// A link that loses each packet by itself, by the numbers of `stream`.
+    /// A link that loses each packet independently, with random numbers from `stream`.
     ///
     /// # Errors
     /// When the configuration has a schedule.
@@ -72,7 +72,7 @@ impl FixedLink {
 }
 
 impl<L: LossModel> FixedLink<L> {
-    /// A link of any loss model; the configuration's own probability is not used.
+    /// A link with any loss model; the configuration's own probability is not used.
     ///
     /// # Errors
     /// When the configuration has a schedule.
@@ -95,7 +95,8 @@ impl<L: LossModel> FixedLink<L> {
         })
     }
 
-    /// Whether every packet takes time: there is a delay, or a rate that packets are small for.
+    /// Whether every packet takes time: there is a delay, or a rate so low that each byte takes
+    /// time.
     #[must_use]
     pub fn takes_time(&self) -> bool {
         // Less than 8 Gbit/s: a byte takes more than a nanosecond.
@@ -103,7 +104,7 @@ impl<L: LossModel> FixedLink<L> {
         self.delay > TimeSpan::ZERO || self.rate.is_some_and(slow)
     }
 
-    /// A packet arrives at `now`. A `now` earlier than the one before is taken as that one.
+    /// A packet arrives at `now`. A `now` earlier than the previous one is replaced by that one.
     #[inline]
     pub fn handle<P: Packet>(&mut self, now: Time, packet: &P) -> Verdict {
         self.now = self.now.max(now);
@@ -117,8 +118,8 @@ impl<L: LossModel> FixedLink<L> {
         verdict
     }
 
-    /// What was handled so far. A packet counts as delivered or lost at once, although it is
-    /// still on its way.
+    /// The counters so far. A packet counts as delivered or lost at once, although it is still in
+    /// transit.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         let mut counters = self.counters;
@@ -126,13 +127,13 @@ impl<L: LossModel> FixedLink<L> {
         counters
     }
 
-    /// Packets that waited when the last one was handled, that one included.
+    /// Packets that waited when the last packet was handled, including that packet.
     #[must_use]
     pub const fn queue_packets(&self) -> usize {
         self.room.packets()
     }
 
-    /// Bytes that waited when the last packet was handled, that one included.
+    /// Bytes that waited when the last packet was handled, including that packet.
     #[must_use]
     pub const fn queue_bytes(&self) -> u64 {
         self.room.bytes()
@@ -173,7 +174,7 @@ impl<L: LossModel> FixedLink<L> {
         }
     }
 
-    /// Gives back the room of the packets whose transmission has started by now.
+    /// Frees the room of the packets whose transmission has started by now.
     #[inline]
     fn leave_queue(&mut self) {
         let now = self.now;

@@ -1,5 +1,5 @@
-//! IP fragmentation and reassembly (RFC 791 §3.2): each fragment is a packet of its own, that
-//! waits, is sent and may be lost by itself; one lost fragment loses the whole.
+//! IP fragmentation and reassembly (RFC 791 §3.2). Each fragment is a separate packet, which waits,
+//! is sent and may be lost independently; if one fragment is lost, the whole packet is lost.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,49 +10,49 @@ use crate::cell::{Cell, DropReason, Output, Outputs, Packet};
 /// Which part of an IP packet a packet carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Piece {
-    /// The same in all fragments of a packet.
+    /// The same in all fragments of one packet.
     pub identification: u16,
-    /// Where its payload begins in that of the whole packet, in units of 8 bytes.
+    /// Where its payload begins in the payload of the whole packet, in units of 8 bytes.
     pub offset: u16,
     /// Whether another fragment follows.
     pub more: bool,
 }
 
 impl Piece {
-    /// Whether it is only a part.
+    /// Whether the packet is a fragment.
     #[must_use]
     pub const fn is_fragment(&self) -> bool {
         self.more || self.offset > 0
     }
 }
 
-/// A packet that can be cut and joined.
+/// A packet that can be fragmented and reassembled.
 pub trait Fragment: Packet + Sized {
     /// What all fragments of a packet have in common: addresses, protocol, identification.
     type Key: Ord + Copy;
 
-    /// The key, and which part of its packet this is.
+    /// The key of the whole packet, and the part of it that this packet carries.
     fn piece(&self) -> (Self::Key, Piece);
 
-    /// The part of this packet whose payload of `bytes` begins `skip` bytes after that of this
-    /// packet. The identification of `piece` is used where this packet is whole.
+    /// A fragment of this packet with `bytes` of its payload, from the byte `skip` on. The
+    /// identification of `piece` is used if this packet is whole.
     fn cut(&self, piece: Piece, skip: u32, bytes: u32) -> Self;
 
     /// The whole packet from all its fragments, in order.
     fn join(pieces: Vec<Self>) -> Option<Self>;
 }
 
-/// IP header of every fragment, in bytes (IPv4 without options).
+/// Size of the IP header of every fragment, in bytes (IPv4 without options).
 pub const FRAGMENT_HEADER: u32 = 20;
 /// Smallest MTU that a link may have (RFC 791: every link must carry 68 bytes).
 pub const LEAST_MTU: u32 = 68;
 
-/// The fragments of `packet` for a link of `mtu` bytes (at least [`LEAST_MTU`]); the packet
-/// itself where it fits. `identification` is used where the packet is whole.
+/// The fragments of `packet` for a link of `mtu` bytes (at least [`LEAST_MTU`]); the packet itself
+/// if it fits. `identification` is used if the packet is whole.
 pub fn fragments<P: Fragment>(packet: &P, mtu: u32, identification: u16) -> Vec<P> {
     let (_, own) = packet.piece();
     let payload = packet.size().saturating_sub(FRAGMENT_HEADER);
-    // All but the last carry a multiple of 8 bytes.
+    // All fragments except the last carry a multiple of 8 bytes.
     let most = (mtu.max(LEAST_MTU) - FRAGMENT_HEADER) & !7;
     let mut pieces = Vec::new();
     let mut skip = 0;
@@ -76,7 +76,7 @@ pub fn fragments<P: Fragment>(packet: &P, mtu: u32, identification: u16) -> Vec<
     pieces
 }
 
-/// The cell at the entrance of a link: cuts what is larger than its MTU. Takes no time.
+/// The cell at the entrance of a link: fragments packets larger than its MTU. Takes no time.
 #[derive(Debug, Clone)]
 pub struct Fragmentation<P> {
     mtu: u32,
@@ -85,7 +85,7 @@ pub struct Fragmentation<P> {
 }
 
 impl<P: Fragment> Fragmentation<P> {
-    /// For a link of `mtu` bytes, at least [`LEAST_MTU`].
+    /// A cell for a link of `mtu` bytes, at least [`LEAST_MTU`].
     #[must_use]
     pub fn new(mtu: u32) -> Self {
         Self {
@@ -121,15 +121,16 @@ impl<P: Fragment> Cell<P> for Fragmentation<P> {
     }
 }
 
-/// The cell at the end of the way: joins fragments, and gives up those whose others do not come
-/// in time. Whole packets pass at once.
+/// The cell at the end of the path: reassembles fragments, and drops those of a packet whose other
+/// fragments do not arrive in time. Whole packets pass at once.
 #[derive(Debug, Clone)]
 pub struct Reassembly<P: Fragment> {
     timeout: TimeSpan,
-    /// Most packets that are put together at the same time; the oldest gives way.
+    /// Largest number of packets that are reassembled at the same time; the oldest one is dropped
+    /// for a new one.
     limit: usize,
     waiting: BTreeMap<P::Key, Waiting<P>>,
-    /// The keys in the order in which their first fragment came, with that time.
+    /// The keys in the order in which their first fragment arrived, with that time.
     order: VecDeque<(Time, P::Key)>,
     outputs: Outputs<P>,
     now: Time,
@@ -138,13 +139,13 @@ pub struct Reassembly<P: Fragment> {
 #[derive(Debug, Clone)]
 struct Waiting<P> {
     since: Time,
-    /// In the order of their offsets.
+    /// The fragments in the order of their offsets.
     pieces: Vec<P>,
 }
 
 impl<P: Fragment> Reassembly<P> {
-    /// Gives up a packet `timeout` after its first fragment, and puts together at most `limit`
-    /// packets at the same time.
+    /// Drops the fragments of a packet `timeout` after the first one, and reassembles at most
+    /// `limit` packets at the same time.
     #[must_use]
     pub fn new(timeout: TimeSpan, limit: usize) -> Self {
         Self {
@@ -175,7 +176,7 @@ impl<P: Fragment> Reassembly<P> {
             .partition_point(|other| other.piece().1.offset < piece.offset);
         let known = waiting.pieces.get(place);
         if known.is_some_and(|other| other.piece().1.offset == piece.offset) {
-            // A repeated identification: the later one is dropped.
+            // A repeated identification: the later fragment is dropped.
             self.outputs
                 .push_dropped(now, packet, DropReason::Incomplete);
             return;
@@ -194,7 +195,7 @@ impl<P: Fragment> Reassembly<P> {
             self.waiting.clear();
             return;
         };
-        // A key that was completed, and perhaps used again since, has another time.
+        // A key that was completed, and perhaps used again, has another time.
         if self
             .waiting
             .get(&key)
@@ -208,7 +209,7 @@ impl<P: Fragment> Reassembly<P> {
         }
     }
 
-    /// Gives up all whose time has come.
+    /// Drops the fragments whose time is over.
     fn expire(&mut self, now: Time) {
         while let Some((since, _)) = self.order.front() {
             let deadline = *since + self.timeout;
@@ -220,7 +221,7 @@ impl<P: Fragment> Reassembly<P> {
     }
 }
 
-/// Whether pieces in order are all of a packet.
+/// Whether these fragments, in order, are the whole packet.
 fn is_complete<P: Fragment>(pieces: &[P]) -> bool {
     let mut expected = 0;
     for packet in pieces {

@@ -1,4 +1,4 @@
-//! Pure link cells: rate, delay, loss, queue; generic over the packet.
+//! Pure link cells: rate, delay, loss, queue; generic over the packet type.
 //!
 //! One direction of a link is a chain of cells: queue → transmitter → loss → delay. The caller
 //! passes the time in, virtual or real, and takes out what is due:
@@ -9,20 +9,19 @@
 //! | output | [`poll`](Cell::poll): a packet that was delivered or dropped; [`poll_timeout`](Cell::poll_timeout): when to ask again |
 //! | getters | [`held`](Cell::held), [`Link::counters`] |
 //!
-//! Two types run the same model:
+//! Two types implement the same model:
 //!
-//! - [`Link`], always right: any queue discipline, any loss model, changes by schedule;
-//! - [`FixedLink`], for a link that never changes: the fate of a packet is known when it
-//!   arrives, so there is no timer and nothing to poll. A property test holds it equal to
-//!   [`Link`].
+//! - [`Link`] works in every case: any queue discipline, any loss model, changes by schedule;
+//! - [`FixedLink`] is for a link that never changes: the fate of a packet is decided when it
+//!   arrives, so there is no timer and nothing to poll. A property test compares it with [`Link`].
 //!
-//! [`PolledMedium`] is one upstream channel that several modems share, and
-//! [`header_compression`] makes headers small on a link (RFC 1144).
+//! [`PolledMedium`] is one upstream channel that several modems share, and [`header_compression`]
+//! compresses the headers of packets on a link (RFC 1144).
 //!
-//! Two cells stand outside of a link: [`Fragmentation`] at its entrance, [`Reassembly`] at the end
-//! of a packet's way.
+//! Two cells are not part of a link: [`Fragmentation`] is placed before its entrance, and
+//! [`Reassembly`] at the end of a packet's path.
 //!
-//! [`Bursts`] and [`Histogram`] say how the packets on a link come.
+//! [`Bursts`] and [`Histogram`] measure how packets are grouped in time.
 //!
 //! `docs/link-model.md` describes the model in one page.
 //!

@@ -14,25 +14,26 @@ use crate::transmitter::Transmitter;
 
 /// One direction of a link.
 ///
-/// Where several things are due at the same instant, transmissions end first, then the schedule
-/// changes the link, then packets arrive.
+/// Several events at the same instant happen in this order: transmissions end, the schedule changes
+/// the link, packets arrive.
 ///
-/// What the link holds is bounded by its queue and by what its rate can send within its delay;
-/// a link of unlimited rate holds what it is handed within its delay (see [`Cell::held`]).
+/// The number of packets in a link is bounded by its queue, and by what its rate can send within
+/// its delay. With an unlimited rate, it is bounded only by what arrives within the delay (see
+/// [`Cell::held`]).
 #[derive(Debug, Clone)]
 pub struct Link<P, Q = DropTail<P>, L = Bernoulli> {
     transmitter: Transmitter<P, Q>,
     loss: Loss<P, L>,
     delay: Delay<P>,
     timeline: Timeline,
-    /// What left the link while a packet was handled.
+    /// Packets that left the link while another packet was handled.
     outputs: Outputs<P>,
     counters: Counters,
     now: Time,
 }
 
 impl<P: Packet> Link<P> {
-    /// A link with a drop-tail queue that loses each packet by itself, by the numbers of
+    /// A link with a drop-tail queue that loses each packet independently, with random numbers from
     /// `stream`.
     ///
     /// # Errors
@@ -50,7 +51,7 @@ impl<P: Packet> Link<P> {
 }
 
 impl<P: Packet, Q: Queue<P>, L: LossModel> Link<P, Q, L> {
-    /// A link of any queue discipline and loss model.
+    /// A link with any queue discipline and any loss model.
     ///
     /// # Errors
     /// When the schedule is not in order.
@@ -71,7 +72,7 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> Link<P, Q, L> {
         })
     }
 
-    /// What has passed so far. A packet counts as delivered or dropped when it is polled.
+    /// The counters so far. A packet counts as delivered or dropped when it is polled.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -81,7 +82,7 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> Link<P, Q, L> {
         self.transmitter.queue()
     }
 
-    /// The next packet that leaves one of the cells for good, up to and including `until`.
+    /// The next packet that leaves the link, up to and including `until`.
     fn run(&mut self, until: Time) -> Option<Output<P>> {
         while let Some(sent) = self.transmitter.poll(until) {
             let Output::Delivered { due, packet } = sent else {
@@ -96,7 +97,7 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> Link<P, Q, L> {
         self.delay.poll(until)
     }
 
-    /// As [`run`](Self::run), with the schedule's changes on the way.
+    /// As [`run`](Self::run), and applies the changes of the schedule in between.
     fn run_scheduled(&mut self, now: Time) -> Option<Output<P>> {
         loop {
             let change = self.timeline.next_change().filter(|at| *at <= now);
@@ -146,8 +147,8 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> Link<P, Q, L> {
 impl<P: Packet, Q: Queue<P>, L: LossModel> Cell<P> for Link<P, Q, L> {
     fn handle(&mut self, now: Time, packet: P) {
         self.now = self.now.max(now);
-        // Without a change, the cells catch up by themselves: the transmitter in `handle`, the
-        // others in the next poll.
+        // If the schedule does not change the link by now, the cells catch up by themselves: the
+        // transmitter in `handle`, the others in the next poll.
         if self.timeline.next_change().is_some_and(|at| at <= self.now) {
             while let Some(output) = self.run_scheduled(self.now) {
                 self.outputs.push(output);
@@ -174,8 +175,8 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> Cell<P> for Link<P, Q, L> {
         if let Some(due) = self.outputs.due() {
             return Some(due);
         }
-        // Packets do not overtake each other: what is being sent is delivered after all that is
-        // on the way, so that one wake-up for each packet is enough.
+        // Packets do not overtake each other: the packet in transmission is delivered after all
+        // packets in propagation, so one wake-up for each packet is enough.
         if let Some(due) = self.delay.poll_timeout() {
             return Some(due);
         }

@@ -1,4 +1,4 @@
-//! Loss on the way: a packet was sent, and used the rate, but does not arrive.
+//! Loss during propagation: a packet was sent, and used the rate, but does not arrive.
 
 use midspan_units::{Probability, Time};
 use rand_pcg::rand_core::Rng;
@@ -6,21 +6,21 @@ use rand_pcg::rand_core::Rng;
 use crate::cell::{Cell, DropReason, Output, Outputs, Packet};
 use crate::seed::Stream;
 
-/// Decides which packets are lost. Asked once for each packet that was sent, in order.
+/// Decides which packets are lost. Called once for each packet that was sent, in order.
 pub trait LossModel {
-    /// Whether the packet of `size` bytes, wholly sent at `now`, is lost.
+    /// Whether the packet of `size` bytes, whose transmission ends at `now`, is lost.
     fn is_lost(&mut self, now: Time, size: u32) -> bool;
 
-    /// A change by schedule: from now on packets are lost with `probability`. A model that is
-    /// not described by one probability may ignore it.
+    /// A change by schedule: from now on, packets are lost with `probability`. A model that one
+    /// probability does not describe may ignore the call.
     fn set_probability(&mut self, probability: Probability);
 }
 
-/// Each packet is lost by itself, all with the same probability.
+/// Each packet is lost independently, with the same probability.
 ///
-/// Exactly one number is drawn for each packet, also where the probability is zero: so a change
-/// of the probability moves no other packet's draw, and of the same packets a higher
-/// probability loses those that a lower one loses, and more.
+/// Exactly one random number is drawn for each packet, even if the probability is zero. So a change
+/// of the probability does not affect the draws for other packets; and a higher probability loses
+/// all packets that a lower one loses, and more.
 #[derive(Debug, Clone)]
 pub struct Bernoulli {
     probability: Probability,
@@ -28,7 +28,7 @@ pub struct Bernoulli {
 }
 
 impl Bernoulli {
-    /// Loses packets with `probability`, by the numbers of `stream`.
+    /// Loses packets with `probability`, with random numbers from `stream`.
     #[must_use]
     pub const fn new(probability: Probability, stream: Stream) -> Self {
         Self {
@@ -57,7 +57,7 @@ pub struct Loss<P, L = Bernoulli> {
 }
 
 impl<P, L: LossModel> Loss<P, L> {
-    /// Loses the packets that `model` says.
+    /// Loses the packets that `model` selects.
     #[must_use]
     pub fn new(model: L) -> Self {
         Self {

@@ -1,11 +1,11 @@
-//! The upstream channel of a cable network: one channel, many modems, a router that says who may
-//! send (Tam §4).
+//! The upstream channel of a cable network: one channel, many modems, and a router that decides
+//! which modem may send (Tam §4).
 //!
-//! The router polls the modems that have sent lately, one after the other; each may send one frame
-//! when it is polled. A modem that was silent for long is not polled: it sends in a contention
-//! slot, in which frames of several collide, and waits for the router's confirmation. After a
-//! collision it lets a random number of slots pass; after as many collisions as are allowed it
-//! discards the frame.
+//! The router polls the modems that have sent recently, one after the other; each may send one
+//! frame when it is polled. A modem that was silent for long is not polled. It sends in a
+//! contention slot, in which the frames of several modems collide, and waits for the router's
+//! confirmation. After a collision it lets a random number of slots pass; after the allowed number
+//! of collisions it discards the frame.
 
 mod station;
 #[cfg(test)]
@@ -23,22 +23,22 @@ use crate::work::{self, Moment};
 use station::State;
 pub use station::Station;
 
-/// The channel and the router that rules it.
+/// The channel, and the router that controls it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PolledConfiguration {
     /// Rate at which frames are sent.
     pub rate: BitRate,
-    /// What each poll takes besides the frame, answered or not: the router's message, and the
-    /// signal's way there and back. Above zero.
+    /// Time that each poll takes in addition to the frame, whether or not it is answered: the
+    /// router's message, and the signal's round trip. Above zero.
     pub poll: TimeSpan,
-    /// What a contention slot takes besides its frames. Above zero.
+    /// Time that a contention slot takes in addition to its frames. Above zero.
     pub slot: TimeSpan,
-    /// From the start of a contention slot to the next one; later where a frame is still being
-    /// sent then. Above zero.
+    /// Time from the start of a contention slot to the next slot, which is later if a frame is
+    /// still being sent then. Above zero.
     pub contention_interval: TimeSpan,
-    /// From the end of a contention slot until its users know what became of their frames.
+    /// Time from the end of a contention slot until its users learn the fate of their frames.
     pub confirmation: TimeSpan,
-    /// A modem is polled for so long after the end of its last frame (Tam §4: 5 s).
+    /// A modem is polled until this long after the end of its last frame (Tam §4: 5 s).
     pub polled_for: TimeSpan,
     /// Collisions after which a frame is discarded (Tam §4: 10); above zero.
     pub rounds: u32,
@@ -49,29 +49,29 @@ pub struct PolledConfiguration {
 pub struct PolledCounters {
     /// Polls that were answered with a frame.
     pub polls: u64,
-    /// Polls of modems that had nothing to send.
+    /// Polls of modems without data to send.
     pub empty_polls: u64,
     /// Contention slots in which one modem sent.
     pub contention_frames: u64,
-    /// Contention slots in which several did.
+    /// Contention slots in which several modems sent.
     pub collisions: u64,
 }
 
-/// Most that a back-off doubles.
+/// The back-off doubles at most this often.
 const BACK_OFF_LIMIT: u32 = 10;
 
-/// The channel with all its modems. It is driven as a [`Cell`](crate::Cell) is, with the modem
-/// told at each end.
+/// The channel with all its modems. It is driven like a [`Cell`](crate::Cell), with the modem given
+/// at each end.
 #[derive(Debug, Clone)]
 pub struct PolledMedium<P, Q, L> {
     configuration: PolledConfiguration,
     stations: Vec<Station<P, Q, L>>,
-    /// When the channel is free, and the router decides again.
+    /// When the channel is free and the router decides again.
     free: Moment,
     next_contention: Time,
-    /// Whose turn it is to be polled.
+    /// The modem that is polled next.
     turn: usize,
-    /// What has left a modem, in order of time.
+    /// Packets that have left a modem, in order of time.
     outputs: VecDeque<(usize, Output<P>)>,
     counters: PolledCounters,
     now: Time,
@@ -98,11 +98,11 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> PolledMedium<P, Q, L> {
         }
     }
 
-    /// A packet comes to a modem, which exists.
+    /// A packet arrives at a modem, which must exist.
     pub fn handle(&mut self, now: Time, modem: usize, packet: P) {
         self.run(now);
         if self.next_decision().is_none() {
-            // All slept: nothing is decided before this.
+            // All modems were idle: nothing was decided before now.
             self.free = if self.free.at < self.now {
                 Moment::rest(self.now)
             } else {
@@ -162,8 +162,8 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> PolledMedium<P, Q, L> {
         waiting + self.outputs.len()
     }
 
-    /// When the router decides next, if anything can come of it: a modem that is polled changes
-    /// the others' turns even where it has nothing to send.
+    /// When the router decides next, if the decision matters: polling a modem changes the turns of
+    /// the others, even if that modem has nothing to send.
     fn next_decision(&self) -> Option<Time> {
         let free = self.free.at;
         let polled = |station: &Station<P, Q, L>| self.is_polled(station, free);
@@ -174,7 +174,7 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> PolledMedium<P, Q, L> {
         waits.then(|| self.contention_after(free))
     }
 
-    /// The first contention slot that begins at a time or later.
+    /// The first contention slot that begins at `time` or later.
     fn contention_after(&self, time: Time) -> Time {
         if self.next_contention >= time {
             return self.next_contention;
@@ -202,7 +202,7 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> PolledMedium<P, Q, L> {
         }
     }
 
-    /// The next modem in turn is polled.
+    /// Polls the next modem in turn.
     fn poll_next(&mut self) {
         let start = self.free;
         let count = self.stations.len();
@@ -233,7 +233,7 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> PolledMedium<P, Q, L> {
         }
     }
 
-    /// A contention slot.
+    /// Runs a contention slot.
     fn contend(&mut self, at: Time) {
         self.next_contention = at + self.configuration.contention_interval;
         let start = Moment::rest(at);
@@ -338,7 +338,7 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> PolledMedium<P, Q, L> {
     }
 }
 
-/// Keeps outputs in order of time; of the same time, in order of insertion.
+/// Keeps outputs in order of time; for equal times, in order of insertion.
 fn insert<P>(outputs: &mut VecDeque<(usize, Output<P>)>, modem: usize, output: Output<P>) {
     let due = output.due();
     let later = outputs
@@ -356,9 +356,9 @@ fn after(start: Moment, size: u32, overhead: u32, rate: BitRate) -> Moment {
     )
 }
 
-/// Draws the slots that pass after so many collisions: 0 to 2ⁿ − 1.
+/// Draws the number of slots that pass after this many collisions: 0 to 2ⁿ − 1.
 fn back_off(stream: &mut Stream, collisions: u32) -> u64 {
     use rand_pcg::rand_core::Rng;
-    // A power of two divides the range of draws, so that all are as likely.
+    // A power of two divides the range of draws, so all results are equally likely.
     stream.next_u64() & ((1_u64 << collisions.min(BACK_OFF_LIMIT)) - 1)
 }

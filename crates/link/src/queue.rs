@@ -7,26 +7,26 @@ use midspan_units::Time;
 use crate::cell::{DropReason, Outputs, Packet};
 use crate::configuration::QueueLimit;
 
-/// A queue discipline: which packets wait, in which order they are sent, which are dropped.
+/// A queue discipline: which packets wait, in which order they are sent, and which are dropped.
 ///
-/// The transmitter offers only packets that have to wait: one that finds it idle is sent at once
-/// and never enters the queue. A discipline may drop any packet that it holds, at either call;
-/// all that it drops goes to `outputs`.
+/// The transmitter offers only packets that have to wait: a packet that finds the transmitter idle
+/// is sent at once and never enters the queue. A discipline may drop any packet that it holds, in
+/// either call; each dropped packet goes to `outputs`.
 pub trait Queue<P> {
-    /// Takes `packet`, which arrived at `now`, or drops it or others in its stead.
+    /// Adds `packet`, which arrived at `now`, or drops it or other packets instead.
     fn enqueue(&mut self, now: Time, packet: P, outputs: &mut Outputs<P>);
 
-    /// The next packet to send, at `now`; `None` when nothing waits.
+    /// Removes the next packet to send, at `now`; `None` if no packet waits.
     fn dequeue(&mut self, now: Time, outputs: &mut Outputs<P>) -> Option<P>;
 
-    /// Packets that wait.
+    /// Number of waiting packets.
     fn packets(&self) -> usize;
 
-    /// Bytes that wait, at the network layer.
+    /// Number of waiting bytes, at the network layer.
     fn bytes(&self) -> u64;
 }
 
-/// First in, first out; a packet that finds no room is dropped.
+/// First in, first out; a packet for which there is no room is dropped.
 #[derive(Debug, Clone)]
 pub struct DropTail<P> {
     room: Room,
@@ -69,7 +69,7 @@ impl<P: Packet> Queue<P> for DropTail<P> {
     }
 }
 
-/// How much of a limit is taken.
+/// How much of a limit is in use.
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
     limit: QueueLimit,
@@ -86,7 +86,7 @@ impl Room {
         }
     }
 
-    /// Takes room for a packet of `size` bytes, or says that there is none.
+    /// Reserves room for a packet of `size` bytes; `false` if there is none.
     pub(crate) fn take(&mut self, size: u32) -> bool {
         let bytes = self.bytes.saturating_add(Self::counted(size));
         let fits = match self.limit {
@@ -100,7 +100,7 @@ impl Room {
         fits
     }
 
-    /// Gives back the room of a packet that took it.
+    /// Frees the room of a packet that has reserved it.
     pub(crate) fn give_back(&mut self, size: u32) {
         debug_assert!(self.packets > 0 && self.bytes >= Self::counted(size));
         self.packets -= 1;
@@ -115,7 +115,7 @@ impl Room {
         self.bytes
     }
 
-    /// An IP packet is never empty; were one so, a limit in bytes would bound nothing.
+    /// An IP packet is never empty; if one were, a limit in bytes would not bound the queue.
     fn counted(size: u32) -> u64 {
         u64::from(size.max(1))
     }

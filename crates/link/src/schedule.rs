@@ -1,13 +1,13 @@
-//! Where a link is in its schedule.
+//! The position of a link in its schedule.
 
 use midspan_units::{Time, TimeSpan};
 
 use crate::configuration::{Schedule, Step};
 
-/// A shorter repetition is surely a mistake, and would only cost time.
+/// A shorter repetition is certainly a mistake, and would only cost time.
 const SHORTEST_REPETITION: TimeSpan = TimeSpan::from_milliseconds(1);
 
-/// What is wrong with a schedule.
+/// An error in a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
     /// Two steps are not in order of time.
@@ -16,14 +16,14 @@ pub enum ScheduleError {
          order of time"
     )]
     OutOfOrder {
-        /// Which step, counted from 1.
+        /// Number of the step, counted from 1.
         number: usize,
-        /// When it is.
+        /// Its time.
         at: TimeSpan,
-        /// When the step before it is.
+        /// The time of the step before it.
         before: TimeSpan,
     },
-    /// The repetition begins before the last step is done.
+    /// The repetition begins before the last step.
     #[error(
         "the schedule repeats after {repeat}, but its last step is at {last}: repeat later than \
          that"
@@ -31,7 +31,7 @@ pub enum ScheduleError {
     RepeatsTooEarly {
         /// When the schedule repeats.
         repeat: TimeSpan,
-        /// When its last step is.
+        /// The time of its last step.
         last: TimeSpan,
     },
     /// The schedule repeats too often.
@@ -45,12 +45,12 @@ pub enum ScheduleError {
 }
 
 impl Schedule {
-    /// Whether the steps are in order and the repetition is after them.
+    /// Whether the steps are in order, and the repetition begins after them.
     ///
-    /// Two steps may have the same time: the later one in the list has the last word.
+    /// Two steps may have the same time: the later one in the list takes precedence.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error that is found.
     pub fn check(&self) -> Result<(), ScheduleError> {
         for (index, pair) in self.steps.windows(2).enumerate() {
             if pair[1].at < pair[0].at {
@@ -105,7 +105,7 @@ impl Timeline {
             .map(|step| self.repetition + step.at)
     }
 
-    /// Takes the next step, if it is due by `now`.
+    /// Removes the next step, if it is due by `now`.
     pub(crate) fn take(&mut self, now: Time) -> Option<(Time, Step)> {
         let at = self.next_change().filter(|at| *at <= now)?;
         let step = *self.steps.get(self.next)?;
@@ -123,10 +123,10 @@ impl Timeline {
         Some((at, step))
     }
 
-    /// Leaves out the whole repetitions until `now`, for a link on which nothing happens before.
+    /// Skips the whole repetitions until `now`, for a link on which nothing happens before `now`.
     ///
-    /// Each repetition ends in the state in which the one before it ended, so that leaving out
-    /// all but the first makes no difference.
+    /// Each repetition ends in the same state as the one before it, so skipping all but the first
+    /// makes no difference.
     pub(crate) fn skip_repetitions(&mut self, now: Time) {
         if self.next == 0
             && self.repetition > Time::ZERO

@@ -1,4 +1,4 @@
-//! Random numbers: every link and direction has a stream of its own, from one seed.
+//! Random numbers: each direction of each link has its own stream, all from one seed.
 
 /// The generator of a stream: PCG XSL RR 128/64 (O'Neill, "PCG: A Family of Simple Fast
 /// Space-Efficient Statistically Good Algorithms for Random Number Generation", 2014), whose
@@ -34,14 +34,13 @@ impl Direction {
 
 /// The stream of random numbers for one direction of the link named `link`.
 ///
-/// The same `seed`, name and direction give the same numbers on every machine; streams that
-/// differ in any of them are unrelated, so that adding a link to a path changes no other link.
-/// Where a link needs a second stream, for something other than loss, give it a name of its own
-/// ("satellite/jitter").
+/// The same `seed`, name and direction give the same numbers on every machine. Streams that differ
+/// in any of the three are unrelated, so adding a link to a path changes no other link. If a link
+/// needs a second stream, for something other than loss, use another name ("satellite/jitter").
 ///
-/// The mixing: FNV-1a (64 bits) over the seed's 8 bytes in little-endian order, the bytes of the
-/// name, a zero byte, and `up` or `down`; from that hash as its state, SplitMix64 makes
-/// four words w₀…w₃; the generator starts with state w₀·2⁶⁴ + w₁ and stream w₂·2⁶⁴ + w₃.
+/// The algorithm: FNV-1a (64 bits) over the seed's 8 bytes in little-endian order, the bytes of the
+/// name, a zero byte, and `up` or `down`. SplitMix64, with that hash as its state, generates four
+/// words w₀…w₃. The generator starts with state w₀·2⁶⁴ + w₁ and stream w₂·2⁶⁴ + w₃.
 #[must_use]
 pub fn stream(seed: u64, link: &str, direction: Direction) -> Stream {
     let mut hash = Fnv1a::new();

@@ -1,4 +1,4 @@
-//! Sends one packet after the other, at a rate.
+//! Sends packets one after the other, at a rate.
 
 use midspan_units::{BitRate, Time};
 
@@ -8,10 +8,10 @@ use crate::work::{self, Moment};
 
 /// A transmitter and the queue before it.
 ///
-/// A packet that finds the transmitter idle is sent at once; any other waits in the queue. A
-/// packet of n bytes takes 8·(n + overhead)/rate to send, and the next one starts when it ends.
-/// Where the rate changes in mid-packet, the bits that were sent stay sent, and the rest go at
-/// the new rate.
+/// A packet that finds the transmitter idle is sent at once; any other waits in the queue. A packet
+/// of n bytes takes 8·(n + overhead)/rate to send, and the next one starts when it ends. If the
+/// rate changes during a transmission, the bits that were sent stay sent, and the others are sent
+/// at the new rate.
 #[derive(Debug, Clone)]
 pub struct Transmitter<P, Q = DropTail<P>> {
     queue: Q,
@@ -26,17 +26,17 @@ pub struct Transmitter<P, Q = DropTail<P>> {
 #[derive(Debug, Clone)]
 struct Sending<P> {
     packet: P,
-    /// When the rate was last set, or the transmission started.
+    /// When the rate was last set, or the transmission started, whichever is later.
     since: Moment,
-    /// The work that was left then.
+    /// The work that was left at `since`, in units of 10⁻⁹ bit.
     left: u128,
     /// When the last bit leaves, at the present rate.
     end: Moment,
 }
 
 impl<P: Packet, Q: Queue<P>> Transmitter<P, Q> {
-    /// An idle transmitter behind `queue`, which sends `overhead` bytes more than the packet has
-    /// at `rate`; `None` is an unlimited rate.
+    /// An idle transmitter behind `queue`. It sends each packet with `overhead` additional bytes at
+    /// `rate`; `None`: unlimited rate.
     pub fn new(queue: Q, rate: Option<BitRate>, overhead: u32) -> Self {
         Self {
             queue,
@@ -48,7 +48,7 @@ impl<P: Packet, Q: Queue<P>> Transmitter<P, Q> {
         }
     }
 
-    /// Sends at `rate` from `now` on, the rest of the packet in transmission included.
+    /// Sends at `rate` from `now` on, including the rest of the packet in transmission.
     pub fn set_rate(&mut self, now: Time, rate: Option<BitRate>) {
         self.finish_until(now);
         if let Some(sending) = &mut self.sending {
@@ -63,7 +63,7 @@ impl<P: Packet, Q: Queue<P>> Transmitter<P, Q> {
         &self.queue
     }
 
-    /// Whether no packet is being sent, so that none waits either.
+    /// Whether no packet is being sent; then no packet waits either.
     pub const fn is_idle(&self) -> bool {
         self.sending.is_none()
     }
@@ -78,7 +78,7 @@ impl<P: Packet, Q: Queue<P>> Transmitter<P, Q> {
         });
     }
 
-    /// Ends the transmission that ends by now, and starts the next one at that very time.
+    /// Ends the transmission that is due to end by now, and starts the next one at exactly its end.
     fn finish(&mut self) -> Option<Output<P>> {
         let now = self.now;
         let Sending { packet, end, .. } = self.sending.take_if(|sending| sending.end.at <= now)?;
@@ -115,7 +115,7 @@ impl<P: Packet, Q: Queue<P>> Transmitter<P, Q> {
 impl<P> Sending<P> {
     /// The rate changes at `now`, before the end of the transmission.
     fn change_rate(&mut self, now: Time, old: Option<BitRate>, new: Option<BitRate>) {
-        // At an unlimited rate the transmission would have ended where it started.
+        // At an unlimited rate, the transmission would have ended where it started.
         let Some(old) = old else { return };
         let done = work::done_in(now.since(self.since.at), old) + u128::from(self.since.spare);
         self.left = self.left.saturating_sub(done);
@@ -204,7 +204,7 @@ mod tests {
         let mut transmitter = transmitter("10 Mbit/s");
         transmitter.handle(us(0), vec![0; FULL]);
         transmitter.handle(us(0), vec![0; FULL]);
-        // Nobody polled at 1.2 ms: the second packet started then, and half of it is sent.
+        // There was no poll at 1.2 ms: the second packet started then, and half of it is sent.
         transmitter.set_rate(us(1800), BitRate::from_bits_per_second(1_000_000));
         assert_eq!(departures(&mut transmitter, us(9000)), [1200, 7800]);
     }

@@ -1,9 +1,9 @@
-//! The arithmetic of sending at a rate, exact.
+//! The exact arithmetic of sending at a rate.
 //!
-//! Work is counted in units of 10⁻⁹ bit: a transmitter of r bit/s does r units in a nanosecond.
-//! A packet rarely ends on a whole nanosecond. It leaves at the end of the nanosecond in which
-//! its last bit is sent; what the transmitter could still do in that nanosecond is kept for the
-//! packet that waits behind it, so that rounding never adds up: n packets back to back leave
+//! Work is counted in units of 10⁻⁹ bit: a transmitter of r bit/s does r units in a nanosecond. A
+//! transmission rarely ends on a whole nanosecond. The packet leaves at the end of the nanosecond
+//! in which its last bit is sent. What the transmitter could still do in that nanosecond is kept
+//! for the next waiting packet, so that rounding errors never add up: n packets back to back leave
 //! n·bits/rate after the first one started, rounded up once.
 
 use midspan_units::{BitRate, Time, TimeSpan};
@@ -18,22 +18,22 @@ pub(crate) fn done_in(span: TimeSpan, rate: BitRate) -> u128 {
     u128::from(span.nanoseconds()) * u128::from(rate.bits_per_second())
 }
 
-/// The end of a transmission, and the start of the next one where a packet waits.
+/// The end of a transmission, and the start of the next one if a packet waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Moment {
-    /// When, rounded up to a nanosecond.
+    /// The time, rounded up to a nanosecond.
     pub(crate) at: Time,
-    /// What the transmitter could have done by then beyond that transmission.
+    /// Work that the transmitter could have done by then in addition to that transmission.
     pub(crate) spare: u64,
 }
 
 impl Moment {
-    /// A start from rest.
+    /// A start without spare work.
     pub(crate) const fn rest(at: Time) -> Self {
         Self { at, spare: 0 }
     }
 
-    /// This moment, so much later.
+    /// This moment, later by `span`.
     #[inline]
     pub(crate) fn later(self, span: TimeSpan) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl Moment {
         }
     }
 
-    /// When `work` begun at this moment ends at `rate`; `None` is an unlimited rate.
+    /// When `work` begun at this moment ends at `rate`; `None`: unlimited rate.
     pub(crate) fn after(self, work: u128, rate: Option<BitRate>) -> Self {
         let Some(rate) = rate else {
             return Self::rest(self.at);
@@ -62,22 +62,23 @@ impl Moment {
     }
 }
 
-/// The work of one packet, divided by the rate once: most packets have the size of the one before.
+/// The work of one packet, divided by the rate only once: most packets have the size of the
+/// previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Transmission {
     /// Bytes on the wire; zero before the first packet.
     bytes: u64,
-    /// Whole nanoseconds.
+    /// Whole nanoseconds of the transmission.
     whole: u64,
-    /// What is left, in units of work; less than the rate.
+    /// The remaining work; less than the rate.
     rest: u64,
-    /// When it ends, begun at rest at time zero.
+    /// When the transmission would end if it began at time zero without spare work.
     from_rest: Moment,
 }
 
 impl Transmission {
-    /// When `bytes` begun at `start` end at `rate`: the same as [`Moment::after`], without a
-    /// division where the packet before had as many.
+    /// When `bytes` begun at `start` end at `rate`: the same result as [`Moment::after`], without a
+    /// division if the previous packet had the same number of bytes.
     #[inline]
     pub(crate) fn end(&mut self, start: Moment, bytes: u64, rate: BitRate) -> Moment {
         let per_nanosecond = rate.bits_per_second();
@@ -114,8 +115,8 @@ impl Transmission {
     }
 }
 
-/// The end of what takes `whole` nanoseconds from `start` on, and of the next one so much as to do
-/// `rest` at this rate.
+/// The end of a transmission that takes `whole` nanoseconds and the time for `rest` units of work,
+/// with the spare work of its last nanosecond.
 #[inline]
 fn end(start: Time, whole: u64, rest: u64, per_nanosecond: u64) -> Moment {
     let (span, spare) = if rest == 0 {

@@ -1,4 +1,4 @@
-//! Other cells fit: a loss model, a queue discipline and a cell of one's own.
+//! Other cells fit in: a loss model, a queue discipline and a new cell.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use midspan_link::{
 use midspan_units::{Probability, Time, TimeSpan};
 use proptest::prelude::*;
 
-/// Loses the packets of a list, counted from 0 in the order in which they are sent.
+/// Loses the packets on a list, counted from 0 in the order in which they are sent.
 #[derive(Debug, Clone)]
 struct Scripted {
     lost: Vec<u64>,
@@ -30,7 +30,7 @@ impl LossModel for Scripted {
     fn set_probability(&mut self, _probability: Probability) {}
 }
 
-/// Keeps the newest: where there is no room, the oldest waiting packet is dropped.
+/// Keeps the newest packets: if there is no room, the oldest waiting packet is dropped.
 struct DropHead<P> {
     limit: usize,
     waiting: VecDeque<P>,
@@ -194,7 +194,7 @@ fn two_links_in_a_row_are_late_for_nobody() {
     for number in 0..3 {
         path.handle(us(0), Numbered { number, size: 1500 });
     }
-    // The first arrives at the slow link at 6.2 ms, which needs 2.4 ms for each.
+    // The first packet arrives at 6.2 ms at the slow link, which needs 2.4 ms for each packet.
     let fates = by_number(&drain(&mut path, ms(1000)), 3);
     assert_eq!(delivery_times(&fates), [15_600_000, 18_000_000, 20_400_000]);
 }

@@ -16,7 +16,7 @@ fn rates() -> impl Strategy<Value = Option<BitRate>> {
         1 => Just(None),
         3 => (1u64..2_000).prop_map(|kilobits| BitRate::from_bits_per_second(kilobits * 10_000)),
         2 => (1_000_000u64..40_000_000_000).prop_map(BitRate::from_bits_per_second),
-        // So fast that several packets leave in a nanosecond.
+        // A rate so high that several packets leave in one nanosecond.
         1 => (1u64 << 40..u64::MAX).prop_map(BitRate::from_bits_per_second),
     ]
 }
@@ -49,8 +49,8 @@ prop_compose! {
     }
 }
 
-/// Time since the packet before, size, and whether the link is polled after it arrived, and
-/// how long after.
+/// For each packet: the time since the previous one, its size, and whether and how long after its
+/// arrival the link is polled.
 fn arrivals() -> impl Strategy<Value = Vec<(u64, u32, Option<u64>)>> {
     let gap = prop_oneof![
         4 => Just(0u64), // bursts at the same instant

@@ -9,7 +9,7 @@ use midspan_link::{
 use midspan_units::{Time, TimeSpan};
 use proptest::prelude::*;
 
-/// A payload, and where it belongs.
+/// A payload, and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Bytes {
     flow: u8,
@@ -132,7 +132,7 @@ proptest! {
             .flat_map(|piece| fragments(&piece, second, 8))
             .collect();
         prop_assert!(pieces.iter().all(|piece| piece.size() <= first.min(second)));
-        // Any order will do.
+        // The order does not matter.
         let mut state = seed;
         for index in (1..pieces.len()).rev() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

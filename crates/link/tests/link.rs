@@ -1,4 +1,4 @@
-//! A link against figures worked out by hand.
+//! A link compared with figures that were computed by hand.
 
 mod common;
 
@@ -47,7 +47,7 @@ fn a_late_caller_shifts_nothing() {
         let size = *size;
         late.handle(*at, Numbered { number, size });
     }
-    // Nobody asks for a second; then another packet arrives.
+    // There is no poll for a second; then another packet arrives.
     late.handle(
         ms(1000),
         Numbered {
@@ -152,7 +152,7 @@ fn a_byte_limit_counts_bytes_without_overhead() {
 
 #[test]
 fn a_slower_rate_in_mid_packet_leaves_what_was_sent() {
-    // Half of the packet goes at 10 Mbit/s in 0.6 ms, the other at 5 Mbit/s in 1.2 ms.
+    // Half of the packet is sent at 10 Mbit/s in 0.6 ms, the other half at 5 Mbit/s in 1.2 ms.
     let steps = [rate_step("600 us", "5 Mbit/s")];
     let mut link = scheduled(state("10 Mbit/s", "0 s", "0 %"), &steps, None);
     let fates = run(&mut link, &[(us(0), 1500), (us(0), 1500)]);
@@ -187,7 +187,7 @@ fn a_shorter_delay_does_not_reorder() {
         ..step("10 ms")
     }];
     let mut link = scheduled(state("10 Mbit/s", "40 ms", "0 %"), &steps, None);
-    // Sent at 1.2, 10.2 (due 15.2, held for the first) and 41.2 ms.
+    // Sent at 1.2, 10.2 (due 15.2, but not before the first packet) and 41.2 ms.
     let fates = run(&mut link, &[(ms(0), 1500), (ms(9), 1500), (ms(40), 1500)]);
     assert_eq!(delivery_times(&fates), [41_200_000, 41_200_000, 46_200_000]);
 }
@@ -200,7 +200,7 @@ fn the_delay_is_that_of_the_end_of_the_transmission() {
     }];
     let arrivals = [(us(0), 1500), (us(0), 1500)];
     let mut link = scheduled(state("10 Mbit/s", "1 ms", "0 %"), &steps, None);
-    // The first ends as the change comes, and is before it.
+    // The first packet ends at the time of the change, and is not affected by it.
     let fates = run(&mut link, &arrivals);
     assert_eq!(delivery_times(&fates), [2_200_000, 7_400_000]);
 }

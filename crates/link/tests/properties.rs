@@ -1,4 +1,4 @@
-//! What holds for every link, whatever its schedule.
+//! Properties of every link, whatever its schedule.
 
 #![allow(clippy::unwrap_used)]
 
@@ -67,7 +67,7 @@ prop_compose! {
     }
 }
 
-/// Times of arrival and sizes.
+/// Arrival times and sizes.
 fn arrivals() -> impl Strategy<Value = Vec<(Time, u32)>> {
     let gap = prop_oneof![Just(0u64), 0u64..2_000_000];
     proptest::collection::vec((gap, 20u32..3000), 1..150).prop_map(|packets| {
@@ -82,7 +82,7 @@ fn arrivals() -> impl Strategy<Value = Vec<(Time, u32)>> {
     })
 }
 
-/// The rates that may hold, the highest first; `None` is unlimited.
+/// The highest rate that may be in force; `None`: unlimited.
 fn highest_rate(configuration: &Configuration) -> Option<BitRate> {
     let steps = configuration.schedule.steps.iter();
     let highest = steps.filter_map(|step| step.rate).max();
@@ -215,8 +215,8 @@ proptest! {
         let fates = run(&mut link(configuration), &arrivals);
         let times = delivery_times(&fates);
         for first in 0..times.len() {
-            // The bits that leave after packet `first`, until each later one has left. Times
-            // are rounded up to a nanosecond, so that an interval may be short of one.
+            // The bits that leave after packet `first`, until each later one has left. Times are
+            // rounded up to a nanosecond, so an interval may be too short by one nanosecond.
             let mut bits = 0u128;
             for last in first + 1..times.len() {
                 bits += u128::from(arrivals[last].1 + overhead) * 8;

@@ -1,4 +1,4 @@
-//! The link against a model that goes through time nanosecond by nanosecond.
+//! The link compared with a model that steps through time nanosecond by nanosecond.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,12 +14,12 @@ use proptest::prelude::*;
 /// Bits are counted in units of 10⁻⁹: at 1 bit/s, one a nanosecond.
 const BIT: u128 = 1_000_000_000;
 
-/// A link as a list of rules, one nanosecond after the other. Loss is 0 or 1 only.
+/// A link as a list of rules, applied once in each nanosecond. Loss is 0 or 1 only.
 struct Model<'a> {
     configuration: &'a Configuration,
     state: State,
     waiting: VecDeque<(usize, u32)>,
-    /// The packet being sent and the bits that are left.
+    /// The packet in transmission, and its remaining work in units of 10⁻⁹ bit.
     sending: Option<(usize, u128)>,
     latest: u64,
     fates: Vec<Option<Fate>>,
@@ -57,7 +57,7 @@ impl<'a> Model<'a> {
         u128::from(size + self.configuration.overhead) * 8 * BIT
     }
 
-    /// Sends what the rate allows in the nanosecond that ends at `now`.
+    /// Sends as much as the rate allows in the nanosecond that ends at `now`.
     fn spend_a_nanosecond(&mut self, now: u64) {
         let mut budget = u128::from(self.state.rate.map_or(0, BitRate::bits_per_second));
         while let Some((number, left)) = self.sending {
@@ -120,7 +120,7 @@ fn rate() -> impl Strategy<Value = BitRate> {
     prop_oneof![
         50_000_000u64..2_000_000_000,
         2_000_000_000u64..100_000_000_000,
-        // Several packets in a nanosecond.
+        // Several packets in one nanosecond.
         1_000_000_000_000u64..10_000_000_000_000,
     ]
     .prop_map(|rate| BitRate::from_bits_per_second(rate).unwrap())
@@ -145,7 +145,7 @@ prop_compose! {
     }
 }
 
-/// A schedule within some packets' time, or one that repeats (at the shortest time allowed).
+/// A schedule that fits into the time of a few packets, or one that repeats (as often as allowed).
 fn schedule() -> impl Strategy<Value = Schedule> {
     let once = proptest::collection::vec(step(20_000), 0..12).prop_map(|steps| (steps, None));
     let again = proptest::collection::vec(step(1_000_000), 0..40)

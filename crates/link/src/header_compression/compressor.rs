@@ -1,24 +1,23 @@
-//! The near end of a link.
+//! The compressor at the near end of a link.
 
 use super::header::{ACK, FIN, Header, PSH, RST, SYN, URG};
 use super::{CONNECTIONS, change};
 
-/// What is sent instead of a packet's headers; its data follows unchanged.
+/// The bytes that replace a packet's headers; its data follows unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// The headers as they are: not TCP, a fragment, or a segment that opens or closes a
-    /// connection.
+    /// The headers unchanged: not TCP, a fragment, or a segment that opens or closes a connection.
     Plain(Vec<u8>),
-    /// The headers as they are, but with the connection's number instead of the protocol: both
-    /// ends keep them.
+    /// The headers unchanged, except that the connection's number replaces the protocol: both ends
+    /// keep them.
     Uncompressed(Vec<u8>),
-    /// What has changed.
+    /// The changes since the previous header.
     Compressed(Vec<u8>),
 }
 
 impl Frame {
-    /// The bytes that stand for the headers. Which of the three kinds it is, the link's framing
-    /// says.
+    /// The bytes that replace the headers. The link's framing transmits which of the three kinds
+    /// they are.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -30,10 +29,10 @@ impl Frame {
 /// Compresses headers at the near end of a link.
 #[derive(Debug, Clone)]
 pub struct Compressor {
-    /// The last header of each connection by its number, and when it was used.
+    /// The last header of each connection, by the connection's number, and when it was used.
     kept: Vec<(Header, u64)>,
     limit: usize,
-    /// Whose packet was sent last: its number need not be said again.
+    /// The connection of the last packet: its number need not be sent again.
     last: Option<usize>,
     /// Counts packets.
     turn: u64,
@@ -46,8 +45,8 @@ impl Default for Compressor {
 }
 
 impl Compressor {
-    /// Keeps the headers of so many connections (at least one); of more, the one that was silent
-    /// for longest loses its place.
+    /// Keeps the headers of `connections` connections (at least one). A further connection takes
+    /// the place of the one that was silent for longest.
     #[must_use]
     pub fn new(connections: u8) -> Self {
         Self {
@@ -58,8 +57,8 @@ impl Compressor {
         }
     }
 
-    /// What to send instead of the headers at the start of `packet`. Packets are to be compressed
-    /// in the order in which they are sent.
+    /// The frame to send instead of the headers at the start of `packet`. Packets must be
+    /// compressed in the order in which they are sent.
     pub fn compress(&mut self, packet: &[u8]) -> Frame {
         let plain = |header: Option<Header>| {
             Frame::Plain(header.map_or_else(|| packet.to_vec(), Header::into_bytes))
@@ -103,7 +102,7 @@ impl Compressor {
         Frame::Compressed(bytes)
     }
 
-    /// The number of a new connection.
+    /// The number for a new connection.
     fn place(&self) -> usize {
         if self.kept.len() < self.limit {
             return self.kept.len();
@@ -129,7 +128,7 @@ impl Compressor {
     }
 }
 
-/// Which fields have changed, and by how much; `None` where the header must be sent whole.
+/// Which fields have changed, and by how much; `None` if the header must be sent uncompressed.
 fn differences(kept: &Header, header: &Header) -> Option<(u8, Vec<u8>)> {
     if !header.has_same_frame(kept) {
         return None;
@@ -147,7 +146,7 @@ fn differences(kept: &Header, header: &Header) -> Option<(u8, Vec<u8>)> {
         bits |= change::WINDOW;
         encode(&mut deltas, window);
     }
-    // What goes back differs by more than 16 bits.
+    // A number that goes back differs by more than 16 bits.
     let grown = |new: u32, old: u32| u16::try_from(new.wrapping_sub(old)).ok();
     let acknowledged = grown(header.acknowledgement(), kept.acknowledgement())?;
     if acknowledged != 0 {
@@ -161,8 +160,8 @@ fn differences(kept: &Header, header: &Header) -> Option<(u8, Vec<u8>)> {
         encode(&mut deltas, sent);
     }
     match bits {
-        // Data after an ACK that had none. Otherwise something is sent again: the other end may
-        // have missed it.
+        // Data after an ACK without data. Otherwise it is a retransmission: the other end may have
+        // missed the first one.
         0 if kept.data() == 0 && header.data() > 0 => {}
         0 | change::ECHO | change::ONE_WAY => return None,
         both if both == change::SEQUENCE | change::ACKNOWLEDGEMENT
@@ -186,7 +185,7 @@ fn differences(kept: &Header, header: &Header) -> Option<(u8, Vec<u8>)> {
     Some((bits, deltas))
 }
 
-/// A difference: 1 to 255 in a byte, zero and more in three.
+/// Encodes a difference: 1 to 255 as one byte, 0 and larger values as three.
 fn encode(deltas: &mut Vec<u8>, difference: u16) {
     match u8::try_from(difference) {
         Ok(small) if small > 0 => deltas.push(small),

@@ -1,30 +1,31 @@
-//! The far end of a link.
+//! The decompressor at the far end of a link.
 
 use super::compressor::Frame;
 use super::header::{Header, PROTOCOL, PSH, TCP, URG};
 use super::{CONNECTIONS, change};
 
-/// A frame from which no header can be made: it is dropped.
+/// A frame from which no header can be restored: it is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Undecodable {
-    /// It ends in the middle of a field.
+    /// The frame ends in the middle of a field.
     #[error("a compressed header is cut short")]
     Short,
-    /// It speaks of a connection whose headers are not known.
+    /// The frame belongs to a connection whose headers are unknown.
     #[error("connection {number} of a compressed header is unknown")]
     Unknown {
         /// The connection's number.
         number: u8,
     },
-    /// It speaks of the connection before, but after an error nobody knows which that was.
+    /// The frame belongs to the same connection as the previous frame, which is unknown after an
+    /// error.
     #[error("a frame before this one was damaged")]
     AfterError,
-    /// It is said to be uncompressed, and is not an IPv4 and TCP header.
+    /// The frame's kind is uncompressed, but it has no IPv4 and TCP header.
     #[error("no IPv4 and TCP header")]
     NoHeader,
 }
 
-/// Makes headers again at the far end of a link.
+/// Restores headers at the far end of a link.
 #[derive(Debug, Clone)]
 pub struct Decompressor {
     kept: Vec<Option<Header>>,
@@ -38,7 +39,7 @@ impl Default for Decompressor {
 }
 
 impl Decompressor {
-    /// Keeps the headers of so many connections, as the compressor does.
+    /// Keeps the headers of `connections` connections, as the compressor does.
     #[must_use]
     pub fn new(connections: u8) -> Self {
         Self {
@@ -47,17 +48,17 @@ impl Decompressor {
         }
     }
 
-    /// The link layer has noticed an error: frames that do not say their connection are dropped
-    /// until one does (RFC 1144 §4.1).
+    /// The link layer has noticed an error: frames without a connection number are dropped until
+    /// one with a number arrives (RFC 1144 §4.1).
     pub const fn handle_error(&mut self) {
         self.last = None;
     }
 
-    /// The headers that a frame with so many bytes of data stands for. Whether they are right
-    /// only their TCP checksum tells.
+    /// The headers that a frame replaces, for a packet with `data` bytes of data. Only their TCP
+    /// checksum shows whether they are right.
     ///
     /// # Errors
-    /// The frame cannot be understood, and its packet is dropped.
+    /// The frame cannot be decoded, and its packet is dropped.
     pub fn decompress(&mut self, frame: &Frame, data: u16) -> Result<Vec<u8>, Undecodable> {
         match frame {
             Frame::Plain(bytes) => Ok(bytes.clone()),
@@ -129,7 +130,7 @@ impl Decompressor {
     }
 }
 
-/// Takes a compressed header apart.
+/// Reads the fields of a compressed header.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

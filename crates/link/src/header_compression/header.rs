@@ -1,6 +1,6 @@
-//! Fields of an IPv4 and TCP header.
+//! The fields of IPv4 and TCP headers.
 
-/// Most bytes: IPv4 and TCP headers with all options.
+/// Largest number of bytes: IPv4 and TCP headers with all options.
 const LONGEST: usize = 120;
 
 pub(super) const FIN: u8 = 0x01;
@@ -16,16 +16,16 @@ const TOTAL_LENGTH: usize = 2;
 const IDENTIFICATION: usize = 4;
 const FRAGMENT: usize = 6;
 
-/// An IPv4 and a TCP header in one, checked to be whole.
+/// An IPv4 header and a TCP header together, checked to be complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
     bytes: Vec<u8>,
-    /// Bytes of the IPv4 header.
+    /// Number of bytes of the IPv4 header.
     ip: usize,
 }
 
 impl Header {
-    /// The headers at the start of `packet`; `None` where they are no whole IPv4 and TCP headers.
+    /// The headers at the start of `packet`; `None` if they are not complete IPv4 and TCP headers.
     pub(super) fn read(packet: &[u8]) -> Option<Self> {
         let first = *packet.first()?;
         let ip = usize::from(first & 0xf) * 4;
@@ -68,7 +68,7 @@ impl Header {
         }
     }
 
-    /// Bytes of data that the packet carries.
+    /// Number of bytes of data that the packet carries.
     pub(super) fn data(&self) -> u16 {
         let headers = u16::try_from(self.bytes.len()).unwrap_or(u16::MAX);
         self.short(TOTAL_LENGTH).saturating_sub(headers)
@@ -91,14 +91,14 @@ impl Header {
         self.write(self.ip + 13, &[flags]);
     }
 
-    /// Whether both are of one connection and one direction.
+    /// Whether both headers belong to one connection and one direction.
     pub(super) fn is_of_same_connection(&self, other: &Self) -> bool {
         self.bytes.get(12..20) == other.bytes.get(12..20)
             && self.bytes.get(self.ip..self.ip + 4) == other.bytes.get(other.ip..other.ip + 4)
     }
 
-    /// Whether what a compressed header cannot say is the same: version, lengths of the headers,
-    /// type of service, fragment flags, time to live, options.
+    /// Whether all fields are equal that a compressed header cannot change: version, header
+    /// lengths, type of service, fragment flags, time to live, options.
     pub(super) fn has_same_frame(&self, other: &Self) -> bool {
         let part = |header: &Self, at: usize| header.short(at);
         let offset = |header: &Self| header.bytes.get(header.ip + 12).map(|byte| byte >> 4);
@@ -162,7 +162,7 @@ impl Header {
         self.write(self.ip + 18, &value.to_be_bytes());
     }
 
-    /// Sets the length for so much data, and the IP checksum, which is made anew.
+    /// Sets the length for `data` bytes of data, and computes the IP checksum again.
     pub(super) fn finish(&mut self, data: u16) {
         let headers = u16::try_from(self.bytes.len()).unwrap_or(u16::MAX);
         let total = headers.saturating_add(data);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What the packets of a test vary.
+/// The fields of a test's packets.
 #[derive(Debug, Clone)]
 struct Fields {
     connection: u8,
@@ -37,7 +37,7 @@ impl Default for Fields {
 }
 
 impl Fields {
-    /// As RFC 791 and RFC 9293 lay it out, with the checksum of the IP header.
+    /// The packet as laid out in RFC 791 and RFC 9293, with the checksum of the IP header.
     fn packet(&self) -> Vec<u8> {
         let headers = 40 + self.options.len();
         let mut packet = vec![0x45, 0];
@@ -208,14 +208,14 @@ fn what_is_sent_again_or_looks_otherwise_is_not_compressed() {
         ..Fields::default()
     };
     let uncompressed = [
-        // Sent again: nothing changes.
+        // A retransmission: nothing changes.
         base.next(),
-        // Goes back.
+        // The sequence number goes back.
         Fields {
             sequence: 1000 - 460,
             ..base.next()
         },
-        // Too far ahead.
+        // The acknowledgement number is too far ahead.
         Fields {
             acknowledgement: 5000 + 65_536,
             ..base.next()
@@ -225,7 +225,7 @@ fn what_is_sent_again_or_looks_otherwise_is_not_compressed() {
             options: vec![1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2],
             ..base.next()
         },
-        // What changes looks like one of the special cases: window, urgent pointer and sequence
+        // The changes look like one of the special cases: window, urgent pointer and sequence
         // number at once.
         Fields {
             flags: 0x30,
@@ -306,7 +306,7 @@ fn after_a_loss_headers_are_wrong_until_one_comes_whole() {
     assert!(!arrives(&fields.next(), true));
     fields.acknowledgement += 2920;
     assert!(!arrives(&fields, false));
-    // The same number again: sent whole, and both ends agree from then on.
+    // The same number again: sent uncompressed, and both ends agree from then on.
     assert!(arrives(&fields, false));
     fields.acknowledgement += 2920;
     assert!(arrives(&fields, false));
@@ -392,7 +392,7 @@ proptest! {
             let frame = compressor.compress(&packet);
             prop_assert!(frame.bytes().len() <= packet.len());
             let made = decompressor.decompress(&frame, fields.data);
-            // RFC 1144's two special cases say nothing of URG, so that it stays as it was.
+            // RFC 1144's two special cases contain no URG bit, so the flag stays as it was.
             let before = &mut urgent_before[usize::from(fields.connection)];
             let skip = *before && fields.flags & 0x20 == 0;
             *before = fields.flags & 0x20 != 0;

@@ -9,7 +9,7 @@ use crate::loss::LossModel;
 use crate::queue::Queue;
 use crate::seed::Stream;
 
-/// A modem: what waits at it, and what its way to the router is like.
+/// A modem: its queue, and its path to the router.
 #[derive(Debug, Clone)]
 pub struct Station<P, Q, L> {
     pub(super) queue: Q,
@@ -17,7 +17,7 @@ pub struct Station<P, Q, L> {
     pub(super) delay: TimeSpan,
     pub(super) overhead: u32,
     pub(super) counters: Counters,
-    /// End of its last frame.
+    /// End of its last frame's transmission.
     pub(super) last_sent: Option<Time>,
     /// The frame that collided, until it is sent or discarded.
     pending: Option<P>,
@@ -25,19 +25,19 @@ pub struct Station<P, Q, L> {
     stream: Stream,
 }
 
-/// What contention has come to.
+/// The state of contention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct State {
     collisions: u32,
-    /// Slots that it lets pass.
+    /// Contention slots that the modem still lets pass.
     slots: u64,
-    /// It does not know before this what became of its frame.
+    /// The time at which the modem learns the fate of its frame; it does not send again before.
     known: Time,
 }
 
 impl<P: Packet, Q: Queue<P>, L: LossModel> Station<P, Q, L> {
-    /// A modem with an empty queue. `delay` is the way to the router, `overhead` the bytes that
-    /// framing adds to each packet; back-off draws from `stream`.
+    /// A modem with an empty queue. `delay`: propagation delay to the router. `overhead`: bytes
+    /// that framing adds to each packet. Back-off draws from `stream`.
     pub fn new(queue: Q, loss: L, delay: TimeSpan, overhead: u32, stream: Stream) -> Self {
         Self {
             queue,
@@ -52,7 +52,7 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> Station<P, Q, L> {
         }
     }
 
-    /// What has passed. A packet counts as delivered or dropped when it is polled.
+    /// The counters so far. A packet counts as delivered or dropped when it is polled.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -62,12 +62,12 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> Station<P, Q, L> {
         &self.queue
     }
 
-    /// Packets that wait, the one that has collided included.
+    /// Number of waiting packets, including one that has collided.
     pub fn held(&self) -> usize {
         self.queue.packets() + usize::from(self.pending.is_some())
     }
 
-    /// The frame to send.
+    /// Removes the next frame to send.
     pub(super) fn take(&mut self, now: Time, dropped: &mut Outputs<P>) -> Option<P> {
         let pending = self.pending.take();
         if pending.is_some() {
@@ -76,7 +76,7 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> Station<P, Q, L> {
         pending.or_else(|| self.queue.dequeue(now, dropped))
     }
 
-    /// Makes the next frame the one that collides. Returns its size.
+    /// Holds the next frame as the one that collides. Returns its size in bytes.
     pub(super) fn prepare(&mut self, now: Time, dropped: &mut Outputs<P>) -> Option<u32> {
         if self.pending.is_none() {
             self.pending = self.queue.dequeue(now, dropped);
@@ -84,7 +84,8 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> Station<P, Q, L> {
         self.pending.as_ref().map(Packet::size)
     }
 
-    /// Whether it sends in the contention slot that begins now. A slot that it lets pass counts.
+    /// Whether the modem sends in the contention slot that begins now. Counts a slot that it lets
+    /// pass.
     pub(super) fn wants_slot(&mut self, now: Time) -> bool {
         if self.held() == 0 || now < self.state.known {
             return false;
@@ -96,12 +97,13 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> Station<P, Q, L> {
         true
     }
 
-    /// Its frame has collided, which it knows at `known`. Returns the frame where it is discarded.
+    /// The modem's frame has collided, and the modem learns this at `known`. Returns the frame if
+    /// it is discarded.
     pub(super) fn handle_collision(&mut self, known: Time, rounds: u32) -> Option<P> {
         self.state.collisions += 1;
         self.state.known = known;
         if self.state.collisions >= rounds {
-            // What comes next starts afresh, but not before this is known.
+            // The next frame starts from zero, but not before the collision is known.
             self.state = State {
                 known,
                 ..State::default()

@@ -49,7 +49,7 @@ fn medium(configuration: PolledConfiguration, modems: usize, seed: u64) -> Mediu
     Medium::new(configuration, (0..modems).map(station).collect())
 }
 
-/// Runs to a time: what came out as time in ms, modem, size, or the reason of a drop.
+/// Runs until a time. Returns each output: time in ms, modem, and size or the reason of a drop.
 fn run(medium: &mut Medium, until: u64) -> Vec<(f64, usize, Result<u32, DropReason>)> {
     let mut out = Vec::new();
     while let Some(due) = medium.poll_timeout().filter(|due| *due <= at(until)) {
@@ -72,8 +72,8 @@ fn a_silent_modem_waits_for_a_contention_slot_and_is_then_polled() {
     let mut medium = medium(configuration(), 2, 1);
     medium.handle(at(10), 0, vec![0; 100]);
     medium.handle(at(10), 0, vec![0; 200]);
-    // Slots begin at 0, 50, 100, …: that at 50 takes 2 ms, the frame 1 ms, the way 7 ms. Then a
-    // poll of 1 ms and a frame of 2 ms.
+    // Slots begin at 0, 50, 100, …: the slot at 50 takes 2 ms, the frame 1 ms, propagation 7 ms.
+    // Then there is a poll of 1 ms and a frame of 2 ms.
     assert_eq!(
         run(&mut medium, 70),
         [(60.0, 0, Ok(100)), (63.0, 0, Ok(200))]
@@ -128,7 +128,7 @@ fn frames_collide_and_come_through_after_a_back_off() {
     let counters = medium.counters();
     assert!(counters.collisions >= 1, "{counters:?}");
     assert_eq!(counters.contention_frames, 2);
-    // The slot at 50 ms was lost to both.
+    // Neither could use the slot at 50 ms.
     assert!(out.iter().all(|out| out.0 >= 110.0), "{out:?}");
 }
 
@@ -139,7 +139,7 @@ fn after_as_many_collisions_as_are_allowed_a_frame_is_discarded() {
     let mut medium = medium(settings, 2, 3);
     medium.handle(at(1), 0, vec![0; 100]);
     medium.handle(at(1), 1, vec![0; 300]);
-    // Both at 50 + 2 ms for the slot, 3 ms for the longer frame, 3 ms to be confirmed.
+    // Both: 50 + 2 ms for the slot, 3 ms for the longer frame, 3 ms until the confirmation.
     let discarded = Err(DropReason::Contention);
     assert_eq!(
         run(&mut medium, 5_000),
@@ -170,7 +170,7 @@ fn a_saturated_channel_carries_what_its_rate_and_the_polls_leave() {
         delivered.iter().min().unwrap(),
         delivered.iter().max().unwrap(),
     );
-    // Who came through first had the channel alone for a while.
+    // The modem that got through first had the channel alone for a while.
     assert!(most - least < 60, "{delivered:?}");
 }
 
@@ -190,7 +190,7 @@ fn the_draws_of_a_modem_never_change() {
 }
 
 proptest! {
-    /// However late or often the medium is asked, the same packets come out at the same times.
+    /// However late or often the medium is polled, the same packets come out at the same times.
     #[test]
     fn every_packet_comes_out_once_at_its_time(
         mut arrivals in proptest::collection::vec((0..20_000_u64, 0..5_usize, 1..1500_usize), 1..80),

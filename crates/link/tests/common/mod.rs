@@ -1,4 +1,4 @@
-//! Packets with a number, and what becomes of them.
+//! Numbered packets, and their fates.
 
 #![allow(dead_code)] // Each test file uses a part.
 #![allow(clippy::unwrap_used)]
@@ -9,7 +9,7 @@ use midspan_link::{
 use midspan_units::{Probability, Time, TimeSpan};
 use proptest::test_runner::{Config, RngSeed};
 
-/// A packet that can be told apart from the others.
+/// A packet that can be distinguished from the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbered {
     pub number: usize,
@@ -22,7 +22,7 @@ impl Packet for Numbered {
     }
 }
 
-/// `cases` cases, the same ones each time; others with `PROPTEST_CASES` and `PROPTEST_RNG_SEED`.
+/// `cases` cases, the same ones each time; `PROPTEST_CASES` and `PROPTEST_RNG_SEED` select others.
 pub fn cases(cases: u32) -> Config {
     let mut config = Config::default();
     if std::env::var_os("PROPTEST_CASES").is_none() {
@@ -34,7 +34,7 @@ pub fn cases(cases: u32) -> Config {
     config
 }
 
-/// What became of a packet, and when.
+/// What happened to a packet, and when (ns).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     Delivered(u64),
@@ -67,7 +67,7 @@ pub fn span(text: &str) -> TimeSpan {
     text.parse().unwrap()
 }
 
-/// A state from texts; an empty rate is none.
+/// A state from texts; an empty rate means no limit.
 pub fn state(rate: &str, delay: &str, loss: &str) -> State {
     State {
         rate: (!rate.is_empty()).then(|| rate.parse().unwrap()),
@@ -113,13 +113,13 @@ pub fn link(configuration: Configuration) -> Link<Numbered> {
     Link::new(configuration, loss_stream()).unwrap()
 }
 
-/// Polls until nothing more is due.
+/// Polls until nothing else is due.
 pub fn drain(cell: &mut impl Cell<Numbered>, now: Time) -> Vec<Output<Numbered>> {
     std::iter::from_fn(|| cell.poll(now)).collect()
 }
 
-/// Runs `arrivals` (time, size) through a cell that is polled as its contract says, and to the
-/// end; the fate of each packet in the order of arrival.
+/// Runs `arrivals` (time, size) through a cell that is polled according to its contract, until it
+/// is empty. Returns the fate of each packet, in the order of arrival.
 pub fn run(cell: &mut impl Cell<Numbered>, arrivals: &[(Time, u32)]) -> Vec<Fate> {
     let mut outputs = Vec::new();
     for (number, (at, size)) in arrivals.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! Servers whose answers do not come back through the proxy.
 //!
 //! On an asymmetric route, the proxy sees what clients send but nothing of what servers answer. A
-//! connection that the proxy intercepts there can never be completed, although it would work without the
-//! proxy. So:
+//! connection that the proxy intercepts there can never be completed, although it would work
+//! without the proxy. So:
 //!
 //! - If a client repeats its SYN [`RETRANSMISSIONS`] times while the proxy's own SYN to the server
 //!   has no answer, that connection passes untouched, and is *watched*. If the server is simply
@@ -18,8 +18,8 @@
 //!   is watched.
 //!
 //! A proof holds only for the client that has given it: a client that forges a proof switches the
-//! proxy off for itself. (A host that can forge another's address can do so for the other.) The memory
-//! is bounded, for each client and in all; when it is full, the oldest entry is forgotten.
+//! proxy off for itself. (A host that can forge another's address can do so for the other.) The
+//! memory is bounded, for each client and in all; when it is full, the oldest entry is forgotten.
 //!
 //! RFC 9293, 3.5 (a client acknowledges only what has answered its SYN); RFC 6298, 2.1 (the first
 //! retransmission after 1 s).

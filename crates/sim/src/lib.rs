@@ -1,9 +1,9 @@
 //! The packet-level simulator: TCP, split proxies and links in virtual time.
 //!
-//! A [`Scenario`] says who stands where, what the links are like, and what flows over them; a
-//! [`Simulation`] runs it. Time is virtual, in whole nanoseconds; events have a total order;
-//! every link and every node draws from a random stream of its own; so the same scenario with
-//! the same seed gives the same results, to the last bit, on every machine.
+//! A [`Scenario`] describes the nodes, the links, and the flows over them; a [`Simulation`] runs
+//! it. Time is virtual, in whole nanoseconds; events have a total order; every link and every node
+//! draws from a random stream of its own. So the same scenario with the same seed gives exactly the
+//! same results on every machine.
 //!
 //! | module | what it does |
 //! | --- | --- |

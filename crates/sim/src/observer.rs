@@ -1,4 +1,4 @@
-//! Who watches a simulation.
+//! The interface for observing a simulation.
 
 use midspan_link::DropReason;
 use midspan_units::Time;
@@ -7,13 +7,13 @@ use crate::packet::Packet;
 use crate::scenario::LinkId;
 use crate::tcp::Sender;
 
-/// Sees what happens to every packet. All methods do nothing by default.
+/// Is called for what happens to every packet. All methods do nothing by default.
 ///
-/// Calls come in order of time, with one exception: a drop is told when it is decided, which is
-/// before it happens where the packet still has to pass other links; the time given is exact.
+/// Calls are in order of time, with one exception: a drop is reported when it is decided. If the
+/// packet still has to pass other links, that is before the drop happens; the reported time is
+/// exact.
 pub trait Observer {
-    /// Whether anything is watched at all. Where nothing is, what happens need not happen in
-    /// order of time.
+    /// Whether anything is observed. If not, events need not be processed in order of time.
     const WATCHES: bool = true;
 
     /// Whether [`queue`](Self::queue) is called.
@@ -29,12 +29,14 @@ pub trait Observer {
         let _ = (now, packet);
     }
 
-    /// A packet is dropped on the way `up` a link (from its first node to its second) or down.
+    /// A packet is dropped on a link, in the direction `up` (from its first node to its second) or
+    /// down.
     fn dropped(&mut self, at: Time, link: LinkId, up: bool, packet: &Packet, reason: DropReason) {
         let _ = (at, link, up, packet, reason);
     }
 
-    /// A fragment is given up at the far end: the others of its packet did not come in time.
+    /// A fragment is dropped at the far end, because the other fragments of its packet did not
+    /// arrive in time.
     fn given_up(&mut self, at: Time, fragment: &Packet) {
         let _ = (at, fragment);
     }
@@ -44,24 +46,25 @@ pub trait Observer {
         let _ = (now, connection, sender);
     }
 
-    /// After a packet came to a link's queue (or was dropped there): what waits, without the
-    /// packet that is being sent. Only where [`WATCHES_QUEUES`](Self::WATCHES_QUEUES) says so,
-    /// and only for links that have their own events.
+    /// After a packet arrived at a link's queue (or was dropped there): the waiting packets and
+    /// bytes, without the packet in transmission. Called only if
+    /// [`WATCHES_QUEUES`](Self::WATCHES_QUEUES) is true, and only for links that have their own
+    /// events.
     fn queue(&mut self, now: Time, link: LinkId, up: bool, packets: usize, bytes: u64) {
         let _ = (now, link, up, packets, bytes);
     }
 
-    /// A proxy hands data on in one piece: the forward data of Shikama.
+    /// A proxy passes data on in one piece: the forward data of Shikama.
     fn forwarded(&mut self, now: Time, connection: u32, bytes: u64) {
         let _ = (now, connection, bytes);
     }
 }
 
-/// Watches nothing, and costs nothing.
+/// Observes nothing, and costs nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoObserver;
 
-/// Two observers that watch the same; `None` watches nothing.
+/// Two observers of the same simulation; `None` observes nothing.
 impl<A: Observer, B: Observer> Observer for (Option<A>, Option<B>) {
     const WATCHES_QUEUES: bool = A::WATCHES_QUEUES || B::WATCHES_QUEUES;
 

@@ -1,40 +1,40 @@
-//! What travels: small headers without payload.
+//! Simulated packets: small headers without payload.
 
 use midspan_link::{FRAGMENT_HEADER, Fragment, Packet as LinkPacket, Piece};
 
-/// A simulated packet: the header of a TCP segment, and how far it has come.
+/// A simulated packet: the header of a TCP segment, and the packet's position on its route.
 ///
 /// Sequence numbers are 64 bits wide and start at 0 with the first byte of data, so they never
-/// wrap; the SYN has a kind of its own instead of a number.
+/// wrap. The SYN has a separate kind instead of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
-    /// The connection (leg) that it belongs to, counted over the whole simulation; after all
-    /// connections, sources of traffic without TCP are counted on.
+    /// The connection (leg) that it belongs to, numbered over the whole simulation. The sources of
+    /// traffic without TCP are numbered after all connections.
     pub connection: u32,
     /// Bytes at the network layer, IP and TCP headers included.
     pub size: u32,
-    /// Which way it goes, how far it has come, and which part of an IP packet it is.
+    /// Its direction, its position on the route, and which part of an IP packet it is.
     pub(crate) passage: Passage,
-    /// What stands in its options and in its ECN bits.
+    /// The contents of its options and its ECN bits.
     pub signals: Signals,
-    /// What it carries.
+    /// Its content.
     pub segment: Segment,
 }
 
-/// What travels beside data and acknowledgements: timestamps (RFC 7323), ECN bits, and the option
-/// of Tam's ECWA.
+/// What a segment carries in addition to data and acknowledgements: timestamps (RFC 7323), ECN
+/// bits, and the option of Tam's ECWA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Signals {
-    /// On an ACK, the receiver's clock in milliseconds; on data, that of the ACK that came last.
+    /// On an ACK, the receiver's clock in milliseconds; on data, the clock value of the latest ACK.
     pub timestamp: u32,
     /// On data, the sender's cwnd in segments.
     pub window: u16,
-    /// On an ACK, a queue on its way was long; on data, that an ACK said so.
+    /// On an ACK: a queue on its path was long. On data: the sender got such an ACK.
     pub marked: bool,
 }
 
 impl Packet {
-    /// Which way it goes.
+    /// The direction of the packet.
     #[inline]
     #[must_use]
     pub const fn way(&self) -> Way {
@@ -45,7 +45,7 @@ impl Packet {
         }
     }
 
-    /// Which part of an IP packet it is; whole, unless a link's MTU has cut it.
+    /// Which part of an IP packet it is; the whole, unless a link's MTU led to fragmentation.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // Takes apart what `with_piece` put together.
     pub const fn piece(&self) -> Piece {
@@ -57,19 +57,19 @@ impl Packet {
     }
 }
 
-/// The way, the hop and the piece of a packet in one word. As fields of their own they are
-/// written one by one and read as a whole when the packet is copied, which stalls the processor.
+/// Direction, hop and fragment of a packet in one word. Separate fields would be written one by one
+/// and read as a whole when the packet is copied, which stalls the processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Passage(u64);
 
 const HOP: u64 = 0xff;
 const BACK: u64 = 1 << 8;
 const MORE: u64 = 1 << 48;
-/// Set in all fragments but the first: the offset.
+/// The offset: not zero in all fragments except the first.
 const OFFSET: u64 = 0xffff << 32;
 
 impl Passage {
-    /// The beginning of a way.
+    /// The beginning of a route.
     #[inline]
     pub(crate) const fn new(way: Way) -> Self {
         match way {
@@ -78,14 +78,14 @@ impl Passage {
         }
     }
 
-    /// Links of its route that the packet has been handed to, less one.
+    /// Number of links of its route that the packet was handed to, minus one.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // 8 bits.
     pub(crate) const fn hop(self) -> usize {
         (self.0 & HOP) as usize
     }
 
-    /// On to the next link. A route has at most 255.
+    /// Moves on to the next link. A route has at most 255.
     #[inline]
     pub(crate) const fn advance(&mut self) {
         debug_assert!(self.0 & HOP != HOP);
@@ -104,7 +104,7 @@ impl Passage {
     }
 }
 
-/// Which way a packet goes on its connection.
+/// The direction of a packet on its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Way {
     /// From the sender of data to its receiver.
@@ -113,7 +113,7 @@ pub enum Way {
     Back,
 }
 
-/// A TCP segment of a connection that carries data one way, or none.
+/// A TCP segment of a connection that carries data in one direction, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Segment {
     /// From sender to receiver.
@@ -122,16 +122,16 @@ pub enum Segment {
     Acknowledgement(Acknowledgement),
     /// From receiver to sender: the connection is refused.
     Reset,
-    /// No TCP: traffic that only takes room.
+    /// No TCP: traffic that only uses capacity.
     Datagram,
-    /// An ICMP echo request of the receiver, on its way back with the number that it came with.
+    /// An ICMP echo request from the receiver; it is returned with the same number.
     Echo(u16),
 }
 
-/// What the sender of data sends.
+/// A segment of the sender of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Data {
-    /// What it is for.
+    /// Its purpose.
     pub kind: DataKind,
     /// Number of the first byte.
     pub sequence: u64,
@@ -139,32 +139,33 @@ pub struct Data {
     pub length: u32,
 }
 
-/// What a segment of the sender is for.
+/// The purpose of a sender's segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DataKind {
     /// Opens the connection; carries no data.
     Synchronise,
     /// Carries data.
     Payload,
-    /// Carries no data and asks for an acknowledgement: the window was closed (RFC 9293 §3.8.6.1).
+    /// Carries no data and requests an acknowledgement: the window was zero (RFC 9293 §3.8.6.1).
     Probe,
 }
 
-/// What the receiver of data sends.
+/// A segment of the receiver of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acknowledgement {
-    /// The next byte that is expected; all before it have arrived.
+    /// The next expected byte; all bytes before it have arrived.
     pub number: u64,
     /// The end of the advertised window: the number of the first byte that must not be sent.
     pub window_edge: u64,
-    /// What has arrived beyond [`number`](Self::number) (RFC 2018), newest first.
+    /// Data that has arrived beyond [`number`](Self::number) (RFC 2018), newest first.
     pub blocks: SelectiveBlocks,
 }
 
-/// At most three SACK blocks, as many as fit into the header beside timestamps (RFC 2018 §3).
+/// At most three SACK blocks: as many as fit into the header together with timestamps (RFC 2018
+/// §3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SelectiveBlocks {
-    /// The first empty one ends them.
+    /// The first empty block ends the list.
     blocks: [SelectiveBlock; 3],
 }
 
@@ -178,10 +179,10 @@ pub struct SelectiveBlock {
 }
 
 impl SelectiveBlocks {
-    /// The most that a segment carries.
+    /// The largest number of blocks in a segment.
     pub const LIMIT: usize = 3;
 
-    /// Adds a block; does nothing where there is no room, or where it is empty.
+    /// Adds a block; does nothing if there is no room or the block is empty.
     pub fn push(&mut self, block: SelectiveBlock) {
         let count = self.count();
         if let Some(free) = self.blocks.get_mut(count)
@@ -197,7 +198,7 @@ impl SelectiveBlocks {
         self.blocks.get(..self.count()).unwrap_or(&[])
     }
 
-    /// Whether there is none.
+    /// Whether there is no block.
     #[inline]
     #[must_use]
     pub const fn is_empty(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Random streams of nodes and sources, and draws that are the same on every machine.
+//! Random streams of nodes and sources, and draws that give the same results on every machine.
 
 use midspan_link::{Direction, Stream, stream};
 use midspan_units::TimeSpan;
@@ -8,8 +8,8 @@ use crate::scenario::Distribution;
 
 /// The stream of one purpose at one place, such as the service times of a session at a proxy.
 ///
-/// Built on the link crate's [`stream`]: `purpose/place` stands for the link's name, so that it
-/// never meets the stream of a link (names of links have no slash).
+/// Built on the link crate's [`stream`]: `purpose/place` replaces the link's name, so the stream
+/// never equals that of a link (names of links contain no slash).
 pub(crate) fn stream_for(seed: u64, purpose: &str, place: &str) -> Stream {
     stream(seed, &format!("{purpose}/{place}"), Direction::Up)
 }
@@ -21,7 +21,7 @@ pub(crate) fn uniform(stream: &mut Stream) -> f64 {
     (bits + 0.5) / 9_007_199_254_740_992.0
 }
 
-/// A draw from the exponential distribution of a mean, rounded to a nanosecond.
+/// A draw from the exponential distribution with this mean, rounded to a nanosecond.
 pub(crate) fn exponential(stream: &mut Stream, mean: TimeSpan) -> TimeSpan {
     #[allow(clippy::cast_precision_loss)]
     let nanoseconds = -libm::log(uniform(stream)) * mean.nanoseconds() as f64;
@@ -30,13 +30,13 @@ pub(crate) fn exponential(stream: &mut Stream, mean: TimeSpan) -> TimeSpan {
     TimeSpan::from_nanoseconds(libm::round(nanoseconds) as u64)
 }
 
-/// A draw from the Pareto distribution of a mean and a shape above 1.
+/// A draw from the Pareto distribution with this mean and a shape above 1.
 fn pareto(stream: &mut Stream, mean: f64, shape: f64) -> f64 {
     let least = mean * (shape - 1.0) / shape;
     least * libm::pow(uniform(stream), -1.0 / shape)
 }
 
-/// A draw from a distribution; never below zero.
+/// A draw from a distribution; never negative.
 pub(crate) fn draw(stream: &mut Stream, distribution: Distribution) -> f64 {
     match distribution {
         Distribution::Constant(value) => value,

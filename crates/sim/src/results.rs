@@ -1,16 +1,16 @@
-//! What a simulation returns.
+//! The results of a simulation.
 
 use midspan_link::{Counters, PolledCounters};
 use midspan_units::{Time, TimeSpan};
 
 use crate::tcp::{ReceiverCounters, SenderCounters};
 
-/// What happened up to the end of a simulation.
+/// The results up to the end of a simulation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Results {
-    /// Until when it ran.
+    /// The time at which it ended.
     pub until: Time,
-    /// Why it ended there.
+    /// The reason for which it ended then.
     pub stop: StopReason,
     /// Events that were handled.
     pub events: u64,
@@ -24,7 +24,7 @@ pub struct Results {
     pub cables: Vec<PolledCounters>,
 }
 
-/// What became of traffic without TCP, all its sources together.
+/// The counters of one traffic without TCP, over all its sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TrafficResults {
     /// Packets sent.
@@ -33,53 +33,53 @@ pub struct TrafficResults {
     pub delivered: u64,
 }
 
-/// A connection was given up: too many time-outs in a row.
+/// A connection was given up, after too many time-outs in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GaveUp {
-    /// When.
+    /// The time.
     pub at: Time,
-    /// On which leg of the flow, from 0.
+    /// The leg of the flow, counted from 0.
     pub leg: usize,
 }
 
 /// Why a simulation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StopReason {
-    /// The time that was asked for is over.
+    /// The configured duration is over.
     TimeIsUp,
     /// Every flow has delivered all its data, or was given up or refused.
     Finished,
-    /// Nothing will ever happen again, although data is left.
+    /// There will be no further event, although data is left.
     Stalled,
     /// The scenario's limit of events was reached.
     EventLimit,
 }
 
-/// What happened to a flow.
+/// The results of a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowResults {
     /// Bytes that arrived in order at the last receiver.
     pub delivered: u64,
     /// When the last byte of a flow of fixed size arrived, or the flow was stopped.
     pub finished: Option<Time>,
-    /// When and where it was given up.
+    /// When and on which leg it was given up.
     pub gave_up: Option<GaveUp>,
-    /// When its sender learnt that a proxy refuses it.
+    /// When its sender got a proxy's refusal.
     pub refused: Option<Time>,
     /// Its legs, from the sender of the data to its receiver.
     pub legs: Vec<LegResults>,
 }
 
-/// What happened on a leg.
+/// The results of a leg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LegResults {
-    /// What its sender did.
+    /// The sender's counters.
     pub sender: SenderCounters,
-    /// What its receiver saw.
+    /// The receiver's counters.
     pub receiver: ReceiverCounters,
     /// Bytes that were sent at least once.
     pub sent: u64,
-    /// Bytes that the sender knows to have arrived.
+    /// Bytes that the sender got acknowledged.
     pub acknowledged: u64,
     /// Bytes that arrived in order.
     pub delivered: u64,
@@ -87,8 +87,8 @@ pub struct LegResults {
     pub round_trip_time: Option<TimeSpan>,
 }
 
-/// What passed through a link. What was handed to a link counts as delivered or lost at once,
-/// although it may still have been on its way at the end; see `FixedLink` of the link crate.
+/// The counters of a link. A packet counts as delivered or lost as soon as it is handed to the
+/// link, although it may still have been in transit at the end; see `FixedLink` of the link crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkResults {
     /// From its first node to its second.

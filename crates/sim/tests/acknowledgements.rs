@@ -1,5 +1,5 @@
-//! Fewer ACKs on a narrow upstream: policies at receivers, queues that know ACKs, compressed
-//! headers, and a cable whose upstream is shared.
+//! Fewer ACKs on a narrow upstream: policies at receivers, queues that filter or prefer ACKs,
+//! compressed headers, and a cable with a shared upstream.
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
 
@@ -174,7 +174,7 @@ fn a_filter_keeps_one_ack_waiting_and_regeneration_gives_them_back() {
     assert!(up.filtered.packets > 100, "{up:?}");
     assert!(up.queue_peak_packets <= 2, "{up:?}");
     assert!(seconds(&results.flows[0]) < seconds(&plain.flows[0]) / 1.5);
-    // The sender of the second flow gets more ACKs than came through for it.
+    // The sender of the second flow gets more ACKs than arrived for it.
     let both = filtered(Some(2));
     assert!(both.flows.iter().all(|flow| flow.delivered == 1_000_000));
 }
@@ -224,7 +224,7 @@ fn compressed_headers_are_small_and_refreshed_after_a_loss() {
     let clean = compressed("0 %", 40);
     let up = clean.links[0].up;
     let mean = up.delivered.bytes as f64 / up.delivered.packets as f64;
-    // An ACK of two segments: changes, checksum, 2,920 in three bytes.
+    // An ACK for two segments: change byte, checksum, and 2,920 in three bytes.
     assert!((6.0..7.0).contains(&mean), "{mean}");
     assert_eq!(up.damaged.packets, 0);
     let down = clean.links[0].down;
@@ -250,7 +250,7 @@ fn plant() -> PolledConfiguration {
     }
 }
 
-/// Users who download and send, on one cable.
+/// Users who download and upload, on one cable.
 fn cable(seed: u64, users: usize, loss: &str) -> Scenario {
     let mut scenario = Scenario::new(seed, TimeSpan::from_seconds(300));
     let [router, server] = ["router", "server"].map(|name| scenario.add_node(name));
@@ -314,7 +314,7 @@ fn a_cable_carries_the_acks_of_its_users_and_counts_what_happens() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// Packets are conserved on a cable (the auditor counts), and the same seed gives the same
+    /// Packets are conserved on a cable (the auditor counts them), and the same seed gives the same
     /// results.
     #[test]
     fn a_cable_is_deterministic_and_loses_no_packet_untold(seed in 0_u64..1000, users in 1_usize..12) {

@@ -1,4 +1,5 @@
-//! What a policy says before the first byte is obeyed: whether to split, and how the legs start.
+//! Decisions of a policy before the first byte are carried out: whether to split, and how legs
+//! start.
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
 
@@ -21,7 +22,7 @@ fn admits(admission: Admission) -> Says {
     }
 }
 
-/// A policy that says this of the server leg, which is the outbound one of an upload.
+/// A policy with this start for the server leg, which is the outbound leg of an upload.
 fn starts(server: LegStart) -> Says {
     Says {
         start: Start {
@@ -32,7 +33,7 @@ fn starts(server: LegStart) -> Says {
     }
 }
 
-/// Links of 10 Mbit/s and 20 ms, with a flow over all of them that is split at every node
+/// Links of 10 Mbit/s and 20 ms, with a flow over all of them that is split at every node in
 /// between.
 fn scenario(links: usize, receiver: ReceiverConfiguration) -> Scenario {
     let mut scenario = Scenario::new(1, TimeSpan::from_seconds(20));
@@ -78,7 +79,7 @@ fn run(scenario: &Scenario, policies: impl IntoIterator<Item = (usize, Says)>) -
     simulation(scenario, policies, NoObserver).run()
 }
 
-/// The largest data segment, and the most under way, on a leg.
+/// The largest data segment, and the largest amount in flight, on a leg.
 #[derive(Debug, Default)]
 struct Watched {
     leg: u32,
@@ -155,14 +156,14 @@ fn the_policy_of_another_proxy_still_decides_where_one_is_bypassed() {
         [(0, admits(Admission::Bypass)), (1, starts(paced))],
     );
     assert_eq!(results.flows[0].legs.len(), 2);
-    // 20 s at 1 Mbit/s, of 1,500 bytes 1,460 are data.
+    // 20 s at 1 Mbit/s; 1,460 of 1,500 bytes are data.
     let delivered = results.flows[0].delivered;
     assert!((2_400_000..2_434_000).contains(&delivered), "{delivered}");
 }
 
 #[test]
 fn a_refused_flow_gets_a_reset_from_the_proxy_where_it_is_refused() {
-    // 40 bytes take 32 µs a link and 20 ms: the SYN there, the reset back.
+    // 40 bytes take 32 µs on each link, plus 20 ms: the SYN in one direction, the reset back.
     for (refusing, round_trip) in [(0, 40_064), (1, 80_128)] {
         let scenario = scenario(3, whole_buffer(1 << 20));
         let says = admits(Admission::Refuse);
@@ -183,7 +184,7 @@ fn segments_grow_up_to_the_ceiling_of_the_start_and_no_further() {
             ..LegStart::default()
         });
         let scenario = scenario(2, whole_buffer(1 << 20));
-        // Without a decision the size stays as it is, if the ceiling lets it.
+        // Without a decision the size stays as it is, if the ceiling allows it.
         let mut plain = simulation(&scenario, [(0, says.clone())], outbound());
         plain.run();
         assert_eq!(u64::from(plain.observer().largest), ceiling.min(1460));
@@ -200,7 +201,7 @@ fn segments_grow_up_to_the_ceiling_of_the_start_and_no_further() {
 
 #[test]
 fn a_larger_window_scale_sends_ahead_of_the_window() {
-    // A window of 16 KB: 3.3 Mbit/s over 40 ms. Read eight times as large it is no limit.
+    // A window of 16 KB: 3.3 Mbit/s over 40 ms. Read as eight times as large, it is no limit.
     let scenario = scenario(2, whole_buffer(16_384));
     let watched = |scale| {
         let says = starts(LegStart {
@@ -217,7 +218,7 @@ fn a_larger_window_scale_sends_ahead_of_the_window() {
     let (wide, under_way) = watched(Some(3));
     assert!((16_385..=8 * 16_384).contains(&under_way), "{under_way}");
     assert!(wide > 2 * narrow, "{wide} against {narrow}");
-    // What the window scale says beyond 14 is an error (RFC 7323).
+    // A window scale above 14 is an error (RFC 7323).
     let says = starts(LegStart {
         window_scale: Some(15),
         ..LegStart::default()
@@ -262,7 +263,7 @@ fn little_is_written_ahead_of_what_was_sent() {
         let waiting = sender.written() - sender.highest();
         (waiting, simulation.run().flows[0].delivered)
     };
-    // The outbound leg is the slower one: without a limit all that arrives waits in its buffer.
+    // The outbound leg is the slower one: without a limit, all arriving data waits in its buffer.
     let (many, delivered) = unsent(None);
     assert!(many > 100_000, "{many}");
     let (few, same) = unsent(Some(ByteSize::from_bytes(4_000)));

@@ -1,5 +1,4 @@
-//! A proxy that sets itself against the best of the values that one would set by hand, on the
-//! built-in paths.
+//! Compares a proxy that chooses its settings with the best hand-set values, on the built-in paths.
 
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
 
@@ -8,7 +7,7 @@ use midspan_policy::{Buffer, LegSettings, PolicyName};
 use midspan_sim::{PathScenario, Scenario, Simulation};
 use midspan_units::{BitRate, ByteSize};
 
-/// The legs of all proxies changed.
+/// The path with the legs of all proxies changed.
 fn with_legs(path: &Path, change: impl Fn(LegSettings) -> LegSettings) -> Path {
     let mut path = path.clone();
     for node in &mut path.nodes {
@@ -21,7 +20,7 @@ fn with_legs(path: &Path, change: impl Fn(LegSettings) -> LegSettings) -> Path {
     path
 }
 
-/// How long each flow took, or for a bulk flow the time in which it would have moved 10 MB.
+/// How long each flow took; for a bulk flow, the time in which it would have moved 10 MB.
 fn seconds(path: &Path) -> Vec<f64> {
     let made = Scenario::from_path(path, true).unwrap();
     let of = |PathScenario { scenario, flows }: &PathScenario| {
@@ -45,7 +44,7 @@ fn seconds(path: &Path) -> Vec<f64> {
     made.iter().flat_map(of).collect()
 }
 
-/// The rates of the links that the path has.
+/// The different rates of the path's links.
 fn rates(path: &Path) -> Vec<BitRate> {
     let mut rates: Vec<BitRate> = path
         .links
@@ -58,7 +57,7 @@ fn rates(path: &Path) -> Vec<BitRate> {
     rates
 }
 
-/// The values that one would set by hand: all rates that the path has, send buffers from small to
+/// The values that an operator might set by hand: all rates of the path, send buffers from small to
 /// large, and both congestion controls.
 fn hand_set(path: &Path) -> Vec<LegSettings> {
     let paced = rates(path).into_iter().map(|rate| LegSettings {
@@ -81,10 +80,11 @@ fn hand_set(path: &Path) -> Vec<LegSettings> {
     controlled("cubic").chain(controlled("reno")).collect()
 }
 
-/// The logarithm of the time of each flow of a path over the seeds, on average.
+/// The logarithm of each flow's time on a path, averaged over the seeds.
 ///
-/// A flow of requests and answers is left out: the real proxy sees that its data takes turns and
-/// does not pace it, the simulator's has a session for each direction and cannot see it.
+/// A flow of requests and responses is left out. The real proxy detects that its data goes in turns
+/// and does not pace it; the simulator's proxy has a session for each direction and cannot detect
+/// it.
 fn logarithms(path: &Path, seeds: u64) -> Vec<f64> {
     let mut sums = vec![0.0; path.flows.len()];
     let mut path = path.clone();
@@ -104,11 +104,11 @@ fn logarithms(path: &Path, seeds: u64) -> Vec<f64> {
     flows.map(|(_, sum)| sum).collect()
 }
 
-/// For each flow of a path, how long it takes through a proxy that sets itself, as a multiple of
-/// the time with the best of the hand-set values.
+/// For each flow of a path, how long it takes through a proxy that chooses its settings, as a
+/// multiple of the time with the best of the hand-set values.
 ///
-/// Times are geometric means over seeds, for each value, since with other timing other packets are
-/// lost: the value that happens to do best in one draw is not the best value.
+/// Times are geometric means over seeds, for each value, because other timing loses other packets:
+/// the value that is best in one run by chance is not the best value.
 fn ratios(name: &str, seeds: u64) -> Vec<f64> {
     let path = Path::load(name).unwrap();
     let mut best = vec![f64::INFINITY; path.flows.len()];

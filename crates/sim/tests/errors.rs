@@ -1,4 +1,4 @@
-//! A scenario that cannot be simulated says why, and where.
+//! The error for a scenario that cannot be simulated names the reason and the place.
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
 

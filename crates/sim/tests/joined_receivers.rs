@@ -1,4 +1,4 @@
-//! Receivers that answer a packet as soon as it is sent: the results are those of one event for
+//! Receivers that answer a packet as soon as it is sent: the results equal those with one event for
 //! each link and each receiver.
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
@@ -12,7 +12,7 @@ use midspan_units::{ByteSize, TimeSpan};
 use proptest::prelude::*;
 
 /// One flow: its variant, how its receiver's window grows, whether it acknowledges every segment,
-/// whether it is split, the way that it goes, when it starts, and what ends it.
+/// whether it is split, its direction, when it starts, and what ends it.
 type Kind = (Variant, WindowGrowth, bool, bool, bool, u64, Option<bool>);
 
 fn kind() -> impl Strategy<Value = Kind> {
@@ -114,7 +114,7 @@ fn of_a_joined_receiver_only_the_ack_has_an_event() {
     let scenario = scenario(&[kind], &[(1000, 10, 0), (2000, 20, 1)], 1);
     let results = Simulation::new(&scenario).unwrap().run();
     let acks = results.flows[0].legs[0].receiver.acknowledgements;
-    // And the timer of the sender, and the start.
+    // The other events are the sender's timer and the start.
     assert!(
         acks > 100 && results.events < acks + acks / 4,
         "{acks}: {}",

@@ -1,5 +1,5 @@
-//! Results that never change: the same numbers on every machine, in every release that does not
-//! mean to change the model. They touch every variant, every loss pattern, a link that changes,
+//! Results that never change: the same numbers on every machine, and in every release that does not
+//! change the model on purpose. They cover every variant, every loss pattern, a link that changes,
 //! service times and pacing. A change of the model shows here as a change of this table.
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.

@@ -1,5 +1,5 @@
-//! Many downloads through a proxy that sets itself, on one satellite link: its queue, and who waits
-//! behind it.
+//! Many downloads on one satellite link, through a proxy that chooses its settings: measures the
+//! queue and the delay of other traffic.
 
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
 
@@ -12,7 +12,7 @@ use midspan_sim::{Scenario, Simulation};
 const DOWNLOADS: usize = 20;
 const BYTES: u64 = 5_000_000;
 
-/// Twenty downloads, and one dialogue that begins when they have found out what the link carries.
+/// Twenty downloads, and one dialogue that begins after they have filled the link.
 fn text(policy: &str) -> String {
     let mut text = format!(
         r#"
@@ -68,11 +68,11 @@ start = "{} ms"
 }
 
 struct Measured {
-    /// Seconds for one request and its answer, on average.
+    /// Mean time for one request and its response, in seconds.
     answer: f64,
     /// Jain's index of the downloads' rates.
     fairness: f64,
-    /// Seconds until all downloads were there.
+    /// Seconds until all downloads were complete.
     all: f64,
 }
 

@@ -7,7 +7,7 @@ use midspan_path::Path;
 use midspan_sim::{FlowResults, Observer, Packet, Scenario, Segment, Simulation};
 use midspan_units::Time;
 
-/// The largest packet with data on the client's leg, and the first.
+/// The largest packet with data on the client's leg, and the first one.
 #[derive(Debug, Default)]
 struct Sizes {
     largest: u32,
@@ -98,7 +98,7 @@ fn where_fragments_are_dropped_only_the_syn_ack_breaks() {
 fn a_duplicate_start_ends_with_the_first_acknowledgement_of_what_went_twice() {
     let (flow, _) = run("duplicate", false);
     let again = flow.legs[1].sender.bytes_retransmitted;
-    // Ten segments at first, twice as many a round trip later, when the answer comes; each may
-    // have a cut twin.
+    // Ten segments at first, twice as many a round trip later, when the answer arrives; each may
+    // have a cut copy.
     assert!(again > 0 && again <= 20 * 1448, "{again}");
 }

@@ -46,7 +46,7 @@ fn scenario(client: Client) -> (Scenario, FlowId) {
     (scenario, flow)
 }
 
-/// The largest segment and the shortest gap between segments on the outbound leg after a second.
+/// The largest segment, and the shortest gap between segments, on the outbound leg after a second.
 #[derive(Debug, Default)]
 struct Outbound {
     largest: u32,
@@ -105,7 +105,7 @@ fn the_decision_for_the_outbound_leg_is_obeyed_and_the_other_is_not() {
         };
         let mut simulation = with(&scenario, flow, says.clone(), Outbound::default());
         let results = simulation.run();
-        // 1,000 bytes with headers at 2 Mbit/s: 4 ms.
+        // 1,000 bytes including headers at 2 Mbit/s: 4 ms.
         let outbound = simulation.observer();
         assert_eq!(outbound.largest, 960);
         assert_eq!(outbound.shortest, Some(TimeSpan::from_milliseconds(4)));
@@ -146,7 +146,7 @@ fn an_in_flight_cap_bounds_the_rate() {
         ..Says::default()
     };
     let delivered = with(&scenario, flow, says, Auditor::default()).run().flows[0].delivered;
-    // 14,600 bytes in each round trip of 40 ms and a segment's transmission.
+    // 14,600 bytes in each round trip of 40 ms plus a segment's transmission.
     assert!((6_800_000..7_300_000).contains(&delivered), "{delivered}");
 }
 
@@ -163,7 +163,7 @@ fn the_configured_policy_paces_from_the_start() {
     };
     let mut simulation = with(&scenario, flow, Configured::new(settings), NoObserver);
     let delivered = simulation.run().flows[0].delivered;
-    // 20 s at 1 Mbit/s, of 1,500 bytes 1,460 are data.
+    // 20 s at 1 Mbit/s; 1,460 of 1,500 bytes are data.
     assert!((2_400_000..2_434_000).contains(&delivered), "{delivered}");
 }
 
@@ -185,18 +185,18 @@ fn a_small_send_buffer_shows_in_the_limited_times() {
         let samples = says.samples.lock().unwrap();
         samples.last().unwrap().1.server.limited
     };
-    // 10 Mbit/s for 40 ms are 50,000 bytes. The first data comes after about 60 ms of 20 s.
+    // 10 Mbit/s for 40 ms are 50,000 bytes. The first data arrives after about 60 ms of 20 s.
     let times = limited(14_600);
     assert!(times.busy > TimeSpan::from_milliseconds(19_800));
     assert!(times.send_buffer > TimeSpan::from_milliseconds(19_000));
     assert_eq!(times.receive_window, TimeSpan::ZERO);
-    // Larger than that: cwnd and then the inbound leg are what limits.
+    // With a larger buffer, cwnd and then the inbound leg are the limit.
     let times = limited(150_000);
     assert!(times.busy > TimeSpan::from_milliseconds(19_800));
     assert!(times.send_buffer < TimeSpan::from_milliseconds(1000));
 }
 
-/// One ACK for so many segments, at the latest 50 ms after the first that waits.
+/// One ACK for `segments` segments, at the latest 50 ms after the first one that is held.
 #[derive(Debug)]
 struct Thin {
     segments: u32,
@@ -219,7 +219,7 @@ fn thinned_acks_are_fewer_and_nothing_stops() {
     let run = |segments: Option<u32>| {
         let mut scenario = Scenario::new(1, TimeSpan::from_seconds(20));
         let nodes = scenario.add_chain("hop", 2, &link("10 Mbit/s", "20 ms", "0.02 %", 100));
-        // A window that grows by what is acknowledged, not by ACKs (RFC 3465).
+        // A window that grows by the bytes acknowledged, not by the number of ACKs (RFC 3465).
         let flow = Flow::bulk("flow", nodes[0], nodes[1]).with_sender(SenderConfiguration {
             byte_counting: ByteCounting::Limit(2),
             ..SenderConfiguration::default()
@@ -294,7 +294,7 @@ fn a_syn_is_answered_at_once_or_when_the_far_end_has() {
         answered(Handshake::Early, 2),
         TimeSpan::from_milliseconds(50)
     );
-    // There and back again over the two other legs.
+    // A round trip over the two other legs is added.
     assert_eq!(
         answered(Handshake::EndToEnd, 1),
         TimeSpan::from_milliseconds(150)

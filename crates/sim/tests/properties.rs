@@ -1,4 +1,4 @@
-//! What must hold on any path: random chains, flows, proxies, losses, buffers.
+//! Properties of any path: random chains, flows, proxies, losses, buffers.
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
 
@@ -159,8 +159,8 @@ fn relay() -> impl Strategy<Value = RelayConfiguration> {
     )
 }
 
-/// A chain of links and flows over parts of it, in both directions, each split at some of the
-/// nodes between its ends.
+/// A chain of links, and flows over parts of it in both directions, each split at some of the nodes
+/// between its ends.
 fn scenario() -> impl Strategy<Value = Scenario> {
     let flow = (
         any::<[prop::sample::Index; 2]>(),
@@ -242,7 +242,8 @@ fn run<O: Observer>(mut simulation: Simulation<O>) -> (Results, Simulation<O>) {
     (results, simulation)
 }
 
-/// How a small file ends over two lossy links with a proxy between: packets lost there and back.
+/// How a small file ends over two lossy links with a proxy between them: packets are lost in both
+/// directions.
 fn lossy(
     sender: SenderConfiguration,
     receiver: ReceiverConfiguration,
@@ -275,8 +276,8 @@ proptest! {
         let simulation = Simulation::observed(&scenario, Auditor::default()).unwrap();
         let (results, simulation) = run(simulation);
         let auditor = simulation.observer();
-        // What was dropped on a link that changes is told when it leaves the link, so what is
-        // still on the way may be dropped yet.
+        // A drop on a link that changes is reported when the packet leaves the link, so a packet in
+        // transit may still be dropped.
         prop_assert_eq!(
             auditor.sent,
             auditor.delivered + auditor.dropped + simulation.packets_on_the_way()
@@ -288,12 +289,12 @@ proptest! {
             prop_assert_eq!(flow.finished.is_some(), flow.delivered == size.bytes());
             prop_assert_eq!(flow.delivered, auditor.whole(leg_number + flow.legs.len() as u32 - 1));
             for leg in &flow.legs {
-                // Less where segments wait for service.
+                // Fewer bytes if segments wait for service.
                 prop_assert!(leg.delivered <= auditor.whole(leg_number));
                 prop_assert!(leg.acknowledged <= leg.delivered && leg.delivered <= leg.sent);
                 leg_number += 1;
             }
-            // A proxy sends on only what it has.
+            // A proxy sends only data that it has.
             for pair in flow.legs.windows(2) {
                 prop_assert!(pair[1].sent <= pair[0].delivered);
             }
@@ -313,7 +314,7 @@ proptest! {
         let mut joined = run(Simulation::new(&scenario).unwrap()).0;
         let mut separate = run(Simulation::link_by_link(&scenario, NoObserver).unwrap()).0;
         (joined.events, separate.events) = (0, 0);
-        // The first packets after the last delivery may have been handed on already.
+        // The first packets after the last delivery may have been passed on already.
         if joined.stop == StopReason::TimeIsUp {
             prop_assert_eq!(&joined, &separate);
         } else {
@@ -358,7 +359,7 @@ proptest! {
     #[test]
     fn a_flow_that_is_sent_ahead_finishes_whatever_is_lost(
         sender in sender(),
-        // Not below the receiver's own, which is 2 for the largest of these buffers.
+        // Not below the receiver's own scale, which is 2 for the largest of these buffers.
         scale in 2_u8..=14,
         receiver in receiver(),
         relay in relay(),
@@ -376,7 +377,7 @@ proptest! {
         lost in prop::collection::vec(1_u64..200, 0..10),
     ) {
         let mut scenario = scenario;
-        // Nothing may fill identifications up while it waits.
+        // Waiting fragments must not use up all identifications.
         scenario.reassembly_timeout = TimeSpan::from_milliseconds(200);
         for (index, mtu) in mtus.into_iter().enumerate() {
             let direction = [Direction::Up, Direction::Down][index % 2];

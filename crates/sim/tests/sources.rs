@@ -1,4 +1,4 @@
-//! Sources other than bulk: dialogues, files in turns, traffic without TCP, fragments.
+//! Sources other than bulk: dialogues, successive files, traffic without TCP, fragments.
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
 
@@ -59,7 +59,7 @@ fn a_conversation_takes_a_round_trip_for_each_answer() {
     let mut simulation = Simulation::observed(&scenario, Auditor::default()).unwrap();
     let results = simulation.run();
     assert_eq!(results.stop, StopReason::Finished);
-    // SYN and its answer, then five round trips.
+    // The SYN and its answer, then five round trips.
     assert!(
         (milliseconds(results.until) - 600.0).abs() < 1e-6,
         "{:?}",
@@ -83,7 +83,7 @@ fn the_objects_of_a_page_are_shared_by_its_connections() {
     });
     let results = Simulation::new(&scenario).unwrap().run();
     assert_eq!(results.stop, StopReason::Finished);
-    // Three in each of the first two round trips, two in the last.
+    // Three in each of the first two round trips, two in the last one.
     assert!(
         (milliseconds(results.until) - 400.0).abs() < 1e-6,
         "{:?}",
@@ -160,7 +160,7 @@ fn cross_traffic_congests_a_link_for_its_time() {
     scenario.add_flow(Flow::bulk("flow", nodes[0], nodes[2]));
     let mut simulation = Simulation::observed(&scenario, Auditor::default()).unwrap();
     let alone = simulation.run().flows[0].delivered;
-    // 2 s of 5 are taken by 1,000 packets a second.
+    // 1,000 packets a second use 2 s of 5.
     scenario.add_traffic(traffic(nodes[1], nodes[2]));
     let mut simulation = Simulation::observed(&scenario, Auditor::default()).unwrap();
     let results = simulation.run();
@@ -193,7 +193,7 @@ impl Observer for Counts {
 }
 
 impl Counts {
-    /// Variance of the means of blocks of so many bins, over the square of the mean.
+    /// The variance of the means of blocks of `block` bins, divided by the square of the mean.
     fn variance(&self, block: usize) -> f64 {
         let means: Vec<f64> = self
             .0
@@ -234,7 +234,7 @@ fn many_pareto_sources_are_self_similar_and_many_exponential_ones_are_not() {
         let mut simulation = Simulation::observed(&scenario, Counts::default()).unwrap();
         let results = simulation.run();
         assert_eq!(results.stop, StopReason::TimeIsUp);
-        // A third of 50 times 25 packets a second, and half a packet for each turn.
+        // A third of 50 times 25 packets a second, and half a packet for each on-phase.
         let rate = results.traffic[0].sent as f64 / 4000.0;
         (rate, simulation.observer().hurst())
     };
@@ -281,12 +281,11 @@ fn a_small_mtu_cuts_packets_and_one_lost_fragment_costs_the_whole() {
         )
     };
     let whole = run(vec![]);
-    // 4,460 bytes at 1,500: 3 fragments; each of the full ones at 1,000: 2; the last has 1,500
-    // bytes as well.
+    // 4,460 bytes at 1,500: 3 fragments of 1,500 bytes; at 1,000, each of them becomes 2.
     assert_eq!((whole.0, whole.1), (10, 0));
     let cut = run(vec![8]);
     assert_eq!((cut.0, cut.1), (11, 1));
-    // The fragments of one segment more.
+    // The fragments of one more segment.
     assert!(cut.2 >= whole.2 + 6 - 20, "{cut:?} {whole:?}");
 }
 

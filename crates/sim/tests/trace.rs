@@ -1,7 +1,7 @@
-//! Whole simulations, packet by packet, against times computed by hand.
+//! Whole simulations, packet by packet, compared with times that were computed by hand.
 //!
-//! Links of 8 Mbit/s and 10 ms. A segment has 960 bytes of data and takes 1 ms to send, an ACK or
-//! a SYN has 40 and takes 0.04 ms. Lines are: microseconds, what, leg, segment.
+//! Links of 8 Mbit/s and 10 ms. A segment has 960 bytes of data and takes 1 ms to send; an ACK or a
+//! SYN has 40 bytes and takes 0.04 ms. Lines contain: microseconds, event, leg, segment.
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
 
@@ -14,7 +14,7 @@ use midspan_sim::tcp::{AckRule, ReceiverConfiguration, SenderConfiguration};
 use midspan_sim::{Flow, LinkId, LossPattern, Scenario, Simulation, Source, StopReason};
 use midspan_units::{ByteSize, TimeSpan};
 
-/// A file of so many segments over a chain of so many links.
+/// A file of `segments` segments over a chain of `links` links.
 fn scenario(links: usize, segments: u64, initial_window: u32) -> Scenario {
     let mut scenario = Scenario::new(1, TimeSpan::from_seconds(10));
     let wire = link("8 Mbit/s", "10 ms", "0 %", 100);
@@ -67,7 +67,7 @@ fn slow_start_over_one_link() {
             "31080 sent 0 ack 960 window 64000 []",
             "32080 delivered 0 Payload 960+960",
             "32080 sent 0 ack 1920 window 64000 []",
-            // Each ACK lets two out; the file ends with the fifth.
+            // Each ACK releases two segments; the file ends with the fifth.
             "41120 delivered 0 ack 960 window 64000 []",
             "41120 sent 0 Payload 1920+960",
             "41120 sent 0 Payload 2880+960",
@@ -77,7 +77,7 @@ fn slow_start_over_one_link() {
             "52120 sent 0 ack 2880 window 64000 []",
             "53120 delivered 0 Payload 2880+960",
             "53120 sent 0 ack 3840 window 64000 []",
-            // It waited for the fourth.
+            // The ACK waited for the fourth segment.
             "54120 delivered 0 Payload 3840+960",
             "54120 sent 0 ack 4800 window 64000 []",
         ]
@@ -90,11 +90,11 @@ fn a_proxy_acknowledges_and_forwards() {
         log(&scenario(2, 3, 2)),
         [
             "0 sent 0 Synchronise 0+0",
-            // The proxy answers, and opens its own leg at the same time.
+            // The proxy answers, and opens its outbound leg at the same time.
             "10040 delivered 0 Synchronise 0+0",
             "10040 sent 0 ack 0 window 64000 []",
             "10040 sent 1 Synchronise 0+0",
-            // At the same time: the link that was added first comes first.
+            // For events at the same time, the link that was added first comes first.
             "20080 delivered 0 ack 0 window 64000 []",
             "20080 sent 0 Payload 0+960",
             "20080 sent 0 Payload 960+960",
@@ -142,7 +142,7 @@ fn a_lost_segment_is_repaired_by_fast_retransmit() {
         [
             "20080 sent 0 Payload 0+960",
             "20080 sent 0 Payload 960+960",
-            // It was sent whole, after the first.
+            // It was sent completely, after the first.
             "22080 dropped 0 true lost 0 Payload 960+960",
             "20080 sent 0 Payload 1920+960",
             "20080 sent 0 Payload 2880+960",
@@ -150,13 +150,14 @@ fn a_lost_segment_is_repaired_by_fast_retransmit() {
             // The ACK of the first.
             "41120 sent 0 Payload 4800+960",
             "41120 sent 0 Payload 5760+960",
-            // The ACKs of the third, fourth and fifth, from 43.12 ms on: limited transmit ends
-            // the file, and the third duplicate sends the second segment again.
+            // The ACKs of the third, fourth and fifth segment, from 43.12 ms on: limited transmit
+            // ends the file, and the third duplicate ACK causes the second segment to be sent
+            // again.
             "43120 sent 0 Payload 6720+960",
             "45120 sent 0 Payload 960+960",
         ]
     );
-    // On the link it waits for nothing: 45.12 + 1 + 10.
+    // On the link it does not wait: 45.12 + 1 + 10.
     assert!(
         log.contains(&"56120 delivered 0 Payload 960+960".to_owned()),
         "{log:#?}"

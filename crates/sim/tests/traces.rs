@@ -14,7 +14,7 @@ use midspan_sim::trace::{BurstWatch, Capture, Kind, Trace};
 use midspan_sim::{Flow, LinkId, LossPattern, Scenario, Simulation, Source};
 use midspan_units::{ByteSize, TimeSpan};
 
-/// Eight segments over two links, the fifth of which is lost on the second.
+/// Eight segments over two links; the fifth is lost on the second link.
 fn scenario(split: bool) -> Scenario {
     let mut scenario = Scenario::new(1, TimeSpan::from_seconds(10));
     let nodes = scenario.add_chain("hop, the", 3, &link("8 Mbit/s", "10 ms", "0 %", 3));
@@ -76,7 +76,7 @@ fn tables_say_what_happened() {
         queue.contains("0.040160000,\"hop, the 0\",up,3,3120\n"),
         "{queue}"
     );
-    // Slow start; then half of what was under way.
+    // Slow start; then half of the data that was in flight.
     assert!(cwnd.contains(",file,1,5000,,"), "{cwnd}");
     assert!(
         cwnd.lines()
@@ -118,7 +118,7 @@ fn a_kind_that_is_not_asked_for_is_not_written() {
 #[test]
 fn bursts_and_forward_data_after_a_loss() {
     let mut scenario = scenario(true);
-    // Lost on the inbound leg: what came after it is forwarded in one piece.
+    // A loss on the inbound leg: the data after it is forwarded in one piece.
     scenario.set_loss(LinkId(1), Direction::Up, LossPattern::Scripted(vec![]));
     scenario.set_loss(LinkId(0), Direction::Up, LossPattern::Scripted(vec![2]));
     let watch = BurstWatch::new(&scenario, TimeSpan::ZERO).unwrap();
@@ -135,7 +135,7 @@ fn bursts_and_forward_data_after_a_loss() {
     assert!(bursts.largest().unwrap() >= 4, "{bursts:?}");
 }
 
-/// What a record of a capture says: time in ns, captured and original size, and the packet.
+/// The content of each record of a capture: time in ns, original size, and the packet.
 fn records(pcap: &[u8]) -> Vec<(u64, u32, Vec<u8>)> {
     let word = |at: usize| u32::from_le_bytes(pcap[at..at + 4].try_into().unwrap());
     assert_eq!((word(0), word(20)), (0xa1b2_3c4d, 101));
@@ -188,7 +188,7 @@ fn a_capture_parses_back() {
     // Nine segments with data: one was sent twice.
     let data = records.iter().filter(|(_, size, _)| *size == 1040).count();
     assert_eq!(data, 9);
-    // A SACK block says what came after the gap: from 5,001 on.
+    // A SACK block reports the data after the gap: from 5,001 on.
     let sack = records
         .iter()
         .find(|(_, _, bytes)| bytes.len() == 52 && bytes[42] == 5);
@@ -207,7 +207,7 @@ fn tcpdump_reads_a_capture() {
         Ok(child) => child,
         Err(error) => return println!("skipped: tcpdump does not start: {error}"),
     };
-    // Small enough for the pipe.
+    // The output is small enough for the pipe.
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), &captured(true)).unwrap();
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

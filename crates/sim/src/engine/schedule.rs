@@ -1,4 +1,4 @@
-//! Which place has its event when.
+//! The schedule: the time of each place's next event.
 
 use midspan_units::Time;
 
@@ -11,13 +11,13 @@ pub(crate) struct Event {
     pub(crate) place: u32,
 }
 
-/// The events ahead, at most one for each place.
+/// The future events, at most one for each place.
 ///
-/// A deadline that moves back (a retransmission timer, at each ACK) costs nothing: the event
-/// stays where it is, and when its time comes the place is asked for its deadline again.
+/// A deadline that moves to a later time (a retransmission timer, at each ACK) costs nothing: the
+/// event stays where it is, and when its time comes, the place returns its new deadline.
 ///
-/// Links and everything else have a tournament each: nearly all events are those of a few links,
-/// and need not pass the timers of many flows that lie far ahead.
+/// Links and all other places have separate tournaments. Nearly all events belong to a few links,
+/// and these events need not be compared with the distant timers of many flows.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     links: Tournament,
@@ -28,7 +28,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// For so many places, of which the first `link_places` are links.
+    /// For `places` places, of which the first `link_places` are links.
     pub(crate) fn new(places: u32, link_places: u32) -> Self {
         Self {
             links: Tournament::new(link_places),
@@ -52,7 +52,7 @@ impl Schedule {
         }
     }
 
-    /// Where a place has its deadline, and its number there.
+    /// The tournament of a place, and the place's number in it.
     #[inline]
     fn tournament_of(&mut self, place: u32) -> (&mut Tournament, u32) {
         match place.checked_sub(self.link_places) {
@@ -61,8 +61,8 @@ impl Schedule {
         }
     }
 
-    /// The next event up to `until`, which stays ahead: finish it with [`done`](Self::done) or
-    /// [`again`](Self::again) before the next call of anything else.
+    /// The next event up to `until`. It stays in the queue: call [`done`](Self::done) or
+    /// [`again`](Self::again) with it before any other method.
     #[inline]
     pub(crate) fn next(&mut self, until: Time) -> Option<Event> {
         let (link, link_place) = self.links.earliest();
@@ -80,12 +80,12 @@ impl Schedule {
         Some(Event { at, place })
     }
 
-    /// Whether no place has an event ahead.
+    /// Whether no place has a future event.
     pub(crate) fn is_empty(&self) -> bool {
         self.links.earliest().0 == NEVER && self.others.earliest().0 == NEVER
     }
 
-    /// The place of the event has none ahead.
+    /// The place of the event has no further event.
     #[inline]
     pub(crate) fn done(&mut self, event: Event) {
         self.again(event, NEVER);
@@ -133,7 +133,7 @@ mod tests {
         let mut schedule = Schedule::new(1, 0);
         schedule.wake(0, at(9));
         schedule.wake(0, at(4));
-        schedule.wake(0, at(7)); // There is one at 4: asked then.
+        schedule.wake(0, at(7)); // There is one at 4 already; the place is called then.
         assert_eq!(drain(&mut schedule), [(4, 0)]);
     }
 

@@ -1,29 +1,30 @@
 //! A tournament among the deadlines of places: the earliest wins (Knuth, The Art of Computer
 //! Programming, volume 3, §5.4.1).
 //!
-//! A complete binary tree in an array. Each place has a leaf with its deadline, and each inner
-//! node has the earlier one of the two below it. A deadline moves back as easily as forward:
-//! the nodes above it, and no others, are made again. There is nothing to search, and no order
-//! of insertion.
+//! A complete binary tree in an array. Each place has a leaf with its deadline, and each inner node
+//! has the earlier one of the two deadlines below it. A deadline moves back as easily as forward:
+//! only the nodes above it are computed again. There is nothing to search, and the order of
+//! insertion does not matter.
 
 use std::hint::select_unpredictable;
 
 use midspan_units::Time;
 
-/// The end of time: the deadline of who has none.
+/// The end of time: the deadline of a place without an event.
 pub(super) const NEVER: Time = Time::from_nanoseconds(u64::MAX);
 
 #[derive(Debug)]
 pub(super) struct Tournament {
-    /// Deadlines with their places: see [`key`]. The root has index 1; the two below the node
-    /// `index` are `2 · index` and the next, and stand together. The second half are the leaves.
+    /// Deadlines with their places: see [`key`]. The root has index 1; the two nodes below the node
+    /// `index` are `2 · index` and the next one, and are stored together. The second half are the
+    /// leaves.
     pairs: Vec<[u128; 2]>,
 }
 
 impl Tournament {
-    /// Among so many places, none of which has a deadline.
+    /// A tournament of `places` places, none of which has a deadline.
     pub(super) fn new(places: u32) -> Self {
-        // At least two, so that leaves are in pairs.
+        // At least two leaves, so that they form pairs.
         let leaves = places.max(2).next_power_of_two();
         let mut tournament = Self {
             pairs: vec![[0; 2]; leaves as usize],
@@ -41,7 +42,7 @@ impl Tournament {
         time(self.pairs[index / 2][index % 2])
     }
 
-    /// Gives a place a deadline, or [`NEVER`].
+    /// Sets the deadline of a place, or [`NEVER`].
     #[inline]
     pub(super) fn set(&mut self, place: u32, deadline: Time) {
         let mut index = self.pairs.len() + place as usize;
@@ -50,7 +51,7 @@ impl Tournament {
             let pair = &mut self.pairs[index / 2];
             let other = pair[1 - index % 2];
             pair[index % 2] = earliest;
-            // Without a branch: who wins cannot be predicted.
+            // Without a branch: the winner cannot be predicted.
             earliest = select_unpredictable(other < earliest, other, earliest);
             index /= 2;
         }

@@ -10,20 +10,20 @@ use crate::packet::Packet;
 
 /// A fixed link with a compressor at its near end and a decompressor at its far end.
 ///
-/// The compressor works when a packet is sent, as in a driver, so that what the queue has dropped
-/// was never compressed. As packets neither overtake each other nor change their fate, it does
-/// so here when they arrive.
+/// A driver compresses a packet when it sends it, so a packet that the queue drops is never
+/// compressed. Here, packets are compressed when they arrive at the link: the result is the same,
+/// because packets neither overtake each other nor change their fate.
 #[derive(Debug)]
 pub(super) struct CompressedLink {
     pub(super) link: FixedLink<Loss>,
     compressor: Compressor,
     decompressor: Decompressor,
     headers: Headers,
-    /// Packets whose header was made again wrongly, and their bytes.
+    /// Packets whose header was restored wrongly, and their bytes.
     damaged: (u64, u64),
 }
 
-/// What a packet takes on the link.
+/// The size of a packet on the link, in bytes.
 struct OnLink(u32);
 
 impl LinkPacket for OnLink {
@@ -73,14 +73,14 @@ impl CompressedLink {
         }
     }
 
-    /// Whether the far end makes the header again that was compressed: else the receiver's TCP
+    /// Whether the far end restores the header that was compressed. Otherwise the receiver's TCP
     /// checksum is wrong.
     fn arrives(&mut self, frame: &Frame, header: &[u8], data: u16) -> bool {
         let made = self.decompressor.decompress(frame, data);
         made.is_ok_and(|made| made == header)
     }
 
-    /// What has passed, in bytes on the link.
+    /// The link's counters, with bytes as sent on the link.
     pub(super) fn counters(&self) -> Counters {
         let mut counters = self.link.counters();
         let (packets, bytes) = self.damaged;

@@ -13,22 +13,23 @@ use super::discipline::{Discipline, QueueDiscipline};
 use super::loss::{Loss, LossPattern};
 use crate::packet::Packet;
 
-/// One direction of a link, with the packets that are on their way.
+/// One direction of a link, with the packets in transit.
 #[derive(Debug)]
 pub(crate) struct Directed {
     pub(super) kind: Kind,
-    /// Larger packets are cut.
+    /// Largest packet in bytes; larger ones are fragmented.
     pub(super) mtu: u32,
-    /// Fragments are dropped.
+    /// Whether fragments are dropped.
     pub(super) drops_fragments: bool,
-    /// What left a fixed link, in order: the link itself keeps no packets.
+    /// Packets that have left a fixed link, in order, with their arrival times: the link itself
+    /// keeps no packets.
     pub(super) on_the_way: VecDeque<(Time, Packet)>,
-    /// Takes what the link before delivers at once.
+    /// Whether it gets packets from the previous link in the same step.
     pub(super) joined: bool,
 }
 
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // The large one is the fast one, and links are few.
+#[allow(clippy::large_enum_variant)] // The large variant is the fast one, and there are few links.
 pub(super) enum Kind {
     Fixed(FixedLink<Loss>),
     Changing(Box<Link<Packet, Discipline, Loss>>),
@@ -40,7 +41,7 @@ pub(super) enum Kind {
     },
 }
 
-/// What a direction is made from.
+/// The properties from which a direction is made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewLink<'a> {
     pub(crate) seed: u64,
@@ -63,7 +64,7 @@ impl NewLink<'_> {
         )
     }
 
-    /// A modem that has the delay, the overhead, the loss and the queue of this direction.
+    /// A modem with the delay, the overhead, the loss and the queue of this direction.
     pub(crate) fn station(&self) -> Station<Packet, Discipline, Loss> {
         let configuration = self.configuration;
         let state = configuration.state;
@@ -78,7 +79,7 @@ impl NewLink<'_> {
 }
 
 impl Directed {
-    /// The way to a shared medium.
+    /// The connection of a link to a shared medium.
     pub(crate) const fn shared(
         medium: usize,
         station: usize,
@@ -134,7 +135,7 @@ impl Directed {
         matches!(self.kind, Kind::Fixed(_))
     }
 
-    /// What has passed; of a modem, its medium knows.
+    /// The link's counters; those of a modem are kept by its medium.
     pub(super) fn counters(&self) -> Counters {
         match &self.kind {
             Kind::Fixed(link) => link.counters(),
@@ -148,7 +149,7 @@ impl Directed {
         match &self.kind {
             Kind::Fixed(_) | Kind::Compressed(_) => self.on_the_way.len() as u64,
             Kind::Changing(link) => link.held() as u64,
-            // The medium counts.
+            // The medium counts them.
             Kind::Shared { .. } => 0,
         }
     }

@@ -1,4 +1,4 @@
-//! Which packets wait before a transmitter, and in which order they go.
+//! The queue before a transmitter: which packets wait, and in which order they are sent.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use midspan_units::Time;
 
 use crate::packet::{Acknowledgement, Packet, Segment};
 
-/// What a queue does with pure ACKs. By default nothing: first in, first out.
+/// How a queue treats pure ACKs. By default like other packets: first in, first out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueDiscipline {
-    /// A newer ACK takes the place of an older one (ACK filtering, Tam §2.3).
+    /// A newer ACK replaces an older one (ACK filtering, Tam §2.3).
     pub filter: Option<AckFilter>,
     /// ACKs go before data (Tam §5.2).
     pub first: Option<AckFirst>,
-    /// An ACK that finds so many packets waiting is marked (ACC, Tam §2.2).
+    /// An ACK that finds this many packets waiting is marked (ACC, Tam §2.2).
     pub mark_from: Option<u32>,
 }
 
@@ -27,20 +27,20 @@ impl QueueDiscipline {
     }
 }
 
-/// A [`QueueDiscipline`] at work.
+/// A queue with a [`QueueDiscipline`].
 #[derive(Debug)]
 pub(crate) enum Discipline {
     Plain(DropTail<Packet>),
     Acknowledgements(Box<Acknowledgements>),
 }
 
-/// A queue that treats ACKs otherwise.
+/// A queue that treats ACKs differently from data.
 #[derive(Debug)]
 pub(crate) struct Acknowledgements {
     queue: AckQueue<u32, Packet>,
     mark_from: usize,
     bytes: u64,
-    /// By connection, the ACK before.
+    /// The previous ACK of each connection.
     before: BTreeMap<u32, Acknowledgement>,
 }
 
@@ -48,7 +48,7 @@ impl Discipline {
     pub(crate) fn new(discipline: QueueDiscipline, limit: QueueLimit) -> Self {
         let packets = match limit {
             QueueLimit::Packets(packets) if !discipline.is_plain() => packets as usize,
-            // One of bytes goes with no discipline: the scenario is checked.
+            // A limit in bytes has no such discipline: the scenario was checked.
             QueueLimit::Packets(_) | QueueLimit::Bytes(_) => {
                 return Self::Plain(DropTail::new(limit));
             }
@@ -94,13 +94,13 @@ impl Acknowledgements {
     }
 }
 
-/// What a queue on the way sees of an ACK, beside the one before it.
+/// What a queue on the path sees of an ACK, compared with the previous ACK of the connection.
 fn sample(before: Option<&Acknowledgement>, ack: &Acknowledgement, marked: bool) -> AckSample {
     let same = before.is_some_and(|before| before.number == ack.number);
     let moved = before.is_some_and(|before| before.window_edge != ack.window_edge);
     let more = before.map_or(0, |before| ack.number.saturating_sub(before.number));
     AckSample {
-        // As on the wire: the low 32 bits.
+        // The low 32 bits, as on the wire.
         #[allow(clippy::cast_possible_truncation)]
         number: ack.number as u32,
         newly_covered: u32::from(more > 0),
@@ -111,7 +111,7 @@ fn sample(before: Option<&Acknowledgement>, ack: &Acknowledgement, marked: bool)
         fills_gap: before.is_some_and(|before| !before.blocks.is_empty()),
         window_update: same && moved,
         congestion_echo: marked,
-        // The first says things for the first time.
+        // The first ACK cannot be compared with another.
         other: before.is_none(),
     }
 }

@@ -6,7 +6,7 @@ use midspan_units::Time;
 
 use crate::packet::{Data, DataKind, Packet, Segment, Way};
 
-/// IPv4 and TCP header without options, and with timestamps.
+/// Size of IPv4 and TCP headers, in bytes: without options, and with timestamps.
 const PLAIN: u32 = 40;
 const TIMESTAMPS: u32 = 52;
 
@@ -14,19 +14,19 @@ const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 const PSH: u8 = 0x08;
 
-/// Makes headers of packets.
+/// Builds the headers of packets.
 #[derive(Debug, Default)]
 pub(super) struct Headers {
-    /// IP identifications count up for each connection and way.
+    /// IP identifications count up for each connection and direction.
     identifications: BTreeMap<(u32, Way), u16>,
 }
 
 impl Headers {
-    /// The header of a packet, and how many bytes of data follow; `None` where it has none that
-    /// RFC 1144 knows: not TCP, IPv6, a fragment, options other than timestamps and SACK.
+    /// The header of a packet, and the number of bytes of data after it. `None` if RFC 1144 does
+    /// not cover the header: not TCP, IPv6, a fragment, or options other than timestamps and SACK.
     ///
-    /// Ports and addresses stand for the connection. The window is scaled by 2⁸. The checksum is
-    /// that of the header, so that a header that was made again wrongly shows.
+    /// Ports and addresses are derived from the connection. The window is scaled by 2⁸. The
+    /// checksum covers the header only, so that a wrongly restored header is detected.
     pub(super) fn of(&mut self, now: Time, packet: &Packet) -> Option<(Vec<u8>, u16)> {
         if packet.passage.is_fragment() {
             return None;
@@ -104,7 +104,7 @@ struct Fields {
 }
 
 impl Fields {
-    /// As on the wire: numbers modulo 2³².
+    /// The fields as on the wire: numbers modulo 2³².
     #[allow(clippy::cast_possible_truncation)]
     fn of(packet: &Packet) -> Option<Self> {
         match &packet.segment {

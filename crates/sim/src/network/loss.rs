@@ -7,17 +7,17 @@ use rand_pcg::rand_core::Rng;
 /// How packets are lost on one direction of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum LossPattern {
-    /// Each packet by itself, with the probability of the link's configuration.
+    /// Each packet independently, with the probability of the link's configuration.
     #[default]
     Independent,
     /// Exactly these packets, counted from 1 in the order in which the link sends them, whatever
-    /// they carry.
+    /// their content.
     Scripted(Vec<u64>),
-    /// Each bit by itself is wrong with this probability, and one wrong bit loses the packet:
-    /// 1 − (1 − e)^(8·size) (Hasegawa §6.4, with the size in bits).
+    /// Each bit is wrong independently with this probability, and one wrong bit loses the packet: 1
+    /// − (1 − e)^(8·size) (Hasegawa §6.4, with the size in bits).
     PerBit(Probability),
-    /// Two states, each with a loss probability of its own (Gilbert, Elliott): after each packet
-    /// the state may change.
+    /// Two states, each with its own loss probability (Gilbert, Elliott): after each packet the
+    /// state may change.
     GilbertElliott {
         /// From good to bad.
         to_bad: Probability,
@@ -30,10 +30,10 @@ pub enum LossPattern {
     },
 }
 
-/// A [`LossPattern`] at work.
+/// The state of a [`LossPattern`].
 #[derive(Debug)]
 pub(crate) enum Loss {
-    /// Nothing is lost, and nothing is drawn: only where that never changes.
+    /// Nothing is lost, and no number is drawn: only if that never changes.
     Never,
     Independent(Bernoulli),
     Scripted {
@@ -42,7 +42,7 @@ pub(crate) enum Loss {
     },
     PerBit {
         bit: Probability,
-        /// The size that was last asked for, and its probability.
+        /// The size of the previous packet in bytes, and the loss probability for it.
         last: (u32, Probability),
         stream: Stream,
     },
@@ -55,7 +55,7 @@ pub(crate) enum Loss {
 }
 
 impl Loss {
-    /// As [`new`](Self::new), on a link that never changes.
+    /// Like [`new`](Self::new), for a link that never changes.
     pub(crate) fn fixed(pattern: &LossPattern, configured: Probability, stream: Stream) -> Self {
         match pattern {
             LossPattern::Independent if configured == Probability::ZERO => Self::Never,
@@ -145,7 +145,7 @@ impl LossModel for Loss {
     }
 }
 
-/// 1 − (1 − e)^(8·size), without loss of digits where e is tiny.
+/// 1 − (1 − e)^(8·size), exact even if e is tiny.
 #[cold]
 #[inline(never)]
 fn any_bit(bit: Probability, size: u32) -> Probability {

@@ -1,8 +1,8 @@
-//! Links, and how a packet gets from one to the next.
+//! Links, and how a packet gets from one link to the next.
 //!
-//! Where a link takes its packets from one other link only, and neither changes over time, what
-//! becomes of a packet on the second is known as soon as it is known on the first: the two are
-//! *joined*, and a packet passes them in one step, without an event between. The results are
+//! If a link gets its packets from only one other link, and neither changes over time, the fate of
+//! a packet on the second is known as soon as its fate on the first is known. The two links are
+//! then *joined*: a packet passes both in one step, without an event in between. The results are
 //! the same as with one event for each link (a test compares them).
 
 mod compressed;
@@ -37,7 +37,7 @@ pub(crate) struct Network {
     media: Vec<Medium>,
     /// Identification of the next packet that is fragmented.
     identification: u16,
-    /// Fragments that were dropped, until they are told.
+    /// Fragments that were dropped and not yet reported.
     dropped_fragments: Vec<Dropped>,
     /// No packet is handed to a link after this time.
     end: Time,
@@ -47,16 +47,17 @@ pub(crate) struct Network {
 #[derive(Debug)]
 pub(crate) struct Medium {
     pub(crate) medium: PolledMedium<Packet, Discipline, Loss>,
-    /// The places of its modems' links. The first is that of the medium's events.
+    /// The places of its modems' links. The events of the medium have the first of them as their
+    /// place.
     pub(crate) links: Vec<u32>,
 }
 
-/// What became of a packet that was handed to a link.
+/// The result of handing a packet to a link.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Handed {
-    /// It has an event ahead.
+    /// The packet has a future event.
     OnTheWay,
-    /// It comes to the end of its route at this time, and has no event.
+    /// It arrives at the end of its route at this time, without an event.
     Arrives(Time),
     Dropped(Dropped),
 }
@@ -71,10 +72,10 @@ pub(crate) struct Dropped {
 }
 
 impl Network {
-    /// The links, with those joined that may be, unless `join` is false.
+    /// A network of these links. Links that can be joined are joined, unless `join` is false.
     ///
-    /// `feeders` says for each direction which direction it takes packets from, or `None` where
-    /// it takes them from several, or from a host or a proxy.
+    /// `feeders` has, for each direction, the one direction from which it gets its packets; `None`
+    /// if it gets them from several, or from a host or a proxy.
     pub(crate) fn new(
         mut links: Vec<Directed>,
         media: Vec<Medium>,
@@ -100,10 +101,10 @@ impl Network {
         }
     }
 
-    /// Hands a packet to the link of its route where it is, and to those joined to it.
+    /// Hands a packet to the next link of its route, and to those joined to it.
     ///
-    /// One that comes to the end of its route before `events_from`, with none before it on the
-    /// last link, has no event: whoever asks for that sees to its arrival.
+    /// A packet that reaches the end of its route before `events_from`, without another before it
+    /// on the last link, has no event: the caller that passes such a time must handle its arrival.
     #[inline]
     pub(crate) fn handle(
         &mut self,
@@ -114,8 +115,8 @@ impl Network {
         events_from: Time,
     ) -> Handed {
         let mut at = now;
-        // In a variable of its own: written into the packet and read again with what stands
-        // beside it, it would stall the processor.
+        // A separate variable: if it were written into the packet and read again together with its
+        // neighbours, the processor would stall.
         let mut passage = packet.passage;
         loop {
             let place = route[passage.hop()];
@@ -166,8 +167,8 @@ impl Network {
         }
     }
 
-    /// Hands a packet to a link that is not fixed, or that it is too large for. Returns the
-    /// verdict where it is known now.
+    /// Hands a packet to a link that is not fixed, or whose MTU is smaller. Returns the verdict if
+    /// it is known now.
     #[inline(never)]
     fn handle_specially(
         &mut self,
@@ -190,7 +191,7 @@ impl Network {
             Kind::Fixed(fixed) => Some(fixed.handle(at, packet)),
             Kind::Changing(changing) => {
                 changing.handle(at, *packet);
-                // What is ready already is polled by an event at this very time.
+                // If a packet is ready already, an event at this very time polls it.
                 let ready = changing.poll_timeout().unwrap_or(at);
                 schedule.wake(place, ready.max(at));
                 None
@@ -223,7 +224,7 @@ impl Network {
         }
     }
 
-    /// The medium whose events a place has.
+    /// The shared medium that a place's link belongs to.
     fn medium_of(&self, place: u32) -> Option<&Medium> {
         match self.links.get(place as usize)?.kind {
             Kind::Shared { medium, .. } => self.media.get(medium),
@@ -231,7 +232,7 @@ impl Network {
         }
     }
 
-    /// What happened on the media, in their order.
+    /// The counters of the media, in their order.
     pub(crate) fn media(&self) -> impl Iterator<Item = PolledCounters> {
         self.media.iter().map(|medium| *medium.medium.counters())
     }
@@ -255,7 +256,7 @@ impl Network {
         }
     }
 
-    /// Fragments that were dropped since the last call.
+    /// The fragments that were dropped since the last call.
     pub(crate) fn take_dropped_fragments(&mut self) -> Vec<Dropped> {
         std::mem::take(&mut self.dropped_fragments)
     }
@@ -264,7 +265,7 @@ impl Network {
         !self.dropped_fragments.is_empty()
     }
 
-    /// What is on its way on a link whose packets come out when it was said as they went in;
+    /// Packets in transit on a link whose delivery times are known when they are handed over;
     /// `None` for other links, which are [polled](Self::poll).
     #[inline]
     pub(crate) fn on_its_way(&mut self, place: u32) -> Option<&mut VecDeque<(Time, Packet)>> {
@@ -275,8 +276,8 @@ impl Network {
         }
     }
 
-    /// The next packet that has come out of a link by `now`, and the link: on a shared medium it
-    /// may be another one than that of the place.
+    /// The next packet that has come out of a link by `now`, and that link: on a shared medium, it
+    /// may be a link other than that of `place`.
     pub(crate) fn poll(&mut self, place: u32, now: Time) -> Option<(u32, Output<Packet>)> {
         let link = &mut self.links[place as usize];
         match &mut link.kind {
@@ -290,7 +291,7 @@ impl Network {
         }
     }
 
-    /// When the next packet comes out of a link that is [polled](Self::poll).
+    /// When the next packet may come out of a link that is [polled](Self::poll).
     pub(crate) fn poll_timeout(&self, place: u32) -> Option<Time> {
         match &self.links[place as usize].kind {
             Kind::Fixed(_) | Kind::Compressed(_) => None,
@@ -315,13 +316,13 @@ impl Network {
         }
     }
 
-    /// Whether what becomes of a packet on a link is known when it is handed over.
+    /// Whether the fate of a packet on a link is known when it is handed over.
     pub(crate) fn is_fixed(&self, place: u32) -> bool {
         let link = self.links.get(place as usize);
         link.is_some_and(Directed::is_fixed)
     }
 
-    /// Whether a link is fixed, and no packet comes out of it when it went in.
+    /// Whether a link is fixed, and every packet takes some time on it.
     pub(crate) fn is_fixed_and_takes_time(&self, place: u32) -> bool {
         match self.links.get(place as usize).map(|link| &link.kind) {
             Some(Kind::Fixed(fixed)) => fixed.takes_time(),
@@ -342,7 +343,7 @@ impl Network {
         Some(link.counters())
     }
 
-    /// Packets that were handed to a link, and have neither been dropped nor polled.
+    /// Packets that were handed to a link and neither dropped nor polled.
     pub(crate) fn on_the_way(&self) -> u64 {
         let links: u64 = self.links.iter().map(Directed::on_the_way).sum();
         let media = self.media.iter().map(|medium| medium.medium.held() as u64);

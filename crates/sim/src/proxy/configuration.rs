@@ -1,29 +1,30 @@
-//! How a relay is set.
+//! The configuration of a relay.
 
 use midspan_policy::Handshake;
 use midspan_units::{BitRate, TimeSpan};
 
-/// How a relay is set. The default forwards at once and buffers without limit.
+/// The configuration of a relay. The default forwards at once and buffers without limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RelayConfiguration {
     /// Room for data.
     pub buffers: Buffers,
-    /// Most bytes that are written to the outbound leg ahead of what it has sent
-    /// (`TCP_NOTSENT_LOWAT`), at least a segment; `None` for no limit but the send buffer.
+    /// Largest number of unsent bytes in the outbound leg's send buffer (`TCP_NOTSENT_LOWAT`), at
+    /// least a segment; `None`: only the send buffer is a limit.
     pub notsent_lowat: Option<u64>,
-    /// What each segment costs; `None` for nothing.
+    /// The service time of each segment; `None`: no service.
     pub service: Option<Service>,
     /// Pacing at the input of TCP (Shikama §3.2): forward data is cut into segments, which are
-    /// issued at this rate, headers included; while any remain, nothing more is read from the
-    /// inbound leg. `None` forwards at once.
+    /// issued at this rate, headers included. While any remain, nothing more is read from the
+    /// inbound leg. `None`: data is forwarded at once.
     pub pacing: Option<BitRate>,
-    /// Whether the SYN is answered at once, or when the outbound leg's has been (Maki §II).
+    /// Whether the SYN is answered at once, or after the outbound leg's SYN was answered (Maki
+    /// §II).
     pub handshake: Handshake,
-    /// Connections are refused by a reset instead of split.
+    /// Whether connections are refused by a reset instead of split.
     pub refuse: bool,
 }
 
-/// Where a session's data lies while the proxy has it.
+/// Where the data of a session is stored in the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Buffers {
     /// In the inbound leg's receive buffer until it is read, then in the outbound leg's send
@@ -32,8 +33,8 @@ pub enum Buffers {
         /// The send buffer, in bytes. (The receive buffer is the inbound receiver's.)
         send: u64,
     },
-    /// In one buffer that the session was granted at set-up (Bhole: `C_max`), until the outbound
-    /// leg has it acknowledged. It takes the place of the inbound receiver's buffer.
+    /// In one buffer that the session was granted at set-up (Bhole: `C_max`), until it is
+    /// acknowledged on the outbound leg. It replaces the inbound receiver's buffer.
     Granted {
         /// Its size, in bytes.
         size: u64,
@@ -41,7 +42,7 @@ pub enum Buffers {
 }
 
 impl Buffers {
-    /// A send buffer of so many full segments.
+    /// A send buffer of `segments` full segments.
     #[must_use]
     pub fn segments(segments: u64, segment_size: u32) -> Self {
         Self::Separate {
@@ -56,19 +57,19 @@ impl Default for Buffers {
     }
 }
 
-/// What each segment costs at the proxy. A session has one server, first in, first out.
+/// The service of segments at the proxy. A session has one server, first in, first out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service {
-    /// How long it takes.
+    /// The service time.
     pub time: ServiceTime,
-    /// Which comes first.
+    /// Whether local ACK or service comes first.
     pub local_ack: LocalAck,
 }
 
-/// How long the service of a segment takes.
+/// The time that the service of a segment takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceTime {
-    /// Always so long.
+    /// Always this time.
     Constant(TimeSpan),
     /// Exponentially distributed, with this mean (Bhole: `T_s`).
     Exponential(TimeSpan),

@@ -13,8 +13,8 @@ use crate::tcp::{Receiver, Sender, SenderConfiguration};
 
 /// Joins the receiver of the inbound leg to the sender of the outbound leg.
 ///
-/// After every input to one of the two, call [`run`](Self::run), then take out what both have to
-/// send; and again at the time of [`poll_timeout`](Self::poll_timeout).
+/// After every input to the receiver or the sender, call [`run`](Self::run), then take out what
+/// both have to send. Do the same at the time of [`poll_timeout`](Self::poll_timeout).
 #[derive(Debug)]
 pub struct Relay {
     configuration: RelayConfiguration,
@@ -22,22 +22,22 @@ pub struct Relay {
     stream: Stream,
     /// Segments that wait for service before they are acknowledged.
     arrived: VecDeque<Data>,
-    /// A SYN came: the outbound leg is to be opened.
+    /// Whether a SYN has arrived, so that the outbound leg must be opened.
     opening: Opening,
-    /// Bytes read from the inbound leg, in all.
+    /// Total number of bytes read from the inbound leg.
     read: u64,
-    /// Bytes written to the outbound leg, in all. What is between the two is being served, or
-    /// waits for its turn in pacing.
+    /// Total number of bytes written to the outbound leg. The bytes between the two totals are in
+    /// service, or wait in pacing.
     forwarded: u64,
-    /// What is being served, and until when.
+    /// The job in service, and its end.
     job: Option<(Time, Job)>,
-    /// Pacing at the input of TCP, where it is asked for.
+    /// Pacing at the input of TCP, if configured.
     pacing: Option<InputPacing>,
-    /// A SYN that is answered when the outbound leg's has been.
+    /// A SYN that is answered after the outbound leg's SYN was answered.
     held: Option<Data>,
-    /// The outbound leg's SYN was answered, or needed no answer.
+    /// Whether the outbound leg's SYN was answered, or needed no answer.
     established: bool,
-    /// Most bytes that are written and not acknowledged; `None` for no limit.
+    /// Largest number of bytes that may be written and not acknowledged; `None`: no limit.
     in_flight_cap: Option<u64>,
 }
 
@@ -48,20 +48,20 @@ enum Opening {
     Done,
 }
 
-/// What takes service time.
+/// A job that takes service time.
 #[derive(Debug, Clone, Copy)]
 enum Job {
-    /// A segment that is acknowledged afterwards.
+    /// A segment that is acknowledged after its service.
     Acknowledge(Data),
     /// The opening of the outbound leg.
     Open,
-    /// So many bytes that were acknowledged already.
+    /// A number of bytes that were acknowledged already.
     Forward(u64),
 }
 
 impl Relay {
-    /// A relay that has seen nothing yet, writes to a sender that is set as `outbound`, and
-    /// draws its service times from `stream`.
+    /// A new relay that writes to a sender configured as `outbound`, and draws its service times
+    /// from `stream`.
     #[must_use]
     pub fn new(
         configuration: RelayConfiguration,
@@ -93,8 +93,8 @@ impl Relay {
         }
     }
 
-    /// Moves what may be moved. Returns the bytes that were read from the inbound leg in one
-    /// piece: the forward data.
+    /// Moves all data that can be moved. Returns the number of bytes that were read from the
+    /// inbound leg in one piece: the forward data.
     pub fn run(&mut self, now: Time, inbound: &mut Receiver, outbound: &mut Sender) -> u64 {
         let read_before = self.read;
         self.answer_held(now, inbound, outbound);
@@ -133,7 +133,7 @@ impl Relay {
         self.read - read_before
     }
 
-    /// When to [`run`](Self::run) again without any other input.
+    /// When to call [`run`](Self::run) again if there is no other input.
     #[must_use]
     pub fn poll_timeout(&self, outbound: &Sender) -> Option<Time> {
         let service = self.job.as_ref().map(|(end, _)| *end);
@@ -143,15 +143,15 @@ impl Relay {
             .filter(|pacing| self.room(outbound) >= pacing.chunk());
         let issue = paced.and_then(InputPacing::poll_timeout);
         match (service, issue) {
-            // Served and paced: nothing is issued while a segment is served.
+            // With service and pacing, nothing is issued while a segment is in service.
             (Some(end), Some(_)) if self.local_ack() == Some(LocalAck::BeforeService) => Some(end),
             _ => service.into_iter().chain(issue).min(),
         }
     }
 
-    /// Carries out what a policy decided for the outbound leg: its send buffer, what may wait in
-    /// it, its rate where forwarding is paced, and the rest by the sender itself. Congestion
-    /// control is the scenario's.
+    /// Carries out a policy's decision for the outbound leg: the relay sets its send buffer, the
+    /// limit of unsent data and its rate if forwarding is paced; the sender itself does the rest.
+    /// Congestion control remains that of the scenario.
     pub fn handle_decision(&mut self, decision: &LegDecision, outbound: &mut Sender) {
         if let (Some(size), Buffers::Separate { send }) =
             (decision.send_buffer, &mut self.configuration.buffers)
@@ -164,7 +164,7 @@ impl Relay {
         let mut for_sender = *decision;
         if let Some(cap) = decision.in_flight_cap {
             self.in_flight_cap = Some(cap.bytes());
-            // Nothing more is written; what has been is still sent.
+            // Nothing more is written; data that was written is still sent.
             for_sender.in_flight_cap = Some(cap).filter(|cap| cap.bytes() > 0);
         }
         if let Some(rate) = decision.pacing_rate {
@@ -185,7 +185,7 @@ impl Relay {
         }
     }
 
-    /// Bytes that were read from the inbound leg and not yet written to the outbound one.
+    /// Bytes that were read from the inbound leg and not yet written to the outbound leg.
     #[must_use]
     pub const fn held(&self) -> u64 {
         self.read - self.forwarded
@@ -208,7 +208,7 @@ impl Relay {
         debug_assert!(segment.kind != DataKind::Synchronise || segment.length == 0);
     }
 
-    /// The outbound leg is established: a SYN that waits for that is answered.
+    /// If the outbound leg is established, answers a SYN that waits for that.
     fn answer_held(&mut self, now: Time, inbound: &mut Receiver, outbound: &Sender) {
         self.established |= outbound.is_open();
         if self.established
@@ -218,7 +218,7 @@ impl Relay {
         }
     }
 
-    /// What is served next.
+    /// The next job for service.
     fn next_served(&mut self, now: Time, inbound: &Receiver, outbound: &Sender) -> Option<Job> {
         match self.local_ack()? {
             LocalAck::AfterService => self.arrived.pop_front().map(Job::Acknowledge),
@@ -226,7 +226,7 @@ impl Relay {
         }
     }
 
-    /// What is forwarded next.
+    /// The next job that forwards data.
     fn next_forward(&mut self, now: Time, inbound: &Receiver, outbound: &Sender) -> Option<Job> {
         if self.opening == Opening::Asked {
             self.opening = Opening::Done;
@@ -234,7 +234,7 @@ impl Relay {
         }
         let room = self.room(outbound);
         if let Some(pacing) = &mut self.pacing {
-            // Forward data is read when all that was read before has been issued.
+            // Forward data is read when all earlier data has been issued.
             if pacing.may_read() {
                 pacing.handle_read(inbound.next() - self.read);
                 self.read = inbound.next();
@@ -243,7 +243,7 @@ impl Relay {
         }
         let ready = inbound.next() - self.read;
         let bytes = if self.local_ack() == Some(LocalAck::BeforeService) {
-            // Served one by one.
+            // Segments are served one by one.
             let chunk = ready.min(segment_size(outbound));
             if room >= chunk { chunk } else { 0 }
         } else {
@@ -275,19 +275,19 @@ impl Relay {
         }
     }
 
-    /// Whether more can be moved as soon as the outbound leg has sent what it was given.
+    /// Whether more data can be moved as soon as the outbound leg has sent what was written.
     #[must_use]
     pub const fn limits_unsent(&self) -> bool {
         self.configuration.notsent_lowat.is_some()
     }
 
-    /// Whether connections are refused: whoever sends here gets a reset.
+    /// Whether connections are refused: any sender gets a reset.
     #[must_use]
     pub const fn refuses(&self) -> bool {
         self.configuration.refuse
     }
 
-    /// Bytes that the outbound leg's send buffer can take. It holds a segment at least.
+    /// Bytes for which the outbound leg's send buffer has room. It holds at least one segment.
     fn room(&self, outbound: &Sender) -> u64 {
         let written = outbound.written();
         let buffer = match self.configuration.buffers {
@@ -315,7 +315,7 @@ impl Relay {
         debug_assert!(self.forwarded <= self.read && self.read <= inbound.next());
         debug_assert_eq!(self.forwarded, outbound.written());
         debug_assert!(match self.configuration.buffers {
-            // A decision may have lowered it below what is in it.
+            // A decision may have lowered the size below the amount of data in the buffer.
             Buffers::Separate { .. } => true,
             Buffers::Granted { size } => inbound.next() - outbound.unacknowledged() <= size,
         });

@@ -1,5 +1,5 @@
-//! A relay between two legs, without a network: segments of 1,000 bytes arrive, and what the
-//! outbound leg sends is watched.
+//! A relay between two legs, without a network: segments of 1,000 bytes arrive, and the segments
+//! that the outbound leg sends are checked.
 
 use super::*;
 use crate::packet::{Acknowledgement, Data, DataKind, SelectiveBlocks};
@@ -58,7 +58,7 @@ impl Session {
         (ack, sent.map(|data| data.sequence / 1000).collect())
     }
 
-    /// All before `number` is acknowledged on the outbound leg.
+    /// Everything before `number` is acknowledged on the outbound leg.
     fn acknowledged(&mut self, now: u64, number: u64) -> (Option<u64>, Vec<u64>) {
         let ack = Acknowledgement {
             number: 1000 * number,
@@ -74,7 +74,7 @@ impl Session {
         Some(at.nanoseconds() / 1_000_000)
     }
 
-    /// What the inbound sender may still send.
+    /// How many bytes the inbound sender may still send.
     fn window(&self) -> u64 {
         self.inbound.window_edge() - self.inbound.next()
     }
@@ -84,7 +84,8 @@ impl Session {
 fn forward_data_leaves_at_once_and_in_order() {
     let mut session = Session::new(RelayConfiguration::default(), 10_000);
     assert_eq!(session.arrive(0, 0), (Some(1), vec![0]));
-    // 1 is missing: nothing may go on. When it comes, all goes on as a burst (Shikama §1).
+    // 1 is missing: nothing can be forwarded. When it arrives, everything is forwarded as a burst
+    // (Shikama §1).
     for number in 2..6 {
         assert_eq!(session.arrive(number, number), (Some(1), vec![]));
     }
@@ -104,7 +105,7 @@ fn pacing_cuts_forward_data_and_spaces_it() {
     }
     assert_eq!(session.arrive(9, 1), (Some(6), vec![1]));
     assert_eq!(session.relay.held(), 4000);
-    // While chunks remain, nothing more is read: the window shrinks by what arrives.
+    // While chunks remain, nothing more is read: each arrival makes the window smaller.
     assert_eq!(session.arrive(10, 6), (Some(7), vec![]));
     assert_eq!(session.arrive(11, 7), (Some(8), vec![]));
     assert_eq!(session.window(), 8000);
@@ -129,7 +130,7 @@ fn a_full_send_buffer_closes_the_inbound_window() {
         assert_eq!(session.arrive(number, number), (Some(number + 1), vec![]));
         assert_eq!(session.window(), window);
     }
-    // Room for one: it leaves, and the window opens and says so.
+    // There is room for one: it leaves, and the window opens, which the ACK announces.
     assert_eq!(session.acknowledged(9, 1), (Some(5), vec![2]));
     assert_eq!(session.window(), 1000);
 }
@@ -145,7 +146,7 @@ fn a_granted_buffer_keeps_a_copy_until_it_is_acknowledged() {
         assert_eq!(session.arrive(0, number), (Some(number + 1), vec![number]));
         assert_eq!(session.window(), window);
     }
-    // What comes nevertheless is not acknowledged, so nothing acknowledged is ever lost.
+    // Data beyond the window is not acknowledged, so no acknowledged data is ever lost.
     assert_eq!(session.arrive(1, 3), (Some(3), vec![]));
     assert_eq!(session.inbound.counters().bytes_beyond_window, 1000);
     assert_eq!(session.acknowledged(9, 2), (Some(3), vec![]));
@@ -161,7 +162,7 @@ fn served(local_ack: LocalAck) -> Session {
         ..RelayConfiguration::default()
     };
     let mut session = Session::new(relay, 10_000);
-    // The SYN is served as well; without a handshake the first segment opens the leg.
+    // The SYN is served too; without a handshake the first segment opens the leg.
     session.outbound.handle_open();
     session
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a scenario, and where.
+//! Errors in a scenario, with their place.
 
 use midspan_link::ScheduleError;
 
@@ -12,10 +12,10 @@ pub enum ScenarioError {
         place: String,
         /// The number of the node.
         node: usize,
-        /// How many there are.
+        /// How many nodes there are.
         count: usize,
     },
-    /// Two links have the same name, and would draw the same random numbers.
+    /// Two links have the same name, so they would draw the same random numbers.
     #[error("two links are called \"{name}\": give each a name of its own")]
     SameName {
         /// The name.
@@ -31,7 +31,7 @@ pub enum ScenarioError {
         /// Where it should end.
         to: String,
     },
-    /// A policy is to decide at a proxy that the scenario does not have.
+    /// A policy is set for a proxy that the scenario does not have.
     #[error("a policy for flow {flow} at its proxy {split}, both counted from 0: there is none")]
     NoProxy {
         /// The flow.
@@ -39,7 +39,7 @@ pub enum ScenarioError {
         /// The proxy.
         split: usize,
     },
-    /// A leg passes more links than the simulator counts.
+    /// A leg passes more links than the simulator can count.
     #[error("flow \"{flow}\": a leg passes {links} links; at most 255 are possible")]
     TooLong {
         /// The flow.
@@ -47,28 +47,28 @@ pub enum ScenarioError {
         /// The links of the leg.
         links: usize,
     },
-    /// A setting of a sender, receiver or proxy makes no sense.
+    /// A setting of a sender, receiver or proxy is too small.
     #[error("flow \"{flow}\", leg {leg}: {setting} is {value}; it must be at least {least}")]
     TooSmall {
         /// The flow.
         flow: String,
-        /// Which of its legs, from 1.
+        /// Which of its legs, counted from 1.
         leg: usize,
         /// The setting.
         setting: &'static str,
         /// Its value.
         value: u64,
-        /// The least that is possible.
+        /// The least possible value.
         least: u64,
     },
-    /// A setting of a link, of traffic or of a source makes no sense.
+    /// A setting of a link, of traffic or of a source is wrong.
     #[error("{place}: {setting} {problem}")]
     Setting {
         /// The link, traffic, flow or dialogue.
         place: String,
         /// The setting.
         setting: &'static str,
-        /// What is wrong with it, and what it must be.
+        /// The error, and what the setting must be.
         problem: String,
     },
     /// The schedule of a link is not in order.
@@ -76,23 +76,23 @@ pub enum ScenarioError {
     Schedule {
         /// The link.
         link: String,
-        /// What is wrong with it.
+        /// The error in it.
         error: ScheduleError,
     },
-    /// There are more links, flows and legs than the event queue can tell apart.
+    /// There are more links, flows and legs than the event queue can number.
     #[error("the scenario has {count} links, legs and flows; at most 2³² are possible")]
     TooMany {
         /// How many there are.
         count: usize,
     },
-    /// A congestion control of a path file that the simulator does not have.
+    /// The path file names a congestion control that the simulator does not have.
     #[error("\"{place}\": the simulator has no congestion control \"{name}\"; it has {known}")]
     CongestionControl {
         /// The host, or the proxy's leg.
         place: String,
         /// The name.
         name: String,
-        /// The names it knows.
+        /// The names of the ones it has.
         known: &'static str,
     },
 }

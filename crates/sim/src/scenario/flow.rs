@@ -6,10 +6,10 @@ use super::{NodeId, Source};
 use crate::proxy::RelayConfiguration;
 use crate::tcp::{ReceiverConfiguration, SenderConfiguration};
 
-/// Data from one node to another over TCP, perhaps split at proxies on the way.
+/// Data from one node to another over TCP, optionally split at proxies on the path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flow {
-    /// What it is called; gives its random numbers.
+    /// Its name; also selects its random numbers.
     pub name: String,
     /// The node that sends the data.
     pub from: NodeId,
@@ -19,19 +19,19 @@ pub struct Flow {
     pub sender: SenderConfiguration,
     /// The receiver at `to`.
     pub receiver: ReceiverConfiguration,
-    /// Where the connection is split, from `from` to `to`.
+    /// Where the connection is split, in order from `from` to `to`.
     pub splits: Vec<Split>,
     /// What is sent.
     pub source: Source,
-    /// Which of its ends opened the connection: tells a proxy's policy its client leg from its
-    /// server leg.
+    /// Which of its ends opened the connection: this decides which leg is a proxy's client leg for
+    /// its policy.
     pub client: Client,
-    /// Before the last leg's sender, an ACK is made into one for every so many segments (ACK
-    /// regeneration, Tam §2.5); `None` for as they come.
+    /// Before the last leg's sender, each ACK becomes several, one for this many segments (ACK
+    /// regeneration, Tam §2.5). `None`: ACKs stay unchanged.
     pub regenerate_acks: Option<u32>,
     /// When the connection is opened.
     pub start: TimeSpan,
-    /// How long after its start the flow ends: nothing more is written then. `None` for never.
+    /// How long after its start the flow ends, so that nothing more is written; `None`: never.
     pub stop: Option<TimeSpan>,
 }
 
@@ -48,18 +48,18 @@ pub enum Client {
 /// A proxy that splits a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Split {
-    /// The node where it stands.
+    /// The node of the proxy.
     pub node: NodeId,
     /// The receiver of its inbound leg.
     pub inbound: ReceiverConfiguration,
     /// The sender of its outbound leg.
     pub outbound: SenderConfiguration,
-    /// What joins the two.
+    /// The relay that joins the two legs.
     pub relay: RelayConfiguration,
 }
 
 impl Flow {
-    /// A bulk flow of the default TCP from the start on, not split.
+    /// A bulk flow of the default TCP that begins at the start and is not split.
     #[must_use]
     pub fn bulk(name: &str, from: NodeId, to: NodeId) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Flow {
         }
     }
 
-    /// Sends with these settings on all legs.
+    /// The same flow with these sender settings on all legs.
     #[must_use]
     pub fn with_sender(mut self, sender: SenderConfiguration) -> Self {
         self.sender = sender;
@@ -87,7 +87,7 @@ impl Flow {
         self
     }
 
-    /// Receives with these settings on all legs.
+    /// The same flow with these receiver settings on all legs.
     #[must_use]
     pub fn with_receiver(mut self, receiver: ReceiverConfiguration) -> Self {
         self.receiver = receiver;
@@ -97,8 +97,8 @@ impl Flow {
         self
     }
 
-    /// Splits the flow at a node, after those where it is split already, with the sender's and
-    /// the receiver's settings on the new legs.
+    /// Splits the flow at a further node, after the existing ones. The new legs get the sender's
+    /// and the receiver's settings of the flow.
     #[must_use]
     pub fn split_at(mut self, node: NodeId, relay: RelayConfiguration) -> Self {
         self.splits.push(Split {

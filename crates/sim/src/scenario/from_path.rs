@@ -1,4 +1,4 @@
-//! From a path file to scenarios.
+//! Makes scenarios from a path file.
 
 mod acknowledge;
 mod linux;
@@ -19,10 +19,10 @@ use super::{
 use crate::network::QueueDiscipline;
 use linux::{host_receiver, host_sender, leave_out_sack, split};
 
-/// Of a flow of fixed size: when it is given up.
+/// A flow of fixed size is given up after this time.
 const LONGEST: TimeSpan = TimeSpan::from_seconds(24 * 3600);
 
-/// A request of HTTP without cookies, as curl sends it.
+/// An HTTP request without cookies, as curl sends it.
 const REQUEST: ByteSize = ByteSize::from_bytes(100);
 
 /// A scenario that was made from a path file.
@@ -30,31 +30,30 @@ const REQUEST: ByteSize = ByteSize::from_bytes(100);
 pub struct PathScenario {
     /// The scenario.
     pub scenario: Scenario,
-    /// Its flows, by those of the path.
+    /// The parts of the scenario for each flow of the path.
     pub flows: Vec<PathFlowParts>,
 }
 
-/// What a flow of a path file became.
+/// The parts of a scenario that belong to one flow of a path file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathFlowParts {
-    /// Its place among the path's flows.
+    /// The index of the flow among the path's flows.
     pub flow: usize,
-    /// The flows that carry its data: one, or one for each connection of a page.
+    /// The flows that carry its data: one, or one for each connection of a web page.
     pub data: Vec<FlowId>,
     /// The flows that carry its requests, if it has any.
     pub requests: Vec<FlowId>,
 }
 
 impl Scenario {
-    /// The scenarios of a path file, with its proxies or without: one for each flow where flows
-    /// run in turn, one for all where they run together.
+    /// The scenarios of a path file, with its proxies or without: one for each flow if flows run in
+    /// turn, one for all if they run together.
     ///
-    /// TCP is set as Linux sets it, as far as the simulator models that: segments that fill
-    /// packets of 1,500 bytes with timestamps, ten at first, CUBIC or Reno with SACK (NewReno where
-    /// a host has none), time-outs
-    /// of at least 200 ms, a delayed ACK after 40 ms, windows that are autotuned. What a client
-    /// downloads it asks for with a request of 100 bytes. A proxy's `pacing_rate` paces at the
-    /// input of TCP. Its `keepalive` and `user_timeout` have no effect.
+    /// TCP is set as Linux sets it, as far as the simulator models that: segments that fill packets
+    /// of 1,500 bytes with timestamps, an initial window of ten, CUBIC or Reno with SACK (NewReno
+    /// if a host has no SACK), time-outs of at least 200 ms, a delayed ACK after 40 ms, autotuned
+    /// windows. A client sends a request of 100 bytes for each download. A proxy's `pacing_rate`
+    /// paces at the input of TCP. Its `keepalive` and `user_timeout` have no effect.
     ///
     /// # Errors
     /// A congestion control is unknown.
@@ -84,7 +83,7 @@ impl<'a> Builder<'a> {
         for node in &path.nodes {
             scenario.add_node(&node.name);
         }
-        // What is called oversized is so for Ethernet.
+        // A segment is oversized if it exceeds Ethernet's MTU.
         let cut = (proxies && sends_oversized_segments(path)).then_some(PLANNED_MTU);
         for link in &path.links {
             let [first, second] = link.between.map(|node| NodeId(node.0));
@@ -131,7 +130,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The policies of the proxies that a flow passes and that leave something to them.
+    /// Sets the policies of the proxies on a flow's path whose settings leave anything to a policy.
     fn set_policies(&mut self, parts: &PathFlowParts) {
         let path = self.path;
         for flow in parts.data.iter().chain(&parts.requests) {
@@ -154,7 +153,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// What a proxy does about the access link of its clients.
+    /// Sets what a proxy does about the access link of its clients.
     fn set_access(&mut self, flow: FlowId, split: usize, node: &Node) {
         if let NodeKind::Proxy(settings) = &node.kind
             && let Some(access) = settings.access
@@ -206,7 +205,7 @@ impl<'a> Builder<'a> {
             let requests = format!("{name}/requests");
             let requests = self.flow(flow, &requests, true, Source::Dialogue)?;
             let mut answers = self.flow(flow, &name, false, Source::Dialogue)?;
-            // The same connection: it is open already.
+            // It is the same connection, which is open already.
             answers.sender.handshake = false;
             for split in &mut answers.splits {
                 split.outbound.handshake = false;
@@ -247,7 +246,7 @@ impl<'a> Builder<'a> {
             for node in path.proxies_of(flow) {
                 splits.push(split(path, node, upload)?);
             }
-            // They come from the client's side on.
+            // The splits are listed from the client's side on.
             if !upload {
                 splits.reverse();
             }
@@ -282,8 +281,8 @@ fn sends_oversized_segments(path: &Path) -> bool {
     })
 }
 
-/// ACKs that find two packets waiting are marked. ACKs that go first leave data a quarter of the
-/// link, counted in packets of 1,500 bytes.
+/// With `Marked`, ACKs that find two waiting packets are marked. With `First`, ACKs leave data a
+/// quarter of the link, counted in packets of 1,500 bytes.
 fn of_queueing(queueing: AckQueueing) -> QueueDiscipline {
     let mut discipline = QueueDiscipline::default();
     match queueing {

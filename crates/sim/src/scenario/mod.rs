@@ -1,4 +1,4 @@
-//! What is simulated: nodes, links, flows, and the checks on them.
+//! The input of a simulation: nodes, links, flows, and the checks on them.
 
 mod error;
 mod flow;
@@ -20,15 +20,15 @@ use crate::network::{LossPattern, QueueDiscipline};
 
 pub(crate) use route::{Routes, feeders, route_of, routes};
 
-/// A node by its place in the scenario.
+/// A node, by its index in the scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub usize);
 
-/// A link by its place in the scenario.
+/// A link, by its index in the scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub usize);
 
-/// A flow by its place in the scenario.
+/// A flow, by its index in the scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub usize);
 
@@ -64,10 +64,10 @@ pub struct Scenario {
     pub seed: u64,
     /// How long to simulate.
     pub duration: TimeSpan,
-    /// Stop after so many events, whatever the time: a guard against a scenario without end.
+    /// Stop after this many events: a guard against a scenario without end.
     pub event_limit: u64,
-    /// Fragments of a packet that is not whole after this time are given up (RFC 791 §3.2:
-    /// 15 s; Linux: 30 s).
+    /// Fragments of a packet that is not complete after this time are dropped (RFC 791 §3.2: 15 s;
+    /// Linux: 30 s).
     pub reassembly_timeout: TimeSpan,
     pub(crate) nodes: Vec<String>,
     pub(crate) links: Vec<ScenarioLink>,
@@ -125,8 +125,8 @@ impl Scenario {
         NodeId(self.nodes.len() - 1)
     }
 
-    /// Adds a link between two nodes; `up` is from the first to the second. Its name gives its
-    /// random numbers and must be its own.
+    /// Adds a link between two nodes; `up` is from the first to the second. Its name selects its
+    /// random numbers and must be unique.
     pub fn add_link(
         &mut self,
         name: &str,
@@ -148,8 +148,8 @@ impl Scenario {
         LinkId(self.links.len() - 1)
     }
 
-    /// Adds nodes in a row, joined by as many links less one that are all alike: `name` and a
-    /// number each. Returns the nodes.
+    /// Adds `nodes` nodes in a row, connected by identical links; each is called `name` and a
+    /// number. Returns the nodes.
     pub fn add_chain(&mut self, name: &str, nodes: usize, link: &Configuration) -> Vec<NodeId> {
         let nodes: Vec<NodeId> = (0..nodes)
             .map(|index| self.add_node(&format!("{name} {index}")))
@@ -160,32 +160,32 @@ impl Scenario {
         nodes
     }
 
-    /// Sets how packets are lost in one direction of a link. A link that does not exist is left
-    /// alone.
+    /// Sets how packets are lost in one direction of a link. Does nothing if the link does not
+    /// exist.
     pub fn set_loss(&mut self, link: LinkId, direction: Direction, pattern: LossPattern) {
         if let Some(link) = self.links.get_mut(link.0) {
             link.loss[usize::from(direction == Direction::Down)] = pattern;
         }
     }
 
-    /// Sets the largest packet that one direction of a link carries whole, in bytes (at least
-    /// 68); larger ones are fragmented. A link that does not exist is left alone.
+    /// Sets the largest packet that one direction of a link carries whole, in bytes (at least 68);
+    /// larger ones are fragmented. Does nothing if the link does not exist.
     pub fn set_mtu(&mut self, link: LinkId, direction: Direction, mtu: u32) {
         if let Some(link) = self.links.get_mut(link.0) {
             link.mtu[usize::from(direction == Direction::Down)] = Some(mtu);
         }
     }
 
-    /// Lets one direction of a link drop every IP fragment, as routers and firewalls do that
-    /// look into transport headers. A link that does not exist is left alone.
+    /// Makes one direction of a link drop every IP fragment, as routers and firewalls do that
+    /// inspect transport headers. Does nothing if the link does not exist.
     pub fn set_drops_fragments(&mut self, link: LinkId, direction: Direction) {
         if let Some(link) = self.links.get_mut(link.0) {
             link.drops_fragments[usize::from(direction == Direction::Down)] = true;
         }
     }
 
-    /// Sets what the queue of one direction of a link does with ACKs; its limit must be one of
-    /// packets. A link that does not exist is left alone.
+    /// Sets how the queue of one direction of a link treats ACKs; the limit of the queue must be in
+    /// packets. Does nothing if the link does not exist.
     pub fn set_discipline(
         &mut self,
         link: LinkId,
@@ -197,17 +197,18 @@ impl Scenario {
         }
     }
 
-    /// Lets one direction of a link compress TCP/IP headers (RFC 1144); its queue must be plain,
-    /// and it must not change over time. A link that does not exist is left alone.
+    /// Makes one direction of a link compress TCP/IP headers (RFC 1144); its queue must be plain,
+    /// and it must not change over time. Does nothing if the link does not exist.
     pub fn set_header_compression(&mut self, link: LinkId, direction: Direction) {
         if let Some(link) = self.links.get_mut(link.0) {
             link.compression[usize::from(direction == Direction::Down)] = true;
         }
     }
 
-    /// Makes the direction up of these links one channel of a cable network (Tam §4): their first
-    /// nodes have the modems, their second node is the router. Of each link's configuration
-    /// upwards delay, loss, queue and overhead hold; the rate is the channel's.
+    /// Combines the upstream directions of these links into one channel of a cable network (Tam
+    /// §4): their first nodes have the modems, their second node is the router. Delay, loss, queue
+    /// and overhead are those of each link's upstream configuration; the rate is that of the
+    /// channel.
     pub fn add_cable(&mut self, name: &str, links: &[LinkId], configuration: PolledConfiguration) {
         self.cables.push(Cable {
             name: name.to_owned(),
@@ -216,18 +217,18 @@ impl Scenario {
         });
     }
 
-    /// Has the proxy number `split` of a flow, from 0, find out by itself what `settings` leave to
-    /// it, as the real one does ([`midspan_policy::Automatic`]). A proxy that does not exist is left
-    /// alone.
+    /// Sets the policy of a flow's proxy number `split`, counted from 0: it chooses everything that
+    /// `settings` leave open, as the real proxy does ([`midspan_policy::Automatic`]). Does nothing
+    /// if the proxy does not exist.
     pub fn set_policy(&mut self, flow: FlowId, split: usize, settings: &SessionSettings) {
         self.policies.push((flow, split, settings.clone()));
     }
 
-    /// Has the proxy number `split` of a flow, from 0, do for a client behind a narrow upstream
-    /// what `access` says, with the policy that the real proxy runs
-    /// ([`NarrowSession`](midspan_policy::oversized_segments::NarrowSession)), and come to
-    /// oversized segments in this `way`. Only the last proxy before a client that downloads does;
-    /// others are left alone. Its packets are cut where a link has an [MTU](Self::set_mtu).
+    /// Sets the access link of the client behind a flow's proxy number `split`, counted from 0. The
+    /// proxy runs the policy of the real proxy
+    /// ([`NarrowSession`](midspan_policy::oversized_segments::NarrowSession)) and begins with
+    /// oversized segments in this `way`. This affects only the last proxy before a client that
+    /// downloads. Packets are fragmented if a link has an [MTU](Self::set_mtu).
     pub fn set_access(
         &mut self,
         flow: FlowId,
@@ -243,7 +244,7 @@ impl Scenario {
         self.traffic.push(traffic);
     }
 
-    /// Adds requests and answers over flows that were added before.
+    /// Adds requests and responses over flows that were added before.
     pub fn add_dialogue(&mut self, dialogue: Dialogue) {
         self.dialogues.push(dialogue);
     }

@@ -1,4 +1,4 @@
-//! Ways through the links.
+//! Routes through the links.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use super::{Flow, LinkId, NodeId, Scenario, ScenarioError};
 
 /// The place of a direction of a link in the event queue.
 pub(crate) fn place_of(link: LinkId, direction: Direction) -> u32 {
-    // The number of places is checked before.
+    // The number of places was checked before.
     u32::try_from(2 * link.0).unwrap_or(u32::MAX) + u32::from(direction == Direction::Down)
 }
 
-/// The way of a leg's data, and back.
+/// The route of a leg's data, and the route back.
 pub(crate) type Routes = [Arc<[u32]>; 2];
 
-/// The ways of all legs of a flow: by the fewest links; of several, that whose links were added
-/// first.
+/// The routes of all legs of a flow: those with the fewest links, and among these the one whose
+/// links were added first.
 pub(crate) fn routes(scenario: &Scenario, flow: &Flow) -> Result<Vec<Routes>, ScenarioError> {
     let mut stops = vec![flow.from];
     stops.extend(flow.splits.iter().map(|split| split.node));
@@ -28,7 +28,7 @@ pub(crate) fn routes(scenario: &Scenario, flow: &Flow) -> Result<Vec<Routes>, Sc
         .collect()
 }
 
-/// The way from one node to another by the fewest links, and back over the same links.
+/// The route from one node to another with the fewest links, and back over the same links.
 pub(crate) fn route_of(
     scenario: &Scenario,
     name: &str,
@@ -46,7 +46,7 @@ fn way(
     from: NodeId,
     to: NodeId,
 ) -> Result<Vec<u32>, ScenarioError> {
-    // Searched from the far end, so that each node learns its own step towards it.
+    // Searched from the far end, so that each node gets its own next step towards it.
     let mut towards: Vec<Option<(u32, NodeId)>> = vec![None; scenario.nodes.len()];
     let mut reached = VecDeque::from([to]);
     while let Some(node) = reached.pop_front() {
@@ -80,7 +80,7 @@ fn way(
     Ok(places)
 }
 
-/// The directions that lead into a node, each with the node it comes from.
+/// The link directions that lead into a node, each with the node that it comes from.
 fn into_node(scenario: &Scenario, node: NodeId) -> impl Iterator<Item = (u32, NodeId)> {
     let links = scenario.links.iter().enumerate();
     links.filter_map(move |(index, link)| {
@@ -95,8 +95,8 @@ fn into_node(scenario: &Scenario, node: NodeId) -> impl Iterator<Item = (u32, No
     })
 }
 
-/// Of each direction of a link, the only one that hands it packets; `None` where several do, or
-/// an end of a leg does.
+/// For each direction of a link, the only direction that hands it packets; `None` if several do, or
+/// if an end of a leg does.
 pub(crate) fn feeders<'a>(
     directions: usize,
     routes: impl Iterator<Item = &'a Routes>,

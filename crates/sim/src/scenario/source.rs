@@ -1,4 +1,4 @@
-//! What is sent: by flows over TCP, and by traffic that only takes room.
+//! What is sent: by flows over TCP, and by traffic that only uses capacity.
 
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 
@@ -10,21 +10,21 @@ pub enum Source {
     /// As much as possible, without end.
     #[default]
     Bulk,
-    /// So much.
+    /// This many bytes.
     Fixed(ByteSize),
-    /// One file after another over the same connection, each some time after the last byte of
-    /// the one before has arrived; without end.
+    /// One file after another over the same connection, without end. Each begins some time after
+    /// the last byte of the previous one has arrived.
     OnOff {
         /// Size of the files, in bytes.
         size: Distribution,
-        /// The pause between two, in seconds.
+        /// The pause between two files, in seconds.
         pause: Distribution,
     },
-    /// What a [`Dialogue`] asks for.
+    /// The data of a [`Dialogue`].
     Dialogue,
 }
 
-/// How something random is distributed.
+/// The distribution of a random value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Distribution {
     /// Always the same.
@@ -34,8 +34,8 @@ pub enum Distribution {
         /// The mean.
         mean: f64,
     },
-    /// Pareto: with a shape below 2 its variance is infinite, and many sources whose on and off
-    /// times are so distributed are self-similar together (Willinger et al. 1997).
+    /// Pareto: with a shape below 2, its variance is infinite, and the sum of many sources with
+    /// such on and off times is self-similar (Willinger et al. 1997).
     Pareto {
         /// The mean.
         mean: f64,
@@ -44,21 +44,21 @@ pub enum Distribution {
     },
 }
 
-/// Traffic without TCP that takes room on the links it passes: cross traffic that congests a
-/// link for a time, other users' uploads.
+/// Traffic without TCP that uses capacity of the links on its path: for example cross traffic that
+/// congests a link for a time, or other users' uploads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Traffic {
-    /// What it is called; gives its random numbers.
+    /// Its name; also selects its random numbers.
     pub name: String,
-    /// Where it comes from.
+    /// The node where it starts.
     pub from: NodeId,
-    /// Where it goes to.
+    /// The node where it ends.
     pub to: NodeId,
     /// Size of its packets, in bytes, headers included.
     pub packet_size: u32,
     /// Rate of each source while it sends.
     pub rate: BitRate,
-    /// How many sources it comes from.
+    /// Number of sources.
     pub sources: u32,
     /// When each source sends.
     pub pattern: Pattern,
@@ -73,7 +73,7 @@ pub struct Traffic {
 pub enum Pattern {
     /// Always.
     Constant,
-    /// In turns, first off. Aggregated Pareto on/off sources are self-similar.
+    /// On and off in turns, first off. Aggregated Pareto on/off sources are self-similar.
     OnOff {
         /// How long it sends, in seconds.
         on: Distribution,
@@ -82,20 +82,20 @@ pub enum Pattern {
     },
 }
 
-/// Requests and answers between a client and a server: over one connection a conversation, over
-/// several a web page, whose objects each connection asks for one after another.
+/// Requests and responses between a client and a server: over one connection a conversation, over
+/// several a web page, whose objects each connection requests one after another.
 ///
 /// A connection is a pair of flows, both with [`Source::Dialogue`]: one carries the requests, the
-/// other the answers. The flow of the answers sends when the first request has arrived, so it
-/// should have no handshake of its own.
+/// other the responses. The flow of the responses begins to send when the first request has
+/// arrived, so it should not have a handshake of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dialogue {
-    /// Of each connection, the flow of its requests and that of its answers.
+    /// For each connection, the flow of its requests and the flow of its responses.
     pub connections: Vec<[FlowId; 2]>,
-    /// Requests over all connections together.
+    /// Number of requests over all connections together.
     pub count: u32,
     /// Size of each request.
     pub request: ByteSize,
-    /// Size of each answer.
+    /// Size of each response.
     pub answer: ByteSize,
 }

@@ -1,11 +1,11 @@
 //! Receivers that answer a data packet as soon as it is sent.
 //!
-//! Where what becomes of a packet on its last link is known when it is sent, and all that the
-//! receiver does is to acknowledge it, the ACK is known as well: the receiver is *joined* to its
-//! links as one link is to another. A packet then goes there and its ACK back in one step, and
-//! the first event is that of the ACK at the sender. The results are the same (a test compares
-//! them): packets come to a receiver, and its ACKs to their first link, in the order and at the
-//! times in which they would. `join` says when that is so.
+//! If the fate of a packet on its last link is known when it is sent, and the receiver does nothing
+//! but acknowledge it, then the ACK is known as well: the receiver is *joined* to its links, as one
+//! link is to another. The packet and its ACK are then processed in one step, and the first event
+//! is the ACK's arrival at the sender. The results are the same (a test compares them): packets
+//! reach a receiver, and its ACKs reach their first link, in the same order and at the same times.
+//! `join` checks the conditions for this.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ use crate::network::{Handed, Network};
 use crate::observer::Observer;
 use crate::packet::{Data, Packet, Passage, Segment, Signals, Way};
 
-/// Joins the receivers that may be.
+/// Joins the receivers for which this is possible.
 ///
-/// Such a receiver is that of a bulk flow at its end, has no timer, and acknowledges every packet.
-/// All that is handed to the first link of its ACKs comes from joined receivers of the same last
-/// link, one packet after another. And the simulation cannot end before its time, while ACKs have
-/// been sent that are still ahead.
+/// Such a receiver is at the end of a bulk flow, has no timer, and acknowledges every packet. All
+/// packets on the first link of its ACKs come from joined receivers behind the same last link, one
+/// packet after another. And the simulation cannot end early, while ACKs with future times have
+/// been sent.
 pub(super) fn join(parts: &mut Parts, network: &Network) {
     if !parts.flows.iter().any(|flow| parts.is_endless(flow)) {
         return;
@@ -31,7 +31,7 @@ pub(super) fn join(parts: &mut Parts, network: &Network) {
     let mut may: Vec<Option<[u32; 2]>> = (0..parts.legs.len())
         .map(|leg| parts.ends_of_answering(leg, network))
         .collect();
-    // Of each direction that ACKs start on, the last link before; `None` where not all have one.
+    // For each direction on which ACKs start, the last link before it; `None` if there are several.
     let mut before: BTreeMap<u32, Option<u32>> = BTreeMap::new();
     for (leg, ends) in parts.legs.iter().zip(&may) {
         for way in [Way::Forward, Way::Back] {
@@ -64,8 +64,8 @@ impl Parts {
         flow.is_endless() && flow.legs().all(|leg| patient(leg) && !refused(leg))
     }
 
-    /// Of a leg whose receiver does no more than acknowledge: the last link of its data and the
-    /// first one of its ACKs.
+    /// For a leg whose receiver only acknowledges: the last link of its data, and the first link of
+    /// its ACKs.
     fn ends_of_answering(&self, leg: usize, network: &Network) -> Option<[u32; 2]> {
         let receiver = self.receivers.get(leg)?;
         let state = &self.legs[leg];
@@ -74,16 +74,17 @@ impl Parts {
         let answers = receiver.acknowledges_every_segment()
             && state.onward.is_none()
             && self.flows[state.flow as usize].is_bulk();
-        // An ACK that took no time could come before what is at the same time.
+        // An ACK without any delay could arrive before other events of the same time.
         let known = network.is_fixed(last) && network.is_fixed_and_takes_time(first);
         (answers && known).then_some([last, first])
     }
 }
 
 impl<O: Observer> Simulation<O> {
-    /// Up to when packets are answered when they are sent, in a run up to and including `until`.
+    /// The time before which packets are answered as they are sent, in a run up to and including
+    /// `until`.
     pub(super) fn answers_before(&self, until: Time) -> Time {
-        // Policies may want to see ACKs when they leave.
+        // Policies may have to see each ACK when it leaves.
         if O::WATCHES || self.control.is_some() {
             Time::ZERO
         } else {
@@ -91,7 +92,7 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
-    /// Sends a packet of so many bytes, and lets a joined receiver answer it.
+    /// Sends a packet of `size` bytes, and lets a joined receiver answer it.
     #[inline]
     pub(super) fn send_data(&mut self, leg: u32, size: u32, data: Data) {
         let state = &self.legs[leg as usize];
@@ -112,7 +113,7 @@ impl<O: Observer> Simulation<O> {
             .network
             .handle(&mut self.schedule, self.now, route, &mut packet, before);
         let Handed::Arrives(at) = handed else {
-            // Who is dropped is not told: nobody watches.
+            // The drop is not reported, because there is no observer.
             return;
         };
         let receiver = &mut self.receivers[leg as usize];

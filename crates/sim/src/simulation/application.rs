@@ -1,4 +1,4 @@
-//! What flows write, and when they end.
+//! How flows write, and when they end.
 
 use midspan_link::Stream;
 use midspan_units::{Time, TimeSpan};
@@ -12,10 +12,10 @@ use crate::scenario::{Client, Dialogue, Distribution, Flow, Source};
 #[derive(Debug)]
 pub(super) struct FlowState {
     pub(super) start: Time,
-    /// When it writes next; `None` where that waits for something else.
+    /// When it writes next; `None` if it waits for something else.
     pub(super) next_write: Option<Time>,
     stop: Option<Time>,
-    /// When the last receiver has got so much, something happens.
+    /// The number of bytes at the last receiver that triggers the next action.
     mark: u64,
     source: SourceState,
     pub(super) client: Client,
@@ -35,19 +35,19 @@ enum SourceState {
         pause: Distribution,
         stream: Box<Stream>,
     },
-    /// The requests of a dialogue, and the flow of its answers.
+    /// The requests of a dialogue, and the flow of its responses.
     Requests {
         dialogue: u32,
         answers: u32,
     },
-    /// The answers of a dialogue, and the flow of its requests.
+    /// The responses of a dialogue, and the flow of its requests.
     Answers {
         dialogue: u32,
         requests: u32,
     },
 }
 
-/// What is left of a dialogue.
+/// The remaining part of a dialogue.
 #[derive(Debug)]
 pub(super) struct DialogueState {
     /// Requests that no connection has sent yet.
@@ -67,7 +67,7 @@ impl FlowState {
             stop: flow.stop.map(|stop| Time::ZERO + (flow.start + stop)),
             mark: NEVER,
             source: match flow.source {
-                // What a dialogue asks for is told later.
+                // A dialogue sets its flows later.
                 Source::Bulk | Source::Dialogue => SourceState::Bulk,
                 Source::Fixed(size) => SourceState::Fixed(size.bytes()),
                 Source::OnOff { size, pause } => SourceState::OnOff {
@@ -90,12 +90,12 @@ impl FlowState {
         matches!(self.source, SourceState::Bulk)
     }
 
-    /// Whether it is never finished.
+    /// Whether it never finishes.
     pub(super) const fn is_endless(&self) -> bool {
         self.is_bulk() && self.stop.is_none()
     }
 
-    /// Nothing more will be delivered.
+    /// Whether nothing more will be delivered.
     pub(super) const fn has_ended(&self) -> bool {
         self.finished.is_some() || self.gave_up.is_some() || self.refused.is_some()
     }
@@ -111,8 +111,7 @@ impl FlowState {
 }
 
 impl DialogueState {
-    /// The state of a dialogue, which is the next in order; its flows learn that they belong to
-    /// it.
+    /// The state of the next dialogue in order; connects its flows to it.
     pub(super) fn new(number: u32, dialogue: &Dialogue, flows: &mut [FlowState]) -> Self {
         for [requests, answers] in &dialogue.connections {
             let index = |flow: usize| u32::try_from(flow).unwrap_or(u32::MAX);
@@ -139,7 +138,7 @@ impl DialogueState {
 }
 
 impl<O: Observer> Simulation<O> {
-    /// The time of a flow has come: to stop, or to write.
+    /// The time of a flow has come, at which it stops or writes.
     pub(super) fn handle_flow(&mut self, index: u32) {
         let now = self.now;
         let flow = &mut self.flows[index as usize];
@@ -165,7 +164,7 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
-    /// A flow writes what its source has next.
+    /// Writes the next data of a flow's source.
     fn write_next(&mut self, index: u32) {
         let bytes = match &mut self.flows[index as usize].source {
             SourceState::Bulk => NEVER,
@@ -174,7 +173,7 @@ impl<O: Observer> Simulation<O> {
             SourceState::Requests { dialogue, .. } => {
                 let dialogue = &mut self.dialogues[*dialogue as usize];
                 if dialogue.left == 0 {
-                    // Other connections were faster.
+                    // Other connections took the last requests.
                     self.finish_dialogue(index);
                     return;
                 }
@@ -192,7 +191,7 @@ impl<O: Observer> Simulation<O> {
         self.flush_sender(first);
     }
 
-    /// Whether what arrived at the end of a flow is what it waited for.
+    /// Whether the data that a flow waits for has arrived at its end.
     #[inline]
     pub(super) fn check_mark(&mut self, leg: u32) {
         let index = self.legs[leg as usize].flow;
@@ -226,7 +225,7 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
-    /// What a flow has delivered is answered over the same connection.
+    /// Sends the response to the data that a flow has delivered, over the same connection.
     fn answer(&mut self, index: u32) {
         let flow = &self.flows[index as usize];
         let last = flow.first_leg + flow.legs.saturating_sub(1);
@@ -234,7 +233,7 @@ impl<O: Observer> Simulation<O> {
         self.flush_receiver(last);
     }
 
-    /// A connection of a dialogue has nothing left to do.
+    /// A connection of a dialogue is finished.
     fn finish_dialogue(&mut self, requests: u32) {
         self.finish(requests);
         if let SourceState::Requests { answers, .. } = self.flows[requests as usize].source {
@@ -250,8 +249,8 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
-    /// The sender of a leg has tried too often: its flow ends, and with it the other direction
-    /// of the connection.
+    /// The sender of a leg has given up: its flow ends, and so does the other direction of the
+    /// connection.
     pub(super) fn give_up(&mut self, leg: u32) {
         let at = self.now;
         self.end_connection(leg, |flow| {
@@ -260,7 +259,7 @@ impl<O: Observer> Simulation<O> {
         });
     }
 
-    /// The sender of a flow has got a reset.
+    /// The sender of a flow has received a reset.
     pub(super) fn end_refused(&mut self, leg: u32) {
         let at = self.now;
         self.end_connection(leg, |flow| flow.refused = Some(at));

@@ -13,25 +13,25 @@ use crate::scenario::{Pattern, Scenario, Traffic};
 /// One source of traffic.
 #[derive(Debug)]
 pub(super) struct TrafficSource {
-    /// Whose it is, in the order of the scenario.
+    /// The traffic that it belongs to, by its index in the scenario.
     pub(super) traffic: u32,
-    /// Its way, among the legs.
+    /// Its route, as the number of a leg.
     connection: u32,
     size: u32,
-    /// From one packet to the next.
+    /// Time from one packet to the next.
     gap: TimeSpan,
     pattern: Pattern,
     stream: Stream,
     pub(super) start: Time,
     end: Time,
-    /// Until when it sends in this turn.
+    /// When its present on-phase ends.
     on_until: Time,
     pub(super) sent: u64,
     pub(super) delivered: u64,
 }
 
 impl TrafficSource {
-    /// All sources of a traffic, the `number`th of the scenario, with the ways from
+    /// All sources of a traffic, the `number`th of the scenario. Their routes are numbered from
     /// `connection` on.
     pub(super) fn of(
         scenario: &Scenario,
@@ -57,7 +57,7 @@ impl TrafficSource {
             end: Time::ZERO + traffic.end.unwrap_or(TimeSpan::from_nanoseconds(u64::MAX)),
             on_until: match traffic.pattern {
                 Pattern::Constant => Time::from_nanoseconds(u64::MAX),
-                // First off.
+                // The off-phase comes first.
                 Pattern::OnOff { .. } => Time::ZERO,
             },
             sent: 0,
@@ -65,7 +65,7 @@ impl TrafficSource {
         })
     }
 
-    /// Whether it sends now, and when to ask again; `None` for never.
+    /// Whether it sends now, and when to call again; `None`: never.
     fn next(&mut self, now: Time) -> (bool, Option<Time>) {
         let before_end = |at: Time| (at < self.end).then_some(at);
         if now >= self.end {
@@ -77,17 +77,17 @@ impl TrafficSource {
         let Pattern::OnOff { on, off } = self.pattern else {
             return (false, None);
         };
-        // A turn is over (or the first has not begun): silence, then the next turn.
+        // An on-phase has ended (or the first has not begun): an off-phase, then the next on-phase.
         let begin = now + seconds(draw(&mut self.stream, off));
         self.on_until = begin + seconds(draw(&mut self.stream, on));
-        // Even one without any length moves on.
+        // Even a phase of zero length moves time on.
         let begin = begin.max(now + TimeSpan::from_nanoseconds(1));
         (false, before_end(begin))
     }
 }
 
 impl<O: Observer> Simulation<O> {
-    /// A source of traffic sends, or falls silent.
+    /// A source of traffic sends, or stops sending.
     pub(super) fn send_traffic(&mut self, index: u32) {
         let source = &mut self.traffic[index as usize];
         let (sends, next) = source.next(self.now);

@@ -1,5 +1,5 @@
-//! Policies at work: what they measure comes from simulated sockets, what they decide is carried
-//! out on them. The policies are those of the policy crate, as the proxy runs them.
+//! Policies in the simulation: their samples come from simulated sockets, and their decisions are
+//! carried out on these. The policies are those of the policy crate, as the proxy runs them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,13 +38,12 @@ struct Thinning {
     policy: Box<dyn AckPolicy + Send>,
     /// The newest ACK that is held back, and until when.
     held: Option<(Acknowledgement, Time)>,
-    /// Number and window edge of the ACK before.
+    /// Number and window edge of the previous ACK.
     last: (u64, u64),
 }
 
 impl<O: Observer> Simulation<O> {
-    /// Lets a policy be sampled for the session of `flow` at its proxy number `split`, which
-    /// exists.
+    /// Adds a policy for the session of `flow` at its proxy number `split`, which exists.
     pub(super) fn add_policy(
         &mut self,
         flow: FlowId,
@@ -65,8 +64,8 @@ impl<O: Observer> Simulation<O> {
         control.sessions.insert(relay, policy);
     }
 
-    /// Lets a policy decide which ACKs of a leg, counted from 0, leave its receiver. Returns
-    /// false, and does nothing, where there is no such leg.
+    /// Sets the policy that decides which ACKs of a leg, counted from 0, leave its receiver.
+    /// Returns false, and does nothing, if there is no such leg.
     pub fn set_ack_policy(
         &mut self,
         flow: FlowId,
@@ -88,7 +87,7 @@ impl<O: Observer> Simulation<O> {
         true
     }
 
-    /// A policy gets its sample.
+    /// Passes a sample to a policy.
     pub(super) fn take_sample(&mut self, relay: u32) {
         let (inbound, _) = self.relays[relay as usize];
         let flow = &self.flows[self.legs[inbound as usize].flow as usize];
@@ -118,7 +117,7 @@ impl<O: Observer> Simulation<O> {
         relay.handle_decision(decision, &mut self.senders[*inbound as usize + 1]);
     }
 
-    /// Which side of a relay its outbound leg is on.
+    /// The side of a relay on which its outbound leg is.
     fn outbound_side(&self, relay: u32) -> Side {
         let (inbound, _) = self.relays[relay as usize];
         outbound_side(self.flows[self.legs[inbound as usize].flow as usize].client)
@@ -153,7 +152,7 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
-    /// An ACK is about to leave a receiver, and somebody may have something against it.
+    /// An ACK is about to leave a receiver: the thinning policy of the leg, if any, decides.
     pub(super) fn thin(&mut self, leg: u32, ack: Acknowledgement) {
         let segment = u64::from(self.senders[leg as usize].configuration().segment_size);
         let now = self.now;
@@ -167,7 +166,7 @@ impl<O: Observer> Simulation<O> {
                 self.send_ack(leg, ack);
             }
             AckVerdict::HoldUntil(at) => {
-                // The first deadline holds: a later ACK does not make an earlier one wait longer.
+                // The first deadline holds: a later ACK does not extend the wait of an earlier one.
                 let at = thinning.held.map_or(at, |(_, held)| held.min(at)).max(now);
                 thinning.held = Some((ack, at));
                 self.schedule.wake(self.places.receiver(leg), at);
@@ -186,7 +185,7 @@ impl<O: Observer> Simulation<O> {
         Some(at)
     }
 
-    /// Sends the ACK that is held back, if its time has come.
+    /// Sends the held ACK if its time has come.
     pub(super) fn release_held_ack(&mut self, leg: u32) {
         let now = self.now;
         let held = self
@@ -211,7 +210,7 @@ impl Thinning {
         self.policy.acknowledge(
             now,
             &AckSample {
-                // As on the wire: the low 32 bits.
+                // The low 32 bits, as on the wire.
                 #[allow(clippy::cast_possible_truncation)]
                 number: ack.number as u32,
                 newly_covered: u32::try_from(segments).unwrap_or(u32::MAX),

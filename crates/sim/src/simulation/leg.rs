@@ -1,4 +1,4 @@
-//! From a scenario to legs, relays and links.
+//! Makes legs, relays and links from a scenario.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Leg {
     }
 }
 
-/// What a scenario's flows are made into.
+/// The parts made from a scenario's flows.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     pub(super) legs: Vec<Leg>,
@@ -49,7 +49,8 @@ pub(super) struct Parts {
     pub(super) flows: Vec<FlowState>,
     pub(super) dialogues: Vec<DialogueState>,
     pub(super) traffic: Vec<TrafficSource>,
-    /// The ways that are known: many flows share few, and a processor's cache holds these.
+    /// The distinct routes: many flows share a few of them, which then stay in the processor's
+    /// cache.
     ways: BTreeSet<Arc<[u32]>>,
 }
 
@@ -109,7 +110,7 @@ impl Parts {
             };
             let selective = matches!(sender.variant, Variant::Sack | Variant::Cubic);
             let receiver = Receiver::new(ReceiverConfiguration {
-                // SACK is used where both ends offer it (RFC 2018 §2).
+                // SACK is used if both ends offer it (RFC 2018 §2).
                 selective: receiver.selective && selective,
                 ..receiver
             });

@@ -1,16 +1,16 @@
-//! The simulation itself: who handles which event.
+//! The simulation: dispatches each event to the part that handles it.
 //!
 //! | file | what it does |
 //! | --- | --- |
 //! | `leg` | makes legs, relays and links of a scenario |
-//! | `places` | numbers whatever can have an event |
+//! | `places` | numbers everything that can have an event |
 //! | `answers` | receivers that answer a packet as soon as it is sent |
 //! | `transfer` | packets: sent, on links, delivered; timers of senders and receivers |
 //! | `application` | what flows write, when they end |
 //! | `background` | traffic without TCP |
-//! | `policies` | what policies say before the first byte, carried out on the scenario |
+//! | `policies` | carries out the decisions of policies before the first byte, on the scenario |
 //! | `control` | carries out what policies decide while data flows |
-//! | `signals` | what travels beside data and ACKs; ACKs made again |
+//! | `signals` | timestamps, marks and echoes that accompany data and ACKs; regenerated ACKs |
 //! | `outcome` | the results |
 
 mod answers;
@@ -45,32 +45,32 @@ pub use policies::Policies;
 use policies::Session;
 use signals::LegSignals;
 
-/// Packets that are put together from fragments at the same time, at all hosts.
+/// Largest number of packets that are reassembled at the same time, over all hosts.
 const REASSEMBLY_LIMIT: usize = 65_536;
 
-/// A scenario at work.
+/// A running scenario.
 #[derive(Debug)]
 pub struct Simulation<O = NoObserver> {
     schedule: Schedule,
     places: Places,
     network: Network,
-    /// The legs of all flows; those of one flow are neighbours, in the order of its data. Then
-    /// the ways of traffic without TCP.
+    /// The legs of all flows; those of one flow are neighbours, in the order of its data. After
+    /// them come the routes of traffic without TCP.
     legs: Vec<Leg>,
     senders: Vec<Sender>,
     receivers: Vec<Receiver>,
-    /// Each with its inbound leg; its outbound leg is the next one.
+    /// Each relay with its inbound leg; its outbound leg is the next one.
     relays: Vec<(u32, Relay)>,
     flows: Vec<FlowState>,
     dialogues: Vec<DialogueState>,
     traffic: Vec<TrafficSource>,
-    /// Policies; `None` where nobody set any.
+    /// The policies; `None` if there are none.
     control: Option<Box<Control>>,
-    /// By leg; empty where nobody wants any.
+    /// The signals of each leg; empty if no flow uses any.
     signals: Vec<LegSignals>,
-    /// Fragments at their hosts; `None` where no link makes any.
+    /// Fragments at their hosts; `None` if no link fragments packets.
     reassembly: Option<Box<Reassembly<Packet>>>,
-    /// Flows that have data left to deliver.
+    /// Number of flows that still have data to deliver.
     unfinished: usize,
     end: Time,
     now: Time,
@@ -82,7 +82,7 @@ pub struct Simulation<O = NoObserver> {
 }
 
 impl Simulation {
-    /// A simulation that nobody watches.
+    /// A simulation without an observer.
     ///
     /// # Errors
     /// The scenario cannot be simulated.
@@ -92,7 +92,7 @@ impl Simulation {
 }
 
 impl<O: Observer> Simulation<O> {
-    /// A simulation that `observer` watches.
+    /// A simulation with an observer.
     ///
     /// # Errors
     /// The scenario cannot be simulated.
@@ -100,11 +100,11 @@ impl<O: Observer> Simulation<O> {
         Self::build(scenario, Policies::new(), observer, true)
     }
 
-    /// A simulation whose proxies do what `policies` decide, and that `observer` watches.
+    /// A simulation whose proxies carry out the decisions of `policies`, with an observer.
     ///
     /// # Errors
-    /// The scenario cannot be simulated, a policy is for a proxy that is not there, or it wants
-    /// what the simulator does not have.
+    /// The scenario cannot be simulated, or a policy is set for a proxy that does not exist or
+    /// decides something that the simulator does not support.
     pub fn with_policies(
         scenario: &Scenario,
         policies: Policies,
@@ -113,8 +113,8 @@ impl<O: Observer> Simulation<O> {
         Self::build(scenario, policies, observer, true)
     }
 
-    /// As [`observed`](Self::observed), but with an event for each link that a packet passes,
-    /// also where several could be passed in one step. Slower; the results are the same.
+    /// Like [`observed`](Self::observed), but with an event for each link that a packet passes,
+    /// even if it could pass several in one step. Slower; the results are the same.
     ///
     /// # Errors
     /// The scenario cannot be simulated.
@@ -137,7 +137,7 @@ impl<O: Observer> Simulation<O> {
         Self::assemble(&scenario, sessions, observer, join)
     }
 
-    /// A simulation of a scenario that policies have changed as they wanted.
+    /// A simulation of a scenario that policies have changed already.
     fn assemble(
         scenario: &Scenario,
         policies: Vec<Session>,
@@ -184,7 +184,7 @@ impl<O: Observer> Simulation<O> {
             senders: parts.senders,
             receivers: parts.receivers,
             relays: parts.relays,
-            // Traffic alone runs for the whole time.
+            // Traffic without flows runs for the whole time.
             unfinished: parts
                 .flows
                 .len()
@@ -213,8 +213,8 @@ impl<O: Observer> Simulation<O> {
         self.run_until(TimeSpan::from_nanoseconds(u64::MAX))
     }
 
-    /// Runs up to and including a time, at most to the end of the scenario, and returns what has
-    /// happened so far.
+    /// Runs up to and including `until`, but not beyond the end of the scenario. Returns the
+    /// results so far.
     pub fn run_until(&mut self, until: TimeSpan) -> Results {
         let until = (Time::ZERO + until).min(self.end);
         self.answered_before = self.answers_before(until);
@@ -255,18 +255,18 @@ impl<O: Observer> Simulation<O> {
         self.observer
     }
 
-    /// The sender of a leg, counted from 0; `None` where there is none.
+    /// The sender of a leg, counted from 0; `None` if it does not exist.
     pub fn sender(&self, flow: FlowId, leg: usize) -> Option<&Sender> {
         self.senders.get(self.flows.get(flow.0)?.leg(leg)?)
     }
 
-    /// The receiver of a leg, counted from 0; `None` where there is none.
+    /// The receiver of a leg, counted from 0; `None` if it does not exist.
     pub fn receiver(&self, flow: FlowId, leg: usize) -> Option<&Receiver> {
         self.receivers.get(self.flows.get(flow.0)?.leg(leg)?)
     }
 
-    /// Packets on links, and fragments that wait for others, at this time. What was handed to a
-    /// link and is to be lost is not counted.
+    /// Packets on links, and fragments that wait for others, at this time. Packets on a link that
+    /// will be lost are not counted.
     pub fn packets_on_the_way(&self) -> u64 {
         use midspan_link::Cell;
         let waiting = self.reassembly.as_ref().map_or(0, |cell| cell.held());

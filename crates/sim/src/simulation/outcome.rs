@@ -1,4 +1,4 @@
-//! What a simulation returns.
+//! Collects the results of a simulation.
 
 use super::Simulation;
 use crate::observer::Observer;

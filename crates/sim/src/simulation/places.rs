@@ -1,18 +1,19 @@
-//! What has events: numbers for the event queue, in the order in which ties are handled.
+//! The places that have events: numbers for the event queue, in the order in which ties are
+//! resolved.
 
 use crate::scenario::ScenarioError;
 
 const KINDS: usize = 8;
 
-/// The numbers: directions of links, then receivers, senders, relays, flows, sources of traffic,
-/// policies of relays, reassembly.
+/// The numbers of the places: directions of links, then receivers, senders, relays, flows, sources
+/// of traffic, policies of relays, reassembly.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Places {
-    /// Where the numbers of each kind end.
+    /// The end of the numbers of each kind.
     ends: [u32; KINDS],
 }
 
-/// What a number stands for, with its place among its kind.
+/// The kind of a place, and its index within the kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Link(u32),
@@ -26,7 +27,7 @@ pub(super) enum Place {
 }
 
 impl Places {
-    /// So many of each kind.
+    /// Places with this count of each kind.
     pub(super) fn new(counts: [usize; KINDS]) -> Result<Self, ScenarioError> {
         let mut sum: usize = 0;
         let mut ends = [0; KINDS];

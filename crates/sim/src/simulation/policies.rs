@@ -1,5 +1,5 @@
-//! What policies say before anything is sent, carried out on a scenario: whether a connection is
-//! split, and how the legs of a session start.
+//! Carries out the decisions of policies before the first byte on a scenario: whether a connection
+//! is split, and how the legs of a session start.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,30 +18,30 @@ use crate::tcp::{Receiver, SenderConfiguration, Variant, WindowGrowth};
 
 /// The policies that decide for sessions at the proxies of a scenario.
 ///
-/// At the start of its flow a policy is asked for its [`Admission`] and, where it says to split,
-/// for its [`Start`](midspan_policy::Start); then it is sampled while the flow has not ended. The
-/// simulator asks for addresses nobody has: the client is 192.0.2.1, with the flow's number as
-/// its port, the server 198.51.100.1, port 80.
+/// At the start of a flow, the policy decides on its [`Admission`] and, if the flow is split, on
+/// its [`Start`](midspan_policy::Start); then it is sampled until the flow has ended. The simulator
+/// uses fixed addresses: the client is 192.0.2.1 with the flow's number as its port, the server is
+/// 198.51.100.1, port 80.
 ///
-/// | what | how it is obeyed |
+/// | decision | how it is carried out |
 /// | --- | --- |
 /// | `Bypass` | the flow is not split there |
-/// | `Refuse` | whoever sends to the proxy gets a reset |
+/// | `Refuse` | a sender to the proxy gets a reset |
 /// | `handshake` | both kinds |
-/// | `congestion_control` | cubic, or reno (with SACK); others are refused with the reason |
-/// | `send_buffer`, `notsent_lowat`, `pacing_rate`, `pacing_by`, `segment_ceiling`, `oversized_start`, `window_scale` | of the outbound leg |
-/// | `receive_buffer` | of the inbound leg |
+/// | `congestion_control` | cubic, or reno (with SACK); others are an error |
+/// | `send_buffer`, `notsent_lowat`, `pacing_rate`, `pacing_by`, `segment_ceiling`, `oversized_start`, `window_scale` | for the outbound leg |
+/// | `receive_buffer` | for the inbound leg |
 /// | `initial_window`, `connect_timeout`, `keepalive`, `user_timeout` | no effect |
 ///
-/// Where the proxy paces at the input of TCP, a pacing rate is that of the input.
+/// If the proxy paces at the input of TCP, a pacing rate applies there.
 ///
-/// Where a [scenario](Scenario::set_policy) has a policy for the same proxy, that given here holds.
+/// A policy given here replaces the [scenario](Scenario::set_policy)'s policy for the same proxy.
 #[derive(Default)]
 pub struct Policies {
     sessions: Vec<Session>,
 }
 
-/// The policy of a flow's session at its proxy of this number, from 0.
+/// The policy of a flow's session at its proxy of this number, counted from 0.
 pub(super) type Session = (FlowId, usize, Box<dyn Policy + Send>);
 
 impl fmt::Debug for Policies {
@@ -52,14 +52,14 @@ impl fmt::Debug for Policies {
 }
 
 impl Policies {
-    /// None.
+    /// No policies.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets a policy decide for the session of `flow` at its proxy number `split`, from 0. For
-    /// each session there is one policy: of several, the last.
+    /// Adds the policy for the session of `flow` at its proxy number `split`, counted from 0. It
+    /// replaces an earlier one for the same session.
     #[must_use]
     pub fn with(mut self, flow: FlowId, split: usize, policy: Box<dyn Policy + Send>) -> Self {
         self.sessions
@@ -72,9 +72,9 @@ impl Policies {
         self.sessions.is_empty()
     }
 
-    /// With those that the scenario itself has, where none is given and the proxy exists.
+    /// Adds the policies of the scenario itself, if the proxy exists and none is given for it.
     pub(super) fn with_those_of(mut self, scenario: &Scenario) -> Self {
-        // Of each proxy along the paths of the flows.
+        // The knowledge of each proxy, by its number along the path of a flow.
         let mut known: BTreeMap<usize, Knowledge> = BTreeMap::new();
         for (flow, split, settings) in &scenario.policies {
             let exists =
@@ -90,7 +90,7 @@ impl Policies {
         self.with_narrow_legs(scenario)
     }
 
-    /// Wraps what decides for sessions whose outbound leg goes to a client behind a narrow
+    /// Wraps the policies of sessions whose outbound leg leads to a client behind a narrow
     /// upstream.
     fn with_narrow_legs(mut self, scenario: &Scenario) -> Self {
         for (id, index, access, way) in &scenario.access {
@@ -121,13 +121,14 @@ impl Policies {
         self
     }
 
-    /// Asks every policy and changes the scenario as they say. What remains are those whose
-    /// session is split; their proxies are counted without those that are bypassed.
+    /// Lets every policy decide, and changes the scenario accordingly. Returns the policies whose
+    /// session is split; their proxies are numbered without the bypassed ones.
     pub(super) fn carry_out(
         mut self,
         scenario: &mut Scenario,
     ) -> Result<Vec<Session>, ScenarioError> {
-        // From the last proxy on: one that is bypassed does not shift those that follow.
+        // From the last proxy to the first: removing one does not renumber those that are still to
+        // come.
         self.sessions
             .sort_by_key(|(flow, split, _)| (*flow, std::cmp::Reverse(*split)));
         let mut kept: Vec<Session> = Vec::new();
@@ -173,7 +174,7 @@ impl Policies {
     }
 }
 
-/// Which side of a proxy its outbound leg is on.
+/// The side of a proxy on which its outbound leg is.
 pub(super) const fn outbound_side(client: Client) -> Side {
     match client {
         Client::Sender => Side::Server,
@@ -189,10 +190,11 @@ pub(super) fn request(flow: FlowId) -> Request {
     }
 }
 
-/// The congestion controls of Linux that the simulator has.
+/// The congestion controls of Linux that the simulator supports.
 const KNOWN: &str = "cubic and reno";
 
-/// Sets the two sockets of a session. Fails with the name of an unknown congestion control.
+/// Configures the two sockets of a session. Fails with the name of an unsupported congestion
+/// control.
 fn start_legs(split: &mut Split, inbound: &LegStart, outbound: &LegStart) -> Result<(), String> {
     if let Buffer::Fixed(size) = inbound.receive_buffer {
         split.inbound.buffer = size.bytes();

@@ -1,5 +1,5 @@
-//! What travels beside data and acknowledgements: timestamps, marks, announced windows, echoes;
-//! and ACKs that are made again before they reach their sender.
+//! Signals that accompany data and acknowledgements: timestamps, marks, announced windows, echoes;
+//! and ACKs that are regenerated before they reach their sender.
 
 use std::collections::VecDeque;
 
@@ -12,25 +12,25 @@ use crate::packet::{Acknowledgement, Packet, Segment, Signals, Way};
 use crate::scenario::Scenario;
 use crate::tcp::AckRule;
 
-/// Size of an ICMP echo with a number and a time in it: 20 + 8 + 8 bytes.
+/// Size of an ICMP echo with a number and a time, in bytes: 20 + 8 + 8.
 const ECHO: u32 = 36;
 
-/// What the sender of a leg has heard, to be said again in its data.
+/// The signals that the sender of a leg has received and echoes in its data.
 #[derive(Debug, Default)]
 pub(super) struct LegSignals {
     heard: Signals,
     regeneration: Option<Box<Regeneration>>,
 }
 
-/// ACKs of a leg that are made again.
+/// The regeneration of a leg's ACKs.
 #[derive(Debug)]
 struct Regeneration {
     policy: AckRegeneration,
-    /// What is to come, in order of time.
+    /// The ACKs that are still to arrive, in order of time.
     ahead: VecDeque<(Time, Acknowledgement)>,
 }
 
-/// The signals of all legs; none where no flow of the scenario wants any.
+/// The signals of all legs; empty if no flow of the scenario uses any.
 pub(super) fn signals(scenario: &Scenario) -> Vec<LegSignals> {
     let wanted = scenario.flows.iter().any(|flow| {
         let inbound = flow.splits.iter().map(|split| &split.inbound);
@@ -63,7 +63,7 @@ pub(super) fn signals(scenario: &Scenario) -> Vec<LegSignals> {
 }
 
 impl<O: Observer> Simulation<O> {
-    /// What a packet of a leg says beside what it carries.
+    /// The signals that a packet of a leg carries.
     #[inline]
     pub(super) fn signals_of(&mut self, leg: u32, way: Way) -> Signals {
         if self.signals.is_empty() {
@@ -91,13 +91,13 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
-    /// A clock of milliseconds, as Linux and others have it (RFC 7323 §5.4).
+    /// A clock in milliseconds, as in Linux and other systems (RFC 7323 §5.4).
     #[allow(clippy::cast_possible_truncation)] // It wraps.
     pub(super) fn timestamp(&self) -> u32 {
         (self.now.since(Time::ZERO).nanoseconds() / 1_000_000) as u32
     }
 
-    /// A packet has arrived: what it says beside what it carries.
+    /// A packet has arrived: takes its signals.
     pub(super) fn hear(&mut self, packet: &Packet) {
         let leg = packet.connection;
         match packet.segment {
@@ -121,7 +121,7 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
-    /// An echo has arrived: a request is answered, a reply was waited for.
+    /// An echo has arrived: a request is answered, a reply is passed to the receiver.
     pub(super) fn deliver_echo(&mut self, packet: &Packet, number: u16) {
         let leg = packet.connection;
         match packet.way() {
@@ -132,7 +132,7 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
-    /// Whether the ACKs of a leg are made again; if so, this one is.
+    /// Regenerates an ACK of a leg. Returns false if the ACKs of that leg are not regenerated.
     pub(super) fn regenerate(&mut self, leg: u32, ack: &Acknowledgement) -> bool {
         let now = self.now;
         let Some(Regeneration { policy, ahead }) = self.regeneration(leg) else {
@@ -144,7 +144,7 @@ impl<O: Observer> Simulation<O> {
             } else {
                 Acknowledgement {
                     number: made.number,
-                    // What is left of it as the number grows.
+                    // The remaining window becomes smaller as the number grows.
                     window_edge: ack.window_edge,
                     blocks: crate::packet::SelectiveBlocks::default(),
                 }
@@ -162,7 +162,7 @@ impl<O: Observer> Simulation<O> {
         Some(self.regeneration(leg)?.ahead.front()?.0)
     }
 
-    /// The next ACK that was made again and whose time has come.
+    /// The next regenerated ACK whose time has come.
     pub(super) fn poll_regenerated(&mut self, leg: u32) -> Option<Acknowledgement> {
         let now = self.now;
         let ahead = &mut self.regeneration(leg)?.ahead;

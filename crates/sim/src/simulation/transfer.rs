@@ -1,4 +1,5 @@
-//! Packets: from a sender or receiver over links to the other end; and the timers of both.
+//! Transfers packets from a sender or receiver over links to the other end; handles the timers of
+//! both.
 
 use midspan_link::{Cell, Output};
 use midspan_units::Time;
@@ -30,8 +31,8 @@ impl<O: Observer> Simulation<O> {
         self.pass_on(&mut packet);
     }
 
-    /// As [`handle_link`](Self::handle_link), of a link that decides late what becomes of a
-    /// packet.
+    /// Like [`handle_link`](Self::handle_link), for a link on which the fate of a packet is decided
+    /// late.
     #[inline(never)]
     fn poll_link(&mut self, event: Event, link: u32) {
         let output = self.network.poll(link, self.now);
@@ -72,7 +73,7 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
-    /// A whole packet is at the end of its way.
+    /// A whole packet has reached the end of its route.
     #[inline]
     fn arrive(&mut self, packet: &Packet) {
         self.observer.delivered(self.now, packet);
@@ -190,7 +191,7 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
-    /// Puts an event off to its deadline, if that has not come. Returns whether it was.
+    /// Moves an event to its deadline, if that is in the future. Returns whether it was moved.
     fn postpone(&mut self, event: Event, deadline: Option<Time>) -> bool {
         match deadline {
             Some(at) if at > self.now => {
@@ -258,7 +259,7 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
-    /// A proxy answers whatever comes on a leg by a reset.
+    /// A proxy answers every packet on a leg with a reset.
     #[cold]
     fn refuse(&mut self, leg: u32) {
         let size = self.receivers[leg as usize].header_size();
@@ -278,8 +279,8 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
-    // Inlined also where the compiler would not: the ACK then never stands in memory, where it
-    // would be written in small pieces and read in large ones, which stalls the processor.
+    // Inlined even if the compiler would not do so: otherwise the ACK would be written to memory in
+    // small pieces and read in large ones, which stalls the processor.
     #[inline(always)]
     pub(super) fn send_ack(&mut self, leg: u32, ack: Acknowledgement) {
         if !self.signals.is_empty() {
@@ -323,7 +324,7 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
-    /// What waits where a packet has just come to.
+    /// Reports the queue that a packet has just entered.
     fn tell_queue(&mut self, packet: &Packet) {
         let route = self.legs[packet.connection as usize].route(packet.way());
         let place = route[packet.passage.hop()];

@@ -1,4 +1,4 @@
-//! How senders and receivers are set.
+//! The configuration of senders and receivers.
 
 use midspan_units::{BitRate, TimeSpan};
 
@@ -11,7 +11,7 @@ pub enum Variant {
     Tahoe,
     /// Fast recovery until the first new acknowledgement (RFC 5681).
     Reno,
-    /// Fast recovery until all that was under way is acknowledged (RFC 6582).
+    /// Fast recovery until all data that was in flight is acknowledged (RFC 6582).
     #[default]
     NewReno,
     /// Recovery by selective acknowledgements (RFC 6675), growth as in Reno.
@@ -26,59 +26,59 @@ pub enum ByteCounting {
     /// Each ACK by at most one segment (RFC 5681).
     #[default]
     Off,
-    /// The bytes acknowledged, in slow start at most so many segments for each ACK (RFC 3465:
-    /// 1 or 2).
+    /// The bytes acknowledged, in slow start at most this many segments for each ACK (RFC 3465: 1
+    /// or 2).
     Limit(u32),
-    /// The bytes acknowledged, however many they are, as Linux counts segments (since 3.15); in
-    /// slow start no further than ssthresh, and from there as in congestion avoidance.
+    /// The bytes acknowledged, without a limit, as Linux counts segments (since 3.15): slow start
+    /// ends exactly at ssthresh, and the rest counts for congestion avoidance.
     All,
 }
 
-/// How a sender is set.
+/// The configuration of a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SenderConfiguration {
     /// Loss recovery and congestion control.
     pub variant: Variant,
-    /// Most data in a segment, in bytes; above zero.
+    /// Largest amount of data in a segment, in bytes; above zero.
     pub segment_size: u32,
-    /// Most that a decision may raise the segment size to (Hasegawa §3: oversized segments);
-    /// `None` for the segment size.
+    /// Largest segment size in bytes that a decision may set (Hasegawa §3: oversized segments);
+    /// `None`: the segment size.
     pub segment_ceiling: Option<u32>,
-    /// IP and TCP header, in bytes: added to every packet.
+    /// IP and TCP headers, in bytes: added to every packet.
     pub header_size: u32,
     /// cwnd at the start, in segments; above zero.
     pub initial_window: u32,
-    /// Most that may be sent and not acknowledged, in bytes, whatever cwnd and the receiver allow.
+    /// Largest number of bytes sent and not acknowledged, whatever cwnd and the receiver allow.
     pub window_limit: u64,
-    /// The peer's own segment size, in bytes, where all that is sent before the first
-    /// acknowledgement of data is sent twice: as segments of `segment_size`, and each of them cut
-    /// to this (Hasegawa §6.2: duplicate start). That acknowledgement says which size is kept.
+    /// The peer's own segment size, in bytes. If set, all data before the first acknowledgement is
+    /// sent twice: as segments of `segment_size`, and each of them cut to this size (Hasegawa §6.2:
+    /// duplicate start). That acknowledgement decides which size is kept.
     pub duplicate_start: Option<u32>,
-    /// The window that the peer is taken to have, in bytes, whatever it advertises (Hasegawa §4,
-    /// item 4: TGW). `None` for what it advertises.
+    /// The window in bytes that is assumed for the peer, whatever it advertises (Hasegawa §4, item
+    /// 4: TGW). `None`: the advertised window is used.
     pub assumed_window: Option<u64>,
-    /// Bits by which to shift the window that the peer advertises, whatever the peer announced:
-    /// a larger number than that reads more into it (Hasegawa §3: sending ahead). `None` for what
-    /// the peer announced.
+    /// Number of bits by which the peer's advertised window is shifted, instead of the scale that
+    /// the peer announced: a larger number results in a larger window (Hasegawa §3: sending ahead).
+    /// `None`: the announced scale is used.
     pub window_scale: Option<u8>,
-    /// Upper bound of the sending rate, headers included (`SO_MAX_PACING_RATE`): segments leave
-    /// one by one, never two within the time that the first takes at this rate.
+    /// Upper bound of the sending rate, headers included (`SO_MAX_PACING_RATE`): segments leave one
+    /// by one, and the next one leaves no earlier than the previous one takes at this rate.
     pub pacing_rate: Option<BitRate>,
-    /// Whether the connection is opened by a SYN; without, data goes at once.
+    /// Whether a SYN opens the connection; otherwise data is sent at once.
     pub handshake: bool,
-    /// Two segments may follow the first two duplicate ACKs (RFC 3042).
+    /// Whether two segments may follow the first two duplicate ACKs (RFC 3042).
     pub limited_transmit: bool,
-    /// A segment that is not full waits while data is unacknowledged (RFC 9293 §3.7.4).
+    /// Whether a partly filled segment waits while data is unacknowledged (RFC 9293 §3.7.4).
     pub nagle: bool,
-    /// ssthresh after a loss is a share of cwnd, as in Linux, and not of what is under way (RFC
-    /// 5681): the same unless something else than cwnd held back.
+    /// Whether ssthresh after a loss is a share of cwnd, as in Linux, and not of the data in flight
+    /// (RFC 5681). Both are equal unless something other than cwnd limited sending.
     pub threshold_from_cwnd: bool,
     /// What makes cwnd grow.
     pub byte_counting: ByteCounting,
-    /// CUBIC's slow start ends when a round trip or a train of ACKs says that the path is full
-    /// (HyStart), as in Linux.
+    /// Whether CUBIC's slow start ends when a round trip or a train of ACKs shows that the path is
+    /// full (HyStart), as in Linux.
     pub hystart: bool,
-    /// cwnd grows only while it is what holds sending back (RFC 9438 §4.2, RFC 7661).
+    /// Whether cwnd grows only while it limits sending (RFC 9438 §4.2, RFC 7661).
     pub grow_only_when_limited: bool,
     /// Granularity of the clock that measures the round-trip time (G in RFC 6298).
     pub clock_granularity: TimeSpan,
@@ -88,14 +88,14 @@ pub struct SenderConfiguration {
     pub minimum_timeout: TimeSpan,
     /// Greatest retransmission time-out.
     pub maximum_timeout: TimeSpan,
-    /// Time-outs in a row after which the connection is given up (R2 of RFC 9293 §3.8.3; Linux:
-    /// 15).
+    /// Number of time-outs in a row after which the connection is given up (R2 of RFC 9293 §3.8.3;
+    /// Linux: 15).
     pub give_up_after: u32,
 }
 
 impl Default for SenderConfiguration {
-    /// NewReno as RFC 5681, 6298 and 6928 say: 1,460 bytes, ten segments at first, time-outs of
-    /// at least 1 s.
+    /// NewReno as in RFC 5681, RFC 6298 and RFC 6928: 1,460 bytes, an initial window of ten
+    /// segments, time-outs of at least 1 s.
     fn default() -> Self {
         Self {
             variant: Variant::NewReno,
@@ -124,24 +124,24 @@ impl Default for SenderConfiguration {
     }
 }
 
-/// When a receiver acknowledges data that arrives in order; everything else is acknowledged at
+/// When a receiver acknowledges data that arrives in order. All other segments are acknowledged at
 /// once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckRule {
     /// Every segment.
     Every,
-    /// Every so many segments, or when the first of them has waited so long (RFC 9293 §3.8.6.3
-    /// asks for 2 and at most 500 ms).
+    /// Every `segments` segments, or when the first of them has waited for `timeout` (RFC 9293
+    /// §3.8.6.3 recommends 2 segments and at most 500 ms).
     Delayed {
         /// Segments for each ACK; above zero.
         segments: u32,
         /// Longest wait.
         timeout: TimeSpan,
     },
-    /// As 4.4BSD: the second segment in a row is acknowledged before the application has read it;
-    /// and whenever reading has opened the window by two segments since it was last told, that is
-    /// told at once (`tcp_output`). So each segment of twice the announced size or more is
-    /// acknowledged by itself, as Hasegawa saw (§6.1, client 1).
+    /// As in 4.4BSD: the second segment in a row is acknowledged before the application has read
+    /// it. When reading has opened the window by two segments since it was last announced, it is
+    /// announced at once (`tcp_output`). So each segment of twice the announced size or more gets
+    /// its own ACK, as Hasegawa observed (§6.1, client 1).
     Bsd {
         /// Longest wait.
         timeout: TimeSpan,
@@ -161,43 +161,43 @@ impl Default for AckRule {
 
 /// How the advertised window grows towards the whole buffer.
 ///
-/// With any but [`Fixed`](Self::Fixed), the application must read for the window to grow.
+/// In all variants except [`Fixed`](Self::Fixed), the window grows only if the application reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum WindowGrowth {
     /// The whole buffer from the start.
     #[default]
     Fixed,
-    /// As Linux 2.4 without window scaling (Hasegawa Fig. 12): four segments at first, two more
-    /// for each data segment that arrives in order; advertised in whole multiples of the size of
-    /// segments that arrive. A segment that begins inside the window is taken whole
+    /// As in Linux 2.4 without window scaling (Hasegawa Fig. 12): four segments at first, two more
+    /// for each data segment that arrives in order. The advertised window is a multiple of the size
+    /// of arriving segments. A segment that begins inside the window is accepted whole
     /// (`tcp_data_queue`).
     Linux24,
-    /// As Linux today (dynamic right-sizing, DRS): so much at first, and once in each round trip
-    /// twice what was read in it, and more where that grows.
+    /// As in Linux today (dynamic right-sizing, DRS): `initial` at first; then, once in each round
+    /// trip, twice the data read in it, and more if that amount grows.
     Autotuned {
         /// The first window, in bytes; Linux has 65,535.
         initial: u64,
     },
 }
 
-/// How a receiver is set.
+/// The configuration of a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiverConfiguration {
-    /// Room for data that has arrived and not been read, in bytes; the advertised window is what
-    /// is free of it, as far as it has [grown](Self::window_growth).
+    /// Room for data that has arrived and was not read, in bytes. The advertised window is its free
+    /// part, as far as the window has [grown](Self::window_growth).
     pub buffer: u64,
     /// How the advertised window grows.
     pub window_growth: WindowGrowth,
     /// When data is acknowledged.
     pub acknowledge: AckRule,
-    /// Segments in order at the start of which each is acknowledged at once, where ACKs are
+    /// Number of segments in order, at the start, that are acknowledged at once even if ACKs are
     /// [delayed](AckRule::Delayed) (Linux: `tcp_incr_quickack`).
     pub quick_acks: u32,
     /// Whether ACKs carry SACK blocks.
     pub selective: bool,
-    /// IP and TCP header of an ACK, in bytes.
+    /// IP and TCP headers of an ACK, in bytes.
     pub header_size: u32,
-    /// The segment size that the receiver announced, in bytes: the least step by which the
+    /// The segment size that the receiver announced, in bytes: the smallest step by which the
     /// window opens.
     pub segment_size: u32,
 }

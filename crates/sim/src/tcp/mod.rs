@@ -1,7 +1,7 @@
 //! TCP as two sans-IO state machines: a [`Sender`] of data and its [`Receiver`].
 //!
-//! Before changing anything here, read RFC 9293 (TCP), RFC 5681 (congestion control), RFC 6298
-//! (retransmission timer); for one variant, the RFC that its file names.
+//! Before you change anything here, read RFC 9293 (TCP), RFC 5681 (congestion control) and RFC 6298
+//! (retransmission timer); for one variant, also the RFC that its file names.
 //!
 //! | kind | calls |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! Sets of bytes as ranges: what has arrived out of order, what was selectively acknowledged.
+//! Sets of bytes as ranges: data that arrived out of order, or that was selectively acknowledged.
 
 /// Disjoint ranges of sequence numbers with gaps between them, in ascending order.
 #[derive(Debug, Clone, Default)]
@@ -31,19 +31,19 @@ impl Ranges {
         self.0.last().map(|range| range.end)
     }
 
-    /// The range that holds a byte.
+    /// The range that contains a byte.
     pub(super) fn find(&self, sequence: u64) -> Option<Range> {
         let after = self.0.partition_point(|range| range.end <= sequence);
         let range = self.0.get(after).copied()?;
         (range.start <= sequence).then_some(range)
     }
 
-    /// Adds what is from `start` up to `end`. Returns whether anything was new.
+    /// Adds the range from `start` up to `end`. Returns whether any of it was new.
     pub(super) fn insert(&mut self, start: u64, end: u64) -> bool {
         if start >= end {
             return false;
         }
-        // What it touches is taken together with it.
+        // Ranges that it touches are merged with it.
         let first = self.0.partition_point(|range| range.end < start);
         let last = self.0.partition_point(|range| range.start <= end);
         let Some(touched) = self
@@ -73,7 +73,7 @@ impl Ranges {
         true
     }
 
-    /// Forgets everything below `sequence`.
+    /// Removes everything below `sequence`.
     pub(super) fn remove_below(&mut self, sequence: u64) {
         let gone = self.0.partition_point(|range| range.end <= sequence);
         self.0.drain(..gone);
@@ -82,8 +82,8 @@ impl Ranges {
         }
     }
 
-    /// Forgets everything below `sequence`, and what goes on there without a gap; returns where
-    /// that ends.
+    /// Removes everything below `sequence`, and the range that continues there without a gap.
+    /// Returns the end of that range.
     pub(super) fn take_from(&mut self, sequence: u64) -> u64 {
         self.remove_below(sequence);
         let end = self

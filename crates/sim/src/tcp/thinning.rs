@@ -1,4 +1,4 @@
-//! Which policy of the policy crate decides when a receiver acknowledges.
+//! The policy of the policy crate that decides when a receiver acknowledges.
 
 use midspan_policy::ack_thinning::{
     AceSettings, AceThinning, AckCongestionControl, ExplicitWindow, FixedDelay, WindowPrediction,
@@ -8,10 +8,10 @@ use midspan_units::{Time, TimeSpan};
 
 use crate::packet::Signals;
 
-/// A policy for the ACKs of a receiver (Tam), and how it is set.
+/// A policy for the ACKs of a receiver (Tam), with its settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thinning {
-    /// An ACK for so many segments, or after a time (delayed ACK, FDA(n)).
+    /// An ACK for a number of segments, or after a time (delayed ACK, FDA(n)).
     FixedDelay {
         /// Segments for each ACK; above zero.
         segments: u32,
@@ -20,15 +20,15 @@ pub enum Thinning {
     },
     /// ACE thinning.
     Ace {
-        /// How it is set.
+        /// The settings.
         settings: AceSettings,
-        /// How the receiver measures its round trip. Its own data, which a receiver of a flow
-        /// does not have, gives none.
+        /// How the receiver measures its round trip. A flow's receiver sends no data, so its own
+        /// data is no possible source.
         round_trip: RoundTripSource,
     },
-    /// ECWA: the sender says its cwnd in an option.
+    /// ECWA: the sender sends its cwnd in an option.
     ExplicitWindow {
-        /// Most packets for an ACK.
+        /// Largest number of packets for one ACK.
         max_packets_per_ack: u32,
         /// Longest wait.
         timeout: TimeSpan,
@@ -37,21 +37,21 @@ pub enum Thinning {
     WindowPrediction {
         /// cwnd at the start, in segments.
         initial_window: u32,
-        /// Most packets for an ACK.
+        /// Largest number of packets for one ACK.
         max_packets_per_ack: u32,
         /// Longest wait.
         timeout: TimeSpan,
     },
     /// ACC: marked ACKs, echoed by the sender, make the receiver acknowledge less often.
     CongestionControl {
-        /// Most packets for an ACK.
+        /// Largest number of packets for one ACK.
         max_packets_per_ack: u32,
         /// Longest wait.
         timeout: TimeSpan,
     },
 }
 
-/// A [`Thinning`] at work.
+/// The running policy of a [`Thinning`].
 #[derive(Debug, Clone)]
 pub(super) enum Thinner {
     FixedDelay(FixedDelay),
@@ -93,7 +93,7 @@ impl Thinning {
         }
     }
 
-    /// How the receiver measures its round trip. Where nothing is said, by timestamps.
+    /// How the receiver measures its round trip; by timestamps unless set otherwise.
     pub(super) const fn round_trip(self) -> RoundTripSource {
         match self {
             Self::Ace { round_trip, .. } => round_trip,
@@ -121,7 +121,7 @@ impl Thinner {
         self.policy().handle_round_trip(now, round_trip);
     }
 
-    /// What a data segment says beside its data.
+    /// The signals that accompany a data segment.
     pub(super) fn handle_signals(&mut self, signals: Signals) {
         match self {
             Self::ExplicitWindow(policy) => policy.handle_window(u32::from(signals.window)),

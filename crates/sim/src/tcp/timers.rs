@@ -2,12 +2,12 @@
 
 use midspan_units::Time;
 
-/// Why a sender or receiver wants to be called.
+/// The timers of a sender or receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
     /// Nothing has been acknowledged for a retransmission time-out (RFC 6298).
     Retransmission,
-    /// The peer's window has been closed for as long (RFC 9293 §3.8.6.1).
+    /// The peer's window has been zero for such a time (RFC 9293 §3.8.6.1).
     Persist,
     /// The next segment may leave at the pacing rate.
     Pacing,
@@ -22,7 +22,7 @@ const TIMERS: [Timer; 4] = [
     Timer::DelayedAck,
 ];
 
-/// A fixed table of the deadlines of `N` timers, which follow each other in [`Timer`] from
+/// A fixed table of the deadlines of `N` timers: those that follow each other in [`Timer`] from
 /// `FIRST` on.
 #[derive(Debug, Clone)]
 pub(super) struct Timers<const FIRST: usize, const N: usize> {
@@ -53,7 +53,7 @@ impl<const FIRST: usize, const N: usize> Timers<FIRST, N> {
         self.deadlines[timer as usize - FIRST] != NEVER
     }
 
-    /// The next deadline, and why.
+    /// The next deadline, and its timer.
     #[inline]
     pub(super) fn next(&self) -> Option<(Time, Timer)> {
         let mut next = (NEVER, TIMERS[FIRST]);
@@ -65,7 +65,7 @@ impl<const FIRST: usize, const N: usize> Timers<FIRST, N> {
         (next.0 != NEVER).then_some(next)
     }
 
-    /// Takes a timer whose deadline has come; it stops.
+    /// Stops and returns a timer whose deadline has come.
     pub(super) fn expire(&mut self, now: Time) -> Option<Timer> {
         let (deadline, timer) = self.next()?;
         (deadline <= now).then(|| {

@@ -8,10 +8,10 @@ use crate::observer::Observer;
 use crate::packet::{Packet, Segment};
 use crate::scenario::{Scenario, ScenarioError};
 
-/// Bursts on every leg, and the forward data of every proxy, from some time on.
+/// Measures bursts on every leg, and the forward data of every proxy, from a given time on.
 ///
-/// A burst is a run of segments whose gaps are under half of the pacing gap; of a leg that is not
-/// paced, those back to back at the rate of its first link.
+/// A burst is a run of segments whose gaps are below half of the pacing gap. On a leg that is not
+/// paced, the segments of a burst are back to back at the rate of its first link.
 #[derive(Debug, Clone)]
 pub struct BurstWatch {
     from: Time,
@@ -21,7 +21,7 @@ pub struct BurstWatch {
 }
 
 impl BurstWatch {
-    /// Watches the legs of `scenario` from the time `from` on.
+    /// Measures the legs of `scenario` from the time `from` on.
     ///
     /// # Errors
     /// The scenario cannot be simulated.
@@ -40,14 +40,14 @@ impl BurstWatch {
         self.bursts.get_mut(connection).map(Bursts::finish)
     }
 
-    /// What the proxy at the end of a connection handed on at once, in segments of its outbound
-    /// leg; a part of one counts as one.
+    /// The data that the proxy at the end of a connection handed on at once, in segments of its
+    /// outbound leg, rounded up.
     #[must_use]
     pub fn forward_data(&self, connection: usize) -> Option<&Histogram> {
         self.forward.get(connection)
     }
 
-    /// The connections: the name of their flow and the number of the leg, from 1.
+    /// The connections: the name of each one's flow, and the number of the leg, counted from 1.
     pub fn connections(&self) -> impl Iterator<Item = (&str, usize)> {
         self.legs.iter().map(|leg| (leg.flow.as_str(), leg.leg))
     }

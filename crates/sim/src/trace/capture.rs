@@ -1,5 +1,5 @@
-//! A packet capture that Wireshark and tcpdump read: what a capture at the sender of each leg
-//! would show, headers only.
+//! A packet capture that Wireshark and tcpdump can read. It contains what a capture at the sender
+//! of each leg would show, headers only.
 //!
 //! Format: libpcap with nanoseconds (magic `0xa1b23c4d`), link type 101 (raw IP). A node's address
 //! is 10.0.0.0 plus its number and one; a leg's ports are 5001 at the receiver and, at the sender,
@@ -19,7 +19,7 @@ const RAW_IP: u32 = 101;
 const IP_HEADER: u32 = 20;
 const TCP_HEADER: u32 = 20;
 const RECEIVER_PORT: u16 = 5001;
-/// Bits by which advertised windows are shifted (RFC 7323): the most there are.
+/// Bits by which advertised windows are shifted (RFC 7323): the largest possible number.
 const WINDOW_SCALE: u32 = 14;
 
 const SYN: u8 = 0x02;
@@ -32,13 +32,13 @@ const ACK: u8 = 0x10;
 pub struct Capture<W> {
     output: W,
     legs: Vec<LegName>,
-    /// Of each leg, whether the next ACK answers a SYN.
+    /// For each leg, whether the next ACK answers a SYN.
     answers_syn: Vec<bool>,
     identification: u16,
     error: Option<io::Error>,
 }
 
-/// What of a TCP header differs from packet to packet.
+/// The fields of a TCP header that differ from packet to packet.
 struct Header {
     from_sender: bool,
     sequence: u32,
@@ -76,7 +76,7 @@ impl<W: Write> Capture<W> {
     /// Ends the capture.
     ///
     /// # Errors
-    /// The first thing that could not be written.
+    /// The first error in writing.
     pub fn finish(mut self) -> io::Result<()> {
         if let Some(error) = self.error.take() {
             return Err(error);
@@ -146,7 +146,7 @@ impl<W: Write> Capture<W> {
         self.packet(now, packet.connection, packet.size, &header);
     }
 
-    /// The answer to the SYN of a connection that is refused.
+    /// The answer to the SYN of a refused connection.
     fn reset(&mut self, now: Time, packet: &Packet) {
         let header = Header {
             from_sender: false,
@@ -187,7 +187,7 @@ impl<W: Write> Capture<W> {
     }
 }
 
-/// The low 32 bits, as numbers on the wire are.
+/// The low 32 bits of a number, as on the wire.
 #[allow(clippy::cast_possible_truncation)]
 const fn low(number: u64) -> u32 {
     number as u32

@@ -1,10 +1,10 @@
-//! Whose a connection is.
+//! The names of connections in traces.
 
 use midspan_units::{BitRate, TimeSpan};
 
 use crate::scenario::{NodeId, Scenario, ScenarioError, routes};
 
-/// A leg as a trace names it.
+/// The description of a leg in traces.
 #[derive(Debug, Clone)]
 pub(super) struct LegName {
     pub(super) flow: String,
@@ -13,7 +13,7 @@ pub(super) struct LegName {
     pub(super) from: NodeId,
     pub(super) to: NodeId,
     pub(super) segment_size: u32,
-    /// Gaps up to this belong to a burst.
+    /// Segments whose gap is at most this belong to one burst.
     pub(super) burst_gap: TimeSpan,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn legs(scenario: &Scenario) -> Result<Vec<LegName>, ScenarioError> {
     Ok(legs)
 }
 
-/// The most that is less than half.
+/// The largest value that is less than half.
 fn half(gap: TimeSpan) -> TimeSpan {
     TimeSpan::from_nanoseconds((gap.nanoseconds().saturating_sub(1)) / 2)
 }

@@ -1,7 +1,7 @@
-//! Traces: what happened, as tables (CSV), distributions and a packet capture (pcap).
+//! Traces of events, as tables (CSV), distributions and a packet capture (pcap).
 //!
-//! All are [observers](crate::Observer): a simulation without them pays nothing. They write to
-//! what the caller hands them; this crate opens no file.
+//! All are [observers](crate::Observer): a simulation without them has no cost. They write to
+//! outputs that the caller provides; this crate opens no file.
 
 mod bursts;
 mod capture;

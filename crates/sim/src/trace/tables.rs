@@ -11,16 +11,16 @@ use crate::packet::{DataKind, Packet, Segment};
 use crate::scenario::{LinkId, Scenario, ScenarioError};
 use crate::tcp::Sender;
 
-/// What a trace writes down.
+/// The events that a trace contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// cwnd, ssthresh and what is under way, whenever cwnd or ssthresh has changed.
+    /// cwnd, ssthresh and the data in flight, whenever cwnd or ssthresh has changed.
     Cwnd,
     /// Segments as they are sent and ACKs as they arrive.
     Sequence,
-    /// What waits in a link's queue after each arrival.
+    /// The packets in a link's queue after each arrival.
     Queue,
-    /// Packets that were dropped, and where.
+    /// Dropped packets, with the link and the reason.
     Drops,
 }
 
@@ -28,7 +28,7 @@ impl Kind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Cwnd, Self::Sequence, Self::Queue, Self::Drops];
 
-    /// The name by which it is asked for.
+    /// The name by which users select it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -49,8 +49,8 @@ impl Kind {
     }
 }
 
-/// Writes tables while a simulation runs. Give it to
-/// [`Simulation::link_by_link`](crate::Simulation::link_by_link): queues are seen only where each
+/// Writes tables while a simulation runs. Use it with
+/// [`Simulation::link_by_link`](crate::Simulation::link_by_link): queues are observed only if each
 /// link has its own event.
 #[derive(Debug)]
 pub struct Trace<W> {
@@ -58,14 +58,14 @@ pub struct Trace<W> {
     links: Vec<String>,
     /// By [`Kind`].
     outputs: [Option<W>; 4],
-    /// Of each leg, cwnd and ssthresh when they were last written.
+    /// For each leg, cwnd and ssthresh when they were last written.
     last: Vec<(u64, Option<u64>)>,
     error: Option<io::Error>,
 }
 
 impl<W: Write> Trace<W> {
-    /// A trace of a scenario that writes to what `output` gives for a kind, and does without the
-    /// kinds for which that is `None`.
+    /// A trace of a scenario. `output` returns the output for each kind, or `None` to leave that
+    /// kind out.
     ///
     /// # Errors
     /// The scenario cannot be simulated.
@@ -97,7 +97,7 @@ impl<W: Write> Trace<W> {
     /// Ends the trace.
     ///
     /// # Errors
-    /// The first thing that could not be written.
+    /// The first error in writing.
     pub fn finish(mut self) -> io::Result<()> {
         for kind in Kind::ALL {
             self.line(kind, |output, _| output.flush());
@@ -128,7 +128,7 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// Flow and leg; empty for traffic without TCP.
+    /// The flow and the leg; empty for traffic without TCP.
     fn leg(&self, connection: u32) -> (&str, usize) {
         let leg = self.legs.get(connection as usize);
         leg.map_or(("", 0), |leg| (&leg.flow, leg.leg))
@@ -139,7 +139,7 @@ impl Names<'_> {
     }
 }
 
-/// A name as a field: quoted where it must be (RFC 4180).
+/// A name as a field: quoted if necessary (RFC 4180).
 fn quoted(name: &str) -> String {
     if name.contains(['"', ',', '\n', '\r']) {
         format!("\"{}\"", name.replace('"', "\"\""))

@@ -12,7 +12,7 @@ use midspan_link::{Configuration, DropReason, QueueLimit, State};
 use midspan_sim::{LinkId, Observer, Packet, Segment, Way};
 use midspan_units::{Probability, Time};
 
-/// A link without change.
+/// A link that does not change.
 pub fn link(rate: &str, delay: &str, loss: &str, queue: u32) -> Configuration {
     Configuration {
         state: State {
@@ -25,7 +25,7 @@ pub fn link(rate: &str, delay: &str, loss: &str, queue: u32) -> Configuration {
     }
 }
 
-/// Everything that happens, as text, one line each.
+/// All events as text, one line each.
 #[derive(Debug, Default)]
 pub struct Log(pub String);
 
@@ -65,15 +65,16 @@ impl Observer for Log {
     }
 }
 
-/// Counts packets, and checks what must hold for every one.
+/// Counts packets, and checks the properties that every packet must have.
 #[derive(Debug, Default)]
 pub struct Auditor {
     pub sent: u64,
     pub delivered: u64,
     pub dropped: u64,
-    /// Of each leg: which bytes have arrived, as the end of what is whole and the ranges beyond.
+    /// For each leg, the bytes that have arrived: the end of the data without a gap, and the ranges
+    /// beyond.
     arrived: BTreeMap<u32, (u64, BTreeMap<u64, u64>)>,
-    /// Of each leg: the last ACK sent, and the window edge last delivered.
+    /// For each leg, the last ACK sent, and the window edge last delivered.
     acknowledged: BTreeMap<u32, u64>,
     edges: BTreeMap<u32, u64>,
     now: Time,
@@ -89,7 +90,7 @@ impl Auditor {
         self.now = now;
     }
 
-    /// Up to where a leg's data has arrived without a gap.
+    /// The end of a leg's data that has arrived without a gap.
     pub fn whole(&self, leg: u32) -> u64 {
         self.arrived.get(&leg).map_or(0, |(whole, _)| *whole)
     }
@@ -111,7 +112,7 @@ impl Observer for Auditor {
             }
             Segment::Acknowledgement(ack) => {
                 assert_eq!(packet.way(), Way::Back);
-                // Only what has arrived is acknowledged.
+                // Only data that has arrived is acknowledged.
                 assert!(ack.number <= self.whole(packet.connection));
                 let last = self.acknowledged.entry(packet.connection).or_default();
                 assert!(ack.number >= *last, "an ACK went back");
@@ -122,7 +123,7 @@ impl Observer for Auditor {
                     let (whole, beyond) = &self.arrived[&packet.connection];
                     let mut holding = beyond.range(..=start);
                     let held = holding.next_back().is_some_and(|(_, held)| *held >= end);
-                    // Where segments wait for service, more may have arrived meanwhile.
+                    // If segments wait for service, more may have arrived in the meantime.
                     assert!(held || end <= *whole, "SACK of what has not arrived");
                 }
             }
@@ -138,7 +139,7 @@ impl Observer for Auditor {
                 let (whole, beyond) = self.arrived.entry(packet.connection).or_default();
                 let mut start = data.sequence;
                 let mut end = start + u64::from(data.length);
-                // Joins what it touches.
+                // Merges the ranges that it touches.
                 while let Some((&from, &to)) = beyond
                     .range(..=end)
                     .next_back()

@@ -1,4 +1,4 @@
-//! A policy that says what a test wants.
+//! A policy with fixed decisions, for tests.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use midspan_policy::{
 };
 use midspan_units::{Time, TimeSpan};
 
-/// Admits and starts as told, says the same at each sample, and keeps the samples.
+/// Admits and starts as given, returns the same decision for each sample, and keeps the samples.
 #[derive(Debug, Clone)]
 pub struct Says {
     pub admission: Admission,

@@ -1,4 +1,4 @@
-//! How hosts of a path acknowledge.
+//! How hosts of a path acknowledge data.
 
 use midspan_path::Acknowledge;
 use midspan_policy::RoundTripSource;
@@ -7,12 +7,12 @@ use midspan_units::TimeSpan;
 
 use crate::tcp::{AckRule, Thinning};
 
-/// Most packets for an ACK (Tam §3.2).
+/// Largest number of packets for one ACK (Tam §3.2).
 const MAXIMUM: u32 = 5;
-/// What Linux waits for a second segment.
+/// How long Linux waits for a second segment.
 const LINUX: TimeSpan = TimeSpan::from_milliseconds(40);
 
-/// How a host acknowledges a sender that starts with so many segments.
+/// How a host acknowledges a sender that starts with this initial window (segments).
 pub(super) fn of_host(acknowledge: Acknowledge, initial_window: u32) -> AckRule {
     let (max_packets_per_ack, timeout) = (MAXIMUM, FixedDelay::TIME_OUT);
     AckRule::Thinned(match acknowledge {

@@ -1,4 +1,4 @@
-//! TCP of hosts and proxies, set as Linux sets it as far as the simulator models that.
+//! TCP of hosts and proxies, set as Linux sets it, as far as the simulator models that.
 
 use midspan_path::{HostSettings, NodeIndex, NodeKind, Path, ProxySettings, Window};
 use midspan_policy::{Buffer, Handshake, LegSettings};
@@ -11,16 +11,16 @@ use crate::tcp::{
     AckRule, ByteCounting, ReceiverConfiguration, SenderConfiguration, Variant, WindowGrowth,
 };
 
-/// What Linux's autotuning may advertise and keep unacknowledged at most: half of the third
-/// number of `tcp_rmem`, and the third number of `tcp_wmem`, as Linux sets them.
+/// The most that Linux's autotuning advertises and keeps unacknowledged, in bytes: half of the
+/// third number of `tcp_rmem`, and the third number of `tcp_wmem`, with Linux's default values.
 const RECEIVE_WINDOW: u64 = 3 << 20;
 const SEND_BUFFER: u64 = 4 << 20;
-/// A packet at the network layer.
+/// Size of a packet at the network layer, in bytes.
 const PACKET: u32 = 1500;
 const KNOWN: &str = "cubic and reno";
-/// What Linux advertises at first.
+/// The window that Linux advertises at first, in bytes.
 const FIRST_WINDOW: u64 = 65_535;
-/// Time-outs in a row after which Linux gives up (`tcp_retries2`).
+/// Number of time-outs in a row after which Linux gives up (`tcp_retries2`).
 const RETRIES: u32 = 15;
 
 fn host(path: &Path, node: NodeIndex) -> HostSettings {
@@ -30,8 +30,8 @@ fn host(path: &Path, node: NodeIndex) -> HostSettings {
     }
 }
 
-/// What becomes of senders where a host at an end of a flow has no SACK: `legs` are all of the
-/// flow's senders, from `from` to `to`.
+/// Changes the senders of a flow if a host at one of its ends has no SACK. `legs` are all senders
+/// of the flow, from `from` to `to`.
 pub(super) fn leave_out_sack<'a>(
     path: &Path,
     [from, to]: [NodeIndex; 2],
@@ -80,13 +80,13 @@ pub(super) fn host_receiver(path: &Path, node: NodeIndex) -> ReceiverConfigurati
             Window::Fixed => WindowGrowth::Fixed,
             Window::Linux24 => WindowGrowth::Linux24,
         },
-        // Of a sender that starts as Linux does, which only a prediction asks for.
+        // For a sender that starts as Linux does; only window prediction uses this.
         acknowledge: of_host(settings.acknowledge, 10),
         ..receiver(path, None)
     }
 }
 
-/// A proxy's session: the legs by the direction of the data.
+/// A proxy's session: its legs, assigned by the direction of the data.
 pub(super) fn split(path: &Path, node: NodeIndex, upload: bool) -> Result<Split, ScenarioError> {
     let default = ProxySettings::default();
     let settings = match &path.node(node).kind {
@@ -127,7 +127,7 @@ const fn fixed(buffer: Buffer) -> Option<u64> {
     }
 }
 
-/// IP and TCP header, timestamps included.
+/// Size of the IP and TCP headers in bytes, timestamps included.
 const fn header_size(path: &Path) -> u32 {
     match path.family {
         midspan_path::Family::Ipv4 => 20 + 32,
@@ -142,7 +142,7 @@ fn sender(
     initial_window: Option<u32>,
 ) -> Result<SenderConfiguration, ScenarioError> {
     let variant = match congestion_control {
-        // Of "auto" the start; what a policy then says is not simulated.
+        // "auto" starts with CUBIC; a change to BBR is not simulated.
         None | Some("cubic" | "auto") => Variant::Cubic,
         Some("reno") => Variant::Sack,
         Some(name) => {
@@ -163,13 +163,13 @@ fn sender(
         minimum_timeout: TimeSpan::from_milliseconds(200),
         maximum_timeout: TimeSpan::from_seconds(120),
         give_up_after: RETRIES,
-        // curl and web servers turn it off, and so does a proxy.
+        // curl, web servers and proxies turn Nagle's algorithm off.
         nagle: false,
         ..SenderConfiguration::default()
     })
 }
 
-/// A buffer that the operator fixed is not autotuned.
+/// A receiver. A buffer that the operator has fixed is not autotuned.
 fn receiver(path: &Path, fixed: Option<u64>) -> ReceiverConfiguration {
     ReceiverConfiguration {
         buffer: fixed.unwrap_or(RECEIVE_WINDOW),

@@ -1,5 +1,5 @@
-//! ACKs under a policy of the policy crate: a candidate for each segment that arrives, of which
-//! the policy lets some leave; and the receiver's round trip, which the policy is told.
+//! ACKs under a policy of the policy crate: each arriving segment makes a candidate, and the policy
+//! lets some of them leave. Also measures the receiver's round trip for the policy.
 
 use midspan_policy::ack_thinning::{ReceiverRoundTrip, selection_growth};
 use midspan_policy::{AckEstimate, AckSample, AckVerdict, RoundTrip, RoundTripSource};
@@ -11,22 +11,22 @@ use crate::tcp::thinning::Thinner;
 
 /// The next echo request leaves this long after one without a reply.
 const ECHO_LOST: TimeSpan = TimeSpan::from_seconds(3);
-/// Duplicate ACKs after which the sender is taken to retransmit.
+/// Number of duplicate ACKs after which the sender is assumed to retransmit.
 const DUPLICATES: u32 = 3;
 
-/// A policy and what it is told.
+/// A policy, and the state from which its samples are made.
 #[derive(Debug, Clone)]
 pub(super) struct Candidates {
     thinner: Thinner,
     source: RoundTripSource,
     round_trip: ReceiverRoundTrip,
-    /// What the candidate before covered.
+    /// The acknowledgement number of the previous candidate.
     covered: u64,
-    /// Its blocks, and how many before it covered no more.
+    /// Its SACK blocks, and how many candidates before it had the same number.
     blocks: SelectiveBlocks,
     duplicates: u32,
     held: Option<Acknowledgement>,
-    /// One that leaves before the next.
+    /// An ACK that leaves before the next one.
     overtaken: Option<Acknowledgement>,
     echo: Echo,
 }
@@ -55,13 +55,14 @@ impl Candidates {
 
     /// A SYN was answered.
     pub(super) fn handle_answered(&mut self, now: Time) {
-        // Only for who uses it: a contention slot may make it far shorter than what follows.
+        // Only for policies that use it: a contention slot may make it far shorter than later round
+        // trips.
         if self.source == RoundTripSource::Handshake {
             self.round_trip.handle_syn_sent(now);
         }
     }
 
-    /// A data segment came with these signals.
+    /// A data segment arrived with these signals.
     pub(super) fn handle_signals(&mut self, now: Time, signals: Signals) {
         let answered = self.round_trip.handle_syn_answered(now);
         let timed = self.round_trip.handle_data(now, Some(signals.timestamp));
@@ -76,8 +77,8 @@ impl Candidates {
         }
     }
 
-    /// Judges the ACK that could leave now for the segment that has just arrived. Returns whether
-    /// it leaves, or until when it is held.
+    /// Gets the policy's verdict on the ACK that could leave now for the segment that has just
+    /// arrived. Returns `None` if it leaves, or the time until which it is held.
     pub(super) fn judge(
         &mut self,
         now: Time,
@@ -99,7 +100,7 @@ impl Candidates {
             && selection_growth(&edges(blocks), &edges(candidate.blocks)).is_some();
         self.duplicates = if more == 0 { self.duplicates + 1 } else { 0 };
         let sample = AckSample {
-            // As on the wire: the low 32 bits.
+            // The low 32 bits, as on the wire.
             #[allow(clippy::cast_possible_truncation)]
             number: candidate.number as u32,
             newly_covered: u32::try_from(more.div_ceil(u64::from(segment.max(1))))
@@ -126,18 +127,19 @@ impl Candidates {
         self.held.is_some()
     }
 
-    /// An ACK that is to leave before any other.
+    /// An ACK that must leave before any other.
     pub(super) const fn take_overtaken(&mut self) -> Option<Acknowledgement> {
         self.overtaken.take()
     }
 
-    /// An ACK left that says all that one held says; the receiver's clock stands at `timestamp`.
+    /// An ACK left that includes all information of a held one; the receiver's clock shows
+    /// `timestamp`.
     pub(super) fn handle_sent(&mut self, now: Time, timestamp: u32) {
         self.held = None;
         self.round_trip.handle_ack_sent(now, timestamp);
     }
 
-    /// The number of an echo request that is to leave now, after data has arrived.
+    /// The number of an echo request that should leave now, after data has arrived.
     pub(super) fn poll_echo(&mut self, now: Time) -> Option<u16> {
         if self.source != RoundTripSource::IcmpEcho || now < self.echo.next {
             return None;
@@ -148,7 +150,7 @@ impl Candidates {
         Some(self.echo.number)
     }
 
-    /// An echo reply came.
+    /// An echo reply arrived.
     pub(super) fn handle_echo_reply(&mut self, now: Time, number: u16) {
         let measured = self.round_trip.handle_echo_reply(now, number);
         if let Some(measured) = measured {

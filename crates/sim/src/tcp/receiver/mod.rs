@@ -1,6 +1,6 @@
 //! The receiver of data: reassembly, acknowledgements, advertised window.
 //!
-//! Before changing this file, read RFC 9293 §3.8.6 (windows, delayed ACKs), RFC 5681 §4.2 (when
+//! Before you change this file, read RFC 9293 §3.8.6 (windows, delayed ACKs), RFC 5681 §4.2 (when
 //! to acknowledge) and RFC 2018 (SACK blocks).
 
 mod candidates;
@@ -25,19 +25,19 @@ pub struct Receiver {
     configuration: ReceiverConfiguration,
     /// RCV.NXT: the next byte expected.
     next: u64,
-    /// The first byte that still takes room in the buffer.
+    /// The first byte that still uses room in the buffer.
     released: u64,
     /// The end of the window that was advertised.
     edge: u64,
     window: Window,
-    /// When a SYN was answered, until data comes.
+    /// When a SYN was answered; `None` after data has arrived.
     answered: Option<Time>,
-    /// From the answer to the first data.
+    /// Time from that answer to the first data.
     round_trip: Option<TimeSpan>,
     reassembly: Reassembly,
     /// Segments that arrived in order since the last ACK.
     waiting: u32,
-    /// Bytes read that no ACK has told of as window; only of [`AckRule::Bsd`].
+    /// Bytes read whose room no ACK has announced yet; only for [`AckRule::Bsd`].
     untold: u64,
     acknowledge_now: bool,
     /// A policy that decides which ACKs leave.
@@ -46,12 +46,12 @@ pub struct Receiver {
     counters: ReceiverCounters,
 }
 
-/// What a receiver has seen.
+/// The counters of a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReceiverCounters {
     /// Segments with data that arrived.
     pub segments: u64,
-    /// Of these, those that held nothing new.
+    /// Those of them that contained nothing new.
     pub duplicate_segments: u64,
     /// Bytes that arrived beyond the advertised window and were dropped.
     pub bytes_beyond_window: u64,
@@ -116,8 +116,8 @@ impl Receiver {
         self.check_invariants();
     }
 
-    /// The application has taken all bytes before `up_to`, and they take no more room. More than
-    /// has arrived is not taken.
+    /// The application has read all bytes before `up_to`, and they need no more room. It cannot
+    /// read more than has arrived.
     #[inline]
     pub fn handle_release(&mut self, now: Time, up_to: u64) {
         self.released = self.released.max(up_to.min(self.next));
@@ -133,7 +133,7 @@ impl Receiver {
         self.check_invariants();
     }
 
-    /// The application answers: what goes the other way carries an ACK, which does not wait.
+    /// The application responds: the response carries an ACK, so no ACK is held any longer.
     pub fn handle_answer(&mut self) {
         let held = self
             .candidates
@@ -142,8 +142,8 @@ impl Receiver {
         self.acknowledge_now |= self.waiting > 0 || held;
     }
 
-    /// What a segment of the sender says beside its data; before
-    /// [`handle_segment`](Self::handle_segment). Only a policy wants to know.
+    /// The signals that accompany a segment of the sender; call it before
+    /// [`handle_segment`](Self::handle_segment). Only a policy uses them.
     #[inline]
     pub fn handle_signals(&mut self, now: Time, signals: Signals) {
         if let Some(candidates) = &mut self.candidates {
@@ -151,20 +151,20 @@ impl Receiver {
         }
     }
 
-    /// The number of an echo request that is to leave now.
+    /// The number of an echo request that should leave now.
     #[inline]
     pub fn poll_echo(&mut self, now: Time) -> Option<u16> {
         self.candidates.as_mut()?.poll_echo(now)
     }
 
-    /// The reply to an echo request came.
+    /// The reply to an echo request arrived.
     pub fn handle_echo_reply(&mut self, now: Time, number: u16) {
         if let Some(candidates) = &mut self.candidates {
             candidates.handle_echo_reply(now, number);
         }
     }
 
-    /// What the policy that decides about ACKs believes; `None` where there is none.
+    /// The estimates of the policy that decides about ACKs; `None` if there is no policy.
     #[must_use]
     pub fn estimate(&self) -> Option<AckEstimate> {
         Some(self.candidates.as_ref()?.estimate())
@@ -194,7 +194,8 @@ impl Receiver {
         {
             self.edge = self.edge.max(ack.window_edge);
             self.counters.acknowledgements += 1;
-            // Taken apart, so that the others need not be put together in memory.
+            // The fields are copied one by one, so that the other cases need not build the ACK in
+            // memory.
             return Some(Acknowledgement {
                 number: ack.number,
                 window_edge: ack.window_edge,
@@ -214,7 +215,7 @@ impl Receiver {
         Some(self.acknowledgement())
     }
 
-    /// The ACK of what has arrived.
+    /// The ACK for the data that has arrived.
     #[inline]
     fn acknowledgement(&self) -> Acknowledgement {
         Acknowledgement {
@@ -228,8 +229,8 @@ impl Receiver {
         }
     }
 
-    /// A policy judges the ACK of the segment that has just arrived; `gap` says whether data was
-    /// missing before.
+    /// Gets the policy's verdict on the ACK for the segment that has just arrived. `gap`: data was
+    /// missing before it.
     fn judge(&mut self, now: Time, gap: bool) {
         let candidate = self.acknowledgement();
         let segment = self.configuration.segment_size;
@@ -252,7 +253,8 @@ impl Receiver {
         self.timers.next()
     }
 
-    /// Size of an ACK on the wire: SACK blocks take room (RFC 2018 §3: 8n + 2 bytes, padded).
+    /// Size of an ACK on the wire in bytes, with its SACK blocks (RFC 2018 §3: 8n + 2 bytes,
+    /// padded).
     #[must_use]
     #[inline]
     pub fn size_of(&self, acknowledgement: &Acknowledgement) -> u32 {
@@ -264,21 +266,21 @@ impl Receiver {
         self.configuration.header_size + 8 * blocks + 4
     }
 
-    /// IP and TCP header of what it sends, in bytes, without SACK blocks.
+    /// IP and TCP headers of the packets that it sends, in bytes, without SACK blocks.
     #[must_use]
     pub const fn header_size(&self) -> u32 {
         self.configuration.header_size
     }
 
-    /// The scale of the windows that it advertises, in bits: the least with which the whole
-    /// buffer can be told in 16 bits, at most 14 (RFC 7323 §2.3).
+    /// The scale of the windows that it advertises, in bits: the smallest with which 16 bits can
+    /// express the whole buffer, at most 14 (RFC 7323 §2.3).
     #[must_use]
     pub fn window_scale(&self) -> u8 {
         let fits = |bits: &u8| self.configuration.buffer >> bits <= u64::from(u16::MAX);
         (0..14).find(fits).unwrap_or(14)
     }
 
-    /// Whether every segment is acknowledged when it comes: there is never a timer.
+    /// Whether every segment is acknowledged when it arrives; then there is never a timer.
     pub(crate) fn acknowledges_every_segment(&self) -> bool {
         self.configuration.acknowledge == AckRule::Every
     }
@@ -289,7 +291,7 @@ impl Receiver {
         self.next
     }
 
-    /// What it advertises before any data has come, in bytes.
+    /// The window that it advertises before any data has arrived, in bytes.
     #[must_use]
     pub const fn initial_window(&self) -> u64 {
         self.window.initial()
@@ -301,15 +303,14 @@ impl Receiver {
         self.edge
     }
 
-    /// What it has seen.
+    /// The counters.
     #[must_use]
     pub const fn counters(&self) -> &ReceiverCounters {
         &self.counters
     }
 
-    /// A reading of this receiver, as a policy gets it from a real socket that only receives;
-    /// what a sender would know is left at its default. The round-trip time is that of the
-    /// handshake.
+    /// A reading of this receiver, like a policy's reading of a real socket that only receives. The
+    /// values of a sender have their defaults. The round-trip time is that of the handshake.
     #[must_use]
     pub fn sample(&self) -> LegSample {
         LegSample {
@@ -373,7 +374,7 @@ impl Receiver {
                 let told = self.waiting >= 2;
                 self.untold += u64::from(length);
                 if told {
-                    // What waits to be read narrows the window that this ACK tells.
+                    // Data that waits to be read makes the window that this ACK announces smaller.
                     self.untold = u64::from(length);
                 }
                 let opened = self.untold >= 2 * u64::from(self.configuration.segment_size);
@@ -389,8 +390,8 @@ impl Receiver {
         }
     }
 
-    /// The end of the window that may be advertised now. It never goes back, and moves only by
-    /// steps worth sending (RFC 9293 §3.8.6.2.2).
+    /// The end of the window that may be advertised now. It never goes back, and moves only in
+    /// steps that are worth sending (RFC 9293 §3.8.6.2.2).
     fn offered_edge(&self) -> u64 {
         let free = self.window.edge(
             self.released + self.configuration.buffer,
@@ -404,7 +405,7 @@ impl Receiver {
         }
     }
 
-    /// Panics in debug builds where the state contradicts itself.
+    /// Panics in debug builds if the state is inconsistent.
     pub fn check_invariants(&self) {
         debug_assert!(self.released <= self.next);
         debug_assert!(self.next <= self.edge, "data beyond the window was taken");

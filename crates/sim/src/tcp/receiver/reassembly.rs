@@ -3,11 +3,11 @@
 use crate::packet::{SelectiveBlock, SelectiveBlocks};
 use crate::tcp::ranges::Ranges;
 
-/// What lies beyond a gap, and what of it came last.
+/// The data beyond a gap, and which parts of it arrived last.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reassembly {
     ranges: Ranges,
-    /// A byte in each of the ranges that were reported last, newest first (RFC 2018 §4).
+    /// One byte of each of the ranges that were reported last, newest first (RFC 2018 §4).
     newest: [Option<u64>; SelectiveBlocks::LIMIT],
 }
 
@@ -16,7 +16,7 @@ impl Reassembly {
         self.ranges.is_empty()
     }
 
-    /// Keeps what is from `start` up to `end`. Returns whether any of it is new.
+    /// Stores the data from `start` up to `end`. Returns whether any of it is new.
     pub(super) fn insert(&mut self, start: u64, end: u64) -> bool {
         let new = self.ranges.insert(start, end);
         let range = self.ranges.find(start);
@@ -28,7 +28,8 @@ impl Reassembly {
         new
     }
 
-    /// All before `sequence` has arrived: returns up to where it goes on without a gap.
+    /// Everything before `sequence` has arrived: returns the end of the data that follows without a
+    /// gap.
     pub(super) fn take_from(&mut self, sequence: u64) -> u64 {
         if self.ranges.is_empty() {
             return sequence;

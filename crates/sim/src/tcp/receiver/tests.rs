@@ -29,7 +29,7 @@ fn at(milliseconds: u64) -> Time {
 /// Number, window and SACK blocks.
 type Ack = (u64, u64, Vec<(u64, u64)>);
 
-/// The ACK that is ready.
+/// The ACK that is ready, if any.
 fn ack(receiver: &mut Receiver) -> Option<Ack> {
     let ack = receiver.poll_transmit()?;
     let blocks = ack.blocks.as_slice().iter();
@@ -65,7 +65,7 @@ fn a_gap_gives_duplicate_acks_with_the_newest_block_first() {
         feed(&mut receiver, 600),
         Some((100, 1000, vec![(600, 700), (400, 500), (200, 300)]))
     );
-    // 300 joins two ranges: one block, and it is the newest.
+    // Segment 300 joins two ranges: one block, and it is the newest.
     assert_eq!(
         feed(&mut receiver, 300),
         Some((100, 1000, vec![(200, 500), (600, 700)]))
@@ -97,7 +97,7 @@ fn the_second_segment_or_the_timer_brings_a_delayed_ack() {
     assert_eq!(ack(&mut receiver), None);
     receiver.handle_timeout(at(150));
     assert_eq!(ack(&mut receiver), Some((300, 1000, vec![])));
-    // Out of order: at once; what fills the gap: at once.
+    // Data out of order is acknowledged at once, and so is data that fills the gap.
     assert_eq!(
         feed(&mut receiver, 400),
         Some((300, 1000, vec![(400, 500)]))
@@ -191,7 +191,7 @@ fn an_autotuned_window_doubles_what_was_read_in_a_round_trip() {
         },
     );
     assert_eq!(ack(&mut receiver), Some((0, 2000, vec![])));
-    // The first data comes 100 ms after the answer: that is the round trip.
+    // The first data arrives 100 ms after the answer: this is the round trip.
     let mut sequence = 0;
     let mut arrive = |receiver: &mut Receiver, milliseconds: u64, segments: u64| {
         for _ in 0..segments {
@@ -202,13 +202,13 @@ fn an_autotuned_window_doubles_what_was_read_in_a_round_trip() {
         ack(receiver).unwrap().1
     };
     assert_eq!(arrive(&mut receiver, 100, 10), 2000);
-    // The first of these ends the round trip: 1,100 bytes were read in it, Linux starts from
-    // 1,000. (2 · 1,100 + 16 · 100) · (1 + 2 · 100 / 1,000)
+    // The first of these segments ends the round trip: 1,100 bytes were read in it, and Linux
+    // starts from 1,000. (2 · 1,100 + 16 · 100) · (1 + 2 · 100 / 1,000)
     assert_eq!(arrive(&mut receiver, 200, 10), 4560);
-    // Not within the same round trip, and not where no more was read.
+    // The window does not grow again in the same round trip, or when no more data was read.
     assert_eq!(arrive(&mut receiver, 299, 1), 4560);
     assert_eq!(arrive(&mut receiver, 300, 45), 4560);
-    // 4,500 bytes, against 1,100: (2 · 4,500 + 16 · 100) · (1 + 2 · 3,400 / 1,100)
+    // 4,500 bytes, compared with 1,100: (2 · 4,500 + 16 · 100) · (1 + 2 · 3,400 / 1,100)
     assert_eq!(arrive(&mut receiver, 400, 1), 76_127);
     assert_eq!(arrive(&mut receiver, 401, 700), 76_127);
     // Never beyond the buffer.
@@ -217,7 +217,7 @@ fn an_autotuned_window_doubles_what_was_read_in_a_round_trip() {
     assert_eq!(arrive(&mut receiver, 900, 1), 100_000);
 }
 
-/// Numbers of the ACKs that segments of these sizes, in order and 1 ms apart, cause at once.
+/// The numbers of the ACKs that segments of these sizes, in order and 1 ms apart, cause at once.
 fn acknowledged(configuration: ReceiverConfiguration, lengths: &[u32]) -> Vec<u64> {
     let mut receiver = Receiver::new(configuration);
     let mut sequence = 0;

@@ -1,19 +1,20 @@
-//! How much of the buffer the receiver advertises: fixed, as Linux 2.4, or autotuned.
+//! How much of the buffer the receiver advertises: fixed, as in Linux 2.4, or autotuned.
 
 use midspan_units::{Time, TimeSpan};
 
 use crate::tcp::configuration::{ReceiverConfiguration, WindowGrowth};
 
-/// Data segments below this size do not make the window grow (Linux: `tcp_event_data_recv`).
+/// Data segments smaller than this many bytes do not make the window grow (Linux:
+/// `tcp_event_data_recv`).
 const COUNTED: u32 = 128;
 
-/// What segments are taken to have before any has come (Linux: `TCP_MIN_RCVMSS`).
+/// The assumed size of segments before any has arrived, in bytes (Linux: `TCP_MIN_RCVMSS`).
 const FIRST_ARRIVING: u64 = 536;
 
-/// The part of the buffer that is offered.
+/// The advertised part of the buffer.
 #[derive(Debug, Clone)]
 pub(super) struct Window {
-    /// Most that is offered now; at most the buffer.
+    /// The largest window that may be advertised now; at most the buffer.
     limit: u64,
     buffer: u64,
     segment: u64,
@@ -33,19 +34,19 @@ enum Growth {
     Autotuned(Box<RightSizing>),
 }
 
-/// Dynamic right-sizing (Fisk, Feng 2001), as Linux' `tcp_rcv_space_adjust` does it.
+/// Dynamic right-sizing (Fisk, Feng 2001), as in Linux's `tcp_rcv_space_adjust`.
 #[derive(Debug, Clone, Default)]
 struct RightSizing {
-    /// When the SYN was answered, until data has come.
+    /// When the SYN was answered; `None` after data has arrived.
     opened: Option<Time>,
-    /// The least time in which a window of data arrived.
+    /// The shortest time in which a window of data has arrived.
     round_trip: Option<TimeSpan>,
-    /// The measurement that is going on: it ends when this number has arrived.
+    /// The present measurement ends when this number has arrived.
     measured_up_to: u64,
     measured_since: Time,
-    /// Read in the round trip before this one.
+    /// Bytes read in the previous round trip.
     space: u64,
-    /// When this round trip began, and what had been read then.
+    /// When this round trip began, and the total that had been read by then.
     since: Time,
     read: u64,
 }
@@ -66,7 +67,8 @@ impl Window {
             }
             WindowGrowth::Autotuned { initial } => {
                 let sizing = RightSizing {
-                    // Linux: ten segments are no news.
+                    // Linux: reading up to ten segments in a round trip does not make the window
+                    // grow.
                     space: initial.min(10 * segment),
                     ..RightSizing::default()
                 };
@@ -81,7 +83,7 @@ impl Window {
         }
     }
 
-    /// What is offered before any data has come.
+    /// The window that is advertised before any data has arrived.
     pub(super) const fn initial(&self) -> u64 {
         self.limit
     }
@@ -95,7 +97,7 @@ impl Window {
         }
     }
 
-    /// Data arrived in order: all before `next` is there, `edge` was the end of the window.
+    /// Data arrived in order: everything before `next` is there; `edge` was the end of the window.
     #[inline]
     pub(super) fn handle_data(&mut self, now: Time, length: u32, next: u64, edge: u64) {
         match &mut self.growth {
@@ -110,7 +112,7 @@ impl Window {
         }
     }
 
-    /// All before `read` has been read by now.
+    /// Everything before `read` has been read by now.
     #[inline]
     pub(super) fn handle_read(&mut self, now: Time, read: u64) {
         if let Growth::Autotuned(sizing) = &mut self.growth
@@ -120,7 +122,8 @@ impl Window {
         }
     }
 
-    /// The least by which the end moves (RFC 9293 §3.8.6.2.2). Linux 2.4 has whole segments.
+    /// The smallest step by which the end of the window moves, in bytes (RFC 9293 §3.8.6.2.2).
+    /// Linux 2.4 advertises whole segments.
     #[inline]
     pub(super) fn step(&self) -> u64 {
         match self.growth {
@@ -129,7 +132,7 @@ impl Window {
         }
     }
 
-    /// An ACK advertises so much.
+    /// An ACK advertises `window` bytes.
     #[inline]
     pub(super) fn handle_advertised(&mut self, window: u64) {
         if let Growth::Linux24 { advertised, .. } = &mut self.growth {
@@ -137,8 +140,8 @@ impl Window {
         }
     }
 
-    /// The end of the window, given where the free room ends, what has arrived and the end that
-    /// was advertised last; never before that.
+    /// The end of the window, computed from the end of the free room, the end of the data that has
+    /// arrived and the end that was advertised last; never before the last one.
     #[inline]
     pub(super) fn edge(&self, free: u64, next: u64, edge: u64) -> u64 {
         let offered = match &self.growth {
@@ -148,8 +151,8 @@ impl Window {
                 arriving,
                 advertised,
             } => {
-                // `__tcp_select_window` without scaling: the window stays as it is within a
-                // segment of the room, and else is a multiple of a segment.
+                // `__tcp_select_window` without scaling: the window stays as it is while it is
+                // within one segment of the room; otherwise it is a multiple of a segment.
                 let room = self.limit.min(free.saturating_sub(next));
                 if advertised + arriving <= room || *advertised > room {
                     next + room / arriving * arriving
@@ -163,14 +166,14 @@ impl Window {
 }
 
 impl RightSizing {
-    /// `tcp_rcv_rtt_measure`: the time in which a window of data comes is a round trip, if the
-    /// sender fills the window; the least of such times is kept. The first is that from the
-    /// answer to the SYN to the first data.
+    /// `tcp_rcv_rtt_measure`: the time in which a window of data arrives is a round trip if the
+    /// sender fills the window; the shortest such time is kept. The first measurement is the time
+    /// from the answer to the SYN until the first data.
     fn measure(&mut self, now: Time, next: u64, edge: u64) {
         if let Some(opened) = self.opened.take() {
             self.keep(now.since(opened));
             self.restart(now, edge);
-            // What is read from here on counts.
+            // Data that is read from here on counts.
             self.since = now;
         } else if next >= self.measured_up_to {
             if self.measured_up_to > 0 {
@@ -190,7 +193,8 @@ impl RightSizing {
         self.round_trip = Some(least);
     }
 
-    /// `tcp_rcv_space_adjust`: once in a round trip, what window the reading asks for.
+    /// `tcp_rcv_space_adjust`: once in a round trip, computes the window that the reading rate
+    /// requires.
     fn adjust(&mut self, now: Time, read: u64, segment: u64) -> Option<u64> {
         let round_trip = self.round_trip?;
         if now.since(self.since) < round_trip || round_trip == TimeSpan::ZERO {
@@ -198,8 +202,8 @@ impl RightSizing {
         }
         let copied = read - self.read;
         let wanted = (copied > self.space).then(|| {
-            // Twice what was read, room for what arrives meanwhile, and as much more as the
-            // sender is speeding up (slow start doubles in a round trip).
+            // Twice the data that was read, room for the data that arrives meanwhile, and more in
+            // proportion to the sender's growth (slow start doubles in a round trip).
             let window = 2 * copied + 16 * segment;
             let share = u128::from(copied - self.space) * 2;
             let more = u128::from(window) * share / u128::from(self.space.max(1));

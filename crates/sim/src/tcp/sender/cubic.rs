@@ -1,15 +1,15 @@
 //! CUBIC (RFC 9438): cwnd as a cubic function of the time since the last loss.
 //!
-//! In segments and seconds, as in the RFC. The restoring of cwnd after a spurious time-out is not
+//! Units are segments and seconds, as in the RFC. Restoring cwnd after a spurious time-out is not
 //! modelled.
 
 use midspan_units::{Time, TimeSpan};
 
 /// `C`, in segments per second cubed.
 const C: f64 = 0.4;
-/// `β_cubic`: the share of cwnd that is kept at a loss.
+/// `β_cubic`: the share of cwnd that remains after a loss.
 const BETA: f64 = 0.7;
-/// `α_cubic`: what makes a Reno-like flow with `β_cubic` as fast as Reno (§4.3).
+/// `α_cubic`: makes a Reno-like flow with `β_cubic` as fast as Reno (§4.3).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// The state of the cubic function.
@@ -30,14 +30,14 @@ struct Epoch {
     to_maximum: f64,
     /// `W_max` of this stage.
     maximum: f64,
-    /// `W_est`: what Reno would have.
+    /// `W_est`: the window that Reno would have.
     estimate: f64,
     /// cwnd, with its fraction.
     window: f64,
 }
 
 impl Cubic {
-    /// A loss with `under_way` bytes in the network: returns the new ssthresh in bytes.
+    /// A loss with `under_way` bytes in flight: returns the new ssthresh in bytes.
     pub(super) fn reduce(&mut self, under_way: u64, segment: u64) -> u64 {
         let window = in_segments(under_way, segment);
         // §4.7, fast convergence: a flow whose maximum falls leaves room for others.
@@ -83,7 +83,7 @@ impl Cubic {
         if epoch.cubic(elapsed) < epoch.estimate {
             epoch.window = epoch.window.max(epoch.estimate);
         } else {
-            // §4.4 and §4.5: towards where the function will be one round trip from now.
+            // §4.4 and §4.5: towards the function's value one round trip from now.
             let target = epoch
                 .cubic(elapsed + round_trip)
                 .clamp(epoch.window, 1.5 * epoch.window);
@@ -149,7 +149,7 @@ mod tests {
         let mut cwnd = cubic.reduce(100_000, SEGMENT);
         let round_trip = TimeSpan::from_milliseconds(100);
         let mut seen = Vec::new();
-        // A round trip is about as many ACKs as segments in the window.
+        // A round trip has about as many ACKs as the window has segments.
         let mut now = Time::from_nanoseconds(0);
         for round in 0..60 {
             let acks = cwnd / SEGMENT;
@@ -170,7 +170,8 @@ mod tests {
 
     #[test]
     fn a_short_path_grows_like_reno() {
-        // At 1 ms the cubic function hardly moves: W_est rules, 0.529 segments a round trip.
+        // At 1 ms the cubic function hardly moves: W_est determines cwnd, 0.529 segments in a round
+        // trip.
         let mut cubic = Cubic::default();
         let mut cwnd = cubic.reduce(10_000, SEGMENT);
         let round_trip = TimeSpan::from_milliseconds(1);

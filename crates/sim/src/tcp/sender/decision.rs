@@ -1,4 +1,4 @@
-//! What a policy may change on a live socket.
+//! The changes that a policy may make to a live socket.
 
 use midspan_policy::LegDecision;
 
@@ -7,8 +7,8 @@ use super::cubic::Cubic;
 
 impl Sender {
     /// Carries out a decision, as the proxy does on a real socket: pacing rate, segment size (at
-    /// most the ceiling that the sender was made with) and in-flight cap (at least a segment; it
-    /// does not lift the window limit), slow start again. The send buffer belongs to the application.
+    /// most the ceiling of the configuration), in-flight cap (at least a segment; the window limit
+    /// still holds), and slow start again. The send buffer belongs to the application.
     pub fn handle_decision(&mut self, decision: &LegDecision) {
         if let Some(rate) = decision.pacing_rate {
             self.configuration.pacing_rate = Some(rate);
@@ -16,7 +16,7 @@ impl Sender {
         if let Some(size) = decision.segment_size {
             let size = u32::try_from(size.bytes()).unwrap_or(u32::MAX);
             self.configuration.segment_size = size.clamp(1, self.segment_ceiling());
-            // Windows are in bytes and stay; they hold at least so many segments.
+            // Windows are in bytes and stay the same; they hold at least this many segments.
             let segment = self.segment_size();
             self.cwnd = self.cwnd.max(segment);
             self.ssthresh = self.ssthresh.max(2 * segment);
@@ -33,9 +33,9 @@ impl Sender {
         self.check_invariants();
     }
 
-    /// Most that a decision may ask for as segment size.
+    /// The largest segment size that a decision may set.
     fn segment_ceiling(&self) -> u32 {
-        // `new` has put it there.
+        // `new` has set it.
         let ceiling = self.configuration.segment_ceiling;
         ceiling.unwrap_or(self.configuration.segment_size).max(1)
     }

@@ -1,5 +1,5 @@
-//! Hasegawa's duplicate start (§6.2): what is sent before the first acknowledgement of data is
-//! sent twice, oversized and cut to the peer's own size.
+//! Hasegawa's duplicate start (§6.2): all data before the first acknowledgement is sent twice,
+//! oversized and cut to the peer's own size.
 
 use midspan_policy::oversized_segments::size_after_duplicate_start;
 
@@ -7,14 +7,14 @@ use super::Sender;
 use crate::packet::{Acknowledgement, Data, DataKind};
 
 impl Sender {
-    /// An oversized segment has been made: if this is a duplicate start, its cut twin follows.
+    /// An oversized segment was made: in a duplicate start, its cut copy follows.
     pub(super) fn begin_cut(&mut self, sequence: u64, length: u64) {
         let cut = self.configuration.duplicate_start;
         self.cut = cut.filter(|cut| length > u64::from(*cut)).map(|_| sequence);
         self.doubled = self.doubled.or(self.cut);
     }
 
-    /// The cut twin of the oversized segment that was sent last. It counts as sent again.
+    /// The cut copy of the oversized segment that was sent last. It counts as a retransmission.
     pub(super) fn take_cut(&mut self) -> Option<Data> {
         let sequence = self.cut.take()?;
         let length = self.configuration.duplicate_start?;
@@ -28,9 +28,9 @@ impl Sender {
         })
     }
 
-    /// All before `number` is acknowledged: if that is of the first data that went out twice, it
-    /// decides. Where the peer took only cut segments, all that was sent
-    /// counts for lost, as after a go-back, and cwnd is again the initial window.
+    /// Everything before `number` is acknowledged. If that includes the first data that was sent
+    /// twice, it decides which size is kept. If the peer accepted only cut segments, everything
+    /// that was sent counts as lost, as after a go-back, and cwnd is the initial window again.
     pub(super) fn end_duplicate_start(&mut self, number: u64) {
         let Some(doubled) = self.doubled.filter(|doubled| number > *doubled) else {
             return;
@@ -51,12 +51,12 @@ impl Sender {
         self.next = self.unacknowledged;
         self.resend = None;
         self.recovering = false;
-        // What the cut segments beyond it cause is no new loss.
+        // Duplicate ACKs for the cut segments beyond it are no new loss.
         self.recover = Some(self.highest);
         self.round_trip.cancel();
     }
 
-    /// An ACK with the window that the peer is taken to have; `None` for what it says.
+    /// An ACK with the assumed window of the peer; `None`: the ACK is used unchanged.
     #[inline]
     pub(super) fn with_assumed_window(&self, ack: &Acknowledgement) -> Option<Acknowledgement> {
         let window = self.configuration.assumed_window?;

@@ -1,4 +1,4 @@
-//! What can be asked of a sender.
+//! The getters of a sender.
 
 use midspan_units::TimeSpan;
 
@@ -6,13 +6,13 @@ use super::{Phase, Sender, SenderCounters};
 use crate::tcp::configuration::SenderConfiguration;
 
 impl Sender {
-    /// How it was set.
+    /// Its configuration.
     #[must_use]
     pub const fn configuration(&self) -> &SenderConfiguration {
         &self.configuration
     }
 
-    /// What it has done.
+    /// Its counters.
     #[must_use]
     pub const fn counters(&self) -> &SenderCounters {
         &self.counters
@@ -46,13 +46,13 @@ impl Sender {
         self.highest
     }
 
-    /// The end of what the application has written.
+    /// The end of the data that the application has written.
     #[must_use]
     pub const fn written(&self) -> u64 {
         self.written
     }
 
-    /// Whether the handshake is over, or was not asked for.
+    /// Whether the handshake is complete, or none was configured.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.phase == Phase::Open
@@ -64,13 +64,13 @@ impl Sender {
         self.round_trip.smoothed()
     }
 
-    /// The least round-trip time measured.
+    /// The shortest measured round-trip time.
     #[must_use]
     pub const fn least_round_trip_time(&self) -> Option<TimeSpan> {
         self.round_trip.least()
     }
 
-    /// The retransmission time-out, doubled where it was.
+    /// The present retransmission time-out, with its doublings.
     #[must_use]
     pub fn retransmission_timeout(&self) -> TimeSpan {
         self.round_trip.timeout()

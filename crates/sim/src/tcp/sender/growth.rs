@@ -6,8 +6,8 @@ use super::Sender;
 use crate::tcp::configuration::{ByteCounting, Variant};
 
 impl Sender {
-    /// Whether cwnd is what holds sending back. In slow start it counts as such from half of it
-    /// on, so that an ACK for two segments does not stop it (as in Linux).
+    /// Whether cwnd limits sending. In slow start, half of cwnd is enough, so that an ACK for two
+    /// segments does not stop its growth (as in Linux).
     pub(super) fn is_cwnd_limited(&self) -> bool {
         let under_way = self.next - self.unacknowledged;
         if self.cwnd < self.ssthresh {
@@ -17,7 +17,7 @@ impl Sender {
         }
     }
 
-    /// Recovery is over. The ACK that ends it also opens the window, as in 4.4BSD and ns-2.
+    /// Recovery has ended. The ACK that ends it also opens the window, as in 4.4BSD and ns-2.
     pub(super) fn end_recovery(&mut self) {
         self.recovering = false;
         self.cwnd = self.ssthresh;
@@ -52,7 +52,7 @@ impl Sender {
         }
     }
 
-    /// Ends slow start where HyStart says so.
+    /// Ends slow start if HyStart detects that the path is full.
     pub(super) fn end_slow_start(&mut self, now: Time) {
         if self.configuration.variant != Variant::Cubic || self.cwnd >= self.ssthresh {
             return;
@@ -67,7 +67,8 @@ impl Sender {
         }
     }
 
-    /// What of the bytes acknowledged is left for congestion avoidance.
+    /// Grows cwnd in slow start; returns the acknowledged bytes that are left for congestion
+    /// avoidance.
     fn slow_start(&mut self, acknowledged: u64) -> u64 {
         let segment = self.segment_size();
         let most = match self.configuration.byte_counting {
@@ -84,8 +85,8 @@ impl Sender {
         }
     }
 
-    /// One segment for each cwnd that is acknowledged. The rest of each division is kept, so
-    /// that rounding never adds up.
+    /// One segment for each acknowledged cwnd. The remainder of each division is kept, so that
+    /// rounding errors never add up.
     fn avoid_congestion(&mut self, acknowledged: u64) {
         let segment = self.segment_size();
         let counted = match self.configuration.byte_counting {

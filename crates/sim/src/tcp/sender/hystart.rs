@@ -1,29 +1,30 @@
-//! HyStart: slow start ends before it overflows a queue (Ha and Rhee, *Taming the elephants: New TCP
-//! slow start*, Computer Networks 2011), as Linux's CUBIC has it.
+//! HyStart: ends slow start before it overflows a queue (Ha and Rhee, *Taming the elephants: New
+//! TCP slow start*, Computer Networks 2011), as in Linux's CUBIC.
 //!
-//! From a window of [`LEAST_WINDOW`] segments on, ssthresh becomes cwnd in a round
+//! In a window of at least [`LEAST_WINDOW`] segments, ssthresh is set to cwnd in a round
 //!
-//! - whose first [`SAMPLES`] round trips are all longer than the shortest by an eighth, at
-//!   least 4 ms and at most 16 ms: a queue builds up;
-//! - whose ACKs have come without a pause for half the shortest round trip (where segments are paced: for
-//!   all of it): the path is full.
+//! - whose first [`SAMPLES`] round trips are all longer than the shortest one by an eighth (but at
+//!   least 4 ms and at most 16 ms): a queue builds up; or
+//! - whose ACKs have arrived without a pause for half the shortest round trip (if segments are
+//!   paced: for all of it): the path is full.
 
 use std::collections::VecDeque;
 
 use midspan_units::{Time, TimeSpan};
 
-/// Segments.
+/// In segments.
 const LEAST_WINDOW: u64 = 16;
-/// Round trips of a round that are looked at.
+/// Number of round trips of a round that are compared.
 const SAMPLES: u8 = 8;
 const LEAST_RISE: TimeSpan = TimeSpan::from_milliseconds(4);
 const MOST_RISE: TimeSpan = TimeSpan::from_milliseconds(16);
 /// ACKs that follow each other within this time are a train.
 const TRAIN_GAP: TimeSpan = TimeSpan::from_milliseconds(2);
-/// Segments of a round whose time is kept: enough for [`SAMPLES`] ACKs of some segments each.
+/// Number of segments of a round whose times are kept: enough for [`SAMPLES`] ACKs of some segments
+/// each.
 const TIMED: usize = 64;
 
-/// What a sender watches in slow start.
+/// The state of HyStart in slow start.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HyStart {
     /// The round ends when more than this is acknowledged.
@@ -33,9 +34,9 @@ pub(super) struct HyStart {
     last_ack: Time,
     samples: u8,
     least_of_round: Option<TimeSpan>,
-    /// Ends of the first segments of this round, and when they left.
+    /// Ends of the first segments of this round, and the times at which they left.
     sent: VecDeque<(u64, Time)>,
-    /// The same of the round before, whose ACKs are coming.
+    /// The same for the previous round, whose ACKs are arriving now.
     timed: VecDeque<(u64, Time)>,
 }
 
@@ -47,8 +48,8 @@ impl HyStart {
         }
     }
 
-    /// All before `number` is newly acknowledged, in slow start with a window of so many
-    /// segments; all before `next` has been sent. Whether slow start is to end.
+    /// Everything before `number` is newly acknowledged, in slow start with a window of `window`
+    /// segments; everything before `next` has been sent. Returns whether slow start must end.
     pub(super) fn handle_acknowledged(
         &mut self,
         now: Time,
@@ -60,7 +61,7 @@ impl HyStart {
         if number > self.round_end {
             self.begin_round(now, next);
         }
-        // As Linux takes it: of the newest segment that is acknowledged.
+        // As in Linux: the sample of the newest acknowledged segment.
         let mut sample = None;
         while let Some((end, sent)) = self.timed.front().copied()
             && end <= number
@@ -74,7 +75,7 @@ impl HyStart {
         self.is_train_long(now, shortest, is_paced) || self.has_queue(sample, shortest)
     }
 
-    /// A loss says more.
+    /// A loss has ended slow start.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
@@ -119,8 +120,8 @@ mod tests {
         Time::ZERO + TimeSpan::from_milliseconds(milliseconds)
     }
 
-    /// A round of 20 segments, sent at 0, 3, 6 … ms and acknowledged so much later: at which ACK
-    /// slow start ends.
+    /// A round of 20 segments, sent at 0, 3, 6 … ms and acknowledged a round trip (ms) later.
+    /// Returns the ACK at which slow start ends.
     fn ends(round_trip: u64, window: u64) -> Option<u64> {
         let mut start = HyStart::default();
         start.begin_round(at(0), 0);
@@ -138,7 +139,7 @@ mod tests {
     fn a_round_that_is_longer_from_its_beginning_ends_slow_start() {
         assert_eq!(ends(113, 40), Some(9));
         assert_eq!(ends(112, 40), None);
-        // Of a small window nothing is concluded.
+        // A small window gives no result.
         assert_eq!(ends(200, 15), None);
     }
 

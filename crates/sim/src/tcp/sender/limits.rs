@@ -1,15 +1,15 @@
-//! For how long sending was busy and what held it back: the chronographs of Linux's `TCP_INFO`.
+//! How long sending was busy, and what limited it: the chronographs of Linux's `TCP_INFO`.
 //!
-//! As in Linux, at each time one condition counts, and all of them are busy time. Linux finds the
-//! condition when it has sent what it can (`tcp_write_xmit`, `tcp_cwnd_validate`), and so does
-//! this.
+//! As in Linux, one condition counts at each time, and all of them are busy time. Like Linux
+//! (`tcp_write_xmit`, `tcp_cwnd_validate`), the sender determines the condition when it has sent
+//! everything that it can send.
 
 use midspan_policy::LimitedTimes;
 use midspan_units::{Time, TimeSpan};
 
 use super::{Phase, Sender};
 
-/// What goes on, and what went on.
+/// The present condition, and the times of all conditions so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Limits {
     current: Limit,
@@ -17,20 +17,20 @@ pub(super) struct Limits {
     busy: TimeSpan,
     receive_window: TimeSpan,
     send_buffer: TimeSpan,
-    /// The application has data that the send buffer cannot take.
+    /// Whether the application has data for which the send buffer has no room.
     application_waits: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Limit {
-    /// All that was written is acknowledged.
+    /// All written data is acknowledged.
     #[default]
     Idle,
-    /// Data is under way or waits for cwnd, pacing or Nagle.
+    /// Data is in flight, or waits for cwnd, pacing or Nagle's algorithm.
     Busy,
-    /// cwnd lets the next segment pass and the peer's window does not.
+    /// cwnd allows the next segment, but the peer's window does not.
     ReceiveWindow,
-    /// cwnd lets a segment pass and the send buffer has none, although the application has data.
+    /// cwnd allows a segment, but the send buffer has none, although the application has data.
     SendBuffer,
 }
 
@@ -62,8 +62,9 @@ impl Limits {
 }
 
 impl Sender {
-    /// The application has data that the send buffer cannot take (`SOCK_NOSPACE`), or has no
-    /// longer. A sender whose window limit is its send buffer need not be told.
+    /// Sets whether the application has data for which the send buffer has no room
+    /// (`SOCK_NOSPACE`). This call is not needed for a sender whose window limit is its send
+    /// buffer.
     pub const fn handle_full_buffer(&mut self, full: bool) {
         self.limits.application_waits = full;
     }
@@ -72,7 +73,7 @@ impl Sender {
         self.limits.times(now)
     }
 
-    /// Nothing more can be sent now.
+    /// Nothing more can be sent now: determines the condition.
     #[inline]
     pub(super) fn note_limit(&mut self, now: Time) {
         let limit = self.limit(now);
@@ -88,7 +89,7 @@ impl Sender {
         }
         let segment = self.segment_size();
         let paced = self.configuration.pacing_rate.is_some() && now < self.next_release;
-        // A loss has just lowered cwnd: in recovery it is what holds back.
+        // A loss has just lowered cwnd: in recovery, cwnd is the limit.
         let by_cwnd = self.unacknowledged + self.cwnd + self.beyond_cwnd() < self.next + segment;
         if by_cwnd || self.recovering || paced {
             return Limit::Busy;

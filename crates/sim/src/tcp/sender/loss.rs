@@ -1,4 +1,5 @@
-//! What all variants do about a loss: when duplicate ACKs count, ssthresh, the time-out.
+//! The common reaction of all variants to a loss: when duplicate ACKs count, ssthresh, the
+//! time-out.
 
 use midspan_units::Time;
 
@@ -6,8 +7,8 @@ use super::Sender;
 use crate::tcp::configuration::Variant;
 
 impl Sender {
-    /// Whether duplicate ACKs may be taken for a new loss. Those that follow a go-back may have
-    /// been caused by segments that were sent twice (RFC 6582 §4.1, RFC 6675 §5.1).
+    /// Whether duplicate ACKs may mean a new loss. Those after a go-back may come from segments
+    /// that were sent twice (RFC 6582 §4.1, RFC 6675 §5.1).
     pub(super) fn may_retransmit_fast(&self) -> bool {
         !self.recovering
             && self
@@ -15,8 +16,8 @@ impl Sender {
                 .is_none_or(|recover| self.unacknowledged > recover)
     }
 
-    /// ssthresh after a loss: half of what is under way (RFC 5681, equation 4), or CUBIC's share.
-    /// Neither what fast recovery nor what limited transmit adds to the window counts.
+    /// ssthresh after a loss: half of the data in flight (RFC 5681, equation 4), or CUBIC's share.
+    /// The amounts that fast recovery and limited transmit add to the window do not count.
     fn reduced_threshold(&mut self) -> u64 {
         let under_way = if self.recovering {
             self.ssthresh
@@ -37,7 +38,7 @@ impl Sender {
         self.ssthresh -= self.ssthresh % self.segment_size();
     }
 
-    /// A loss was detected by duplicate ACKs: the common part.
+    /// Duplicate ACKs have shown a loss: the part that is common to all variants.
     pub(super) fn enter_fast_retransmit(&mut self) {
         self.counters.fast_retransmits += 1;
         self.ssthresh = self.reduced_threshold();
@@ -47,15 +48,15 @@ impl Sender {
         self.hystart.forget();
     }
 
-    /// The retransmission timer has run out (RFC 6298 §5.4–5.6, RFC 5681 §3.1): slow start from
-    /// the first byte that is not acknowledged.
+    /// The retransmission timer has expired (RFC 6298 §5.4–5.6, RFC 5681 §3.1): slow start from the
+    /// first unacknowledged byte.
     pub(super) fn time_out(&mut self, now: Time) {
         self.counters.timeouts += 1;
         self.timeouts_in_row = match self.timeouts_in_row {
             (count, at) if at == self.unacknowledged => (count + 1, at),
             _ => (1, self.unacknowledged),
         };
-        // Of a segment that times out again, the first time-out has set ssthresh.
+        // If a segment times out again, its first time-out has set ssthresh already.
         if self.recover != Some(self.highest)
             || self.next > self.unacknowledged + self.segment_size()
         {
@@ -75,7 +76,7 @@ impl Sender {
         self.after_timeout = true;
         self.next = self.unacknowledged;
         if self.window_went_back() {
-            // Sent again all the same: it asks for the window.
+            // The probe is retransmitted whatever the window: its ACK reports the window.
             self.resend = Some(self.unacknowledged);
         }
         self.round_trip.cancel();

@@ -1,10 +1,10 @@
-//! The sender of data: what it may send, and what it does about loss.
+//! The sender of data: what it may send, and how it reacts to loss.
 //!
-//! The common core is here and in `transmit` (which segment is next), `growth` (how cwnd opens),
-//! `loss` (what all do about a loss), `round_trip` (the retransmission timer) and `limits` (what
-//! holds sending back). What the variants do of their own about duplicate ACKs and in recovery has
-//! a file each: `tahoe`, `reno`, `new_reno`, `sack`; `cubic`
-//! has SACK's recovery and a growth of its own.
+//! The common core is here and in `transmit` (the next segment), `growth` (how cwnd opens), `loss`
+//! (the common reaction to a loss), `round_trip` (the retransmission timer) and `limits` (what
+//! limits sending). The variants differ in their reaction to duplicate ACKs and in recovery; each
+//! has a file: `tahoe`, `reno`, `new_reno`, `sack`. `cubic` has SACK's recovery, and its own growth
+//! of cwnd.
 
 mod cubic;
 mod decision;
@@ -37,57 +37,57 @@ use round_trip::RoundTrip;
 use sack::Scoreboard;
 use window_scale::WindowStretch;
 
-/// The third duplicate ACK says that a segment was lost (RFC 5681: `DupThresh`).
+/// The third duplicate ACK means that a segment was lost (RFC 5681: `DupThresh`).
 const DUPLICATE_THRESHOLD: u32 = 3;
 
 /// A sender of data as a state machine.
 #[derive(Debug, Clone)]
 pub struct Sender {
     configuration: SenderConfiguration,
-    /// Most that may be under way whatever cwnd and the receiver allow: the window limit and the
-    /// in-flight cap of a decision, but at least a segment.
+    /// Largest amount in flight, whatever cwnd and the receiver allow, in bytes: the window limit
+    /// and the in-flight cap of a decision, but at least a segment.
     flight_limit: u64,
     phase: Phase,
     /// SND.UNA: the first byte that is not acknowledged.
     unacknowledged: u64,
-    /// SND.NXT: the next byte to be sent; after a time-out it goes back.
+    /// SND.NXT: the next byte to be sent; a time-out sets it back.
     next: u64,
     /// The first byte that was never sent.
     highest: u64,
-    /// The end of what the application has written.
+    /// The end of the data that the application has written.
     written: u64,
     /// The end of the window that the receiver advertised.
     peer_edge: u64,
     /// The largest window that it ever advertised.
     largest_peer_window: u64,
-    /// Bits by which more is read into the peer's window than it says.
+    /// Bits by which the peer's window is enlarged beyond the advertised value.
     window_stretch: WindowStretch,
     /// cwnd in bytes.
     cwnd: u64,
-    /// What congestion avoidance could not add yet, below one byte: see `growth`.
+    /// The fraction of a byte that congestion avoidance could not add to cwnd yet: see `growth`.
     cwnd_fraction: u64,
     /// ssthresh in bytes.
     ssthresh: u64,
     /// Duplicate ACKs in a row.
     duplicates: u32,
-    /// Fast recovery is going on.
+    /// Whether fast recovery is in progress.
     recovering: bool,
-    /// What had been sent when a loss was last detected: fast recovery ends there (RFC 6582), and
-    /// before it is acknowledged no new one starts.
+    /// The end of the data that had been sent when a loss was last detected. Fast recovery ends
+    /// there (RFC 6582), and no new one starts before it is acknowledged.
     recover: Option<u64>,
-    /// The segment at this number is to be sent again, whatever the window.
+    /// The segment at this number must be sent again, whatever the window.
     resend: Option<u64>,
-    /// A partial ACK has restarted the timer in this recovery (RFC 6582 §3.2).
+    /// Whether a partial ACK has restarted the timer in this recovery (RFC 6582 §3.2).
     partial_seen: bool,
-    /// Slow start after a time-out: byte counting is careful (RFC 3465 §2.3).
+    /// Slow start after a time-out: byte counting is more careful (RFC 3465 §2.3).
     after_timeout: bool,
     syn_resent: bool,
-    /// Time-outs in a row, and what was unacknowledged at the first of them.
+    /// Time-outs in a row, and the first unacknowledged byte at the first of them.
     timeouts_in_row: (u32, u64),
     probe: bool,
-    /// The cut segment that follows the oversized one just sent, at this number.
+    /// The number of the cut segment that follows the oversized one just sent.
     cut: Option<u64>,
-    /// The first data that went out twice in a duplicate start.
+    /// The first data that was sent twice in a duplicate start.
     doubled: Option<u64>,
     round_trip: RoundTrip,
     scoreboard: Scoreboard,
@@ -104,36 +104,36 @@ pub struct Sender {
 enum Phase {
     /// Not opened yet.
     Closed,
-    /// A SYN is to be sent.
+    /// A SYN must be sent.
     Synchronise,
-    /// The SYN was sent and not answered.
+    /// The SYN was sent and is not answered yet.
     Synchronised,
     /// Data may be sent.
     Open,
 }
 
-/// What a sender has done.
+/// The counters of a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SenderCounters {
-    /// Segments with data that were sent, again or for the first time.
+    /// Segments with data that were sent, retransmissions included.
     pub segments: u64,
-    /// Of these, those that were sent again.
+    /// Those of them that were retransmissions.
     pub retransmissions: u64,
-    /// Bytes that were sent again.
+    /// Bytes that were retransmitted.
     pub bytes_retransmitted: u64,
     /// SYNs sent.
     pub syns: u64,
-    /// Times fast retransmit was entered.
+    /// How often fast retransmit was entered.
     pub fast_retransmits: u64,
     /// Retransmission time-outs.
     pub timeouts: u64,
-    /// Probes of a closed window.
+    /// Probes of a zero window.
     pub probes: u64,
 }
 
 impl Sender {
-    /// A sender that has not been opened. Without a handshake it cannot learn how large the
-    /// receiver's window is at first: `peer_window` bytes.
+    /// A sender that is not open yet. Without a handshake it cannot learn the receiver's first
+    /// window, which is therefore given: `peer_window` bytes.
     #[must_use]
     pub fn new(mut configuration: SenderConfiguration, peer_window: u64) -> Self {
         let ceiling = configuration.segment_ceiling;
@@ -193,12 +193,12 @@ impl Sender {
         }
     }
 
-    /// The application writes `bytes` more; `u64::MAX` is as good as without end.
+    /// The application writes `bytes` more; `u64::MAX` means without end.
     pub fn handle_write(&mut self, bytes: u64) {
         self.written = self.written.saturating_add(bytes);
     }
 
-    /// The application writes nothing more, and takes back what was never sent.
+    /// The application writes nothing more, and removes the data that was never sent.
     pub fn handle_stop(&mut self) {
         self.written = self.highest;
     }
@@ -226,8 +226,8 @@ impl Sender {
         if ack.number > self.unacknowledged && ack.number <= self.highest {
             self.advance(now, ack.number);
         } else if ack.number == self.unacknowledged && self.unacknowledged < self.highest {
-            // RFC 5681 §2: an ACK that opens the window is not a duplicate; one that tells
-            // something new by SACK is (RFC 6675 §2).
+            // RFC 5681 §2: an ACK that opens the window is not a duplicate; one with new SACK
+            // information is (RFC 6675 §2).
             let duplicate = if self.is_selective() {
                 news
             } else {
@@ -278,7 +278,7 @@ impl Sender {
         self.timers.next()
     }
 
-    /// Bytes that were written and never sent.
+    /// Bytes that were written but never sent.
     #[must_use]
     pub const fn not_sent(&self) -> u64 {
         self.written - self.highest
@@ -290,7 +290,7 @@ impl Sender {
         self.timeouts_in_row.0 >= self.configuration.give_up_after
     }
 
-    /// The connection is closed at once: nothing more is sent, no timer runs.
+    /// Closes the connection at once: nothing more is sent, and no timer runs.
     pub fn handle_abort(&mut self) {
         self.phase = Phase::Closed;
         for timer in [Timer::Retransmission, Timer::Persist, Timer::Pacing] {
@@ -332,7 +332,7 @@ impl Sender {
         moved
     }
 
-    /// All before `number` is newly acknowledged.
+    /// Everything before `number` is newly acknowledged.
     #[inline]
     fn advance(&mut self, now: Time, number: u64) {
         let acknowledged = number - self.unacknowledged;
@@ -385,7 +385,7 @@ impl Sender {
         self.timers.set(Timer::Retransmission, deadline);
     }
 
-    /// Panics in debug builds where the state contradicts itself.
+    /// Panics in debug builds if the state is inconsistent.
     pub fn check_invariants(&self) {
         debug_assert!(self.unacknowledged <= self.next && self.next <= self.highest);
         debug_assert!(self.highest <= self.written, "sent what was not written");

@@ -1,4 +1,4 @@
-//! NewReno: fast recovery goes on over partial ACKs (RFC 6582).
+//! NewReno: fast recovery continues after partial ACKs (RFC 6582).
 
 use super::Sender;
 
@@ -13,8 +13,8 @@ impl Sender {
             self.end_recovery();
             return true;
         }
-        // A partial ACK: the next segment was lost too. The window shrinks by what has left it,
-        // and opens by the one that is sent.
+        // A partial ACK: the next segment was lost too. The window shrinks by the data that has
+        // left it, and opens by the segment that is sent.
         let segment = self.segment_size();
         self.cwnd = self.cwnd.saturating_sub(acknowledged).max(segment);
         if acknowledged >= segment {

@@ -5,8 +5,8 @@ use midspan_units::Time;
 use super::{DUPLICATE_THRESHOLD, Sender};
 
 impl Sender {
-    /// Reno and NewReno enter recovery alike: each further duplicate ACK says that a segment has
-    /// left the network, and lets a new one in.
+    /// Reno and NewReno enter recovery in the same way: each further duplicate ACK means that a
+    /// segment has left the network, and allows a new one.
     pub(super) fn reno_duplicate(&mut self, now: Time) {
         let segment = self.segment_size();
         if self.recovering {

@@ -5,7 +5,7 @@ use midspan_units::{BitRate, Time, TimeSpan};
 use crate::tcp::SenderConfiguration;
 
 /// The estimator. One segment is timed at a time; a segment that was sent twice is never timed
-/// (Karn).
+/// (Karn's algorithm).
 #[derive(Debug, Clone)]
 pub(super) struct RoundTrip {
     granularity: TimeSpan,
@@ -19,9 +19,9 @@ pub(super) struct RoundTrip {
     doubled: u32,
     /// The number that ends the measurement, and when it began.
     timed: Option<(u64, Time)>,
-    /// What was acknowledged when the measurement began.
+    /// The first unacknowledged byte when the measurement began.
     acknowledged: u64,
-    /// What was acknowledged during the last measurement, and how long that took.
+    /// The bytes that were acknowledged during the last measurement, and its duration.
     delivered: Option<(u64, TimeSpan)>,
 }
 
@@ -41,13 +41,13 @@ impl RoundTrip {
         }
     }
 
-    /// The rate at which data was acknowledged over the last measurement.
+    /// The rate at which data was acknowledged during the last measurement.
     pub(super) fn delivery_rate(&self) -> Option<BitRate> {
         let (bytes, span) = self.delivered?;
         BitRate::from_transfer(bytes, span)
     }
 
-    /// The retransmission time-out as it is now, doubled where it was.
+    /// The present retransmission time-out, with its doublings.
     pub(super) fn timeout(&self) -> TimeSpan {
         let factor = 1_u64.checked_shl(self.doubled).unwrap_or(u64::MAX);
         (self.timeout * factor).min(self.maximum_timeout)
@@ -62,8 +62,8 @@ impl RoundTrip {
         self.least
     }
 
-    /// A new segment that ends at `end` was sent while all before `acknowledged` was
-    /// acknowledged; it is timed unless another one is.
+    /// A new segment that ends at `end` was sent; everything before `acknowledged` was acknowledged
+    /// by then. The segment is timed unless another one is.
     #[inline]
     pub(super) fn start(&mut self, now: Time, acknowledged: u64, end: u64) {
         if self.timed.is_none() {
@@ -72,12 +72,12 @@ impl RoundTrip {
         }
     }
 
-    /// What is being timed no longer tells the round-trip time.
+    /// The segment that is being timed can no longer show the round-trip time.
     pub(super) const fn cancel(&mut self) {
         self.timed = None;
     }
 
-    /// All before `number` is acknowledged.
+    /// Everything before `number` is acknowledged.
     #[inline]
     pub(super) fn acknowledge(&mut self, now: Time, number: u64) {
         if let Some((_, start)) = self.timed.take_if(|(end, _)| *end <= number) {
@@ -116,7 +116,7 @@ impl RoundTrip {
         self.doubled = 0;
     }
 
-    /// To the nearest tick of the clock, at least one.
+    /// Rounds to the nearest tick of the clock, at least one.
     fn in_ticks(&self, measured: TimeSpan) -> TimeSpan {
         let tick = self.granularity.nanoseconds();
         if tick <= 1 {

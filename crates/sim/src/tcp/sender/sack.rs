@@ -6,20 +6,20 @@ use super::{DUPLICATE_THRESHOLD, Sender};
 use crate::packet::{Acknowledgement, Data};
 use crate::tcp::ranges::{Range, Ranges};
 
-/// What the receiver holds beyond the first gap, and what was sent again of the rest.
+/// The data beyond the first gap that the receiver has, and which of the rest was sent again.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scoreboard {
     sacked: Ranges,
-    /// `HighRxt`: the end of what was sent again in this recovery.
+    /// `HighRxt`: the end of the data that was retransmitted in this recovery.
     resent: u64,
     /// `RescueRxt`: the rescue retransmission was used in this recovery.
     rescued: bool,
-    /// `pipe`: bytes that are thought to be on their way.
+    /// `pipe`: the estimated number of bytes in flight.
     pipe: u64,
 }
 
 impl Scoreboard {
-    /// Takes the blocks of an ACK. Returns whether they tell anything new.
+    /// Adds the blocks of an ACK. Returns whether they contain new information.
     pub(super) fn update(&mut self, unacknowledged: u64, ack: &Acknowledgement) -> bool {
         let mut news = false;
         for block in ack.blocks.as_slice() {
@@ -35,21 +35,21 @@ impl Scoreboard {
         }
     }
 
-    /// The first number from `sequence` on that the receiver does not hold.
+    /// The first number from `sequence` on that the receiver does not have.
     pub(super) fn skip(&self, sequence: u64) -> u64 {
         self.sacked
             .find(sequence)
             .map_or(sequence, |range| range.end)
     }
 
-    /// Where what the receiver holds begins again after `sequence`.
+    /// The start of the next range after `sequence` that the receiver has.
     pub(super) fn next_start(&self, sequence: u64) -> Option<u64> {
         let ranges = self.sacked.as_slice();
         let after = ranges.partition_point(|range| range.start <= sequence);
         ranges.get(after).map(|range| range.start)
     }
 
-    /// Bytes before `sequence` that the receiver holds.
+    /// Number of bytes before `sequence` that the receiver has.
     pub(super) fn held_below(&self, sequence: u64) -> u64 {
         let ranges = self.sacked.as_slice().iter();
         ranges
@@ -57,8 +57,8 @@ impl Scoreboard {
             .sum()
     }
 
-    /// `IsLost`: gaps below this are lost. Enough has arrived above them: three ranges, or more
-    /// than two segments.
+    /// `IsLost`: gaps below this number are lost, because enough has arrived above them: three
+    /// ranges, or more than two segments.
     fn lost_below(&self, segment: u64) -> u64 {
         let mut bytes = 0;
         for (count, range) in (1..).zip(self.sacked.as_slice().iter().rev()) {
@@ -71,7 +71,8 @@ impl Scoreboard {
         0
     }
 
-    /// The gaps from `unacknowledged` to `highest`, what lies above all that has arrived included.
+    /// The gaps from `unacknowledged` to `highest`, including the one above everything that has
+    /// arrived.
     fn gaps(&self, unacknowledged: u64, highest: u64) -> impl Iterator<Item = Range> + '_ {
         let ranges = self.sacked.as_slice();
         let starts = std::iter::once(unacknowledged).chain(ranges.iter().map(|range| range.end));
@@ -102,7 +103,7 @@ impl Scoreboard {
             .sum();
     }
 
-    /// The first gap, from what was sent again on, that begins below `limit`.
+    /// The first gap that begins below `limit`, not counting data that was retransmitted already.
     fn gap_to_resend(&self, unacknowledged: u64, highest: u64, limit: u64) -> Option<Range> {
         let limit = limit.min(self.sacked.highest()?);
         self.gaps(unacknowledged, highest)
@@ -127,7 +128,7 @@ impl Scoreboard {
 }
 
 impl Sender {
-    /// §5: an ACK told by SACK that more has arrived.
+    /// §5: an ACK with SACK information about more data.
     pub(super) fn sack_duplicate(&mut self, now: Time) {
         if self.recovering {
             self.set_pipe();
@@ -143,7 +144,7 @@ impl Sender {
         self.cwnd = self.ssthresh;
         self.recovering = true;
         self.scoreboard.rescued = false;
-        // Step 4.3: the first gap is sent again whatever `pipe` says.
+        // Step 4.3: the first gap is retransmitted whatever `pipe` is.
         self.resend = Some(self.unacknowledged);
         let first_end = self
             .scoreboard
@@ -182,11 +183,11 @@ impl Sender {
         }
         let (low, high) = (self.unacknowledged, self.highest);
         let lost_below = self.scoreboard.lost_below(segment);
-        // Rule 1: what is lost.
+        // Rule 1: lost data.
         if let Some(gap) = self.scoreboard.gap_to_resend(low, high, lost_below) {
             return Some(self.resend_gap(now, gap));
         }
-        // Rule 2: what was never sent.
+        // Rule 2: data that was never sent.
         let limit = self.unacknowledged.saturating_add(self.flight_limit);
         let length = self.sendable(limit);
         if length > 0 {
@@ -195,11 +196,11 @@ impl Sender {
             self.scoreboard.pipe += length;
             return Some(self.send(now, sequence, length));
         }
-        // Rule 3: what may be lost.
+        // Rule 3: data that may be lost.
         if let Some(gap) = self.scoreboard.gap_to_resend(low, high, u64::MAX) {
             return Some(self.resend_gap(now, gap));
         }
-        // Rule 4: once, the end of what was sent before recovery, in case it was lost.
+        // Rule 4: once, the end of the data that was sent before recovery, in case it was lost.
         self.rescue(now)
     }
 

@@ -1,4 +1,4 @@
-//! What a real socket's `TCP_INFO` would say.
+//! A sender's state as a real socket's `TCP_INFO` would show it.
 
 use midspan_policy::LegSample;
 use midspan_units::{ByteSize, Time};
@@ -6,9 +6,9 @@ use midspan_units::{ByteSize, Time};
 use super::Sender;
 
 impl Sender {
-    /// A reading of this sender, as a policy gets it from a real socket. What belongs to the
-    /// other direction (our own window, bytes received) is left at its default. The delivery rate
-    /// is that of the last segment whose round trip was measured.
+    /// A reading of this sender, like a policy's reading of a real socket. The values of the other
+    /// direction (our own window, bytes received) have their defaults. The delivery rate is that of
+    /// the last segment whose round trip was measured.
     #[must_use]
     pub fn sample(&self, now: Time) -> LegSample {
         let segment = self.segment_size();

@@ -1,4 +1,4 @@
-//! Which segment is sent next.
+//! Chooses the next segment to send.
 
 use midspan_units::Time;
 
@@ -24,7 +24,8 @@ impl Sender {
             return Some(self.send_again(now, sequence));
         }
         if self.recovering && self.is_selective() {
-            // Taken apart, so that the others need not be put together in memory.
+            // The fields are copied one by one, so that the other cases need not build the segment
+            // in memory.
             let Data {
                 kind,
                 sequence,
@@ -37,7 +38,7 @@ impl Sender {
             });
         }
         if self.is_selective() {
-            // After a time-out: what has arrived is not sent again (RFC 6675 §5.1).
+            // After a time-out: data that has arrived is not sent again (RFC 6675 §5.1).
             self.next = self.scoreboard.skip(self.next).max(self.next);
         }
         self.next_in_window(now)
@@ -53,7 +54,7 @@ impl Sender {
         held
     }
 
-    /// The next segment from SND.NXT on, if the windows let it pass.
+    /// The next segment from SND.NXT on, if the windows allow it.
     #[inline]
     fn next_in_window(&mut self, now: Time) -> Option<Data> {
         let edge = self.unacknowledged.saturating_add(self.own_window());
@@ -68,14 +69,14 @@ impl Sender {
         Some(self.send(now, sequence, length))
     }
 
-    /// cwnd and the limit, in bytes from SND.UNA.
+    /// The smaller of cwnd and the flight limit, in bytes from SND.UNA.
     fn own_window(&self) -> u64 {
         (self.cwnd + self.beyond_cwnd()).min(self.flight_limit)
     }
 
-    /// What may be sent beyond cwnd because as much has left the network: by limited transmit
-    /// (RFC 3042), one segment for each of the first two duplicate ACKs; with SACK, what the
-    /// receiver is known to hold (RFC 6675 §5, step 3).
+    /// Bytes that may be sent beyond cwnd, because as many have left the network: with limited
+    /// transmit (RFC 3042), one segment for each of the first two duplicate ACKs; with SACK, the
+    /// bytes that the receiver reported (RFC 6675 §5, step 3).
     pub(super) fn beyond_cwnd(&self) -> u64 {
         let gone_back = self.next < self.highest;
         if self.is_selective() && (gone_back || self.configuration.limited_transmit) {
@@ -91,8 +92,8 @@ impl Sender {
         }
     }
 
-    /// How many bytes may be sent from SND.NXT on, as one segment; zero where it is better to
-    /// wait. `own_edge` is the end of the sender's own window.
+    /// How many bytes may be sent from SND.NXT on, as one segment; zero if it is better to wait.
+    /// `own_edge` is the end of the sender's own window.
     pub(super) fn sendable(&self, own_edge: u64) -> u64 {
         let segment = self.segment_size();
         let full = segment.min(self.written - self.next);
@@ -123,7 +124,7 @@ impl Sender {
         }
     }
 
-    /// With nothing under way and the window closed, only a probe can find it open again.
+    /// If nothing is in flight and the window is zero, only a probe can detect that it opens again.
     fn guard_closed_window(&mut self, now: Time) {
         let idle = self.unacknowledged == self.highest;
         let waiting = self.written > self.next && idle;
@@ -161,7 +162,7 @@ impl Sender {
         }
     }
 
-    /// Sends the segment at `sequence` once more, outside the window.
+    /// Retransmits the segment at `sequence`, regardless of the window.
     #[inline]
     pub(super) fn send_again(&mut self, now: Time, sequence: u64) -> Data {
         let end = self
@@ -170,7 +171,7 @@ impl Sender {
             .unwrap_or(self.highest)
             .min(self.highest);
         let length = self.segment_size().min(end - sequence);
-        // After a go-back, the window would send it a second time.
+        // Otherwise, after a go-back, the window would send it a second time.
         self.next = self.next.max(sequence + length);
         self.send(now, sequence, length)
     }
@@ -183,7 +184,7 @@ impl Sender {
         }
         self.counters.segments += 1;
         if sequence < self.highest {
-            // What was sent may be beyond a limit that was lowered since.
+            // Retransmitted data may be beyond a limit that was lowered since.
             self.counters.retransmissions += 1;
             self.counters.bytes_retransmitted += length;
         } else {

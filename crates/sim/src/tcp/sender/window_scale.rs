@@ -1,13 +1,13 @@
-//! Sending ahead of the advertised window (Hasegawa §3: TGW): the peer's window is read with more
-//! bits of scale than the peer announced (RFC 7323 §2).
+//! Sending ahead of the advertised window (Hasegawa §3: TGW): the peer's window is read with a
+//! larger scale than the peer announced (RFC 7323 §2).
 //!
-//! A window so read may shrink: its end goes back when the peer closes it. A closed window stays
-//! closed, whatever the scale.
+//! A window that is read in this way may shrink: its end goes back when the peer's window gets
+//! smaller. A zero window stays zero, whatever the scale.
 
 use super::Sender;
 use crate::packet::Acknowledgement;
 
-/// Bits by which windows are read larger than they are; negative for smaller.
+/// Bits by which windows are read larger than advertised; negative for smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct WindowStretch(i8);
 
@@ -42,7 +42,7 @@ impl Sender {
         self
     }
 
-    /// As `learn_window`, but the end of the window may also go back.
+    /// Like `learn_window`, but the end of the window may also go back.
     #[cold]
     pub(super) fn learn_stretched_window(&mut self, ack: &Acknowledgement) -> bool {
         if ack.number < self.unacknowledged {
@@ -57,7 +57,8 @@ impl Sender {
         self.learn_window(edge) || back
     }
 
-    /// Whether what is to be sent again first lies beyond the window, which has gone back.
+    /// Whether the data that must be retransmitted first lies beyond the window, which has gone
+    /// back.
     pub(super) fn window_went_back(&self) -> bool {
         !self.window_stretch.is_none()
             && self.peer_edge < self.highest.min(self.unacknowledged + self.segment_size())

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Busy, by the receive window, by the send buffer, in milliseconds.
+/// The times in milliseconds: busy, limited by the receive window, limited by the send buffer.
 fn limited(sender: &Sender, now: u64) -> [u64; 3] {
     let times = sender.sample(at(now)).limited;
     [times.busy, times.receive_window, times.send_buffer].map(|time| time.nanoseconds() / 1_000_000)
@@ -22,7 +22,7 @@ fn send(sender: &mut Sender, now: u64) -> usize {
     std::iter::from_fn(|| sender.poll_transmit(at(now))).count()
 }
 
-/// Ten segments of cwnd.
+/// A sender with a cwnd of ten segments.
 fn open(segments: u64, peer_window: u64) -> Sender {
     let mut sender = Sender::new(configuration(Variant::NewReno), peer_window);
     sender.handle_open();
@@ -53,11 +53,11 @@ fn waiting_for_cwnd_is_only_busy() {
 fn the_peers_window_counts_while_it_is_less_than_cwnd() {
     let mut sender = open(100, 4000);
     assert_eq!(send(&mut sender, 0), 4);
-    // The window opens to twelve segments: cwnd, ten, holds back instead.
+    // The window opens to twelve segments: cwnd, ten, is now the limit.
     assert_eq!(ack(&mut sender, 100, 1, 12_000), 7);
     assert_eq!(limited(&sender, 100), [100, 100, 0]);
     assert_eq!(limited(&sender, 150), [150, 100, 0]);
-    // All is acknowledged, and the window stays where it was, at segment 13.
+    // Everything is acknowledged, and the window stays where it was, at segment 13.
     assert_eq!(ack(&mut sender, 160, 11, 2000), 2);
     assert_eq!(limited(&sender, 200), [200, 140, 0]);
 }
@@ -68,7 +68,7 @@ fn a_full_send_buffer_counts_when_all_of_it_was_sent() {
     sender.handle_full_buffer(true);
     assert_eq!(send(&mut sender, 0), 4);
     assert_eq!(limited(&sender, 100), [100, 0, 100]);
-    // The last of the data: nobody waits.
+    // The last of the data: nothing else waits.
     sender.handle_write(SEGMENT);
     sender.handle_full_buffer(false);
     assert_eq!(ack(&mut sender, 100, 1, 1_000_000), 1);
@@ -88,7 +88,7 @@ fn a_window_limit_is_a_send_buffer() {
     sender.handle_write(u64::MAX);
     assert_eq!(send(&mut sender, 0), 3);
     assert_eq!(limited(&sender, 100), [100, 0, 100]);
-    // Now the receiver's window is the smaller one.
+    // Now the receiver's window is the smaller limit.
     assert_eq!(ack(&mut sender, 100, 1, 2000), 0);
     assert_eq!(limited(&sender, 150), [150, 50, 100]);
 }

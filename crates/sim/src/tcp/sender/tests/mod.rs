@@ -1,4 +1,4 @@
-//! Packet scripts: ACKs go in, and what must be sent is computed by hand.
+//! Packet scripts: ACKs go in, and the expected segments were computed by hand.
 //!
 //! Segments have 1,000 bytes and are named by their numbers, from 0; times are in milliseconds.
 
@@ -16,7 +16,7 @@ use midspan_units::{Time, TimeSpan};
 
 const SEGMENT: u64 = 1000;
 
-/// Ten segments at first, no handshake, and a clock that measures exactly.
+/// An initial window of ten segments, no handshake, and a clock that measures exactly.
 fn configuration(variant: Variant) -> SenderConfiguration {
     SenderConfiguration {
         variant,
@@ -28,7 +28,7 @@ fn configuration(variant: Variant) -> SenderConfiguration {
     }
 }
 
-/// A sender with endless data and the peer's window at 1 MB, always.
+/// A sender with endless data; the peer's window is always 1 MB.
 struct Script {
     sender: Sender,
 }
@@ -41,7 +41,7 @@ impl Script {
         Self { sender }
     }
 
-    /// What is sent now.
+    /// The segments that are sent now.
     fn sent(&mut self, now: u64) -> Vec<u64> {
         std::iter::from_fn(|| self.sender.poll_transmit(at(now)))
             .map(|data| {
@@ -53,12 +53,12 @@ impl Script {
             .collect()
     }
 
-    /// What an ACK sends: all before segment `number` has arrived.
+    /// The segments that an ACK releases: everything before segment `number` has arrived.
     fn ack(&mut self, now: u64, number: u64) -> Vec<u64> {
         self.sack(now, number, &[])
     }
 
-    /// The same, with SACK blocks: ranges of segments, the newest first.
+    /// Like `ack`, with SACK blocks: ranges of segments, the newest first.
     fn sack(&mut self, now: u64, number: u64, ranges: &[(u64, u64)]) -> Vec<u64> {
         let mut blocks = SelectiveBlocks::default();
         for (start, end) in ranges {
@@ -77,7 +77,7 @@ impl Script {
         self.sent(now)
     }
 
-    /// The next deadline comes: when, why, and what it sends.
+    /// The next deadline passes: returns the time, the timer, and the segments that are sent.
     fn deadline(&mut self) -> (u64, Timer, Vec<u64>) {
         let (time, timer) = self.sender.poll_timeout().unwrap();
         self.sender.handle_timeout(time);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Ten segments are sent, and an ACK for the first lets two more out: 1 to 11 are under way, and
+/// Ten segments are sent, and an ACK for the first releases two more: 1 to 11 are in flight, and
 /// cwnd is 11 segments.
 fn eleven_under_way(variant: Variant) -> Script {
     let mut script = Script::new(configuration(variant));
@@ -39,18 +39,18 @@ fn reno_halves_inflates_and_deflates() {
         three_duplicates(&mut script);
         // ssthresh = 11/2, cwnd = ssthresh + 3.
         assert_eq!(script.windows(), (8500, Some(5500)));
-        // 5 to 9 arrive: cwnd 13.5, so 1 to 13 may be under way, and are.
+        // 5 to 9 arrive: cwnd 13.5, so 1 to 13 may be in flight, and are.
         for now in 104..109 {
             assert_eq!(script.ack(now, 1), []);
         }
         assert_eq!(script.windows().0, 13_500);
-        // 10 to 13 arrive, each lets one out.
+        // 10 to 13 arrive, and each releases one segment.
         assert_eq!(script.ack(109, 1), [14]);
         assert_eq!(script.ack(110, 1), [15]);
         assert_eq!(script.ack(111, 1), [16]);
         assert_eq!(script.ack(112, 1), [17]);
-        // 1 arrives: all up to 13 is acknowledged. cwnd is ssthresh, and this ACK opens it by
-        // 1000²/5500. 14 to 17 are under way, 5.68 are allowed.
+        // 1 arrives: everything up to 13 is acknowledged. cwnd is ssthresh, and this ACK opens it
+        // by 1000²/5500. 14 to 17 are in flight, 5.68 are allowed.
         assert_eq!(script.ack(200, 14), [18]);
         assert_eq!(script.windows(), (5681, Some(5500)));
         // Congestion avoidance: + 1000²/5681.8, then + 1000²/5857.8.
@@ -63,7 +63,7 @@ fn reno_halves_inflates_and_deflates() {
     }
 }
 
-/// Segments 1 and 3 are lost: 2, 4, 5 bring three duplicates, 6 to 13 bring eight more.
+/// Segments 1 and 3 are lost: 2, 4, 5 cause three duplicate ACKs, 6 to 13 cause eight more.
 fn two_losses(variant: Variant) -> Script {
     let mut script = eleven_under_way(variant);
     three_duplicates(&mut script);
@@ -80,15 +80,15 @@ fn two_losses(variant: Variant) -> Script {
 #[test]
 fn a_partial_ack_keeps_new_reno_in_recovery() {
     let mut script = two_losses(Variant::NewReno);
-    // 1 arrives, 3 is missing. cwnd = 16.5 − 2 + 1; 3 leaves again, and one new segment: from 3
-    // on, 15 may be under way.
+    // 1 arrives, 3 is missing. cwnd = 16.5 − 2 + 1; 3 is sent again, and one new segment: from 3
+    // on, 15 may be in flight.
     assert_eq!(script.ack(200, 3), [3, 17]);
     assert_eq!(script.windows(), (15_500, Some(5500)));
     // 14, 15, 16 arrive.
     assert_eq!(script.ack(209, 3), [18]);
     assert_eq!(script.ack(210, 3), [19]);
     assert_eq!(script.ack(211, 3), [20]);
-    // 3 arrives: all that was under way at the loss (up to 13) is acknowledged.
+    // 3 arrives: everything that was in flight at the loss (up to 13) is acknowledged.
     assert_eq!(script.ack(300, 17), [21]);
     assert_eq!(script.windows(), (5681, Some(5500)));
     let counters = script.sender.counters();
@@ -114,15 +114,15 @@ fn a_partial_ack_takes_reno_out_of_recovery_and_into_a_timeout() {
     let mut script = two_losses(Variant::Reno);
     assert_eq!(script.ack(200, 3), []);
     assert_eq!(script.windows(), (5681, Some(5500)));
-    // 14, 15, 16 bring three duplicates, but of what was sent before the first loss.
+    // 14, 15, 16 cause three duplicate ACKs, but for data that was sent before the first loss.
     for now in 209..212 {
         assert_eq!(script.ack(now, 3), []);
     }
-    // RTO = 300 ms after the ACK at 200. 14 segments were under way, but cwnd was 5.68:
-    // ssthresh is 2.84, in whole segments 2.
+    // RTO = 300 ms after the ACK at 200. 14 segments were in flight, but cwnd was 5.68: ssthresh is
+    // 2.84, rounded down to 2 segments.
     assert_eq!(script.deadline(), (500, Timer::Retransmission, vec![3]));
     assert_eq!(script.windows(), (1000, Some(2000)));
-    // 4 to 16 had arrived: slow start goes on from 17.
+    // 4 to 16 had arrived: slow start continues from 17.
     assert_eq!(script.ack(600, 17), [17, 18]);
 }
 
@@ -130,7 +130,7 @@ fn a_partial_ack_takes_reno_out_of_recovery_and_into_a_timeout() {
 fn tahoe_goes_back_and_starts_slowly() {
     let mut script = eleven_under_way(Variant::Tahoe);
     three_duplicates(&mut script);
-    // ssthresh = 11/2, in whole segments.
+    // ssthresh = 11/2, rounded down to whole segments.
     assert_eq!(script.windows(), (1000, Some(5000)));
     // 5 to 13 arrive: nothing leaves.
     for now in 104..113 {
@@ -150,8 +150,8 @@ fn tahoe_goes_back_and_starts_slowly() {
 
 #[test]
 fn tahoe_sends_again_what_a_second_loss_left_out() {
-    // 1 and 3 are lost. Go-back-N: after 1 comes the ACK for 3, then 3, 4 leave, although 4 has
-    // arrived; its ACK covers everything.
+    // 1 and 3 are lost. Go-back-N: after 1, the ACK for 3 arrives; then 3 and 4 leave, although 4
+    // has arrived already; its ACK covers everything.
     let mut script = eleven_under_way(Variant::Tahoe);
     three_duplicates(&mut script);
     assert_eq!(script.ack(200, 3), [3, 4]);

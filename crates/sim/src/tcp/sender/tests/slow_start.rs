@@ -66,7 +66,7 @@ fn the_window_limit_ends_growth() {
     assert_eq!(script.ack(100, 1), [2, 3]);
     assert_eq!(script.ack(101, 2), [4]);
     assert_eq!(script.ack(200, 3), [5]);
-    // cwnd no longer holds sending back: it stays.
+    // cwnd no longer limits sending: it stays.
     assert_eq!(script.ack(201, 4), [6]);
     assert_eq!(script.ack(300, 5), [7]);
     assert_eq!(script.windows().0, 6000);

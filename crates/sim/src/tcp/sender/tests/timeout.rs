@@ -33,14 +33,14 @@ fn the_backed_off_timeout_stays_until_a_new_segment_is_timed() {
     let mut script = two();
     assert_eq!(script.deadline().0, 1000);
     assert_eq!(script.deadline().0, 3000);
-    // The ACK is of a segment that was sent three times: Karn.
+    // The ACK is for a segment that was sent three times, so it is not timed (Karn's algorithm).
     assert_eq!(script.ack(3100, 2), [2, 3]);
     assert_eq!(script.sender.round_trip_time(), None);
     assert_eq!(
         script.sender.poll_timeout(),
         Some((at(7100), Timer::Retransmission))
     );
-    // 2 was sent once: 100 ms, so 100 + 4 · 50.
+    // 2 was sent once: 100 ms, so RTO = 100 + 4 · 50.
     assert_eq!(script.ack(3200, 3), [4]);
     assert_eq!(
         script.sender.poll_timeout(),

@@ -110,7 +110,7 @@ fn an_ack_that_opens_the_window_is_not_a_duplicate() {
     assert_eq!(sender.counters().fast_retransmits, 1);
 }
 
-/// A sender that reads `scale` bits into the windows of a peer that announced none.
+/// A sender that reads the windows of a peer without window scale with `scale` bits.
 fn sending_ahead(scale: u8) -> Sender {
     let mut sender = Sender::new(
         SenderConfiguration {
@@ -141,7 +141,7 @@ fn a_window_is_read_with_more_bits_than_the_peer_announced() {
 fn a_zero_window_stays_zero_and_what_it_lost_is_sent_again() {
     let mut sender = sending_ahead(2);
     assert_eq!(sent(&mut sender, 0).len(), 6);
-    // The receiver's application has stopped: it took one segment and has room for none.
+    // The receiver's application has stopped: it has accepted one segment and has room for none.
     sender.handle_acknowledgement(at(100), &ack(1000, 0));
     assert_eq!(sent(&mut sender, 100), []);
     let (time, timer) = sender.poll_timeout().unwrap();

@@ -5,22 +5,17 @@
 //! be found, so that what follows a request is a request of its own, to a server of its own. Each
 //! server is called for one request, which says `Connection: close`.
 
-mod answer;
-mod body;
-mod chunks;
-mod exchange;
-mod fields;
-mod head;
 mod rewrite;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use httparse::Header;
 
-use exchange::is_whole;
-pub use exchange::{Exchange, LONGEST_ANSWER_HEAD, Outcome as Progress, Side, Verdict, Wanted};
-use head::{Found, HeadEnd, empty_lines};
-
+use crate::exchange::head::{Found, HeadEnd, empty_lines};
+use crate::exchange::is_whole;
+pub use crate::exchange::{
+    Exchange, LONGEST_ANSWER_HEAD, Outcome as Progress, Side, Verdict, Wanted,
+};
 use crate::negotiation::{Failure, Next, Outcome, Refusal, Request, Step};
 use crate::{Credentials, Destination};
 

@@ -11,6 +11,7 @@
 mod attempts;
 mod credentials;
 mod destination;
+mod exchange;
 pub mod http;
 mod negotiation;
 pub mod proxy_protocol;

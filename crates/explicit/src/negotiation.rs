@@ -1,7 +1,7 @@
 //! What every way of naming the server has in common.
 
 use crate::Destination;
-use crate::http::Exchange;
+use crate::exchange::Exchange;
 
 /// What follows from the bytes that came in.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -67,8 +67,8 @@ pub const TARGETS: &[Target] = &[
                 "crates/explicit/src/http.rs",
                 &["advance", "tunnel", "is_authenticated", "refuse"],
             ),
-            file("crates/explicit/src/http/fields.rs"),
-            file("crates/explicit/src/http/head.rs"),
+            file("crates/explicit/src/exchange/fields.rs"),
+            file("crates/explicit/src/exchange/head.rs"),
             file("crates/explicit/src/http/rewrite.rs"),
         ],
     },
@@ -78,10 +78,10 @@ pub const TARGETS: &[Target] = &[
         run: http_answer,
         longest: 4096,
         lines: &[
-            file("crates/explicit/src/http/answer.rs"),
-            file("crates/explicit/src/http/body.rs"),
-            file("crates/explicit/src/http/chunks.rs"),
-            file("crates/explicit/src/http/exchange.rs"),
+            file("crates/explicit/src/exchange/answer.rs"),
+            file("crates/explicit/src/exchange/body.rs"),
+            file("crates/explicit/src/exchange/chunks.rs"),
+            file("crates/explicit/src/exchange.rs"),
         ],
     },
     Target {
@@ -276,8 +276,12 @@ pub const TARGETS: &[Target] = &[
                 &["identity", "key"],
             ),
             functions(
+                "crates/linux/src/initial_window/ours.rs",
+                &["table_of", "set_table", "is_ours"],
+            ),
+            functions(
                 "crates/linux/src/initial_window/tables.rs",
-                &["table_of", "set_table", "is_ours", "is_configured"],
+                &["is_configured"],
             ),
         ],
     },
@@ -301,7 +305,7 @@ pub const TARGETS: &[Target] = &[
             ),
             functions("crates/linux/src/nftables.rs", &["listed", "chains_at"]),
             functions(
-                "crates/linux/src/interception/leftovers.rs",
+                "crates/linux/src/interception/own_tables.rs",
                 &["tables", "note"],
             ),
         ],

@@ -2,9 +2,9 @@
 
 use httparse::Header;
 
-use super::body::Body;
-use super::exchange::{Asked, Exchange};
-use super::fields::{self, Ambiguous, Framing};
+use crate::exchange::body::Body;
+use crate::exchange::fields::{self, Ambiguous, Framing};
+use crate::exchange::{Asked, Exchange};
 use crate::negotiation::{Refusal, Request};
 use crate::{Destination, Host};
 

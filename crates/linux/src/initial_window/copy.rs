@@ -10,7 +10,7 @@ use rtnetlink::packet_route::route::{
 };
 
 use super::MarkedRoute;
-use super::tables::{protocol, set_table};
+use super::ours::{protocol, set_table};
 
 /// The copy of `route` for `table` that carries what `marked` says. Routes that lead nowhere
 /// become `throw` routes. `device` is the fragmenter's, if there is one.
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_copy_has_the_window_and_keeps_the_rest() {
         let copy = copy_route(&route(), 7700, 200.into(), None);
-        assert_eq!(super::super::tables::table_of(&copy), 7700);
+        assert_eq!(super::super::ours::table_of(&copy), 7700);
         assert_eq!(copy.header.protocol, RouteProtocol::Other(77));
         assert_eq!(copy.header.flags, RouteFlags::Onlink);
         let metrics = vec![RouteMetric::Mtu(1400), RouteMetric::InitCwnd(200)];

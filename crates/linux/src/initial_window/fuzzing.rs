@@ -5,7 +5,7 @@ use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::route::RouteMessage;
 
 use super::copy::{copy_route, needs_gateway, throw_route};
-use super::{MarkedRoute, ThroughDevice, mirror, tables};
+use super::{MarkedRoute, ThroughDevice, mirror, ours, tables};
 
 /// The fragmenter's device, and the table of the copies.
 const DEVICE: u32 = 9;
@@ -29,7 +29,7 @@ pub fn route_messages(mut received: &[u8]) {
 }
 
 fn one_route(route: &RouteMessage) {
-    let _ = (tables::is_configured(route), tables::is_ours(route));
+    let _ = (tables::is_configured(route), ours::is_ours(route));
     let through = |ipv4| MarkedRoute {
         initial_window: Some(2),
         locked_mtu: Some(4460),
@@ -44,8 +44,8 @@ fn one_route(route: &RouteMessage) {
         (through(true), Some(DEVICE)),
     ] {
         let copy = copy_route(route, TABLE, marked, device);
-        assert_eq!(tables::table_of(&copy), TABLE);
-        assert!(tables::is_ours(&copy));
+        assert_eq!(ours::table_of(&copy), TABLE);
+        assert!(ours::is_ours(&copy));
         // What the kernel shows of a copy is compared with what should be there.
         assert_eq!(copy_route(&copy, TABLE, marked, device), copy);
         assert!(!needs_gateway(&throw_route(&copy)));

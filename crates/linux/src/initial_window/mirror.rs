@@ -7,6 +7,7 @@ use rtnetlink::packet_core::{Emitable, Nla};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage};
 
 use super::copy::{copy_route, needs_gateway, throw_route};
+use super::ours;
 use super::tables::{self, Tables, Which};
 use super::{InitialWindowError, MarkedRoute, Refreshed};
 
@@ -221,7 +222,7 @@ fn identity_differs(of: &Identity, route: &RouteMessage) -> bool {
 pub(super) fn names(route: &RouteMessage) {
     let (identity, key) = (identity(route), key(route));
     assert!(!identity.is_empty());
-    assert_eq!(key.0, tables::table_of(route));
+    assert_eq!(key.0, ours::table_of(route));
 }
 
 fn key(route: &RouteMessage) -> Key {
@@ -238,7 +239,7 @@ fn key(route: &RouteMessage) -> Key {
         }
     }
     (
-        tables::table_of(route),
+        ours::table_of(route),
         u8::from(route.header.address_family),
         route.header.destination_prefix_length,
         route.header.tos,

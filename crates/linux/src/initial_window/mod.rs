@@ -22,19 +22,21 @@ pub(crate) mod fuzzing;
 mod marks;
 mod metrics;
 mod mirror;
+mod ours;
 mod tables;
 mod watch;
 
 pub use marks::{MarkField, MarkFieldError};
 pub use metrics::{MarkedRoute, ThroughDevice};
-pub use tables::PROTOCOL;
+pub use ours::PROTOCOL;
 
 /// Rules and routes of ours, for other modules that make some.
 pub(crate) mod routing {
     pub(crate) use super::copy::family_name;
+    pub(crate) use super::ours::{is_ours, protocol, table_of};
     pub(crate) use super::tables::{
-        Which, families, is_errno, is_our_rule, is_ours, is_same_rule, protocol, remove_all_routes,
-        routes, rule_table, rules, send, table_of, unless_gone, usable_families,
+        Which, families, is_errno, is_our_rule, is_same_rule, remove_all_routes, routes,
+        rule_table, rules, send, unless_gone, usable_families,
     };
     pub(crate) use super::watch::{TYPE, Watch as RouteWatch, event_filter};
 }

@@ -4,48 +4,16 @@ use futures_util::StreamExt;
 use rtnetlink::packet_core::{
     NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload, Parseable,
 };
-use rtnetlink::packet_route::route::{
-    RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteType,
-};
+use rtnetlink::packet_route::route::{RouteFlags, RouteHeader, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::{Handle, IpVersion};
 
 use super::copy::{configured, family_name, throw_route};
+use super::ours::{PROTOCOL, is_ours, protocol, table_of};
 use super::{InitialWindowError, Place};
 use crate::netlink::{Netlink, NetlinkError};
 use crate::route_socket::List;
-
-/// The routing protocol number that all our rules and routes carry (see `rt_protos`).
-pub const PROTOCOL: u8 = 77;
-
-pub(crate) const fn protocol() -> RouteProtocol {
-    RouteProtocol::Other(PROTOCOL)
-}
-
-/// The table a route stands in.
-pub(crate) fn table_of(route: &RouteMessage) -> u32 {
-    let attribute = route
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            RouteAttribute::Table(table) => Some(*table),
-            _ => None,
-        });
-    attribute.unwrap_or(u32::from(route.header.table))
-}
-
-pub(super) fn set_table(route: &mut RouteMessage, table: u32) {
-    route
-        .attributes
-        .retain(|attribute| !matches!(attribute, RouteAttribute::Table(_)));
-    route.header.table = RouteHeader::RT_TABLE_UNSPEC;
-    route.attributes.push(RouteAttribute::Table(table));
-}
-
-pub(crate) fn is_ours(route: &RouteMessage) -> bool {
-    route.header.protocol == protocol()
-}
 
 /// The main table.
 pub(super) const MAIN: Which = Which::Table(RouteHeader::RT_TABLE_MAIN as u32);

@@ -6,7 +6,7 @@
 use std::fs;
 use std::io;
 
-use super::leftovers::{self, Parameter};
+use super::own_tables::{self, Parameter};
 use super::rules;
 use crate::nftables;
 
@@ -35,7 +35,7 @@ impl Accounting {
             return Ok(false);
         }
         let table = format!("{table}{SUFFIX}");
-        let comment = leftovers::comment(&[Parameter::AccountingWasOff]);
+        let comment = own_tables::comment(&[Parameter::AccountingWasOff]);
         // First the note: there is no moment at which a crash would leave it on for ever.
         let text = format!(
             "{}table inet {table} {{\n\tcomment \"{comment}\"\n}}\n",

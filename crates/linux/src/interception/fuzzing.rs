@@ -1,10 +1,10 @@
 //! See [`crate::fuzzing`].
 
-use super::{leftovers, survey};
+use super::{own_tables, survey};
 
 /// What `nft list ruleset` prints.
 pub fn nft_text(text: &str) {
-    for table in leftovers::tables(text) {
+    for table in own_tables::tables(text) {
         let named = format!("table {} {}", table.family, table.name);
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains(&named), "{named}");

@@ -30,6 +30,7 @@ pub(crate) mod fuzzing;
 mod left_alone;
 mod leftovers;
 mod local_delivery;
+mod own_tables;
 mod plan;
 pub mod probe;
 mod queue_target;

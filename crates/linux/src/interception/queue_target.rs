@@ -7,7 +7,7 @@
 
 use std::io;
 
-use super::leftovers;
+use super::own_tables;
 use super::plan::{Marks, Place};
 use crate::nf_tables::{
     Comparison, FAMILIES, compare, delete_table, hook, load_meta, mask, meta, new_chain, new_rule,
@@ -24,8 +24,8 @@ pub fn install(place: &Place, marks: &Marks) -> io::Result<()> {
     let table = table(place);
     transaction(|request| {
         for family in FAMILIES {
-            delete_table(request, family, &table, leftovers::OURS);
-            new_table(request, family, &table, leftovers::OURS);
+            delete_table(request, family, &table, own_tables::OURS);
+            new_table(request, family, &table, own_tables::OURS);
             let priority = place.forward_priority.saturating_add(1);
             new_chain(request, family, &table, hook::FORWARD, priority);
             for mark in &marks.listeners {
@@ -44,7 +44,7 @@ pub fn install(place: &Place, marks: &Marks) -> io::Result<()> {
 pub fn remove(table: &str) -> io::Result<()> {
     transaction(|request| {
         for family in FAMILIES {
-            delete_table(request, family, table, leftovers::OURS);
+            delete_table(request, family, table, own_tables::OURS);
         }
     })
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::bypass::Bypass;
 use super::left_alone;
-use super::leftovers::{self, Parameter};
+use super::own_tables::{self, Parameter};
 use super::plan::{Marks, Plan, Selection};
 
 /// Before connection tracking (-200), since it sets the conntrack zone, and after
@@ -82,7 +82,7 @@ pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> St
         true => &[Parameter::EarlyDemuxWasOn],
         false => &[],
     };
-    let comment = leftovers::comment(was_on);
+    let comment = own_tables::comment(was_on);
     let _ = writeln!(text, "\tcomment \"{comment}\"");
     let watched = WATCHED.map(|set| (set, WATCHED_SIZE, WATCHED_TIME));
     let opening = OPENING.map(|set| (set, OPENING_SIZE, OPENING_TIME));

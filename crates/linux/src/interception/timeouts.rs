@@ -21,7 +21,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use super::leftovers;
+use super::own_tables;
 use super::plan::Place;
 use super::rules::removal;
 use crate::nftables::{self, NftablesError};
@@ -108,7 +108,7 @@ fn text(place: &Place, host: impl Fn(&str) -> Option<u64>) -> String {
         .collect();
     let policy = policy.join(", ");
     let mut text = removal(&table);
-    let comment = leftovers::comment(&[]);
+    let comment = own_tables::comment(&[]);
     // Writing to a string does not fail.
     let _ = writeln!(text, "table inet {table} {{\n\tcomment \"{comment}\"");
     for (family, protocol) in FAMILIES {

@@ -107,7 +107,7 @@ pub fn ruleset(table: &str, cases: &[Case], priorities: &[(Hook, BTreeSet<i64>)]
     // Writing to a string does not fail.
     let _ = writeln!(text, "table inet {table} {{");
     // A run finds it by this, should this process be killed.
-    let comment = crate::interception::leftovers::comment(&[]);
+    let comment = crate::interception::own_tables::comment(&[]);
     let _ = writeln!(text, "\tcomment \"{comment}\"");
     let mut counters = BTreeSet::new();
     let mut chains = String::new();

@@ -6,11 +6,16 @@
 //! seen. So the server gets the bytes of this request and no others, and the client gets those of
 //! this answer and no others.
 
+mod answer;
+pub(crate) mod body;
+mod chunks;
+pub(crate) mod fields;
+pub(crate) mod head;
+
 use httparse::Status;
 
-use super::answer;
-use super::body::Body;
-use super::head::{Found, HeadEnd};
+use body::Body;
+use head::{Found, HeadEnd};
 
 /// Longest head of an answer, in bytes.
 pub const LONGEST_ANSWER_HEAD: usize = 32 * 1024;
@@ -69,7 +74,7 @@ pub enum Outcome {
 
 /// What the client has asked for, as far as it matters for the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(crate) struct Asked {
     /// The method is `HEAD`.
     pub is_head: bool,
     /// Minor version of the request.
@@ -107,10 +112,10 @@ pub struct Exchange {
 }
 
 /// What is said to the client where the server's answer cannot be passed on.
-pub(super) const NO_ANSWER: &str = "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain\r\n\
+pub(crate) const NO_ANSWER: &str = "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain\r\n\
      Content-Length: 52\r\nConnection: close\r\n\r\n\
      the server ended the connection and has not answered";
-pub(super) const BAD_ANSWER: &str = "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain\r\n\
+pub(crate) const BAD_ANSWER: &str = "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain\r\n\
      Content-Length: 41\r\nConnection: close\r\n\r\n\
      the server's answer is not right HTTP/1.1";
 const BAD_BODY: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
@@ -118,7 +123,7 @@ const BAD_BODY: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n
      the chunks of the request are broken";
 
 impl Exchange {
-    pub(super) fn new(asked: Asked, request: Body) -> Self {
+    pub(crate) fn new(asked: Asked, request: Body) -> Self {
         Self {
             asked,
             request,
@@ -313,6 +318,6 @@ impl Exchange {
 }
 
 /// Whether a parser has come to the end of what it was given.
-pub(super) fn is_whole(parsed: httparse::Result<usize>, length: usize) -> bool {
+pub(crate) fn is_whole(parsed: httparse::Result<usize>, length: usize) -> bool {
     matches!(parsed, Ok(Status::Complete(end)) if end == length)
 }

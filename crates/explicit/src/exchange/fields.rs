@@ -21,7 +21,7 @@ const INDISPENSABLE: [&str; 3] = ["host", "content-length", "transfer-encoding"]
 
 /// How the end of a message's body is found, as its fields tell (RFC 9112 §6).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Framing<'a> {
+pub(crate) struct Framing<'a> {
     /// `Content-Length`
     pub length: Option<u64>,
     /// `Transfer-Encoding`
@@ -30,7 +30,7 @@ pub(super) struct Framing<'a> {
 
 /// `Transfer-Encoding`, as it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Coding<'a> {
+pub(crate) struct Coding<'a> {
     /// The value of the field.
     pub value: &'a [u8],
     /// The last coding is `chunked`, which tells where the body ends.
@@ -39,7 +39,7 @@ pub(super) struct Coding<'a> {
 
 /// Two readers could see the body end in different places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ambiguous;
+pub(crate) struct Ambiguous;
 
 impl<'a> Framing<'a> {
     /// What these fields say.
@@ -85,7 +85,7 @@ impl<'a> Coding<'a> {
 }
 
 /// The values of all fields of this name.
-pub(super) fn values<'f, 'a>(
+pub(crate) fn values<'f, 'a>(
     fields: &'f [Header<'a>],
     name: &'f str,
 ) -> impl Iterator<Item = &'a [u8]> + 'f {
@@ -96,14 +96,14 @@ pub(super) fn values<'f, 'a>(
 }
 
 /// Whether a field that is a list has this element.
-pub(super) fn has_element(fields: &[Header<'_>], name: &str, element: &str) -> bool {
+pub(crate) fn has_element(fields: &[Header<'_>], name: &str, element: &str) -> bool {
     values(fields, name)
         .flat_map(|value| value.split(|byte| *byte == b','))
         .any(|one| trimmed(one).eq_ignore_ascii_case(element.as_bytes()))
 }
 
 /// The fields that the sender calls its connection's own. Bytes that are no text name nothing.
-pub(super) fn named_by_connection<'a>(fields: &[Header<'a>]) -> Vec<&'a str> {
+pub(crate) fn named_by_connection<'a>(fields: &[Header<'a>]) -> Vec<&'a str> {
     values(fields, "connection")
         .filter_map(|value| std::str::from_utf8(value).ok())
         .flat_map(|value| value.split(','))
@@ -112,18 +112,18 @@ pub(super) fn named_by_connection<'a>(fields: &[Header<'a>]) -> Vec<&'a str> {
 }
 
 /// Whether a message can no longer be understood without the fields that `Connection` names.
-pub(super) fn are_indispensable(named: &[&str]) -> bool {
+pub(crate) fn are_indispensable(named: &[&str]) -> bool {
     named.iter().any(|name| is_one_of(name, &INDISPENSABLE))
 }
 
 /// Whether a field passes on as it is: neither of one hop, nor named by `Connection`, nor one that
 /// is written anew.
-pub(super) fn passes(name: &str, named: &[&str]) -> bool {
+pub(crate) fn passes(name: &str, named: &[&str]) -> bool {
     !is_one_of(name, &OF_ONE_HOP) && !is_one_of(name, &INDISPENSABLE) && !is_one_of(name, named)
 }
 
 /// Writes a field. A folded value (RFC 9112 §5.2) becomes one line.
-pub(super) fn write(head: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+pub(crate) fn write(head: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     head.extend_from_slice(name);
     head.extend_from_slice(b": ");
     let unfolded = |byte: &u8| match byte {

@@ -3,8 +3,8 @@
 use httparse::ParserConfig;
 
 use super::body::Body;
-use super::exchange::{Asked, is_whole};
 use super::fields::{self, Ambiguous, Framing};
+use super::{Asked, is_whole};
 
 /// Most header fields of an answer.
 const MOST_FIELDS: usize = 256;

@@ -2,7 +2,7 @@
 
 /// How far a head has been read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct HeadEnd {
+pub(crate) struct HeadEnd {
     /// Bytes that were looked at.
     seen: usize,
     /// Bytes of the present line, without its end.
@@ -13,7 +13,7 @@ pub(super) struct HeadEnd {
 
 /// What has been found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(crate) enum Found {
     /// No end yet.
     Nothing,
     /// The head is so long, the empty line at its end included.
@@ -44,7 +44,7 @@ impl HeadEnd {
 }
 
 /// How many bytes of empty lines stand before a head; they mean nothing (RFC 9112 §2.2).
-pub(super) fn empty_lines(input: &[u8]) -> usize {
+pub(crate) fn empty_lines(input: &[u8]) -> usize {
     let mut rest = input;
     while let [b'\r', b'\n', after @ ..] | [b'\n', after @ ..] = rest {
         rest = after;

@@ -1,11 +1,11 @@
 //! A body, and where it ends.
 
 use super::chunks::Chunks;
-use super::exchange::{Verdict, Wanted};
+use super::{Verdict, Wanted};
 
 /// What is left of a message's body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Body {
+pub(crate) enum Body {
     /// So many bytes.
     Length(u64),
     /// Chunks.

@@ -4,8 +4,7 @@
 //! right: so nothing is kept, and the first wrong byte passes no more. Trailer fields are kept
 //! until the last, since some of them must not pass.
 
-use super::exchange::Verdict;
-use super::fields;
+use super::{Verdict, fields};
 
 /// Most bytes behind the size in its line.
 const LONGEST_EXTENSION: u16 = 256;
@@ -18,7 +17,7 @@ const MOST_DIGITS: u8 = 16;
 
 /// How far the coding has been read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Chunks {
+pub(crate) enum Chunks {
     /// In the number of a chunk's bytes.
     Size { digits: u8, size: u64 },
     /// Behind it, in its line.

@@ -19,7 +19,8 @@ use std::collections::{BTreeMap, VecDeque};
 use midspan_units::{Time, TimeSpan};
 
 use crate::LegSample;
-use crate::learned_start::{LEAST_WINDOW, Peer};
+use crate::initial_window::LEAST_WINDOW;
+use crate::peer::Peer;
 
 /// Largest window of a cold start, in segments. Most clients offer 64 KB at first, so only about
 /// half of this window leaves at once. The larger value still helps: a congestion window grows only
@@ -124,7 +125,7 @@ impl ColdStarts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::learned_start::windows;
+    use crate::initial_window::windows;
     use midspan_units::ByteSize;
     use proptest::prelude::*;
     use std::net::IpAddr;

@@ -11,7 +11,7 @@
 use midspan_units::{BitRate, TimeSpan};
 
 use crate::InputPacing;
-use crate::learned_start::LEAST_WINDOW;
+use crate::initial_window::LEAST_WINDOW;
 
 /// Longest time over which a flight is spread while the path is unknown. It is the time that 64 KB,
 /// which most clients offer at first, take at about 20 Mbit/s.

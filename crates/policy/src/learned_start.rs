@@ -8,7 +8,6 @@
 //! other and with the data already in flight, so that many at once do not flood the path.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use midspan_units::{BitRate, Time, TimeSpan};
@@ -18,6 +17,9 @@ use crate::leave_alone::Gains;
 use crate::shared_path::SharedPaths;
 use crate::taken_flight::TakenFlight;
 use crate::{FirstFlight, LegSample, SessionId};
+
+pub use crate::initial_window::{LEAST_WINDOW, MOST_WINDOW, windows};
+pub use crate::peer::Peer;
 
 /// Bytes of data in a segment, assumed before a leg has one: that of Ethernet with TCP timestamps.
 pub const SEGMENT: u32 = 1448;
@@ -34,10 +36,6 @@ pub(crate) const EVIDENCE: u64 = 100_000;
 /// six connections gets some.
 const SHARE: u64 = 2;
 const SHARE_BESIDE: u64 = 3;
-/// The window that every connection may begin with, in segments (RFC 6928).
-pub const LEAST_WINDOW: u32 = 10;
-/// The largest window that a route is given, in segments.
-pub const MOST_WINDOW: u32 = 1000;
 /// The first flight leaves within 1/`SPREAD` of a round trip, as Linux paces a slow start, even if
 /// the learned rate is lower than that.
 const SPREAD: u64 = 2;
@@ -50,31 +48,6 @@ const RUNNING: usize = 256;
 /// How long a reading of data in flight counts, beyond a round trip. A session that sends is read
 /// ten times a second.
 const READING_HOLDS: TimeSpan = TimeSpan::from_milliseconds(250);
-
-/// The initial windows, in segments, that routes can give: twice [`LEAST_WINDOW`], and each further
-/// one twice the one before, up to `most`. Any other start has [`LEAST_WINDOW`].
-#[must_use]
-pub fn windows(most: u32) -> Vec<u32> {
-    std::iter::successors(Some(2 * LEAST_WINDOW), |window| window.checked_mul(2))
-        .take_while(|window| *window <= most.min(MOST_WINDOW))
-        .collect()
-}
-
-/// The hosts that share a path: an IPv4 address, or an IPv6 /64.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Peer(IpAddr);
-
-impl From<IpAddr> for Peer {
-    fn from(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V6(address) => {
-                let network = address.to_bits() >> 64 << 64;
-                Self(IpAddr::V6(Ipv6Addr::from_bits(network)))
-            }
-            address => Self(address),
-        }
-    }
-}
 
 /// How a connection is to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
-use super::{Measured, OversizedSegments, OversizedStart, Wish};
+use crate::oversized_segments::{Measured, OversizedSegments, OversizedStart, Wish};
 use crate::sending_ahead::{SendAhead, SendingAhead};
 use crate::{
     AccessLink, Admission, Buffer, Decision, LegDecision, Policy, Request, SessionSample, Start,

@@ -4,7 +4,8 @@
 
 use std::net::SocketAddr;
 
-use midspan_policy::oversized_segments::{Client, NarrowSession, OversizedStart, Wish};
+use midspan_policy::narrow_session::{Client, NarrowSession};
+use midspan_policy::oversized_segments::{OversizedStart, Wish};
 use midspan_policy::{
     AccessLink, Admission, Automatic, Decision, LegSample, LegSettings, Offered, Policy, Request,
     SessionId, SessionSample, SessionSettings, Start,

@@ -35,11 +35,12 @@ pub use observer::{NoObserver, Observer};
 pub use packet::{
     Acknowledgement, Data, DataKind, Packet, Segment, SelectiveBlock, SelectiveBlocks, Signals, Way,
 };
+pub use random::Distribution;
 pub use results::{
     FlowResults, GaveUp, LegResults, LinkResults, Results, StopReason, TrafficResults,
 };
 pub use scenario::{
-    Client, Dialogue, Distribution, Flow, FlowId, LinkId, NodeId, PathFlowParts, PathScenario,
-    Pattern, Scenario, ScenarioError, Source, Split, Traffic,
+    Client, Dialogue, Flow, FlowId, LinkId, NodeId, PathFlowParts, PathScenario, Pattern, Scenario,
+    ScenarioError, Source, Split, Traffic,
 };
 pub use simulation::{Policies, Simulation};

@@ -4,7 +4,25 @@ use midspan_link::{Direction, Stream, stream};
 use midspan_units::TimeSpan;
 use rand_pcg::rand_core::Rng;
 
-use crate::scenario::Distribution;
+/// The distribution of a random value.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Distribution {
+    /// Always the same.
+    Constant(f64),
+    /// Exponential, with this mean.
+    Exponential {
+        /// The mean.
+        mean: f64,
+    },
+    /// Pareto: with a shape below 2, its variance is infinite, and the sum of many sources with
+    /// such on and off times is self-similar (Willinger et al. 1997).
+    Pareto {
+        /// The mean.
+        mean: f64,
+        /// The shape, above 1.
+        shape: f64,
+    },
+}
 
 /// The stream of one purpose at one place, such as the service times of a session at a proxy.
 ///

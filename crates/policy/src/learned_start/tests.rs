@@ -1,3 +1,5 @@
+use std::net::IpAddr;
+
 use super::*;
 use midspan_units::ByteSize;
 use proptest::prelude::*;

@@ -6,11 +6,10 @@
 //! - [`size`]: which size is worth using ([`Wish`], [`Measured`]);
 //! - [`OversizedSegments`]: when to use it, and when to go back;
 //! - [`OversizedStart`]: the ways to begin with it, two of them from the paper;
-//! - [`NarrowSession`]: all of this and sending ahead, as a policy of one session;
+//! - [`NarrowSession`](crate::narrow_session::NarrowSession): all of this and sending ahead, as a policy of one session;
 //! - [`Verdicts`]: what was found out about clients.
 
 mod probe;
-mod session;
 pub mod size;
 mod start;
 #[cfg(test)]
@@ -18,7 +17,6 @@ mod tests;
 mod verdicts;
 
 pub use probe::{Event, OversizedSegments};
-pub use session::{Client, NarrowSession};
 pub use size::{Measured, Wish};
 pub use start::{OversizedStart, size_after_duplicate_start};
 pub use verdicts::{Verdict, Verdicts};

@@ -13,10 +13,11 @@ use midspan_policy::oversized_segments::{Wish, size::PLANNED_MTU};
 use midspan_units::{ByteSize, TimeSpan};
 
 use super::{
-    Client, Dialogue, Distribution, Flow, FlowId, LinkId, NodeId, Pattern, Scenario, ScenarioError,
-    Source, Traffic,
+    Client, Dialogue, Flow, FlowId, LinkId, NodeId, Pattern, Scenario, ScenarioError, Source,
+    Traffic,
 };
 use crate::network::QueueDiscipline;
+use crate::random::Distribution;
 use linux::{host_receiver, host_sender, leave_out_sack, split};
 
 /// A flow of fixed size is given up after this time.

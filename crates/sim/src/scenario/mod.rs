@@ -9,7 +9,7 @@ mod source;
 pub use error::ScenarioError;
 pub use flow::{Client, Flow, Split};
 pub use from_path::{PathFlowParts, PathScenario};
-pub use source::{Dialogue, Distribution, Pattern, Source, Traffic};
+pub use source::{Dialogue, Pattern, Source, Traffic};
 
 use midspan_link::{Configuration, Direction, PolledConfiguration};
 use midspan_policy::oversized_segments::OversizedStart;
@@ -226,7 +226,7 @@ impl Scenario {
 
     /// Sets the access link of the client behind a flow's proxy number `split`, counted from 0. The
     /// proxy runs the policy of the real proxy
-    /// ([`NarrowSession`](midspan_policy::oversized_segments::NarrowSession)) and begins with
+    /// ([`NarrowSession`](midspan_policy::narrow_session::NarrowSession)) and begins with
     /// oversized segments in this `way`. This affects only the last proxy before a client that
     /// downloads. Packets are fragmented if a link has an [MTU](Self::set_mtu).
     pub fn set_access(

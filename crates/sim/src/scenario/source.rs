@@ -3,6 +3,7 @@
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 
 use super::{FlowId, NodeId};
+use crate::random::Distribution;
 
 /// What a flow sends.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -22,26 +23,6 @@ pub enum Source {
     },
     /// The data of a [`Dialogue`].
     Dialogue,
-}
-
-/// The distribution of a random value.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Distribution {
-    /// Always the same.
-    Constant(f64),
-    /// Exponential, with this mean.
-    Exponential {
-        /// The mean.
-        mean: f64,
-    },
-    /// Pareto: with a shape below 2, its variance is infinite, and the sum of many sources with
-    /// such on and off times is self-similar (Willinger et al. 1997).
-    Pareto {
-        /// The mean.
-        mean: f64,
-        /// The shape, above 1.
-        shape: f64,
-    },
 }
 
 /// Traffic without TCP that uses capacity of the links on its path: for example cross traffic that

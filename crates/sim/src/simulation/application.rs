@@ -5,9 +5,9 @@ use midspan_units::{Time, TimeSpan};
 
 use super::Simulation;
 use crate::observer::Observer;
-use crate::random::{draw, stream_for};
+use crate::random::{Distribution, draw, stream_for};
 use crate::results::GaveUp;
-use crate::scenario::{Client, Dialogue, Distribution, Flow, Source};
+use crate::scenario::{Client, Dialogue, Flow, Source};
 
 #[derive(Debug)]
 pub(super) struct FlowState {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use midspan_policy::oversized_segments::{Client as NarrowClient, NarrowSession, OversizedStart};
+use midspan_policy::narrow_session::{Client as NarrowClient, NarrowSession};
+use midspan_policy::oversized_segments::OversizedStart;
 use midspan_policy::{
     Admission, Automatic, Buffer, Configured, Knowledge, Leg as Side, LegStart, Offered, PacingBy,
     Policy, Request, SessionSettings,

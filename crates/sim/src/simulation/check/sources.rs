@@ -1,9 +1,8 @@
 //! Sources, traffic and dialogues.
 
 use super::check_nodes;
-use crate::scenario::{
-    Dialogue, Distribution, Flow, Pattern, Scenario, ScenarioError, Source, Traffic,
-};
+use crate::random::Distribution;
+use crate::scenario::{Dialogue, Flow, Pattern, Scenario, ScenarioError, Source, Traffic};
 
 fn error(place: String, setting: &'static str, problem: &str) -> ScenarioError {
     ScenarioError::Setting {

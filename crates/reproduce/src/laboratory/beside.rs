@@ -7,7 +7,6 @@ use midspan_sim::NoObserver;
 use midspan_sweep::measure;
 use midspan_units::ByteSize;
 
-use super::figures::case;
 use super::plan::{Arm, Point};
 use super::run::Run;
 
@@ -58,7 +57,7 @@ impl Simulations {
             })
             .collect();
         let middle = median(&ratios)?;
-        let case = format!("{}, lab against simulation", case(point, arm));
+        let case = format!("{}, lab against simulation", point.case(arm));
         let mut record = Record::new(
             point.item,
             &case,

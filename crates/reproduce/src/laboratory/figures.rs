@@ -50,7 +50,7 @@ pub(super) fn tell(plan: &LabPlan, runs: &[Run], threads: usize) -> (Simulated, 
             .collect();
         for arm in &point.arms {
             out.records.extend(lab_records(plan, point, arm, &own));
-            let case = case(point, arm);
+            let case = point.case(arm);
             let record = |by, value| Record::new(point.item, &case, "goodput", "bit/s", by, value);
             if let Some(simulated) = simulated.next().flatten() {
                 let (middle, low, high) = simulated.spread();
@@ -74,10 +74,6 @@ pub(super) fn tell(plan: &LabPlan, runs: &[Run], threads: usize) -> (Simulated, 
     }
     out.figures = plots(plan, &out.records);
     (out, judged)
-}
-
-pub(super) fn case(point: &Point, arm: &Arm) -> String {
-    format!("{}, {}", point.name, arm.name)
 }
 
 /// Medians over the valid runs with the least and the greatest; of the void ones, with a note,
@@ -118,7 +114,7 @@ fn lab_records(plan: &LabPlan, point: &Point, arm: &Arm, runs: &[Run]) -> Vec<Re
             continue;
         };
         let (name, unit) = (metric.name(), metric.unit());
-        let case = case(point, arm);
+        let case = point.case(arm);
         let mut record = Record::new(point.item, &case, &name, unit, By::Lab, middle.value);
         if values.len() > 1 {
             let low = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -151,7 +147,7 @@ fn plots(plan: &LabPlan, records: &[Record]) -> Vec<FigurePlot> {
             figures.len() - 1
         });
         for arm in &point.arms {
-            let case = case(point, arm);
+            let case = point.case(arm);
             let found = records.iter().find(|record| {
                 record.by == By::Lab && record.case == case && record.quantity == "goodput"
             });

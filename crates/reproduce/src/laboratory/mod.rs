@@ -9,6 +9,7 @@ mod bhole;
 mod error;
 mod figures;
 mod hasegawa;
+mod judging;
 mod maki;
 mod plan;
 mod real_paths;

@@ -64,6 +64,13 @@ pub struct Point {
     pub statements: Vec<Statement>,
 }
 
+impl Point {
+    /// An arm at this point, as it is called in records.
+    pub(super) fn case(&self, arm: &Arm) -> String {
+        format!("{}, {}", self.name, arm.name)
+    }
+}
+
 /// Where a point lies in a plot of goodput.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Place {

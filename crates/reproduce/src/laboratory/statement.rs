@@ -1,14 +1,7 @@
-//! What is said of a point's measurements: ratios of its arms and their bounds.
+//! What is said of a point's measurements: ratios of its arms and their bounds. The runs are held
+//! against it in [`judging`](super::judging).
 
 use std::fmt;
-
-use midspan_path::Workload;
-use midspan_records::statistics::{Median, median};
-use midspan_records::{By, Record};
-
-use super::plan::{Arm, Point};
-use super::run::Run;
-use crate::run::number;
 
 /// A number, or several, of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,111 +101,6 @@ impl Statement {
         self.paper = Some(value);
         self
     }
-
-    /// The sentence as a record; `None` where no valid runs speak of it. `runs` are those of the
-    /// point.
-    pub(super) fn record(&self, point: &Point, runs: &[Run]) -> Option<Record> {
-        let values = self.values(point, runs)?;
-        let middle = median(&values)?;
-        let (case, quantity, unit) = if self.against.is_empty() {
-            let case = format!("{}, {}", point.name, self.arm);
-            (case, self.metric.name(), self.metric.unit())
-        } else {
-            let others = self.against.join(" or ");
-            let which = if self.against.len() > 1 {
-                "the better of "
-            } else {
-                ""
-            };
-            let case = format!("{}, {} against {which}{others}", point.name, self.arm);
-            (case, format!("ratio, {}", self.metric.name()), "")
-        };
-        let mut record = Record::new(point.item, &case, &quantity, unit, By::Lab, middle.value)
-            .with_spread(middle.low, middle.high);
-        record.paper = self.paper;
-        // What the ratio is to, for a bound in seconds.
-        let other = self.against.first().and_then(|other| {
-            let alone = Self::new(self.metric, other, &[]);
-            median(&alone.values(point, runs)?)
-        });
-        let other = other.map(|median| median.value);
-        record.ok = self.bound.and_then(|bound| bound.verdict(&middle, other));
-        record.note = Some(self.note(values.len(), &middle));
-        Some(record)
-    }
-
-    fn values(&self, point: &Point, runs: &[Run]) -> Option<Vec<f64>> {
-        let arm = |name: &str| point.arms.iter().find(|arm| arm.name == name);
-        let ours = arm(self.arm)?;
-        let mut values = Vec::new();
-        for repetition in 0..point.repetitions {
-            let of = |arm: &Arm| {
-                let mut runs = runs.iter();
-                let run = runs.find(|run| run.arm == arm.name && run.repetition == repetition);
-                let valid = run.filter(|run| run.void.is_none());
-                valid.map(|run| self.metric.values(arm, run))
-            };
-            let Some(mine) = of(ours) else { continue };
-            if self.against.is_empty() {
-                values.extend(mine);
-                continue;
-            }
-            let others: Option<Vec<Vec<f64>>> =
-                self.against.iter().map(|name| of(arm(name)?)).collect();
-            let Some(others) = others else { continue };
-            for (place, value) in mine.iter().enumerate() {
-                let all = others.iter().filter_map(|one| one.get(place));
-                let best = if self.metric.is_time() {
-                    all.copied().fold(f64::INFINITY, f64::min)
-                } else {
-                    all.copied().fold(f64::NEG_INFINITY, f64::max)
-                };
-                // None of either kind is as many as the other.
-                let ratio = if *value == 0.0 && best == 0.0 {
-                    1.0
-                } else {
-                    value / best
-                };
-                values.extend(ratio.is_finite().then_some(ratio));
-            }
-        }
-        Some(values)
-    }
-
-    fn note(&self, count: usize, middle: &Median) -> String {
-        let of = if self.against.is_empty() {
-            "values"
-        } else {
-            "paired ratios"
-        };
-        let bound = self
-            .bound
-            .map_or_else(String::new, |bound| format!("asked: {bound}; "));
-        format!(
-            "{bound}median of {count} {of}; the interval covers the true median with {:.0} %",
-            middle.coverage * 100.0
-        )
-    }
-}
-
-impl Bound {
-    /// Met where the median keeps it, missed where the whole interval is beyond it. `other` is
-    /// what a ratio is to.
-    fn verdict(self, middle: &Median, other: Option<f64>) -> Option<bool> {
-        let (met, missed) = match self {
-            Self::AtLeast(least) => (middle.value >= least, middle.high < least),
-            Self::AtMost(most) => (middle.value <= most, middle.low > most),
-            Self::NotSlower { share, seconds } => {
-                let by_seconds = other.map_or(0.0, |other| seconds / other);
-                return Self::AtMost(1.0 + share.max(by_seconds)).verdict(middle, None);
-            }
-        };
-        match (met, missed) {
-            (true, _) => Some(true),
-            (false, true) => Some(false),
-            (false, false) => None,
-        }
-    }
 }
 
 impl fmt::Display for Bound {
@@ -230,7 +118,7 @@ impl fmt::Display for Bound {
 
 impl Metric {
     /// Whether less of it is better.
-    const fn is_time(self) -> bool {
+    pub(super) const fn is_time(self) -> bool {
         matches!(
             self,
             Self::Completion | Self::CompletionOf(_) | Self::CompletionAt(_) | Self::Responses(_)
@@ -272,84 +160,5 @@ impl Metric {
             Self::Dropped | Self::Overflows => "packets",
             Self::Timeouts | Self::Fairness(_) => "",
         }
-    }
-
-    /// Its values in a run: one, or one for each flow.
-    pub(super) fn values(self, arm: &Arm, run: &Run) -> Vec<f64> {
-        let goodput = || run.transfers.iter().map(|one| one.goodput).sum::<f64>();
-        let of = |place: usize| run.transfers.get(place).map(|one| one.goodput);
-        match self {
-            Self::Goodput => vec![goodput()],
-            Self::GoodputOf(place) => of(place).into_iter().collect(),
-            Self::ShareOfLink => {
-                let flow = arm.path.flows.first();
-                let rate = flow.and_then(|flow| arm.path.data_rate(flow));
-                rate.map(|rate| goodput() / number(rate.bits_per_second()))
-                    .into_iter()
-                    .collect()
-            }
-            Self::ShareOfFirst => of(0).map(|first| first / goodput()).into_iter().collect(),
-            Self::Completion => run
-                .transfers
-                .iter()
-                .filter_map(|one| one.completion)
-                .collect(),
-            Self::CompletionOf(bytes) => {
-                let wanted = |workload: &Workload| {
-                    workload
-                        .total_size()
-                        .is_some_and(|size| size.bytes() == bytes)
-                };
-                let flows = arm.path.flows.iter().zip(&run.transfers);
-                flows
-                    .filter(|(flow, _)| wanted(&flow.workload))
-                    .filter_map(|(_, one)| one.completion)
-                    .collect()
-            }
-            Self::Acks => vec![run.acks],
-            Self::Burst => vec![run.wire.burst],
-            Self::LongestBurst => vec![run.wire.longest],
-            Self::Dropped => vec![run.wire.dropped],
-            Self::Fairness(flows) => {
-                let first = run.transfers.iter().take(flows);
-                jain(first.map(|one| one.goodput)).into_iter().collect()
-            }
-            Self::CompletionAt(place) => {
-                let found = run.transfers.get(place);
-                found.and_then(|one| one.completion).into_iter().collect()
-            }
-            Self::Responses(place) => {
-                let found = run.transfers.get(place);
-                found.and_then(|one| one.p95).into_iter().collect()
-            }
-            Self::Overflows => vec![run.overflows],
-            Self::Timeouts => {
-                let transfers = number(run.transfers.len().max(1) as u64);
-                vec![run.timeouts * 1000.0 / transfers]
-            }
-        }
-    }
-}
-
-/// Jain's index of shares: 1 where all are equal, 1/n where one has everything.
-fn jain(shares: impl Iterator<Item = f64>) -> Option<f64> {
-    let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
-    for share in shares {
-        count += 1.0;
-        sum += share;
-        squares += share * share;
-    }
-    (squares > 0.0).then(|| sum * sum / (count * squares))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::jain;
-
-    #[test]
-    fn equal_shares_are_fair_and_one_for_all_is_not() {
-        assert_eq!(jain([2.0; 4].into_iter()), Some(1.0));
-        assert_eq!(jain([1.0, 0.0, 0.0, 0.0].into_iter()), Some(0.25));
-        assert_eq!(jain([0.0].into_iter()), None);
     }
 }

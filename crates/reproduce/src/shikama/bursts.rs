@@ -5,7 +5,7 @@ use midspan_sim::trace::{BurstWatch, Histogram};
 use midspan_sim::{LinkId, Observer, Packet, Scenario, ScenarioError};
 use midspan_units::{Time, TimeSpan};
 
-use super::scenario::NARROW;
+use super::NARROW;
 
 /// The first slow start is over.
 const START: TimeSpan = TimeSpan::from_seconds(10);

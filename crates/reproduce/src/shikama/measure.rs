@@ -3,8 +3,9 @@
 use midspan_sweep::in_parallel;
 use midspan_units::TimeSpan;
 
+use super::NARROW;
 use super::bursts::Bursts;
-use super::scenario::{NARROW, Scheme, Setting};
+use super::scenario::{Scheme, Setting};
 use crate::run::number;
 use crate::{Effort, Error};
 

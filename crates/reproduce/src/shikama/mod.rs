@@ -9,6 +9,7 @@ mod tests;
 
 use midspan_records::{Record, statistics};
 use midspan_report::{Axis, LinePlot, Series};
+use midspan_sim::LinkId;
 
 use crate::run::{number, simulated};
 use crate::{Effort, Error, FigurePlot, Simulated};
@@ -16,6 +17,8 @@ use distributions::bursts;
 use measure::{Measured, Runs, SCHEMES, measure};
 use scenario::{Scheme, Setting};
 
+/// The link from n2 to n3.
+const NARROW: LinkId = LinkId(2);
 /// P_L, in the steps of Table 1.
 const LOSSES: [&str; 10] = [
     "0.0001", "0.0002", "0.0005", "0.001", "0.002", "0.005", "0.01", "0.02", "0.05", "0.1",

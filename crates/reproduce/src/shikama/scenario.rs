@@ -5,15 +5,13 @@ use midspan_model::papers::shikama::{SEGMENT, WIRELESS_WINDOW};
 use midspan_policy::{LegSettings, Pacing, PacingBy, SessionSettings};
 use midspan_sim::proxy::{Buffers, RelayConfiguration};
 use midspan_sim::tcp::{AckRule, ReceiverConfiguration, SenderConfiguration, Variant};
-use midspan_sim::{Flow, FlowId, LinkId, NodeId, Results, Scenario};
+use midspan_sim::{Flow, FlowId, NodeId, Results, Scenario};
 use midspan_units::{Probability, Time, TimeSpan};
 
 use super::bursts::Watch;
 use crate::Error;
 use crate::run::{CwndWatch, link, megabits, run};
 
-/// The link from n2 to n3.
-pub(super) const NARROW: LinkId = LinkId(2);
 /// Room of nodes whose buffers do not matter, in packets.
 pub(super) const AMPLE: u32 = 1000;
 /// The window of the wired section, and of TCP end to end: 128 KB.

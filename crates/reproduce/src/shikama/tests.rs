@@ -4,9 +4,10 @@ use midspan_policy::{Pacing, PacingBy};
 use midspan_sim::Results;
 use midspan_units::TimeSpan;
 
+use super::NARROW;
 use super::bursts::Bursts;
 use super::measure::{Runs, SCHEMES, measure};
-use super::scenario::{AMPLE, NARROW};
+use super::scenario::AMPLE;
 use super::*;
 
 fn run(setting: Setting) -> (Results, Bursts) {

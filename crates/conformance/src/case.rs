@@ -1,6 +1,5 @@
-//! What a case is, and which there are.
+//! What a case is.
 
-use crate::cases;
 use crate::error::Played;
 use crate::proxies::Conditions;
 use crate::stage::Stage;
@@ -74,22 +73,6 @@ impl Case {
     }
 }
 
-/// All cases, in the order of tables.
-#[must_use]
-pub fn all() -> Vec<Case> {
-    [
-        cases::opening::CASES,
-        cases::closing::CASES,
-        cases::resetting::CASES,
-        cases::data::CASES,
-        cases::path::CASES,
-        cases::ends::CASES,
-        cases::proxy::CASES,
-        cases::many::CASES,
-    ]
-    .concat()
-}
-
 /// Whether a name fits a pattern in which `*` stands for any text and `?` for any character.
 #[must_use]
 pub fn fits(pattern: &str, name: &str) -> bool {
@@ -122,25 +105,7 @@ pub fn fits(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
-
-    #[test]
-    fn names_are_distinct_and_in_plain_words() {
-        let cases = all();
-        let names: BTreeSet<&str> = cases.iter().map(|case| case.name).collect();
-        assert_eq!(names.len(), cases.len());
-        assert!(cases.len() >= 35, "{}", cases.len());
-        for name in names {
-            let words = name.replace(['-', ',', ':'], " ");
-            let plain = |word: &str| {
-                ["FIN", "SYN", "MTU"].contains(&word)
-                    || word.chars().all(|c| c.is_ascii_lowercase())
-            };
-            assert!(words.split(' ').all(plain), "{name}");
-        }
-    }
 
     #[test]
     fn patterns() {

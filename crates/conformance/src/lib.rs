@@ -9,7 +9,7 @@
 //! Proxies are programs: nothing here looks inside them.
 
 pub mod case;
-mod cases;
+pub mod cases;
 pub mod differences;
 pub mod end;
 mod error;

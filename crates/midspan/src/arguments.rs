@@ -9,6 +9,7 @@ use midspan_reproduce::Paper;
 use midspan_sim::trace::Kind;
 use midspan_sweep::{Axis, Setting};
 
+pub use crate::output_arguments::Output;
 use crate::plan_arguments::{CompareOptions, PlanOptions};
 use crate::thin_arguments::ThinOptions;
 
@@ -271,14 +272,6 @@ pub enum Switch {
     On,
     /// No longer.
     Off,
-}
-
-/// How results are printed.
-#[derive(Debug, Clone, Args)]
-pub struct Output {
-    /// Print one JSON object instead of a table
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Options of `midspan demo`.

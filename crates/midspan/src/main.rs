@@ -2,6 +2,7 @@
 
 mod arguments;
 mod commands;
+mod output_arguments;
 mod plan_arguments;
 mod presentation;
 mod progress;

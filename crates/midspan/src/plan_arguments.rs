@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use midspan_units::BitRate;
 
-use crate::arguments::Output;
+use crate::output_arguments::Output;
 
 /// Options of `midspan plan`.
 #[derive(Debug, Args)]

@@ -13,11 +13,12 @@ use midspan_conformance::{Error as NetworkError, Family};
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::nftables;
 
+use crate::Error;
 use crate::case::{Case, Sessions};
 use crate::gateway::Gateway;
+use crate::plan::Plan;
 use crate::script::{Ended, Script, Variables, tail};
 use crate::transcript::Transcript;
-use crate::{Error, Plan};
 
 /// How long a server may take until it serves, and a case's preparation.
 const START_LIMIT: Duration = Duration::from_secs(120);

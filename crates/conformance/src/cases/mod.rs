@@ -1,16 +1,33 @@
 //! The cases, by what they are about. A case is a function that scripts both ends.
 
-pub mod closing;
-pub mod data;
-pub mod ends;
-pub mod many;
-pub mod opening;
-pub mod path;
-pub mod proxy;
-pub mod resetting;
+mod closing;
+mod data;
+mod ends;
+mod many;
+mod opening;
+mod path;
+mod proxy;
+mod resetting;
 
+use crate::case::Case;
 use crate::end::End;
 use crate::error::{Error, Played, Stop};
+
+/// All cases, in the order of tables.
+#[must_use]
+pub fn all() -> Vec<Case> {
+    [
+        opening::CASES,
+        closing::CASES,
+        resetting::CASES,
+        data::CASES,
+        path::CASES,
+        ends::CASES,
+        proxy::CASES,
+        many::CASES,
+    ]
+    .concat()
+}
 
 /// One end sends so many bytes while the other receives them.
 fn transfer(from: &mut End, to: &mut End, count: u64) -> Played {
@@ -31,4 +48,27 @@ fn at_once(
     });
     near.map_err(|_| Stop::Failed(Error::Unknown("a script panicked".to_owned())))??;
     far
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_distinct_and_in_plain_words() {
+        let cases = all();
+        let names: BTreeSet<&str> = cases.iter().map(|case| case.name).collect();
+        assert_eq!(names.len(), cases.len());
+        assert!(cases.len() >= 35, "{}", cases.len());
+        for name in names {
+            let words = name.replace(['-', ',', ':'], " ");
+            let plain = |word: &str| {
+                ["FIN", "SYN", "MTU"].contains(&word)
+                    || word.chars().all(|c| c.is_ascii_lowercase())
+            };
+            assert!(words.split(' ').all(plain), "{name}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! `midspan conformance`: sessions at every edge of TCP, with and without a proxy.
 
 use midspan_conformance::case::{self, Case};
+use midspan_conformance::cases;
 use midspan_conformance::{Family, Outcome as CaseOutcome, Plan, Verdict, proxy_names, results};
 use midspan_linux::namespace;
 use midspan_report::stdout_width;
@@ -63,7 +64,7 @@ fn families(options: &ConformanceOptions) -> Vec<Family> {
 }
 
 fn chosen_cases(patterns: &[String]) -> miette::Result<Vec<Case>> {
-    let mut cases = case::all();
+    let mut cases = cases::all();
     for pattern in patterns {
         if !cases.iter().any(|known| case::fits(pattern, known.name)) {
             let near = midspan_document::nearest(pattern, cases.iter().map(|known| known.name));

@@ -1,11 +1,13 @@
 //! Grouped bars, lying, so that any number of them has room for its label.
 
+mod layout;
+
 use midspan_records::Record;
 
 use super::axis::Axis;
-use super::bar_layout::Layout;
 use super::canvas::Canvas;
 use crate::Error;
+use layout::Layout;
 
 /// One bar.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -1,7 +1,6 @@
 //! Plots as SVG text that stands alone or inside a page.
 
 mod axis;
-mod bar_layout;
 mod bars;
 mod canvas;
 mod heading;

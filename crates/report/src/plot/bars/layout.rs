@@ -1,11 +1,11 @@
 //! How a chart of bars is laid out and drawn.
 
-use super::axis::{Range, extent};
-use super::bars::{Bar, BarPlot};
-use super::canvas::{Anchor, Canvas, Lettering, Stroke, TEXT, to_pixels};
-use super::heading::{Heading, Sample};
-use super::{MARGIN, WIDTH, palette};
+use super::{Bar, BarPlot};
 use crate::Error;
+use crate::plot::axis::{Range, extent};
+use crate::plot::canvas::{Anchor, Canvas, Lettering, Stroke, TEXT, to_pixels};
+use crate::plot::heading::{Heading, Sample};
+use crate::plot::{MARGIN, WIDTH, palette};
 use crate::text::{clean, estimated_width, fit};
 use crate::units;
 

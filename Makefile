@@ -15,7 +15,7 @@ help:
 	@echo "make test    run all tests (under 30 minutes)"
 	@echo "make soak    200,000 sessions over a lossy path, with resets, reloads and restarts; a full table (15 minutes)"
 	@echo "make still   eight busy programs beside Midspan: nothing is taken for hanging (10 minutes)"
-	@echo "make lint    check format, lints and documentation links"
+	@echo "make lint    check format, lints, documentation links, circles between modules"
 	@echo "make verify  measure the emulated links against independent clocks (midspan lab verify)"
 	@echo "make conformance            try Midspan, HAProxy and nginx at every edge of TCP (midspan conformance)"
 	@echo "make conformance-self-test  require that builds with a seeded fault are found out"
@@ -62,6 +62,7 @@ lint: dependencies
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	scripts/check-text
+	cargo run --quiet --package midspan-layering -- --allowed crates/layering/allowed.txt
 
 bench: build
 	target/release/midspan lab geo --cases direct,haproxy,midspan --repetitions 3

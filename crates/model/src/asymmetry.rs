@@ -1,5 +1,5 @@
-//! A narrow way back for ACKs: how many segments an ACK must acknowledge, and the oversized
-//! segment that brings it about.
+//! A narrow upstream for ACKs: how many segments each ACK must acknowledge, and the oversized
+//! segment that achieves this.
 //!
 //! Hasegawa and Hasegawa, "A mechanism for TCP performance improvement in asymmetrical broadband
 //! access environment", §2.1 and §6.4, Eqs (1)–(7); Tam, Du and Wang, "Improving TCP performance
@@ -39,8 +39,8 @@ impl Asymmetry {
         f64::from(self.ack_size.max(1))
     }
 
-    /// k, the normalised bandwidth ratio: (BW↓/PS↓)/(BW↑/PS↑), data packets that come down in
-    /// the time in which one ACK goes up. Hasegawa Eq. (1), Tam §1.3.
+    /// k, the normalised bandwidth ratio: (BW↓/PS↓)/(BW↑/PS↑), the number of data packets that
+    /// arrive downstream in the time that one ACK takes upstream. Hasegawa Eq. (1), Tam §1.3.
     #[must_use]
     pub fn k(&self) -> f64 {
         rate(self.downstream) / self.data() / (rate(self.upstream) / self.ack())
@@ -48,7 +48,7 @@ impl Asymmetry {
 
     /// Whether the upstream has room for an ACK of every `packets_per_ack` segments: k ≤ N.
     ///
-    /// Hasegawa prints the condition on Eq. (1) as k ≥ 1/N; the example beside it, and Tam §1.3
+    /// Hasegawa prints the condition on Eq. (1) as k ≥ 1/N; the example next to it, and Tam §1.3
     /// ("if we acknowledge more often than one ACK for every 4.13 data packets, the return link
     /// will get saturated"), compute k ≤ N.
     #[must_use]
@@ -56,8 +56,8 @@ impl Asymmetry {
         self.k() <= f64::from(packets_per_ack.get())
     }
 
-    /// ppa, the least whole number of packets per ACK that leaves the upstream uncongested: ⌈k⌉.
-    /// `None` where that exceeds 32 bits.
+    /// ppa, the smallest whole number of packets per ACK that leaves the upstream uncongested: ⌈k⌉.
+    /// `None` if that exceeds 32 bits.
     #[must_use]
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub fn packets_per_ack(&self) -> Option<NonZeroU32> {
@@ -67,15 +67,16 @@ impl Asymmetry {
             .flatten()
     }
 
-    /// The least upstream for an ACK of every `packets_per_ack` segments at full downstream
-    /// rate, in bit/s. Hasegawa §2.1.
+    /// The least upstream rate, in bit/s, for one ACK for every `packets_per_ack` segments at full
+    /// downstream rate. Hasegawa §2.1.
     #[must_use]
     pub fn upstream_needed(&self, packets_per_ack: NonZeroU32) -> Throughput {
         let acks = rate(self.downstream) / self.data() / f64::from(packets_per_ack.get());
         Throughput::from_f64(acks * self.ack())
     }
 
-    /// Data packets per second whose ACKs the upstream carries, at most the downstream's own.
+    /// Data packets per second whose ACKs fit into the upstream; at most the rate of the
+    /// downstream.
     #[must_use]
     pub fn packet_rate(&self, packets_per_ack: NonZeroU32) -> PacketRate {
         let acks = rate(self.upstream) / 8.0 / self.ack();
@@ -84,8 +85,8 @@ impl Asymmetry {
     }
 }
 
-/// Throughput of a download of `size` bytes whose ACKs come to `ack_bytes` in all and fill an
-/// upstream of rate `upstream`. Hasegawa §6.1; `None` where there are no ACKs.
+/// Throughput of a download of `size` bytes whose ACKs have `ack_bytes` in all and fill an upstream
+/// of rate `upstream`. Hasegawa §6.1; `None` if there are no ACKs.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn upstream_bound(
@@ -97,11 +98,11 @@ pub fn upstream_bound(
     (ack_bytes.bytes() > 0).then(|| Throughput::from_f64(share * rate(upstream)))
 }
 
-/// p = 1 − (1 − e)^L, loss of a segment of `bits` bits under a bit error ratio `e`.
-/// Hasegawa Eq. (4). 0 for no errors, 1 for nothing but errors.
+/// p = 1 − (1 − e)^L, loss of a segment of `bits` bits under a bit error ratio `e`. Hasegawa Eq.
+/// (4). 0 without errors, 1 if every bit is wrong.
 ///
 /// # Errors
-/// [`ModelError::OutOfRange`] where `bit_error_ratio` is not within 0…1.
+/// [`ModelError::OutOfRange`] if `bit_error_ratio` is not in 0…1.
 pub fn segment_loss(bit_error_ratio: f64, bits: u64) -> Result<f64, ModelError> {
     check_ratio(bit_error_ratio)?;
     if bit_error_ratio >= 1.0 {
@@ -113,7 +114,7 @@ pub fn segment_loss(bit_error_ratio: f64, bits: u64) -> Result<f64, ModelError> 
 }
 
 /// e, the bit error ratio at which a segment of `bits` bits is lost with probability `loss`: the
-/// inverse of Eq. (4). `None` for a segment of no bits.
+/// inverse of Eq. (4). `None` for a segment of 0 bits.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn bit_error_ratio(loss: Probability, bits: u64) -> Option<f64> {
@@ -126,7 +127,7 @@ pub fn bit_error_ratio(loss: Probability, bits: u64) -> Option<f64> {
     Some(-libm::expm1(libm::log1p(-loss.as_f64()) / bits as f64))
 }
 
-/// Random bit errors on the access link, and the TCP that meets them: Hasegawa §6.4.
+/// Random bit errors on the access link, and their effect on TCP: Hasegawa §6.4.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BitErrors {
     ratio: f64,
@@ -147,10 +148,10 @@ fn check_ratio(bit_error_ratio: f64) -> Result<(), ModelError> {
 }
 
 impl BitErrors {
-    /// Bit error ratio e, round-trip delay and N, segments per ACK.
+    /// A model with bit error ratio e, round-trip delay, and N segments per ACK.
     ///
     /// # Errors
-    /// [`ModelError::OutOfRange`] where `ratio` is not within 0…1.
+    /// [`ModelError::OutOfRange`] if `ratio` is not in 0…1.
     pub fn new(
         ratio: f64,
         round_trip: TimeSpan,
@@ -169,7 +170,7 @@ impl BitErrors {
     }
 
     /// B_b = B_p·L, Eqs (2) and (5), in bit/s for segments of `bits` bits; p is exact, not eL.
-    /// `None` where loss sets no limit.
+    /// `None` if loss sets no limit.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn throughput(&self, bits: u64) -> Option<Throughput> {
@@ -183,7 +184,7 @@ impl BitErrors {
         Some(Throughput::from_f64(rate * bits as f64))
     }
 
-    /// cwnd_p = √(8/(3Np)), Eq. (3), the window in segments of `bits` bits when a loss is
+    /// cwnd_p = √(8/(3Np)), Eq. (3), the window, in segments of `bits` bits, at which a loss is
     /// noticed; `None` without loss.
     #[must_use]
     pub fn window_segments(&self, bits: u64) -> Option<f64> {
@@ -191,15 +192,15 @@ impl BitErrors {
         (loss > 0.0).then(|| (8.0 / (3.0 * f64::from(self.packets_per_ack.get()) * loss)).sqrt())
     }
 
-    /// cwnd_b = cwnd_p·L, Eq. (6), that window in bits.
+    /// cwnd_b = cwnd_p·L, Eq. (6): the same window in bits.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn window_bits(&self, bits: u64) -> Option<f64> {
         Some(self.window_segments(bits)? * bits as f64)
     }
 
-    /// r = p/(1 − p), Eq. (7), bytes retransmitted per byte of user data; `None` where every
-    /// segment is lost.
+    /// r = p/(1 − p), Eq. (7), bytes retransmitted per byte of user data; `None` if every segment
+    /// is lost.
     #[must_use]
     pub fn retransmission_ratio(&self, bits: u64) -> Option<f64> {
         retransmission_ratio(self.loss(bits))
@@ -215,20 +216,20 @@ pub fn retransmission_ratio(loss: f64) -> Option<f64> {
         .filter(|ratio| ratio.is_finite())
 }
 
-/// Most fragments of an oversized segment: "MSS should not be larger than 4 times the size of a
-/// normal MSS" (§6.4).
+/// Largest number of fragments of an oversized segment: "MSS should not be larger than 4 times the
+/// size of a normal MSS" (§6.4).
 pub const MOST_FRAGMENTS: u32 = 4;
 
 /// Segments that must be in flight for a fast retransmit: the lost one and three more.
 const FAST_RETRANSMIT: f64 = 4.0;
 
-/// Bytes of an IPv4 header and of a TCP header without options.
+/// Bytes of an IPv4 header, and of a TCP header without options.
 const HEADER: u32 = 20;
 
 /// Data bytes of an oversized segment that leaves as `fragments` IPv4 fragments for a path MTU of
-/// `mtu`: each but the last carries a multiple of 8 bytes, and the TCP header travels in them.
-/// 3 fragments of 1,500 bytes give Hasegawa's 4,420. `None` where `mtu` or `fragments` leaves no
-/// room, or the datagram would exceed 65,535 bytes.
+/// `mtu`: each fragment except the last carries a multiple of 8 bytes, and the TCP header is part
+/// of them. 3 fragments of 1,500 bytes give Hasegawa's 4,420. `None` if `mtu` or `fragments` leaves
+/// no room, or the datagram would exceed 65,535 bytes.
 #[must_use]
 pub fn oversized_segment(mtu: u32, fragments: u32) -> Option<u32> {
     let full = mtu.checked_sub(HEADER)?;
@@ -246,22 +247,23 @@ pub fn oversized_segment(mtu: u32, fragments: u32) -> Option<u32> {
     (segment > 0 && datagram <= 65_535).then_some(segment)
 }
 
-/// The segment that §6.4 advises.
+/// The segment that §6.4 recommends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdvisedSegment {
     /// Data bytes of a segment.
     pub segment: u32,
-    /// IPv4 fragments that it leaves in; 1 is a normal segment.
+    /// Number of IPv4 fragments in which it leaves; 1 is a normal segment.
     pub fragments: u32,
 }
 
-/// The largest segment of at most [`MOST_FRAGMENTS`] fragments of which the window still holds
-/// enough for a fast retransmit, so that an ACK stands for as much data as possible.
+/// The largest segment of at most [`MOST_FRAGMENTS`] fragments with which the window still holds
+/// enough segments for a fast retransmit, so that one ACK covers as much data as possible.
 ///
-/// The window is the smaller of the receiver's `window` and, with `errors`, cwnd_b of Eq. (6).
-/// A segment that is begun counts: of 17,520 bytes (Windows 2000, §6.4) three full segments of
-/// 4,420 and 4,260 bytes of a fourth make the four that a fast retransmit needs. Where not even
-/// two fragments pass, the normal segment. `None` where `mtu` has no room for one.
+/// The window is the smaller of the receiver's `window` and, with `errors`, cwnd_b of Eq. (6). A
+/// partly filled segment counts: of 17,520 bytes (Windows 2000, §6.4), three full segments of 4,420
+/// and 4,260 bytes of a fourth make the four that a fast retransmit needs. If not even two
+/// fragments are possible, the result is the normal segment. `None` if `mtu` leaves no room for
+/// one.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn advised_segment(

@@ -1,7 +1,7 @@
-//! Throughput against the send buffers of the proxies, and the knee of that curve.
+//! Throughput as a function of the proxies' send buffers, and the knee of that curve.
 //!
-//! Maki §IV, Fig. 11: a send buffer far above what a leg needs by itself removes the interaction
-//! between legs, a larger receive buffer hardly matters.
+//! Maki §IV, Fig. 11: a send buffer far larger than a leg itself needs removes the interaction
+//! between legs, and a larger receive buffer has hardly any effect.
 
 use midspan_units::ByteSize;
 
@@ -15,15 +15,15 @@ use crate::overlay::{self, Analysis, ChainedLeg};
 pub struct Point {
     /// Send buffer of every proxy.
     pub send_buffer: ByteSize,
-    /// End-to-end throughput with it.
+    /// End-to-end throughput with this buffer.
     pub throughput: Throughput,
 }
 
-/// Largest send buffer that [`knee`] tries: 4 GiB.
+/// Largest send buffer that [`knee`] considers: 4 GiB.
 pub const LARGEST: ByteSize = ByteSize::from_bytes(1 << 32);
 
-/// `chain` with a send buffer of `size` in every proxy. Where the buffer bounds the data in
-/// flight too ([`Leg::send_buffer`]), that follows on the proxies' legs, not on the first.
+/// `chain` with a send buffer of `size` in every proxy. If the buffer also bounds the data in
+/// flight ([`Leg::send_buffer`]), that bound changes on the proxies' legs, not on the first leg.
 fn with_buffer(chain: &[ChainedLeg], size: ByteSize) -> Vec<ChainedLeg> {
     let mut chain = chain.to_vec();
     for chained in chain.iter_mut().skip(1) {
@@ -33,10 +33,10 @@ fn with_buffer(chain: &[ChainedLeg], size: ByteSize) -> Vec<ChainedLeg> {
     chain
 }
 
-/// End-to-end throughput for each of `sizes`, in their order.
+/// End-to-end throughput for each of `sizes`, in the same order.
 ///
 /// # Errors
-/// [`ModelError::Legs`] where the chain is empty or too long.
+/// [`ModelError::Legs`] if the chain is empty or too long.
 pub fn curve(
     chain: &[ChainedLeg],
     sizes: &[ByteSize],
@@ -54,15 +54,16 @@ pub fn curve(
         .collect()
 }
 
-/// The knee: the least send buffer, to a byte, with which the chain reaches `share` (0…1) of the
-/// throughput that it has with [`LARGEST`] ones.
+/// The knee: the smallest send buffer, to a byte, with which the chain reaches `share` (0…1) of its
+/// throughput with buffers of [`LARGEST`].
 ///
-/// Throughput never falls as the buffer grows in [`overlay::Reading::Conserving`]; the printed
-/// reading may, there the answer is one such size. A chain of one leg needs none: 0 bytes.
+/// In [`overlay::Reading::Conserving`], throughput never falls as the buffer grows. In the printed
+/// reading it may fall; then the result is one of several such sizes. A chain of one leg needs 0
+/// bytes.
 ///
 /// # Errors
-/// [`ModelError::Legs`] where the chain is empty or too long, [`ModelError::OutOfRange`] where
-/// `share` is not within 0…1.
+/// [`ModelError::Legs`] if the chain is empty or too long, [`ModelError::OutOfRange`] if `share` is
+/// not in 0…1.
 pub fn knee(chain: &[ChainedLeg], share: f64, analysis: &Analysis) -> Result<ByteSize, ModelError> {
     if !(0.0..=1.0).contains(&share) {
         return Err(ModelError::OutOfRange {
@@ -91,13 +92,13 @@ pub fn knee(chain: &[ChainedLeg], share: f64, analysis: &Analysis) -> Result<Byt
     Ok(ByteSize::from_bytes(enough))
 }
 
-/// Buffer that `leg` needs by itself, on either side: what is in flight at `throughput`, rounded
-/// up, at least one segment. Maki sizes the receive buffer so (§IV).
+/// Buffer that `leg` itself needs, on either side: the data in flight at `throughput`, rounded up,
+/// at least one segment. Maki determines the receive buffer in this way (§IV).
 #[must_use]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub fn in_flight(leg: &Leg, throughput: Throughput) -> ByteSize {
     let bytes = throughput.bits_per_second() / 8.0 * leg.section.round_trip();
-    // A float to integer cast saturates.
+    // A cast from float to integer saturates.
     let bytes = bytes.ceil() as u64;
     ByteSize::from_bytes(bytes.max(u64::from(leg.transport.payload())))
 }

@@ -1,8 +1,8 @@
-//! Bursts of a split proxy after a loss on its inbound leg, and the queue they overflow.
+//! Bursts from a split proxy after a loss on its inbound leg, and the queues that they overflow.
 //!
 //! Shikama, "Evaluation of mitigation to bursty packets by a TCP proxy in a wired and wireless
-//! network". While a lost packet is missing, TCP keeps what follows it in the receive buffer; its
-//! retransmission sets all of that free at once as *forward data*, which the proxy sends on at
+//! network". While a lost packet is missing, TCP keeps the data after it in the receive buffer. The
+//! retransmission releases all of that data at once as *forward data*, which the proxy sends on at
 //! the rate of its own interface.
 
 use midspan_units::{BitRate, ByteSize};
@@ -17,7 +17,7 @@ use crate::pftk;
 /// 43 segments of 1,460 bytes, with KB = 1,000 bytes.
 ///
 /// # Errors
-/// [`ModelError::EmptySegment`] where `segment` is zero.
+/// [`ModelError::EmptySegment`] if `segment` is zero.
 pub fn largest_burst(window: ByteSize, segment: u32) -> Result<u64, ModelError> {
     if segment == 0 {
         return Err(ModelError::EmptySegment);
@@ -25,11 +25,11 @@ pub fn largest_burst(window: ByteSize, segment: u32) -> Result<u64, ModelError> 
     Ok((window.bytes() / u64::from(segment)).max(1))
 }
 
-/// Mean burst in packets that a loss on `inbound` sets free: the window when a loss is noticed
+/// Mean burst in packets that a loss on `inbound` releases: the window at which a loss is noticed
 /// (PFTK's E\[W\]), at most [`largest_burst`].
 ///
-/// Fewer losses make larger bursts, as the window has time to grow (§5.1, Fig. 9). Without loss
-/// there is no burst, and where every packet is lost there is no data: zero.
+/// Fewer losses lead to larger bursts, because the window has time to grow (§5.1, Fig. 9). Without
+/// loss there is no burst, and if every packet is lost there is no data: zero in both cases.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn mean_burst(inbound: &Leg) -> f64 {
@@ -41,35 +41,36 @@ pub fn mean_burst(inbound: &Leg) -> f64 {
     pftk::window_at_loss(&inbound.conditions()).map_or(0.0, |window| window.min(largest))
 }
 
-/// Largest burst that pacing in chunks of one segment lets out: 2 packets, as a delayed ACK opens
-/// the window for two (§5.1, Fig. 8).
+/// Largest burst with pacing in chunks of one segment: 2 packets, because a delayed ACK opens the
+/// window for two (§5.1, Fig. 8).
 pub const PACED_BURST: u64 = 2;
 
-/// A queue that a burst meets: fed at one rate, emptied at a lower one.
+/// A queue that a burst enters at one rate and leaves at a lower rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bottleneck {
     /// Rate at which the burst arrives: that of the proxy's interface.
     pub arriving: BitRate,
     /// Rate at which the queue empties: B_W.
     pub leaving: BitRate,
-    /// Packets that may wait, the one being sent not counted: B_L.
+    /// Packets that may wait, not counting the one being sent: B_L.
     pub queue: u64,
 }
 
-/// What a burst does to a queue that was empty.
+/// The effect of a burst on a queue that was empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overflow {
-    /// Most packets that wait at once, were the queue endless.
+    /// Largest number of packets that would wait at the same time in an endless queue.
     pub waiting: u64,
-    /// Packets that find no room.
+    /// Packets for which there is no room.
     pub lost: u64,
 }
 
 impl Bottleneck {
-    /// What `burst` packets, back to back, do here.
+    /// The effect of `burst` packets, back to back.
     ///
     /// While the last packet arrives, the queue has sent ⌊(n − 1)·B_W/B_in⌋ whole packets and is
-    /// sending the next; the rest wait. Nothing waits where the queue empties as fast as it fills.
+    /// sending the next one; the others wait. No packet waits if the queue empties as fast as it
+    /// fills.
     #[must_use]
     pub fn meet(&self, burst: u64) -> Overflow {
         let (arriving, leaving) = (
@@ -97,13 +98,13 @@ impl Bottleneck {
         self.meet(burst).lost > 0
     }
 
-    /// Largest burst that fits; `None` where every burst does.
+    /// Largest burst that fits; `None` if every burst fits.
     #[must_use]
     pub fn largest_that_fits(&self) -> Option<u64> {
         if self.leaving >= self.arriving {
             return None;
         }
-        // Losses never shrink as the burst grows, so the border can be halved towards.
+        // Losses never shrink as the burst grows, so bisection finds the border.
         let (mut fits, mut fails) = (0u64, u64::MAX);
         if !self.overflows(fails) {
             return None;
@@ -120,7 +121,7 @@ impl Bottleneck {
     }
 }
 
-/// The rate to pace the outbound leg at: that of the slowest link of the inbound leg, as long as
+/// The rate for pacing the outbound leg: that of the slowest link of the inbound leg, as long as
 /// the outbound leg is faster (§3.3).
 #[must_use]
 pub fn pacing_rate(inbound: BitRate, outbound: BitRate) -> BitRate {
@@ -140,7 +141,7 @@ mod tests {
         };
         let fits = bottleneck.largest_that_fits().unwrap();
         assert!(!bottleneck.overflows(fits) && bottleneck.overflows(fits + 1));
-        // One is sent at once and two leave while the others arrive: 20 + 1 + 2.
+        // One is sent at once, and two leave while the others arrive: 20 + 1 + 2.
         assert_eq!(fits, 23);
     }
 

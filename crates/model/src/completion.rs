@@ -1,11 +1,12 @@
 //! Completion time of a transfer: slow start, the growth of the receiver's window, then the
 //! steady throughput.
 //!
-//! Cardwell, Savage and Anderson, "Modeling TCP latency", INFOCOM 2000: slow start lasts until
-//! its first loss, E\[d_ss\] = (1 − (1 − p)^d)(1 − p)/p + 1 packets of d; that loss costs a
-//! recovery with probability 1 − (1 − p)^d; what remains goes at the steady throughput. Here the
-//! steady throughput is that of [`crate::leg`], the window of a modern receiver grows too, and
-//! from the window that slow start has reached to the steady one it takes a few losses.
+//! Cardwell, Savage and Anderson, "Modeling TCP latency", INFOCOM 2000: slow start lasts until its
+//! first loss, E\[d_ss\] = (1 − (1 − p)^d)(1 − p)/p + 1 packets of d. That loss costs a recovery
+//! with probability 1 − (1 − p)^d, and the remaining data is sent at the steady throughput. Three
+//! things differ here: the steady throughput is that of [`crate::leg`], the window of a modern
+//! receiver grows too, and several losses pass before the window of slow start falls to the steady
+//! one.
 
 use midspan_units::ByteSize;
 
@@ -15,18 +16,18 @@ use crate::overlay::Outcome;
 /// How a connection starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
-    /// Initial window in segments: 10 by RFC 6928. Zero counts as one.
+    /// Initial window in segments: 10 according to RFC 6928. Zero counts as one.
     pub initial_window: u32,
-    /// The receiver's first window. Linux: 64 KB. It doubles each round trip up to the receive
-    /// buffer, as automatic tuning lets it.
+    /// The receiver's first window. Linux: 64 KB. It doubles in each round trip up to the receive
+    /// buffer, as automatic tuning allows.
     pub first_receive_window: ByteSize,
-    /// Round trips, end to end, before the client sends its request: 1 is the handshake, 0 an open
-    /// connection, more stand for TLS. Only [`session_time`] uses it.
+    /// Round trips, end to end, before the client sends its request: 0 for an open connection, 1
+    /// for the handshake, more for TLS. Only [`session_time`] uses it.
     pub round_trips_before: u32,
 }
 
 impl Default for Start {
-    /// Linux on both sides, a handshake first.
+    /// Linux on both sides, with a handshake first.
     fn default() -> Self {
         Self {
             initial_window: 10,
@@ -36,14 +37,15 @@ impl Default for Start {
     }
 }
 
-/// Most rounds of slow start that are counted one by one; windows double, so 64 exceed any size.
+/// Largest number of rounds of slow start that are computed one by one; windows double, so 64
+/// rounds exceed any size.
 const MOST_ROUNDS: u32 = 64;
 
-/// Seconds from the first byte that the sender sends to the last that arrives, on `leg` by
-/// itself, the connection already there. `None` where nothing gets through.
+/// Seconds from the first byte that the sender sends to the last byte that arrives, on `leg` alone,
+/// over an existing connection. `None` if no data gets through.
 ///
-/// A transfer of nothing takes no time. One that fits the initial window takes its transmission
-/// and half a round trip.
+/// A transfer of 0 bytes takes no time. One that fits into the initial window takes its
+/// transmission and half a round trip.
 #[must_use]
 pub fn transfer_time(leg: &Leg, size: ByteSize, start: &Start) -> Option<f64> {
     one_leg(leg, &leg.isolated(), size, start)
@@ -96,13 +98,14 @@ fn one_leg(leg: &Leg, isolated: &Isolated, size: ByteSize, start: &Start) -> Opt
     Some(ramp_time + some_loss * recovery + after_loss + round_trip / 2.0)
 }
 
-/// The rate of the link itself, in packets per second: what a round of slow start is sent at.
+/// The rate of the link itself, in packets per second: the rate within a round of slow start.
 fn link_rate(leg: &Leg, isolated: &Isolated) -> f64 {
     let bytes = f64::from(leg.transport.payload()) + f64::from(leg.transport.headers());
     (leg.section.rate() / 8.0 / bytes).max(isolated.rate.packets_per_second())
 }
 
-/// E\[d_ss\]: packets of `packets` that slow start sends before its first loss, itself included.
+/// E\[d_ss\]: packets, of `packets`, that slow start sends before its first loss, including the
+/// lost one.
 fn packets_until_loss(packets: f64, loss: f64) -> f64 {
     if loss <= 0.0 {
         return packets;
@@ -114,20 +117,20 @@ fn packets_until_loss(packets: f64, loss: f64) -> f64 {
     ((1.0 - none_lost) * (1.0 - loss) / loss + 1.0).min(packets)
 }
 
-/// What follows the first loss: slow start has led to a window far above the steady one, and each
-/// loss takes its share of it until that is reached. In between the window hardly grows.
+/// The phase after the first loss: slow start has led to a window far above the steady one, and
+/// each loss reduces it by its share until it is steady. In between, the window hardly grows.
 struct Descent {
     /// Packets per second before the first loss.
     reached: f64,
     /// Packets per second in the long run.
     steady: f64,
-    /// Share of the window that a loss leaves.
+    /// Share of the window that remains after a loss.
     remains: f64,
     between_losses: f64,
 }
 
 impl Descent {
-    /// How long `packets` take.
+    /// The time for `packets`, in seconds.
     fn time(&self, packets: f64) -> f64 {
         let (mut rest, mut rate, mut time) = (packets.max(0.0), self.reached, 0.0);
         for _ in 0..MOST_ROUNDS {
@@ -143,7 +146,7 @@ impl Descent {
     }
 }
 
-/// Rounds of slow start, each a window, until the largest window or the end of the data.
+/// Rounds of slow start, each one window, until the largest window or the end of the data.
 struct Ramp {
     window: f64,
     receive: f64,
@@ -154,9 +157,9 @@ struct Ramp {
 }
 
 impl Ramp {
-    /// Sends at most `packets`; says how many it sent, how long until the next could leave, and
-    /// the window that it reached. The last round counts only its transmission: what follows is
-    /// not waited for.
+    /// Sends at most `packets`. Returns how many it sent, the time until the next one could leave,
+    /// and the window that it reached. The last round counts only with its transmission, because
+    /// nothing waits for its ACKs.
     fn run(mut self, packets: f64) -> (f64, f64, f64) {
         let (mut sent, mut time) = (0.0, 0.0);
         for _ in 0..MOST_ROUNDS {
@@ -179,14 +182,14 @@ impl Ramp {
     }
 }
 
-/// Seconds from the client's SYN, through its request, to the last byte of the answer, through a
-/// chain of proxies with the handshake end to end. `legs` are those of the answer's direction,
-/// `initial_windows` those of their senders; one that is missing is `start`'s.
-/// `None` where nothing gets through.
+/// Seconds from the client's SYN, through its request, to the last byte of the response, through a
+/// chain of proxies with the handshake end to end. `legs` are those of the response's direction,
+/// `initial_windows` those of their senders; a missing one is replaced by that of `start`. `None`
+/// if no data gets through.
 ///
-/// The legs work at the same time: the slowest of them sets the pace, each other adds half its
-/// round trip, and what the interaction of the legs costs in the long run ([`Outcome`]) is
-/// charged to the data beyond the initial window.
+/// The legs work at the same time: the slowest of them determines the time, and each other leg adds
+/// half its round trip. The long-term cost of the legs' interaction ([`Outcome`]) is applied to the
+/// data beyond the initial window.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn session_time(

@@ -1,8 +1,8 @@
-//! What makes an input impossible to analyse.
+//! Errors for inputs that cannot be analysed.
 
 use thiserror::Error;
 
-/// Why an analysis has no answer. Each message says what to change.
+/// Why an analysis has no result. Each message names the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ModelError {
     /// A path has no link, or more than can be analysed.
@@ -16,15 +16,15 @@ pub enum ModelError {
     /// A segment carries no data.
     #[error("a segment of 0 bytes carries nothing: give the MSS, such as 1448 B")]
     EmptySegment,
-    /// More proxies than places for them.
+    /// There are more proxies than places for them.
     #[error("{proxies} proxies do not fit: this path has {places} places between its links")]
     Proxies {
-        /// Proxies asked for.
+        /// Requested proxies.
         proxies: usize,
         /// Places between links.
         places: usize,
     },
-    /// Proxy positions that are not places of the path, in order.
+    /// Proxy positions are not places of the path in ascending order.
     #[error(
         "proxy positions must rise from 1 to {places}: position 1 is between the first and the \
          second link"
@@ -33,7 +33,7 @@ pub enum ModelError {
         /// Places between links.
         places: usize,
     },
-    /// A number that must lie strictly between two others does not.
+    /// A number is not strictly between its two bounds.
     #[error("{what} must lie between {low} and {high}")]
     OutOfRange {
         /// The quantity.

@@ -1,7 +1,7 @@
-//! The throughput of one leg by itself: the least of what loss, bandwidth and windows allow.
+//! The throughput of one leg alone: the smallest of what loss, bandwidth and windows allow.
 //!
-//! Maki §III B: ρₖ\[0\] = min(Eq. (1), link bandwidth, RBₖ/RTTₖ), before any interaction with
-//! its neighbours.
+//! Maki §III B: ρₖ\[0\] = min(Eq. (1), link bandwidth, RBₖ/RTTₖ), before any interaction with the
+//! neighbouring legs.
 
 use std::num::NonZeroU32;
 
@@ -17,23 +17,23 @@ use crate::{ModelError, PacketRate, Throughput};
 pub struct Transport {
     payload: u32,
     headers: u32,
-    /// Which congestion control.
+    /// The congestion control.
     pub response: Response,
     /// The first retransmission time-out.
     pub time_out: TimeOut,
     /// b, packets that one ACK acknowledges.
     pub packets_per_ack: NonZeroU32,
-    /// Bytes of one ACK on the link; matters only where a return rate is given.
+    /// Bytes of one ACK on the link; only used if a return rate is given.
     pub ack_size: u32,
 }
 
 const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
 
 impl Transport {
-    /// A transport whose packets carry `payload` bytes of data and `headers` bytes besides.
+    /// A transport whose packets carry `payload` bytes of data and `headers` bytes of headers.
     ///
     /// # Errors
-    /// [`ModelError::EmptySegment`] where `payload` is zero.
+    /// [`ModelError::EmptySegment`] if `payload` is zero.
     pub fn new(payload: u32, headers: u32, response: Response) -> Result<Self, ModelError> {
         if payload == 0 {
             return Err(ModelError::EmptySegment);
@@ -48,8 +48,8 @@ impl Transport {
         })
     }
 
-    /// Today's Linux sender and receiver: CUBIC, 1,448 bytes of data and 52 of IPv4, TCP and
-    /// timestamps, an ACK for every second packet.
+    /// Today's Linux sender and receiver: CUBIC; 1,448 bytes of data and 52 of IPv4, TCP and
+    /// timestamps; one ACK for every second packet.
     #[must_use]
     pub const fn linux() -> Self {
         Self {
@@ -62,8 +62,8 @@ impl Transport {
         }
     }
 
-    /// The sender of Maki's tables, found by trial: Reno by Eq. (1), packets of 1,000 bytes that
-    /// are all data, b = 1, T_o = 1 s.
+    /// The sender of Maki's tables, found by trial: Reno according to Eq. (1), packets of 1,000
+    /// bytes of which all are data, b = 1, T_o = 1 s.
     #[must_use]
     pub const fn maki() -> Self {
         Self {
@@ -88,8 +88,8 @@ impl Transport {
         self.headers
     }
 
-    /// What `bytes` of buffer hold, in packets. A buffer below one segment counts as one: TCP
-    /// lets one segment pass however small the buffer.
+    /// Packets that fit into a buffer of `bytes`. A buffer smaller than one segment counts as one:
+    /// TCP lets one segment pass however small the buffer is.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn packets_in(&self, bytes: ByteSize) -> f64 {
@@ -106,15 +106,15 @@ pub struct Leg {
     pub transport: Transport,
     /// RB, the receiver's buffer, which bounds the advertised window.
     pub receive_buffer: ByteSize,
-    /// The sender's buffer where it bounds the data in flight, as it does in every real TCP;
-    /// `None` leaves it out, as Maki does.
+    /// The sender's buffer if it bounds the data in flight, as it does in every real TCP; `None`
+    /// leaves the bound out, as Maki does.
     pub send_buffer: Option<ByteSize>,
 }
 
-/// What keeps a leg from going faster.
+/// The limit that keeps a leg from being faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Limit {
-    /// Packet loss and the congestion control that answers it.
+    /// Packet loss, and the congestion control's reaction to it.
     Loss,
     /// The slowest link.
     Bandwidth,
@@ -122,30 +122,30 @@ pub enum Limit {
     ReceiveBuffer,
     /// The sender's buffer: SB/RTT.
     SendBuffer,
-    /// ACKs fill the way back.
+    /// ACKs fill the return direction.
     Acknowledgements,
 }
 
-/// A leg's throughput by itself.
+/// The throughput of a leg alone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Isolated {
     /// ρₖ\[0\] in packets of the leg per second.
     pub rate: PacketRate,
     /// The same in bit/s of user data.
     pub throughput: Throughput,
-    /// Which limit is the least.
+    /// The smallest limit.
     pub limit: Limit,
-    /// What each limit alone would allow, in bit/s of user data; limits that do not exist are
-    /// left out. In the order of [`Limit`].
+    /// The throughput that each limit alone would allow, in bit/s of user data; `None` for limits
+    /// that do not exist. In the order of [`Limit`].
     pub limits: [Option<Throughput>; 5],
-    /// Probability that a loss on this leg is noticed by a time-out, 0…1.
+    /// Probability that a loss on this leg is noticed only by a time-out, 0…1.
     pub time_out_probability: f64,
-    /// How often the leg loses and what that costs, where the formula says it.
+    /// How often the leg loses packets and what that costs, if the formula contains it.
     pub cycle: Option<Cycle>,
 }
 
 impl Isolated {
-    /// Packets of `payload` bytes per second that link, buffers and ACKs allow, loss left aside.
+    /// Packets of `payload` bytes per second that link, buffers and ACKs allow, without loss.
     pub(crate) fn without_loss(&self, payload: u32) -> f64 {
         let others = self.limits.iter().skip(1).flatten();
         others
@@ -155,7 +155,7 @@ impl Isolated {
 }
 
 impl Leg {
-    /// What the formulas need of this leg.
+    /// The inputs of the formulas for this leg.
     #[must_use]
     pub fn conditions(&self) -> Conditions {
         Conditions {
@@ -172,22 +172,23 @@ impl Leg {
         PacketRate::from_f64(self.section.rate() / 8.0 / bytes)
     }
 
-    /// A window of `buffer` each round trip; `None` without delay.
+    /// The rate of one window of `buffer` in each round trip; `None` without delay.
     fn window_rate(&self, buffer: ByteSize) -> Option<PacketRate> {
         let round_trip = self.section.round_trip();
         let packets = self.transport.packets_in(buffer);
         (round_trip > 0.0).then(|| PacketRate::from_f64(packets / round_trip))
     }
 
-    /// Data packets whose ACKs fill the way back; `None` where that is not given.
+    /// The rate of data packets whose ACKs fill the return direction; `None` if its rate is not
+    /// given.
     fn acknowledged(&self) -> Option<PacketRate> {
         let acks = self.section.return_rate()? / 8.0 / f64::from(self.transport.ack_size.max(1));
         let per_ack = f64::from(self.transport.packets_per_ack.get());
         Some(PacketRate::from_f64(acks * per_ack))
     }
 
-    /// The leg's throughput by itself, and what bounds it. A link always has a rate, so there is
-    /// always an answer; with every packet lost it is zero.
+    /// The leg's throughput alone, and its limit. A link always has a rate, so there is always a
+    /// result; if every packet is lost, it is zero.
     #[must_use]
     pub fn isolated(&self) -> Isolated {
         let bandwidth = self.bandwidth();
@@ -249,8 +250,8 @@ impl Leg {
         response.steady(conditions, bandwidth, Some(self.window()), queue)
     }
 
-    /// Whether a formula with the buffers inside gives hardly more than `rate` without any loss:
-    /// then loss is not what binds.
+    /// Whether a formula that includes the buffers gives hardly more than `rate` without any loss:
+    /// then loss is not the limit.
     fn is_held_without_loss(&self, rate: PacketRate, bandwidth: PacketRate) -> bool {
         if !matches!(self.transport.response, Response::Window(_)) {
             return false;
@@ -316,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_narrow_way_back_binds_by_its_acks() {
-        // Hasegawa §6.1: 32 kbit/s up, ACKs of 52 bytes, one for two segments of 1,460 bytes.
+        // Hasegawa §6.1: 32 kbit/s upstream, ACKs of 52 bytes, one for two segments of 1,460 bytes.
         let mut narrow = leg("8 Mbit/s", "0 s", "0 %", "64 KB");
         narrow.transport = Transport::new(1460, 40, Response::Reno).unwrap();
         narrow.transport.packets_per_ack = TWO;
@@ -341,10 +342,10 @@ mod tests {
                 .throughput,
             Throughput::ZERO
         );
-        // No delay and loss: only time-outs take time.
+        // No delay, but loss: only time-outs take time.
         let isolated = leg("1 Gbit/s", "0 s", "1 %", "64 KB").isolated();
         assert_eq!(isolated.limit, Limit::Loss);
-        // A buffer of nothing still lets one packet a round trip pass.
+        // An empty buffer still lets one packet pass in each round trip.
         let isolated = leg("1 Gbit/s", "100 ms", "0 %", "0 B").isolated();
         assert!((isolated.rate.packets_per_second() - 10.0).abs() < 1e-9);
         assert_eq!(

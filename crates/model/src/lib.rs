@@ -2,20 +2,20 @@
 //!
 //! | question | module | source |
 //! | --- | --- | --- |
-//! | what does loss leave to a connection | [`pftk`], [`response`] | Padhye et al.; RFC 9438; BBR |
-//! | what does a leg get, and what limits it | [`leg`] | Maki §III B |
-//! | what do split legs do to each other | [`overlay`] | Maki §III, Eqs (2)–(6) |
+//! | how much throughput does loss leave to a connection | [`pftk`], [`response`] | Padhye et al.; RFC 9438; BBR |
+//! | what throughput does a leg have, and what limits it | [`leg`] | Maki §III B |
+//! | how do split legs affect each other | [`overlay`] | Maki §III, Eqs (2)–(6) |
 //! | where to put proxies | [`placement`] | Maki §IV, Table II |
 //! | how large must their buffers be | [`buffer`] | Maki §IV, Fig. 11 |
-//! | what does a narrow uplink cost | [`asymmetry`] | Hasegawa Eqs (1)–(7); Tam §1.3 |
+//! | what does a narrow upstream cost | [`asymmetry`] | Hasegawa Eqs (1)–(7); Tam §1.3 |
 //! | how large are a proxy's bursts | [`burst`] | Shikama §5.1 |
 //! | how long does a transfer take | [`completion`] | Cardwell et al. 2000 |
 //!
 //! [`papers`] computes the papers' printed figures.
 //!
-//! This crate is pure: no clock, no I/O, no random source. Logarithms and powers come from
-//! `libm`, so that results are the same on every machine. No function returns an infinity or
-//! something that is not a number; what has no limit is an `Option`.
+//! This crate is pure: no clock, no I/O, no random source. Logarithms and powers come from `libm`,
+//! so results are the same on every machine. No function returns an infinity or something that is
+//! not a number; a quantity that may have no limit is an `Option`.
 
 pub mod asymmetry;
 pub mod buffer;

@@ -1,25 +1,25 @@
-//! A path as the analysis sees it: a chain of hops, cut into sections.
+//! A path in the analysis: a chain of hops, divided into sections.
 
 use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
 
 use crate::ModelError;
 
-/// Most hops of a [`Path`].
+/// Largest number of hops of a [`Path`].
 pub const MOST_HOPS: usize = 1024;
 
-/// One link of a path, as far as the analysis needs it.
+/// One link of a path, with the properties that the analysis needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hop {
     /// Rate in the direction of the data, headers included.
     pub rate: BitRate,
-    /// Delay there and back. May be zero.
+    /// Round-trip delay. May be zero.
     pub round_trip: TimeSpan,
     /// Loss per packet in the direction of the data, 0…1.
     pub loss: Probability,
-    /// Rate in the direction of the ACKs; `None` where it is never the limit.
+    /// Rate in the direction of the ACKs; `None` if it is never the limit.
     pub return_rate: Option<BitRate>,
-    /// Room for packets that wait in front of the link, in bytes; `None` where it is not known or
-    /// never the limit. Only [`crate::window`] looks at it.
+    /// Room for packets that wait before the link, in bytes; `None` if it is unknown or never the
+    /// limit. Only [`crate::window`] uses it.
     pub queue: Option<ByteSize>,
 }
 
@@ -27,10 +27,10 @@ pub struct Hop {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path(Vec<Hop>);
 
-/// A stretch of a path that one leg crosses: the hops combined.
+/// A part of a path that one leg crosses, with its hops combined.
 ///
-/// Rate: the least (Maki §III B, ρ″). Delay: the sum. Loss: p = 1 − ∏(1 − pₕ). Queue: that in front
-/// of the slowest hop, where packets wait.
+/// Rate: the lowest (Maki §III B, ρ″). Delay: the sum. Loss: p = 1 − ∏(1 − pₕ). Queue: that before
+/// the slowest hop, where packets wait.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Section {
     rate: f64,
@@ -44,7 +44,7 @@ impl Path {
     /// A path of `hops`.
     ///
     /// # Errors
-    /// [`ModelError::Links`] where there is none or too many.
+    /// [`ModelError::Links`] if there are no hops, or too many.
     pub fn new(hops: Vec<Hop>) -> Result<Self, ModelError> {
         if hops.is_empty() || hops.len() > MOST_HOPS {
             return Err(ModelError::Links {
@@ -61,7 +61,7 @@ impl Path {
         &self.0
     }
 
-    /// Places where a proxy can stand: one fewer than hops.
+    /// Number of places where a proxy can be: one less than hops.
     #[must_use]
     pub fn places(&self) -> usize {
         self.0.len() - 1
@@ -73,11 +73,13 @@ impl Path {
         Section::joining(&self.0)
     }
 
-    /// The sections between proxies at `positions`; position *i* is behind hop *i*, so that the
-    /// first is 1. No position: one section.
+    /// The sections between proxies at `positions`. Position *i* is after hop *i*, so the first
+    /// position is
+    /// 1. Without positions: one section.
     ///
     /// # Errors
-    /// [`ModelError::Positions`] where a position is no place of the path, or they do not rise.
+    /// [`ModelError::Positions`] if a position is no place of the path, or the positions do not
+    /// rise.
     pub fn split(&self, positions: &[usize]) -> Result<Vec<Section>, ModelError> {
         let mut sections = Vec::with_capacity(positions.len() + 1);
         let mut start = 0;
@@ -101,13 +103,13 @@ impl Path {
 }
 
 impl Section {
-    /// A section that is one hop.
+    /// A section of one hop.
     #[must_use]
     pub fn of(hop: &Hop) -> Self {
         Self::joining(std::slice::from_ref(hop))
     }
 
-    /// `hops`, which must not be empty, as one section.
+    /// The section of `hops`, which must not be empty.
     #[allow(clippy::cast_precision_loss)]
     pub(crate) fn joining(hops: &[Hop]) -> Self {
         let slowest = |rates: &mut dyn Iterator<Item = BitRate>| {
@@ -116,7 +118,7 @@ impl Section {
         Self {
             rate: slowest(&mut hops.iter().map(|hop| hop.rate)).unwrap_or(0.0),
             round_trip: hops.iter().map(|hop| hop.round_trip.as_seconds()).sum(),
-            // 1 − ∏(1 − pₕ) one hop at a time, so that small losses keep their digits.
+            // 1 − ∏(1 − pₕ), computed hop by hop, so that small losses keep their precision.
             loss: hops.iter().fold(0.0, |loss, hop| {
                 let lost_here = hop.loss.as_f64();
                 (loss + lost_here - loss * lost_here).clamp(0.0, 1.0)
@@ -136,7 +138,7 @@ impl Section {
         self.rate
     }
 
-    /// Delay there and back in seconds.
+    /// Round-trip delay in seconds.
     #[must_use]
     pub const fn round_trip(&self) -> f64 {
         self.round_trip
@@ -148,13 +150,13 @@ impl Section {
         self.loss
     }
 
-    /// Rate of the slowest hop in the direction of the ACKs in bit/s, where it matters.
+    /// Rate of the slowest hop in the direction of the ACKs in bit/s, if it matters.
     #[must_use]
     pub const fn return_rate(&self) -> Option<f64> {
         self.return_rate
     }
 
-    /// Bytes that may wait in front of the slowest hop, where that is known.
+    /// Bytes that may wait before the slowest hop, if known.
     #[must_use]
     pub const fn queue(&self) -> Option<f64> {
         self.queue

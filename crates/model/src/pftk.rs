@@ -4,11 +4,11 @@
 //! validation", SIGCOMM 1998, and "Modeling TCP Reno performance", IEEE/ACM Transactions on
 //! Networking 8 (2), 2000 (below *ToN*). Maki's Eq. (1) is the approximation of its send rate.
 //!
-//! The authors call the formulas tested for losses above 0.001 and round trips above 0.1 s; slow
-//! start is not in them.
+//! The authors tested the formulas for losses above 0.001 and round trips above 0.1 s; slow start
+//! is not included.
 //!
-//! Degenerate input has these answers. No loss: loss is no limit (`None`). Every packet lost:
-//! zero. No delay: only time-outs take time, and where they take none either, there is no limit.
+//! Results for degenerate input. No loss: loss is no limit (`None`). Every packet lost: zero. No
+//! delay: only time-outs take time; without time-outs there is no limit.
 
 use std::num::NonZeroU32;
 
@@ -16,7 +16,7 @@ use midspan_units::{Probability, TimeSpan};
 
 use crate::PacketRate;
 
-/// What the formulas need to know of a path and of the TCP on it.
+/// The inputs of the formulas: a path and the TCP on it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Conditions {
     /// RTT, in seconds.
@@ -30,8 +30,8 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Conditions of a path: round trip, loss per packet, the first retransmission time-out and
-    /// b, the packets acknowledged by one ACK (1, or 2 with delayed ACKs).
+    /// Conditions of a path: round trip, loss per packet, the first retransmission time-out, and b,
+    /// the number of packets that one ACK acknowledges (1, or 2 with delayed ACKs).
     #[must_use]
     pub fn new(
         round_trip: TimeSpan,
@@ -86,31 +86,32 @@ pub fn approximate(conditions: &Conditions) -> Option<PacketRate> {
 /// The full model's send rate B(p), retransmissions included, in packets/s. SIGCOMM
 /// Eq. (31).
 ///
-/// `window` is the receiver's window W_m in packets; `None` where it is no limit. A window
-/// below one packet counts as one.
+/// `window` is the receiver's window W_m in packets; `None` if it is no limit. A window of less
+/// than one packet counts as one.
 ///
-/// The printed equation changes branch where the unlimited window reaches W_m, and jumps there:
-/// for b = 1 up as loss grows, for b > 2 down as the window grows. Here the limited branch is kept
-/// between the unlimited one at that point and at this loss, so that the rate never rises with
-/// loss nor falls with the window; beside that point nothing changes.
+/// The printed equation changes branch where the unlimited window reaches W_m, and jumps there: for
+/// b = 1 upwards as loss grows, for b > 2 downwards as the window grows. Here the result of the
+/// limited branch is kept between the unlimited one at that point and the unlimited one at this
+/// loss. So the rate never rises with loss and never falls with the window; away from that point,
+/// nothing changes.
 #[must_use]
 pub fn send_rate(conditions: &Conditions, window: Option<f64>) -> Option<PacketRate> {
     full(conditions, window, |loss, _, share| share / (1.0 - loss))
 }
 
-/// The full model's throughput T(p), what arrives, in packets/s. ToN, the section on
+/// The full model's throughput T(p), the rate of arriving packets per second. ToN, the section on
 /// throughput, written for any b.
 ///
-/// As [`send_rate`], but of the last, partly lost round half arrives, and of a sequence of
-/// time-outs one packet.
+/// Like [`send_rate`], except that half of the last, partly lost round arrives, and one packet of a
+/// sequence of time-outs.
 #[must_use]
 pub fn throughput(conditions: &Conditions, window: Option<f64>) -> Option<PacketRate> {
     full(conditions, window, |_, window, share| share - window / 2.0)
 }
 
-/// E\[W\], the window in packets when a loss is noticed. SIGCOMM Eq. (13).
+/// E\[W\], the window in packets at which a loss is noticed. SIGCOMM Eq. (13).
 ///
-/// Without loss it has no bound: `None`. At least one packet.
+/// `None` without loss, because then it has no bound. At least one packet.
 #[must_use]
 pub fn window_at_loss(conditions: &Conditions) -> Option<f64> {
     let &Conditions {
@@ -125,14 +126,14 @@ pub fn window_at_loss(conditions: &Conditions) -> Option<f64> {
     })
 }
 
-/// Q̂(w), the probability that a loss in a window of `window` packets ends in a time-out.
-/// SIGCOMM §2.2.
+/// Q̂(w), the probability that a loss in a window of `window` packets leads to a time-out. SIGCOMM
+/// §2.2.
 #[must_use]
 pub fn time_out_probability(loss: f64, window: f64) -> f64 {
     if window <= 3.0 || loss >= 1.0 {
         return 1.0;
     }
-    // For loss → 0 the expression tends to 3/w; ln1p and expm1 keep its digits.
+    // For loss → 0 the expression tends to 3/w; ln1p and expm1 keep its precision.
     let survive = |packets: f64| libm::exp(packets * libm::log1p(-loss));
     let fail = |packets: f64| -libm::expm1(packets * libm::log1p(-loss));
     if loss <= 0.0 {
@@ -142,12 +143,12 @@ pub fn time_out_probability(loss: f64, window: f64) -> f64 {
     share.clamp(0.0, 1.0)
 }
 
-/// G(p), which weighs the doubling of the time-out. SIGCOMM Eq. (28).
+/// G(p), the factor for the doubling of the time-out. SIGCOMM Eq. (28).
 fn back_off(p: f64) -> f64 {
     1.0 + p * (1.0 + p * (2.0 + p * (4.0 + p * (8.0 + p * (16.0 + p * 32.0)))))
 }
 
-/// Packets of a cycle, (1−p)/p + W + `extra(p, W, Q̂)`, over its time.
+/// Packets of a cycle, (1−p)/p + W + `extra(p, W, Q̂)`, divided by its duration.
 fn full(
     conditions: &Conditions,
     limit: Option<f64>,
@@ -164,7 +165,7 @@ fn full(
     }
     let limit = limit.map(|window| window.max(1.0));
     let Some(unlimited) = window_at_loss(conditions) else {
-        // No loss: a window for each round trip.
+        // No loss: one window in each round trip.
         let window = limit.filter(|_| round_trip > 0.0)?;
         return Some(PacketRate::from_f64(window / round_trip));
     };
@@ -200,7 +201,7 @@ fn cycle(
     (time > 0.0).then(|| packets / time)
 }
 
-/// One packet in each `time` seconds; the answers for no loss and for nothing but loss.
+/// One packet in each `time` seconds; includes the results for no loss and for a loss of 1.
 fn per_packet(loss: f64, time: f64) -> Option<PacketRate> {
     if loss >= 1.0 {
         Some(PacketRate::ZERO)

@@ -1,7 +1,7 @@
 //! Where to put proxies on a path.
 //!
-//! Maki §IV: isolate the lossy network; without one, split where the round trips are equal. Here
-//! every placement is computed and they are ranked.
+//! Maki §IV: isolate the lossy network; without one, split where the round trips are equal. Here,
+//! every placement is computed, and all are ranked.
 
 use std::cmp::Ordering;
 
@@ -12,7 +12,7 @@ use crate::overlay::{self, Analysis, ChainedLeg, Outcome};
 use crate::path::{Path, Section};
 use crate::{ModelError, Throughput};
 
-/// The TCPs and buffers of a path, the same wherever its proxies stand.
+/// The TCPs and buffers of a path, independent of the places of its proxies.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Setup {
     /// TCP of every leg.
@@ -24,7 +24,7 @@ pub struct Setup {
     /// Whether the send buffer also bounds the data in flight, as in a real TCP; the paper's
     /// analysis leaves that out.
     pub send_buffer_bounds_window: bool,
-    /// How to couple the legs.
+    /// How the interaction of the legs is computed.
     pub analysis: Analysis,
 }
 
@@ -53,43 +53,43 @@ impl Setup {
     /// End-to-end throughput with proxies at `positions` (see [`Path::split`]).
     ///
     /// # Errors
-    /// [`ModelError::Positions`] where a position is no place of the path.
+    /// [`ModelError::Positions`] if a position is no place of the path.
     pub fn evaluate(&self, path: &Path, positions: &[usize]) -> Result<Outcome, ModelError> {
         overlay::analyse(&self.chain(&path.split(positions)?), &self.analysis)
     }
 }
 
-/// Proxies at certain places, and what they bring.
+/// Proxies at certain places, and the resulting throughput.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
-    /// A proxy behind hop *i*, for each *i*, rising from 1.
+    /// The positions of the proxies, ascending; position *i* is after hop *i*, counted from 1.
     pub positions: Vec<usize>,
-    /// The chain's throughput and what binds it.
+    /// The chain's throughput, and its limit.
     pub outcome: Outcome,
 }
 
 /// Placements, the best first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranking {
-    /// The best placements; those of equal throughput in the order of their positions.
+    /// The best placements; those with equal throughput in the order of their positions.
     pub placements: Vec<Placement>,
-    /// Placements that were computed.
+    /// Number of placements that were computed.
     pub examined: usize,
-    /// Whether those are all that exist. Where not, the search began at the placement with the
-    /// fastest slowest leg ([`fastest_slowest_leg`]) and moved one proxy at a time.
+    /// Whether these are all possible placements. If not, the search began at the placement with
+    /// the fastest slowest leg ([`fastest_slowest_leg`]) and moved one proxy at a time.
     pub exhaustive: bool,
 }
 
-/// Most placements that [`rank`] computes.
+/// Largest number of placements that [`rank`] computes.
 pub const MOST_EXAMINED: usize = 4096;
 
-/// Ranks the placements of `proxies` proxies on `path`, and keeps the `keep` best.
+/// Ranks the placements of `proxies` proxies on `path`, and keeps the `keep` best ones.
 ///
-/// All of them where they are at most [`MOST_EXAMINED`]; one or two proxies always are, on paths
-/// of up to 91 hops.
+/// Computes all placements if there are at most [`MOST_EXAMINED`]; for one or two proxies this is
+/// always so on paths of up to 91 hops.
 ///
 /// # Errors
-/// [`ModelError::Proxies`] where the path has fewer places.
+/// [`ModelError::Proxies`] if the path has fewer places.
 pub fn rank(
     path: &Path,
     setup: &Setup,
@@ -103,11 +103,11 @@ pub fn rank(
     })
 }
 
-/// As [`rank`], for `places` places and as many proxies as `start` has positions, each placement
-/// computed by `evaluate`. Where there are too many, the search begins at `start`.
+/// Like [`rank`], for `places` places and as many proxies as `start` has positions. `evaluate`
+/// computes each placement. If there are too many, the search begins at `start`.
 ///
 /// # Errors
-/// [`ModelError::Proxies`] where there are fewer places than proxies; and those of `evaluate`.
+/// [`ModelError::Proxies`] if there are fewer places than proxies; and the errors of `evaluate`.
 pub fn rank_by<E: From<ModelError>>(
     places: usize,
     start: Vec<usize>,
@@ -162,7 +162,7 @@ fn combinations(n: usize, k: usize) -> usize {
     count
 }
 
-/// Every placement.
+/// All placements.
 fn all<E>(
     places: usize,
     proxies: usize,
@@ -175,7 +175,8 @@ fn all<E>(
             outcome: evaluate(&positions)?,
             positions: positions.clone(),
         });
-        // The next combination: move the last proxy that still can, and those behind it up to it.
+        // The next combination: move the last proxy that can still move, and put those after it
+        // right behind it.
         let movable = (0..proxies)
             .rev()
             .find(|&i| positions[i] < places - (proxies - 1 - i));
@@ -189,7 +190,8 @@ fn all<E>(
     }
 }
 
-/// From `start`, moves one proxy at a time to wherever it helps most, until nothing helps or [`MOST_EXAMINED`] placements were computed.
+/// From `start`, moves one proxy at a time to the place that helps most, until no move helps or
+/// [`MOST_EXAMINED`] placements were computed.
 fn climb<E>(
     places: usize,
     start: Vec<usize>,
@@ -226,7 +228,7 @@ fn climb<E>(
     }
 }
 
-/// Every move of one proxy between its neighbours: which proxy, and where to.
+/// Every move of one proxy between its neighbours: the proxy, and its new position.
 fn moves(positions: &[usize], places: usize) -> Vec<(usize, usize)> {
     let mut moves = Vec::new();
     for (index, &at) in positions.iter().enumerate() {
@@ -239,12 +241,13 @@ fn moves(positions: &[usize], places: usize) -> Vec<(usize, usize)> {
     moves
 }
 
-/// The placement of `proxies` proxies whose slowest leg by itself is the fastest, and that leg's
-/// throughput: exact, by dynamic programming over the hops, in hops² × proxies steps. Legs do not
-/// interact here (Maki Eq. (4)). Of equal placements, that with the proxies nearest the receiver.
+/// The placement of `proxies` proxies for which the slowest leg alone is the fastest, and that
+/// leg's throughput. The result is exact, by dynamic programming over the hops, in hops² × proxies
+/// steps. Legs do not interact here (Maki Eq. (4)). Of equal placements, the one with the proxies
+/// nearest to the receiver is returned.
 ///
 /// # Errors
-/// [`ModelError::Proxies`] where the path has fewer places.
+/// [`ModelError::Proxies`] if the path has fewer places.
 pub fn fastest_slowest_leg(
     path: &Path,
     setup: &Setup,
@@ -252,7 +255,7 @@ pub fn fastest_slowest_leg(
 ) -> Result<(Vec<usize>, Throughput), ModelError> {
     check(path.places(), proxies)?;
     let hops = path.hops().len();
-    // alone[from][to - from - 1]: the leg over hops from..to by itself.
+    // alone[from][to - from - 1]: the leg over the hops from..to alone.
     let alone: Vec<Vec<Throughput>> = (0..hops)
         .map(|from| {
             (from + 1..=hops)

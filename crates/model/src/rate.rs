@@ -1,5 +1,5 @@
 //! Computed rates. Unlike [`midspan_units::BitRate`], which is an input, a computed rate may be
-//! zero and has a fraction; it is never negative, infinite or not a number.
+//! zero and may have a fraction; it is never negative, infinite or not a number.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub struct Throughput(f64);
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
 pub struct PacketRate(f64);
 
-/// `value`, or the nearest number a rate may have.
+/// `value`, or the nearest number that a rate may have.
 fn bounded(value: f64) -> f64 {
     if value.is_nan() {
         0.0
@@ -23,7 +23,7 @@ fn bounded(value: f64) -> f64 {
 }
 
 impl Throughput {
-    /// Nothing gets through.
+    /// No data gets through.
     pub const ZERO: Self = Self(0.0);
 
     pub(crate) fn from_f64(bits_per_second: f64) -> Self {
@@ -42,7 +42,7 @@ impl Throughput {
         self.0 / 1e6
     }
 
-    /// This rate divided by `other`; `None` where `other` is zero.
+    /// This rate divided by `other`; `None` if `other` is zero.
     #[must_use]
     pub fn ratio(self, other: Self) -> Option<f64> {
         (other.0 > 0.0).then(|| bounded(self.0 / other.0))
@@ -58,7 +58,7 @@ impl Throughput {
     #[must_use]
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub fn to_bit_rate(self) -> Option<BitRate> {
-        // A float to integer cast saturates.
+        // A cast from float to integer saturates.
         BitRate::from_bits_per_second(self.0.round() as u64)
     }
 }
@@ -71,7 +71,7 @@ impl From<BitRate> for Throughput {
 }
 
 impl fmt::Display for Throughput {
-    /// Three decimals of the largest unit that leaves at least 1.
+    /// Prints three decimals of the largest unit in which the number is at least 1.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (worth, unit) = match self.0 {
             rate if rate >= 1e9 => (1e9, "Gbit/s"),
@@ -84,7 +84,7 @@ impl fmt::Display for Throughput {
 }
 
 impl PacketRate {
-    /// Nothing gets through.
+    /// No packet gets through.
     pub const ZERO: Self = Self(0.0);
 
     pub(crate) fn from_f64(packets_per_second: f64) -> Self {
@@ -97,7 +97,7 @@ impl PacketRate {
         self.0
     }
 
-    /// User data carried by packets of `bytes` bytes of data each.
+    /// User data rate of packets with `bytes` bytes of data each.
     #[must_use]
     pub fn throughput(self, bytes: u32) -> Throughput {
         Throughput::from_f64(self.0 * f64::from(bytes) * 8.0)

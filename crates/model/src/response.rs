@@ -1,52 +1,54 @@
-//! Response functions: the rate that a sender's congestion control takes at a given loss.
+//! Response functions: the rate that a sender's congestion control reaches at a given loss.
 //!
-//! PFTK describes TCP Reno. Today's senders run CUBIC or BBR, with SACK and RACK-TLP; their
-//! functions stand here, so that predictions hold for them too.
+//! PFTK describes TCP Reno. Today's senders run CUBIC or BBR, with SACK and RACK-TLP; this module
+//! has their functions, so that predictions hold for them too.
 
 use crate::pftk::{self, Conditions};
 use crate::window::{Recovery, WindowModel};
 use crate::{PacketRate, path::Section};
 
-/// Which sender is predicted.
+/// The sender to predict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Response {
-    /// Reno by Maki's Eq. (1), [`pftk::approximate`].
+    /// Reno according to Maki's Eq. (1), [`pftk::approximate`].
     #[default]
     Reno,
-    /// Reno by the full model, [`pftk::throughput`], the receive window inside.
+    /// Reno according to the full model, [`pftk::throughput`], which includes the receive window.
     RenoFull,
-    /// CUBIC by RFC 9438, with SACK and RACK-TLP (RFC 8985): see [`cubic`].
+    /// CUBIC according to RFC 9438, with SACK and RACK-TLP (RFC 8985): see [`cubic`].
     Cubic,
     /// BBR version 1, that of Linux: see [`bbr`].
     Bbr,
-    /// Reno or NewReno by the distribution of the window, buffers and queue inside: see
-    /// [`crate::window`].
+    /// Reno or NewReno according to the distribution of the window, which includes buffers and
+    /// queue: see [`crate::window`].
     Window(Recovery),
 }
 
-/// What a sender takes in the long run, and how it recovers.
+/// The rate of a sender in the long run, and how it recovers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Steady {
     /// The rate that loss allows; `None` where loss sets no limit.
     pub rate: Option<PacketRate>,
-    /// Probability that a lost packet is noticed by a time-out only, 0…1.
+    /// Probability that a lost packet is noticed only by a time-out, 0…1.
     pub time_out_probability: f64,
-    /// Mean time from a loss until what was lost arrives, in seconds, and losses per second, where
-    /// the formula says them.
+    /// Mean time from a loss until the lost data arrives, and losses per second, if the formula
+    /// contains them.
     pub cycle: Option<Cycle>,
 }
 
-/// How often a leg loses, and what that costs.
+/// How often a leg loses packets, and what that costs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cycle {
-    /// Mean time from a loss until what was lost arrives, in seconds.
+    /// Mean time from a loss until the lost data arrives, in seconds.
     pub stall: f64,
-    /// Losses (several in one window count as one) per second, those at a full queue included.
+    /// Losses per second, including those at a full queue; several losses in one window count as
+    /// one.
     pub losses: f64,
 }
 
 impl Response {
-    /// Share of the window that a loss leaves: β of CUBIC, half of Reno; BBR does not answer it.
+    /// Share of the window that remains after a loss: β for CUBIC, half for Reno; BBR does not
+    /// react to loss.
     #[must_use]
     pub const fn remains_after_loss(self) -> f64 {
         match self {
@@ -57,8 +59,9 @@ impl Response {
     }
 
     /// The rate under `conditions`. `bandwidth` is that of the section in packets/s. `window`, the
-    /// packets that buffers let be in flight, is inside the formulas of [`Response::RenoFull`] and
-    /// [`Response::Window`], `queue`, the packets that may wait, in that of the latter.
+    /// number of packets in flight that buffers allow, is part of the formulas of
+    /// [`Response::RenoFull`] and [`Response::Window`]; `queue`, the number of packets that may
+    /// wait, is part of the latter.
     #[must_use]
     pub fn steady(
         self,
@@ -72,7 +75,7 @@ impl Response {
             time_out_probability: reno_time_outs(conditions),
             cycle: None,
         };
-        // RACK-TLP finds a loss at the tail too; a time-out is left for a lost retransmission.
+        // RACK-TLP detects a loss at the tail too; only a lost retransmission leads to a time-out.
         let modern = |rate| Steady {
             rate,
             time_out_probability: conditions.loss,
@@ -91,7 +94,8 @@ impl Response {
     }
 }
 
-/// As [`crate::window`] says; where it says nothing, nothing bounds the rate, or nothing passes.
+/// The result of [`crate::window`]; without a result, either nothing bounds the rate or nothing
+/// passes.
 fn by_window(model: &WindowModel) -> Steady {
     match model.solve() {
         Some(outcome) => Steady {
@@ -110,7 +114,8 @@ fn by_window(model: &WindowModel) -> Steady {
     }
 }
 
-/// min(1, 3/E\[W\]): the probability that Reno notices a loss by time-out (Maki, below Eq. (6)).
+/// min(1, 3/E\[W\]): the probability that Reno notices a loss only by a time-out (Maki, below Eq.
+/// (6)).
 fn reno_time_outs(conditions: &Conditions) -> f64 {
     pftk::window_at_loss(conditions).map_or(0.0, |window| (3.0 / window).min(1.0))
 }
@@ -122,8 +127,9 @@ const CUBIC_BETA: f64 = 0.7;
 /// CUBIC in packets/s.
 ///
 /// Average window (RFC 9438 §5.1): the larger of (C·(3+β)/(4·(1−β)))^¼·RTT^¾/p^¾ and, in the
-/// Reno-friendly region, √(3/(2p)). To that come the time-outs of Eq. (1), weighed with the
-/// probability p that a retransmission is lost too, for that is what RACK-TLP leaves to them.
+/// Reno-friendly region, √(3/(2p)). The time-outs of Eq. (1) are added, weighted with the
+/// probability p that a retransmission is lost too, because RACK-TLP leaves only these to
+/// time-outs.
 ///
 /// No loss: `None`. Every packet lost: zero. No delay: time-outs only.
 #[must_use]
@@ -149,18 +155,18 @@ pub fn cubic(conditions: &Conditions) -> Option<PacketRate> {
     (time > 0.0).then(|| PacketRate::from_f64(1.0 / time))
 }
 
-/// Above this loss a probe at 1.25 times the estimate brings back less than the estimate.
+/// Above this loss, a probe at 1.25 times the estimate returns less than the estimate.
 const BBR_LOSS: f64 = 0.2;
-/// Least packets in flight of BBR.
+/// Least number of packets in flight with BBR.
 const BBR_LEAST_WINDOW: f64 = 4.0;
 
-/// BBR version 1 in packets/s, on a path it has for itself.
+/// BBR version 1 in packets/s, on a path without other traffic.
 ///
-/// Loss is no signal to it: what arrives is bandwidth·(1−p) as long as probing at 1.25 times the
-/// estimated rate still brings back at least that rate, 1.25·(1−p) > 1, so p < 0.2. From there
-/// on the estimate shrinks at every probe until 4 packets a round trip are left. (Cardwell et
-/// al., "BBR: congestion-based congestion control", CACM 60 (2), 2017, Fig. 8: collapse between
-/// 15 and 20 %.) Every packet lost: zero.
+/// BBR does not treat loss as a signal: the arriving rate is bandwidth·(1−p) as long as probing at
+/// 1.25 times the estimated rate still returns at least that rate, 1.25·(1−p) > 1, so p < 0.2.
+/// Above that, the estimate shrinks at every probe until 4 packets in a round trip remain.
+/// (Cardwell et al., "BBR: congestion-based congestion control", CACM 60 (2), 2017, Fig. 8:
+/// collapse between 15 and 20 %.) Every packet lost: zero.
 #[must_use]
 pub fn bbr(conditions: &Conditions, bandwidth: PacketRate) -> PacketRate {
     let &Conditions {
@@ -176,15 +182,15 @@ pub fn bbr(conditions: &Conditions, bandwidth: PacketRate) -> PacketRate {
 
 /// The first retransmission time-out, T_o.
 ///
-/// Never below the round trip: an ACK cannot come sooner.
+/// Never below the round trip: an ACK cannot arrive sooner.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum TimeOut {
-    /// A fixed time in seconds. Maki's Table I, Table II and §IV follow with 1 s (the least that
-    /// RFC 6298 allows).
+    /// A fixed time in seconds. With 1 s (the least that RFC 6298 allows), the results are those of
+    /// Maki's Table I, Table II and §IV.
     Fixed(midspan_units::TimeSpan),
     /// Four round trips: Maki Eq. (3).
     FourRoundTrips,
-    /// The round trip plus 200 ms: what Linux uses where delay hardly varies.
+    /// The round trip plus 200 ms: the value of Linux if the delay hardly varies.
     Linux,
 }
 
@@ -219,7 +225,7 @@ mod tests {
         // RFC 9438 §5.1, RTT 0.1 s: loss, and the average window of CUBIC with C = 0.4.
         for (loss, window) in [(1.0e-4, 187.0), (1.0e-5, 1054.0), (1.0e-6, 5926.0)] {
             let rate = cubic(&conditions(0.1, loss)).unwrap().packets_per_second();
-            // The table has whole packets; time-outs cost next to nothing here.
+            // The table has whole packets; time-outs cost almost nothing here.
             assert!((rate * 0.1 - window).abs() < 0.6, "{loss}: {rate}");
         }
     }

@@ -1,4 +1,4 @@
-//! Every input has an answer, however wild: no infinity and nothing that is not a number.
+//! Every input has a result, however extreme: no infinity, and nothing that is not a number.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +20,7 @@ use midspan_model::{Throughput, buffer};
 use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
 use proptest::prelude::*;
 
-/// A value of a wide range, or one of its ends, or beyond.
+/// A value from a wide range, one of its ends, or a value outside of it.
 fn wild_loss() -> impl Strategy<Value = Probability> {
     prop_oneof![
         Just(Probability::ZERO),

@@ -14,7 +14,7 @@ fn section_2_1_upstream() {
     assert!((user_data.value - 109.589).abs() < 0.001);
     assert_eq!(user_data.value.round(), user_data.paper);
     assert!((datagrams.value - 106.667).abs() < 0.001);
-    // The printed condition, k ≥ 1/N, would hold for any upstream below it.
+    // The printed condition, k ≥ 1/N, would hold for any smaller upstream.
     let k = hasegawa::k();
     assert!(k < 2.0 && k > 1.9, "{k}");
 }
@@ -33,7 +33,7 @@ fn section_6_4_bit_errors() {
     assert_eq!(bits.value, 35_360.0);
     assert_eq!(format!("{:.1e}", errors.value), "2.8e-8");
     assert_eq!(format!("{:.1}", retransmissions.value), "0.1");
-    // Forth and back.
+    // In one direction and back.
     let loss = asymmetry::segment_loss(errors.value, 35_360).unwrap();
     assert!((loss - 1e-3).abs() < 1e-12);
 }

@@ -1,4 +1,4 @@
-//! The printed figures of Maki et al.: Table I, Table II, §IV, and what the text says of
+//! The printed figures of Maki et al.: Table I, Table II, §IV, and the statements of the text about
 //! Figs 8–11.
 
 #![allow(clippy::unwrap_used)]
@@ -8,7 +8,7 @@ use midspan_model::papers::maki::{self, Network};
 use midspan_model::placement;
 use midspan_units::{ByteSize, Probability, TimeSpan};
 
-/// As the paper prints: the digits cut off, not rounded.
+/// Like the paper's figures: the remaining digits are cut off, not rounded.
 fn truncated(value: f64, decimals: i32) -> f64 {
     let scale = 10f64.powi(decimals);
     (value * scale).floor() / scale
@@ -76,17 +76,17 @@ fn table_2_r2_with_the_coupling() {
     };
     let rate = |outcome: &Outcome| outcome.throughput.megabits_per_second();
     let r2 = of(Network::Homogeneous, 2);
-    // As printed, 64 packets of send buffer give every printed digit of R2 …
+    // As printed, a send buffer of 64 packets gives every printed digit of R2 …
     assert_eq!(truncated(rate(&r2.printed), 2), 108.53);
     assert!((rate(&r2.conserving) - 108.540).abs() < 0.001);
-    // … and lower R1 and R3, which the paper prints without any coupling.
+    // … and lowers R1 and R3, which the paper prints without any interaction.
     assert!((rate(&of(Network::Homogeneous, 1).printed) - 59.463).abs() < 0.001);
     assert!((rate(&of(Network::Homogeneous, 3).printed) - 58.971).abs() < 0.001);
-    // With packets conserved R3 keeps its printed figure, R1 is 0.05 % off.
+    // With packets conserved, R3 keeps its printed figure, and R1 deviates by 0.05 %.
     let r3 = of(Network::Homogeneous, 3);
     assert_eq!(truncated(rate(&r3.conserving), 3), 59.494);
     assert!((rate(&of(Network::Homogeneous, 1).conserving) - 59.463).abs() < 0.001);
-    // The heterogeneous network hardly couples in either reading.
+    // In the heterogeneous network the legs hardly interact in either reading.
     for router in 1..=3 {
         let cell = of(Network::Heterogeneous, router);
         assert_eq!(truncated(rate(&cell.conserving), 3), cell.paper);
@@ -94,7 +94,7 @@ fn table_2_r2_with_the_coupling() {
     }
 }
 
-/// §IV: split where the round trips are equal; isolate the lossy network where there is one.
+/// §IV: split where the round trips are equal; isolate the lossy network if there is one.
 #[test]
 fn table_2_best_places() {
     for (network, best) in [(Network::Homogeneous, 2), (Network::Heterogeneous, 3)] {
@@ -126,7 +126,7 @@ fn section_4_a_leg_needs_10_kilobytes_by_itself() {
     assert!((in_flight / 1000.0 - 10.0).abs() < 0.05, "{in_flight}");
 }
 
-/// Fig. 8: LAN2 with p = 0.01 and D = 0.05 s, the WAN varied.
+/// Fig. 8: LAN2 with p = 0.01 and D = 0.05 s; the WAN varies.
 #[test]
 fn figure_8_the_wan_limits_only_where_it_is_the_slowest() {
     let through = |wan_delay_ms: u64, loss: f64| {
@@ -138,7 +138,7 @@ fn figure_8_the_wan_limits_only_where_it_is_the_slowest() {
         let path = maki::figure_7_path(networks).unwrap();
         maki::split(&path, Reading::Conserving, bytes(4000), bytes(512)).unwrap()
     };
-    // 5 and 50 ms: below a loss of 0.01 LAN2 is the slowest leg and sets the throughput …
+    // 5 and 50 ms: below a loss of 0.01, LAN2 is the slowest leg and determines the throughput …
     let lan2 = through(5, 1e-5).legs[2].isolated.throughput;
     for delay in [5, 50] {
         for loss in [1e-5, 1e-4, 1e-3, 5e-3] {
@@ -148,17 +148,17 @@ fn figure_8_the_wan_limits_only_where_it_is_the_slowest() {
             assert!(share > 0.97, "{delay} ms, {loss}: {share}");
         }
     }
-    // … above it the WAN: at once for 50 ms, from about 0.025 on for 5 ms.
+    // … above it the WAN does: at once for 50 ms, from about 0.025 for 5 ms.
     for (delay, loss) in [(50, 0.011), (50, 0.1), (5, 0.03), (5, 0.1)] {
         assert_eq!(through(delay, loss).slowest, 1, "{delay} ms, {loss}");
     }
-    // 500 ms: the WAN is the slowest from a loss of about 0.0001 on.
+    // 500 ms: the WAN is the slowest leg from a loss of about 0.0001.
     assert_eq!(through(500, 1e-4).slowest, 2);
     assert_eq!(through(500, 2e-4).slowest, 1);
     assert!(through(500, 1e-2).throughput < through(500, 1e-3).throughput);
 }
 
-/// The losses and delays (in µs) that Figs 9 and 10 vary LAN2 over; the axes are not printed.
+/// The losses and delays (in µs) of LAN2 in Figs 9 and 10; the axes are not printed.
 fn lan2_grid() -> Vec<(f64, u64)> {
     let mut grid = Vec::new();
     for loss in [1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1] {
@@ -169,10 +169,10 @@ fn lan2_grid() -> Vec<(f64, u64)> {
     grid
 }
 
-/// Fig. 9 by §III as printed, with buffers of the 10 KB that a leg needs.
+/// Fig. 9 according to §III as printed, with buffers of the 10 KB that a leg needs.
 ///
-/// "About 3 times" where LAN2 is at least as lossy and as long as the other two, which the text
-/// assumes (§III C). A long LAN2 with hardly a loss would gain more: 8.5 times in this grid.
+/// "About 3 times" if LAN2 is at least as lossy and as long as the other two, which the text
+/// assumes (§III C). A long LAN2 with hardly any loss would gain more: 8.5 times in this grid.
 #[test]
 fn figure_9_splitting_always_wins_up_to_about_3_times() {
     let (mut most, mut most_of_all): (f64, f64) = (0.0, 0.0);
@@ -193,7 +193,7 @@ fn figure_9_splitting_always_wins_up_to_about_3_times() {
     assert!((most_of_all - 8.5).abs() < 0.1, "{most_of_all}");
 }
 
-/// Fig. 10 by §III as printed.
+/// Fig. 10 according to §III as printed.
 #[test]
 fn figure_10_the_interaction_costs_up_to_about_40_percent() {
     let loss_at = |lan2, packets| {
@@ -204,7 +204,7 @@ fn figure_10_the_interaction_costs_up_to_about_40_percent() {
             .unwrap()
             .coupling_loss()
     };
-    // Three equal legs: 35 % with the least send buffer, 30 % with the leg's own need.
+    // Three equal legs: 35 % with the smallest send buffer, 30 % with the leg's own need.
     let equal = maki::figure_10_network();
     assert!(
         (loss_at(equal, 1) - 0.345).abs() < 0.01,
@@ -216,7 +216,8 @@ fn figure_10_the_interaction_costs_up_to_about_40_percent() {
         "{}",
         loss_at(equal, 10)
     );
-    // A LAN2 that is much the slower leg keeps its send buffer full and hardly feels the others.
+    // A LAN2 that is by far the slowest leg keeps its send buffer full, and the others hardly
+    // affect it.
     assert!(loss_at(network(0.1, 500_000), 64) < 0.01);
     assert!(loss_at(network(0.03, 100_000), 64) < loss_at(equal, 64));
 }

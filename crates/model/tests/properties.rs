@@ -1,4 +1,4 @@
-//! Properties that hold for every input: monotone in loss, delay, bandwidth and buffers; a split
+//! Properties that hold for every input: monotone in loss, delay, bandwidth and buffers; a split is
 //! never better than its slowest leg, and equal to it with endless send buffers.
 
 #![allow(clippy::unwrap_used)]
@@ -46,7 +46,7 @@ fn transport(response: Response) -> Transport {
     transport
 }
 
-/// 1 to 4 hops of the ranges that the analysis is compared with the simulator over.
+/// 1 to 4 hops in the ranges for which the analysis is compared with the simulator.
 fn any_hops() -> impl Strategy<Value = Vec<Hop>> {
     let one = (
         log_uniform(1.0, 1000.0),
@@ -90,7 +90,7 @@ fn any_case(reading: Reading) -> impl Strategy<Value = Case> {
         })
 }
 
-/// Every hop a leg of its own.
+/// A split with every hop as a separate leg.
 fn split(case: &Case) -> Outcome {
     let sections: Vec<Section> = case.hops.iter().map(Section::of).collect();
     overlay::analyse(&case.setup.chain(&sections), &case.setup.analysis).unwrap()
@@ -160,7 +160,7 @@ proptest! {
             let slowest = outcome.legs[outcome.slowest].isolated.throughput;
             prop_assert_eq!(outcome.expected, slowest);
             prop_assert!(at_least(slowest.bits_per_second(), outcome.throughput.bits_per_second()));
-            // The printed iteration may swing between two throughputs; it says so.
+            // The printed iteration may oscillate between two throughputs; it reports that.
             prop_assert!(outcome.converged || case.setup.analysis.reading == Reading::Printed);
         }
     }

@@ -1,4 +1,4 @@
-//! What Shikama's text says of bursts (§5.1) and of the queues they meet (Table 1).
+//! Statements of Shikama's text about bursts (§5.1) and about the queues that they enter (Table 1).
 
 use midspan_model::burst;
 use midspan_model::papers::shikama;
@@ -27,13 +27,14 @@ fn section_5_1_fewer_losses_make_larger_bursts() {
 
 #[test]
 fn sections_5_2_and_5_3_which_queues_the_largest_burst_overflows() {
-    // B_L = 20 overflows; B_L = 50 cannot, so the losses of B in Figs 12 and 13 do not follow.
+    // B_L = 20 overflows; B_L = 50 cannot, so the losses of B in Figs 12 and 13 do not follow from
+    // the text.
     let meets = shikama::largest_burst_meets;
     assert_eq!(meets(shikama::B_W, 20).lost, 18);
     assert_eq!(meets(shikama::B_W, 50).lost, 0);
     // §5.5: twice the bottleneck changes little.
     assert_eq!(meets(shikama::B_W_DOUBLED, 20).lost, 14);
-    // Paced bursts overflow neither.
+    // Paced bursts overflow neither queue.
     let node = shikama::node_n2(shikama::B_W, 20);
     assert!(!node.overflows(burst::PACED_BURST));
     // "larger than the maximum window size (43)": no overflow whatever the rates.

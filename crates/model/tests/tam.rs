@@ -25,7 +25,8 @@ fn figure_9_k() {
     assert!((narrow.value - 19.173).abs() < 0.001);
 }
 
-/// §5.2: Reno falls from 100 kbit/s down, ACE with at most 5 packets per ACK from 50 kbit/s.
+/// §5.2: Reno becomes slower from 100 kbit/s down, ACE with at most 5 packets per ACK from 50
+/// kbit/s.
 #[test]
 fn figure_9_where_the_upstream_becomes_the_limit() {
     let upstream = |kilobits: u64| {
@@ -35,7 +36,7 @@ fn figure_9_where_the_upstream_becomes_the_limit() {
     let (delayed, ace) = (2.try_into().unwrap(), 5.try_into().unwrap());
     assert!(upstream(100).fits(delayed) && !upstream(95).fits(delayed));
     assert!(upstream(50).fits(ace) && upstream(39).fits(ace) && !upstream(38).fits(ace));
-    // At 10 kbit/s both are bound by their ACKs: 2.5 times, where the paper measures 3.
+    // At 10 kbit/s the ACKs limit both: a factor of 2.5, where the paper measures 3.
     let rate = |ppa| upstream(10).packet_rate(ppa).packets_per_second();
     assert!((rate(ace) / rate(delayed) - 2.5).abs() < 1e-9);
     assert!((rate(delayed) * 1523.0 * 8.0 / 1e6 - 0.417).abs() < 0.001);

@@ -1,4 +1,5 @@
-//! The window as a Markov chain: monotone, degenerate input, and its neighbours.
+//! The window as a Markov chain: monotonicity, degenerate input, and comparison with related
+//! models.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +13,7 @@ use midspan_model::window::{Recovery, WindowModel};
 use midspan_units::{Probability, TimeSpan};
 use proptest::prelude::*;
 
-/// The grid makes steps of this size: see the module.
+/// Relative size of the grid's steps: see the module.
 const GRID: f64 = 0.02;
 
 fn any_model() -> impl Strategy<Value = WindowModel> {
@@ -121,7 +122,7 @@ fn a_long_path_with_a_small_loss_is_that_of_pftk() {
             NonZeroU32::MIN,
         );
         let root = pftk::square_root(&conditions).unwrap().packets_per_second();
-        // The square-root formula takes the window for certain; random losses give it 7 % more.
+        // The square-root formula assumes a fixed window; random losses give it 7 % more.
         assert!((chain / root - 1.06).abs() < 0.06, "{loss}: {chain} {root}");
     }
 }
@@ -149,7 +150,7 @@ fn degenerate_input_has_an_answer() {
         .solve(),
         None
     );
-    // A window of less than a packet counts as one: a packet each round trip.
+    // A window of less than a packet counts as one: one packet in each round trip.
     let tiny = WindowModel {
         window: Some(0.01),
         ..endless
@@ -161,7 +162,7 @@ fn degenerate_input_has_an_answer() {
         ..model()
     };
     assert!(rate(&dead).is_finite());
-    // Without random loss, a queue of a bandwidth-delay product keeps the link full.
+    // Without random loss, a queue of one bandwidth-delay product keeps the link full.
     let full = WindowModel {
         bandwidth: 1000.0,
         queue: Some(100.0),
@@ -169,7 +170,7 @@ fn degenerate_input_has_an_answer() {
         ..model()
     };
     assert!(rate(&full) > 960.0, "{}", rate(&full));
-    // Without a queue, the window swings between a half and the whole of it.
+    // Without a queue, the window varies between one half and the whole of it.
     let none = WindowModel {
         queue: Some(0.0),
         ..full

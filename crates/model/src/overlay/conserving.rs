@@ -1,20 +1,21 @@
-//! The analysis with packets conserved: what Midspan plans with.
+//! The analysis with packets conserved: the reading that Midspan uses for planning.
 //!
-//! From the printed one it keeps the states of the send buffer as an M/M/1/K queue, the loss
+//! Like the printed analysis, it has the states of the send buffer as an M/M/1/K queue, the loss
 //! cycle T_f, N_f, T_l, N_l and the remaining receive buffer. It differs in two points.
 //!
-//! 1. T_l = N_l/ρₖ\[0\]. The printed N_l/min(ρₖ₋₁, ρₖ\[0\]) lets an inbound leg that is the slower
-//!    one stall once in its average rate ρₖ₋₁ and once more in T_f.
-//! 2. The load of the queue. An outbound leg that starves at times can serve only
-//!    U = Σ p(j)·ρₖ{j} < ρₖ\[0\]; data that it could not send waits. So the load is ρₖ₋₁/U, not
-//!    ρₖ₋₁/ρₖ\[0\]: the root of r·U(r) = ρₖ₋₁. U grows with r, for a fuller buffer starves less, so
-//!    there is one root. Where it is at most 1, the leg carries all that arrives; beyond, U.
+//! 1. T_l = N_l/ρₖ\[0\]. The printed N_l/min(ρₖ₋₁, ρₖ\[0\]) counts the stalls of a slower inbound
+//!    leg twice: once in its average rate ρₖ₋₁ and once more in T_f.
+//! 2. The load of the queue. An outbound leg that starves at times can serve only U = Σ p(j)·ρₖ{j}
+//!    < ρₖ\[0\]; the data that it could not send waits. So the load is ρₖ₋₁/U, not ρₖ₋₁/ρₖ\[0\]:
+//!    the root of r·U(r) = ρₖ₋₁. U grows with r, because a fuller buffer starves less, so there is
+//!    one root. If the root is at most 1, the leg carries everything that arrives; otherwise it
+//!    carries U.
 //!
-//! Legs whose formula says what their time-outs cost are bounded further: see `interrupted`.
+//! Legs whose formula contains the cost of their time-outs are bounded further: see `interrupted`.
 //!
-//! What follows: U ≤ ρₖ\[0\], so no chain is faster than its slowest leg. With K → ∞ a load of 1
-//! or more fills any backlog, so U → ρₖ\[0\] and the chain goes as fast as its slowest leg. U
-//! grows with ρₖ\[0\], K and N_l and falls with T_f, so nothing better makes the chain slower.
+//! Consequences: U ≤ ρₖ\[0\], so no chain is faster than its slowest leg. With K → ∞, a load of 1
+//! or more fills any backlog, so U → ρₖ\[0\] and the chain is as fast as its slowest leg. U grows
+//! with ρₖ\[0\], K and N_l and falls with T_f, so no improvement of a leg makes the chain slower.
 
 use super::interrupted;
 use super::queue::Queue;
@@ -23,9 +24,9 @@ use super::{Analysis, Numbers, Solution};
 /// Halvings of an interval: enough for every digit of a double.
 const HALVINGS: u32 = 60;
 
-/// Finds ρ with ρ = F(ρ), where F(ρ) is what leaves the last leg when ρ loads the receive
-/// buffers. F falls as ρ grows, so there is one such ρ, and an interval around it halves until
-/// it is within ε of Eq. (2).
+/// Finds ρ with ρ = F(ρ), where F(ρ) is the output of the last leg if ρ loads the receive buffers.
+/// F falls as ρ grows, so there is one such ρ; bisection ends when the interval is within ε of Eq.
+/// (2).
 pub fn solve(legs: &[Numbers], expected: f64, analysis: &Analysis) -> Solution {
     let through = |rates: &[f64]| rates.last().copied().unwrap_or(0.0);
     let expected = expected.min(interrupted::bound(legs));
@@ -43,7 +44,7 @@ pub fn solve(legs: &[Numbers], expected: f64, analysis: &Analysis) -> Solution {
             converged: true,
         };
     }
-    // Far below ε, so that the answer does not jump as the input moves.
+    // Far below ε, so that the result does not jump as the input changes.
     let epsilon = analysis.epsilon.clamp(1e-12, 1e-9);
     let (mut low, mut high) = (0.0, most);
     let mut iterations = 1;
@@ -67,7 +68,7 @@ pub fn solve(legs: &[Numbers], expected: f64, analysis: &Analysis) -> Solution {
     }
 }
 
-/// What each leg can pass when `through` loads the receive buffers.
+/// The rate that each leg can pass if `through` loads the receive buffers.
 fn chain(legs: &[Numbers], through: f64) -> Vec<f64> {
     let mut rates: Vec<f64> = Vec::with_capacity(legs.len());
     for (index, leg) in legs.iter().enumerate() {
@@ -86,7 +87,7 @@ fn chain(legs: &[Numbers], through: f64) -> Vec<f64> {
     rates
 }
 
-/// What the outbound `leg` carries of `arriving`.
+/// The part of `arriving` that the outbound `leg` carries.
 fn carried(leg: &Numbers, inbound: &Numbers, arriving: f64) -> f64 {
     let service = leg.isolated;
     let Some(between_losses) = inbound.between_losses else {
@@ -96,7 +97,7 @@ fn carried(leg: &Numbers, inbound: &Numbers, arriving: f64) -> f64 {
         return 0.0;
     }
     let room = leg.waiting / leg.packet;
-    // Packets that a stall of the inbound leg asks for, and those between two losses.
+    // Packets that a stall of the inbound leg needs, and packets between two losses.
     let needed = inbound.stall * service / leg.packet;
     let refill = between_losses / leg.packet;
     // U(r) = Σ p(j)·(min(j, T_f·ρₖ[0]) + N_l)/(T_f + N_l/ρₖ[0]).
@@ -142,10 +143,10 @@ mod tests {
 
     #[test]
     fn a_much_faster_inbound_leg_keeps_the_buffer_full() {
-        // 64 packets outlast a stall of 26.
+        // 64 packets last longer than a stall of 26.
         let found = carried(&numbers(100.0, 64.0), &numbers(1e6, 1.0), 1e6);
         assert!((found - 100.0).abs() < 1e-6, "{found}");
-        // 10 do not: 16.4 packets of each 126.4 are missed.
+        // 10 packets do not: 16.4 of each 126.4 packets are missing.
         let found = carried(&numbers(100.0, 10.0), &numbers(1e6, 1.0), 1e6);
         assert!((found - 100.0 * 110.0 / 126.4).abs() < 0.01, "{found}");
     }

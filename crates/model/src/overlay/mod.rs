@@ -1,14 +1,14 @@
-//! End-to-end throughput of a connection split by proxies, with what the legs do to each other:
+//! End-to-end throughput of a connection split by proxies, including the interaction of the legs:
 //! Maki et al., "Performance analysis and improvement of TCP proxy mechanism in TCP overlay
 //! networks", §III.
 //!
-//! By itself a chain of legs goes as fast as its slowest leg, Eq. (4). In a proxy the legs
-//! interact: while the inbound leg waits for a retransmission, in-order delivery hands nothing
-//! on, and the outbound leg starves unless its send buffer holds enough (Fig. 3(a)); and what a
-//! slow outbound leg leaves in the proxy closes the inbound leg's window (Fig. 3(b)).
+//! Without interaction, a chain of legs is as fast as its slowest leg, Eq. (4). In a proxy the legs
+//! interact. While the inbound leg waits for a retransmission, in-order delivery passes no data on,
+//! and the outbound leg starves unless its send buffer holds enough (Fig. 3(a)). And the data that
+//! a slow outbound leg leaves in the proxy closes the inbound leg's window (Fig. 3(b)).
 //!
-//! Two readings of the analysis, see [`Reading`]: the paper's own, in `printed`, and the one to
-//! plan with, in `conserving`. Both use the queue of `queue` and the loss cycle of `cycle`.
+//! There are two readings of the analysis, see [`Reading`]: the paper's own, in `printed`, and the
+//! one for planning, in `conserving`. Both use the queue of `queue` and the loss cycle of `cycle`.
 
 mod conserving;
 mod cycle;
@@ -21,22 +21,20 @@ use midspan_units::ByteSize;
 use crate::leg::{Isolated, Leg, Limit};
 use crate::{ModelError, Throughput};
 
-/// Most legs of a chain.
+/// Largest number of legs in a chain.
 pub const MOST_LEGS: usize = 1024;
 
-/// How the analysis is read.
+/// How the paper's analysis is interpreted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Reading {
-    /// The paper's text as printed, Eqs (2)–(6). It counts an inbound leg's stalls twice where
-    /// that leg is the slower one (they are in its average rate already), so that even endless
-    /// send buffers do not bring back the throughput of the slowest leg, and a faster outbound
-    /// leg can come out slower.
+    /// The paper's text as printed, Eqs (2)–(6). It counts the stalls of a slower inbound leg twice
+    /// (they are part of its average rate already). So even endless send buffers do not restore the
+    /// throughput of the slowest leg, and a faster outbound leg can give a lower result.
     Printed,
-    /// The same states, cycle and queue, with the packets conserved: what the outbound leg
-    /// cannot send for lack of data is not lost but waits in the send buffer, so the buffer's
-    /// load is that which carries the flow. Never better than the slowest leg, equal to it with
-    /// endless send buffers, and never worse for more bandwidth, less delay, less loss or more
-    /// buffer.
+    /// The same states, cycle and queue, with the packets conserved: data that the outbound leg
+    /// cannot send is not lost but waits in the send buffer, so the buffer has the load that
+    /// carries the flow. Never better than the slowest leg, equal to it with endless send buffers,
+    /// and never worse for more bandwidth, less delay, less loss or more buffer.
     #[default]
     Conserving,
 }
@@ -44,12 +42,12 @@ pub enum Reading {
 /// How to run the analysis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Analysis {
-    /// Which reading.
+    /// The reading to use.
     pub reading: Reading,
-    /// ε of Eq. (2): the iteration ends when the throughput changes by less than this share.
-    /// The paper uses 0.01. Taken as 10⁻¹² where it is not above that, or not a number.
+    /// ε of Eq. (2): the iteration ends when the throughput changes by less than this share. The
+    /// paper uses 0.01. Values of 10⁻¹² or less, and values that are not a number, count as 10⁻¹².
     pub epsilon: f64,
-    /// Most iterations; at least one is made.
+    /// Largest number of iterations; at least one is made.
     pub most_iterations: u32,
 }
 
@@ -64,7 +62,7 @@ impl Default for Analysis {
 }
 
 impl Analysis {
-    /// The paper's own: as printed, ε = 0.01.
+    /// The paper's own settings: as printed, ε = 0.01.
     #[must_use]
     pub fn printed() -> Self {
         Self {
@@ -77,50 +75,50 @@ impl Analysis {
 /// A leg in a chain, with the proxy buffer that feeds it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ChainedLeg {
-    /// The leg by itself.
+    /// The leg alone.
     pub leg: Leg,
-    /// SBₖ, room for data that waits in the proxy for this leg. Unused on the first leg, whose
-    /// sender always has data. Below one segment counts as one segment.
+    /// SBₖ, room in the proxy for data that waits for this leg. Unused on the first leg, whose
+    /// sender always has data. Less than one segment counts as one segment.
     pub waiting: ByteSize,
 }
 
-/// What the analysis says of one leg.
+/// The result of the analysis for one leg.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LegOutcome {
-    /// The leg by itself: ρₖ\[0\] and its limits.
+    /// The leg alone: ρₖ\[0\] and its limits.
     pub isolated: Isolated,
-    /// ρₖ: what passes this leg when all interact, in bit/s of user data.
+    /// ρₖ: the rate of this leg with interaction, in bit/s of user data.
     pub throughput: Throughput,
-    /// T_f, how long a loss on this leg stalls what is handed on, in seconds.
+    /// T_f, how long a loss on this leg stalls the data, in seconds.
     pub stall: f64,
 }
 
-/// What the analysis says of a chain.
+/// The result of the analysis for a chain.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// ρ, end to end, in bit/s of user data.
     pub throughput: Throughput,
-    /// ρ\[0\], the slowest leg by itself, Eq. (4).
+    /// ρ\[0\], the rate of the slowest leg alone, Eq. (4).
     pub expected: Throughput,
-    /// The legs, from the sender on.
+    /// The legs, in order from the sender.
     pub legs: Vec<LegOutcome>,
-    /// The leg that is the slowest by itself; the first of equals.
+    /// The leg that is the slowest alone; the first one of equals.
     pub slowest: usize,
-    /// Iterations made.
+    /// Number of iterations.
     pub iterations: u32,
-    /// Whether they reached ε. Where not, `throughput` is that of the last iteration.
+    /// Whether they reached ε. If not, `throughput` is that of the last iteration.
     pub converged: bool,
 }
 
 impl Outcome {
-    /// What binds the slowest leg.
+    /// The limit of the slowest leg.
     #[must_use]
     pub fn limit(&self) -> Limit {
         self.legs[self.slowest].isolated.limit
     }
 
-    /// Share of the expected throughput that the interaction costs, 0…1; zero where nothing is
-    /// expected.
+    /// Share of the expected throughput that the interaction costs, 0…1; zero if the expected
+    /// throughput is zero.
     #[must_use]
     pub fn coupling_loss(&self) -> f64 {
         self.throughput
@@ -129,8 +127,8 @@ impl Outcome {
     }
 }
 
-/// A leg in the numbers that both readings use. Rates are in bytes of user data per second and
-/// buffers in bytes, so that legs with segments of different size fit together.
+/// A leg in the units of both readings. Rates are in bytes of user data per second and buffers in
+/// bytes, so that legs with different segment sizes can be combined.
 #[derive(Debug, Clone, Copy)]
 struct Numbers {
     /// Bytes of data in a packet of this leg.
@@ -146,8 +144,8 @@ struct Numbers {
     stall: f64,
     /// N_l, bytes between two losses on this leg; `None` without loss.
     between_losses: Option<f64>,
-    /// What a time-out costs in seconds, and the bytes between two; `None` without, and where the
-    /// leg's formula does not tell.
+    /// The duration of a time-out in seconds, and the bytes between two time-outs; `None` without
+    /// time-outs, and if the leg's formula does not contain them.
     time_outs: Option<(f64, f64)>,
 }
 
@@ -176,15 +174,15 @@ impl Numbers {
             waiting: leg.transport.packets_in(chained.waiting) * packet,
             stall,
             between_losses,
-            // Only of a formula that says what its stalls are: the paper's own stay as they are.
+            // Only if the formula contains its stalls: the paper's own formulas stay as they are.
             time_outs: between_losses
                 .filter(|_| isolated.cycle.is_some())
                 .and_then(|bytes| cycle::time_outs(round_trip, stall, share, bytes)),
         }
     }
 
-    /// The rate at which the receive buffer, as far as it is free, lets this leg go:
-    /// RRBₖ/RTTₖ. `next` is the leg that empties it, `through` what passes the chain.
+    /// The rate that the free part of the receive buffer allows on this leg: RRBₖ/RTTₖ. `next` is
+    /// the leg that empties the buffer, `through` the throughput of the chain.
     ///
     /// Receive buffer and the next leg's send buffer are one M/M/1/K queue of that leg's
     /// packets, K = RBₖ + SBₖ₊₁, load ρ\[i−1\]/ρₖ₊₁\[0\]; RRBₖ = min(RBₖ, K − mean length).
@@ -201,10 +199,11 @@ impl Numbers {
 
 /// The end-to-end throughput of `chain`, from the sender's leg to the receiver's.
 ///
-/// A chain of one leg is that leg by itself. Where a leg passes nothing, nothing passes.
+/// For a chain of one leg, the result is that leg alone. If one leg passes nothing, the chain
+/// passes nothing.
 ///
 /// # Errors
-/// [`ModelError::Legs`] where the chain is empty or has more than [`MOST_LEGS`].
+/// [`ModelError::Legs`] if the chain is empty or has more than [`MOST_LEGS`].
 pub fn analyse(chain: &[ChainedLeg], analysis: &Analysis) -> Result<Outcome, ModelError> {
     if chain.is_empty() || chain.len() > MOST_LEGS {
         return Err(ModelError::Legs {
@@ -247,7 +246,7 @@ pub fn analyse(chain: &[ChainedLeg], analysis: &Analysis) -> Result<Outcome, Mod
     })
 }
 
-/// The slowest leg by itself and its rate, Eq. (4).
+/// The leg that is the slowest alone, and its rate, Eq. (4).
 fn slowest(legs: &[Numbers]) -> (usize, f64) {
     legs.iter()
         .enumerate()
@@ -260,7 +259,7 @@ fn slowest(legs: &[Numbers]) -> (usize, f64) {
         })
 }
 
-/// The rates of all legs and how they were found.
+/// The rates of all legs, and how they were found.
 struct Solution {
     /// ρₖ in bytes per second.
     rates: Vec<f64>,
@@ -277,18 +276,19 @@ impl Solution {
         }
     }
 
-    /// What leaves the last leg.
+    /// The output of the last leg.
     fn through(&self) -> f64 {
         self.rates.last().copied().unwrap_or(0.0)
     }
 }
 
-/// What the tests of both readings share.
+/// Shared by the tests of both readings.
 #[cfg(test)]
 mod fixtures {
     use super::Numbers;
 
-    /// A leg of 100 ms in packets of one byte, that loses every hundredth and then stalls.
+    /// A leg of 100 ms with packets of one byte, which loses every hundredth packet and then
+    /// stalls.
     pub fn numbers(isolated: f64, waiting: f64) -> Numbers {
         Numbers {
             packet: 1.0,

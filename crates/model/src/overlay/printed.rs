@@ -24,7 +24,7 @@ pub fn solve(legs: &[Numbers], expected: f64, analysis: &Analysis) -> Solution {
     }
 }
 
-/// ρₖ\[i\] for all legs in their order, from ρ\[i−1\].
+/// ρₖ\[i\] for all legs in order, from ρ\[i−1\].
 fn iterate(legs: &[Numbers], through: f64) -> Vec<f64> {
     let mut rates: Vec<f64> = Vec::with_capacity(legs.len());
     for (index, leg) in legs.iter().enumerate() {
@@ -56,7 +56,7 @@ fn fed(leg: &Numbers, inbound: &Numbers, arriving: f64) -> f64 {
     let service = leg.isolated;
     let room = leg.waiting / leg.packet;
     let queue = Queue::new(arriving / service, room);
-    // States up to T_f·ρₖ[0] packets starve; the others send at ρₖ[0].
+    // States of up to T_f·ρₖ[0] packets starve; the others send at ρₖ[0].
     let starving = (inbound.stall * service / leg.packet)
         .floor()
         .min(room.floor());

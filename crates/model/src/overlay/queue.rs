@@ -1,23 +1,23 @@
-//! The M/M/1/K queue: how many packets a buffer holds.
+//! The M/M/1/K queue: the number of packets in a buffer.
 
 /// A queue with room for K packets under a load ρ = arrival rate / service rate.
 ///
-/// P(n = j) = ρʲ(1 − ρ)/(1 − ρᴷ⁺¹), and 1/(K + 1) for ρ = 1 (Maki §III B). All answers are in
-/// closed form, whatever K, and continuous through ρ = 1.
+/// P(n = j) = ρʲ(1 − ρ)/(1 − ρᴷ⁺¹), and 1/(K + 1) for ρ = 1 (Maki §III B). All results are in
+/// closed form for any K, and continuous at ρ = 1.
 #[derive(Debug, Clone, Copy)]
 pub struct Queue {
-    /// ln ρ, or the sign of its infinity for an idle or an overrun server.
+    /// ln ρ; bounded to ±[`EXTREME`] for an idle or an overloaded server.
     log_load: f64,
     /// K, whole, at least 1.
     room: f64,
 }
 
-/// Beyond this |ln ρ| the queue is empty, or full, to the last digit.
+/// Beyond this |ln ρ| the queue is empty, or full, within the precision of a double.
 const EXTREME: f64 = 700.0;
 
 impl Queue {
-    /// A queue of load `load`, zero or more, and room for `room` packets, rounded down to whole
-    /// ones but at least one.
+    /// A queue with load `load` (zero or more) and room for `room` packets (rounded down to a whole
+    /// number, at least one).
     pub fn new(load: f64, room: f64) -> Self {
         let log_load = if load > 0.0 {
             libm::log(load).clamp(-EXTREME, EXTREME)
@@ -35,7 +35,7 @@ impl Queue {
         self.mean_up_to(self.room)
     }
 
-    /// P(n ≥ j) for whole j from 0 on; zero beyond K.
+    /// P(n ≥ j) for whole j from 0; zero above K.
     pub fn at_least(&self, packets: f64) -> f64 {
         if packets > self.room {
             return 0.0;
@@ -43,7 +43,7 @@ impl Queue {
         if packets <= 0.0 {
             return 1.0;
         }
-        // (ρʲ − ρᴺ)/(1 − ρᴺ) with N = K + 1, written so that nothing overflows.
+        // (ρʲ − ρᴺ)/(1 − ρᴺ) with N = K + 1, in a form that cannot overflow.
         let (x, n) = (self.log_load, self.room + 1.0);
         let left = n - packets;
         let share = if self.is_even() {
@@ -56,8 +56,8 @@ impl Queue {
         share.clamp(0.0, 1.0)
     }
 
-    /// E\[min(n, `most`)\]: the mean number of packets, counting at most `most`, which need not
-    /// be whole.
+    /// E\[min(n, `most`)\]: the mean number of packets, counting at most `most`, which may be a
+    /// fraction.
     pub fn mean_up_to(&self, most: f64) -> f64 {
         let most = most.clamp(0.0, self.room);
         let whole = most.floor();
@@ -67,7 +67,7 @@ impl Queue {
         (sum + part).clamp(0.0, most)
     }
 
-    /// Whether ρ is so near 1 that the closed forms would lose their digits.
+    /// Whether ρ is so close to 1 that the closed forms would lose precision.
     fn is_even(&self) -> bool {
         (self.log_load * (self.room + 1.0)).abs() < 1e-5
     }
@@ -79,7 +79,7 @@ impl Queue {
             return 0.0;
         }
         if self.is_even() {
-            // First order in ln ρ; the second is below the rounding of a double.
+            // First order in ln ρ; the second order is below the rounding error of a double.
             let ones = j - j * (j + 1.0) / (2.0 * n);
             let slope = j * (j + 1.0) / 4.0 - j * (j + 1.0) * (2.0 * j + 1.0) / (12.0 * n);
             return ones + x * slope;

@@ -35,8 +35,8 @@ const fn section_2_1(data_size: u32) -> Asymmetry {
 
 /// §2.1: the upstream that 8 Mbit/s downstream needs, "more than 110 kbps".
 ///
-/// With datagrams of 1,500 bytes, as the text says, Eq. (1) gives 106.7; 8 Mbit/s of user data,
-/// so 1,460 bytes for each ACK, gives the printed figure.
+/// With datagrams of 1,500 bytes, as in the text, Eq. (1) gives 106.7; with 8 Mbit/s of user data,
+/// so 1,460 bytes for each ACK, it gives the printed figure.
 #[must_use]
 pub fn upstream() -> [Figure; 2] {
     let figure = |case, data_size: u32, note| Figure {
@@ -63,9 +63,9 @@ pub fn k() -> f64 {
     section_2_1(1500).k()
 }
 
-/// §6.1: throughput without oversizing at 32 kbit/s up, from the bytes of ACKs that 10 MB took.
+/// §6.1: throughput without oversizing at 32 kbit/s upstream, from the bytes of ACKs for 10 MB.
 ///
-/// The text says that both are inversely proportional; the product is the upstream's rate.
+/// According to the text, both are inversely proportional; the product is the upstream's rate.
 #[must_use]
 pub fn throughput_from_acks() -> [Figure; 3] {
     let figure = |case, ack_bytes, paper| Figure {
@@ -130,8 +130,8 @@ pub fn section_6_4() -> [Figure; 3] {
 
 /// §6.4: segments of Windows 2000's receive window of 17,520 bytes.
 ///
-/// The text says 6 for the chosen 4,420 bytes; that size gives 3.96, and 6 (5.96) is what two
-/// fragments, 2,940 bytes, would give. Either leaves the four that a fast retransmit needs.
+/// The text states 6 for the chosen 4,420 bytes; that size gives 3.96, and 6 (5.96) would result
+/// from two fragments, 2,940 bytes. Both leave the four segments that a fast retransmit needs.
 #[must_use]
 pub fn segments_in_window() -> [Figure; 2] {
     let figure = |case, segment: u32, note| Figure {

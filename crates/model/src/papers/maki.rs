@@ -51,12 +51,12 @@ pub fn table_1() -> [Table1Row; 5] {
     })
 }
 
-/// Throughput of a leg of `hops` hops of Table I in bit/s, with variables of single precision
-/// and expressions of double precision, as a C program has that declares `float`.
+/// Throughput of a leg of `hops` hops of Table I in bit/s, with variables of single precision and
+/// expressions of double precision, as in a C program that declares `float`.
 ///
-/// Several placings of the roundings give every printed digit of Table I; this is the plainest:
-/// round trip and ∏(1 − p) accumulate in single precision hop by hop, the square roots and the
-/// result are stored in it.
+/// Several places of rounding reproduce every printed digit of Table I; this is the simplest: round
+/// trip and ∏(1 − p) accumulate in single precision hop by hop, and the square roots and the result
+/// are stored in single precision.
 #[must_use]
 #[allow(clippy::cast_possible_truncation)]
 pub fn single_precision(hops: u16) -> f32 {
@@ -84,13 +84,13 @@ pub enum Network {
 /// A row and column of Table II: one proxy on a path of four networks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table2Cell {
-    /// Which network.
+    /// The network.
     pub network: Network,
-    /// The proxy stands on R*i*.
+    /// The proxy is on R*i*.
     pub router: usize,
     /// As printed, in Mbit/s.
     pub paper: f64,
-    /// The least of Eq. (1) over both legs, Eq. (4).
+    /// The smaller result of Eq. (1) over both legs, Eq. (4).
     pub expected: Throughput,
     /// §III as printed, with [`TABLE_2_SEND_BUFFER`].
     pub printed: Outcome,
@@ -98,11 +98,11 @@ pub struct Table2Cell {
     pub conserving: Outcome,
 }
 
-/// The proxy's send buffer that makes the printed 108.53 of R2: 64 packets.
+/// The proxy's send buffer that gives the printed 108.53 for R2: 64 packets.
 pub const TABLE_2_SEND_BUFFER: ByteSize = ByteSize::from_bytes(64_000);
 
-/// The receive buffers of Table II here: 2,000 packets. The leg needs 273 in flight, and from
-/// 482 packets on the buffer changes nothing.
+/// The receive buffers of Table II here: 2,000 packets. The leg needs 273 in flight, and above 482
+/// packets the buffer changes nothing.
 pub const TABLE_2_RECEIVE_BUFFER: ByteSize = ByteSize::from_bytes(2_000_000);
 
 /// Table II as printed: throughput in Mbit/s, split at R1, R2 and R3.
@@ -114,7 +114,7 @@ pub const TABLE_2: [(Network, [f64; 3]); 2] = [
 /// The path of Table II: LAN1, WAN1, WAN2 and LAN2, 5 ms one way each.
 ///
 /// # Errors
-/// None in fact: the path is a constant.
+/// None: the path is a constant.
 pub fn table_2_path(network: Network) -> Result<Path, ModelError> {
     let hops = table_2_networks(network).map(|(loss, delay)| hop(delay * 2, loss));
     Path::new(hops.to_vec())
@@ -133,12 +133,12 @@ pub fn table_2_networks(network: Network) -> [(Probability, TimeSpan); 4] {
 
 /// Table II.
 ///
-/// Found by trial: Eq. (1) with b = 1, T_o = 1 s, packets of 1,000 bytes and RTT = 2·ΣD gives
-/// all but 108.53; that is §III as printed with a send buffer of 64 packets, which then also
-/// lowers R1 and R3.
+/// Found by trial: Eq. (1) with b = 1, T_o = 1 s, packets of 1,000 bytes and RTT = 2·ΣD gives all
+/// figures except 108.53; that figure is §III as printed with a send buffer of 64 packets, which
+/// then also lowers R1 and R3.
 ///
 /// # Errors
-/// None in fact: the paths are constants.
+/// None: the paths are constants.
 pub fn table_2() -> Result<Vec<Table2Cell>, ModelError> {
     let mut cells = Vec::new();
     for (network, row) in TABLE_2 {
@@ -165,7 +165,7 @@ pub fn table_2() -> Result<Vec<Table2Cell>, ModelError> {
 /// LAN1, WAN and LAN2 of Fig. 7, each with its loss and its delay one way.
 ///
 /// # Errors
-/// None in fact: three hops are a path.
+/// None: three hops are a valid path.
 pub fn figure_7_path(networks: [(Probability, TimeSpan); 3]) -> Result<Path, ModelError> {
     Path::new(networks.map(|(loss, delay)| hop(delay * 2, loss)).to_vec())
 }
@@ -176,10 +176,10 @@ pub fn figure_10_network() -> (Probability, TimeSpan) {
     (probability(0.01), TimeSpan::from_milliseconds(50))
 }
 
-/// The receive buffers of Fig. 11 here: 64 KB, six times what the leg needs.
+/// The receive buffers of Fig. 11 here: 64 KB, six times the need of the leg.
 pub const FIGURE_11_RECEIVE_BUFFER: ByteSize = ByteSize::from_bytes(64_000);
 
-/// One network of Figs 9–11 by itself: the "about 800 kbit/s" of §IV.
+/// One network of Figs 9–11 alone: the "about 800 kbit/s" of §IV.
 #[must_use]
 pub fn expected_throughput() -> Throughput {
     let (loss, delay) = figure_10_network();
@@ -188,17 +188,17 @@ pub fn expected_throughput() -> Throughput {
         .throughput
 }
 
-/// What one connection, unsplit, gets on `path` by Eq. (1): case 1 of §IV.
+/// The throughput of one unsplit connection on `path` according to Eq. (1): case 1 of §IV.
 #[must_use]
 pub fn unsplit(path: &Path) -> Throughput {
     leg(path.whole()).isolated().throughput
 }
 
-/// What the connection gets split at R1 and R2 of Fig. 7: case 2 of §IV. The paper does not say
-/// which buffers Figs 8–10 have.
+/// The throughput of a connection that is split at R1 and R2 of Fig. 7: case 2 of §IV. The paper
+/// does not state the buffers of Figs 8–10.
 ///
 /// # Errors
-/// [`ModelError::Positions`] where `path` has fewer than three hops.
+/// [`ModelError::Positions`] if `path` has fewer than three hops.
 pub fn split(
     path: &Path,
     reading: Reading,
@@ -248,7 +248,7 @@ fn hop(round_trip: TimeSpan, loss: Probability) -> Hop {
     }
 }
 
-/// A loss of the paper; its constants are all probabilities.
+/// A loss probability of the paper; its constants are all probabilities.
 fn probability(loss: f64) -> Probability {
     Probability::from_f64(loss).unwrap_or(Probability::ONE)
 }

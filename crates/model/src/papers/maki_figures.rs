@@ -1,7 +1,7 @@
 //! Maki et al.: Figs 8–11 by analysis, as series of points.
 //!
-//! The figures' axes and most of their settings are not in the text; what was chosen stands at
-//! each function, and in `docs/papers/maki.md`.
+//! The figures' axes and most of their settings are not in the text. The values chosen here are
+//! described at each function, and in `docs/papers/maki.md`.
 
 use midspan_units::{ByteSize, Probability, TimeSpan};
 
@@ -12,7 +12,7 @@ use crate::overlay::{Outcome, Reading};
 /// A line of a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// What it is for.
+    /// What it shows.
     pub name: String,
     /// Pairs of x and y.
     pub points: Vec<(f64, f64)>,
@@ -28,9 +28,9 @@ pub const LAN2_DELAYS: [u64; 4] = [5, 50, 100, 500];
 pub const FIGURE_11_RECEIVE_BUFFERS: [u32; 3] = [16, 64, 512];
 /// Send buffers of Fig. 11, in KB.
 pub const FIGURE_11_SEND_BUFFERS: [u32; 8] = [8, 16, 32, 64, 128, 256, 512, 1024];
-/// Receive buffers of Figs 9 and 10: 64 KB, six times what a leg needs.
+/// Receive buffers of Figs 9 and 10: 64 KB, six times the need of a leg.
 pub const RECEIVE_BUFFER: ByteSize = ByteSize::from_bytes(64_000);
-/// Send buffers of Figs 9 and 10: the 10 KB that a leg needs by itself.
+/// Send buffers of Figs 9 and 10: the 10 KB that a leg alone needs.
 const SEND_BUFFER: ByteSize = ByteSize::from_bytes(10_000);
 
 /// Loss and delay one way of a network.
@@ -59,11 +59,11 @@ pub fn lan2_networks(loss: f64, milliseconds: u64) -> [Network; 3] {
     [others, others, network(loss, milliseconds)]
 }
 
-/// Fig. 8: throughput in bit/s against the loss of the WAN, for each of its delays. LAN1 with
-/// p = 0.001 and 5 ms, LAN2 with p = 0.01 and 50 ms, buffers that are no limit.
+/// Fig. 8: throughput in bit/s as a function of the WAN's loss, for each of the WAN's delays. LAN1
+/// with p = 0.001 and 5 ms, LAN2 with p = 0.01 and 50 ms, buffers that are no limit.
 ///
 /// # Errors
-/// None in fact: the paths are constants.
+/// None: the paths are constants.
 pub fn figure_8(reading: Reading) -> Result<Vec<Line>, ModelError> {
     let large = ByteSize::from_bytes(4_000_000);
     lines(&FIGURE_8_DELAYS, |loss, delay| {
@@ -73,11 +73,11 @@ pub fn figure_8(reading: Reading) -> Result<Vec<Line>, ModelError> {
     })
 }
 
-/// Fig. 8: the loss of the WAN from which it is the slowest of the three legs, so that it sets the
-/// throughput, for a delay of `milliseconds`.
+/// Fig. 8: the loss of the WAN from which on it is the slowest of the three legs, so that it
+/// determines the throughput, for a delay of `milliseconds`.
 ///
 /// # Errors
-/// None in fact: the paths are constants.
+/// None: the paths are constants.
 pub fn figure_8_border(milliseconds: u64) -> Result<f64, ModelError> {
     let large = ByteSize::from_bytes(4_000_000);
     let (mut low, mut high) = (1e-6_f64, 1.0_f64);
@@ -94,11 +94,11 @@ pub fn figure_8_border(milliseconds: u64) -> Result<f64, ModelError> {
     Ok(high)
 }
 
-/// Fig. 9: throughput split over throughput unsplit, against the loss of LAN2, for each of its
-/// delays.
+/// Fig. 9: the ratio of split to unsplit throughput as a function of LAN2's loss, for each of
+/// LAN2's delays.
 ///
 /// # Errors
-/// None in fact: the paths are constants.
+/// None: the paths are constants.
 pub fn figure_9(reading: Reading) -> Result<Vec<Line>, ModelError> {
     lines(&LAN2_DELAYS, |loss, delay| {
         let path = figure_7_path(lan2_networks(loss, delay))?;
@@ -107,11 +107,11 @@ pub fn figure_9(reading: Reading) -> Result<Vec<Line>, ModelError> {
     })
 }
 
-/// Fig. 10: throughput over the expected one, Eq. (4), against the loss of LAN2, for each of its
-/// delays.
+/// Fig. 10: the ratio of throughput to expected throughput, Eq. (4), as a function of LAN2's loss,
+/// for each of LAN2's delays.
 ///
 /// # Errors
-/// None in fact: the paths are constants.
+/// None: the paths are constants.
 pub fn figure_10(reading: Reading) -> Result<Vec<Line>, ModelError> {
     lines(&LAN2_DELAYS, |loss, delay| {
         let path = figure_7_path(lan2_networks(loss, delay))?;
@@ -119,11 +119,11 @@ pub fn figure_10(reading: Reading) -> Result<Vec<Line>, ModelError> {
     })
 }
 
-/// Fig. 11: throughput over the expected one against the send buffer in bytes, for each receive
-/// buffer; three equal networks.
+/// Fig. 11: the ratio of throughput to expected throughput as a function of the send buffer in
+/// bytes, for each receive buffer; three equal networks.
 ///
 /// # Errors
-/// None in fact: the paths are constants.
+/// None: the paths are constants.
 pub fn figure_11(reading: Reading) -> Result<Vec<Line>, ModelError> {
     let path = figure_7_path([figure_10_network(); 3])?;
     let kilobytes = |count: u32| ByteSize::from_bytes(u64::from(count) * 1000);

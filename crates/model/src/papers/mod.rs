@@ -1,8 +1,8 @@
-//! The papers' printed figures, computed.
+//! Computes the papers' printed figures.
 //!
-//! Each function returns what a paper prints beside what its own equations give here; the tests
-//! of the same names in `tests/` pin them. What was chosen where a paper leaves something open,
-//! and what does not follow from it, is in `docs/papers/`.
+//! Each function returns a paper's printed figure together with the result of the paper's own
+//! equations here; the tests of the same names in `tests/` fix both. `docs/papers/` describes what
+//! was chosen where a paper leaves something open, and what does not follow from the paper.
 
 pub mod hasegawa;
 pub mod maki;
@@ -10,22 +10,21 @@ pub mod maki_figures;
 pub mod shikama;
 pub mod tam;
 
-/// A printed figure and ours.
+/// A printed figure, and the computed one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// Where it stands, such as `table 2`.
+    /// Its place in the paper, such as `table 2`.
     pub item: &'static str,
-    /// Which row or setting.
+    /// The row or setting.
     pub case: &'static str,
-    /// What it measures.
+    /// The quantity that it measures.
     pub quantity: &'static str,
-    /// Its unit, empty for a plain number.
+    /// Its unit; empty for a plain number.
     pub unit: &'static str,
     /// As printed, in `unit`.
     pub paper: f64,
     /// As computed, in `unit`.
     pub value: f64,
-    /// Which reading the computed value is, or why it differs; empty where there is nothing to
-    /// say.
+    /// The reading of the computed value, or why it differs; empty if there is nothing to note.
     pub note: &'static str,
 }

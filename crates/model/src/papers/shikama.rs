@@ -20,7 +20,7 @@ pub const WIRELESS_WINDOW: ByteSize = ByteSize::from_bytes(64_000);
 /// MSS.
 pub const SEGMENT: u32 = 1460;
 
-/// Node n2 of Table 1: 100 Mbit/s in, B_W out, B_L packets of room.
+/// Node n2 of Table 1: 100 Mbit/s in, B_W out, room for B_L packets.
 #[must_use]
 pub const fn node_n2(leaving: BitRate, queue: u64) -> Bottleneck {
     Bottleneck {
@@ -73,7 +73,7 @@ pub fn largest_bursts() -> [Figure; 2] {
     ]
 }
 
-/// What the largest unpaced burst does to node n2 with `queue` packets of room.
+/// The effect of the largest unpaced burst on node n2 with room for `queue` packets.
 #[must_use]
 pub fn largest_burst_meets(leaving: BitRate, queue: u64) -> Overflow {
     let largest = burst::largest_burst(WIRELESS_WINDOW, SEGMENT).unwrap_or(0);

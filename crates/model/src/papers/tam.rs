@@ -12,7 +12,8 @@ const fn bit_rate(rate: u64) -> BitRate {
     }
 }
 
-/// §1.3: 10 Mbit/s down, 100 kbit/s up, data of 1,523 and ACKs of 63 bytes, framed.
+/// §1.3: 10 Mbit/s downstream, 100 kbit/s upstream, data of 1,523 and ACKs of 63 bytes, with
+/// framing.
 pub const SECTION_1_3: Asymmetry = Asymmetry {
     downstream: bit_rate(10_000_000),
     upstream: bit_rate(100_000),
@@ -20,8 +21,8 @@ pub const SECTION_1_3: Asymmetry = Asymmetry {
     ack_size: 63,
 };
 
-/// The testbed of §5: 4 Mbit/s down, data of 1,523 and ACKs of 73 bytes, framed; `upstream` bit/s
-/// up, 100,000 to 10,000 in the paper.
+/// The testbed of §5: 4 Mbit/s downstream, data of 1,523 and ACKs of 73 bytes, with framing;
+/// `upstream` is 100,000 to 10,000 bit/s in the paper.
 #[must_use]
 pub const fn testbed(upstream: BitRate) -> Asymmetry {
     Asymmetry {

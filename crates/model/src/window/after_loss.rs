@@ -1,26 +1,27 @@
-//! What the loss of a packet leads to: fast retransmit, recovery, time-outs.
+//! The consequences of a packet loss: fast retransmit, recovery, time-outs.
 
 use super::{Recovery, WindowModel};
 
 /// Longest retransmission time-out in seconds (RFC 6298).
 const LONGEST_TIME_OUT: f64 = 60.0;
 
-/// What a loss leads to.
+/// The consequences of a loss.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AfterLoss {
-    /// Mean time until the window climbs again, and packets that get through in it.
+    /// Mean time until the window grows again, and packets that get through in that time.
     pub(super) time: f64,
     pub(super) packets: f64,
-    /// Probability that duplicate ACKs do not suffice: time-out, then slow start to half.
+    /// Probability that there are too few duplicate ACKs: a time-out, then slow start to half the
+    /// window.
     pub(super) time_out: f64,
-    /// Probability of a time-out within fast recovery: slow start to a quarter.
+    /// Probability of a time-out during fast recovery: then slow start to a quarter of the window.
     pub(super) time_out_later: f64,
     /// Mean time until the lost packet arrives.
     pub(super) stall: f64,
 }
 
 impl WindowModel {
-    /// What the loss of a packet in a window of `window` leads to.
+    /// The consequences of losing a packet in a window of `window`.
     pub(super) fn loss_at(&self, window: f64) -> AfterLoss {
         let p = self.loss;
         let following = (window - 1.0).max(0.0);
@@ -28,14 +29,14 @@ impl WindowModel {
             .window
             .map_or(2.0, |most| (most.floor() - window).clamp(0.0, 2.0));
         let [none, one, two] = self.duplicates(following);
-        // Limited transmit makes up for duplicate ACKs that are missing.
+        // Limited transmit replaces missing duplicate ACKs.
         let by_one = room.min(1.0);
         let by_two = (room - 1.0).max(0.0);
         let saved_one = by_two * (1.0 - p) * (1.0 - p);
         let saved_two = by_one * (1.0 - p) + by_two * (p - p * p);
         let time_out = (none + one * (1.0 - saved_one) + two * (1.0 - saved_two)).clamp(0.0, 1.0);
-        // The retransmission arrives, and the first packet that is sent in recovery, without which
-        // no second fast retransmit follows.
+        // Both the retransmission and the first packet that is sent in recovery must arrive:
+        // without the latter, no second fast retransmit follows.
         let both = (1.0 - p) * (1.0 - p);
         let more = following + room;
         let recovers = match self.recovery {
@@ -73,10 +74,11 @@ impl WindowModel {
         }
     }
 
-    /// Probabilities of no, one and two duplicate ACKs after a loss that `following` packets
-    /// follow.
+    /// Probabilities of no, one and two duplicate ACKs after a loss that is followed by `following`
+    /// packets.
     fn duplicates(&self, following: f64) -> [f64; 3] {
-        // Where the packet before the lost one was not acknowledged yet, the first ACK is new.
+        // If the packet before the lost one was not acknowledged yet, the first ACK is not a
+        // duplicate.
         let swallowed = 1.0 - 1.0 / self.packets_per_ack;
         let below = self.arrivals(following.floor());
         let above = self.arrivals(following.floor() + 1.0);
@@ -90,7 +92,7 @@ impl WindowModel {
         ]
     }
 
-    /// Probabilities that none, one, two, three of `count` packets arrive; `count` is whole.
+    /// Probabilities that none, one, two or three of `count` packets arrive; `count` is whole.
     fn arrivals(&self, count: f64) -> [f64; 4] {
         let p = self.loss;
         let mut ways = 1.0;
@@ -109,8 +111,8 @@ impl WindowModel {
         })
     }
 
-    /// Mean time that time-outs take: the first, each doubled as long as the retransmission is
-    /// lost, and those of `others` lost packets that are sent again.
+    /// Mean time that time-outs take: the first one, each doubled one as long as the retransmission
+    /// is lost, and those of `others` lost packets that are retransmitted.
     fn waiting(&self, round_trip: f64, others: f64) -> f64 {
         let first = self.time_out.max(round_trip).min(LONGEST_TIME_OUT);
         let (mut sum, mut reached, mut wait) = (0.0, 1.0, first);

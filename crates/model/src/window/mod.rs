@@ -1,28 +1,26 @@
 //! The congestion window of Reno and NewReno as a Markov chain, from one loss to the next.
 //!
-//! PFTK takes the mean of the window and the mean of everything else. That is good enough for a
-//! long path with a small loss; where the window is a few segments, where a buffer or a queue cuts
-//! it, or where a time-out lasts a thousand round trips, it is not. Here the window has a
-//! distribution: it climbs until a packet is lost, at random or because the queue is full, and
-//! what a loss leads to (fast retransmit or time-out, and the window after it) depends on how
-//! large it was.
+//! PFTK uses the mean of the window and the mean of everything else. That suffices for a long path
+//! with a small loss. It does not suffice if the window is a few segments, if a buffer or a queue
+//! limits it, or if a time-out lasts a thousand round trips. Here the window has a distribution: it
+//! grows until a packet is lost, at random or because the queue is full. The consequences of the
+//! loss (fast retransmit or time-out, and the window after it) depend on how large the window was.
 //!
-//! - Climbing (RFC 5681): in congestion avoidance b·w packets for one more segment, in slow start b.
-//!   Each packet is lost with probability p. The round trip is that of the path, or w/C where the
-//!   window fills the queue.
-//! - At the top the window stays where a buffer bounds it, and loses a packet where the queue
-//!   does.
-//! - A loss in a window of w is followed by w − 1 packets, of which each is lost with p too. Fast
-//!   retransmit needs three duplicate ACKs; limited transmit (RFC 3042) sends one new packet for each
-//!   of the first two. The retransmission may be lost: time-out. Further losses: NewReno takes a round
-//!   trip for each (RFC 6582), Reno a time-out.
-//! - After fast recovery the window is half, after a time-out it is one segment and slow start leads
-//!   to half, or to a quarter where the time-out came in recovery.
+//! - Growth (RFC 5681): one more segment needs b·w packets in congestion avoidance, b in slow
+//!   start. Each packet is lost with probability p. The round trip is that of the path, or w/C if
+//!   the window fills the queue.
+//! - At the top, the window stays if a buffer bounds it, and loses a packet if the queue bounds it.
+//! - A loss in a window of w is followed by w − 1 packets, each of which is lost with p too. Fast
+//!   retransmit needs three duplicate ACKs; limited transmit (RFC 3042) sends one new packet for
+//!   each of the first two. If the retransmission is lost, a time-out follows. For further losses,
+//!   NewReno takes a round trip each (RFC 6582), Reno a time-out.
+//! - After fast recovery the window is half. After a time-out it is one segment, and slow start
+//!   leads to half, or to a quarter if the time-out occurred in recovery.
 //!
-//! Sources: the loss states of Padhye, Firoiu, Towsley and Kurose ([`crate::pftk`]); RFC 5681,
-//! 6298, 6582, 3042 for what happens in them. Nothing in it is fitted. The distribution lives on
-//! a grid, so a result is exact to about half a percent, and grows with a quantity of the input
-//! but for 2 %.
+//! Sources: the loss states of Padhye, Firoiu, Towsley and Kurose ([`crate::pftk`]); RFC 5681, RFC
+//! 6298, RFC 6582 and RFC 3042 for the reactions. No parameter is fitted. The distribution is on a
+//! grid, so a result is exact to about half a percent, and is monotone in each input except for
+//! deviations of up to 2 %.
 
 mod after_loss;
 mod stationary;
@@ -32,19 +30,19 @@ use after_loss::AfterLoss;
 use crate::PacketRate;
 use crate::pftk::Conditions;
 
-/// What a Reno-like sender does about several losses in a window.
+/// How a Reno-like sender reacts to several losses in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Recovery {
-    /// Fast recovery ends with the first new ACK; a second loss in the window is a time-out.
+    /// Fast recovery ends with the first new ACK; a second loss in the window leads to a time-out.
     Reno,
-    /// Fast recovery goes on over partial ACKs (RFC 6582).
+    /// Fast recovery continues after partial ACKs (RFC 6582).
     NewReno,
 }
 
-/// A connection with a leg for itself.
+/// A connection that has a leg for itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WindowModel {
-    /// What it does about several losses.
+    /// How it reacts to several losses.
     pub recovery: Recovery,
     /// Round trip without waiting in the queue, in seconds.
     pub round_trip: f64,
@@ -54,22 +52,22 @@ pub struct WindowModel {
     pub loss: f64,
     /// b, packets per ACK.
     pub packets_per_ack: f64,
-    /// Most packets that buffers allow in flight.
+    /// Largest number of packets in flight that buffers allow.
     pub window: Option<f64>,
-    /// Packets that may wait in front of the link.
+    /// Packets that may wait before the link.
     pub queue: Option<f64>,
     /// Least retransmission time-out in seconds.
     pub time_out: f64,
 }
 
-/// What the chain says.
+/// The result of the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WindowOutcome {
     /// Packets per second that arrive, each counted once.
     pub rate: f64,
     /// Share of the losses that end in a time-out.
     pub time_out_probability: f64,
-    /// Mean time from a loss until what was lost arrives, in seconds.
+    /// Mean time from a loss until the lost data arrives, in seconds.
     pub stall: f64,
     /// Losses per second.
     pub losses: f64,
@@ -79,15 +77,16 @@ pub struct WindowOutcome {
 
 /// Delayed ACK of a packet without a successor, in seconds.
 const DELAYED_ACK: f64 = 0.1;
-/// Windows larger than this are taken as this: more than any buffer holds.
+/// Larger windows count as this one, which is more than any buffer holds.
 const LARGEST_WINDOW: f64 = 1e9;
 
-/// Segments that a window of `window` has in flight: whole ones, so half a segment less in the mean.
+/// Segments in flight with a window of `window`: only whole ones, so half a segment less on
+/// average.
 fn whole_segments(window: f64) -> f64 {
     (window - 0.5).max(1.0)
 }
 
-/// A point of the grid of windows, and the way from it to the next.
+/// A point of the grid of windows, and the growth from it to the next point.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     window: f64,
@@ -95,23 +94,23 @@ struct Step {
     avoidance: Climb,
     /// Slow start.
     slow_start: Climb,
-    /// What a loss here leads to.
+    /// The consequences of a loss at this window.
     loss: AfterLoss,
 }
 
-/// The way from one window to the next.
+/// The growth from one window to the next.
 #[derive(Debug, Clone, Copy)]
 struct Climb {
-    /// Probability that it meets no loss.
+    /// Probability that no packet is lost.
     survives: f64,
-    /// Mean packets sent on it, and mean time it takes, up to a loss.
+    /// Mean number of packets sent, and mean time taken, up to a loss.
     packets: f64,
     time: f64,
 }
 
 impl WindowModel {
-    /// A leg under `conditions`, of which the time-out is the first one; see the fields for the
-    /// others.
+    /// A leg under `conditions`, whose time-out is the first one; for the other parameters see the
+    /// fields.
     #[must_use]
     pub fn new(
         recovery: Recovery,
@@ -132,8 +131,8 @@ impl WindowModel {
         }
     }
 
-    /// The distribution of windows and what follows from it; `None` where nothing bounds the rate
-    /// but the link, and where every packet is lost (p = 1).
+    /// The distribution of windows and its results; `None` if only the link bounds the rate, or if
+    /// every packet is lost (p = 1).
     #[must_use]
     pub fn solve(&self) -> Option<WindowOutcome> {
         let reachable = self.loss < 1.0 && self.bandwidth > 0.0;
@@ -150,12 +149,13 @@ impl WindowModel {
         Some(self.stationary(&grid))
     }
 
-    /// Whole packets that the buffers allow in flight, less what waits for a delayed ACK.
+    /// Whole packets in flight that the buffers allow, minus the packets that wait for a delayed
+    /// ACK.
     fn held_window(&self) -> f64 {
         let window = self.window.map_or(LARGEST_WINDOW, |window| {
             window.floor().clamp(1.0, LARGEST_WINDOW)
         });
-        // A packet without a successor is acknowledged when the timer ends or, once a round trip
+        // A packet without a successor is acknowledged when the timer expires or, once a round trip
         // has passed, by the next one.
         let odd = window % self.packets_per_ack;
         let waits = DELAYED_ACK / (DELAYED_ACK + self.round_trip);
@@ -170,7 +170,7 @@ impl WindowModel {
         })
     }
 
-    /// Propagation, and the transmission of the packets that one ACK is for.
+    /// Propagation delay, and the transmission of the packets that one ACK covers.
     fn base_round_trip(&self) -> f64 {
         self.round_trip + self.packets_per_ack / self.bandwidth
     }
@@ -190,7 +190,7 @@ impl WindowModel {
         }
     }
 
-    /// Windows up to `top`, where it stays (`held`) or meets a full queue.
+    /// The windows up to `top`, where the window stays (`held`) or fills the queue.
     fn grid(&self, top: f64, held: bool) -> Vec<Step> {
         let mut windows = vec![1.0];
         let mut next: f64 = 1.5;
@@ -230,7 +230,7 @@ impl WindowModel {
         grid
     }
 
-    /// `packets` sent at about `window`.
+    /// The growth while `packets` are sent at about `window`.
     fn climb(&self, window: f64, packets: f64) -> Climb {
         let survives = libm::exp(packets * libm::log1p(-self.loss));
         let sent = if self.loss > 0.0 {

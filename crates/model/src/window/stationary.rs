@@ -1,16 +1,17 @@
-//! The distribution of windows that a loss finds again and again, and the means over it.
+//! The stationary distribution of the windows at which losses occur, and the means over it.
 
 use super::after_loss::AfterLoss;
 use super::{Climb, Step, WindowModel, WindowOutcome};
 
-/// Passes until the distribution of windows no longer changes: each halves what is left.
+/// Number of passes until the distribution of windows no longer changes: each pass halves the
+/// deviation.
 const PASSES: u32 = 40;
 
 impl WindowModel {
     /// The stationary distribution over losses, and the means over it.
     pub(super) fn stationary(&self, grid: &[Step]) -> WindowOutcome {
         let last = grid.len() - 1;
-        // Where the climbs begin: after fast recovery, and the goals of slow start.
+        // Where growth begins: after fast recovery, and at the targets of slow start.
         let mut recovered = vec![0.0; grid.len()];
         let mut goals = vec![0.0; grid.len()];
         recovered[last] = 1.0;
@@ -23,7 +24,7 @@ impl WindowModel {
             let (mut slow, mut climbing) = (1.0, 0.0);
             let mut total = 0.0;
             for (index, step) in grid.iter().enumerate() {
-                // Those whose slow start ends here.
+                // The windows whose slow start ends here.
                 let arrived = goals[index] * slow;
                 remaining = (remaining - goals[index]).max(0.0);
                 climbing += recovered[index] + arrived;
@@ -70,7 +71,7 @@ impl WindowModel {
     }
 }
 
-/// Puts `mass` between the two steps around `window`, which counts as at least 2.
+/// Distributes `mass` between the two grid points around `window`, which counts as at least 2.
 fn spread(masses: &mut [f64], grid: &[Step], window: f64, mass: f64) {
     let last = grid.len() - 1;
     let window = window.max(2.0).min(grid[last].window);
@@ -89,7 +90,7 @@ fn spread(masses: &mut [f64], grid: &[Step], window: f64, mass: f64) {
     masses[above] += mass * share;
 }
 
-/// What adds up over a pass.
+/// The sums over one pass.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
     packets: f64,

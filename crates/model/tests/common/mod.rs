@@ -1,4 +1,4 @@
-//! What the property tests share; no test uses all of it.
+//! Shared by the property tests; each test uses a part of it.
 
 #![allow(dead_code)]
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 /// At least `cases` cases from a fixed seed: the same ones on every run and machine.
-/// `PROPTEST_CASES` and `PROPTEST_RNG_SEED` ask for more and for others.
+/// `PROPTEST_CASES` and `PROPTEST_RNG_SEED` select more cases and other ones.
 pub fn config(cases: u32) -> ProptestConfig {
     let default = ProptestConfig::default();
     let usual = 256;
@@ -22,13 +22,13 @@ pub fn config(cases: u32) -> ProptestConfig {
             RngSeed::Random => RngSeed::Fixed(1),
             given => given,
         },
-        // A failure prints its input, so no file is kept.
+        // A failure prints its input, so no file is needed.
         failure_persistence: None,
         ..default
     }
 }
 
-/// A number between `low` and `high`, its logarithm uniform.
+/// A number between `low` and `high`, with a uniform logarithm.
 pub fn log_uniform(low: f64, high: f64) -> impl Strategy<Value = f64> {
     (low.ln()..high.ln()).prop_map(f64::exp)
 }
@@ -42,12 +42,12 @@ pub fn any_response() -> impl Strategy<Value = Response> {
     ]
 }
 
-/// Not less, but for the rounding of a long computation.
+/// Whether `better` is at least `worse`, except for the rounding errors of a long computation.
 pub fn at_least(better: f64, worse: f64) -> bool {
     better >= worse * (1.0 - 2e-7)
 }
 
-/// [`any_response`], and those whose answers live on a grid.
+/// [`any_response`], and the responses that are computed on a grid.
 pub fn any_formula() -> impl Strategy<Value = Response> {
     prop_oneof![
         4 => any_response(),

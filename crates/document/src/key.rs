@@ -1,4 +1,4 @@
-//! The place of one key's value, where a type does not keep it.
+//! The place of a key's value, for types that do not keep places.
 
 use std::ops::Range;
 
@@ -9,9 +9,9 @@ use crate::Source;
 
 impl Source {
     /// The place of the value of `key` in the table at `table` (the span of a
-    /// [`Spanned`](crate::Spanned) table); `table` itself where there is no such key.
+    /// [`Spanned`](crate::Spanned) table); `table` itself if there is no such key.
     ///
-    /// For checks of a table whose type is shared with code that knows nothing of places.
+    /// For checks of a table whose type is shared with code that has no places.
     #[must_use]
     pub fn value_span(&self, table: Range<usize>, key: &str) -> Range<usize> {
         DeTable::parse(self.text())

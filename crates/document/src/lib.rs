@@ -1,12 +1,12 @@
-//! Reading TOML files into typed values, with errors that say where and what to do.
+//! Reads TOML files into typed values, with errors that contain the place and the remedy.
 //!
-//! A [`Source`] is a text and the name that the user knows it by. [`read`] turns it into any type
-//! that implements `Deserialize`; an error is [`Located`]: file, line, column, message and, where
-//! a name was mistyped, the nearest name that exists. Checks that come after reading (a link that
-//! names an unknown host) report in the same way, by the span that [`Spanned`] keeps of a value.
+//! A [`Source`] is a text, with the name under which the user knows it. [`read`] turns it into any
+//! type that implements `Deserialize`. An error is [`Located`]: file, line, column, message and,
+//! for a mistyped name, the nearest valid name. Checks after reading (a link that names an unknown
+//! host) report errors in the same way, with the span that [`Spanned`] keeps for a value.
 //!
-//! Types to be read are structs with `#[serde(deny_unknown_fields)]` and enums of unit variants.
-//! `flatten`, `untagged` and internally tagged enums lose the place of an error; do not use them.
+//! The types are structs with `#[serde(deny_unknown_fields)]` and enums of unit variants. Do not
+//! use `flatten`, `untagged` and internally tagged enums: they lose the place of an error.
 
 mod key;
 mod located;

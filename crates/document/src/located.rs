@@ -10,8 +10,8 @@ use crate::{Source, nearest};
 
 /// An error at a place in a [`Source`].
 ///
-/// Printed by itself it reads `FILE:LINE:COLUMN: message (help)`; printed by miette's report
-/// handler, the line follows with a caret under the place.
+/// Its own text is `FILE:LINE:COLUMN: message (help)`. Miette's report handler also prints the
+/// line, with a caret under the place.
 #[derive(Debug, Clone)]
 pub struct Located(Box<Inner>);
 
@@ -26,7 +26,7 @@ struct Inner {
 }
 
 impl Located {
-    /// An error at `span` (in bytes) of `source`. A span that does not fit the text is cut.
+    /// An error at `span` (in bytes) of `source`. A span beyond the text is shortened.
     #[must_use]
     pub fn new(source: &Source, span: Range<usize>, message: impl fmt::Display) -> Self {
         let text = source.text();
@@ -43,15 +43,15 @@ impl Located {
         }))
     }
 
-    /// Says what to do.
+    /// Adds the remedy.
     #[must_use]
     pub fn with_help(mut self, help: impl fmt::Display) -> Self {
         self.0.help = Some(printable(&help.to_string()));
         self
     }
 
-    /// Suggests the candidate nearest to `name`, or lists the candidates where they are few and
-    /// none is near.
+    /// Suggests the candidate nearest to `name`; if none is near, lists the candidates if there are
+    /// few.
     #[must_use]
     pub fn with_nearest<'a>(
         self,
@@ -68,25 +68,25 @@ impl Located {
         }
     }
 
-    /// What is wrong.
+    /// The error message.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// What to do about it.
+    /// The remedy, if there is one.
     #[must_use]
     pub fn help(&self) -> Option<&str> {
         self.0.help.as_deref()
     }
 
-    /// Line, from 1.
+    /// Line, counted from 1.
     #[must_use]
     pub fn line(&self) -> usize {
         self.0.line
     }
 
-    /// Column in characters, from 1.
+    /// Column in characters, counted from 1.
     #[must_use]
     pub fn column(&self) -> usize {
         self.0.column
@@ -99,7 +99,7 @@ impl Located {
     }
 }
 
-/// Longer lists of names help nobody.
+/// Longer lists of names do not help.
 const MOST_LISTED: usize = 20;
 
 /// Control characters in a name from the file must not reach the terminal.
@@ -140,7 +140,7 @@ impl Diagnostic for Located {
         Some(&self.0.source)
     }
 
-    /// The help stands at the caret: the message that miette prints above holds it already.
+    /// The help is printed at the caret: the message that miette prints above contains it already.
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
         let span = visible(self.0.source.inner().text(), self.span());
         let label = LabeledSpan::new(self.0.help.clone(), span.start, span.len());
@@ -148,7 +148,7 @@ impl Diagnostic for Located {
     }
 }
 
-/// Something to put a caret under: at the end of a line, its last character.
+/// A non-empty span for the caret: at the end of a line, its last character.
 fn visible(text: &str, span: Range<usize>) -> Range<usize> {
     let at_line_end = text[span.start..]
         .chars()

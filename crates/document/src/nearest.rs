@@ -1,12 +1,12 @@
-//! The nearest name that exists.
+//! Finds the nearest valid name.
 
-/// The candidate that `name` most likely meant; `None` where none is near.
+/// The candidate that `name` most likely means; `None` if none is near.
 ///
-/// Near is an edit distance (with transpositions) of at most a third of the longer name, at
-/// least 1. Of equally near candidates the first is taken.
+/// Near means an edit distance (with transpositions) of at most a third of the longer name, but at
+/// least 1. Of equally near candidates, the first is used.
 #[must_use]
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // The distance costs the product of the lengths.
+    // The cost is the product of the two lengths.
     if name.chars().count() > LONGEST {
         return None;
     }

@@ -1,11 +1,11 @@
 //! Values that replace those of a file: `link.satellite.loss=1 %`.
 //!
-//! An [`Override`] is a dotted key and a value, as a user types them. In an array of tables a
-//! table is chosen by its `name`, or by its place from 0; a name with a dot stands in quotes. The
-//! value is TOML, or a text without quotes: `seed=3`, `link.satellite.delay=300 ms`.
+//! An [`Override`] is a dotted key and a value, as typed by a user. A table in an array of tables
+//! is selected by its `name`, or by its index from 0; a name that contains a dot is written in
+//! quotes. The value is TOML, or a text without quotes: `seed=3`, `link.satellite.delay=300 ms`.
 //!
-//! Everything is checked by the file's own reader, so an override can do what the file can, and
-//! nothing else; an error points into the override.
+//! The file's own reader checks everything, so an override can do exactly what the file can; an
+//! error points into the override.
 
 use std::ops::Range;
 
@@ -13,10 +13,10 @@ use toml::{Table, Value};
 
 use crate::{Located, Source};
 
-/// A dotted key and the value that it is to have.
+/// A dotted key and its new value.
 #[derive(Debug, Clone)]
 pub struct Override {
-    /// The text as it was typed, named for errors.
+    /// The text as typed, with a name for errors.
     source: Source,
     /// The parts of the key and their places.
     keys: Vec<Key>,
@@ -28,11 +28,12 @@ type Key = (String, Range<usize>);
 
 /// Longest override, in bytes.
 const LONGEST: usize = 64 << 10;
-/// Most parts of a key.
+/// Largest number of parts of a key.
 const DEEPEST: usize = 16;
 
 impl Override {
-    /// Takes `text`, `KEY=VALUE`, apart. `origin` is what errors call it, such as `--set`.
+    /// Parses `text`, which has the form `KEY=VALUE`. `origin` is its name in errors, such as
+    /// `--set`.
     ///
     /// # Errors
     /// There is no `=`, an empty part in the key, or a quote without end.
@@ -56,11 +57,11 @@ impl Override {
         })
     }
 
-    /// `source` with this value, and what `read` makes of it.
+    /// Replaces the value in `source`; returns the new source and the result of `read`.
     ///
     /// # Errors
-    /// The key leads nowhere, or `read` refuses the text with the value but not without it; the
-    /// place is one of the override. What `read` says of `source` itself where it refuses that.
+    /// The key does not exist, or `read` refuses the text with the new value but not without it;
+    /// then the place is in the override. If `read` refuses `source` itself, its own error.
     pub fn apply<T>(
         &self,
         source: &Source,
@@ -84,7 +85,7 @@ impl Override {
         Err(self.refused(refused))
     }
 
-    /// What the value may be meant as, the likeliest first.
+    /// The possible meanings of the value, the most likely one first.
     fn candidates(&self, root: &Table) -> Vec<Value> {
         let text = &self.source.text()[self.value.clone()];
         let plain = Value::String(text.to_owned());
@@ -106,7 +107,7 @@ impl Override {
         }
     }
 
-    /// Puts the value where the key leads.
+    /// Puts the value at the place of the key.
     fn put(&self, root: &mut Value, value: Value) -> Result<(), Located> {
         let mut place = root;
         for (key, span) in &self.keys {
@@ -136,7 +137,7 @@ impl Override {
         Ok(())
     }
 
-    /// The reader's own words, at the part of the override that they are about.
+    /// The reader's own message, at the part of the override to which it refers.
     fn refused(&self, error: Option<Located>) -> Located {
         let Some(error) = error else {
             return Located::new(
@@ -163,10 +164,10 @@ impl Override {
     }
 }
 
-/// `source` with all `overrides` in their order, and what `read` makes of it.
+/// Applies all `overrides` to `source` in their order; returns the result of `read`.
 ///
 /// # Errors
-/// As [`Override::apply`].
+/// Those of [`Override::apply`].
 pub fn read_with<T>(
     source: &Source,
     overrides: &[Override],
@@ -179,7 +180,7 @@ pub fn read_with<T>(
     read(&source)
 }
 
-/// The parts of the key, and where the value begins.
+/// The parts of the key, and the position where the value begins.
 fn keys(source: &Source) -> Result<(Vec<Key>, usize), Located> {
     let text = source.text();
     let mut keys = Vec::new();
@@ -224,7 +225,7 @@ fn step<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     }
 }
 
-/// The table of this name, or at this place.
+/// The index of the table with this name, or the index itself.
 fn position(items: &[Value], key: &str) -> Option<usize> {
     items
         .iter()

@@ -1,4 +1,4 @@
-//! From a text to a typed value.
+//! Reads a text into a typed value.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub enum Error {
     /// It could not be read as text.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// Its text is wrong at one place.
+    /// Its text has an error at one place.
     #[error(transparent)]
     Located(#[from] Located),
 }
@@ -67,7 +67,7 @@ fn locate(source: &Source, error: &toml::de::Error) -> Located {
         Some((name, 1)) if message.starts_with("invalid type: map, expected a sequence") => {
             located.with_help(format_args!("write `[[{name}]]`: there may be several"))
         }
-        // Serde reads a struct from an array too, and stumbles over the first element.
+        // Serde reads a struct from an array too, and fails at the first element.
         Some((name, 2)) if message.starts_with("invalid type: map") => {
             located.with_help(format_args!("write `[{name}]`: there is only one"))
         }
@@ -75,7 +75,7 @@ fn locate(source: &Source, error: &toml::de::Error) -> Located {
     }
 }
 
-/// The name in a table header, and in how many brackets it stands.
+/// The name in a table header, and its number of brackets.
 fn header(text: &str) -> Option<(&str, usize)> {
     let name = text.trim_matches(['[', ']']);
     let brackets = text.bytes().take_while(|byte| *byte == b'[').count();
@@ -86,7 +86,7 @@ fn header(text: &str) -> Option<(&str, usize)> {
         .then_some((name, brackets))
 }
 
-/// Serde's words for types are Rust's; a file has TOML's.
+/// Serde uses Rust's names of types; this replaces them with TOML's.
 fn in_words_of_toml(message: &str) -> String {
     if let Some(rest) = message.strip_prefix("missing field ") {
         return format!("missing key {rest}");
@@ -117,7 +117,7 @@ fn in_words_of_toml(message: &str) -> String {
     format!("expected {expected}, found {found}")
 }
 
-/// What serde says of a field or variant that does not exist, taken apart again.
+/// The parts of serde's message about an unknown field or variant.
 struct UnknownName<'a> {
     kind: &'a str,
     name: &'a str,
@@ -125,13 +125,13 @@ struct UnknownName<'a> {
 }
 
 impl<'a> UnknownName<'a> {
-    /// Reads "unknown field `dealy`, expected one of `delay`, `rate`" and its like: the wording
-    /// is that of `serde::de::Error::unknown_field` and `unknown_variant`.
+    /// Parses "unknown field `dealy`, expected one of `delay`, `rate`" and similar messages: the
+    /// wording is that of `serde::de::Error::unknown_field` and `unknown_variant`.
     fn parse(message: &'a str) -> Option<Self> {
         let rest = message.strip_prefix("unknown ")?;
         let (kind, rest) = rest.split_once(" `")?;
-        // The name is the user's and may hold anything; the list is ours and holds no comma
-        // followed by "expected".
+        // The name comes from the user and may contain anything; the list comes from the code and
+        // contains no comma followed by "expected".
         let (name, list) = rest.rsplit_once("`, expected ")?;
         let known = list.split('`').skip(1).step_by(2).collect();
         Some(Self { kind, name, known })

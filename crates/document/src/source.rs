@@ -1,4 +1,4 @@
-//! A text and the name that the user knows it by.
+//! A text, with the name under which the user knows it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -68,7 +68,7 @@ impl Source {
 
     /// Line and column of a byte offset, both from 1, the column in characters.
     ///
-    /// An offset past the end is the end; one inside a character is that character.
+    /// An offset past the end counts as the end; one inside a character counts as that character.
     #[must_use]
     pub fn position(&self, offset: usize) -> (usize, usize) {
         let offset = self.text.floor_char_boundary(offset);
@@ -90,12 +90,12 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
 /// Why a file could not be read as text.
 #[derive(Debug, Error)]
 pub enum LoadError {
-    /// It does not exist or may not be read.
+    /// It does not exist, or access is denied.
     #[error("cannot read {name}: {source}")]
     Unreadable {
         /// The file, as the user gave it.
         name: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// It is larger than [`SIZE_LIMIT`].
@@ -109,7 +109,7 @@ pub enum LoadError {
     NotUtf8 {
         /// The file, as the user gave it.
         name: String,
-        /// The line that holds the first byte that is not text.
+        /// The line with the first byte that is not UTF-8.
         line: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! What a user sees when a file is wrong.
+//! The messages that a user sees when a file has an error.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -161,7 +161,7 @@ fn the_report_shows_the_line_and_a_caret() {
     assert!(shown.contains("my.toml:4:1"), "{shown}");
     assert!(shown.contains("4 | dealy = 5"), "{shown}");
     assert!(shown.contains("`-- did you mean `delay`?"), "{shown}");
-    // At the end of the text there is no character to stand under.
+    // At the end of the text there is no character for the caret.
     let shown = report(&error("title = \"abc"));
     assert!(shown.contains('^'), "{shown}");
 }
@@ -184,7 +184,7 @@ fn a_file_that_is_no_text_is_refused() {
     assert_eq!(load::<File>(&path).unwrap().title.as_deref(), Some("a"));
 }
 
-/// Words of the format: put together at random they break more than noise does.
+/// Words of the format: random combinations of them cover more cases than random characters.
 const WORDS: [&str; 26] = [
     "[[link]]",
     "[link.up]",

@@ -1,4 +1,4 @@
-//! Overrides: what they reach, and where their errors point.
+//! Overrides: what they can change, and where their errors point.
 
 #![allow(clippy::unwrap_used)]
 

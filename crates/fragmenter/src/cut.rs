@@ -1,4 +1,4 @@
-//! Reading a packet's headers and cutting it.
+//! Reads a packet's headers and fragments it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,30 +6,31 @@ use thiserror::Error;
 
 use crate::Pair;
 
-/// Smallest MTU that fragments can be made for: IPv6's own least (RFC 8200 §5) holds for both.
+/// Smallest MTU for which fragments can be made, in bytes. Every IPv4 host accepts packets of this
+/// size (RFC 791 §3.1); IPv6 links carry at least 1,280 bytes (RFC 8200 §5).
 pub const LEAST_MTU: usize = 576;
 
 const FOUR_HEADER: usize = 20;
 const SIX_HEADER: usize = 40;
 const FRAGMENT_HEADER: usize = 8;
-/// IPv6 extension headers that every router reads and that stay in each fragment.
+/// IPv6 extension headers that every router reads and that are repeated in each fragment.
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const DESTINATION: u8 = 60;
 const FRAGMENT: u8 = 44;
-/// More than any packet in use has; a chain of headers ends somewhere.
+/// More extension headers than any packet in use has; bounds the loop.
 const MOST_HEADERS: usize = 4;
 
-/// Why a packet was not cut.
+/// Why a packet was not fragmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refused {
-    /// It is not IP, or not as long as it says.
+    /// It is no IP packet, or its length field is wrong.
     #[error("it is no whole IP packet")]
     Malformed,
     /// It is a fragment already.
     #[error("it is a fragment already")]
     Fragment,
-    /// Its header leaves no room, or has options that fragments would have to share out.
+    /// Its header leaves no room, or has options that need not be in every fragment.
     #[error("its header cannot be repeated in fragments")]
     Header,
     /// All identifications of its addresses are in use.
@@ -40,12 +41,12 @@ pub enum Refused {
 /// A packet whose headers have been read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parsed<'a> {
-    /// As long as it says.
+    /// The packet, up to the length in its header.
     pub whole: &'a [u8],
     pub pair: Pair,
-    /// Bytes that stay at the head of each fragment.
+    /// Number of bytes that are repeated in each fragment.
     header: usize,
-    /// Where the number of the header is that follows (IPv6).
+    /// Position of the byte with the type of the next header (IPv6).
     next_header: usize,
     is_four: bool,
     is_plain: bool,
@@ -86,7 +87,7 @@ fn parse_four(packet: &[u8]) -> Option<Parsed<'_>> {
         header,
         next_header: 0,
         is_four: true,
-        // Some options are for the first fragment only.
+        // Some options belong to the first fragment only.
         is_plain: header == FOUR_HEADER,
         is_fragment: word(whole, 6)? & 0x3fff != 0,
     })
@@ -97,7 +98,7 @@ fn parse_six(packet: &[u8]) -> Option<Parsed<'_>> {
     let whole = packet.get(..length)?;
     let (mut next_header, mut header) = (6, SIX_HEADER);
     let mut kind = *whole.get(next_header)?;
-    // RFC 8200 §4.5: hop-by-hop options, and what is before a routing header, stay in each.
+    // RFC 8200 §4.5: hop-by-hop options, and headers before a routing header, are in each fragment.
     let mut is_plain = true;
     for _ in 0..MOST_HEADERS {
         if !matches!(kind, HOP_BY_HOP | ROUTING | DESTINATION) {
@@ -135,20 +136,20 @@ impl Parsed<'_> {
         self.header + if self.is_four { 0 } else { FRAGMENT_HEADER }
     }
 
-    /// Whether it can be cut for `mtu`.
+    /// Whether it can be fragmented for `mtu`.
     pub fn check(&self, mtu: usize) -> Result<(), Refused> {
         if self.is_fragment {
             return Err(Refused::Fragment);
         }
         let data = self.whole.len() - self.header;
-        // Offsets count 8 bytes each in 13 bits.
+        // Offsets count units of 8 bytes in 13 bits.
         if !self.is_plain || self.overhead() + 8 > mtu || data > 65_535 {
             return Err(Refused::Header);
         }
         Ok(())
     }
 
-    /// Hands out the fragments; how many.
+    /// Passes the fragments to `emit`; returns their number.
     pub fn cut(
         &self,
         mtu: usize,
@@ -157,7 +158,7 @@ impl Parsed<'_> {
         mut emit: impl FnMut(&[u8]),
     ) -> usize {
         let (header, data) = self.whole.split_at(self.header);
-        // Each but the last carries a multiple of 8 bytes.
+        // Each fragment except the last carries a multiple of 8 bytes.
         let most = (mtu - self.overhead()) / 8 * 8;
         let mut count = 0;
         for (index, part) in data.chunks(most).enumerate() {
@@ -177,20 +178,21 @@ impl Parsed<'_> {
         count
     }
 
-    /// Makes the copied headers those of a fragment, with a fragment header behind them.
+    /// Turns the copied headers into those of a fragment, and adds a fragment header.
     fn finish_six(&self, head: &mut Vec<u8>, part: usize, offset: u16, more: bool, number: u32) {
         let length = self.header - SIX_HEADER + FRAGMENT_HEADER + part;
         let length = u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes();
         head[4..6].copy_from_slice(&length);
         let following = std::mem::replace(&mut head[self.next_header], FRAGMENT);
         head.extend_from_slice(&[following, 0]);
-        // The offset's three low bits are zero, and its unit is 8 bytes: it is in its place.
+        // The offset's three low bits are zero and its unit is 8 bytes, so it is in the right
+        // position already.
         head.extend_from_slice(&(offset | u16::from(more)).to_be_bytes());
         head.extend_from_slice(&number.to_be_bytes());
     }
 }
 
-/// Makes a copied header that of a fragment.
+/// Turns a copied header into that of a fragment.
 fn finish_four(head: &mut [u8], part: usize, offset: u16, more: bool, number: u32) {
     let length = u16::try_from(head.len() + part).unwrap_or(u16::MAX);
     head[2..4].copy_from_slice(&length.to_be_bytes());
@@ -203,7 +205,7 @@ fn finish_four(head: &mut [u8], part: usize, offset: u16, more: bool, number: u3
     head[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// RFC 1071.
+/// The checksum of RFC 1071.
 fn checksum(header: &[u8]) -> u16 {
     let words = header.chunks(2).map(|pair| {
         let low = pair.get(1).copied().unwrap_or(0);

@@ -1,32 +1,32 @@
-//! Numbers that tell the fragments of one packet from those of another.
+//! Identifications, which distinguish the fragments of one packet from those of another.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use midspan_units::{Time, TimeSpan};
 
-/// How long a receiver keeps fragments of a packet that is not whole (Linux: `ipfrag_time`).
+/// How long a receiver keeps fragments of an incomplete packet (Linux: `ipfrag_time`).
 const KEPT: TimeSpan = TimeSpan::from_seconds(30);
-/// Numbers of IPv4 (RFC 791).
+/// Number of identifications in IPv4 (RFC 791).
 const FOUR: u64 = 1 << 16;
-/// Numbers of IPv6 (RFC 8200).
+/// Number of identifications in IPv6 (RFC 8200).
 const SIX: u64 = 1 << 32;
-/// The 30 s are counted in so many parts.
+/// Number of parts in which the 30 s are counted.
 const PARTS: usize = 6;
 
-/// Sender and receiver of packets; their protocol is always TCP's.
+/// Source and destination addresses of packets; the protocol is always TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pair {
-    /// Where they come from.
+    /// The source address.
     pub source: IpAddr,
-    /// Where they go.
+    /// The destination address.
     pub destination: IpAddr,
 }
 
-/// Gives numbers that no other packet of the pair has had within 30 s.
+/// Assigns identifications that no other packet of the pair has had within 30 s.
 ///
-/// Numbers run in order, so that they repeat only after all have been used; how many were used in
-/// the last 30 s is counted in parts of 5 s, rounded up.
+/// They are assigned in ascending order, so they repeat only after all have been used. The number
+/// used in the last 30 s is counted in parts of 5 s, rounded up.
 #[derive(Debug)]
 pub struct Identifications {
     limit: usize,
@@ -37,9 +37,9 @@ pub struct Identifications {
 #[derive(Debug, Clone, Copy)]
 struct Used {
     next: u64,
-    /// Since when the newest part is counted.
+    /// When the newest part began.
     part_since: Time,
-    /// The newest part first.
+    /// Identifications used in each part, the newest part first.
     parts: [u64; PARTS + 1],
 }
 
@@ -64,7 +64,7 @@ impl Used {
 }
 
 impl Identifications {
-    /// Remembers at most `limit` pairs of addresses.
+    /// Stores at most `limit` pairs of addresses.
     #[must_use]
     pub const fn new(limit: usize, seed: u64) -> Self {
         Self {
@@ -74,8 +74,8 @@ impl Identifications {
         }
     }
 
-    /// A number for a packet; `None` where all of the pair's have been used within 30 s, or too
-    /// many pairs are remembered.
+    /// An identification for a packet; `None` if all of the pair's have been used within 30 s, or
+    /// too many pairs are stored.
     pub fn next(&mut self, now: Time, pair: Pair) -> Option<u32> {
         if !self.pairs.contains_key(&pair) {
             if self.pairs.len() >= self.limit {
@@ -106,7 +106,7 @@ impl Identifications {
         u32::try_from(number).ok()
     }
 
-    /// Pairs that are remembered.
+    /// Number of stored pairs.
     #[must_use]
     pub fn pairs(&self) -> usize {
         self.pairs.len()
@@ -120,7 +120,7 @@ impl Identifications {
     }
 }
 
-/// Where a pair's numbers begin: not to be guessed from another's.
+/// The first identification of a pair: it cannot be guessed from that of another pair.
 fn start(seed: u64, pair: Pair) -> u64 {
     let bits = |address| match address {
         IpAddr::V4(four) => u128::from(four.to_bits()),

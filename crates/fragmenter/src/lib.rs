@@ -1,12 +1,12 @@
-//! Cuts IP packets into fragments: IPv4 (RFC 791 §3.2) and, which the kernel does not do for TCP,
-//! IPv6 (RFC 8200 §4.5).
+//! Fragments IP packets: IPv4 (RFC 791 §3.2), and IPv6 (RFC 8200 §4.5), which the kernel does not
+//! do for TCP.
 //!
-//! [`Fragmenter::fragment`] takes one whole packet and hands out its fragments. Everything in a
-//! packet is checked before it is believed; what cannot be cut is refused with a reason and
-//! counted ([`Counters`]). Identifications are given by [`Identifications`], unique for each pair of
-//! addresses for as long as a receiver may keep a fragment.
+//! [`Fragmenter::fragment`] takes one whole packet and passes on its fragments. Every field of a
+//! packet is checked before it is used; a packet that cannot be fragmented is refused with a reason
+//! and counted ([`Counters`]). [`Identifications`] assigns identifications, which are unique for
+//! each pair of addresses for as long as a receiver may keep a fragment.
 //!
-//! Pure: no clock, no I/O. Memory is bounded by the limit of address pairs and one buffer of a
+//! Pure: no clock, no I/O. Memory is bounded by the limit of address pairs and one buffer for a
 //! fragment.
 
 mod cut;
@@ -17,24 +17,24 @@ pub use identification::{Identifications, Pair};
 
 use midspan_units::Time;
 
-/// What a fragmenter has done.
+/// The counters of a fragmenter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Packets that were cut.
+    /// Packets that were fragmented.
     pub cut: u64,
-    /// Fragments that they became.
+    /// The fragments of these packets.
     pub fragments: u64,
-    /// Packets that fitted and went on whole.
+    /// Packets that fitted and were passed on whole.
     pub whole: u64,
-    /// Packets refused since they are not what they say.
+    /// Packets refused because they are malformed.
     pub malformed: u64,
-    /// Packets refused since they must not be cut, or cannot.
+    /// Packets refused because they must not be fragmented, or cannot be.
     pub uncuttable: u64,
-    /// Packets refused since no identification was free.
+    /// Packets refused because no identification was free.
     pub exhausted: u64,
 }
 
-/// Cuts packets for one MTU.
+/// Fragments packets for one MTU.
 #[derive(Debug)]
 pub struct Fragmenter {
     mtu: usize,
@@ -44,8 +44,8 @@ pub struct Fragmenter {
 }
 
 impl Fragmenter {
-    /// For fragments of at most `mtu` bytes, at least [`LEAST_MTU`]; remembers at most `pairs` pairs
-    /// of addresses. `seed` chooses where identifications begin.
+    /// For fragments of at most `mtu` bytes, at least [`LEAST_MTU`]; stores at most `pairs` pairs
+    /// of addresses. `seed` determines the first identifications.
     #[must_use]
     pub fn new(mtu: usize, pairs: usize, seed: u64) -> Self {
         let mtu = mtu.max(LEAST_MTU);
@@ -57,22 +57,23 @@ impl Fragmenter {
         }
     }
 
-    /// Cuts for another MTU from now on, at least [`LEAST_MTU`].
+    /// Sets the MTU for the following packets, at least [`LEAST_MTU`].
     pub fn set_mtu(&mut self, mtu: usize) {
         self.mtu = mtu.max(LEAST_MTU);
     }
 
-    /// What it has done so far.
+    /// The counters so far.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Hands the fragments of `packet` to `emit` in order, or the packet itself where it fits; how
-    /// many that were. `packet` begins with its IP header; what follows its own length is ignored.
+    /// Passes the fragments of `packet` to `emit` in order, or the packet itself if it fits.
+    /// Returns their number. `packet` begins with its IP header; bytes after its own length are
+    /// ignored.
     ///
     /// # Errors
-    /// See [`Refused`]; nothing has been handed out then.
+    /// See [`Refused`]; then no fragment was passed on.
     pub fn fragment(
         &mut self,
         now: Time,
@@ -105,7 +106,7 @@ impl Fragmenter {
             emit(parsed.whole);
             return Ok(1);
         }
-        // Refused before an identification is spent.
+        // Refused before an identification is used.
         parsed.check(self.mtu)?;
         let number = self.identifications.next(now, parsed.pair);
         let number = number.ok_or(Refused::Exhausted)?;

@@ -1,4 +1,4 @@
-//! What holds for every packet.
+//! Properties of every packet.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -32,7 +32,7 @@ fn six(data: &[u8], options: bool) -> Vec<u8> {
     packet
 }
 
-/// Puts the data together as a receiver does; panics where it could not.
+/// Reassembles the data as a receiver does; panics if that is impossible.
 fn reassemble(fragments: &[Vec<u8>]) -> Vec<u8> {
     let mut data = Vec::new();
     let mut numbers = BTreeSet::new();
@@ -127,7 +127,7 @@ proptest! {
 }
 
 proptest! {
-    // Each case asks for hundreds of thousands of numbers.
+    // Each case needs hundreds of thousands of identifications.
     #![proptest_config(ProptestConfig::with_cases(8))]
     #[test]
     fn a_number_is_not_given_twice_within_30_seconds(

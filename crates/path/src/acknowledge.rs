@@ -1,33 +1,33 @@
-//! How a simulated host acknowledges, and what a simulated queue does with ACKs.
+//! How a simulated host acknowledges, and how a simulated queue treats ACKs.
 
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer};
 
-/// How a host acknowledges what it receives, in the simulator; a real kernel does as it does.
+/// How a host acknowledges data in the simulator; a real kernel is not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Acknowledge {
-    /// Every second segment, or after 40 ms, as Linux.
+    /// Every second segment, or after 40 ms, as in Linux.
     #[default]
     Delayed,
     /// Every segment.
     Every,
-    /// One ACK for so many segments, or after 200 ms.
+    /// One ACK for this many segments, or after 200 ms.
     FixedDelay(u32),
-    /// ACE thinning as in the paper, with so many packets for an ACK at most; timestamps tell its
-    /// round trip.
+    /// ACE thinning as in the paper, with at most this many packets per ACK; its round trip is
+    /// measured with timestamps.
     Ace(u32),
-    /// ACE thinning as `midspan thin` does it, with so many packets for an ACK at most.
+    /// ACE thinning as in `midspan thin`, with at most this many packets per ACK.
     Thin(u32),
-    /// ECWA: the sender says its cwnd in an option; at most five packets for an ACK.
+    /// ECWA: the sender sends its cwnd in an option; at most five packets per ACK.
     ExplicitWindow,
-    /// The receiver predicts the sender's cwnd; at most five packets for an ACK.
+    /// The receiver predicts the sender's cwnd; at most five packets per ACK.
     WindowPrediction,
-    /// ACC: by the marks of a queue that marks ACKs; at most five packets for an ACK.
+    /// ACC: controlled by the marks of a queue that marks ACKs; at most five packets per ACK.
     CongestionControl,
 }
 
-/// Packets for an ACK that a file may ask for.
+/// Packets per ACK that a file may set.
 const PACKETS: std::ops::RangeInclusive<u32> = 1..=100;
 /// Tam's `max_packets_per_ack`.
 const MAXIMUM: u32 = 5;
@@ -65,18 +65,18 @@ impl<'de> Deserialize<'de> for Acknowledge {
     }
 }
 
-/// What a simulated queue does with ACKs.
+/// How a simulated queue treats ACKs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AckQueueing {
-    /// Nothing: first in, first out.
+    /// Like other packets: first in, first out.
     #[default]
     Plain,
-    /// A newer one takes the place of an older one (AF).
+    /// A newer ACK replaces an older one (AF).
     Filtered,
-    /// They go before data.
+    /// ACKs are sent before data.
     First,
-    /// Those that find two packets waiting are marked (ACC).
+    /// ACKs that find two waiting packets are marked (ACC).
     Marked,
 }
 

@@ -1,15 +1,15 @@
-//! The paths that come with Midspan.
+//! The paths that are part of Midspan.
 
 use midspan_document::{Located, Source};
 
 use crate::Path;
 
-/// A path that comes with Midspan.
+/// A path that is part of Midspan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BuiltIn {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// What it is, in one line: the description in its text.
+    /// Its description in one line, as in its text.
     pub description: &'static str,
     /// The text of its path file.
     pub text: &'static str,
@@ -19,19 +19,19 @@ impl BuiltIn {
     /// The path.
     ///
     /// # Errors
-    /// None for a path of [`built_in`]: a test reads them all.
+    /// None for a path of [`built_in`]: a test reads all of them.
     pub fn read(&self) -> Result<Path, Located> {
         Path::read(&self.source())
     }
 
-    /// Its text, named as a file.
+    /// Its text, with a name like that of a file.
     #[must_use]
     pub fn source(&self) -> Source {
         Source::new(format!("{}.toml", self.name), self.text)
     }
 }
 
-/// The built-in paths, those from practice first, then the papers' testbeds.
+/// The built-in paths: first those from practice, then the papers' testbeds.
 #[must_use]
 pub fn built_in() -> &'static [BuiltIn] {
     BUILT_IN

@@ -1,11 +1,11 @@
-//! What the links allow a flow: rates and round-trip time.
+//! What the links allow for a flow: rates and round-trip time.
 
 use midspan_link::Configuration;
 use midspan_units::{BitRate, TimeSpan};
 
 use crate::{Flow, Hop, Path};
 
-/// The least rates on the way of a flow, each `None` where no link has a limit.
+/// The lowest rates on the path of a flow; `None` if no link has a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rates {
     /// From the server to the client.
@@ -15,7 +15,7 @@ pub struct Rates {
 }
 
 impl Path {
-    /// The least rate on the way of a flow, each way; of a link with a schedule, its
+    /// The lowest rate on the path of a flow, for each direction; for a link with a schedule, its
     /// [`mean_rate`].
     #[must_use]
     pub fn bottleneck(&self, flow: &Flow) -> Rates {
@@ -25,13 +25,13 @@ impl Path {
         }
     }
 
-    /// The least rate in the direction of a flow's data; `None` where no link has a limit.
+    /// The lowest rate in the direction of a flow's data; `None` if no link has a limit.
     #[must_use]
     pub fn data_rate(&self, flow: &Flow) -> Option<BitRate> {
         self.least_rate(&self.data_way(flow))
     }
 
-    /// The propagation delay from client to server and back, as it is at the start.
+    /// The propagation delay from client to server and back, at the start.
     #[must_use]
     pub fn round_trip_time(&self, flow: &Flow) -> TimeSpan {
         self.way(flow.from, flow.to)
@@ -49,10 +49,10 @@ impl Path {
     }
 }
 
-/// The rate of a direction, averaged over one repetition of its schedule once that has settled;
-/// without a repetition, the rate at the start.
+/// The mean rate of a direction over one repetition of its schedule, after the first one; without a
+/// repetition, the rate at the start.
 ///
-/// `None` where there is no limit.
+/// `None` if there is no limit.
 #[must_use]
 pub fn mean_rate(configuration: &Configuration) -> Option<BitRate> {
     let schedule = &configuration.schedule;
@@ -62,7 +62,7 @@ pub fn mean_rate(configuration: &Configuration) -> Option<BitRate> {
     ) else {
         return configuration.state.rate;
     };
-    // A repetition begins with the rate that the one before ended with.
+    // A repetition begins with the rate with which the previous one ended.
     let mut rate = last;
     let mut since = TimeSpan::ZERO;
     let mut bits = 0_u128;

@@ -1,4 +1,4 @@
-//! `docs/path-file.md` describes every key, and nothing that does not exist.
+//! Tests that `docs/path-file.md` describes every key, and no key that does not exist.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::{Direction, Order, Path, built_in};
 
 const PAGE: &str = include_str!("../../../docs/path-file.md");
 
-/// A deserializer that only tells which keys a table has.
+/// A deserializer that only collects the keys of a table.
 struct Keys;
 
 #[derive(Debug)]

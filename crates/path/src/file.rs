@@ -1,7 +1,7 @@
-//! The file as it is written: tables and keys.
+//! The file as written: tables and keys.
 //!
 //! Every value that is checked after reading keeps its place. Each key is described in
-//! `docs/path-file.md`; a test holds the two together.
+//! `docs/path-file.md`; a test compares the two.
 
 use midspan_document::Spanned;
 use midspan_link::QueueLimit;
@@ -79,12 +79,13 @@ pub struct ProxyTable {
 
 /// `[[link]]`
 ///
-/// The keys of a direction are repeated here: serde's `flatten` would lose the place of errors.
+/// The keys of a direction are repeated here, because serde's `flatten` would lose the place of
+/// errors.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkTable {
     pub name: Spanned<String>,
-    /// Two names; more or fewer are refused later, with a better message than serde's.
+    /// Two names; other numbers are refused later, with a better message than serde's.
     pub between: Spanned<Vec<Spanned<String>>>,
     pub rate: Given<BitRate>,
     pub delay: Given<TimeSpan>,

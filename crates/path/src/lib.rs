@@ -1,12 +1,12 @@
-//! The path file: who stands where, what the links are like, and what flows over them.
+//! The path file: nodes, links, and the flows over them.
 //!
-//! One TOML text names hosts, routers, proxies, links (each direction of its own) and flows. Read,
-//! it is a [`Path`]: plain data with names resolved to indices and every value checked, so that
-//! the analysis, the simulator and the lab need no checks of their own. An error says file, line,
-//! column and the nearest valid name.
+//! One TOML text describes hosts, routers, proxies, links (each direction separately) and flows.
+//! When read, it becomes a [`Path`]: plain data with names resolved to indices and every value
+//! checked, so that the analysis, the simulator and the lab need no checks of their own. An error
+//! contains the file, line, column and the nearest valid name.
 //!
-//! The format is described in `docs/path-file.md`. Paths that come with Midspan are
-//! [`built_in`]; [`Path::load`] takes the name of one, or a file.
+//! The format is described in `docs/path-file.md`. Paths that are part of Midspan are [`built_in`];
+//! [`Path::load`] takes the name of one, or a file.
 
 mod acknowledge;
 mod built_in;

@@ -1,4 +1,4 @@
-//! From a name or a file to a path.
+//! Reads a path by name or from a file.
 
 use std::path::Path as FilePath;
 
@@ -8,13 +8,13 @@ use thiserror::Error;
 
 use crate::{Path, built_in, resolve};
 
-/// Why there is no path.
+/// Why a path could not be read.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The file could not be read as text.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// Its text is wrong at one place.
+    /// Its text has an error at one place.
     #[error(transparent)]
     Located(#[from] Located),
     /// It is neither a built-in path nor a file.
@@ -23,7 +23,7 @@ pub enum Error {
         .near.map(|near| format!(" (did you mean `{near}`?)")).unwrap_or_default()
     )]
     Unknown {
-        /// What the user gave.
+        /// The name or file that the user gave.
         name: String,
         /// The built-in path nearest to it.
         near: Option<&'static str>,
@@ -58,19 +58,20 @@ impl Path {
         resolve::resolve(source, stem(source.name()), &file)
     }
 
-    /// Reads a built-in path, by its name, or else a file. To read a file that is called like a
-    /// built-in path, write "./" before its name.
+    /// Reads the built-in path of this name, or otherwise a file. To read a file with the name of a
+    /// built-in path, write "./" before it.
     ///
     /// # Errors
-    /// There is neither; the file cannot be read; or as [`Path::read`].
+    /// There is neither a path nor a file; the file cannot be read; or the errors of
+    /// [`Path::read`].
     pub fn load(name_or_file: &str) -> Result<Self, Error> {
         Self::load_with(name_or_file, &[])
     }
 
-    /// As [`Path::load`], with `overrides` of its values.
+    /// Like [`Path::load`], with `overrides` of its values.
     ///
     /// # Errors
-    /// As [`Path::load`]; or an override leads nowhere, or to a value that breaks a rule.
+    /// Those of [`Path::load`]; or an override has a wrong key, or a value that breaks a rule.
     pub fn load_with(name_or_file: &str, overrides: &[Override]) -> Result<Self, Error> {
         let source = source(name_or_file)?;
         Ok(overrides::read_with(&source, overrides, Self::read)?)
@@ -94,7 +95,7 @@ fn source(name_or_file: &str) -> Result<Source, Error> {
     })
 }
 
-/// A file's name without folders and ".toml".
+/// A file's name without directories and ".toml".
 fn stem(name: &str) -> &str {
     let file = name.rsplit('/').next().unwrap_or(name);
     file.strip_suffix(".toml").unwrap_or(file)

@@ -10,18 +10,18 @@ use crate::acknowledge::{AckQueueing, Acknowledge};
 
 /// Hosts, routers and proxies, the links that join them to a tree, and the flows over them.
 ///
-/// [`Path::read`] and [`Path::load`] give one that keeps all the rules of `docs/path-file.md`.
-/// One that is put together by hand should keep them too; no method loops or panics if it does
-/// not, unless it is given an index that does not exist.
+/// A path from [`Path::read`] or [`Path::load`] follows all rules of `docs/path-file.md`. A path
+/// that is built in code should follow them too; if it does not, no method loops or panics, unless
+/// it gets an index that does not exist.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Path {
-    /// What the path is called: the name of a built-in path, or of the file without `.toml`.
+    /// The path's name: that of a built-in path, or that of the file without `.toml`.
     pub name: String,
-    /// What it is, in one line; may be empty.
+    /// Its description in one line; may be empty.
     pub description: String,
     /// Seed of all random draws.
     pub seed: u64,
-    /// Which protocol the hosts speak.
+    /// The Internet Protocol that the hosts use.
     pub family: Family,
     /// Hosts, routers and proxies, in the order of the file.
     pub nodes: Vec<Node>,
@@ -29,19 +29,19 @@ pub struct Path {
     pub links: Vec<Link>,
     /// The flows, in the order of the file.
     pub flows: Vec<Flow>,
-    /// Traffic without TCP, in the order of the file; only the simulator has it.
+    /// Traffic without TCP, in the order of the file; only the simulator supports it.
     pub traffic: Vec<Traffic>,
-    /// Cable networks, in the order of the file; only the simulator has them.
+    /// Cable networks, in the order of the file; only the simulator supports them.
     pub cables: Vec<Cable>,
     /// Whether the flows run one after another or at the same time.
     pub order: Order,
 }
 
-/// A node by its place in [`Path::nodes`].
+/// A node, by its index in [`Path::nodes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeIndex(pub usize);
 
-/// A link by its place in [`Path::links`].
+/// A link, by its index in [`Path::links`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkIndex(pub usize);
 
@@ -61,14 +61,14 @@ pub enum Family {
 pub struct Node {
     /// Its name: letters, digits, `-`, `_` and `.`, at most 32.
     pub name: String,
-    /// What it does.
+    /// Its kind.
     pub kind: NodeKind,
 }
 
-/// What a node does.
+/// The kind of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeKind {
-    /// Opens and answers connections; never forwards, so it stands at an end.
+    /// Opens and accepts connections; never forwards, so it is at an end of the path.
     Host(HostSettings),
     /// Forwards packets.
     Router,
@@ -76,103 +76,103 @@ pub enum NodeKind {
     Proxy(Box<ProxySettings>),
 }
 
-/// How a host's TCP is set. What is `None` is the kernel's default.
+/// A host's TCP settings. `None`: the kernel's default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostSettings {
     /// Congestion control of what this host sends, by its kernel name.
     pub congestion_control: Option<String>,
     /// Initial congestion window in segments.
     pub initial_window: Option<u32>,
-    /// Most that autotuning may give a receive buffer (the third number of `tcp_rmem`).
+    /// The largest receive buffer that autotuning may set (the third number of `tcp_rmem`).
     pub receive_buffer: Option<ByteSize>,
-    /// Most that autotuning may give a send buffer (the third number of `tcp_wmem`).
+    /// The largest send buffer that autotuning may set (the third number of `tcp_wmem`).
     pub send_buffer: Option<ByteSize>,
-    /// It neither offers nor accepts selective acknowledgements (RFC 2018).
+    /// Whether it neither offers nor accepts selective acknowledgements (RFC 2018).
     pub without_sack: bool,
-    /// How the window that it advertises grows in the simulator; a real kernel does as it does.
+    /// How the window that it advertises grows in the simulator; a real kernel is not changed.
     pub window: Window,
-    /// How it acknowledges in the simulator; a real kernel does as it does.
+    /// How it acknowledges in the simulator; a real kernel is not changed.
     pub acknowledge: Acknowledge,
 }
 
-/// How an advertised window grows towards what the receive buffer allows.
+/// How an advertised window grows towards the limit that the receive buffer sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub enum Window {
-    /// As Linux does today.
+    /// As in Linux today.
     #[default]
     #[serde(rename = "autotuned")]
     Autotuned,
-    /// Whole from the start.
+    /// The whole window from the start.
     #[serde(rename = "fixed")]
     Fixed,
-    /// As Linux 2.4 without window scaling (Hasegawa Fig. 12).
+    /// As in Linux 2.4 without window scaling (Hasegawa Fig. 12).
     #[serde(rename = "linux-2.4")]
     Linux24,
 }
 
-/// How a proxy sets the legs of its sessions.
+/// A proxy's settings for the legs of its sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProxySettings {
-    /// Who sets what the legs leave open.
+    /// Who chooses the settings that the legs leave open.
     pub policy: PolicyName,
     /// The leg towards the host that opened the connection.
     pub client_leg: LegSettings,
-    /// The leg towards the host that was called.
+    /// The leg towards the host that accepted the connection.
     pub server_leg: LegSettings,
-    /// The clients' access link, and what is done about it.
+    /// The clients' access link, and what the proxy does about it.
     pub access: Option<AccessLink>,
-    /// How it comes to oversized segments; the real proxy only probes.
+    /// How it begins with oversized segments; the real proxy only probes.
     pub oversized_start: OversizedStart,
 }
 
 /// A link between two nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Its name, formed as that of a node.
+    /// Its name, with the same rules as that of a node.
     pub name: String,
-    /// The nodes it joins; the first is on the client's side.
+    /// The nodes that it connects; the first is on the client's side.
     pub between: [NodeIndex; 2],
     /// From the first node to the second.
     pub up: Configuration,
     /// From the second node to the first.
     pub down: Configuration,
-    /// The largest packet that it carries whole, for the simulator; `None` for any.
+    /// The largest packet that it carries whole, in the simulator; `None`: no limit.
     pub mtu: Option<u32>,
     /// Whether it drops IP fragments, in the simulator.
     pub drop_fragments: bool,
-    /// What its queues do with ACKs, up and down, in the simulator.
+    /// How its queues treat ACKs, up and down, in the simulator.
     pub ack_queue: [AckQueueing; 2],
     /// Whether it compresses headers (RFC 1144), up and down, in the simulator.
     pub header_compression: [bool; 2],
 }
 
-/// Links that share one channel in the direction up (Tam §4).
+/// Links that share one channel in the upstream direction (Tam §4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cable {
-    /// Its name, formed as that of a node.
+    /// Its name, with the same rules as that of a node.
     pub name: String,
-    /// The links, at whose first ends the modems stand.
+    /// The links; the modems are at their first ends.
     pub links: Vec<LinkIndex>,
     /// The channel.
     pub configuration: PolledConfiguration,
 }
 
-/// Packets without TCP that take room on the links they pass.
+/// Packets without TCP that use capacity of the links on their path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Traffic {
     /// Its name: any printable text of at most 64 characters.
     pub name: String,
-    /// Where it comes from.
+    /// The node where it starts.
     pub from: NodeIndex,
-    /// Where it goes to.
+    /// The node where it ends.
     pub to: NodeIndex,
-    /// What each source sends while it does.
+    /// The rate of each source while it sends.
     pub rate: BitRate,
     /// Size of its packets, headers included.
     pub packet_size: ByteSize,
-    /// How many sources it comes from.
+    /// Number of sources.
     pub sources: u32,
-    /// Turns of sending and silence; `None` where it always sends.
+    /// On and off phases; `None`: it sends all the time.
     pub on_off: Option<OnOff>,
     /// When it begins.
     pub start: TimeSpan,
@@ -180,29 +180,29 @@ pub struct Traffic {
     pub duration: Option<TimeSpan>,
 }
 
-/// Turns of sending and silence, both Pareto: many such sources are self-similar.
+/// On and off phases, both Pareto-distributed: the sum of many such sources is self-similar.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OnOff {
-    /// Mean time of sending.
+    /// Mean duration of an on phase.
     pub on: TimeSpan,
-    /// Mean time of silence.
+    /// Mean duration of an off phase.
     pub off: TimeSpan,
     /// Shape of both distributions, above 1.
     pub shape: f64,
 }
 
-/// What one host asks of another.
+/// A workload between two hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flow {
     /// Its name: any printable text of at most 64 characters.
     pub name: String,
     /// The host that opens the connections (the client).
     pub from: NodeIndex,
-    /// The host that answers them (the server).
+    /// The host that accepts them (the server).
     pub to: NodeIndex,
     /// What is transferred.
     pub workload: Workload,
-    /// When it starts, since the start of the run; zero where flows run in turn.
+    /// When it starts, since the start of the run; zero if flows run in turn.
     pub start: TimeSpan,
 }
 
@@ -229,25 +229,25 @@ pub enum Workload {
         /// For how long.
         duration: TimeSpan,
     },
-    /// Small requests over one connection, each sent when the answer to the one before is there.
+    /// Small requests over one connection; each is sent when the previous response has arrived.
     RequestResponse {
-        /// How many.
+        /// Number of requests.
         count: u32,
-        /// Size of each answer.
+        /// Size of each response.
         size: ByteSize,
     },
     /// The objects of a web page, over several connections at the same time.
     Page {
-        /// How many.
+        /// Number of objects.
         objects: u32,
         /// Size of each.
         size: ByteSize,
-        /// How many connections.
+        /// Number of connections.
         parallel: u32,
     },
 }
 
-/// How the flows of a run follow each other.
+/// The order of the flows in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub enum Order {
     /// One after another, in the order of the file.
@@ -260,7 +260,7 @@ pub enum Order {
 }
 
 impl Link {
-    /// What one direction is like.
+    /// The properties of one direction.
     #[must_use]
     pub const fn direction(&self, direction: Direction) -> &Configuration {
         match direction {
@@ -277,7 +277,7 @@ impl Workload {
         matches!(self, Self::Upload { .. } | Self::BulkUpload { .. })
     }
 
-    /// How much data is transferred in all; `None` where the duration is given instead.
+    /// The total amount of data; `None` if the duration is given instead.
     #[must_use]
     pub const fn total_size(&self) -> Option<ByteSize> {
         match self {
@@ -299,7 +299,7 @@ impl Path {
     /// The node at an index.
     ///
     /// # Panics
-    /// The index is not one of this path.
+    /// The index does not exist in this path.
     #[must_use]
     pub fn node(&self, index: NodeIndex) -> &Node {
         &self.nodes[index.0]
@@ -308,13 +308,13 @@ impl Path {
     /// The link at an index.
     ///
     /// # Panics
-    /// The index is not one of this path.
+    /// The index does not exist in this path.
     #[must_use]
     pub fn link(&self, index: LinkIndex) -> &Link {
         &self.links[index.0]
     }
 
-    /// The node of a name.
+    /// The node with this name.
     #[must_use]
     pub fn find_node(&self, name: &str) -> Option<NodeIndex> {
         self.nodes

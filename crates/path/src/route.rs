@@ -1,22 +1,23 @@
-//! Ways through the tree of links.
+//! Routes through the tree of links.
 
 use std::collections::VecDeque;
 
 use crate::{Direction, Flow, LinkIndex, NodeIndex, NodeKind, Path};
 
-/// One step of a way: over a link, in a direction, to a node.
+/// One step of a route: over a link, in a direction, to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hop {
-    /// The link that is crossed.
+    /// The link that the step crosses.
     pub link: LinkIndex,
-    /// In which direction.
+    /// The direction in which it crosses the link.
     pub direction: Direction,
-    /// Where it leads.
+    /// The node that it reaches.
     pub node: NodeIndex,
 }
 
 impl Path {
-    /// The links at a node, each with the direction that leads away and the node it leads to.
+    /// The links at a node, each with the direction away from the node and the node at its other
+    /// end.
     pub fn neighbours(&self, node: NodeIndex) -> impl Iterator<Item = Hop> {
         self.links
             .iter()
@@ -38,16 +39,16 @@ impl Path {
             })
     }
 
-    /// The first step from a node towards another; `None` where they are the same or not joined.
+    /// The first step from a node towards another; `None` if they are the same or not connected.
     #[must_use]
     pub fn next_hop(&self, node: NodeIndex, destination: NodeIndex) -> Option<Hop> {
         self.way(node, destination).into_iter().next()
     }
 
-    /// The steps from one node to another; empty where they are the same or not joined.
+    /// The steps from one node to another; empty if they are the same or not connected.
     #[must_use]
     pub fn way(&self, from: NodeIndex, to: NodeIndex) -> Vec<Hop> {
-        // Searched backwards, so that each node learns its own first step towards `to`.
+        // Searched backwards, so that each node gets its own first step towards `to`.
         let mut towards: Vec<Option<Hop>> = vec![None; self.nodes.len()];
         let mut reached = VecDeque::from([to]);
         while let Some(node) = reached.pop_front() {
@@ -77,8 +78,8 @@ impl Path {
         nodes
     }
 
-    /// The steps that the data of a flow takes: from the server to the client, except for
-    /// uploads. Its ACKs take the same links the other way.
+    /// The steps of a flow's data: from the server to the client, except for uploads. Its ACKs
+    /// cross the same links in the opposite direction.
     #[must_use]
     pub fn data_way(&self, flow: &Flow) -> Vec<Hop> {
         if flow.workload.is_upload() {

@@ -1,4 +1,4 @@
-//! The paths that come with Midspan.
+//! The paths that are part of Midspan.
 #![allow(clippy::unwrap_used)]
 
 use midspan_document::Source;
@@ -142,7 +142,7 @@ fn the_mean_of_a_schedule_weighs_its_rates_by_time() {
     // 25·0.8 + 40·1.2 + 30·1.1 + 15·0.9 + 10·1.3 + 20·1.7 Mbit in 7 s.
     let down = mean_rate(&lte.links[0].down).unwrap().bits_per_second();
     assert_eq!(down, 161_500_000 / 7);
-    // LEO's first rate holds from 57.06 s of one repetition to 12.04 s of the next.
+    // LEO's first rate is in force from 57.06 s of one repetition to 12.04 s of the next.
     let leo = path("leo");
     let down = mean_rate(&leo.links[0].down).unwrap().bits_per_second();
     let bits = 120_000 * (60_000 - 57_060 + 12_040)

@@ -1,4 +1,4 @@
-//! What a user sees when a path file breaks a rule.
+//! The messages that a user sees when a path file breaks a rule.
 #![allow(clippy::unwrap_used)]
 
 use midspan_document::Source;

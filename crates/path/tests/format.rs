@@ -1,4 +1,4 @@
-//! What the keys of a path file become.
+//! The effects of a path file's keys.
 #![allow(clippy::unwrap_used)]
 
 use midspan_document::Source;
@@ -6,7 +6,7 @@ use midspan_link::{Configuration, QueueLimit};
 use midspan_path::{Direction, Family, Hop, LinkIndex, NodeIndex, Order, Path, Workload};
 use midspan_units::{ByteSize, TimeSpan};
 
-/// A server named before the client, three flows of different kinds, keys for both directions
+/// A server named before the client, three flows of different kinds, and keys for both directions
 /// and for one.
 const TEXT: &str = r#"
 seed = 9
@@ -158,7 +158,7 @@ fn the_bottleneck_is_the_least_rate_each_way() {
     let rate = |text: &str| Some(text.parse().unwrap());
     let rates = path.bottleneck(&path.flows[0]);
     assert_eq!((rates.down, rates.up), (rate("4 Mbit/s"), rate("1 Mbit/s")));
-    // The third flow is opened from the other side: its "down" is the first's "up".
+    // The third flow is opened from the other side: its "down" is the first flow's "up".
     let rates = path.bottleneck(&path.flows[2]);
     assert_eq!((rates.down, rates.up), (rate("1 Mbit/s"), rate("4 Mbit/s")));
     assert_eq!(path.data_rate(&path.flows[2]), rate("1 Mbit/s"));

@@ -1,4 +1,4 @@
-//! What holds for any text and any tree.
+//! Properties of any text and any tree.
 #![allow(clippy::unwrap_used)]
 
 use midspan_document::Source;
@@ -10,7 +10,7 @@ use midspan_units::{ByteSize, TimeSpan};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// A node joined to one of those before it, and whether the link is turned around.
+/// A node connected to one of the nodes before it, and whether the link is turned around.
 type Branch = (Index, bool);
 
 fn tree(branches: &[Branch]) -> Path {
@@ -118,7 +118,7 @@ proptest! {
         prop_assert_eq!(path.data_way(&flow), path.way(to, from));
     }
 
-    /// A path made by hand may be no tree: nothing may loop or panic.
+    /// A path built in code may be no tree: nothing may loop or panic.
     #[test]
     fn any_graph_is_walked_in_finite_time(
         branches in proptest::collection::vec(any::<Branch>(), 7),
@@ -150,8 +150,8 @@ proptest! {
         }
     }
 
-    /// Lines dropped, doubled and swapped, words replaced: near enough to a path to reach every
-    /// check.
+    /// Lines dropped, doubled and swapped, and words replaced: similar enough to a path to reach
+    /// every check.
     #[test]
     fn a_mutated_path_is_read_or_refused_with_a_place(
         which: Index,

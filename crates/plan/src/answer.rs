@@ -1,4 +1,5 @@
-//! What the analysis says of a way with certain proxies: throughput, legs, completion times.
+//! The analysis of a way with certain proxies: throughput, legs, completion times. (A *way* is a
+//! unidirectional path: see [`Way`].)
 
 use midspan_model::completion::{self, Start};
 use midspan_model::leg::Limit;
@@ -8,37 +9,37 @@ use midspan_units::ByteSize;
 use crate::PlanError;
 use crate::way::{ProxyOnWay, Way};
 
-/// Sizes whose completion times are told.
+/// The transfer sizes for which completion times are computed.
 pub const SIZES: [ByteSize; 3] = [
     ByteSize::from_bytes(100_000),
     ByteSize::from_bytes(1_000_000),
     ByteSize::from_bytes(10_000_000),
 ];
 
-/// A way with certain proxies, analysed.
+/// The analysis of a way with certain proxies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// Whether the data goes from client to server.
     pub upload: bool,
     /// The proxies.
     pub proxies: Vec<ProxyOnWay>,
-    /// The legs, from the sender of the data on.
+    /// The legs, in order from the sender of the data.
     pub legs: Vec<ChainedLeg>,
-    /// What they are called: "server to gateway".
+    /// The names of the legs: "server to gateway".
     pub leg_names: Vec<String>,
-    /// Their senders' initial windows in segments.
+    /// The initial windows of the legs' senders, in segments.
     pub initial_windows: Vec<u32>,
     /// Throughput of the chain and of its legs.
     pub outcome: Outcome,
-    /// Completion times of [`SIZES`] in seconds, from the SYN on; `None` where nothing arrives.
+    /// Completion times of [`SIZES`] in seconds, from the SYN; `None` if no data arrives.
     pub completion: [Option<f64>; 3],
 }
 
 impl Answer {
-    /// Analyses `way` with `proxies`; none of them is the connection end to end.
+    /// Analyses `way` with `proxies`; an empty list is the connection end to end.
     ///
     /// # Errors
-    /// A position is no node between the ends, or the positions do not rise.
+    /// A position is no node between the two hosts, or the positions do not rise.
     pub fn new(way: &Way, proxies: &[ProxyOnWay]) -> Result<Self, PlanError> {
         let legs = way.legs(proxies)?;
         let outcome = overlay::analyse(&legs, &Analysis::default())?;
@@ -64,15 +65,15 @@ impl Answer {
         })
     }
 
-    /// Seconds from the SYN until `size` has arrived; `None` where nothing does.
+    /// Seconds from the SYN until `size` has arrived; `None` if no data arrives.
     #[must_use]
     pub fn completion_time(&self, size: ByteSize) -> Option<f64> {
         let (legs, windows) = (&self.legs, &self.initial_windows);
         completion_time(self.upload, legs, windows, &self.outcome, size)
     }
 
-    /// Sizes from 10 KB to 100 MB in bytes, and the completion time of each in seconds; empty where
-    /// nothing arrives.
+    /// Sizes from 10 KB to 100 MB in bytes, and the completion time of each in seconds; empty if no
+    /// data arrives.
     #[must_use]
     pub fn transfer_curve(&self) -> Vec<(f64, f64)> {
         (0..=40)
@@ -91,7 +92,7 @@ impl Answer {
         self.outcome.throughput.bits_per_second()
     }
 
-    /// The leg that is the slowest by itself.
+    /// The leg that is the slowest alone.
     #[must_use]
     pub fn slowest_leg(&self) -> &str {
         self.leg_names
@@ -99,7 +100,7 @@ impl Answer {
             .map_or("", String::as_str)
     }
 
-    /// What binds the slowest leg, in words.
+    /// The limit of the slowest leg, in words.
     #[must_use]
     pub fn limit(&self) -> &'static str {
         limit_name(self.outcome.limit())
@@ -118,7 +119,7 @@ pub const fn limit_name(limit: Limit) -> &'static str {
     }
 }
 
-/// From the SYN to the last byte. An upload needs no request on its way first.
+/// From the SYN to the last byte. An upload needs no request before it.
 fn completion_time(
     upload: bool,
     legs: &[ChainedLeg],

@@ -1,4 +1,4 @@
-//! Throughput against the send buffer of the proxies.
+//! Throughput as a function of the proxies' send buffer.
 
 use midspan_model::buffer::{self, Point};
 use midspan_model::overlay::Analysis;
@@ -8,16 +8,17 @@ use crate::PlanError;
 use crate::proxy_advice::KNEE;
 use crate::way::Way;
 
-/// Smallest size of the curve, and how many there are: each √2 of the one before, up to 64 MiB.
+/// The smallest size of the curve in bytes, and the number of sizes: each is √2 times the previous
+/// one, up to 64 MiB.
 const SMALLEST: f64 = 4096.0;
 const POINTS: i32 = 29;
 
 /// A curve and its knee.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BufferCurve {
-    /// Send buffers from 4 KiB to 64 MiB in every proxy, and what the way gets with them.
+    /// Send buffers from 4 KiB to 64 MiB in every proxy, and the throughput with each.
     pub points: Vec<Point>,
-    /// The least send buffer that gives [`KNEE`] of what endless ones give.
+    /// The smallest send buffer that gives [`KNEE`] of the throughput with endless ones.
     pub knee: ByteSize,
 }
 

@@ -7,11 +7,11 @@ use midspan_policy::{Buffer, LegSettings, Pacing, PacingBy};
 use crate::plan::Plan;
 
 impl Plan {
-    /// The configuration file of `node` (docs/configuration.md): a transparent listener with what
-    /// is recommended for each leg. Where data goes both ways, each leg has what both need.
-    /// `None` where `node` is no proxy of the path.
+    /// The configuration file of `node` (docs/configuration.md): a transparent listener with the
+    /// recommended settings for each leg. If data flows in both directions, each leg gets the
+    /// settings that both need. `None` if `node` is no proxy of the path.
     ///
-    /// The interface is the only thing that the plan cannot know.
+    /// The interface is the only value that the plan cannot contain.
     #[must_use]
     pub fn configuration(&self, node: &str) -> Option<String> {
         let mut legs: Option<(LegSettings, LegSettings)> = None;
@@ -44,7 +44,7 @@ impl Plan {
         Some(text)
     }
 
-    /// The proxies of the path that the plan has advice for.
+    /// The proxies of the path for which the plan has advice.
     #[must_use]
     pub fn proxies(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
@@ -57,7 +57,7 @@ impl Plan {
     }
 }
 
-/// What either asks for; of two sizes or windows the larger, of two rates the higher.
+/// Combines two settings: of two sizes or windows the larger, of two rates the higher.
 fn join(one: LegSettings, other: &LegSettings) -> LegSettings {
     LegSettings {
         congestion_control: one
@@ -92,7 +92,7 @@ const fn larger(one: Buffer, other: Buffer) -> Buffer {
     }
 }
 
-/// A table of the settings that are not the kernel's defaults; nothing where all are.
+/// Writes a table of the settings that differ from the kernel's defaults, if there are any.
 fn leg(text: &mut String, name: &str, settings: &LegSettings) {
     if *settings == LegSettings::default() {
         return;

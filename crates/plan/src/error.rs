@@ -6,19 +6,19 @@ use thiserror::Error;
 /// Why a question about a path has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PlanError {
-    /// The analysis cannot take the path.
+    /// The analysis does not accept the path.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// There are not two hosts between which data could flow.
+    /// There are no two hosts between which data could flow.
     #[error("the path has fewer than two hosts: add a [[host]] at each end")]
     Hosts,
-    /// A measurement without a round trip.
+    /// The measurement contains no round trip.
     #[error("no round trip was measured: give a ping of the path, or a capture with the handshake")]
     NoRoundTrip,
-    /// A question about proxies on a path without one.
+    /// The question is about proxies, but the path has none.
     #[error("the path has no proxy between {ends}: make a node on the way a [[proxy]]")]
     NoProxy {
-        /// The ends.
+        /// The two hosts.
         ends: String,
     },
 }

@@ -1,17 +1,17 @@
-//! The planner: what a proxy gains on a path, where to put it, how to set it.
+//! The planner: what a proxy gains on a path, where to put it, and how to configure it.
 //!
 //! | question | where |
 //! | --- | --- |
-//! | what does a way of data get, with proxies and without | [`Answer`] |
-//! | what to set in each proxy | [`advise`] |
-//! | all of it for a path | [`Plan`] |
+//! | what throughput does data have in one direction, with proxies and without | [`Answer`] |
+//! | which settings each proxy should have | [`advise`] |
+//! | all of this for a path | [`Plan`] |
 //! | where to put proxies | [`place()`], [`along`] |
 //! | how large their send buffers must be | [`buffers()`] |
 //! | the configuration of a proxy | [`Plan::configuration`] |
 //!
-//! The numbers are the analysis' ([`midspan_model`]); this crate asks it the right questions of a
-//! path file, and puts the answers into [records](midspan_records) and sentences. It has no clock
-//! and does no I/O.
+//! The numbers come from the analysis ([`midspan_model`]). This crate applies it to a path file and
+//! turns the results into [records](midspan_records) and sentences. It has no clock and does no
+//! I/O.
 
 mod answer;
 mod buffers;

@@ -10,20 +10,21 @@ use crate::PlanError;
 use crate::answer::Answer;
 use crate::way::{ProxyOnWay, Way};
 
-/// Parts that a link is cut into for [`along`].
+/// Number of parts into which [`along`] divides a link.
 const PARTS: u32 = 10;
 
-/// The `keep` best placements of `proxies` proxies at the nodes of `way`, whose own proxies do not
-/// count; every proxy is set as the first of them, or as Linux where there is none.
+/// The `keep` best placements of `proxies` proxies at the nodes of `way`. The way's own proxies do
+/// not count; every new proxy has the settings of the first of them, or those of Linux if there is
+/// none.
 ///
 /// # Errors
-/// The way has fewer nodes between its ends.
+/// The way has fewer nodes between its two hosts.
 pub fn place(way: &Way, proxies: usize, keep: usize) -> Result<Ranking, PlanError> {
     let places = way.nodes.len().saturating_sub(2);
     if proxies > places {
         return Err(ModelError::Proxies { proxies, places }.into());
     }
-    // Spread evenly, for a search that cannot try all.
+    // Spread evenly, for a search that cannot try all placements.
     let start = (0..proxies)
         .map(|index| (index + 1) * (places + 1) / (proxies + 1))
         .collect();
@@ -33,7 +34,7 @@ pub fn place(way: &Way, proxies: usize, keep: usize) -> Result<Ranking, PlanErro
     })
 }
 
-/// Proxies at `positions`, set as the first proxy of the way.
+/// Proxies at `positions`, with the settings of the way's first proxy.
 #[must_use]
 pub fn at(way: &Way, positions: &[usize]) -> Vec<ProxyOnWay> {
     let settings = way.proxies.first().cloned().unwrap_or(ProxyOnWay {
@@ -50,19 +51,20 @@ pub fn at(way: &Way, positions: &[usize]) -> Vec<ProxyOnWay> {
         .collect()
 }
 
-/// A proxy somewhere along a link.
+/// A proxy at some point along a link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Along {
     /// The link.
     pub link: String,
-    /// How far along it, as a share of its delay, in the direction of the data.
+    /// Its position on the link, as a share of the link's delay, in the direction of the data.
     pub share: f64,
-    /// What the way gets with a proxy there and no other.
+    /// The analysis with a proxy there and no other one.
     pub answer: Answer,
 }
 
-/// A proxy at every tenth of the link with the longest delay: for a link that is a route with
-/// places of its own. Delay and loss are taken as even along it. Empty where no link has a delay.
+/// A proxy at every tenth of the link with the longest delay: for a link that is really a route
+/// with several places. Delay and loss are assumed to be even along the link. Empty if no link has
+/// a delay.
 ///
 /// # Errors
 /// None for a way that [`Way::of_path`] made.
@@ -88,7 +90,7 @@ pub fn along(way: &Way) -> Result<Vec<Along>, PlanError> {
 }
 
 impl Way {
-    /// The way with link `index` cut in two at `share` of its delay, 0…1, without proxies.
+    /// The way without proxies, with link `index` divided at `share` of its delay, 0…1.
     ///
     /// # Errors
     /// None for a link of the way.
@@ -100,7 +102,7 @@ impl Way {
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
                 clippy::cast_precision_loss
-            )] // A part of it.
+            )] // A part of the whole, so it fits.
             round_trip: TimeSpan::from_nanoseconds(
                 (whole.round_trip.nanoseconds() as f64 * share) as u64,
             ),

@@ -1,4 +1,4 @@
-//! A whole path: every way that its flows take, direct, as it stands, and as recommended.
+//! A whole path: the analysis of all its ways, without proxies, as configured, and as recommended.
 
 use midspan_path::Path;
 
@@ -7,27 +7,27 @@ use crate::answer::Answer;
 use crate::proxy_advice::{ProxyAdvice, advise};
 use crate::way::Way;
 
-/// What the analysis says of a path.
+/// The analysis of a path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// The path's name.
     pub name: String,
-    /// Every way that its flows take.
+    /// The ways of all its flows.
     pub ways: Vec<WayPlan>,
 }
 
-/// What the analysis says of one way.
+/// The analysis of one way.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WayPlan {
     /// The way.
     pub way: Way,
     /// Without proxies.
     pub direct: Answer,
-    /// With its proxies as they are set; `None` where it has none.
+    /// With its proxies as configured; `None` if it has none.
     pub split: Option<Answer>,
-    /// What to set in each proxy.
+    /// The recommended settings for each proxy.
     pub advice: Vec<ProxyAdvice>,
-    /// With that set; `None` where there is no proxy, or where nothing would change.
+    /// With these settings; `None` if there is no proxy, or if nothing would change.
     pub advised: Option<Answer>,
 }
 
@@ -35,7 +35,7 @@ impl Plan {
     /// Analyses `path`.
     ///
     /// # Errors
-    /// The path has not two hosts.
+    /// The path has fewer than two hosts.
     pub fn new(path: &Path) -> Result<Self, PlanError> {
         Ok(Self {
             name: path.name.clone(),
@@ -81,7 +81,7 @@ impl WayPlan {
         })
     }
 
-    /// The best that was computed with proxies.
+    /// The best result with proxies.
     #[must_use]
     pub fn best(&self) -> Option<&Answer> {
         let split = self.split.as_ref()?;

@@ -1,4 +1,4 @@
-//! What to set in each proxy of a way, and why.
+//! The recommended settings for each proxy of a way, and the reasons.
 
 use midspan_model::asymmetry::{self, AdvisedSegment, Asymmetry};
 use midspan_model::buffer;
@@ -12,23 +12,23 @@ use crate::PlanError;
 use crate::answer::Answer;
 use crate::way::{DELAYED_ACK, PACKET, ProxyOnWay, RECEIVE_WINDOW, SEND_BUFFER, Way};
 
-/// Share of the throughput with endless buffers that a buffer must reach.
+/// Share of the throughput with endless buffers that a recommended buffer must reach.
 pub const KNEE: f64 = 0.98;
-/// A change must bring this much, as a factor, to be advised.
+/// A change must improve the result by this factor to be recommended.
 const WORTHWHILE: f64 = 1.05;
-/// Initial windows that are tried.
+/// Initial windows that are tried, in segments.
 const INITIAL_WINDOWS: [u32; 5] = [10, 20, 50, 100, 200];
 
-/// What one proxy should be like.
+/// The recommendation for one proxy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProxyAdvice {
     /// The node.
     pub node: String,
-    /// Buffer that the inbound leg needs: what is in flight on it.
+    /// Buffer that the inbound leg needs: the data in flight on it.
     pub receive_buffer: ByteSize,
-    /// Buffer that the outbound leg needs: the knee of throughput against send buffer.
+    /// Buffer that the outbound leg needs: the knee of throughput as a function of send buffer.
     pub send_buffer: ByteSize,
-    /// Rate to pace the outbound leg at, where its queue would overflow otherwise.
+    /// Rate for pacing the outbound leg, if its queue would overflow otherwise.
     pub pacing: Option<Pacing>,
     /// What the ACKs of the outbound leg need.
     pub acks: Acks,
@@ -36,41 +36,43 @@ pub struct ProxyAdvice {
     pub settings: ProxyOnWay,
 }
 
-/// Why and how to pace.
+/// The reason for pacing, and the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pacing {
-    /// The rate: that of the slowest link before the proxy, at most that of the slowest behind.
+    /// The rate: that of the slowest link before the proxy, at most that of the slowest link after
+    /// it.
     pub rate: BitRate,
-    /// Packets that a loss on the inbound leg may set free at once.
+    /// Packets that a loss on the inbound leg may release at once.
     pub burst: u64,
-    /// Of these, those that find no room behind the proxy.
+    /// Those of them for which the queue after the proxy has no room.
     pub lost: u64,
 }
 
-/// What the way back has to carry.
+/// The load of ACKs on the return direction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Acks {
-    /// k: data packets in the time of one ACK.
+    /// k: the number of data packets in the time of one ACK.
     pub k: f64,
-    /// Packets for each ACK that the way back needs (Tam's ppa); at least the usual 2.
+    /// Packets per ACK that the return direction needs (Tam's ppa); at least the usual 2.
     pub packets_per_ack: u32,
-    /// Data bytes of a segment that the way back needs (Hasegawa); the normal one where it
+    /// Data bytes of a segment that the return direction needs (Hasegawa); the normal size if that
     /// suffices.
     pub segment: AdvisedSegment,
 }
 
 impl Acks {
-    /// Whether ordinary ACKs have no room.
+    /// Whether the return direction has no room for ordinary ACKs.
     #[must_use]
     pub fn congested(&self) -> bool {
         self.k > f64::from(DELAYED_ACK.get())
     }
 }
 
-/// What to set in every proxy of `way`, as it stands in `answer`.
+/// The recommended settings for every proxy of `way`; `answer` is the analysis of the way as
+/// configured.
 ///
 /// # Errors
-/// None for an answer about this way.
+/// None for the answer of this way.
 pub fn advise(way: &Way, answer: &Answer) -> Result<Vec<ProxyAdvice>, PlanError> {
     let controlled = with_better_senders(way, &answer.proxies)?;
     let mut settings = with_initial_windows(way, controlled)?;
@@ -100,7 +102,7 @@ pub fn advise(way: &Way, answer: &Answer) -> Result<Vec<ProxyAdvice>, PlanError>
     Ok(advice)
 }
 
-/// Least send buffer of every proxy that reaches [`KNEE`] of what endless ones would.
+/// Smallest send buffer of every proxy that reaches [`KNEE`] of the throughput with endless ones.
 ///
 /// # Errors
 /// None for a chain that can be analysed.
@@ -118,8 +120,8 @@ fn unbuffered(proxies: &[ProxyOnWay]) -> Vec<ProxyOnWay> {
     proxies
 }
 
-/// The buffer as it is, unless `needed` is more than it holds: then `needed`, rounded up to whole
-/// 64 KiB.
+/// The buffer unchanged, unless `needed` is larger than it: then `needed`, rounded up to a multiple
+/// of 64 KiB.
 fn larger(buffer: Buffer, needed: ByteSize, automatic: ByteSize) -> Buffer {
     let holds = match buffer {
         Buffer::Auto | Buffer::Adaptive => automatic,
@@ -136,7 +138,7 @@ fn larger(buffer: Buffer, needed: ByteSize, automatic: ByteSize) -> Buffer {
 /// Largest buffer that a configuration may set: 1 GB.
 const LARGEST_BUFFER: u64 = 1_000_000_000;
 
-/// BBR where loss binds a proxy's leg and BBR brings more.
+/// Chooses BBR if loss limits a proxy's leg and BBR improves the throughput.
 fn with_better_senders(way: &Way, proxies: &[ProxyOnWay]) -> Result<Vec<ProxyOnWay>, PlanError> {
     let mut proxies = proxies.to_vec();
     for index in 0..proxies.len() {
@@ -161,8 +163,8 @@ fn with_better_senders(way: &Way, proxies: &[ProxyOnWay]) -> Result<Vec<ProxyOnW
     Ok(proxies)
 }
 
-/// The least initial window with which 1 MB takes hardly longer than with any, where that brings
-/// something.
+/// Chooses the smallest initial window with which 1 MB takes hardly longer than with the best one,
+/// if that improves the result.
 fn with_initial_windows(
     way: &Way,
     mut proxies: Vec<ProxyOnWay>,
@@ -176,7 +178,7 @@ fn with_initial_windows(
         for window in INITIAL_WINDOWS {
             proxies[index].outbound.initial_window = Some(window);
             let answer = Answer::new(way, &proxies)?;
-            // No more than the leg itself holds in flight and in its queue.
+            // Not more than what the leg holds in flight and in its queue.
             let leg = &answer.legs[index + 1].leg;
             let packet = f64::from(PACKET);
             let fits = leg.section.rate() / 8.0 * leg.section.round_trip() / packet
@@ -201,7 +203,7 @@ fn with_initial_windows(
     Ok(proxies)
 }
 
-/// Pacing of the outbound leg of the proxy at `position`, where a burst overflows a queue.
+/// Pacing for the outbound leg of the proxy at `position`, if a burst overflows a queue.
 fn pacing(
     way: &Way,
     position: usize,
@@ -226,7 +228,8 @@ fn pacing(
         queue,
     }
     .meet(burst);
-    // An own bottleneck right behind the proxy is met by the proxy's own queue all the same.
+    // If the bottleneck is the link right after the proxy, the proxy's own queue receives the
+    // burst.
     let overflow = if arriving == leaving {
         Bottleneck {
             arriving: bits(inbound.leg.section.rate())?.max(leaving),
@@ -244,7 +247,7 @@ fn pacing(
     })
 }
 
-/// What the way back of `outbound` has to carry.
+/// The load of ACKs on the return direction of `outbound`.
 fn acks(way: &Way, outbound: &ChainedLeg) -> Acks {
     let section = &outbound.leg.section;
     let normal = AdvisedSegment {

@@ -14,7 +14,7 @@ pub const COMPLETION: [&str; 3] = [
 ];
 
 impl Plan {
-    /// Every number of the plan.
+    /// All numbers of the plan.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         self.ways
@@ -25,7 +25,7 @@ impl Plan {
 }
 
 impl WayPlan {
-    /// The answers, by their names: direct, split, recommended.
+    /// The analyses, by their names: direct, split, recommended.
     #[must_use]
     pub fn cases(&self) -> Vec<(&'static str, &Answer)> {
         let mut cases = vec![("direct", &self.direct)];
@@ -34,7 +34,7 @@ impl WayPlan {
         cases
     }
 
-    /// Every number about this way of the path called `item`.
+    /// All numbers on this way of the path called `item`.
     #[must_use]
     pub fn records(&self, item: &str) -> Vec<Record> {
         let name = self.way.name();
@@ -63,7 +63,7 @@ fn number(count: u64) -> f64 {
 }
 
 impl Answer {
-    /// What holds end to end.
+    /// The end-to-end numbers.
     #[must_use]
     pub fn records(&self, item: &str, case: &str) -> Vec<Record> {
         let bound = format!("{} on {}", self.limit(), self.slowest_leg());

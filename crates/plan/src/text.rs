@@ -11,11 +11,11 @@ use crate::plan::{Plan, WayPlan};
 use crate::proxy_advice::ProxyAdvice;
 use crate::way::ProxyOnWay;
 
-/// Below this gain a proxy is not worth its place.
+/// With a smaller gain, a proxy is not worthwhile.
 const HARDLY: f64 = 1.05;
 
 impl Plan {
-    /// The advice, a paragraph for each way.
+    /// The advice, one paragraph for each way.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -31,7 +31,7 @@ impl Plan {
 }
 
 impl WayPlan {
-    /// What to do and why, a sentence each.
+    /// What to do and why, in single sentences.
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
         let mut sentences = vec![self.about_direct()];
@@ -117,7 +117,7 @@ impl WayPlan {
     }
 }
 
-/// What to change in a proxy, and why.
+/// The changes to a proxy, and the reasons.
 fn changes(advice: &ProxyAdvice, before: &ProxyOnWay, best: &Answer) -> Vec<String> {
     let node = &advice.node;
     let (new, old) = (&advice.settings, before);

@@ -1,4 +1,4 @@
-//! A way of data over a path, as the analysis sees it.
+//! A way: a unidirectional path, with the properties that the analysis needs.
 
 use std::num::NonZeroU32;
 
@@ -14,8 +14,8 @@ use midspan_units::{BitRate, ByteSize};
 
 use crate::PlanError;
 
-/// What Linux advertises and keeps unacknowledged at most where nothing else is set: half of the
-/// third number of `tcp_rmem`, and the third number of `tcp_wmem`.
+/// The most that Linux advertises and keeps unacknowledged by default: half of the third number of
+/// `tcp_rmem`, and the third number of `tcp_wmem`.
 pub const RECEIVE_WINDOW: ByteSize = ByteSize::from_bytes(3 << 20);
 /// See [`RECEIVE_WINDOW`].
 pub const SEND_BUFFER: ByteSize = ByteSize::from_bytes(4 << 20);
@@ -31,50 +31,50 @@ pub(crate) const NO_LIMIT: BitRate = match BitRate::from_bits_per_second(100_000
 /// Segments for each ACK of an ordinary receiver (RFC 9293 §3.8.6.3).
 pub const DELAYED_ACK: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
 
-/// Data from one host to another.
+/// The path of data from one host to another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Way {
     /// Whether the data goes from client to server.
     pub upload: bool,
     /// The nodes' names, from the sender of the data to its receiver.
     pub nodes: Vec<String>,
-    /// The links' names, one fewer.
+    /// The links' names: one less than nodes.
     pub links: Vec<String>,
-    /// The links as the analysis takes them, without framing: see `overheads`.
+    /// The links for the analysis, without framing: see `overheads`.
     pub hops: Hops,
     /// Bytes that each link adds to a packet.
     pub overheads: Vec<u32>,
-    /// Packets or bytes that may wait in front of each link.
+    /// Packets or bytes that may wait before each link.
     pub queues: Vec<QueueLimit>,
-    /// The proxies: their place in `nodes` and how they set their legs.
+    /// The proxies: their positions in `nodes`, and their settings.
     pub proxies: Vec<ProxyOnWay>,
-    /// How the sender is set.
+    /// The settings of the sender.
     pub sender: HostSettings,
-    /// How the receiver is set.
+    /// The settings of the receiver.
     pub receiver: HostSettings,
     /// Bytes of IP and TCP headers with timestamps.
     pub headers: u32,
-    /// What had to be assumed, a sentence each.
+    /// The assumptions, in one sentence each.
     pub assumptions: Vec<String>,
 }
 
 /// A proxy on a way.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProxyOnWay {
-    /// Its place in the nodes of the way, from 1.
+    /// Its position in the nodes of the way, from 1.
     pub position: usize,
-    /// How it receives.
+    /// The settings of its inbound leg.
     pub inbound: LegSettings,
-    /// How it sends.
+    /// The settings of its outbound leg.
     pub outbound: LegSettings,
 }
 
 impl Way {
-    /// The ways that the flows of `path` take, each once, downloads as they come; of a path without
-    /// flows, the download from its last host to its first.
+    /// The ways of the flows of `path`, each once. If the path has no flows: the download from its
+    /// last host to its first.
     ///
     /// # Errors
-    /// There are not two hosts.
+    /// The path has fewer than two hosts.
     pub fn of_path(path: &Path) -> Result<Vec<Self>, PlanError> {
         let mut seen: Vec<(NodeIndex, NodeIndex, bool)> = Vec::new();
         for flow in &path.flows {
@@ -101,7 +101,7 @@ impl Way {
     /// The way of one flow.
     ///
     /// # Errors
-    /// Its ends are not joined.
+    /// Its two hosts are not connected.
     pub fn of_flow(path: &Path, flow: &Flow) -> Result<Self, PlanError> {
         Self::new(path, flow.from, flow.to, flow.workload.is_upload())
     }
@@ -238,10 +238,10 @@ impl Way {
         self.legs(&[])
     }
 
-    /// The legs with `proxies`, which stand in rising order.
+    /// The legs with `proxies`, whose positions must rise.
     ///
     /// # Errors
-    /// A position is no node between the ends, or the positions do not rise.
+    /// A position is no node between the two hosts, or the positions do not rise.
     pub fn legs(&self, proxies: &[ProxyOnWay]) -> Result<Vec<ChainedLeg>, PlanError> {
         let positions: Vec<usize> = proxies.iter().map(|proxy| proxy.position).collect();
         self.hops.split(&positions)?;
@@ -256,7 +256,7 @@ impl Way {
         Ok(legs)
     }
 
-    /// The leg over links `start..end`; its ends are hosts where no settings of a proxy are given.
+    /// The leg over the links `start..end`; an end without a proxy's settings is a host.
     fn leg(
         &self,
         start: usize,
@@ -296,7 +296,8 @@ impl Way {
         })
     }
 
-    /// The TCP of a sender with this congestion control, `overhead` bytes of framing on the link.
+    /// The TCP of a sender with this congestion control, and `overhead` bytes of framing on the
+    /// link.
     ///
     /// # Errors
     /// None: a packet holds its headers.
@@ -316,7 +317,7 @@ impl Way {
             .map_or(0, |index| self.overheads[index])
     }
 
-    /// Initial windows of the legs with `proxies`.
+    /// Initial windows of the legs with `proxies`, in segments.
     #[must_use]
     pub fn initial_windows(&self, proxies: &[ProxyOnWay]) -> Vec<u32> {
         let first = self.sender.initial_window;
@@ -327,7 +328,7 @@ impl Way {
     }
 }
 
-/// The formula for a congestion control of the kernel; `None` where there is none.
+/// The formula for a congestion control of the kernel; `None` if there is none.
 #[must_use]
 pub fn response(name: Option<&str>) -> Option<Response> {
     match name {

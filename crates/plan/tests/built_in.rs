@@ -1,4 +1,4 @@
-//! The built-in paths: what is said of them makes sense.
+//! The built-in paths: their plans make sense.
 
 #![allow(clippy::unwrap_used)]
 
@@ -100,7 +100,7 @@ fn small_buffers_are_seen_and_raised() {
 #[test]
 fn bursts_that_overflow_a_queue_are_paced() {
     use midspan_document::Override;
-    // A loss before the proxy, a short queue behind it, and behind that a slower link.
+    // A loss before the proxy, a short queue after it, and then a slower link.
     let changes: Vec<Override> = [
         "link.terrestrial.loss=0.1 %",
         "link.satellite.queue=5 packets",

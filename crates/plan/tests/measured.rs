@@ -1,4 +1,4 @@
-//! Measurements: real outputs of the programs, and anything else.
+//! Measurements: real outputs of the programs, and arbitrary input.
 
 #![allow(clippy::unwrap_used)]
 
@@ -40,7 +40,7 @@ fn ss_tells_round_trip_loss_rate_and_congestion_control() {
             .iter()
             .any(|what| what.contains("application"))
     );
-    // The round trip grew a thousandfold: the queue was full, and the rate was reached.
+    // The round trip grew by a factor of a thousand: the queue was full, and the rate was reached.
     let way = busiest.way(None).unwrap();
     assert!(
         way.assumptions.iter().any(|what| what.contains("queue")),
@@ -51,7 +51,7 @@ fn ss_tells_round_trip_loss_rate_and_congestion_control() {
 
 #[test]
 fn the_receiver_of_an_ss_has_little_to_say() {
-    // Only the control connection sends there.
+    // Only the control connection sends on this side.
     for measured in ss::read(SS_RECEIVER).unwrap() {
         assert!(measured.throughput.is_none_or(|rate| rate.is_finite()));
     }
@@ -127,7 +127,7 @@ fn captures_tell_both_sides_of_their_point() {
         let per_ack = found.packets_per_ack.unwrap();
         assert!((1.0..=2.5).contains(&per_ack), "{per_ack}");
     }
-    // From a quarter on: without the handshake.
+    // From a quarter of the capture on: without the handshake.
     let mut rest = SENDER[..24].to_vec();
     let mut at = 24;
     for index in 0.. {
@@ -192,7 +192,7 @@ fn metrics_tell_of_both_legs() {
     ));
 }
 
-/// A pcapng file of a pcap file, with a clock of nanoseconds.
+/// A pcapng file made from a pcap file, with a clock in nanoseconds.
 fn as_pcapng(file: &[u8]) -> Vec<u8> {
     let block = |kind: u32, body: &[u8]| {
         let mut body = body.to_vec();
@@ -239,7 +239,7 @@ fn pcapng_tells_the_same() {
     assert!((one[0].throughput.unwrap() / other[0].throughput.unwrap() - 1.0).abs() < 1e-4);
 }
 
-/// What a plan can be made of is a number, and nothing panics.
+/// Every value for a plan is a number, and nothing panics.
 fn sound(found: &Measured) {
     let numbers = [
         found.throughput,
@@ -313,7 +313,7 @@ fn config() -> ProptestConfig {
     }
 }
 
-/// Changes bytes here and there, and cuts the end off.
+/// Changes some bytes, and cuts off the end.
 fn damaged(
     bytes: &[u8],
     changes: &[(prop::sample::Index, u8)],

@@ -1,4 +1,4 @@
-//! What holds of every path: no NaN, nothing better for a worse path, a split never better than
+//! Properties of every path: no NaN, no better result for a worse path, a split never better than
 //! its slowest leg and equal to it with endless send buffers.
 
 #![allow(clippy::unwrap_used)]
@@ -10,7 +10,7 @@ use midspan_policy::Buffer;
 use midspan_units::ByteSize;
 use proptest::prelude::*;
 
-/// A path of 1 to 4 links with a proxy between any two, as a path file.
+/// A path of 1 to 4 links with a proxy between each two, as a path file.
 #[derive(Debug, Clone)]
 struct Drawn {
     links: Vec<Link>,
@@ -22,7 +22,7 @@ struct Drawn {
 #[derive(Debug, Clone, Copy)]
 struct Link {
     rate: u64,
-    /// In microseconds, one way.
+    /// One-way delay in microseconds.
     delay: u64,
     /// In millionths.
     loss: u64,
@@ -99,7 +99,7 @@ fn any_link() -> impl Strategy<Value = Link> {
     })
 }
 
-/// The formulas that have no grid.
+/// The formulas that are not computed on a grid.
 fn smooth() -> impl Strategy<Value = Option<&'static str>> {
     prop_oneof![Just(None), Just(Some("cubic")), Just(Some("bbr"))]
 }

@@ -1,4 +1,4 @@
-//! What every measurement and computation returns.
+//! The results of all measurements and computations.
 //!
 //! One [`Record`] is one number with its meaning. Every command's table, plot, report and `--json`
 //! output is made from the same records.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How a number came about.
+/// How a number was obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
@@ -12,25 +12,25 @@ pub enum By {
     Simulation,
     /// From real kernels over emulated links.
     Lab,
-    /// Of another program; its name stands in the case.
+    /// From a measurement of another program; its name is in the case.
     Measurement,
 }
 
 /// One number with its meaning.
 ///
-/// Names are lower case with spaces; unit symbols and names of protocols as they are written.
+/// Names are in lower case with spaces; unit symbols and names of protocols are written as usual.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// What it belongs to, such as "geo" or "table 1".
+    /// The subject, such as "geo" or "table 1".
     pub item: String,
-    /// Which variant, such as "1 MB through midspan".
+    /// The variant, such as "1 MB through midspan".
     pub case: String,
-    /// What was measured, such as "completion time".
+    /// The quantity that was measured, such as "completion time".
     pub quantity: String,
-    /// SI base unit, "bit/s" or "bytes"; what is counted, such as "segments"; "share" for a part
-    /// of a whole, from 0 to 1; empty for any other ratio.
+    /// SI base unit, "bit/s" or "bytes"; for counts, the counted things, such as "segments";
+    /// "share" for a part of a whole, from 0 to 1; empty for any other ratio.
     pub unit: String,
-    /// How the number came about.
+    /// How the number was obtained.
     pub by: By,
     /// The number.
     pub value: f64,
@@ -46,13 +46,13 @@ pub struct Record {
     /// Whether a stated bound held.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ok: Option<bool>,
-    /// Anything a reader must know.
+    /// A remark that a reader needs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub note: Option<String>,
 }
 
 impl Record {
-    /// A record with a value and nothing optional.
+    /// A record with a value and no optional fields.
     #[must_use]
     pub fn new(item: &str, case: &str, quantity: &str, unit: &str, by: By, value: f64) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl Record {
         }
     }
 
-    /// With a spread.
+    /// The same record with a spread.
     #[must_use]
     pub fn with_spread(mut self, low: f64, high: f64) -> Self {
         self.low = Some(low);
@@ -78,14 +78,14 @@ impl Record {
         self
     }
 
-    /// With the verdict on a stated bound.
+    /// The same record with the verdict on a stated bound.
     #[must_use]
     pub fn with_ok(mut self, ok: bool) -> Self {
         self.ok = Some(ok);
         self
     }
 
-    /// With a note.
+    /// The same record with a note.
     #[must_use]
     pub fn with_note(mut self, note: impl Into<String>) -> Self {
         self.note = Some(note.into());
@@ -109,8 +109,8 @@ impl Records {
     /// The JSON text, indented.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // Strings, numbers and booleans only: this cannot fail. A value that is not finite
-        // becomes null.
+        // Strings, numbers and booleans only: this cannot fail. A value that is not finite becomes
+        // null.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 

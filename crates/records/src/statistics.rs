@@ -7,7 +7,8 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 pub struct Mean {
     /// The mean.
     pub value: f64,
-    /// Half the width of the 95 % interval by Student's t distribution; `None` for one value.
+    /// Half the width of the 95 % interval according to Student's t distribution; `None` for one
+    /// value.
     pub half_width: Option<f64>,
 }
 
@@ -20,7 +21,7 @@ impl Mean {
     }
 }
 
-/// The mean of independent `values` with its 95 % interval; `None` where there is no value or one
+/// The mean of independent `values` with its 95 % interval; `None` if there is no value, or if one
 /// is not finite.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
@@ -37,8 +38,7 @@ pub fn mean(values: &[f64]) -> Option<Mean> {
     Some(Mean { value, half_width })
 }
 
-/// A median with an interval that covers the true median with at least `coverage`, if enough
-/// values are there.
+/// A median with an interval that covers the true median with probability `coverage`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Median {
     /// The median.
@@ -47,13 +47,13 @@ pub struct Median {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// Probability that the interval covers the true median; with few values it is the widest
-    /// interval there is and this is below 0.95.
+    /// Probability that the interval covers the true median. With few values, the interval is the
+    /// widest possible one, and this is below 0.95.
     pub coverage: f64,
 }
 
-/// The `fraction` quantile (0 to 1) of `values`, interpolated between neighbours; `None` where
-/// there is no value or one is not a number.
+/// The `fraction` quantile (0 to 1) of `values`, interpolated between neighbours; `None` if there
+/// is no value, or if one is not a number.
 #[must_use]
 #[allow(
     clippy::cast_precision_loss,
@@ -75,7 +75,8 @@ pub fn quantile(values: &[f64], fraction: f64) -> Option<f64> {
 pub fn median(values: &[f64]) -> Option<Median> {
     let sorted = sorted(values)?;
     let n = sorted.len();
-    // The widest interval [x(1), x(n)] misses with probability 2·2⁻ⁿ; narrow it while it may be.
+    // The widest interval [x(1), x(n)] fails with probability 2·2⁻ⁿ; narrow it as long as that is
+    // allowed.
     let mut tail = 0.5_f64.powi(i32::try_from(n).ok()?);
     let mut term = tail;
     let mut drop = 0;

@@ -1,4 +1,4 @@
-//! What can go wrong while a report is made.
+//! Errors while a report is made.
 
 use thiserror::Error;
 
@@ -10,10 +10,10 @@ pub enum Error {
     Drawing {
         /// The plot's title.
         plot: String,
-        /// What the drawing library said.
+        /// The message of the drawing library.
         reason: String,
     },
-    /// The page could not be put together. This is a fault in this crate, not in the data.
+    /// The page could not be rendered. This is a fault in this crate, not in the data.
     #[error("could not put the page together: {0}; please report this as a bug")]
     Template(#[from] askama::Error),
 }

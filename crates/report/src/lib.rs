@@ -1,17 +1,17 @@
 //! Tables, plots and the HTML report.
 //!
-//! All come from [`Records`](midspan_records::Records), plus what a record cannot hold: series
-//! over time ([`LinePlot`]) and what the path looks like ([`PathPicture`]). This crate knows
-//! nothing of how the numbers came about.
+//! All are made from [`Records`](midspan_records::Records), plus data that a record cannot hold:
+//! series over time ([`LinePlot`]) and the picture of the path ([`PathPicture`]). This crate does
+//! not depend on how the numbers were obtained.
 //!
-//! - [`units`]: a number and its unit, as people read them.
+//! - [`units`]: a number and its unit, formatted for people.
 //! - [`Table`], [`pivot`]: one row per case, one column per quantity, as text or in the report.
 //! - [`BarPlot`], [`LinePlot`], [`PathPicture`]: SVG.
-//! - [`Report`]: all of it in one HTML file that needs nothing else.
+//! - [`Report`]: all of these in one HTML file without external references.
 //!
-//! Every text that comes in is taken as untrusted: control characters never reach a terminal,
-//! and markup never reaches the HTML or SVG as markup. No number makes anything here panic.
-//! The same input gives the same bytes out.
+//! Every input text is untrusted: control characters never reach a terminal, and markup never
+//! reaches the HTML or SVG as markup. No number causes a panic. The same input gives the same
+//! output bytes.
 //!
 //! ```
 //! use midspan_records::{By, Record, Records};

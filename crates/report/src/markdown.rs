@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::table::{Alignment, Cell, Table};
 
 impl Table {
-    /// The table as Markdown, without its title, footnotes and remarks below as lists.
+    /// The table as Markdown, without its title, with footnotes and remarks as lists below it.
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let headings = self.columns.iter().map(|column| escape(&column.heading));
@@ -35,7 +35,7 @@ fn line(cells: impl Iterator<Item = String>) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// Text that Markdown takes as it is.
+/// Text with Markdown's special characters escaped.
 fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! From records to a table: one row per case, one column per quantity.
+//! Makes a table from records: one row per case, one column per quantity.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use crate::units::{self, Scale};
 
 /// One row per case, one column per quantity, both in the order in which they first appear.
 ///
-/// A column whose values share a unit has it in its heading. Items and ways of measuring get
-/// columns of their own where there is more than one. Notes become footnotes.
+/// If all values of a column share a unit, its heading contains the unit. Items and methods of
+/// measurement get separate columns if there is more than one. Notes become footnotes.
 #[must_use]
 pub fn pivot(title: &str, records: &[Record]) -> Table {
     let quantities = distinct(records.iter().map(|record| record.quantity.as_str()));
     pivot_of(title, records, &quantities)
 }
 
-/// As [`pivot`], with these quantities in this order; one that no record has is left out.
+/// Like [`pivot`], with these quantities in this order; a quantity that no record has is left out.
 #[must_use]
 pub fn pivot_of(title: &str, records: &[Record], quantities: &[&str]) -> Table {
     let records: Vec<&Record> = records
@@ -62,7 +62,7 @@ fn rows<'a>(records: &[&'a Record]) -> Vec<(RowKey<'a>, Vec<&'a Record>)> {
     rows
 }
 
-/// What the records of one row have in common.
+/// The common key of the records of one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct RowKey<'a> {
     item: &'a str,
@@ -80,7 +80,7 @@ impl<'a> RowKey<'a> {
     }
 }
 
-/// Which parts of the key have to be shown to tell the rows apart.
+/// The parts of the key that must be shown to distinguish the rows.
 struct KeyColumns {
     item: bool,
     case: bool,
@@ -127,15 +127,15 @@ fn by_name(by: By) -> &'static str {
     }
 }
 
-/// A quantity and how its values are shown.
+/// A quantity and the format of its values.
 struct QuantityColumn<'a> {
     quantity: &'a str,
-    /// The unit that all values share and their decimals, or none: then every cell has its own.
+    /// The scale and decimals for all values, or `None`: then every cell has its own.
     shared: Option<(Scale, usize)>,
 }
 
 impl<'a> QuantityColumn<'a> {
-    /// `None` where no record has the quantity.
+    /// `None` if no record has the quantity.
     fn new(quantity: &'a str, records: &[&Record]) -> Option<Self> {
         let of_quantity = || records.iter().filter(|record| record.quantity == quantity);
         let unit = &of_quantity().next()?.unit;
@@ -164,7 +164,7 @@ impl<'a> QuantityColumn<'a> {
         }
     }
 
-    /// The records of one row for this quantity; more than one are all shown.
+    /// The records of one row for this quantity; if there are several, all are shown.
     fn cell(&self, of_row: &[&Record], note_of_all: Option<&str>, table: &mut Table) -> Cell {
         let mine: Vec<&Record> = of_row
             .iter()
@@ -197,7 +197,7 @@ impl<'a> QuantityColumn<'a> {
         cell
     }
 
-    /// The value, and what is said beside it.
+    /// The value, and the additional text after it.
     fn texts(&self, record: &Record) -> (String, String) {
         let own;
         let (scale, decimals, value) = match &self.shared {
@@ -219,7 +219,7 @@ impl<'a> QuantityColumn<'a> {
     }
 }
 
-/// The note that every record has, if there is one and more than one record.
+/// The note that all records share, if there is one and there are several records.
 fn note_of_all<'a>(records: &[&'a Record]) -> Option<&'a str> {
     let (first, others) = records.split_first()?;
     let same = others.iter().all(|record| record.note == first.note);

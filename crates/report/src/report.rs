@@ -1,4 +1,4 @@
-//! The report: one HTML file that needs nothing else.
+//! The report: one HTML file without external references.
 
 use askama::Template;
 use midspan_records::Records;
@@ -9,14 +9,14 @@ use crate::plot::{BarPlot, LinePlot, palette};
 use crate::table::{Alignment, Cell, Column, Table};
 use crate::text::clean;
 
-/// Everything a report says. All texts are plain text, not markup.
+/// The content of a report. All texts are plain text, not markup.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Report {
     /// The title, such as "A download over a satellite link".
     pub title: String,
-    /// What came out, in one sentence.
+    /// The result in one sentence.
     pub summary: String,
-    /// The command that made it, as it was typed.
+    /// The command that made it, as typed.
     pub command: String,
     /// The path that was measured.
     pub picture: Option<PathPicture>,
@@ -33,13 +33,13 @@ pub struct Report {
 pub struct Section {
     /// The heading.
     pub heading: String,
-    /// What to look at; may be empty.
+    /// What the reader should look at; may be empty.
     pub text: String,
-    /// What it shows, from top to bottom.
+    /// Its tables and plots, from top to bottom.
     pub content: Vec<Content>,
 }
 
-/// Something a section shows.
+/// A part of a section.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
     /// A table.
@@ -57,7 +57,7 @@ pub struct Method {
     pub validity: Validity,
     /// Names and values: kernel, seed, repetitions, programs and their versions.
     pub facts: Vec<Fact>,
-    /// What else a reader must know, a paragraph each.
+    /// Further information for the reader, one paragraph each.
     pub notes: Vec<String>,
 }
 
@@ -87,14 +87,14 @@ pub enum Validity {
     /// Nothing was run, or nothing was checked.
     #[default]
     NotChecked,
-    /// The run kept up with what it had to emulate.
+    /// The run kept up with the emulation.
     Valid,
-    /// The run did not keep up; its numbers mean nothing. Why, a sentence each.
+    /// The run did not keep up; its numbers mean nothing. The reasons, in one sentence each.
     Void(Vec<String>),
 }
 
 impl Report {
-    /// The whole page. It refers to nothing outside itself and has no script.
+    /// The whole page. It has no external references and no script.
     ///
     /// # Errors
     /// If a plot or the page cannot be made, which no data should cause.
@@ -125,7 +125,7 @@ fn style() -> String {
 #[template(path = "report.html")]
 struct Page<'a> {
     report: &'a Report,
-    /// Made here from constants: safe as it is.
+    /// Made here from constants, so it needs no escaping.
     style: String,
     picture: Option<Figure>,
     sections: Vec<SectionView<'a>>,
@@ -142,9 +142,9 @@ enum Block<'a> {
     Figure(Figure),
 }
 
-/// A picture with its words.
+/// A picture with its texts.
 struct Figure {
-    /// Made here, every text in it escaped: safe as it is.
+    /// Made here with every text in it escaped, so it needs no further escaping.
     svg: String,
     label: String,
     caption: String,
@@ -192,7 +192,7 @@ impl Table {
 }
 
 impl Column {
-    /// The alignment as the class name that the style rules know.
+    /// The alignment as the name of a class in the style rules.
     fn class(&self) -> &'static str {
         match self.alignment {
             Alignment::Left => "words",

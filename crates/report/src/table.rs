@@ -8,14 +8,14 @@ use comfy_table::{
 
 use crate::text::{clean, columns_taken, wrap};
 
-/// Nothing is made narrower than this; a narrower terminal breaks the lines itself.
+/// The smallest width in characters; a narrower terminal breaks the lines itself.
 const LEAST_WIDTH: u16 = 40;
-/// Footnotes are broken here where the width is not limited.
+/// Width at which footnotes are broken if the width is not limited, in characters.
 const PIPE_WIDTH: u16 = 100;
 /// Space on both sides of a cell.
 const PADDING: u16 = 2;
 
-/// Which edge the cells of a column line up at.
+/// The edge at which the cells of a column are aligned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Alignment {
     /// For words.
@@ -32,14 +32,14 @@ pub struct Column {
     pub(crate) alignment: Alignment,
 }
 
-/// What stands in one row under one column.
+/// The content of one row in one column.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cell {
     pub(crate) text: String,
-    /// What stands behind the text with less weight, such as a spread.
+    /// Less prominent text after the main text, such as a spread.
     pub(crate) aside: String,
     pub(crate) ok: Option<bool>,
-    /// Footnotes, counted from 1, in the order they were first used.
+    /// Numbers of its footnotes, counted from 1 in the order in which they were first used.
     pub(crate) notes: Vec<usize>,
 }
 
@@ -53,14 +53,14 @@ impl Cell {
         }
     }
 
-    /// With something of less weight behind the text, in brackets: "1.81 (1.79–1.85)".
+    /// The same cell with less prominent text after the main text, in brackets: "1.81 (1.79–1.85)".
     #[must_use]
     pub fn with_aside(mut self, aside: &str) -> Self {
         self.aside = clean(aside);
         self
     }
 
-    /// With the verdict on a stated bound: "pass" or "MISSED".
+    /// The same cell with the verdict on a stated bound: "pass" or "MISSED".
     #[must_use]
     pub fn with_ok(mut self, ok: Option<bool>) -> Self {
         self.ok = ok;
@@ -72,7 +72,7 @@ impl Cell {
         self.ok.map(|ok| if ok { "pass" } else { "MISSED" })
     }
 
-    /// All of it on one line.
+    /// The whole cell on one line.
     pub(crate) fn to_text(&self) -> String {
         let mut parts = vec![self.text.clone()];
         if !self.aside.is_empty() {
@@ -85,14 +85,14 @@ impl Cell {
     }
 }
 
-/// Text that is being written in lines of a width.
+/// Text that is written in lines of a given width.
 struct Lines {
     text: String,
     width: usize,
 }
 
 impl Lines {
-    /// Adds `line`, broken between words; what follows a break is indented.
+    /// Adds `line`, broken between words; the text after a break is indented.
     fn add(&mut self, line: &str, indent: usize) {
         self.text.push_str(&wrap(line, self.width, indent));
         self.text.push('\n');
@@ -107,7 +107,7 @@ pub struct Table {
     pub(crate) rows: Vec<Vec<Cell>>,
     /// The footnotes.
     pub(crate) notes: Vec<String>,
-    /// Notes on the whole table.
+    /// Remarks on the whole table.
     pub(crate) remarks: Vec<String>,
 }
 
@@ -129,14 +129,15 @@ impl Table {
         });
     }
 
-    /// Adds a row below. Missing cells are empty, cells beyond the last column are left out.
+    /// Adds a row at the bottom. Missing cells are empty; cells beyond the last column are left
+    /// out.
     pub fn add_row(&mut self, mut cells: Vec<Cell>) {
         cells.resize(self.columns.len(), Cell::default());
         self.rows.push(cells);
     }
 
-    /// Makes `cell` refer to a footnote. The same note is printed once, however often it is
-    /// used; an empty one not at all.
+    /// Adds a footnote to `cell`. The same note is printed only once, however often it is used; an
+    /// empty note is not printed.
     pub fn add_note(&mut self, cell: &mut Cell, note: &str) {
         let note = clean(note.trim());
         if note.is_empty() {
@@ -152,7 +153,7 @@ impl Table {
         }
     }
 
-    /// Adds a note on the whole table, to be printed below it; an empty one is not.
+    /// Adds a remark on the whole table, which is printed below it; an empty remark is not printed.
     pub fn add_remark(&mut self, remark: &str) {
         let remark = clean(remark.trim());
         if !remark.is_empty() {
@@ -160,17 +161,17 @@ impl Table {
         }
     }
 
-    /// The number of rows, without the headings.
+    /// Number of rows, without the headings.
     #[must_use]
     pub fn row_count(&self) -> usize {
         self.rows.len()
     }
 
-    /// The table as text, footnotes below, with a line break at the end.
+    /// The table as text, with footnotes below, and a final line break.
     ///
-    /// With a width (in characters, see [`stdout_width`]) it is broken into lines to fit, words
-    /// kept whole; where not even that is narrow enough, every row becomes a list. Without a
-    /// width it is as wide as it needs, for pipes and files.
+    /// With a width (in characters, see [`stdout_width`]), lines are broken between words to fit.
+    /// If that is not narrow enough, every row becomes a list. Without a width, the table is as
+    /// wide as it needs, for pipes and files.
     #[must_use]
     pub fn to_text(&self, width: Option<u16>) -> String {
         let width = width.map(|width| width.max(LEAST_WIDTH));
@@ -199,7 +200,7 @@ impl Table {
         lines.text
     }
 
-    /// Rows below each other, columns side by side.
+    /// Rows below each other, columns next to each other.
     fn grid(&self, width: Option<u16>) -> String {
         let mut grid = comfy_table::Table::new();
         grid.force_no_tty()
@@ -241,7 +242,7 @@ impl Table {
         }
     }
 
-    /// The width that the grid needs at least if no word is to be broken.
+    /// The smallest width of the grid without breaking a word.
     fn least_width(&self) -> usize {
         let columns = 0..self.columns.len();
         columns
@@ -265,7 +266,7 @@ impl Table {
     }
 }
 
-/// The width of the terminal that standard output is, in characters; `None` where it is a pipe
+/// The width of the terminal on standard output, in characters; `None` if standard output is a pipe
 /// or a file.
 #[must_use]
 pub fn stdout_width() -> Option<u16> {

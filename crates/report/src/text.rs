@@ -1,9 +1,9 @@
-//! Untrusted text: made harmless, measured and cut.
+//! Untrusted text: sanitised, measured and cut.
 
-/// `text` on one line, without anything that steers a terminal or turns the reading direction.
+/// `text` on one line, without anything that controls a terminal or changes the reading direction.
 ///
-/// White space that is not a plain space becomes one; other control characters, direction
-/// overrides and what XML forbids become the replacement character.
+/// White space other than a plain space becomes a space. Other control characters, direction
+/// overrides and characters that XML forbids become the replacement character.
 pub(crate) fn clean(text: &str) -> String {
     text.chars()
         .map(|c| match c {
@@ -17,8 +17,8 @@ pub(crate) fn clean(text: &str) -> String {
         .collect()
 }
 
-/// Roughly how wide `text` is in a sans-serif font of `size` pixels. SVG has no way to ask;
-/// this is on the wide side, but for bold text.
+/// Estimated width of `text` in a sans-serif font of `size` pixels. SVG cannot measure text; the
+/// estimate is rather too wide, except for bold text.
 pub(crate) fn estimated_width(text: &str, size: f64) -> f64 {
     text.chars().map(|c| relative_width(c) * size).sum()
 }
@@ -34,13 +34,13 @@ fn relative_width(c: char) -> f64 {
     }
 }
 
-/// Roughly how many columns of a terminal `text` takes: wide characters take two.
+/// Estimated number of terminal columns of `text`: wide characters take two.
 pub(crate) fn columns_taken(text: &str) -> usize {
     let wide = text.chars().filter(|c| relative_width(*c) > 1.0).count();
     text.chars().count() + wide
 }
 
-/// `text`, cut with an ellipsis where it would be wider than `width` pixels.
+/// `text`, cut with an ellipsis if it would be wider than `width` pixels.
 pub(crate) fn fit(text: &str, size: f64, width: f64) -> String {
     if estimated_width(text, size) <= width {
         return text.to_owned();
@@ -58,8 +58,8 @@ pub(crate) fn fit(text: &str, size: f64, width: f64) -> String {
     format!("{}…", cut.trim_end())
 }
 
-/// `text` in lines of at most `width` columns, broken between words; a longer word stays
-/// whole. Lines after the first begin with `indent` spaces.
+/// `text` in lines of at most `width` columns, broken between words; a longer word stays whole.
+/// Lines after the first begin with `indent` spaces.
 pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> String {
     let mut lines = String::new();
     let mut used = 0;

@@ -1,8 +1,8 @@
-//! A number and its unit, as people read them.
+//! A number and its unit, formatted for people.
 //!
-//! Records hold SI base units, bit/s and bytes. People read "1.81 s", "560 ms", "19.2 Mbit/s",
-//! "10 MB", "36 %", "1,234". Prefixes are decimal. A number has three significant digits,
-//! whole numbers up to 10¹⁵ have all of theirs.
+//! Records contain SI base units, bit/s and bytes. People read "1.81 s", "560 ms", "19.2 Mbit/s",
+//! "10 MB", "36 %", "1,234". Prefixes are decimal. A number has three significant digits; whole
+//! numbers up to 10¹⁵ have all their digits.
 
 /// A unit with its prefix, such as Mbit/s, and its worth in the base unit.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,15 +11,15 @@ pub struct Scale {
     worth: f64,
 }
 
-/// Beyond this a number is written with an exponent.
+/// From this value on, a number is written with an exponent.
 const LARGE: f64 = 1e15;
-/// Below this a number is written with an exponent.
+/// Below this value, a number is written with an exponent.
 const SMALL: f64 = 1e-6;
 
 impl Scale {
-    /// The scale in which `value` of `unit` has one to three digits before the point, if there
-    /// is one. `unit` is a record's: "s", "bit/s", "bytes", "share" (0 to 1, shown in %), ""
-    /// for a count; any other is kept as it is.
+    /// The scale in which `value` of `unit` has one to three digits before the point, if there is
+    /// one. `unit` is a record's: "s", "bit/s", "bytes", "share" (0 to 1, shown in %), "" for a
+    /// count; any other unit is kept unchanged.
     #[must_use]
     pub fn of(value: f64, unit: &str) -> Self {
         let rounded = three_digits(value.abs());
@@ -29,7 +29,8 @@ impl Scale {
             .rev()
             .find(|scale| rounded >= scale.worth)
             .or(scales.first());
-        // Zero and what is not finite have no size of their own: the unit without a prefix.
+        // Zero and values that are not finite have no magnitude: they get the unit without a
+        // prefix.
         let base = scales.iter().find(|scale| scale.worth == 1.0);
         let scale = if value == 0.0 || !value.is_finite() {
             base.or(largest_below)
@@ -39,8 +40,8 @@ impl Scale {
         scale.cloned().unwrap_or_else(|| Self::plain(unit))
     }
 
-    /// The scale in which all `values` of `unit` can be read side by side; `None` where they
-    /// are too far apart. Values that are not finite do not count.
+    /// The scale in which all `values` of `unit` can be compared easily; `None` if they are too far
+    /// apart. Values that are not finite do not count.
     #[must_use]
     pub fn common(values: &[f64], unit: &str) -> Option<Self> {
         let sizes: Vec<f64> = sizes(values).collect();
@@ -106,7 +107,7 @@ impl Scale {
         &self.symbol
     }
 
-    /// `name` with the unit behind it, as it heads a column or an axis: "completion time (s)".
+    /// `name` with the unit after it, as the heading of a column or an axis: "completion time (s)".
     #[must_use]
     pub fn heading(&self, name: &str) -> String {
         if self.symbol.is_empty() {
@@ -116,7 +117,7 @@ impl Scale {
         }
     }
 
-    /// `value` of the base unit in this scale.
+    /// `value`, given in the base unit, in this scale.
     #[must_use]
     pub fn convert(&self, value: f64) -> f64 {
         // Dividing by a power of ten below one is less exact than multiplying by its inverse.
@@ -133,7 +134,8 @@ impl Scale {
         number(self.convert(value), decimals)
     }
 
-    /// How many decimals let all `values` be read side by side with the point below the point.
+    /// The number of decimals with which all `values` can be compared, with the decimal points
+    /// aligned.
     #[must_use]
     pub fn decimals(&self, values: &[f64]) -> usize {
         let sizes: Vec<f64> = sizes(values).map(|size| self.convert(size)).collect();
@@ -143,11 +145,12 @@ impl Scale {
         if largest <= 0.0 {
             return 0;
         }
-        // Four digits of the largest are enough, unless that leaves less than two of the smallest.
+        // Four digits of the largest value suffice, unless that leaves less than two of the
+        // smallest.
         let enough = (3 - exponent(largest)).max(1 - exponent(smallest)).max(0);
         let enough = usize::try_from(enough).unwrap_or(0);
-        // A ratio of 0.9998 beside one of 1.0003 is not "1 beside 1": how close they are is the
-        // point.
+        // Ratios of 0.9998 and 1.0003 must not both be printed as 1: their small difference
+        // matters.
         let is_ratio = self.symbol.is_empty() && values.iter().any(|value| value.fract() != 0.0);
         if is_ratio {
             return enough;
@@ -155,7 +158,7 @@ impl Scale {
         needed.unwrap_or(0).min(enough)
     }
 
-    /// `number` with the unit behind it.
+    /// `number` with the unit after it.
     #[must_use]
     pub fn label(&self, number: &str) -> String {
         if self.symbol.is_empty() {
@@ -166,7 +169,7 @@ impl Scale {
     }
 }
 
-/// `value` of `unit` for people: "1.81 s". A value that is not a number reads "n/a".
+/// `value` of `unit` for people: "1.81 s". A value that is not a number is printed as "n/a".
 #[must_use]
 pub fn format(value: f64, unit: &str) -> String {
     if value.is_nan() {
@@ -176,8 +179,8 @@ pub fn format(value: f64, unit: &str) -> String {
     scale.label(&scale.number(value, None))
 }
 
-/// `value` of `unit` with its spread: "1.81 s (1.79–1.85)". Low and high are in the same unit
-/// as the value.
+/// `value` of `unit` with its spread: "1.81 s (1.79–1.85)". Low and high have the same unit as the
+/// value.
 #[must_use]
 pub fn format_with_spread(value: f64, low: Option<f64>, high: Option<f64>, unit: &str) -> String {
     let scale = Scale::of(value, unit);
@@ -187,7 +190,7 @@ pub fn format_with_spread(value: f64, low: Option<f64>, high: Option<f64>, unit:
     }
 }
 
-/// "1.79–1.85", or "at least …", "at most …" where one end is not known.
+/// "1.79–1.85", or "at least …", "at most …" if one end is unknown.
 pub(crate) fn spread(
     low: Option<f64>,
     high: Option<f64>,
@@ -214,13 +217,12 @@ fn sizes(values: &[f64]) -> impl Iterator<Item = f64> + '_ {
         .map(f64::abs)
 }
 
-/// `value` rounded to three significant digits, so that 999.9 ms is taken as the 1 s it will
-/// be shown as.
+/// `value` rounded to three significant digits, so that 999.9 ms counts as the 1 s that is printed.
 fn three_digits(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }
 
-/// The power of ten of `value` when shown with three significant digits.
+/// The power of ten of `value` when printed with three significant digits.
 fn exponent(value: f64) -> i32 {
     let text = format!("{value:.2e}");
     text.split_once('e')
@@ -259,7 +261,7 @@ fn number(value: f64, decimals: Option<usize>) -> String {
         None if text.contains('.') => text.trim_end_matches('0').trim_end_matches('.'),
         _ => &text,
     };
-    // What rounds to zero has no sign.
+    // A number that rounds to zero has no sign.
     let is_zero = text.bytes().all(|b| matches!(b, b'-' | b'0' | b'.'));
     grouped(if is_zero {
         text.trim_start_matches('-')

@@ -1,7 +1,7 @@
-//! The sample report, byte for byte, beside the files in `tests/expected`.
+//! Compares the sample report, byte for byte, with the files in `tests/expected`.
 //!
-//! After a change that is meant, `UPDATE_EXPECTED=1 cargo test -p midspan-report` writes the
-//! files anew; look at the difference before it is committed.
+//! After an intended change, `UPDATE_EXPECTED=1 cargo test -p midspan-report` writes the files
+//! again; check the difference before you commit it.
 
 // The lint's exception for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used)]

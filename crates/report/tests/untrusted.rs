@@ -1,4 +1,4 @@
-//! Whatever the records and names say, the page stays a page and the text stays text.
+//! Whatever records and names contain, the page stays a page and the text stays text.
 
 // The lint's exception for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used)]
@@ -10,7 +10,7 @@ use midspan_report::{
 };
 use proptest::prelude::*;
 
-/// A report that has `text` wherever a text can be, and the records' values in its plots.
+/// A report with `text` in every place for a text, and the records' values in its plots.
 fn report(text: &str, records: Records, points: Vec<(f64, f64)>) -> Report {
     let owned = || text.to_owned();
     let direction = |notes| DirectionPicture {
@@ -84,7 +84,7 @@ fn elements(html: &str) -> Vec<&str> {
         .collect()
 }
 
-/// What every picture must hold: nothing to the left or right of it, no negative size.
+/// Checks every picture: nothing to the left or right of it, and no negative size.
 fn assert_pictures_are_sound(html: &str) {
     let pictures = html.split("<svg ").skip(1);
     for picture in pictures.map(|rest| rest.split("</svg>").next().unwrap()) {
@@ -127,7 +127,7 @@ fn markup_stays_text() {
         .collect();
     assert_eq!(unknown, Vec::<&str>::new());
     assert!(!html.contains("\" onload"), "an attribute was left");
-    // The text itself is all there.
+    // The whole text is there.
     assert!(html.contains("&lt;script&gt;") || html.contains("&#60;script&#62;"));
 }
 

@@ -1,22 +1,22 @@
-//! What a sweep goes over: `KEY=1 %,2 %,5 %` or `KEY=1 %..5 %:9`.
+//! The range of a sweep: `KEY=1 %,2 %,5 %` or `KEY=1 %..5 %:9`.
 
 use std::str::FromStr;
 
 use crate::{Error, Setting};
 
-/// Most values of one axis.
+/// Largest number of values of one axis.
 const LIMIT: usize = 10_000;
 
-/// A key and the values that it takes.
+/// A key and its values.
 ///
 /// Written as a list, `link.satellite.loss=0.1 %,1 %`, or as a range with the number of values,
-/// `link.satellite.delay=10 ms..300 ms:30`; with `log` after the number each value is the same
-/// multiple of the one before, as in `0.01 %..10 %:7log`.
+/// `link.satellite.delay=10 ms..300 ms:30`. With `log` after the number, each value is the same
+/// multiple of the previous one, as in `0.01 %..10 %:7log`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Axis {
-    /// Where.
+    /// The dotted key.
     pub key: String,
-    /// The values, as they are written in the file.
+    /// The values, as written in the file.
     pub values: Vec<String>,
 }
 
@@ -70,14 +70,14 @@ fn range(from: &str, rest: &str) -> Option<Vec<String>> {
             _ if log => from * (to / from).powf(share),
             _ => from + (to - from) * share,
         };
-        // Nine digits: what is between two ends need not be exact, but readable.
+        // Nine digits: values between the two ends should be readable rather than exact.
         let rounded: f64 = format!("{value:.8e}").parse().unwrap_or(value);
         format!("{rounded}{unit}")
     };
     Some((0..count).map(at).collect())
 }
 
-/// A number and what follows it.
+/// A number and the text after it.
 fn split(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let end = text

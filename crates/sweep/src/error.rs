@@ -8,15 +8,15 @@ use thiserror::Error;
 /// Why there is no result.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// A setting or an axis is not written as it must be.
+    /// A setting or an axis has a wrong format.
     #[error("\"{given}\" {problem}")]
     Written {
-        /// What the user gave.
+        /// The text that the user gave.
         given: String,
-        /// What is wrong, and how to write it.
+        /// The error, and the correct format.
         problem: String,
     },
-    /// A dotted key leads nowhere.
+    /// A dotted key does not exist.
     #[error(
         "{key}: there is no `{part}` {place}{}",
         .near.as_ref().map(|near| format!(" (did you mean `{near}`?)")).unwrap_or_default()
@@ -26,12 +26,12 @@ pub enum Error {
         key: String,
         /// The part of it that does not exist.
         part: String,
-        /// Where it was looked for.
+        /// The place where it was looked for.
         place: String,
         /// The nearest name.
         near: Option<String>,
     },
-    /// The path file, with its settings, is wrong at one place.
+    /// The path file, with its settings, has an error at one place.
     #[error("{0}")]
     Located(#[from] Located),
     /// The simulator refuses the path.
@@ -39,7 +39,7 @@ pub enum Error {
     Scenario {
         /// The path.
         path: String,
-        /// Why.
+        /// The reason.
         error: ScenarioError,
     },
     /// A flow can never finish.
@@ -49,7 +49,7 @@ pub enum Error {
         path: String,
         /// The flow.
         flow: String,
-        /// What it has waited for.
+        /// The event that it has waited for.
         reason: String,
     },
 }

@@ -1,9 +1,9 @@
 //! Simulated runs of a path file over lists and ranges of its parameters.
 //!
-//! Any key of a path file can be [set](Setting) and [swept](Axis): its text is changed and read
-//! again, so every value is checked as if it had been written there. Each point runs several
-//! times, with the same seeds at every point (common random numbers); runs are spread over threads,
-//! and the result is the same for any number of them.
+//! Any key of a path file can be [set](Setting) and [swept](Axis): the text is changed and read
+//! again, so every value is checked as if the file contained it. Each point runs several times,
+//! with the same seeds at every point (common random numbers). Runs are distributed over threads;
+//! the result does not depend on their number.
 
 mod axis;
 mod error;

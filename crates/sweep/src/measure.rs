@@ -1,4 +1,4 @@
-//! What one simulated run of a path gives.
+//! The results of one simulated run of a path.
 
 use midspan_path::Path;
 use midspan_sim::{
@@ -12,9 +12,9 @@ use crate::Error;
 /// One number of one flow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measure {
-    /// The flow, by its place in the path.
+    /// The flow, by its index in the path.
     pub flow: usize,
-    /// What was measured.
+    /// The quantity that was measured.
     pub quantity: &'static str,
     /// Its unit.
     pub unit: &'static str,
@@ -22,9 +22,9 @@ pub struct Measure {
     pub value: f64,
 }
 
-/// Runs a path, with its proxies or without, and measures every flow. `observe` gives an observer
-/// for each scenario, which `seen` gets back with the results; where that is `None`, nobody
-/// watches.
+/// Runs a path, with its proxies or without, and measures every flow. `observe` returns an observer
+/// for each scenario, and `seen` gets it back with the results; `None`: the scenario runs without
+/// an observer.
 ///
 /// # Errors
 /// The path cannot be simulated, or a flow can never finish.
@@ -110,7 +110,7 @@ fn add(
     Ok(())
 }
 
-/// Why a flow has not finished, and never will.
+/// Why a flow has not finished and never will.
 fn hindrance<'a>(
     results: &Results,
     delivered: u64,

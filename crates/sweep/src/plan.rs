@@ -1,4 +1,4 @@
-//! All runs of a sweep, and what they give.
+//! All runs of a sweep, and their results.
 
 use midspan_document::Source;
 use midspan_path::Path;
@@ -9,35 +9,35 @@ use crate::setting::apply;
 use crate::work::in_parallel;
 use crate::{Axis, Error, Setting};
 
-/// What is run.
+/// The runs of a sweep.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The path file.
     pub source: Source,
-    /// What holds at every point.
+    /// The settings for every point.
     pub settings: Vec<Setting>,
-    /// What is varied: every combination is a point.
+    /// The swept keys: every combination of values is a point.
     pub axes: Vec<Axis>,
-    /// Only these flows; all where there is none.
+    /// Only these flows; all flows if the list is empty.
     pub flows: Vec<String>,
     /// How often each point runs, each time with another seed.
     pub repetitions: u32,
-    /// The first seed, instead of the path file's.
+    /// The first seed; `None`: that of the path file.
     pub seed: Option<u64>,
-    /// How many threads run.
+    /// Number of threads.
     pub threads: usize,
 }
 
 /// One quantity of one flow at one point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// The value of each axis, in their order.
+    /// The value of each axis, in the order of the axes.
     pub point: Vec<String>,
     /// Whether the path's proxies ran.
     pub proxies: bool,
     /// The flow's name.
     pub flow: String,
-    /// What was measured.
+    /// The quantity that was measured.
     pub quantity: &'static str,
     /// Its unit.
     pub unit: &'static str,
@@ -53,7 +53,7 @@ struct Point {
 }
 
 impl Plan {
-    /// The path that it is about, without what is varied.
+    /// The path with all settings, but without swept values.
     ///
     /// # Errors
     /// The path file or a setting is wrong.
@@ -61,7 +61,7 @@ impl Plan {
         self.choose(apply(&self.source, &self.settings)?)
     }
 
-    /// How many runs it has.
+    /// Number of runs.
     ///
     /// # Errors
     /// The path file or a setting is wrong.
@@ -69,7 +69,7 @@ impl Plan {
         Ok(self.points()?.len() * self.repetitions as usize)
     }
 
-    /// Runs all. `done` is told after each run.
+    /// Runs all points. `done` is called after each run.
     ///
     /// # Errors
     /// A value cannot be set, a path cannot be simulated, or a flow can never finish.
@@ -82,7 +82,7 @@ impl Plan {
             |run| {
                 let point = &points[run / repetitions];
                 let mut path = point.path.clone();
-                // The same seeds at every point: what differs is what was varied.
+                // The same seeds at every point: only the swept values differ.
                 path.seed = path.seed.wrapping_add((run % repetitions) as u64);
                 measure(&path, point.proxies, |_| Ok(None::<NoObserver>), |_, _| ())
             },
@@ -133,7 +133,7 @@ impl Plan {
         Ok(points)
     }
 
-    /// Only the flows that were asked for, and the seed.
+    /// Keeps only the selected flows, and sets the seed.
     fn choose(&self, mut path: Path) -> Result<Path, Error> {
         if let Some(seed) = self.seed {
             path.seed = seed;

@@ -10,13 +10,13 @@ use crate::Error;
 
 /// A key and its value.
 ///
-/// The parts of a key are separated by dots. Tables in an array, such as links, are found by
-/// their name: `link.satellite.up.rate`, `flow.1 MB.size`, `host.client.receive_buffer`.
+/// The parts of a key are separated by dots. Tables in an array, such as links, are found by their
+/// name: `link.satellite.up.rate`, `flow.1 MB.size`, `host.client.receive_buffer`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// Where.
+    /// The dotted key.
     pub key: String,
-    /// What, as it is written in the file, without quotes.
+    /// The value as written in the file, without quotes.
     pub value: String,
 }
 
@@ -37,12 +37,12 @@ impl FromStr for Setting {
     }
 }
 
-/// The path that `source` describes with `settings`.
+/// The path that `source` describes, changed by `settings`.
 ///
 /// # Errors
-/// A key leads nowhere, or a value is not one that its key may have.
+/// A key does not exist, or a value is not valid for its key.
 pub fn apply(source: &Source, settings: &[Setting]) -> Result<Path, Error> {
-    // What is wrong without any setting is told where the user wrote it.
+    // An error that exists without any setting is reported at its own place.
     let path = Path::read(source)?;
     if settings.is_empty() {
         return Ok(path);
@@ -61,8 +61,8 @@ pub fn apply(source: &Source, settings: &[Setting]) -> Result<Path, Error> {
     Ok(changed)
 }
 
-/// `table` with one value more. Whether it is text or a number, the file's reader knows: the
-/// first that it takes is right.
+/// `table` with one additional value. Only the file's reader can decide whether the value is text
+/// or a number: the first one that it accepts is used.
 fn with(table: &Table, setting: &Setting, name: &str) -> Result<Table, Error> {
     let text = Value::String(setting.value.clone());
     let number = setting.value.parse().ok().map(Value::Integer);
@@ -89,7 +89,7 @@ fn read(table: &Table, name: &str) -> Result<Path, Error> {
     Ok(Path::read(&Source::new(name, text))?)
 }
 
-/// Puts `value` at `rest` of `key` into `table`.
+/// Puts `value` into `table` at `rest` of `key`.
 fn insert(table: &mut Table, key: &str, rest: &str, value: Value) -> Result<(), Error> {
     let Some((part, rest)) = rest.split_once('.') else {
         table.insert(rest.to_owned(), value);
@@ -101,7 +101,7 @@ fn insert(table: &mut Table, key: &str, rest: &str, value: Value) -> Result<(), 
             let (inner, rest) = named(tables, key, part, rest)?;
             insert(inner, key, rest, value)
         }
-        // `up`, `down`, `client_leg`, …: a table that the file leaves out.
+        // `up`, `down`, `client_leg`, …: a table that the file does not contain.
         None if key != format!("{part}.{rest}") => {
             let mut inner = Table::new();
             insert(&mut inner, key, rest, value)?;
@@ -120,8 +120,8 @@ fn insert(table: &mut Table, key: &str, rest: &str, value: Value) -> Result<(), 
     }
 }
 
-/// The table of an array whose name `rest` begins with, and what follows the name. (Names may
-/// have dots in them.)
+/// The table of an array whose name is the beginning of `rest`, and the text after the name. (Names
+/// may contain dots.)
 fn named<'t, 'r>(
     tables: &'t mut [Value],
     key: &str,

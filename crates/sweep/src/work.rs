@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// What `work` gives for each number below `count`, in order, whatever the number of `threads`;
-/// `done` is told after each, from this thread, in any order. After an error the rest is left
-/// out.
+/// The results of `work` for each number below `count`, in order, whatever the number of `threads`.
+/// `done` is called after each, from the calling thread, in any order. After an error, the
+/// remaining numbers are skipped.
 ///
 /// # Errors
-/// Of all errors, that of the lowest number.
+/// The error with the lowest number.
 pub fn in_parallel<T: Send, E: Send>(
     count: usize,
     threads: usize,
@@ -25,7 +25,8 @@ pub fn in_parallel<T: Send, E: Send>(
             let sender = sender.clone();
             let (next, work) = (&next, &work);
             scope.spawn(move || {
-                // Numbers are taken in order, so all below a failed one are worked on as well.
+                // Numbers are assigned in order, so all numbers below a failed one are processed
+                // too.
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     if index >= count {

@@ -72,7 +72,7 @@ fn every_combination_runs_with_the_same_seeds() {
         .filter(|row| row.quantity == "completion time")
         .collect();
     assert_eq!(times.len(), 24);
-    // The third value of the first axis is the first again: the same draws, the same results.
+    // The third value of the first axis equals the first one: the same draws, the same results.
     for (one, other) in times[..8].iter().zip(&times[16..]) {
         assert_eq!((&one.flow, &one.values), (&other.flow, &other.values));
         assert_eq!(one.values.len(), 3);

@@ -1,9 +1,9 @@
 //! Rates, sizes, times and probabilities: parse, print, compute.
 //!
-//! Every quantity is a type of its own, so that a rate is never taken for a size. All are
-//! integers of a small base unit (bit/s, bytes, nanoseconds), so that the same input gives the
-//! same result on every machine. All parse from text with a unit ("8 Mbit/s", "64 KiB",
-//! "250 ms", "0.1 %") and print so that the text parses back to the same value.
+//! Every quantity is a separate type, so that a rate is never used as a size. All are integers of a
+//! small base unit (bit/s, bytes, nanoseconds), so that the same input gives the same result on
+//! every machine. All parse from text with a unit ("8 Mbit/s", "64 KiB", "250 ms", "0.1 %"), and
+//! their printed text parses back to the same value.
 //!
 //! This crate is pure: no clock, no I/O, no random source.
 

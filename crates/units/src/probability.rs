@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use crate::quantity::{Form, ParseError};
 
-/// A probability between 0 and 1, held in units of 10⁻¹².
+/// A probability between 0 and 1, stored in units of 10⁻¹².
 ///
-/// An integer, so that printing and reading back changes nothing and that a comparison with a
-/// random number is the same on every machine.
+/// An integer, so that printing and parsing do not change it, and a comparison with a random number
+/// has the same result on every machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Probability(u64);
 
@@ -23,9 +23,9 @@ const FORM: Form = Form {
 };
 
 impl Probability {
-    /// Never.
+    /// Probability 0.
     pub const ZERO: Self = Self(0);
-    /// Always.
+    /// Probability 1.
     pub const ONE: Self = Self(ONE);
 
     /// The probability nearest to `value`; `None` outside 0…1 and for NaN.

@@ -8,39 +8,39 @@ pub enum ParseError {
     /// The text does not begin with a number.
     #[error("\"{text}\" is not a {kind}: it must begin with a number, as in \"{example}\"")]
     NoNumber {
-        /// What was to be read: "rate", "size", ….
+        /// The kind of quantity: "rate", "size", ….
         kind: &'static str,
-        /// The text as given.
+        /// The given text.
         text: String,
-        /// A text that would be read.
+        /// An example of a valid text.
         example: &'static str,
     },
     /// The number has no unit.
     #[error("\"{text}\" has no unit: write one of {units}, as in \"{example}\"")]
     NoUnit {
-        /// The text as given.
+        /// The given text.
         text: String,
-        /// The units that exist.
+        /// The valid units.
         units: String,
-        /// A text that would be read.
+        /// An example of a valid text.
         example: &'static str,
     },
-    /// The unit is not known.
+    /// The unit is unknown.
     #[error("unknown unit \"{unit}\": write one of {units}, as in \"{example}\"")]
     UnknownUnit {
-        /// The unit as given.
+        /// The given unit.
         unit: String,
-        /// The units that exist.
+        /// The valid units.
         units: String,
-        /// A text that would be read.
+        /// An example of a valid text.
         example: &'static str,
     },
-    /// The value cannot be held.
+    /// The value is outside the range of the type.
     #[error("\"{text}\" is out of range: a {kind} lies between {low} and {high}")]
     OutOfRange {
-        /// What was to be read: "rate", "size", ….
+        /// The kind of quantity: "rate", "size", ….
         kind: &'static str,
-        /// The text as given.
+        /// The given text.
         text: String,
         /// Smallest value, as text.
         low: &'static str,
@@ -52,18 +52,18 @@ pub enum ParseError {
 /// A unit's name and its worth in base units.
 pub(crate) type Unit = (&'static str, u64);
 
-/// What a kind of quantity looks like as text.
+/// The text form of a kind of quantity.
 pub(crate) struct Form {
     pub kind: &'static str,
     pub example: &'static str,
     pub low: &'static str,
     pub high: &'static str,
-    /// Accepted units; those printed first in error messages come first.
+    /// Accepted units, in the order in which error messages list them.
     pub units: &'static [Unit],
 }
 
 impl Form {
-    /// Reads `text` as base units, rounded to the nearest whole one.
+    /// Parses `text` to base units, rounded to the nearest whole number.
     pub fn parse(&self, text: &str) -> Result<u64, ParseError> {
         let (number, unit) = self.split(text)?;
         let Some(&(_, worth)) = self.units.iter().find(|(name, _)| *name == unit) else {
@@ -117,8 +117,8 @@ impl Form {
         }
     }
 
-    /// Prints `value` in the largest of `units` that needs at most three decimals, so that the
-    /// text stays short and still reads back as the same value.
+    /// Prints `value` in the largest of `units` that needs at most three decimals, so that the text
+    /// is short and still parses back to the same value.
     pub fn print(value: u64, units: &[Unit]) -> String {
         let mut by_worth: Vec<&Unit> = units.iter().collect();
         by_worth.sort_by_key(|(_, worth)| std::cmp::Reverse(*worth));
@@ -146,7 +146,7 @@ fn scale(number: &str, worth: u64) -> Option<u64> {
     } else {
         whole.parse().ok()?
     };
-    // Digits beyond the 18th change no result that fits 64 bits.
+    // Digits beyond the 18th do not change a result that fits into 64 bits.
     let fraction = &fraction[..fraction.len().min(18)];
     let denominator = 10u128.pow(u32::try_from(fraction.len()).ok()?);
     let numerator: u128 = if fraction.is_empty() {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::TimeSpan;
 use crate::quantity::{Form, ParseError};
 
-/// A data rate in bit/s, above zero. Prefixes are decimal, as in all of networking.
+/// A data rate in bit/s, above zero. Prefixes are decimal, as usual in networking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(u64);
 
@@ -57,8 +57,8 @@ impl BitRate {
         u64::try_from(bits / 8).unwrap_or(u64::MAX)
     }
 
-    /// The rate at which `bytes` pass in `span`; `None` where that is below 1 bit/s or `span`
-    /// is zero.
+    /// The rate at which `bytes` pass in `span`; `None` if that is below 1 bit/s, or if `span` is
+    /// zero.
     #[must_use]
     pub fn from_transfer(bytes: u64, span: TimeSpan) -> Option<Self> {
         let nanoseconds = u128::from(span.nanoseconds());

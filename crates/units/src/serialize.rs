@@ -1,4 +1,4 @@
-//! Quantities in configuration files and JSON: always their text form.
+//! Quantities in configuration files and JSON: always in their text form.
 
 use std::fmt;
 

@@ -25,7 +25,7 @@ const FORM: Form = Form {
     ],
 };
 
-/// Binary prefixes are kept for printing, so that a buffer of 64 KiB does not read 65.536 KB.
+/// Binary prefixes are used for printing, so that a buffer of 64 KiB is not printed as 65.536 KB.
 const BINARY: &[Unit] = &[
     ("B", 1),
     ("KiB", 1 << 10),

@@ -56,7 +56,7 @@ impl Time {
         self.0
     }
 
-    /// Time since `earlier`; zero where `earlier` is later.
+    /// Time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> TimeSpan {
         TimeSpan(self.0.saturating_sub(earlier.0))
@@ -64,7 +64,7 @@ impl Time {
 }
 
 impl TimeSpan {
-    /// No time at all.
+    /// A span of zero.
     pub const ZERO: Self = Self(0);
 
     /// A span of `nanoseconds`.
@@ -163,7 +163,7 @@ impl Div<u64> for TimeSpan {
     type Output = Self;
 
     /// # Panics
-    /// As integer division does, when `divisor` is zero.
+    /// If `divisor` is zero, as for integer division.
     fn div(self, divisor: u64) -> Self {
         Self(self.0 / divisor)
     }

@@ -1,4 +1,4 @@
-//! Every quantity prints as a text that reads back as the same value; no text panics.
+//! Every quantity prints as a text that parses back to the same value; no text causes a panic.
 
 use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
 use proptest::prelude::*;

@@ -11,7 +11,7 @@ use super::Check;
 use crate::file::CableTable;
 use crate::{Cable, Link, LinkIndex};
 
-/// Times of the channel: above zero, and short enough to make sense.
+/// Times of the channel: above zero, and plausible.
 const SPAN: RangeInclusive<TimeSpan> =
     TimeSpan::from_nanoseconds(1_000)..=TimeSpan::from_seconds(10);
 const POLLED_FOR: RangeInclusive<TimeSpan> =

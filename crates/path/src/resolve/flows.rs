@@ -12,17 +12,17 @@ use super::nodes::{NodeNames, Placed};
 use crate::file::{File, FlowTable, Given, WorkloadName};
 use crate::{Flow, NodeIndex, NodeKind, Order, Workload};
 
-/// Requests of one flow.
+/// Number of requests of one flow.
 const COUNT: RangeInclusive<u32> = 1..=1_000_000;
-/// Objects of one page.
+/// Number of objects of one page.
 const OBJECTS: RangeInclusive<u32> = 1..=10_000;
-/// Connections of one page.
+/// Number of connections of one page.
 const PARALLEL: RangeInclusive<u32> = 1..=256;
-/// Connections of a page where the file does not say: what browsers open to one server.
+/// Default number of connections of a page: as many as browsers open to one server.
 const PARALLEL_DEFAULT: u32 = 6;
-/// Bytes of one file or answer.
+/// Bytes of one file or response.
 const SIZE: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=SIZE_LIMIT;
-/// How long a bulk flow lasts.
+/// Duration of a bulk flow.
 const DURATION: RangeInclusive<TimeSpan> = TimeSpan::from_milliseconds(100)..=DURATION_LIMIT;
 
 /// The flows, with names of hosts resolved and the options of each workload complete.
@@ -126,7 +126,7 @@ fn workload(check: &Check<'_>, table: &FlowTable) -> Result<Workload, Located> {
 }
 
 impl WorkloadName {
-    /// The name as it is written.
+    /// The name as written in the file.
     const fn written(self) -> &'static str {
         match self {
             Self::Download => "download",
@@ -138,7 +138,7 @@ impl WorkloadName {
         }
     }
 
-    /// The keys that belong to it.
+    /// The keys that apply to it.
     const fn keys(self) -> &'static [&'static str] {
         match self {
             Self::Download | Self::Upload => &["size"],
@@ -149,7 +149,7 @@ impl WorkloadName {
     }
 }
 
-/// The keys of one flow that belong to some workloads only.
+/// The keys of one flow that apply to some workloads only.
 struct Options<'a> {
     check: &'a Check<'a>,
     table: &'a FlowTable,

@@ -9,19 +9,19 @@ use midspan_units::{BitRate, ByteSize, TimeSpan};
 use super::Check;
 use crate::file::Given;
 
-/// Most hosts, routers and proxies together.
+/// Largest number of hosts, routers and proxies together.
 pub const NODE_LIMIT: usize = 64;
-/// Most links.
+/// Largest number of links.
 pub const LINK_LIMIT: usize = 64;
-/// Most flows.
+/// Largest number of flows.
 pub const FLOW_LIMIT: usize = 256;
-/// Most steps of one schedule.
+/// Largest number of steps in one schedule.
 pub const SCHEDULE_LIMIT: usize = 1000;
-/// Longest delay of a link, one way.
+/// Longest one-way delay of a link.
 pub const DELAY_LIMIT: TimeSpan = TimeSpan::from_seconds(60);
-/// Latest point in a run that a file may name, and longest duration of a flow.
+/// Latest time in a run that a file may contain, and longest duration of a flow.
 pub const DURATION_LIMIT: TimeSpan = TimeSpan::from_seconds(24 * 3600);
-/// Most data that one flow may transfer.
+/// Largest amount of data that one flow may transfer.
 pub const SIZE_LIMIT: ByteSize = ByteSize::from_bytes(100_000_000_000);
 
 /// Longest name of a node or a link, in characters.
@@ -32,7 +32,7 @@ const DESCRIPTION_LENGTH: usize = 200;
 const TITLE_LENGTH: usize = 64;
 
 impl Check<'_> {
-    /// Refuses a value outside `range`, saying what the range is.
+    /// Refuses a value outside `range`; the error contains the range.
     pub fn within<T: PartialOrd + Display + Copy>(
         &self,
         what: &str,
@@ -53,7 +53,7 @@ impl Check<'_> {
         Err(self.error(given, complaint))
     }
 
-    /// Refuses a name that could not be that of a file or a network namespace.
+    /// Refuses a name that cannot be that of a file or a network namespace.
     pub fn name<'a>(&self, given: &'a Spanned<String>) -> Result<&'a str, Located> {
         let name = given.get_ref();
         let plain = name
@@ -72,7 +72,7 @@ impl Check<'_> {
         ))
     }
 
-    /// Refuses a flow's name that could not stand in a table.
+    /// Refuses a flow's name that cannot be printed in a table.
     pub fn title<'a>(&self, given: &'a Spanned<String>) -> Result<&'a str, Located> {
         let title = given.get_ref();
         let printable = !title.chars().any(char::is_control);
@@ -89,7 +89,7 @@ impl Check<'_> {
         ))
     }
 
-    /// Refuses a description that could not stand in a list of paths.
+    /// Refuses a description that cannot be printed in a list of paths.
     pub fn description(&self, given: &Given<String>) -> Result<String, Located> {
         let Some(given) = given else {
             return Ok(String::new());
@@ -103,13 +103,13 @@ impl Check<'_> {
         Ok(text.clone())
     }
 
-    /// Refuses what is no kernel name of a congestion control.
+    /// Refuses a name that cannot be the kernel's name of a congestion control.
     pub fn congestion_control(&self, given: &Spanned<String>) -> Result<String, Located> {
         let name = given.get_ref();
         let plain = name.bytes().all(|byte| {
             byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte)
         });
-        // TCP_CA_NAME_MAX is 16 with the closing zero.
+        // TCP_CA_NAME_MAX is 16, including the final zero.
         if plain && (1..16).contains(&name.len()) {
             return Ok(name.clone());
         }
@@ -129,7 +129,7 @@ impl Check<'_> {
         self.within("a delay", given, TimeSpan::ZERO..=DELAY_LIMIT)
     }
 
-    /// A point in a run.
+    /// A time in a run.
     pub fn point(&self, what: &str, given: &Spanned<TimeSpan>) -> Result<TimeSpan, Located> {
         self.within(what, given, TimeSpan::ZERO..=DURATION_LIMIT)
     }

@@ -1,4 +1,4 @@
-//! Links and what each direction is like.
+//! Links, and the properties of each direction.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -13,15 +13,15 @@ use super::nodes::NodeNames;
 use crate::file::{DirectionTable, LinkTable, Queue, ScheduleTable, StepTable};
 use crate::{AckQueueing, Link, NodeIndex};
 
-/// Most packets that a queue may hold: what a machine's memory can.
+/// Largest number of packets in a queue: what fits into a machine's memory.
 const QUEUE_PACKETS: u32 = 1_000_000;
-/// Most bytes that a queue may hold.
+/// Largest number of bytes in a queue.
 const QUEUE_BYTES: ByteSize = ByteSize::from_bytes(1 << 30);
 /// Bytes of framing of one packet.
 const OVERHEAD: RangeInclusive<ByteSize> = ByteSize::from_bytes(0)..=ByteSize::from_bytes(1000);
-/// Bytes of the largest packet (RFC 791: every link carries 68).
+/// Size of the largest packet, in bytes (RFC 791: every link carries 68).
 const MTU: RangeInclusive<ByteSize> = ByteSize::from_bytes(68)..=ByteSize::from_bytes(65_535);
-/// The shortest repetition: a shorter one is work without end for who runs it.
+/// The shortest repetition: a shorter one would cost too much computing time.
 const REPEAT: RangeInclusive<TimeSpan> = TimeSpan::from_milliseconds(1)..=DURATION_LIMIT;
 
 /// The links, with names of nodes resolved and both directions complete.
@@ -78,7 +78,7 @@ fn link(
     })
 }
 
-/// What a direction does with ACKs and with headers.
+/// How a direction treats ACKs and headers.
 fn acknowledgements(
     check: &Check<'_>,
     shared: &LinkTable,
@@ -127,7 +127,7 @@ fn ends(
     Ok(ends)
 }
 
-/// One direction: its own keys, or else those of the link, or else the defaults.
+/// One direction: its own keys, otherwise those of the link, otherwise the defaults.
 fn direction(
     check: &Check<'_>,
     shared: &LinkTable,
@@ -166,7 +166,7 @@ fn direction(
     })
 }
 
-/// Loss of everything is an outage, and an outage ends.
+/// A loss of 100 % is an outage, and an outage ends.
 fn lasting_loss(check: &Check<'_>, given: &Spanned<Probability>) -> Result<Probability, Located> {
     if *given.get_ref() == Probability::ONE {
         return Err(check

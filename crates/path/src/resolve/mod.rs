@@ -1,4 +1,4 @@
-//! From the file as it is written to a [`Path`]: names become indices, every rule is checked.
+//! Turns the file as written into a [`Path`]: names become indices, and every rule is checked.
 
 mod cables;
 mod flows;
@@ -21,7 +21,7 @@ use nodes::NodeNames;
 /// Checks a file and resolves its names.
 ///
 /// # Errors
-/// The first rule that is broken, where it is broken.
+/// The first broken rule, with its place.
 pub fn resolve(source: &Source, name: &str, file: &File) -> Result<Path, Located> {
     let check = Check { source };
     let nodes = nodes::resolve(&check, file)?;
@@ -44,7 +44,7 @@ pub fn resolve(source: &Source, name: &str, file: &File) -> Result<Path, Located
     })
 }
 
-/// Makes errors at places of the file.
+/// Creates errors with places in the file.
 struct Check<'a> {
     source: &'a Source,
 }

@@ -12,9 +12,9 @@ use super::limits::NODE_LIMIT;
 use crate::file::{File, Given, HostTable, ProxyTable};
 use crate::{HostSettings, Node, NodeIndex, NodeKind, ProxySettings};
 
-/// Segments of an initial window.
+/// Initial windows in segments.
 const INITIAL_WINDOW: RangeInclusive<u32> = 1..=1000;
-/// Bytes of a socket buffer: what the kernel's settings can hold.
+/// Sizes of socket buffers, in bytes: the values that the kernel's settings allow.
 const BUFFER: RangeInclusive<ByteSize> = ByteSize::from_bytes(4096)..=ByteSize::from_bytes(1 << 30);
 
 /// A node and the place of its name.
@@ -23,7 +23,7 @@ pub struct Placed {
     pub name: Spanned<String>,
 }
 
-/// The nodes in the order in which the file names them, whatever their kind.
+/// The nodes in the order of the file, whatever their kind.
 pub fn resolve(check: &Check<'_>, file: &File) -> Result<Vec<Placed>, Located> {
     let mut nodes: Vec<Placed> = Vec::new();
     for table in &file.host {
@@ -49,11 +49,11 @@ pub fn resolve(check: &Check<'_>, file: &File) -> Result<Vec<Placed>, Located> {
     Ok(nodes)
 }
 
-/// Where each name stands in the list of nodes.
+/// The index of each name in the list of nodes.
 pub struct NodeNames(BTreeMap<String, NodeIndex>);
 
 impl NodeNames {
-    /// Refuses a name that stands twice.
+    /// Refuses a name that occurs twice.
     pub fn new(check: &Check<'_>, nodes: &[Placed]) -> Result<Self, Located> {
         let mut names = BTreeMap::new();
         for (index, placed) in nodes.iter().enumerate() {
@@ -67,7 +67,7 @@ impl NodeNames {
         Ok(Self(names))
     }
 
-    /// The node that is meant.
+    /// The node with the given name.
     pub fn find(&self, check: &Check<'_>, given: &Spanned<String>) -> Result<NodeIndex, Located> {
         let name = given.get_ref();
         self.0.get(name).copied().ok_or_else(|| {
@@ -132,7 +132,7 @@ fn proxy(check: &Check<'_>, table: &ProxyTable) -> Result<ProxySettings, Located
     })
 }
 
-/// The type of a leg's settings is the proxy's as well and keeps no places.
+/// The type of a leg's settings is shared with the proxy and keeps no places.
 fn leg(check: &Check<'_>, given: &Given<LegSettings>) -> Result<LegSettings, Located> {
     let Some(given) = given else {
         return Ok(LegSettings::default());
@@ -167,8 +167,8 @@ fn leg(check: &Check<'_>, given: &Given<LegSettings>) -> Result<LegSettings, Loc
     Ok(settings.clone())
 }
 
-/// Checks a value by its table's place; its own is looked up only for an error, as that reads
-/// the whole text again.
+/// Checks a value with the place of its table. The value's own place is looked up only for an
+/// error, because that parses the whole text again.
 fn in_table<T>(
     check: &Check<'_>,
     table: &Range<usize>,

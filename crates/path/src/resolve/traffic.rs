@@ -12,14 +12,14 @@ use super::nodes::NodeNames;
 use crate::file::TrafficTable;
 use crate::{OnOff, Traffic};
 
-/// Bytes of a packet, headers included: what IP can carry.
+/// Sizes of packets in bytes, headers included: what IP can carry.
 const PACKET: RangeInclusive<ByteSize> = ByteSize::from_bytes(20)..=ByteSize::from_bytes(65_535);
 const PACKET_DEFAULT: ByteSize = ByteSize::from_bytes(1500);
-/// Sources of one traffic.
+/// Number of sources of one traffic.
 const SOURCES: RangeInclusive<u32> = 1..=10_000;
-/// Mean times on and off.
+/// Mean durations of on and off phases.
 const TURN: RangeInclusive<TimeSpan> = TimeSpan::from_milliseconds(1)..=DURATION_LIMIT;
-/// Shapes of the Pareto distribution: above 1 there is a mean.
+/// Shapes of the Pareto distribution: only above 1 is there a mean.
 const SHAPE: RangeInclusive<f64> = 1.01..=100.0;
 const SHAPE_DEFAULT: f64 = 1.5;
 

@@ -1,4 +1,4 @@
-//! The links form one tree: exactly one way leads from any node to any other.
+//! The links form one tree: there is exactly one route from any node to any other.
 
 use midspan_document::Located;
 
@@ -7,8 +7,8 @@ use super::nodes::Placed;
 use crate::file::LinkTable;
 use crate::{Link, NodeIndex, NodeKind};
 
-/// Refuses a second way between two nodes, a node that no link leads to, and a host that would
-/// have to forward.
+/// Refuses a second route between two nodes, a node without links, and a host that would have to
+/// forward.
 pub fn check(
     check: &Check<'_>,
     nodes: &[Placed],
@@ -56,7 +56,7 @@ pub fn check(
     Ok(())
 }
 
-/// Which nodes are joined so far: each group goes by the index of one of its nodes.
+/// The nodes that are connected so far: each group has the index of one of its nodes.
 struct Groups(Vec<usize>);
 
 impl Groups {
@@ -68,7 +68,7 @@ impl Groups {
         self.0[node.0]
     }
 
-    /// False where both were joined before.
+    /// Connects two nodes; false if they were connected before.
     fn join(&mut self, first: NodeIndex, second: NodeIndex) -> bool {
         let (kept, gone) = (self.of(first), self.of(second));
         for group in &mut self.0 {

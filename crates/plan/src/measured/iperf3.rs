@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::{Measured, MeasuredError, Stretch, check_size, plausible, shown};
 
-/// Reads what `iperf3 --json` printed, of client or server.
+/// Reads the output of `iperf3 --json`, from client or server.
 ///
 /// # Errors
-/// It is no such JSON, tells of an error, or is no TCP test.
+/// The text is no such JSON, reports an error, or is no TCP test.
 pub fn read(text: &str) -> Result<Measured, MeasuredError> {
     check_size(text)?;
     let wrong = |what: String| MeasuredError::Format {
@@ -114,7 +114,7 @@ pub fn read(text: &str) -> Result<Measured, MeasuredError> {
     })
 }
 
-/// Streams and intervals that are looked at.
+/// Largest number of streams and intervals that are read.
 const MOST_STREAMS: usize = 1024;
 const MOST_INTERVALS: usize = 100_000;
 

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use super::{Measured, MeasuredError, Stretch, check_size, number, shown};
 
-/// Most listeners that are looked at; those beyond are left out.
+/// Largest number of listeners that are read; further ones are left out.
 const MOST_LISTENERS: usize = 256;
-/// Data of an ordinary segment in bytes, to make bytes segments.
+/// Bytes of data in an ordinary segment, to convert bytes to segments.
 const SEGMENT: f64 = 1448.0;
 
 /// Cumulative counts of a histogram by the upper bound of each bucket.
 type Buckets = Vec<(f64, f64)>;
 
-/// What was read of one listener.
+/// The values that were read for one listener.
 #[derive(Debug, Default)]
 struct Listener {
     least: [Buckets; 2],
@@ -22,18 +22,18 @@ struct Listener {
     busy: [f64; 2],
     window: [f64; 2],
     buffer: [f64; 2],
-    /// Bytes handed on towards the client and towards the server.
+    /// Bytes passed on towards the client and towards the server.
     bytes: [f64; 2],
 }
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
 
-/// Reads what `GET /metrics` answers: each listener that has handed on data, in the direction that
-/// has more, those with most first.
+/// Reads the response to `GET /metrics`: each listener that has passed on data, in the direction
+/// with more data, the listeners with the most data first.
 ///
 /// # Errors
-/// It has none of the metrics of legs, or no data was handed on.
+/// The text has none of the metrics of legs, or no data was passed on.
 pub fn read(text: &str) -> Result<Vec<Measured>, MeasuredError> {
     check_size(text)?;
     let mut listeners: BTreeMap<String, Listener> = BTreeMap::new();
@@ -70,7 +70,7 @@ pub fn read(text: &str) -> Result<Vec<Measured>, MeasuredError> {
     Ok(found.into_iter().map(|(_, measured)| measured).collect())
 }
 
-/// A line: name, labels as they stand, value.
+/// A line: the name, the labels as written, and the value.
 struct Sample<'a> {
     name: &'a str,
     labels: &'a str,
@@ -96,7 +96,7 @@ impl<'a> Sample<'a> {
         })
     }
 
-    /// The value of a label, without its escapes.
+    /// The value of a label, unescaped.
     fn label(&self, wanted: &str) -> Option<String> {
         let mut rest = self.labels;
         while let Some((key, after)) = rest.split_once("=\"") {
@@ -121,7 +121,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Where the labels end: a brace may stand in a quoted value.
+/// The end of the labels: a quoted value may contain a brace.
 fn closing(text: &str) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     for (at, character) in text.char_indices() {
@@ -168,11 +168,11 @@ impl Listener {
             _ => return,
         };
         let bound = sample.label("le").and_then(|bound| number(&bound));
-        // The last bucket has no bound; what it holds counts as the bound before.
+        // The last bucket has no bound; its values count as the previous bound.
         buckets.push((bound.unwrap_or(f64::INFINITY), sample.value));
     }
 
-    /// The direction with more data, and how much it is.
+    /// The direction with more data, and its amount in bytes.
     fn measured(self, name: &str) -> Option<(f64, Measured)> {
         let to = if self.bytes[SERVER] > self.bytes[CLIENT] {
             SERVER
@@ -190,7 +190,7 @@ impl Listener {
             round_trip: quantile(&self.least[leg], 0.5),
             loss,
         };
-        // Beyond what was sent again, each segment arrived once.
+        // Each segment arrived once, in addition to those that were sent again.
         let sent = bytes / SEGMENT + self.again[to];
         let loss = (self.again[to] / sent).clamp(0.0, 1.0);
         let busy = self.busy[to];
@@ -226,7 +226,8 @@ impl Listener {
     }
 }
 
-/// The value below which `share` of a histogram lies, even within a bucket; `None` of none.
+/// The value below which `share` of a histogram lies, assuming even distribution within a bucket;
+/// `None` for an empty histogram.
 fn quantile(buckets: &Buckets, share: f64) -> Option<f64> {
     let mut buckets = buckets.clone();
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));

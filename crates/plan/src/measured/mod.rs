@@ -1,4 +1,4 @@
-//! What was measured on a real path, in the words of the analysis.
+//! Measurements of a real path, converted to the terms of the analysis.
 //!
 //! | input | module |
 //! | --- | --- |
@@ -8,8 +8,8 @@
 //! | a capture, pcap or pcapng | [`pcap`] |
 //! | the metrics of a running proxy | [`metrics`] |
 //!
-//! Each says what it could not tell and what was assumed instead. Inputs come from anywhere: every
-//! reader is bounded in size and panics on nothing.
+//! Each reader reports what the measurement does not contain, and what was assumed instead. Inputs
+//! are untrusted: every reader limits the size, and no input causes a panic.
 
 pub mod iperf3;
 pub mod metrics;
@@ -33,24 +33,24 @@ pub const LARGEST_TEXT: usize = 64 << 20;
 /// Why an input could not be used.
 #[derive(Debug, Error)]
 pub enum MeasuredError {
-    /// It is not what it should be.
+    /// It does not have the expected format.
     #[error("this is not the output of {program}: {what}")]
     Format {
-        /// What should have written it.
+        /// The program that should have written it.
         program: &'static str,
-        /// What is wrong.
+        /// The error.
         what: String,
     },
     /// It has no connection with data.
     #[error("no TCP connection with data is in it: {hint}")]
     Empty {
-        /// What to do.
+        /// The remedy.
         hint: &'static str,
     },
     /// It is too large.
     #[error("larger than {limit} bytes: cut it, or take a shorter measurement")]
     TooLarge {
-        /// Most bytes.
+        /// Largest number of bytes.
         limit: usize,
     },
     /// It could not be read.
@@ -58,29 +58,29 @@ pub enum MeasuredError {
     Read(#[from] std::io::Error),
 }
 
-/// A stretch of the path that was measured by itself.
+/// A part of the path that was measured separately.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Stretch {
-    /// What is at its far end, in the direction of the data.
+    /// The node at its far end, in the direction of the data.
     pub end: String,
-    /// Round trip without waiting, in seconds.
+    /// Round trip without queueing, in seconds.
     pub round_trip: Option<f64>,
     /// Loss per packet.
     pub loss: Option<f64>,
 }
 
-/// What a measurement tells of one direction of data.
+/// The measurement of one direction of data.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Measured {
-    /// Which connection or host.
+    /// The connection or host.
     pub name: String,
-    /// From the sender of the data on; at least one.
+    /// In order from the sender of the data; at least one.
     pub stretches: Vec<Stretch>,
-    /// What the connection got, in bit/s of user data.
+    /// The throughput of the connection, in bit/s of user data.
     pub throughput: Option<f64>,
-    /// The highest rate that was seen, in bit/s; the path has at least that.
+    /// The highest rate that was seen, in bit/s; the path's rate is at least this.
     pub peak: Option<f64>,
-    /// Mean round trip, waiting included, in seconds.
+    /// Mean round trip, queueing included, in seconds.
     pub mean_round_trip: Option<f64>,
     /// Data bytes of a full segment.
     pub segment: Option<u32>,
@@ -90,18 +90,18 @@ pub struct Measured {
     pub congestion_control: Option<String>,
     /// Largest window that the receiver offered, in bytes.
     pub receive_window: Option<u64>,
-    /// What held the sender back, as a share of its busy time: the receiver's window, its own
+    /// What limited the sender, as shares of its busy time: the receiver's window, and its own
     /// buffer.
     pub limited: Option<[f64; 2]>,
-    /// What it does not tell, a sentence each.
+    /// What the measurement does not contain, in one sentence each.
     pub untold: Vec<String>,
-    /// What was assumed instead, a sentence each.
+    /// What was assumed instead, in one sentence each.
     pub assumed: Vec<String>,
 }
 
 impl Measured {
-    /// The measured path as a way to be analysed. `rate` is that of its slowest link, where the
-    /// user knows it.
+    /// The measured path as a way for the analysis. `rate` is that of its slowest link, if the user
+    /// knows it.
     ///
     /// # Errors
     /// No round trip was measured.
@@ -161,7 +161,7 @@ impl Measured {
                 ..HostSettings::default()
             },
             receiver: HostSettings {
-                // Autotuning's maximum is twice the window.
+                // The maximum of autotuning is twice the window.
                 receive_buffer: self
                     .receive_window
                     .map(|window| ByteSize::from_bytes(window.saturating_mul(2))),
@@ -178,8 +178,8 @@ impl Measured {
 }
 
 impl Measured {
-    /// Whether the mean round trip tells of waiting in a queue: half as much again as the least
-    /// one, and at least a millisecond more.
+    /// Whether the mean round trip shows queueing: at least 1.5 times the shortest one, and at
+    /// least a millisecond more.
     fn filled_its_queue(&self) -> bool {
         let least: Option<f64> = self.stretches.iter().map(|part| part.round_trip).sum();
         match (self.mean_round_trip, least) {
@@ -203,26 +203,27 @@ fn check_size(text: &str) -> Result<(), MeasuredError> {
     Ok(())
 }
 
-/// No measurement has a larger number, in any unit; sums and products of smaller ones are finite.
+/// No measurement has a larger number, in any unit; sums and products of smaller numbers are
+/// finite.
 const LARGEST_NUMBER: f64 = 1e18;
 
-/// A number that a measurement can have.
+/// A number that a measurement can contain.
 fn number(text: &str) -> Option<f64> {
     text.trim().parse().ok().and_then(plausible)
 }
 
-/// A number that is neither negative nor absurd.
+/// `value`, unless it is negative or absurdly large.
 fn plausible(value: f64) -> Option<f64> {
     (0.0..=LARGEST_NUMBER).contains(&value).then_some(value)
 }
 
-/// `part` of `whole`, 0…1; `None` of nothing.
+/// `part` divided by `whole`, 0…1; `None` if `whole` is zero.
 #[allow(clippy::cast_precision_loss)] // Counts of packets and bytes.
 fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| (part as f64 / whole as f64).clamp(0.0, 1.0))
 }
 
-/// A text of the input, fit to be shown.
+/// A text of the input, made safe for display.
 fn shown(text: &str) -> String {
     text.chars()
         .filter(|character| !character.is_control())

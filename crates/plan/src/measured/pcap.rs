@@ -1,6 +1,6 @@
 //! Captures: pcap and pcapng, as tcpdump, Wireshark and others write them.
 //!
-//! Packets are read one after another and not kept. Formats: draft-ietf-opsawg-pcap,
+//! Packets are read one after another and not stored. Formats: draft-ietf-opsawg-pcap,
 //! draft-ietf-opsawg-pcapng.
 
 use std::io::{self, BufRead, BufReader, Read};
@@ -10,17 +10,17 @@ use etherparse::LaxSlicedPacket;
 use super::trace::{Connections, Seen};
 use super::{Measured, MeasuredError};
 
-/// Largest packet or block that is read.
+/// Largest packet or block that is read, in bytes.
 const LARGEST_PACKET: u32 = 1 << 20;
-/// Most packets that are looked at.
+/// Largest number of packets that are read.
 const MOST_PACKETS: u64 = 200_000_000;
-/// Most interfaces of a pcapng file.
+/// Largest number of interfaces in a pcapng file.
 const MOST_INTERFACES: usize = 4096;
 
-/// Reads a capture: the connections with data, those with most first.
+/// Reads a capture: the connections with data, those with the most data first.
 ///
 /// # Errors
-/// It is no capture, is cut off within its first packet, or has no TCP connection with data.
+/// The input is no capture, is cut off within its first packet, or has no TCP connection with data.
 pub fn read(input: impl Read) -> Result<Vec<Measured>, MeasuredError> {
     let mut input = BufReader::new(input);
     let mut connections = Connections::default();
@@ -53,7 +53,7 @@ fn wrong(what: impl Into<String>) -> MeasuredError {
 
 /// A captured packet.
 struct Packet<'a> {
-    /// Seconds since any fixed moment.
+    /// Seconds since any fixed point in time.
     time: f64,
     link_type: u32,
     bytes: &'a [u8],
@@ -86,7 +86,7 @@ impl Order {
     }
 }
 
-/// Fills `bytes`; false where the input ends before: a capture may be cut off anywhere.
+/// Fills `bytes`; false if the input ends before: a capture may be cut off anywhere.
 fn fill(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
     match input.read_exact(bytes) {
         Ok(()) => Ok(true),
@@ -111,7 +111,7 @@ fn read_pcap(
         _ => return Err(wrong("its first four bytes are those of no capture")),
     };
     let order = Order { little };
-    // The upper bits tell of a frame check sequence.
+    // The upper bits describe a frame check sequence.
     let link_type = order.u32(&header, 20).unwrap_or(0) & 0x0fff_ffff;
     let mut record = [0; 16];
     let mut bytes = Vec::new();
@@ -142,7 +142,7 @@ fn read_pcap(
 #[derive(Debug, Clone, Copy)]
 struct Interface {
     link_type: u32,
-    /// Seconds of one unit of its clock.
+    /// The unit of its clock, in seconds.
     unit: f64,
 }
 
@@ -161,7 +161,7 @@ fn read_pcapng(
         let section = head[..4] == [0x0a, 0x0d, 0x0d, 0x0a];
         let mut magic = [0; 4];
         if section {
-            // A section says its byte order behind its length.
+            // A section contains its byte order after its length.
             if !fill(input, &mut magic)? {
                 break;
             }
@@ -202,7 +202,7 @@ fn interface(order: Order, body: &[u8]) -> Option<Interface> {
     let link_type = u32::from(order.u16(body, 0)?);
     let mut unit = 1e-6;
     let mut at = 8;
-    // Options: code, length, value, padded to four bytes; 9 is the resolution of the clock.
+    // Options: code, length, value, padded to four bytes; code 9 is the resolution of the clock.
     while let (Some(code), Some(length)) = (order.u16(body, at), order.u16(body, at + 2)) {
         if code == 0 {
             break;
@@ -230,7 +230,7 @@ fn enhanced_packet<'a>(
     let time = u64::from(order.u32(body, 4)?) << 32 | u64::from(order.u32(body, 8)?);
     let captured = usize::try_from(order.u32(body, 12)?).ok()?;
     #[allow(clippy::cast_precision_loss)]
-    // A double has a quarter of a microsecond of this century.
+    // In this century, a double has a precision of a quarter of a microsecond.
     let time = time as f64 * interface.unit;
     Some(Packet {
         time,
@@ -240,10 +240,10 @@ fn enhanced_packet<'a>(
     })
 }
 
-/// TCP out of a packet; `None` of what is no TCP, or a later fragment.
+/// The TCP packet in a captured packet; `None` if it is no TCP, or a later fragment.
 fn dissect(packet: &Packet<'_>) -> Option<Seen> {
     let bytes = packet.bytes;
-    // Bytes of the link layer's header; as a rule a capture is cut off behind the headers.
+    // Bytes of the link layer's header; most captures are cut off after the headers.
     let (sliced, link) = match packet.link_type {
         1 => {
             let sliced = LaxSlicedPacket::from_ethernet(bytes).ok()?;

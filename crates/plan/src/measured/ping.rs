@@ -2,10 +2,10 @@
 
 use super::{Measured, MeasuredError, Stretch, check_size, number, shown};
 
-/// Reads what `ping` printed.
+/// Reads the output of `ping`.
 ///
 /// # Errors
-/// Its summary is missing, or nothing was answered.
+/// The summary is missing, or there was no reply.
 pub fn read(text: &str) -> Result<Measured, MeasuredError> {
     check_size(text)?;
     let wrong = |what: &str| MeasuredError::Format {
@@ -38,7 +38,7 @@ pub fn read(text: &str) -> Result<Measured, MeasuredError> {
         .map_while(number);
     let least = times.next().ok_or_else(|| wrong("no time was told"))?;
     let mean = times.next();
-    // What is lost on either way counts: each way loses 1 − √(1 − p).
+    // Losses in both directions count: each direction loses 1 − √(1 − p).
     let one_way = 1.0 - (received / sent).sqrt();
     let host = text
         .lines()
@@ -56,7 +56,7 @@ pub fn read(text: &str) -> Result<Measured, MeasuredError> {
         "ICMP is treated as TCP is".to_owned(),
     ];
     if received >= sent {
-        // The rule of three: 95 % sure.
+        // The rule of three: 95 % confidence.
         let bound = (3.0 / sent).min(1.0) * 100.0;
         untold.push(format!(
             "{sent:.0} pings without loss do not tell a loss below {bound:.2} %"

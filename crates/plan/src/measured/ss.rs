@@ -1,12 +1,12 @@
-//! `ss -tin`: what the kernel knows of its connections.
+//! `ss -tin`: the kernel's information on its connections.
 
 use super::{Measured, MeasuredError, Stretch, check_size, number, share, shown};
 
-/// Connections that are looked at.
+/// Largest number of connections that are read.
 const MOST_CONNECTIONS: usize = 100_000;
 
-/// Reads what `ss -tin` (or `ss -tino`, `ss -ti`) printed: the connections that have sent data,
-/// those that sent most first.
+/// Reads the output of `ss -tin` (or `ss -tino`, `ss -ti`): the connections that have sent data,
+/// those that sent the most first.
 ///
 /// # Errors
 /// No connection has sent data.
@@ -44,7 +44,7 @@ pub fn read(text: &str) -> Result<Vec<Measured>, MeasuredError> {
     Ok(found.into_iter().map(|(_, measured)| measured).collect())
 }
 
-/// One connection, with the bytes that it sent; `None` where it sent nothing.
+/// One connection, with the number of bytes that it sent; `None` if it sent nothing.
 fn connection(heading: &str, line: &str) -> Option<(u64, Measured)> {
     let words: Vec<&str> = line.split_whitespace().take(256).collect();
     let value = |key: &str| {
@@ -113,7 +113,7 @@ fn connection(heading: &str, line: &str) -> Option<(u64, Measured)> {
     ))
 }
 
-/// The congestion control stands first among the words without a colon, behind flags.
+/// The congestion control is the first word without a colon, after the flags.
 fn control<'a>(words: &[&'a str]) -> Option<&'a str> {
     const KNOWN: [&str; 14] = [
         "bbr",

@@ -1,4 +1,4 @@
-//! TCP connections as they pass a point of capture.
+//! TCP connections, reconstructed from the packets at a capture point.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -7,14 +7,15 @@ use etherparse::{LaxNetSlice, LaxSlicedPacket, TcpOptionElement, TransportSlice}
 
 use super::{Measured, Stretch, share};
 
-/// Most connections that are followed; further ones are left out.
+/// Largest number of connections that are followed; further ones are left out.
 const MOST_CONNECTIONS: usize = 4096;
-/// Most pieces of data behind holes, and segments that wait for their ACK, for each direction.
+/// Largest number of pieces of data after holes, and of segments that wait for their ACK, in each
+/// direction.
 const MOST_PIECES: usize = 1024;
 const MOST_WAITING: usize = 4096;
-/// Span over which the peak of the rate is taken, in seconds.
+/// Length of the spans for which the peak rate is computed, in seconds.
 const PEAK: f64 = 0.1;
-/// Samples below which a loss is not told.
+/// Fewer samples than this give no loss rate.
 const ENOUGH: u64 = 100;
 
 /// A TCP packet.
@@ -35,7 +36,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// TCP in `packet`, captured at `time`; `length` is that of the IP packet on the wire.
+    /// The TCP segment in `packet`, captured at `time`; `length` is that of the IP packet on the
+    /// wire.
     pub(super) fn from_packet(
         time: f64,
         packet: &LaxSlicedPacket<'_>,
@@ -66,7 +68,7 @@ impl Seen {
                 }
                 LaxNetSlice::Arp(_) => return None,
             };
-        // Zero where the packet is one of segmentation offload, too large for the field.
+        // Zero if the packet comes from segmentation offload and is too large for the field.
         let length = if told > headers { told } else { length };
         let payload = length.checked_sub(headers + tcp.header_slice().len())?;
         let (mut segment_option, mut scale_option) = (None, None);
@@ -116,7 +118,7 @@ impl Connections {
         connection.add(seen, usize::from(!forward));
     }
 
-    /// The direction of each connection that has more data, the one with most first.
+    /// The direction with more data of each connection, the one with the most data first.
     pub(super) fn measured(&self) -> Vec<Measured> {
         let mut found: Vec<(u64, Measured)> = self
             .known
@@ -137,7 +139,7 @@ impl Connections {
     }
 }
 
-/// A connection: what goes from its lower address to its higher one, and back.
+/// A connection: the data from its lower address to its higher one, and the data back.
 #[derive(Debug, Default)]
 struct Connection {
     ways: [DataWay; 2],
@@ -147,29 +149,30 @@ struct Connection {
 /// When the packets of the handshake passed.
 #[derive(Debug, Default)]
 struct Handshake {
-    /// The SYN's way and time; forgotten where it was sent twice.
+    /// The SYN's direction and time; `None` if it was sent twice.
     syn: Option<(usize, f64)>,
     answer: Option<f64>,
-    /// From SYN to its answer: the round trip on the far side of the opener.
+    /// From the SYN to its answer: the round trip on the side of the server.
     beyond: Option<f64>,
-    /// From the answer to the ACK: on the opener's side.
+    /// From the answer to the ACK: the round trip on the side of the client.
     before: Option<f64>,
     again: bool,
 }
 
-/// Data in one direction, and the ACKs that the other one sends for it.
+/// Data in one direction, and the ACKs in the other direction.
 #[derive(Debug, Default)]
 struct DataWay {
-    /// Sequence number and place of the last packet: numbers wrap, places do not.
+    /// Sequence number and position of the last packet: numbers wrap around, positions do not.
     last: Option<(u32, i64)>,
-    /// The end of what was seen.
+    /// The end of the data that was seen.
     highest: i64,
-    /// Pieces that were seen, apart from each other, in order.
+    /// The pieces that were seen, separated by holes, in order.
     pieces: Vec<(i64, i64)>,
     segments: u64,
     bytes: u64,
     largest: u32,
-    /// Segments that passed before, and those that fill a hole: lost behind and before this point.
+    /// Segments seen before (lost after this point), and segments that fill a hole (lost before
+    /// this point).
     repeated: u64,
     filled: u64,
     first_time: Option<f64>,
@@ -181,11 +184,11 @@ struct DataWay {
     samples: u64,
     /// ACKs without data that the receiver of this data sent.
     acks: u64,
-    /// What the receiver of this data announced.
+    /// The options that the receiver of this data announced.
     segment_option: Option<u16>,
     scale: Option<u8>,
     largest_window: u64,
-    /// The current span of the peak: its number and bytes; and the most of any.
+    /// The current span of the peak: its number and bytes; and the highest count of any span.
     span: (i64, u64),
     peak: u64,
 }
@@ -195,7 +198,7 @@ impl Connection {
         let back = 1 - way;
         if seen.syn {
             self.handshake.syn(seen, way);
-            // What this end announces holds for data towards it.
+            // The options of this host apply to data towards it.
             self.ways[back].segment_option = seen.segment_option;
             self.ways[back].scale = Some(seen.scale_option.unwrap_or(0));
         } else {
@@ -328,16 +331,16 @@ impl Handshake {
     }
 }
 
-/// A span of a clock that may have been set back.
+/// A non-negative span of a clock that may have been set back.
 fn positive(span: f64) -> Option<f64> {
     (span.is_finite() && span >= 0.0).then_some(span)
 }
 
 impl DataWay {
-    /// The place of a sequence number near the last one.
+    /// The position of a sequence number, near the last one.
     fn place(&self, number: u32) -> i64 {
         let (last, place) = self.last.unwrap_or((number, 0));
-        // Two's complement: numbers up to 2³¹ behind or ahead.
+        // Two's complement: numbers up to 2³¹ before or after.
         let step = number.wrapping_sub(last).cast_signed();
         place.saturating_add(i64::from(step))
     }
@@ -357,7 +360,7 @@ impl DataWay {
         let news = self.learn(start, end);
         if news == 0 {
             self.repeated += 1;
-            // Its ACK may be that of either.
+            // Its ACK may be for either copy.
             self.waiting
                 .retain(|(waits, _)| *waits < start || *waits > end);
         } else if start < self.highest {
@@ -371,7 +374,7 @@ impl DataWay {
         self.count_peak(seen.time, news);
     }
 
-    /// Adds a piece; says how many of its bytes are new.
+    /// Adds a piece; returns how many of its bytes are new.
     fn learn(&mut self, start: i64, end: i64) -> u64 {
         let first = self.pieces.partition_point(|piece| piece.1 < start);
         let mut last = first;
@@ -384,7 +387,7 @@ impl DataWay {
         }
         self.pieces.splice(first..last, [(low, high)]);
         if self.pieces.len() > MOST_PIECES {
-            // The oldest hole is given up.
+            // The oldest hole is no longer tracked.
             let end = self.pieces[1].1;
             self.pieces[0].1 = end;
             self.pieces.remove(1);

@@ -1,4 +1,4 @@
-//! Made-up numbers of the shape that a run on a satellite path gives. They were not measured.
+//! Invented numbers, similar to those of a run on a satellite path. They were not measured.
 
 use midspan_records::{By, Record, Records};
 use midspan_report::{
@@ -7,7 +7,7 @@ use midspan_report::{
 };
 use midspan_units::{Probability, TimeSpan};
 
-/// File, size in bytes, way, time to first byte, completion time, retransmissions, ACKs.
+/// File, size in bytes, variant, time to first byte, completion time, retransmissions, ACKs.
 const DOWNLOADS: [(&str, f64, &str, [f64; 4]); 6] = [
     ("100 KB", 1e5, "direct", [1.21, 2.41, 0.0, 42.0]),
     ("100 KB", 1e5, "through midspan", [1.21, 1.81, 0.0, 36.0]),
@@ -45,7 +45,7 @@ pub fn records() -> Records {
     records
 }
 
-/// The file and the way of a case.
+/// The file and the variant of a case.
 fn place(record: &Record) -> Option<(String, String)> {
     let ways = ["direct", "through midspan"];
     let way = ways.into_iter().find(|way| record.case.ends_with(way))?;
@@ -53,7 +53,7 @@ fn place(record: &Record) -> Option<(String, String)> {
     Some((file.to_owned(), way.to_owned()))
 }
 
-/// Bytes received over time: nothing, then ever faster.
+/// Bytes received over time: none at first, then faster and faster.
 fn received(size: f64, first_byte: f64, completion: f64) -> Vec<(f64, f64)> {
     (0..=200)
         .map(|step| {

@@ -1,6 +1,6 @@
-//! Writes a report with made-up numbers, to look at the layout:
-//! `cargo run -p midspan-report --example sample -- OUT.html`. Its table goes to standard output,
-//! its pictures to SVG files beside OUT.html.
+//! Writes a report with invented numbers, to show the layout: `cargo run -p midspan-report
+//! --example sample -- OUT.html`. Its table goes to standard output, its pictures to SVG files next
+//! to OUT.html.
 
 mod data;
 

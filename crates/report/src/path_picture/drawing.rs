@@ -1,4 +1,4 @@
-//! How a path is laid out.
+//! The layout of a path's picture.
 
 use askama::Template;
 
@@ -7,16 +7,16 @@ use crate::plot::palette::{ACCENT_BOX, BOX, Colour, FAINT, GROUND, INK, SERIES};
 use crate::plot::{MARGIN, WIDTH};
 use crate::text::{clean, fit};
 
-/// A longer path goes on in the next row, running back.
+/// A longer path continues in the next row, in the opposite direction.
 const NODES_IN_ROW: usize = 4;
 const BOX_HEIGHT: i32 = 52;
 const LINE: i32 = 15;
 const NAME_SIZE: f64 = 14.0;
 const TEXT_SIZE: f64 = 12.0;
-/// Room between two rows, for the link that joins them.
+/// Space between two rows, in pixels, for the link that connects them.
 const BETWEEN_ROWS: i32 = 84;
 
-/// The template's data: boxes, lines, arrow heads and texts in pixels.
+/// The template's data: boxes, lines, arrow heads and texts, in pixels.
 #[derive(Template)]
 #[template(path = "path_picture.svg")]
 pub(super) struct Drawing {
@@ -43,7 +43,7 @@ struct NodeBox {
 struct Line {
     from: (i32, i32),
     to: (i32, i32),
-    /// The points of the arrow heads, each as SVG writes them.
+    /// The points of the arrow heads, in SVG's format.
     heads: Vec<String>,
 }
 
@@ -54,16 +54,16 @@ struct Text {
     weight: &'static str,
     fill: String,
     text: String,
-    /// The whole text where it had to be cut; else empty.
+    /// The whole text if it had to be cut; otherwise empty.
     tooltip: String,
 }
 
-/// Where the nodes are.
+/// The positions of the nodes.
 struct Grid {
     nodes: usize,
     in_row: usize,
     box_width: i32,
-    /// Height of the texts above a row's links, and of those below, at least half a box.
+    /// Heights of the texts above a row's links and below them, at least half a box each.
     above: i32,
     below: i32,
 }
@@ -83,7 +83,7 @@ impl Grid {
         Self {
             nodes: picture.nodes.len(),
             in_row: picture.nodes.len().clamp(1, NODES_IN_ROW),
-            // A full row leaves its links just room for their texts.
+            // A full row leaves its links just enough room for their texts.
             box_width: if picture.nodes.len() < NODES_IN_ROW {
                 128
             } else {
@@ -100,7 +100,7 @@ impl Grid {
         if gaps == 0 { 0 } else { free / gaps }
     }
 
-    /// The middle of node `index`.
+    /// The centre of node `index`.
     fn middle(&self, index: usize) -> (i32, i32) {
         let (row, column) = (index / self.in_row, index % self.in_row);
         let column = if row.is_multiple_of(2) {
@@ -184,7 +184,7 @@ impl Drawing {
         }
     }
 
-    /// A link between two nodes of a row: forward above the line, backward below.
+    /// A link between two nodes in a row: forward above the line, backward below.
     fn add_level_link(&mut self, from: (i32, i32), to: (i32, i32), link: &LinkPicture) {
         let y = from.1;
         let sign = (to.0 - from.0).signum();
@@ -217,7 +217,7 @@ impl Drawing {
         }
     }
 
-    /// The link from a row's end down to the next row, with its texts beside it.
+    /// The link from a row's end down to the next row, with its texts next to it.
     fn add_upright_link(&mut self, from: (i32, i32), to: (i32, i32), link: &LinkPicture) {
         let (x, start, end) = (
             from.0,

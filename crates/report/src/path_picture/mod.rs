@@ -1,4 +1,4 @@
-//! The picture of a path: nodes in a row, joined by links that say what they are like.
+//! The picture of a path: nodes in a row, connected by links with their properties.
 
 mod drawing;
 
@@ -12,12 +12,12 @@ use crate::text::clean;
 /// A path to be drawn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PathPicture {
-    /// What stands below the picture; may be empty.
+    /// The text below the picture; may be empty.
     pub caption: String,
     /// The nodes, from the client to the server.
     pub nodes: Vec<NodePicture>,
-    /// The links: the first joins the first two nodes, and so on. Links without a node at both
-    /// ends are not drawn.
+    /// The links: the first one connects the first two nodes, and so on. Links without a node at
+    /// both ends are not drawn.
     pub links: Vec<LinkPicture>,
 }
 
@@ -26,16 +26,16 @@ pub struct PathPicture {
 pub struct NodePicture {
     /// Its name, such as "gateway".
     pub name: String,
-    /// What stands below the name, such as "midspan" or "curl"; may be empty.
+    /// The text below the name, such as "midspan" or "curl"; may be empty.
     pub detail: String,
-    /// How it is drawn.
+    /// The kind of node, which determines how it is drawn.
     pub kind: NodeKind,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NodeKind {
-    /// An end of connections.
+    /// An end host.
     #[default]
     Host,
     /// Forwards packets.
@@ -51,22 +51,22 @@ pub struct LinkPicture {
     pub name: String,
     /// The direction from the first node towards the last.
     pub forward: DirectionPicture,
-    /// The direction back. If equal to `forward`, both are written as one.
+    /// The direction back. If equal to `forward`, both are printed as one.
     pub backward: DirectionPicture,
 }
 
 /// One direction of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DirectionPicture {
-    /// Its rate; `None` for no limit.
+    /// Its rate; `None`: no limit.
     pub rate: Option<BitRate>,
-    /// Its propagation delay, one way.
+    /// Its one-way propagation delay.
     pub delay: TimeSpan,
     /// The probability that a packet is lost.
     pub loss: Probability,
-    /// Room for waiting packets, such as "1,000 packets"; empty to say nothing of it.
+    /// Room for waiting packets, such as "1,000 packets"; empty if unspecified.
     pub queue: String,
-    /// Anything else in a few words each, such as "fades".
+    /// Further properties in a few words each, such as "fades".
     pub notes: Vec<String>,
 }
 
@@ -94,12 +94,12 @@ impl PathPicture {
     /// The picture as SVG, 800 pixels wide.
     ///
     /// # Errors
-    /// If the template fails, which no data should make it do.
+    /// If the template fails, which no data should cause.
     pub fn to_svg(&self) -> Result<String, Error> {
         Ok(Drawing::new(self).render()?)
     }
 
-    /// The path in words, for those who cannot see it.
+    /// The path in words, for readers who cannot see the picture.
     pub(crate) fn in_words(&self) -> String {
         let names: Vec<String> = self.nodes.iter().map(|node| clean(&node.name)).collect();
         format!("The path: {}", names.join(", "))

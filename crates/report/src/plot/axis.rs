@@ -1,20 +1,20 @@
-//! Axes: what a value's place is, and where the ticks are.
+//! Axes: the position of a value, and the ticks.
 
 use crate::text::clean;
 use crate::units::Scale;
 
-/// Values beyond this are drawn at the edge.
+/// Larger values are drawn at the edge.
 const FURTHEST: f64 = 1e300;
 
-/// What an axis shows.
+/// The description of an axis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Axis {
-    /// What it is, such as "time since the request".
+    /// The quantity that it shows, such as "time since the request".
     pub label: String,
     /// The unit of the values as in records: "s", "bit/s", "bytes", "share", "" or any other.
     pub unit: String,
-    /// Whether equal ratios, not differences, are equally far apart; only where all values lie
-    /// above zero.
+    /// Whether equal ratios, instead of equal differences, have equal distances; only if all values
+    /// are above zero.
     pub logarithmic: bool,
 }
 
@@ -29,7 +29,7 @@ impl Axis {
         }
     }
 
-    /// On a logarithmic scale.
+    /// The same axis with a logarithmic scale.
     #[must_use]
     pub fn on_a_logarithmic_scale(mut self) -> Self {
         self.logarithmic = true;
@@ -37,10 +37,10 @@ impl Axis {
     }
 }
 
-/// A mark on an axis.
+/// A tick of an axis.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Tick {
-    /// 0 at the axis' beginning, 1 at its end.
+    /// Its position: 0 at the beginning of the axis, 1 at its end.
     pub at: f64,
     pub label: String,
 }
@@ -56,7 +56,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// The axis that shows all finite `values` as it asks to.
+    /// An axis for all finite `values`, with the requested scale.
     pub fn new(axis: &Axis, values: &[f64]) -> Self {
         let logarithmic = axis.logarithmic.then(|| Self::logarithmic(axis, values));
         logarithmic
@@ -64,7 +64,7 @@ impl Range {
             .unwrap_or_else(|| Self::linear(axis, values))
     }
 
-    /// A linear axis that shows all finite `values`, from zero unless they lie far from it.
+    /// A linear axis for all finite `values`, from zero unless they are far from it.
     pub fn linear(axis: &Axis, values: &[f64]) -> Self {
         let (least, most) = extent(values).unwrap_or((0.0, 1.0));
         let (least, most) = widened(least, most);
@@ -72,7 +72,7 @@ impl Range {
         let (low, high) = ((least / step).floor() * step, (most / step).ceil() * step);
         let scale = Scale::of(low.abs().max(high.abs()), &axis.unit);
         let decimals = decimals_of(scale.convert(step));
-        // In whole steps: adding up would gather rounding errors.
+        // In whole steps: repeated addition would accumulate rounding errors.
         let first = (low / step).round();
         let count = ((high - low) / step).round().clamp(1.0, 20.0);
         let ticks = (0..=20_u32)
@@ -92,14 +92,14 @@ impl Range {
         }
     }
 
-    /// A logarithmic axis that shows all finite `values`, which must lie above zero; `None`
-    /// where they do not.
+    /// A logarithmic axis for all finite `values`, which must be above zero; `None` if they are
+    /// not.
     pub fn logarithmic(axis: &Axis, values: &[f64]) -> Option<Self> {
         let (least, most) = extent(values)?;
         if least < 1e-300 {
             return None;
         }
-        // Room below the least value: a bar of no length would look like zero.
+        // Room below the smallest value: a bar of zero length would look like zero.
         let (first, last) = ((least / 1.5).log10().floor(), most.log10().ceil());
         let (low, high) = (10_f64.powf(first), 10_f64.powf(last));
         let decades = (last - first).max(1.0);
@@ -124,8 +124,8 @@ impl Range {
         })
     }
 
-    /// Where `value` lies: 0 at the axis' beginning, 1 at its end, never outside. Not a number
-    /// lies at the beginning.
+    /// The position of `value`: 0 at the beginning of the axis, 1 at its end, never outside. A
+    /// value that is not a number is at the beginning.
     pub fn place(&self, value: f64) -> f64 {
         let value = value.clamp(-FURTHEST, FURTHEST);
         let place = if self.logarithmic {
@@ -141,18 +141,18 @@ impl Range {
         }
     }
 
-    /// What the axis shows, with its unit unless the ticks have it.
+    /// The axis' label, with its unit unless the ticks contain it.
     pub fn heading(&self) -> &str {
         &self.heading
     }
 
-    /// The marks, from the beginning to the end.
+    /// The ticks, from the beginning to the end.
     pub fn ticks(&self) -> &[Tick] {
         &self.ticks
     }
 }
 
-/// The least and the greatest finite value.
+/// The smallest and the largest finite value.
 pub(super) fn extent(values: &[f64]) -> Option<(f64, f64)> {
     let finite = || {
         values
@@ -165,7 +165,7 @@ pub(super) fn extent(values: &[f64]) -> Option<(f64, f64)> {
     Some((least, most))
 }
 
-/// The range to show: with zero unless far from it, and never empty.
+/// The range to show: includes zero unless zero is far away, and is never empty.
 fn widened(least: f64, most: f64) -> (f64, f64) {
     let (mut least, mut most) = (least, most);
     let size = least.abs().max(most.abs());
@@ -185,7 +185,7 @@ fn widened(least: f64, most: f64) -> (f64, f64) {
     (least, most)
 }
 
-/// The smallest of 1, 2, 5 × 10ⁿ that is not below `step`.
+/// The smallest of 1, 2, 5 × 10ⁿ that is at least `step`.
 fn nice_step(step: f64) -> f64 {
     let power = 10_f64.powf(step.log10().floor());
     let nice = [1.0, 2.0, 5.0, 10.0]
@@ -198,7 +198,7 @@ fn nice_step(step: f64) -> f64 {
     }
 }
 
-/// How many decimals the multiples of `step` need.
+/// The number of decimals that the multiples of `step` need.
 fn decimals_of(step: f64) -> usize {
     let decimals = -(step.abs().log10() + 1e-9).floor();
     (0..9_usize)

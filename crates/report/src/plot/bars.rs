@@ -1,4 +1,4 @@
-//! Grouped bars, lying, so that any number of them has room for its label.
+//! Grouped horizontal bars, so that there is room for the labels of any number of them.
 
 mod layout;
 
@@ -23,9 +23,9 @@ pub struct Bar {
 /// The bars of one colour: one for each group, in the groups' order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BarSeries {
-    /// What the legend says, such as "through midspan".
+    /// The text of the legend, such as "through midspan".
     pub name: String,
-    /// The bars; `None` where a group has none.
+    /// The bars; `None` for a group without one.
     pub bars: Vec<Option<Bar>>,
 }
 
@@ -34,7 +34,7 @@ pub struct BarSeries {
 pub struct BarPlot {
     /// The title; may be empty.
     pub title: String,
-    /// What the bars show.
+    /// The axis of the bars' values.
     pub axis: Axis,
     /// The groups' names, such as file sizes.
     pub groups: Vec<String>,
@@ -43,10 +43,10 @@ pub struct BarPlot {
 }
 
 impl BarPlot {
-    /// A chart of all records of `quantity`. `place` tells a record's group and series, such
-    /// as ("1 MB", "through midspan"), or `None` to leave it out. Both come in the order in
-    /// which they first appear; the last of several records for one place counts. All records
-    /// of a quantity are taken to have the same unit.
+    /// A chart of all records of `quantity`. `place` returns a record's group and series, such as
+    /// ("1 MB", "through midspan"), or `None` to leave it out. Both are in the order in which they
+    /// first appear; if several records have the same place, the last one counts. All records of a
+    /// quantity must have the same unit.
     pub fn from_records(
         title: &str,
         quantity: &str,
@@ -95,7 +95,7 @@ impl BarPlot {
     /// The chart as SVG, 800 pixels wide.
     ///
     /// # Errors
-    /// If the drawing library refuses, which no data should make it do.
+    /// If the drawing library fails, which no data should cause.
     pub fn to_svg(&self) -> Result<String, Error> {
         let layout = Layout::new(self);
         let mut svg = String::new();

@@ -1,4 +1,4 @@
-//! What the plots draw with: a thin layer over plotters' SVG backend, in pixels.
+//! The drawing functions of the plots: a thin layer over plotters' SVG backend, in pixels.
 
 use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
@@ -15,7 +15,7 @@ pub(super) const TEXT: f64 = 13.0;
 /// Font size of a plot's title, in pixels.
 pub(super) const TITLE: f64 = 16.0;
 
-/// Which point of a text stands at its position; it is centred upright.
+/// The point of a text that is at its position; vertically, the text is centred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -23,7 +23,7 @@ pub(super) enum Anchor {
     End,
 }
 
-/// How a line is drawn, beside its colour.
+/// How a line is drawn, apart from its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stroke {
     Solid,
@@ -50,7 +50,7 @@ impl Lettering {
         }
     }
 
-    /// Text of less weight.
+    /// Less prominent text.
     pub fn faint(anchor: Anchor) -> Self {
         Self {
             colour: palette::FAINT,
@@ -75,7 +75,7 @@ pub(super) struct Canvas<'a> {
 }
 
 impl<'a> Canvas<'a> {
-    /// A surface of `height` pixels with a ground of its own, written into `svg`.
+    /// A surface of `height` pixels with its own background, written into `svg`.
     pub fn new(svg: &'a mut String, title: &'a str, height: i32) -> Result<Self, Error> {
         let size = (WIDTH.unsigned_abs(), height.unsigned_abs());
         let canvas = Self {
@@ -92,7 +92,7 @@ impl<'a> Canvas<'a> {
         self.draw(&Rectangle::new(corners, rgb(colour).filled()))
     }
 
-    /// A bar of series `index`; once all colours are used, they come again paler.
+    /// A bar of series `index`; when all colours are used, they repeat in a paler shade.
     pub fn bar(&self, corners: [(i32, i32); 2], index: usize) -> Result<(), Error> {
         let opacity = match stroke(index) {
             Stroke::Solid => 1.0,
@@ -120,7 +120,7 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// The mark of series `index`, so that lines are told apart without colour.
+    /// The mark of series `index`, so that lines can be distinguished without colour.
     pub fn marker(&self, index: usize, at: (i32, i32)) -> Result<(), Error> {
         let style = rgb(palette::series(index)).filled();
         let (x, y) = at;
@@ -179,7 +179,7 @@ impl<'a> Canvas<'a> {
     }
 }
 
-/// The stroke of series `index`: once all colours are used, they come again dashed.
+/// The stroke of series `index`: when all colours are used, they repeat dashed.
 pub(super) fn stroke(index: usize) -> Stroke {
     if (index / palette::SERIES.len()).is_multiple_of(2) {
         Stroke::Solid
@@ -188,7 +188,7 @@ pub(super) fn stroke(index: usize) -> Stroke {
     }
 }
 
-/// The nearest pixel; not a number is 0, and nothing lies further out than 10⁶.
+/// The nearest pixel; a value that is not a number is 0, and no pixel is further out than 10⁶.
 #[allow(clippy::cast_possible_truncation)]
 pub(super) fn to_pixels(value: f64) -> i32 {
     value.clamp(-1e6, 1e6).round() as i32

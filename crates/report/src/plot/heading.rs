@@ -1,4 +1,4 @@
-//! A plot's title and legend, and the room they take.
+//! A plot's title and legend, and their space.
 
 use super::canvas::{Anchor, Canvas, Lettering, TEXT, TITLE, stroke, to_pixels};
 use super::{MARGIN, WIDTH, palette};
@@ -7,9 +7,9 @@ use crate::text::{clean, estimated_width, fit};
 
 /// Height of a line of the legend, in pixels.
 const LINE: i32 = 20;
-/// Width of the sample before a name, with the space behind it, in pixels.
+/// Width of the sample before a name, with the space after it, in pixels.
 const SAMPLE: i32 = 28;
-/// A longer name is cut.
+/// Largest width of a name in pixels; a longer one is cut.
 const LONGEST_NAME: f64 = 320.0;
 
 /// Title and legend, laid out at the top of a plot.
@@ -17,11 +17,11 @@ const LONGEST_NAME: f64 = 320.0;
 pub(super) struct Heading {
     title: String,
     names: Vec<Name>,
-    /// The room they take, in pixels.
+    /// The height of both, in pixels.
     pub height: i32,
 }
 
-/// What the legend shows beside a name.
+/// The sample that the legend shows before a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sample {
     /// A piece of the line, with its mark.
@@ -39,8 +39,8 @@ struct Name {
 }
 
 impl Heading {
-    /// Lays out the title (none where empty) and the names of the series; a single series needs
-    /// no legend unless it has a name.
+    /// Lays out the title (none if empty) and the names of the series; a single series has no
+    /// legend unless it has a name.
     pub fn new<'a>(title: &str, series: impl Iterator<Item = &'a str>) -> Self {
         let title = fit(&clean(title), 1.12 * TITLE, f64::from(WIDTH - 2 * MARGIN));
         let mut y = if title.is_empty() { 10 } else { 40 };
@@ -68,7 +68,7 @@ impl Heading {
         }
     }
 
-    /// Draws both, with `sample` beside each name.
+    /// Draws both, with `sample` before each name.
     pub fn draw(&self, canvas: &Canvas, sample: Sample) -> Result<(), Error> {
         if !self.title.is_empty() {
             canvas.text(&self.title, (MARGIN, 22), &Lettering::title())?;

@@ -1,4 +1,4 @@
-//! Several series over time (or over anything else) as lines.
+//! Several series as lines, over time or another quantity.
 
 use super::axis::{Axis, Range};
 use super::canvas::{Anchor, Canvas, Lettering, Stroke, TEXT, stroke, to_pixels};
@@ -7,24 +7,24 @@ use super::{MARGIN, WIDTH, palette};
 use crate::Error;
 use crate::text::{estimated_width, fit};
 
-/// Height of the part with the lines, in pixels.
+/// Height of the area with the lines, in pixels.
 const PLOT_HEIGHT: i32 = 320;
-/// A plot with more series says how many it leaves out.
+/// The largest number of series; a plot with more prints how many it leaves out.
 const MOST_SERIES: usize = 28;
-/// How many marks each line carries, where there are several lines.
+/// Number of marks on each line, if there are several lines.
 const MARKS: usize = 6;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Series {
-    /// What the legend says, such as "10 MB through midspan".
+    /// The text of the legend, such as "10 MB through midspan".
     pub name: String,
-    /// Pairs of x and y in the axes' units, in any order of x. A y that is not finite leaves a
-    /// gap; an x that is not finite is left out.
+    /// Pairs of x and y in the axes' units, in any order of x. A y that is not finite leaves a gap;
+    /// a point with an x that is not finite is left out.
     pub points: Vec<(f64, f64)>,
 }
 
-/// A chart of lines, such as bytes received against time.
+/// A chart of lines, such as bytes received over time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinePlot {
     /// The title; may be empty.
@@ -38,10 +38,10 @@ pub struct LinePlot {
 }
 
 impl LinePlot {
-    /// The chart as SVG, 800 pixels wide. Its size is bounded, however many points there are.
+    /// The chart as SVG, 800 pixels wide. Its size is bounded, whatever the number of points.
     ///
     /// # Errors
-    /// If the drawing library refuses, which no data should make it do.
+    /// If the drawing library fails, which no data should cause.
     pub fn to_svg(&self) -> Result<String, Error> {
         let layout = Layout::new(self);
         let mut svg = String::new();
@@ -64,7 +64,7 @@ impl LinePlot {
     }
 }
 
-/// Where everything goes, in pixels.
+/// The positions of all parts, in pixels.
 struct Layout<'a> {
     plot: &'a LinePlot,
     heading: Heading,
@@ -85,7 +85,7 @@ impl<'a> Layout<'a> {
         let labels = y.ticks().iter();
         let widths = labels.map(|tick| estimated_width(&tick.label, TEXT));
         let widest = to_pixels(widths.fold(0.0, f64::max).min(160.0));
-        // The vertical axis' name stands above it.
+        // The vertical axis' name is printed above it.
         let top = heading.height + 26;
         Self {
             plot,
@@ -173,7 +173,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// The points in order of x, in pieces that have no gap; none is empty.
+/// The points in order of x, divided at gaps; no piece is empty.
 fn pieces(points: &[(f64, f64)]) -> Vec<Vec<(f64, f64)>> {
     let mut sorted: Vec<(f64, f64)> = points.to_vec();
     sorted.retain(|point| point.0.is_finite());
@@ -185,8 +185,8 @@ fn pieces(points: &[(f64, f64)]) -> Vec<Vec<(f64, f64)>> {
         .collect()
 }
 
-/// At most four points for each column of pixels: the first, the lowest, the highest and the
-/// last, which draw the same line as all of them.
+/// At most four points for each column of pixels: the first, the lowest, the highest and the last,
+/// which draw the same line as all of them.
 fn thinned(pixels: impl Iterator<Item = (i32, i32)>) -> Vec<(i32, i32)> {
     let mut kept: Vec<(i32, i32)> = Vec::new();
     let mut column: Option<(i32, [i32; 4])> = None;
@@ -218,7 +218,8 @@ fn keep(kept: &mut Vec<(i32, i32)>, column: Option<(i32, [i32; 4])>) {
     }
 }
 
-/// Where series `index` carries its marks: evenly along x, at other places than its neighbours.
+/// The positions of the marks of series `index`: evenly along x, and different from those of its
+/// neighbours.
 fn marks(path: &[(i32, i32)], index: usize) -> Vec<(i32, i32)> {
     let (Some(first), Some(last)) = (path.first(), path.last()) else {
         return Vec::new();
@@ -270,7 +271,7 @@ mod tests {
         ];
         let pieces = pieces(&points);
         assert_eq!(pieces, [[(0.0, 0.0), (2.0, 1.0)], [(4.0, 1.0), (5.0, 2.0)]]);
-        // One polyline each, and one for the legend.
+        // One polyline for each piece, and one for the legend.
         let with_gap = count(&plot(vec![points]), "<polyline");
         let without = count(&plot(vec![vec![(0.0, 0.0), (2.0, 1.0)]]), "<polyline");
         assert_eq!(with_gap, without + 1);

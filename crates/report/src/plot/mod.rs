@@ -1,4 +1,4 @@
-//! Plots as SVG text that stands alone or inside a page.
+//! Plots as SVG text, for use alone or in a page.
 
 mod axis;
 mod bars;
@@ -11,7 +11,7 @@ pub use axis::Axis;
 pub use bars::{Bar, BarPlot, BarSeries};
 pub use lines::{LinePlot, Series};
 
-/// Width of every picture in pixels; it scales, being SVG.
+/// Width of every picture in pixels; SVG can be scaled.
 pub(crate) const WIDTH: i32 = 800;
-/// Room left free at the edges, in pixels.
+/// Free space at the edges, in pixels.
 pub(crate) const MARGIN: i32 = 16;

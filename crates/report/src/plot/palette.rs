@@ -1,12 +1,13 @@
 //! The colours of all pictures, for light and for dark pages.
 //!
-//! The series are those of Okabe and Ito ("Color Universal Design", 2008), told apart with any
-//! common colour blindness, without their yellow, which is too pale on white.
+//! The series' colours are those of Okabe and Ito ("Color Universal Design", 2008), which can be
+//! distinguished with any common colour blindness, without their yellow, which is too pale on
+//! white.
 
 /// A colour as red, green, blue.
 pub(crate) type Rgb = (u8, u8, u8);
 
-/// A colour on a light page and what takes its place on a dark one.
+/// A colour on a light page, and its replacement on a dark one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Colour {
     pub light: Rgb,
@@ -17,17 +18,17 @@ const fn colour(light: Rgb, dark: Rgb) -> Colour {
     Colour { light, dark }
 }
 
-/// The ground of every picture.
+/// The background of every picture.
 pub(crate) const GROUND: Colour = colour((0xff, 0xff, 0xff), (0x1b, 0x20, 0x27));
 /// Text and axes.
 pub(crate) const INK: Colour = colour((0x1f, 0x29, 0x33), (0xe6, 0xea, 0xef));
-/// Text of less weight.
+/// Less prominent text.
 pub(crate) const FAINT: Colour = colour((0x5b, 0x67, 0x73), (0xa5, 0xaf, 0xba));
 /// Grid lines.
 pub(crate) const GRID: Colour = colour((0xdc, 0xe1, 0xe6), (0x3a, 0x42, 0x4c));
 /// The inside of a box.
 pub(crate) const BOX: Colour = colour((0xf3, 0xf5, 0xf8), (0x27, 0x2e, 0x37));
-/// The inside of the box that matters.
+/// The inside of the highlighted box.
 pub(crate) const ACCENT_BOX: Colour = colour((0xe1, 0xee, 0xf7), (0x1d, 0x3a, 0x52));
 
 /// One colour for each series of a plot.
@@ -41,13 +42,13 @@ pub(crate) const SERIES: [Colour; 7] = [
     colour((0x55, 0x5d, 0x66), (0x9a, 0xa3, 0xad)),
 ];
 
-/// The colour of series `index`, counted from 0; they come round again after seven.
+/// The colour of series `index`, counted from 0; the colours repeat after seven.
 pub(crate) fn series(index: usize) -> Colour {
     SERIES[index % SERIES.len()]
 }
 
 impl Colour {
-    /// "#RRGGBB" on a light page, as it stands in the SVG.
+    /// "#RRGGBB" on a light page, as written in the SVG.
     pub fn hex(self) -> String {
         hex(self.light)
     }
@@ -57,8 +58,8 @@ fn hex((red, green, blue): Rgb) -> String {
     format!("#{red:02X}{green:02X}{blue:02X}")
 }
 
-/// Style rules that give the pictures on a page their colours for dark pages. The SVG itself
-/// has the light colours, so that it can stand alone.
+/// Style rules with the pictures' colours for dark pages. The SVG itself has the light colours, so
+/// that it can be used alone.
 pub(crate) fn dark_rules() -> String {
     let drawing = [GROUND, INK, FAINT, GRID, BOX, ACCENT_BOX];
     let mut rules = String::new();

@@ -1,4 +1,4 @@
-//! How a chart of bars is laid out and drawn.
+//! The layout and drawing of a bar chart.
 
 use super::{Bar, BarPlot};
 use crate::Error;
@@ -12,23 +12,23 @@ use crate::units;
 const BAR: i32 = 18;
 const GAP: i32 = 4;
 const GROUP_GAP: i32 = 16;
-/// A plot with more groups says how many it leaves out.
+/// The largest number of groups; a plot with more prints how many it leaves out.
 const MOST_GROUPS: usize = 60;
-/// A plot with more series says how many it leaves out.
+/// The largest number of series; a plot with more prints how many it leaves out.
 const MOST_SERIES: usize = 14;
-/// From this ratio of the greatest to the least value on, the scale is logarithmic.
+/// If the ratio of the largest to the smallest value is at least this, the scale is logarithmic.
 const LOGARITHMIC_FROM: f64 = 50.0;
 
-/// Where everything goes, in pixels.
+/// The positions of all parts, in pixels.
 pub(super) struct Layout<'a> {
     plot: &'a BarPlot,
     heading: Heading,
     range: Range,
-    /// Where the axis begins.
+    /// The beginning of the axis.
     left: i32,
-    /// Where the axis ends.
+    /// The end of the axis.
     right: i32,
-    /// Where the axis stands.
+    /// The vertical position of the axis.
     bottom: i32,
     height: i32,
 }
@@ -58,12 +58,12 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The height of the whole, in pixels.
+    /// The total height, in pixels.
     pub fn height(&self) -> i32 {
         self.height
     }
 
-    /// Draws all of it.
+    /// Draws the whole chart.
     pub fn draw(&self, canvas: &Canvas) -> Result<(), Error> {
         self.heading.draw(canvas, Sample::Bar)?;
         self.draw_axis(canvas)?;
@@ -166,7 +166,7 @@ impl BarPlot {
         units::format(bar.value, &self.axis.unit)
     }
 
-    /// Linear from zero, or logarithmic where the values are far apart.
+    /// Linear from zero, or logarithmic if the values are far apart.
     fn range(&self) -> Range {
         let mut values = self.values();
         let far_apart = extent(&values)
@@ -183,7 +183,7 @@ impl BarPlot {
         series * (BAR + GAP) - GAP
     }
 
-    /// What a reader must know where not everything is drawn.
+    /// The text for a reader if not everything is drawn.
     fn left_out(&self) -> Option<String> {
         let groups = self.groups.len().saturating_sub(MOST_GROUPS);
         let series = self.series.len().saturating_sub(MOST_SERIES);

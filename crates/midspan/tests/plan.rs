@@ -33,7 +33,7 @@ fn a_plan_has_text_tables_records_and_files() {
     let (html, svg) = (file("plan.html"), file("plan.svg"));
     let text = stdout(&["plan", "geo", "--html", &html, "--plot", &svg]);
     for part in [
-        "one connection end to end gets",
+        "one connection end to end reaches",
         "gateway to client",
         "send buffer",
     ] {
@@ -132,7 +132,7 @@ fn measurements_are_planned_from() {
     ] {
         let text = stdout(&["plan", option, &sample(file)]);
         assert!(
-            text.contains("Not told: ") && text.contains("Assumed: "),
+            text.contains("Not measured: ") && text.contains("Assumed: "),
             "{text}"
         );
         let found = records(&midspan(&[

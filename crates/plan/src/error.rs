@@ -16,7 +16,7 @@ pub enum PlanError {
     #[error("no round trip was measured: give a ping of the path, or a capture with the handshake")]
     NoRoundTrip,
     /// The question is about proxies, but the path has none.
-    #[error("the path has no proxy between {ends}: make a node on the way a [[proxy]]")]
+    #[error("the path has no proxy between {ends}: add a [[proxy]] between them")]
     NoProxy {
         /// The two hosts.
         ends: String,

@@ -45,7 +45,7 @@ impl WayPlan {
                 sentences.extend(self.about_gain(split, best, congested));
             }
             _ => sentences.push(
-                "There is no proxy on this way: `midspan plan place` says where one would help."
+                "There is no proxy on this path: `midspan plan place` shows where one would help."
                     .to_owned(),
             ),
         }
@@ -57,7 +57,7 @@ impl WayPlan {
 
     fn about_direct(&self) -> String {
         format!(
-            "From {}, one connection end to end gets {}, bound by {}.",
+            "From {}, one connection end to end reaches {}, bound by {}.",
             self.way.name(),
             self.direct.outcome.throughput,
             self.direct.limit(),
@@ -71,7 +71,7 @@ impl WayPlan {
             .map(|advice| advice.node.as_str())
             .collect();
         let mut text = format!(
-            "Split at {} as set, it gets {}, bound by {} on the leg {}.",
+            "Split at {} as configured, it reaches {}, bound by {} on the leg {}.",
             proxies.join(" and "),
             split.outcome.throughput,
             split.limit(),
@@ -82,7 +82,7 @@ impl WayPlan {
             // Writing to a string cannot fail.
             let _ = write!(
                 text,
-                " The legs wait for each other, which costs {:.0} %.",
+                " The interaction of the legs costs {:.0} %.",
                 lost * 100.0
             );
         }
@@ -92,7 +92,10 @@ impl WayPlan {
     fn about_gain(&self, split: &Answer, best: &Answer, congested: bool) -> Vec<String> {
         let mut sentences = Vec::new();
         if best.throughput() > split.throughput() * 1.01 {
-            sentences.push(format!("With that it gets {}.", best.outcome.throughput));
+            sentences.push(format!(
+                "With these settings, it reaches {}.",
+                best.outcome.throughput
+            ));
         }
         let gain = best
             .outcome
@@ -104,13 +107,13 @@ impl WayPlan {
             _ => 1.0,
         };
         sentences.push(if gain < HARDLY && faster < HARDLY && congested {
-            "Splitting alone hardly helps here: what counts are the ACKs.".to_owned()
+            "Splitting alone hardly helps here: the ACKs are the limit.".to_owned()
         } else if gain < HARDLY && faster < HARDLY {
-            "A proxy hardly helps here: leave this traffic alone.".to_owned()
+            "A proxy hardly helps here: let this traffic pass untouched.".to_owned()
         } else {
             format!(
-                "Against the direct connection that is {gain:.1} times the throughput; 1 MB comes \
-                 {faster:.1} times as fast."
+                "Compared with the direct connection, the throughput is {gain:.1} times as high, and \
+                 1 MB arrives {faster:.1} times as fast."
             )
         });
         sentences
@@ -134,14 +137,14 @@ fn changes(advice: &ProxyAdvice, before: &ProxyOnWay, best: &Answer) -> Vec<Stri
             .as_deref()
             .unwrap_or("cubic");
         sentences.push(format!(
-            "Let {node} send with {control} towards {to}, because loss there is no congestion, \
-             and {control} does not slow down for it."
+            "Use {control} from {node} to {to}: losses there are no sign of congestion, and \
+             {control} does not slow down for them."
         ));
     }
     if let (Some(window), None) = (new.outbound.initial_window, old.outbound.initial_window) {
         sentences.push(format!(
-            "Put an initial window of {window} segments towards {to}, because slow start from 10 \
-             takes many of its round trips."
+            "Set the initial window of {node} towards {to} to {window} segments: slow start from 10 \
+             segments takes many round trips."
         ));
     }
     if let (Buffer::Fixed(size), true) = (
@@ -149,8 +152,8 @@ fn changes(advice: &ProxyAdvice, before: &ProxyOnWay, best: &Answer) -> Vec<Stri
         new.outbound.send_buffer != old.outbound.send_buffer,
     ) {
         sentences.push(format!(
-            "Put a send buffer of {} towards {to} into {node}, because what is in flight and what \
-             bridges a loss before {node} need {}.",
+            "Set the send buffer of {node} towards {to} to {}: the data in flight, and the data that \
+             bridges a loss before {node}, need {}.",
             readable(size),
             readable(advice.send_buffer)
         ));
@@ -160,15 +163,15 @@ fn changes(advice: &ProxyAdvice, before: &ProxyOnWay, best: &Answer) -> Vec<Stri
         new.inbound.receive_buffer != old.inbound.receive_buffer,
     ) {
         sentences.push(format!(
-            "Put a receive buffer of {} into {node}, because {} are in flight towards it.",
+            "Set the receive buffer of {node} to {}: {} are in flight towards it.",
             readable(size),
             readable(advice.receive_buffer)
         ));
     }
     if let Some(pacing) = advice.pacing {
         sentences.push(format!(
-            "Pace {node} towards {to} at {}, because a loss before {node} sets {} packets free at \
-             once, and {} of them find no room in the queue behind it.",
+            "Pace {node} towards {to} at {}: a loss before {node} releases {} packets at once, and \
+             the queue after {node} has no room for {} of them.",
             pacing.rate, pacing.burst, pacing.lost
         ));
     }
@@ -187,7 +190,7 @@ fn changes(advice: &ProxyAdvice, before: &ProxyOnWay, best: &Answer) -> Vec<Stri
         }
         let _ = write!(
             text,
-            ", because {:.1} packets come in the time of one ACK and every second is acknowledged.",
+            ": {:.1} packets arrive in the time of one ACK, and every second packet is acknowledged.",
             acks.k
         );
         sentences.push(text);
@@ -199,7 +202,7 @@ fn changes(advice: &ProxyAdvice, before: &ProxyOnWay, best: &Answer) -> Vec<Stri
         .any(|leg| leg.isolated.limit == Limit::ReceiveBuffer);
     if narrow && best.outcome.limit() == Limit::ReceiveBuffer && advice.pacing.is_none() {
         sentences.push(
-            "The receiver's window is what binds: raise its `tcp_rmem`, if it is yours.".to_owned(),
+            "The receiver's window is the limit: raise its `tcp_rmem` if you can.".to_owned(),
         );
     }
     sentences

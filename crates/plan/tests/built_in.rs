@@ -16,7 +16,7 @@ fn every_built_in_path_has_a_plan() {
         let plan = plan(path.name);
         assert!(!plan.ways.is_empty());
         assert!(
-            plan.text().contains("one connection end to end gets"),
+            plan.text().contains("one connection end to end reaches"),
             "{}",
             plan.text()
         );
@@ -83,7 +83,7 @@ fn small_buffers_are_seen_and_raised() {
         Limit::SendBuffer
     );
     assert!(
-        plan.text().contains("Put a send buffer of"),
+        plan.text().contains("Set the send buffer of gateway"),
         "{}",
         plan.text()
     );
@@ -127,7 +127,7 @@ fn a_path_without_a_proxy_says_so() {
     let path = Path::read(&midspan_document::Source::new("p.toml", text)).unwrap();
     let plan = Plan::new(&path).unwrap();
     assert!(
-        plan.text().contains("There is no proxy on this way"),
+        plan.text().contains("There is no proxy on this path"),
         "{}",
         plan.text()
     );

@@ -366,6 +366,6 @@ fn what_makes_no_sense_is_refused_with_its_place() {
                 answer: size(1),
             });
         }),
-        "flow \"flow\": the source belongs to no dialogue: its source must say so"
+        "flow \"flow\": the source must be `Source::Dialogue`, because a dialogue uses this flow"
     );
 }

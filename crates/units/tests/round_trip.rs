@@ -42,7 +42,8 @@ proptest! {
     fn rate_and_time_agree(rate in 1_000u64..100_000_000_000, bytes in 1u64..10_000_000) {
         let rate = BitRate::from_bits_per_second(rate).unwrap();
         let span = rate.transmission_time(bytes);
-        // Rounding up to a nanosecond never loses a byte, and gains less than one nanosecond's worth.
+        // Rounding up to a nanosecond never loses a byte, and adds less than the bytes of one
+        // nanosecond.
         prop_assert!(rate.bytes_in(span) >= bytes);
         prop_assert!(rate.bytes_in(span) <= bytes + rate.bits_per_second() / 8_000_000_000 + 1);
     }

@@ -26,17 +26,17 @@ pub fn read(text: &str) -> Result<Measured, MeasuredError> {
         .is_some_and(|name| name != "TCP")
     {
         return Err(wrong(
-            "only a TCP test tells what TCP does: leave out --udp".to_owned(),
+            "only a TCP test measures TCP: leave out --udp".to_owned(),
         ));
     }
     let end = json
         .get("end")
-        .ok_or_else(|| wrong("there is no `end`: did the test come to its end?".to_owned()))?;
+        .ok_or_else(|| wrong("there is no `end`: was the test complete?".to_owned()))?;
     let sum =
         |name: &str, key: &str| -> Option<f64> { plausible(end.get(name)?.get(key)?.as_f64()?) };
     let throughput = sum("sum_received", "bits_per_second")
         .or_else(|| sum("sum_sent", "bits_per_second"))
-        .ok_or_else(|| wrong("no throughput is in it".to_owned()))?;
+        .ok_or_else(|| wrong("it contains no throughput".to_owned()))?;
     let segment = start
         .get("tcp_mss_default")
         .or_else(|| start.get("tcp_mss"))
@@ -58,8 +58,9 @@ pub fn read(text: &str) -> Result<Measured, MeasuredError> {
             .reduce(f64::min)
             .map(|micros| micros / 1e6)
     };
-    let mut untold =
-        vec!["iperf3 does not tell the rate of the slowest link, nor windows".to_owned()];
+    let mut untold = vec![
+        "the rate of the slowest link and the windows: iperf3 does not report them".to_owned(),
+    ];
     let mut assumed = Vec::new();
     let loss = match (
         sum("sum_sent", "retransmits"),
@@ -67,7 +68,7 @@ pub fn read(text: &str) -> Result<Measured, MeasuredError> {
         segment,
     ) {
         (Some(again), Some(bytes), Some(segment)) if bytes > 0.0 => {
-            assumed.push("every retransmission stands for one lost packet".to_owned());
+            assumed.push("every retransmission means one lost packet".to_owned());
             Some((again * f64::from(segment) / bytes).clamp(0.0, 1.0))
         }
         _ => {
@@ -80,13 +81,13 @@ pub fn read(text: &str) -> Result<Measured, MeasuredError> {
     };
     if senders.len() > 1 {
         assumed.push(format!(
-            "one connection meets the loss that {} met together",
+            "one connection has the same loss rate as {} together",
             senders.len()
         ));
     }
     let round_trip = micros("min_rtt");
     if round_trip.is_none() {
-        untold.push("the round trip: only the sender on Linux tells it".to_owned());
+        untold.push("the round trip: only a sender on Linux reports it".to_owned());
     }
     let place = start
         .get("connecting_to")

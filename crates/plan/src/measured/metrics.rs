@@ -54,7 +54,7 @@ pub fn read(text: &str) -> Result<Vec<Measured>, MeasuredError> {
     if !any {
         return Err(MeasuredError::Format {
             program: "GET /metrics",
-            what: "there is no metric of Midspan in it".to_owned(),
+            what: "it contains no metric of Midspan".to_owned(),
         });
     }
     let mut found: Vec<(f64, Measured)> = listeners
@@ -64,7 +64,7 @@ pub fn read(text: &str) -> Result<Vec<Measured>, MeasuredError> {
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
     if found.is_empty() {
         return Err(MeasuredError::Empty {
-            hint: "ask again when sessions have moved data",
+            hint: "read the metrics again after sessions have moved data",
         });
     }
     Ok(found.into_iter().map(|(_, measured)| measured).collect())
@@ -217,8 +217,8 @@ impl Listener {
                 ],
                 assumed: vec![
                     "one session is like the median of all".to_owned(),
-                    format!("nothing is lost on the leg of the {}", side(from)),
-                    "every retransmission stands for one lost packet, segments are full".to_owned(),
+                    format!("there is no loss on the leg of the {}", side(from)),
+                    "every retransmission means one lost packet, and segments are full".to_owned(),
                 ],
                 ..Measured::default()
             },

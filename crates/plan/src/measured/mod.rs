@@ -42,7 +42,7 @@ pub enum MeasuredError {
         what: String,
     },
     /// It has no connection with data.
-    #[error("no TCP connection with data is in it: {hint}")]
+    #[error("it contains no TCP connection with data: {hint}")]
     Empty {
         /// The remedy.
         hint: &'static str,
@@ -113,8 +113,9 @@ impl Measured {
             (None, Some(seen)) if self.filled_its_queue() => {
                 own_losses = true;
                 assumptions.push(
-                    "the queue in front of the slowest link was full at times, for the round trip \
-                     grew: its rate is the highest that was seen, and the losses are its own"
+                    "the queue before the slowest link was full at times, because the round trip \
+                     grew: the rate of the link is the highest rate seen, and the losses are \
+                     those of this queue"
                         .to_owned(),
                 );
                 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Saturates.
@@ -124,11 +125,11 @@ impl Measured {
             (None, seen) => {
                 assumptions.push(match seen {
                     Some(seen) => format!(
-                        "the path has no slower link than needed; only {:.3} Mbit/s were seen \
-                         (`--rate` says what it has)",
+                        "no link limits the rate; {:.3} Mbit/s were seen (`--rate` sets the rate of \
+                         the slowest link)",
                         seen / 1e6
                     ),
-                    None => "the path is never the limit (`--rate` says what it has)".to_owned(),
+                    None => "no link limits the rate (`--rate` sets the rate of the slowest link)".to_owned(),
                 });
                 crate::way::NO_LIMIT
             }

@@ -25,7 +25,7 @@ pub fn read(text: &str) -> Result<Measured, MeasuredError> {
     let sent = count("transmitted").ok_or_else(|| wrong("no packets were counted"))?;
     let received = count("received").unwrap_or(0.0).min(sent);
     if sent < 1.0 || received < 1.0 {
-        return Err(wrong("nothing was answered: the host may not answer pings"));
+        return Err(wrong("there was no reply: the host may not answer pings"));
     }
     let times = text
         .lines()
@@ -36,7 +36,9 @@ pub fn read(text: &str) -> Result<Measured, MeasuredError> {
         .split(['/', ' '])
         .filter(|part| !part.is_empty())
         .map_while(number);
-    let least = times.next().ok_or_else(|| wrong("no time was told"))?;
+    let least = times
+        .next()
+        .ok_or_else(|| wrong("there is no round-trip time"))?;
     let mean = times.next();
     // Losses in both directions count: each direction loses 1 − √(1 − p).
     let one_way = 1.0 - (received / sent).sqrt();
@@ -47,21 +49,21 @@ pub fn read(text: &str) -> Result<Measured, MeasuredError> {
         .unwrap_or("the host");
     let mut untold: Vec<String> = [
         "rates and queues",
-        "what TCP runs at either end, its segments and windows",
+        "the TCP at either end, its segments and its windows",
     ]
-    .map(|what| format!("ping does not tell {what}"))
+    .map(|what| format!("{what}: ping does not report them"))
     .into();
     let mut assumed = vec![
-        "loss is the same both ways, and of large packets what it is of small ones".to_owned(),
-        "ICMP is treated as TCP is".to_owned(),
+        "loss is the same in both directions, and for large packets as for small ones".to_owned(),
+        "the path treats ICMP like TCP".to_owned(),
     ];
     if received >= sent {
         // The rule of three: 95 % confidence.
         let bound = (3.0 / sent).min(1.0) * 100.0;
         untold.push(format!(
-            "{sent:.0} pings without loss do not tell a loss below {bound:.2} %"
+            "a loss below {bound:.2} %: {sent:.0} pings without loss do not show it"
         ));
-        assumed.push("nothing is lost".to_owned());
+        assumed.push("there is no loss".to_owned());
     }
     Ok(Measured {
         name: shown(host),

@@ -66,17 +66,15 @@ fn connection(heading: &str, line: &str) -> Option<(u64, Measured)> {
     let mean = value("rtt").and_then(|times| number(times.split('/').next()?));
     let again = value("retrans").and_then(|text| text.rsplit('/').next()?.parse::<u64>().ok());
     let mut untold = vec![
-        "ss does not tell the rate of the slowest link, nor how many packets an ACK stands for"
-            .to_owned(),
+        "the rate of the slowest link and the packets per ACK: ss does not report them".to_owned(),
     ];
-    let mut assumed = vec!["every retransmission stands for one lost packet".to_owned()];
+    let mut assumed = vec!["every retransmission means one lost packet".to_owned()];
     if again.is_none() {
-        assumed.push("nothing was sent again, for ss says nothing of it".to_owned());
+        assumed.push("there were no retransmissions, because ss reports none".to_owned());
     }
     if words.contains(&"app_limited") {
         untold.push(
-            "the application did not always have data to send: the rates are its own, not the path's"
-                .to_owned(),
+            "the rate of the path: the application did not always have data to send".to_owned(),
         );
     }
     let milliseconds = |key: &str| {

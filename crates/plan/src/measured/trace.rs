@@ -229,15 +229,16 @@ impl Connection {
             (Some(a), Some(b)) => Some(a.min(b)),
             (one, other) => one.or(other),
         };
-        let mut untold = vec!["a capture does not tell the rate of the slowest link".to_owned()];
+        let mut untold =
+            vec!["the rate of the slowest link: a capture does not show it".to_owned()];
         let mut assumed = vec![
-            "what passed twice was lost behind the point of capture, what came late before it; \
-             packets that overtook others count as lost"
+            "data that passed twice was lost after the capture point, and data that came late was \
+             lost before it; packets that overtook others count as lost"
                 .to_owned(),
         ];
         if data.segments < ENOUGH {
             untold.push(format!(
-                "{} segments do not tell a small loss",
+                "a small loss: {} segments are too few to show it",
                 data.segments
             ));
         }
@@ -261,8 +262,8 @@ impl Connection {
             ]
         } else {
             untold.push(
-                "the round trip between the sender and the point of capture: the handshake is not \
-                 in it"
+                "the round trip between the sender and the capture point: the capture does not \
+                 contain the handshake"
                     .to_owned(),
             );
             assumed.push("that round trip is zero: capture at the sender".to_owned());
@@ -273,7 +274,7 @@ impl Connection {
             )]
         };
         if data.scale.is_none() {
-            untold.push("the receiver's window: its scale is told in the handshake".to_owned());
+            untold.push("the receiver's window: only the handshake contains its scale".to_owned());
         }
         let duration = data.last_time - data.first_time.unwrap_or(data.last_time);
         #[allow(clippy::cast_precision_loss)] // Counts of packets and bytes.

@@ -32,7 +32,7 @@ pub enum ScenarioError {
         to: String,
     },
     /// A policy is set for a proxy that the scenario does not have.
-    #[error("a policy for flow {flow} at its proxy {split}, both counted from 0: there is none")]
+    #[error("flow {flow} has no proxy {split} for its policy (both counted from 0)")]
     NoProxy {
         /// The flow.
         flow: usize,

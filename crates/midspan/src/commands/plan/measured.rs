@@ -68,7 +68,7 @@ pub fn measured(
         measured
             .untold
             .iter()
-            .map(|what| format!("Not told: {what}.")),
+            .map(|what| format!("Not measured: {what}.")),
     );
     let is_measured = |record: &Record| record.by == By::Measurement;
     let (seen, predicted): (Vec<Record>, Vec<Record>) =
@@ -216,7 +216,7 @@ fn advice(measured: &Measured, answers: &Answers, rate: Option<BitRate>) -> Vec<
     let predicted = direct.outcome.throughput;
     let mut text = vec![match measured.throughput {
         Some(seen) => format!(
-            "It got {}; the analysis expects {predicted} of one connection alone, bound by {}.",
+            "It reached {}; the analysis expects {predicted} for one connection alone, bound by {}.",
             midspan_report::units::format(seen, "bit/s"),
             direct.limit()
         ),

@@ -70,7 +70,7 @@ pub(super) fn check_dialogue(
         let known = of_flow(*flow).map(|flow| (flow.source, &flow.name));
         if !matches!(known, Some((Source::Dialogue, _))) {
             let name = known.map_or_else(|| flow.0.to_string(), |(_, name)| name.clone());
-            let problem = "belongs to no dialogue: its source must say so";
+            let problem = "must be `Source::Dialogue`, because a dialogue uses this flow";
             return Err(error(format!("flow \"{name}\""), "the source", problem));
         }
     }

@@ -243,7 +243,7 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> PolledMedium<P, Q, L> {
             let polled = station
                 .last_sent
                 .is_some_and(|last| at <= last + polled_for);
-            if !polled && station.wants_slot(at) {
+            if !polled && station.sends_in_slot(at) {
                 senders.push(modem);
             }
         }

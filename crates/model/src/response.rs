@@ -27,7 +27,7 @@ pub enum Response {
 /// The rate of a sender in the long run, and how it recovers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Steady {
-    /// The rate that loss allows; `None` where loss sets no limit.
+    /// The rate that loss allows; `None` if loss sets no limit.
     pub rate: Option<PacketRate>,
     /// Probability that a lost packet is noticed only by a time-out, 0…1.
     pub time_out_probability: f64,

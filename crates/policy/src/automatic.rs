@@ -71,7 +71,7 @@ pub struct Automatic {
     sessions: BTreeMap<SessionId, [LegState; 2]>,
 }
 
-/// The state of what is sent on one leg; `None` where the setting is configured.
+/// The state of what is sent on one leg; `None` if the setting is configured.
 #[derive(Debug, Clone, Copy)]
 struct LegState {
     pacing: Option<PacingRate>,
@@ -449,22 +449,28 @@ mod tests {
             decisions.push(policy.sample(now, &sample(1, turn, u32::from(turn > 5))));
         }
         let of_client = |pick: fn(&LegDecision) -> bool| {
-            decisions.iter().filter(|said| pick(&said.client)).count()
+            decisions
+                .iter()
+                .filter(|decision| pick(&decision.client))
+                .count()
         };
-        assert_eq!(of_client(|said| said.congestion_control == Some(BBR)), 1);
+        assert_eq!(
+            of_client(|decision| decision.congestion_control == Some(BBR)),
+            1
+        );
         assert_eq!(
             policy.reason(SessionId(1), Leg::Client).name(),
             "long_and_lossy"
         );
         assert_eq!(policy.reason(SessionId(1), Leg::Server).name(), "default");
         // 40 Mbit/s for two round trips of 0.4 s; twice what is in flight for 0.6 s.
-        assert_eq!(of_client(|said| said.not_sent_limit.is_some()), 1);
-        assert_eq!(of_client(|said| said.send_buffer.is_some()), 1);
-        assert!(of_client(|said| said.pacing_rate.is_some()) >= 1);
+        assert_eq!(of_client(|decision| decision.not_sent_limit.is_some()), 1);
+        assert_eq!(of_client(|decision| decision.send_buffer.is_some()), 1);
+        assert!(of_client(|decision| decision.pacing_rate.is_some()) >= 1);
         assert!(
             decisions
                 .iter()
-                .all(|said| said.server.pacing_rate.is_none())
+                .all(|decision| decision.server.pacing_rate.is_none())
         );
         policy.end(now, &sample(1, 20, 1));
         assert_eq!(policy.sessions(), 0);
@@ -517,8 +523,8 @@ mod tests {
         let mut now = Time::ZERO;
         for turn in 0..20_u32 {
             now += TimeSpan::from_milliseconds(400);
-            let said = policy.sample(now, &sample(1, u64::from(turn), turn));
-            assert_eq!(said.client.congestion_control, None);
+            let decision = policy.sample(now, &sample(1, u64::from(turn), turn));
+            assert_eq!(decision.client.congestion_control, None);
         }
         policy.end(now, &sample(1, 20, 20));
         let start = policy.start(now, &request());

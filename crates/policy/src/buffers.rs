@@ -155,9 +155,9 @@ mod tests {
                 delivery_rate: Some(rate.parse().unwrap()),
                 ..LegSample::default()
             };
-            let said = buffer.handle_sample(now, &inbound, &outbound);
-            last.not_sent_limit = said.not_sent_limit.or(last.not_sent_limit);
-            last.send_buffer = said.send_buffer.or(last.send_buffer);
+            let changed = buffer.handle_sample(now, &inbound, &outbound);
+            last.not_sent_limit = changed.not_sent_limit.or(last.not_sent_limit);
+            last.send_buffer = changed.send_buffer.or(last.send_buffer);
         }
         last
     }
@@ -165,9 +165,12 @@ mod tests {
     #[test]
     fn what_waits_lasts_for_two_round_trips_of_the_inbound_leg() {
         // 40 Mbit/s for 0.5 s, and for 0.4 s of two round trips twice what is in flight.
-        let said = sizes(250, 400, "40 Mbit/s", 0);
-        assert_eq!(said.not_sent_limit, Some(ByteSize::from_bytes(2_500_000)));
-        assert_eq!(said.send_buffer, Some(ByteSize::from_bytes(6_500_000)));
+        let changed = sizes(250, 400, "40 Mbit/s", 0);
+        assert_eq!(
+            changed.not_sent_limit,
+            Some(ByteSize::from_bytes(2_500_000))
+        );
+        assert_eq!(changed.send_buffer, Some(ByteSize::from_bytes(6_500_000)));
     }
 
     #[test]
@@ -180,9 +183,9 @@ mod tests {
 
     #[test]
     fn small_needs_are_left_to_the_kernel() {
-        let said = sizes(1, 600, "2 Mbit/s", 0);
-        assert_eq!(said.not_sent_limit, Some(ByteSize::from_bytes(LEAST)));
-        assert_eq!(said.send_buffer, None);
+        let changed = sizes(1, 600, "2 Mbit/s", 0);
+        assert_eq!(changed.not_sent_limit, Some(ByteSize::from_bytes(LEAST)));
+        assert_eq!(changed.send_buffer, None);
     }
 
     proptest! {
@@ -205,11 +208,11 @@ mod tests {
                     delivery_rate: BitRate::from_bits_per_second(rate),
                     ..LegSample::default()
                 };
-                let said = buffer.handle_sample(now, &inbound, &outbound);
-                if let Some(limit) = said.not_sent_limit {
+                let changed = buffer.handle_sample(now, &inbound, &outbound);
+                if let Some(limit) = changed.not_sent_limit {
                     prop_assert!((LEAST..=MOST).contains(&limit.bytes()));
                 }
-                if let Some(new) = said.send_buffer {
+                if let Some(new) = changed.send_buffer {
                     prop_assert!(new.bytes() > size && new.bytes() <= MOST);
                     size = new.bytes();
                 }

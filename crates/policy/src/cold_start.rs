@@ -187,9 +187,9 @@ mod tests {
     fn what_is_lost_halves_the_next_and_is_forgotten_in_time() {
         let mut cold = ColdStarts::default();
         let offered = windows(320);
-        let mut after = |seconds: u64, said: LegSample| {
+        let mut after = |seconds: u64, leg: LegSample| {
             let now = milliseconds(seconds * 1_000);
-            cold.note(now, peer(1), &said);
+            cold.note(now, peer(1), &leg);
             cold.start(now, peer(1), &offered)
         };
         // Losses are not recorded for a peer without a cold start.

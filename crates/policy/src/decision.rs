@@ -36,11 +36,11 @@ pub struct LegDecision {
     pub congestion_control: Option<&'static str>,
     /// Send buffer (Maki §III: large enough to ride out the inbound leg's retransmissions).
     pub send_buffer: Option<ByteSize>,
-    /// Most bytes in the send buffer that were never sent.
+    /// Largest number of unsent bytes in the send buffer.
     pub not_sent_limit: Option<ByteSize>,
     /// Segment size in bytes of data, at most the ceiling set at the start (Hasegawa §3).
     pub segment_size: Option<ByteSize>,
-    /// Most bytes that may be sent and not acknowledged.
+    /// Largest number of bytes that may be sent and not acknowledged.
     pub in_flight_cap: Option<ByteSize>,
     /// The slow-start threshold is set to infinity again, as at the start, because the loss was no
     /// sign of congestion. The congestion window stays as it is.

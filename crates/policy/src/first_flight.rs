@@ -38,7 +38,7 @@ impl FirstFlight {
     }
 
     /// The pacing that spreads it, for segments of `segment_size` bytes of data and `header_size`
-    /// bytes of headers; `None` where there is nothing to spread.
+    /// bytes of headers; `None` if there is nothing to spread.
     #[must_use]
     pub fn pacing(
         &self,

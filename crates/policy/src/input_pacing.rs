@@ -146,7 +146,7 @@ impl InputPacing {
         Some(chunk)
     }
 
-    /// When the next chunk may be issued, if the outbound leg has room; `None` where none
+    /// When the next chunk may be issued, if the outbound leg has room; `None` if none
     /// remains.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {

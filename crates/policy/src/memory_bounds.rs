@@ -19,7 +19,7 @@ pub const LEAST_BUDGET: u64 = 16 << 20;
 pub struct MemoryBounds {
     /// Memory of the machine.
     pub machine: u64,
-    /// The tightest limit of the control groups; `None` where there is none.
+    /// The tightest limit of the control groups; `None` if there is none.
     pub group: Option<u64>,
     /// Memory of all TCP sockets of the machine above which the kernel holds them back; `None` if
     /// unknown.

@@ -127,7 +127,7 @@ impl PacingRate {
         }
     }
 
-    /// The rate that was returned last, or the limit; `None` where there is neither.
+    /// The rate that was returned last, or the limit; `None` if there is neither.
     #[must_use]
     pub const fn rate(&self) -> Option<BitRate> {
         match self.rate {

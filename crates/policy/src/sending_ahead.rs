@@ -52,11 +52,11 @@ impl SendAhead {
 ///
 /// The window scale cannot be changed once data has been sent; to run ahead less, less is written.
 /// While nothing is lost, the wanted window is allowed. After a loss the client may have to drop
-/// what lies beyond its true window, so only the true window is allowed. It stays so until no loss
-/// has occurred for a round trip (at least 0.1 s, and longer where losses repeat) and as much as
-/// was allowed has been acknowledged, so that a leg that waits for a time-out is safe too. Then the
-/// allowed window doubles in such steps. A slow reader's window shrinks; then no more than that
-/// window is allowed. A window of zero stops the sender in any case.
+/// what lies beyond its true window, so only the true window is allowed. Two conditions end this:
+/// no loss for a round trip (at least 0.1 s, and longer where losses repeat), and as many bytes
+/// acknowledged as were allowed. The second one covers a leg that waits for a time-out. Then the
+/// allowed window doubles, and again after each further such step. A slow reader's window shrinks;
+/// then no more than that window is allowed. A window of zero stops the sender in any case.
 #[derive(Debug, Clone, Copy)]
 pub struct SendingAhead {
     wanted: u64,

@@ -69,7 +69,7 @@ impl<A: Observer, B: Observer> Observer for (Option<A>, Option<B>) {
     const WATCHES_QUEUES: bool = A::WATCHES_QUEUES || B::WATCHES_QUEUES;
 
     fn sent(&mut self, now: Time, packet: &Packet) {
-        tell(
+        notify(
             self,
             |one| one.sent(now, packet),
             |other| other.sent(now, packet),
@@ -77,7 +77,7 @@ impl<A: Observer, B: Observer> Observer for (Option<A>, Option<B>) {
     }
 
     fn delivered(&mut self, now: Time, packet: &Packet) {
-        tell(
+        notify(
             self,
             |one| one.delivered(now, packet),
             |other| other.delivered(now, packet),
@@ -85,7 +85,7 @@ impl<A: Observer, B: Observer> Observer for (Option<A>, Option<B>) {
     }
 
     fn dropped(&mut self, at: Time, link: LinkId, up: bool, packet: &Packet, reason: DropReason) {
-        tell(
+        notify(
             self,
             |one| one.dropped(at, link, up, packet, reason),
             |other| other.dropped(at, link, up, packet, reason),
@@ -93,7 +93,7 @@ impl<A: Observer, B: Observer> Observer for (Option<A>, Option<B>) {
     }
 
     fn given_up(&mut self, at: Time, fragment: &Packet) {
-        tell(
+        notify(
             self,
             |one| one.given_up(at, fragment),
             |other| other.given_up(at, fragment),
@@ -101,7 +101,7 @@ impl<A: Observer, B: Observer> Observer for (Option<A>, Option<B>) {
     }
 
     fn sender(&mut self, now: Time, connection: u32, sender: &Sender) {
-        tell(
+        notify(
             self,
             |one| one.sender(now, connection, sender),
             |other| other.sender(now, connection, sender),
@@ -109,7 +109,7 @@ impl<A: Observer, B: Observer> Observer for (Option<A>, Option<B>) {
     }
 
     fn queue(&mut self, now: Time, link: LinkId, up: bool, packets: usize, bytes: u64) {
-        tell(
+        notify(
             self,
             |one| one.queue(now, link, up, packets, bytes),
             |other| other.queue(now, link, up, packets, bytes),
@@ -117,7 +117,7 @@ impl<A: Observer, B: Observer> Observer for (Option<A>, Option<B>) {
     }
 
     fn forwarded(&mut self, now: Time, connection: u32, bytes: u64) {
-        tell(
+        notify(
             self,
             |one| one.forwarded(now, connection, bytes),
             |other| other.forwarded(now, connection, bytes),
@@ -125,7 +125,7 @@ impl<A: Observer, B: Observer> Observer for (Option<A>, Option<B>) {
     }
 }
 
-fn tell<A, B>(
+fn notify<A, B>(
     (one, other): &mut (Option<A>, Option<B>),
     to_one: impl FnOnce(&mut A),
     to_other: impl FnOnce(&mut B),

@@ -79,7 +79,7 @@ pub struct LegResults {
     pub receiver: ReceiverCounters,
     /// Bytes that were sent at least once.
     pub sent: u64,
-    /// Bytes that the sender got acknowledged.
+    /// Bytes that were acknowledged to the sender.
     pub acknowledged: u64,
     /// Bytes that arrived in order.
     pub delivered: u64,

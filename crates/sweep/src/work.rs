@@ -60,10 +60,10 @@ mod tests {
     #[test]
     fn results_come_in_order_for_any_number_of_threads() {
         for threads in [0, 1, 3, 50] {
-            let mut told = 0;
-            let squares = in_parallel(20, threads, |n| Ok::<_, ()>(n * n), |_| told += 1);
+            let mut done = 0;
+            let squares = in_parallel(20, threads, |n| Ok::<_, ()>(n * n), |_| done += 1);
             assert_eq!(squares.unwrap(), (0..20).map(|n| n * n).collect::<Vec<_>>());
-            assert_eq!(told, 20);
+            assert_eq!(done, 20);
         }
         assert_eq!(in_parallel(0, 4, Ok::<usize, ()>, |_| ()), Ok(vec![]));
     }

@@ -86,7 +86,7 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> Station<P, Q, L> {
 
     /// Whether the modem sends in the contention slot that begins now. Counts a slot that it lets
     /// pass.
-    pub(super) fn wants_slot(&mut self, now: Time) -> bool {
+    pub(super) fn sends_in_slot(&mut self, now: Time) -> bool {
         if self.held() == 0 || now < self.state.known {
             return false;
         }

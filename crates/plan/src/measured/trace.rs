@@ -46,7 +46,7 @@ impl Seen {
         let Some(TransportSlice::Tcp(tcp)) = &packet.transport else {
             return None;
         };
-        let (source, destination, headers, told): (IpAddr, IpAddr, usize, usize) =
+        let (source, destination, headers, stated): (IpAddr, IpAddr, usize, usize) =
             match packet.net.as_ref()? {
                 LaxNetSlice::Ipv4(ip) => {
                     let header = ip.header();
@@ -69,7 +69,7 @@ impl Seen {
                 LaxNetSlice::Arp(_) => return None,
             };
         // Zero if the packet comes from segmentation offload and is too large for the field.
-        let length = if told > headers { told } else { length };
+        let length = if stated > headers { stated } else { length };
         let payload = length.checked_sub(headers + tcp.header_slice().len())?;
         let (mut segment_option, mut scale_option) = (None, None);
         for option in tcp.options_iterator().flatten() {

@@ -11,8 +11,8 @@ struct Bench {
     /// Segments that arrived, in order or not; 0 where they are not counted.
     arrived: u32,
     /// Bytes sent to the inbound leg's peer: in each window, and in all.
-    told: u64,
-    told_in_all: u64,
+    returned: u64,
+    returned_in_all: u64,
     outbound: LegSample,
     held: u64,
 }
@@ -25,8 +25,8 @@ impl Bench {
             now: Time::ZERO,
             received: 0,
             arrived: 0,
-            told: 0,
-            told_in_all: 0,
+            returned: 0,
+            returned_in_all: 0,
             outbound: LegSample {
                 segment_size: 1000,
                 congestion_window: 100,
@@ -40,20 +40,20 @@ impl Bench {
     /// A window in which `bytes` arrived.
     fn bring(&mut self, bytes: u64) -> Option<u64> {
         self.received += bytes;
-        self.told_in_all += self.told;
+        self.returned_in_all += self.returned;
         let inbound = LegSample {
             segment_size: 1000,
             bytes_received: ByteSize::from_bytes(self.received),
             data_segments_received: self.arrived,
-            bytes_acknowledged: ByteSize::from_bytes(self.told_in_all),
+            bytes_acknowledged: ByteSize::from_bytes(self.returned_in_all),
             ..LegSample::default()
         };
         let held = ByteSize::from_bytes(self.held);
-        let said = self
+        let rates = self
             .pacing
             .handle_sample(self.now, &inbound, &self.outbound, held);
         self.now += WINDOW;
-        said.map(BitRate::bits_per_second)
+        rates.map(BitRate::bits_per_second)
     }
 
     /// `bytes` reach the outbound leg's peer.
@@ -83,9 +83,9 @@ fn nothing_is_paced_while_the_rate_grows() {
         assert_eq!(bench.bring(10_000 << power), None);
     }
     let largest = 10_000 << 11;
-    let said: Vec<_> = (0..4).filter_map(|_| bench.bring(largest)).collect();
+    let rates: Vec<_> = (0..4).filter_map(|_| bench.bring(largest)).collect();
     // A quarter above the largest amount in a tenth of a second.
-    assert_eq!(said, [largest * 8 * 10 * 5 / 4]);
+    assert_eq!(rates, [largest * 8 * 10 * 5 / 4]);
 }
 
 #[test]
@@ -107,18 +107,18 @@ fn what_a_filled_hole_makes_data_of_at_once_is_not_taken_for_the_rate_of_the_pat
         let windows = [
             100_000, 100_000, 0, 200_000, 100_000, 50_000, 150_000, 0, 0, 300_000,
         ];
-        let mut said = Vec::new();
+        let mut rates = Vec::new();
         let full = [100_000; 12].into_iter();
         for bytes in full.chain(windows.into_iter().cycle().take(60)) {
             bench.arrived += 100_000_u32.div_ceil(segment);
-            said.extend(bench.bring(bytes));
+            rates.extend(bench.bring(bytes));
         }
         // The rate is right as far as the size of the segments is known.
-        let largest = said.iter().max().unwrap() * 4 / 5;
+        let largest = rates.iter().max().unwrap() * 4 / 5;
         let known = if segment == 500 { 3 } else { 1 };
         assert!(
             (8_000_000..=8_400_000 * known).contains(&largest),
-            "{segment}: {said:?}"
+            "{segment}: {rates:?}"
         );
     }
 }
@@ -137,14 +137,14 @@ fn a_backlog_that_is_worked_off_does_not_raise_the_rate() {
         assert_eq!(bench.bring(100_000), None);
     }
     // This holds no longer than until the backlog is gone.
-    let said: Vec<_> = (0..8)
+    let rates: Vec<_> = (0..8)
         .filter_map(|_| {
             bench.arrived += 120;
             bench.forward(120_000);
             bench.bring(120_000)
         })
         .collect();
-    assert_eq!(said.last(), Some(&UNLIMITED));
+    assert_eq!(rates.last(), Some(&UNLIMITED));
 }
 
 #[test]
@@ -182,10 +182,10 @@ fn a_rate_that_holds_back_is_doubled_and_then_given_up() {
     let mut bench = Bench::steady(Pacing::Inbound, None);
     bench.held = 1;
     // Pacing itself keeps the inbound leg from being faster.
-    let said: Vec<_> = (0..8).filter_map(|_| bench.bring(125_000)).collect();
-    assert_eq!(said[0], 12_500_000);
-    assert!(said.contains(&25_000_000), "{said:?}");
-    assert_eq!(said.last(), Some(&UNLIMITED));
+    let rates: Vec<_> = (0..8).filter_map(|_| bench.bring(125_000)).collect();
+    assert_eq!(rates[0], 12_500_000);
+    assert!(rates.contains(&25_000_000), "{rates:?}");
+    assert_eq!(rates.last(), Some(&UNLIMITED));
     assert_eq!(bench.rate(), None);
 }
 
@@ -274,8 +274,8 @@ fn a_rate_is_given_up_when_it_keeps_all_that_came_waiting() {
     let mut bench = Bench::steady(Pacing::Auto, None);
     bench.outbound.not_sent = ByteSize::from_bytes(50_000);
     // Waiting data fills the proxy, so that nothing more arrives.
-    let said: Vec<_> = (0..ESCAPE).filter_map(|_| bench.bring(0)).collect();
-    assert_eq!(said.last(), Some(&UNLIMITED));
+    let rates: Vec<_> = (0..ESCAPE).filter_map(|_| bench.bring(0)).collect();
+    assert_eq!(rates.last(), Some(&UNLIMITED));
 }
 
 proptest! {
@@ -305,12 +305,12 @@ proptest! {
 #[test]
 fn answers_to_requests_are_not_paced() {
     let mut bench = Bench::new(Pacing::Auto, None);
-    bench.told = 500;
+    bench.returned = 500;
     assert!((0..20).all(|_| bench.bring(50_000).is_none()));
     // A large response can be measured.
-    bench.told = 0;
-    let said: Vec<_> = (0..6).filter_map(|_| bench.bring(50_000)).collect();
-    assert_eq!(said, [5_000_000]);
-    bench.told = 500;
+    bench.returned = 0;
+    let rates: Vec<_> = (0..6).filter_map(|_| bench.bring(50_000)).collect();
+    assert_eq!(rates, [5_000_000]);
+    bench.returned = 500;
     assert_eq!(bench.bring(50_000), Some(UNLIMITED));
 }

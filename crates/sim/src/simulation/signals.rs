@@ -18,7 +18,7 @@ const ECHO: u32 = 36;
 /// The signals that the sender of a leg has received and echoes in its data.
 #[derive(Debug, Default)]
 pub(super) struct LegSignals {
-    heard: Signals,
+    received: Signals,
     regeneration: Option<Box<Regeneration>>,
 }
 
@@ -32,13 +32,13 @@ struct Regeneration {
 
 /// The signals of all legs; empty if no flow of the scenario uses any.
 pub(super) fn signals(scenario: &Scenario) -> Vec<LegSignals> {
-    let wanted = scenario.flows.iter().any(|flow| {
+    let needed = scenario.flows.iter().any(|flow| {
         let inbound = flow.splits.iter().map(|split| &split.inbound);
         let mut receivers = inbound.chain([&flow.receiver]);
         flow.regenerate_acks.is_some()
             || receivers.any(|receiver| matches!(receiver.acknowledge, AckRule::Thinned(_)))
     });
-    if !wanted {
+    if !needed {
         return Vec::new();
     }
     let mut signals = Vec::new();
@@ -55,7 +55,7 @@ pub(super) fn signals(scenario: &Scenario) -> Vec<LegSignals> {
             })
         });
         signals.push(LegSignals {
-            heard: Signals::default(),
+            received: Signals::default(),
             regeneration,
         });
     }
@@ -81,12 +81,12 @@ impl<O: Observer> Simulation<O> {
             Way::Forward => {
                 let sender = &self.senders[leg as usize];
                 let segment = u64::from(sender.configuration().segment_size).max(1);
-                let said = Signals {
+                let echoed = Signals {
                     window: u16::try_from(sender.cwnd() / segment).unwrap_or(u16::MAX),
-                    ..signals.heard
+                    ..signals.received
                 };
-                signals.heard.marked = false;
-                said
+                signals.received.marked = false;
+                echoed
             }
         }
     }
@@ -98,7 +98,7 @@ impl<O: Observer> Simulation<O> {
     }
 
     /// A packet has arrived: takes its signals.
-    pub(super) fn hear(&mut self, packet: &Packet) {
+    pub(super) fn receive_signals(&mut self, packet: &Packet) {
         let leg = packet.connection;
         match packet.segment {
             Segment::Data(_) => {
@@ -110,8 +110,8 @@ impl<O: Observer> Simulation<O> {
             }
             Segment::Acknowledgement(_) => {
                 if let Some(signals) = self.signals.get_mut(leg as usize) {
-                    let marked = signals.heard.marked || packet.signals.marked;
-                    signals.heard = Signals {
+                    let marked = signals.received.marked || packet.signals.marked;
+                    signals.received = Signals {
                         marked,
                         ..packet.signals
                     };

@@ -49,7 +49,7 @@ impl<O: Observer> Simulation<O> {
                     packet,
                     reason,
                 },
-            )) => self.tell_drop(&Dropped {
+            )) => self.report_drop(&Dropped {
                 at: due,
                 link,
                 packet,
@@ -78,7 +78,7 @@ impl<O: Observer> Simulation<O> {
     fn arrive(&mut self, packet: &Packet) {
         self.observer.delivered(self.now, packet);
         if !self.signals.is_empty() {
-            self.hear(packet);
+            self.receive_signals(packet);
         }
         match &packet.segment {
             Segment::Data(data) => self.deliver_data(packet.connection, data),
@@ -312,20 +312,20 @@ impl<O: Observer> Simulation<O> {
             .network
             .handle(&mut self.schedule, self.now, route, packet, Time::ZERO);
         if O::WATCHES_QUEUES {
-            self.tell_queue(packet);
+            self.report_queue(packet);
         }
         if let Handed::Dropped(dropped) = handed {
-            self.tell_drop(&dropped);
+            self.report_drop(&dropped);
         }
         if self.network.has_dropped_fragments() {
             for dropped in self.network.take_dropped_fragments() {
-                self.tell_drop(&dropped);
+                self.report_drop(&dropped);
             }
         }
     }
 
     /// Reports the queue that a packet has just entered.
-    fn tell_queue(&mut self, packet: &Packet) {
+    fn report_queue(&mut self, packet: &Packet) {
         let route = self.legs[packet.connection as usize].route(packet.way());
         let place = route[packet.passage.hop()];
         let (packets, bytes) = self.network.queue(place);
@@ -334,7 +334,7 @@ impl<O: Observer> Simulation<O> {
         self.observer.queue(self.now, link, up, packets, bytes);
     }
 
-    fn tell_drop(&mut self, dropped: &Dropped) {
+    fn report_drop(&mut self, dropped: &Dropped) {
         let link = LinkId(dropped.link as usize / 2);
         let up = dropped.link.is_multiple_of(2);
         self.observer

@@ -66,12 +66,12 @@ impl Candidates {
     pub(super) fn handle_signals(&mut self, now: Time, signals: Signals) {
         let answered = self.round_trip.handle_syn_answered(now);
         let timed = self.round_trip.handle_data(now, Some(signals.timestamp));
-        self.tell(now, answered);
-        self.tell(now, timed);
+        self.report(now, answered);
+        self.report(now, timed);
         self.thinner.handle_signals(signals);
     }
 
-    fn tell(&mut self, now: Time, measured: Option<RoundTrip>) {
+    fn report(&mut self, now: Time, measured: Option<RoundTrip>) {
         if let Some(measured) = measured.filter(|measured| measured.source == self.source) {
             self.thinner.handle_round_trip(now, measured);
         }
@@ -156,7 +156,7 @@ impl Candidates {
         if let Some(measured) = measured {
             self.echo.next = now + measured.span;
         }
-        self.tell(now, measured);
+        self.report(now, measured);
     }
 
     pub(super) fn estimate(&self) -> AckEstimate {

@@ -38,7 +38,7 @@ pub struct Receiver {
     /// Segments that arrived in order since the last ACK.
     waiting: u32,
     /// Bytes read whose room no ACK has announced yet; only for [`AckRule::Bsd`].
-    untold: u64,
+    unannounced: u64,
     acknowledge_now: bool,
     /// A policy that decides which ACKs leave.
     candidates: Option<Box<Candidates>>,
@@ -84,7 +84,7 @@ impl Receiver {
             released: 0,
             reassembly: Reassembly::default(),
             waiting: 0,
-            untold: 0,
+            unannounced: 0,
             acknowledge_now: false,
             candidates,
             timers: Timers::new(),
@@ -181,7 +181,7 @@ impl Receiver {
     /// The deadline of [`poll_timeout`](Self::poll_timeout) has come.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.timers.expire(now).is_some() {
-            self.untold = 0;
+            self.unannounced = 0;
             self.acknowledge_now = true;
         }
     }
@@ -371,17 +371,17 @@ impl Receiver {
                 }
             }
             AckRule::Bsd { timeout } => {
-                let told = self.waiting >= 2;
-                self.untold += u64::from(length);
-                if told {
+                let is_due = self.waiting >= 2;
+                self.unannounced += u64::from(length);
+                if is_due {
                     // Data that waits to be read makes the window that this ACK announces smaller.
-                    self.untold = u64::from(length);
+                    self.unannounced = u64::from(length);
                 }
-                let opened = self.untold >= 2 * u64::from(self.configuration.segment_size);
+                let opened = self.unannounced >= 2 * u64::from(self.configuration.segment_size);
                 if opened {
-                    self.untold = 0;
+                    self.unannounced = 0;
                 }
-                if told || opened {
+                if is_due || opened {
                     self.acknowledge_now = true;
                 } else if !self.timers.is_running(Timer::DelayedAck) {
                     self.timers.set(Timer::DelayedAck, now + timeout);

@@ -207,11 +207,11 @@ impl Sender {
     pub fn handle_acknowledgement(&mut self, now: Time, ack: &Acknowledgement) {
         let assumed = self.with_assumed_window(ack);
         let ack = assumed.as_ref().unwrap_or(ack);
-        self.handle_acknowledgement_as_told(now, ack);
+        self.process_acknowledgement(now, ack);
     }
 
     #[inline]
-    fn handle_acknowledgement_as_told(&mut self, now: Time, ack: &Acknowledgement) {
+    fn process_acknowledgement(&mut self, now: Time, ack: &Acknowledgement) {
         let window_moved = match self.phase {
             Phase::Closed | Phase::Synchronise => return,
             Phase::Synchronised => {

@@ -61,6 +61,7 @@ lint: dependencies
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+	scripts/check-text --self-test
 	scripts/check-text
 	cargo run --quiet --package midspan-layering -- --allowed crates/layering/allowed.txt
 

@@ -1,6 +1,6 @@
 //! Reads one module's syntax: the names it defines, its imports, the paths it mentions.
 //!
-//! Whatever is compiled for tests only is left out. A module inside a function body is left out
+//! Code that is compiled for tests only is left out. A module inside a function body is left out
 //! as well.
 
 use std::collections::BTreeSet;
@@ -32,7 +32,7 @@ pub fn collect(items: &[Item], module: &mut Module) {
     } = collector;
     module.imports.extend(imports);
     // Scopes within a function are not followed. So a single name that is bound somewhere in the
-    // module is taken for that variable, and a path that starts with a type parameter's name for
+    // module is treated as that variable, and a path that starts with a type parameter's name for
     // that parameter.
     module
         .mentions
@@ -128,7 +128,7 @@ fn visibility(written: &syn::Visibility) -> Visibility {
         syn::Visibility::Restricted(restricted) if restricted.path.is_ident("super") => {
             Visibility::Super
         }
-        // `pub(crate)`, and `pub(in …)` taken for it.
+        // `pub(crate)`, and `pub(in …)`, which is treated the same.
         syn::Visibility::Restricted(_) => Visibility::Crate,
         syn::Visibility::Inherited => Visibility::Private,
     }

@@ -97,6 +97,6 @@ fn print(arguments: &Arguments, report: &Report) {
             ));
         }
     }
-    // Whoever reads the output may have gone; the exit status holds what counts.
+    // The reader of the output may have gone; the exit status has the result.
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! The circles of all crates beside the list of allowed arrows.
+//! The circles of all crates compared with the list of allowed arrows.
 
 use std::collections::BTreeSet;
 use std::fmt;

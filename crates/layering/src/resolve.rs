@@ -55,7 +55,7 @@ impl Resolver<'_> {
                     if at + 1 == path.len() {
                         return found;
                     }
-                    // What follows an item, as `Type::function`, belongs to it.
+                    // The rest of a path behind an item, as in `Type::function`, belongs to that item.
                     let Some(inner) = found.iter().position(|reached| !reached.item) else {
                         return found;
                     };

@@ -1,4 +1,4 @@
-//! Random trees of modules: none that has an order is taken for one with a circle, and one arrow
+//! Random trees of modules: a tree that has an order is never reported, and one arrow
 //! against the order is found.
 
 #![allow(clippy::unwrap_used)] // A test may panic.

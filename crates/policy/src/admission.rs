@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use midspan_units::TimeSpan;
 
 /// A connection that a client wants to open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Request {
     /// The address of the host that opens the connection.
     pub client: SocketAddr,

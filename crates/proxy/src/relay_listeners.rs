@@ -13,11 +13,13 @@ use tracing::warn;
 
 use crate::Error;
 use crate::control::{ControlError, GateListenerMessage, GateMessage, ListenerMessage};
-use crate::gate::{Decided, Gate, GateListener, GateSettings, OpeningLimits, Openings, ServerLeg};
+use crate::gate::{Decided, Gate, GateListener, GateSettings};
 use crate::profile::AccessProfile;
 use crate::relay::narrow::Profiles;
 use crate::relay::remembered::Remembered;
-use crate::relay::{self, Clock, Destination, ListenerId, Relay};
+use crate::relay::{
+    self, Clock, Destination, ListenerId, OpeningLimits, Openings, Relay, ServerLeg,
+};
 use crate::relay_process::{GateAndSockets, ListenerAndSockets, start_gate};
 
 /// How long the threads may take to hear of other listeners.
@@ -28,7 +30,7 @@ pub(crate) struct Listeners {
     pub relay: Relay,
     /// The gate, if a listener is or was transparent.
     pub gate: Option<Gate>,
-    openings: Option<Arc<Openings<OwnedFd>>>,
+    openings: Option<Arc<Openings>>,
     /// By the address of the listening sockets.
     known: BTreeMap<SocketAddr, Known>,
     /// What clients were found to take.
@@ -174,7 +176,7 @@ impl Listeners {
 fn relay_listener(
     message: &ListenerMessage,
     sockets: Vec<OwnedFd>,
-    openings: Option<&Arc<Openings<OwnedFd>>>,
+    openings: Option<&Arc<Openings>>,
     verdicts: &Remembered,
 ) -> Result<relay::Listener, Error> {
     let to = match (&message.negotiation, message.to, openings) {

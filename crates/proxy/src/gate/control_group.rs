@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use midspan_linux::connection_tracking::{ConnectionTracking, Passed, Progress, Tracked};
 use midspan_units::{ByteSize, Probability, TimeSpan};
 
-use super::openings::Connection;
+use midspan_policy::Request;
 
 /// Flows that are measured at a time.
 const ROOM: usize = 64;
@@ -33,7 +33,7 @@ const IPV6_HEADERS: u64 = 72;
 pub struct ControlGroup {
     /// Which connections belong to it cannot be known beforehand.
     seed: RandomState,
-    flows: BTreeMap<Connection, Flow>,
+    flows: BTreeMap<Request, Flow>,
     next: Option<Instant>,
 }
 
@@ -48,19 +48,19 @@ struct Flow {
 pub enum Ended {
     /// In good order, with so many bytes of data in the direction that carried more, this long after
     /// the client's first segment.
-    Measured(Connection, ByteSize, TimeSpan),
+    Measured(Request, ByteSize, TimeSpan),
     /// It cannot be said how.
     Unmeasured,
 }
 
 impl ControlGroup {
     /// Whether this connection belongs to the control group, which is to be this part of all.
-    pub fn takes(&self, connection: Connection, part: Probability) -> bool {
+    pub fn takes(&self, connection: Request, part: Probability) -> bool {
         part.happens(self.seed.hash_one(connection))
     }
 
     /// A connection of the control group begins; `false` where there is no room to measure it.
-    pub fn begin(&mut self, connection: Connection, now: Instant) -> bool {
+    pub fn begin(&mut self, connection: Request, now: Instant) -> bool {
         if self.flows.len() >= ROOM {
             return false;
         }
@@ -91,7 +91,7 @@ impl ControlGroup {
     fn look_by(
         &mut self,
         now: Instant,
-        tracked: impl Fn(&Connection) -> Option<Tracked>,
+        tracked: impl Fn(&Request) -> Option<Tracked>,
     ) -> Vec<Ended> {
         let mut ended = Vec::new();
         self.flows.retain(|connection, flow| {
@@ -145,8 +145,8 @@ fn carried(passed: [Passed; 2], is_ipv4: bool) -> ByteSize {
 mod tests {
     use super::*;
 
-    fn connection(port: u16) -> Connection {
-        Connection {
+    fn connection(port: u16) -> Request {
+        Request {
             client: ([192, 0, 2, 1], port).into(),
             server: ([198, 51, 100, 7], 80).into(),
         }

@@ -9,8 +9,8 @@ pub(crate) fn packet(packet: &[u8]) {
         assert_eq!(changed.len(), packet.len());
         // What it is and where it goes stays; an option fewer is found.
         let stays = |segment| match segment {
-            syn::Segment::Syn(syn) => (Some((syn.connection, syn.sequence)), None),
-            syn::Segment::Acknowledgement(connection) => (None, Some(connection)),
+            syn::Segment::Syn(syn) => (Some((syn.request, syn.sequence)), None),
+            syn::Segment::Acknowledgement(request) => (None, Some(request)),
         };
         assert_eq!(syn::read(&changed).map(stays), read.map(stays));
         assert!(timestamps::without(&changed).is_none_or(|again| again != changed));

@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use midspan_units::TimeSpan;
+use midspan_policy::Request;
 
-use super::openings::Connection;
-use crate::relay::{Seat, SetAside};
+use crate::relay::{Arrival, SetAside};
 
 /// A packet from the queue.
 #[derive(Debug)]
-pub(super) struct Arrived {
+pub(super) struct Packet {
     /// Its number, for the verdict.
-    pub packet: u32,
+    pub id: u32,
     /// Its mark.
     pub mark: u32,
     /// It, from its IP header on, without data.
@@ -26,21 +25,15 @@ pub(super) struct Arrived {
 #[derive(Debug)]
 pub(super) struct Held {
     /// The SYN.
-    pub arrived: Arrived,
-    /// Its addresses.
-    pub connection: Connection,
+    pub packet: Packet,
     /// Index of its listener.
     pub listener: usize,
+    /// The connection that it opens.
+    pub arrival: Arrival,
     /// The server leg, being connected.
     pub server: OwnedFd,
-    /// When it came first.
-    pub since: Instant,
     /// When the server is given up.
     pub deadline: Option<Instant>,
-    /// Give up connecting after this time.
-    pub connect_timeout: Option<TimeSpan>,
-    /// Its place among the sessions.
-    pub seat: Option<Seat>,
     /// What is set aside of the memory budget for it.
     pub memory: Option<SetAside>,
     /// How often the client has sent it once more.
@@ -51,7 +44,7 @@ pub(super) struct Held {
 #[derive(Debug, Default)]
 pub(super) struct HeldSyns {
     held: BTreeMap<u64, Held>,
-    tokens: BTreeMap<Connection, u64>,
+    tokens: BTreeMap<Request, u64>,
     deadlines: BTreeSet<(Instant, u64)>,
 }
 
@@ -61,12 +54,12 @@ impl HeldSyns {
         if let Some(deadline) = held.deadline {
             self.deadlines.insert((deadline, token));
         }
-        self.tokens.insert(held.connection, token);
+        self.tokens.insert(held.arrival.request, token);
         self.held.insert(token, held);
     }
 
     /// The one of a connection.
-    pub fn of(&mut self, connection: Connection) -> Option<(u64, &mut Held)> {
+    pub fn of(&mut self, connection: Request) -> Option<(u64, &mut Held)> {
         let token = *self.tokens.get(&connection)?;
         Some((token, self.held.get_mut(&token)?))
     }
@@ -74,7 +67,7 @@ impl HeldSyns {
     /// Takes one out.
     pub fn take(&mut self, token: u64) -> Option<Held> {
         let held = self.held.remove(&token)?;
-        self.tokens.remove(&held.connection);
+        self.tokens.remove(&held.arrival.request);
         if let Some(deadline) = held.deadline {
             self.deadlines.remove(&(deadline, token));
         }
@@ -106,7 +99,7 @@ impl HeldSyns {
     }
 
     /// Takes out those whose connections are meant.
-    pub fn take_meant(&mut self, is_meant: impl Fn(Connection) -> bool) -> Vec<Held> {
+    pub fn take_meant(&mut self, is_meant: impl Fn(Request) -> bool) -> Vec<Held> {
         let meant: Vec<u64> = (self.tokens.iter())
             .filter(|(connection, _)| is_meant(**connection))
             .map(|(_, token)| *token)

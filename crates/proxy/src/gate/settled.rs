@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::openings::Connection;
+use midspan_policy::Request;
 
 /// For how long a copy may have waited: the gate drops what is older.
 const KEPT: Duration = Duration::from_millis(500);
@@ -18,13 +18,13 @@ const LIMIT: usize = 4096;
 /// The sequence numbers of what was settled a moment ago.
 #[derive(Debug, Default)]
 pub(super) struct SettledSyns {
-    sequences: BTreeMap<Connection, (u32, Instant)>,
-    order: VecDeque<(Instant, Connection)>,
+    sequences: BTreeMap<Request, (u32, Instant)>,
+    order: VecDeque<(Instant, Request)>,
 }
 
 impl SettledSyns {
     /// The SYN with this sequence number has passed untouched, or was refused.
-    pub fn note(&mut self, now: Instant, connection: Connection, sequence: u32) {
+    pub fn note(&mut self, now: Instant, connection: Request, sequence: u32) {
         if self.order.len() >= LIMIT {
             self.forget_oldest();
         }
@@ -33,7 +33,7 @@ impl SettledSyns {
     }
 
     /// Whether a SYN is a copy of one of them.
-    pub fn is_copy(&mut self, now: Instant, connection: Connection, sequence: u32) -> bool {
+    pub fn is_copy(&mut self, now: Instant, connection: Request, sequence: u32) -> bool {
         let old = |at: Instant| now.saturating_duration_since(at) > KEPT;
         while self.order.front().is_some_and(|(at, _)| old(*at)) {
             self.forget_oldest();
@@ -61,8 +61,8 @@ impl SettledSyns {
 mod tests {
     use super::*;
 
-    fn connection(port: u16) -> Connection {
-        Connection {
+    fn connection(port: u16) -> Request {
+        Request {
             client: ([192, 0, 2, 1], port).into(),
             server: ([198, 51, 100, 1], 80).into(),
         }

@@ -7,7 +7,7 @@ use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use midspan_policy::learned_start::LEAST_WINDOW;
 
 use super::headers;
-use super::openings::Connection;
+use midspan_policy::Request;
 
 /// What is copied of a packet: all headers of any SYN that a host sends.
 pub const COPIED: u16 = 256;
@@ -22,7 +22,7 @@ const JOIN: u8 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Syn {
     /// Its addresses.
-    pub connection: Connection,
+    pub request: Request,
     /// Its sequence number, which tells attempts with the same addresses apart.
     pub sequence: u32,
     /// Both ends sign their segments (TCP-MD5, TCP-AO): nobody can stand between them.
@@ -39,7 +39,7 @@ pub enum Segment {
     /// The first segment.
     Syn(Syn),
     /// Any later one.
-    Acknowledgement(Connection),
+    Acknowledgement(Request),
 }
 
 /// Reads a packet from its IP header on; `None` for what is neither.
@@ -66,15 +66,15 @@ pub fn read(packet: &[u8]) -> Option<Segment> {
     let Some(TransportSlice::Tcp(tcp)) = packet.transport else {
         return None;
     };
-    let connection = Connection {
+    let request = Request {
         client: SocketAddr::new(source, tcp.source_port()),
         server: SocketAddr::new(destination, tcp.destination_port()),
     };
     match (tcp.syn(), tcp.ack()) {
         _ if tcp.rst() || tcp.fin() => None,
-        (false, true) => Some(Segment::Acknowledgement(connection)),
+        (false, true) => Some(Segment::Acknowledgement(request)),
         (true, false) => Some(Segment::Syn(Syn {
-            connection,
+            request,
             sequence: tcp.sequence_number(),
             is_authenticated: options(tcp.options())
                 .any(|(kind, _)| AUTHENTICATION_OPTIONS.contains(&kind)),
@@ -194,8 +194,8 @@ mod tests {
     #[test]
     fn addresses_of_both_families() {
         let syn = read_syn(&packet(|_| {})).unwrap();
-        assert_eq!(syn.connection.client, "192.0.2.1:1234".parse().unwrap());
-        assert_eq!(syn.connection.server, "198.51.100.2:80".parse().unwrap());
+        assert_eq!(syn.request.client, "192.0.2.1:1234".parse().unwrap());
+        assert_eq!(syn.request.server, "198.51.100.2:80".parse().unwrap());
         assert!(!syn.is_authenticated);
         assert_eq!(syn.sequence, 7);
         let mut six = Vec::new();
@@ -206,10 +206,10 @@ mod tests {
             .unwrap();
         let syn = read_syn(&six).unwrap();
         assert_eq!(
-            (syn.connection.client.port(), syn.connection.server.port()),
+            (syn.request.client.port(), syn.request.server.port()),
             (1, 2)
         );
-        assert!(syn.connection.server.is_ipv6());
+        assert!(syn.request.server.is_ipv6());
     }
 
     fn with_data(is_four: bool, options: &[u8], data: &[u8]) -> Vec<u8> {

@@ -15,8 +15,8 @@ use midspan_linux::connection_tracking::ConnectionTracking;
 use midspan_linux::packet_queue::{BUFFER, PacketQueue, Verdict};
 use midspan_linux::raw_packet::RawSocket;
 use midspan_policy::leave_alone::{AsymmetricRoutes, Passage};
-use midspan_policy::{Admission, Handshake, Knowledge};
-use midspan_units::{Time, TimeSpan};
+use midspan_policy::{Admission, Handshake, Knowledge, Request};
+use midspan_units::Time;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
@@ -24,17 +24,18 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use tracing::{debug, warn};
 
+use super::GateSettings;
 use super::control_group::ControlGroup;
-use super::held::{Arrived, Held, HeldSyns};
-use super::openings::{Arrival, Connection, Openings, Released};
+use super::held::{Held, HeldSyns, Packet};
 use super::running::{Decided, Update};
 use super::settled::SettledSyns;
 use super::statistics::{Counters, count};
 use super::syn::{self, Segment};
 use super::tracked::TrackedEntries;
-use super::{GateSettings, call, request};
 use crate::log_rate::LogRate;
-use crate::relay::{Clock, Limits, Seat, Shortage};
+use crate::relay::{
+    Arrival, Clock, Limits, Openings, Reception, Released, Shortage, call_as_client,
+};
 use crate::seeded_faults::{self, Fault};
 
 /// Longest time without a sign of life.
@@ -57,12 +58,6 @@ const STALE_READS: usize = 16_384;
 /// Token of the queue; held connections count from 1.
 const QUEUE: u64 = 0;
 
-/// On which terms a connection is taken.
-struct Terms {
-    connect_timeout: Option<TimeSpan>,
-    seat: Option<Seat>,
-}
-
 pub(super) struct Worker {
     updates: Receiver<Update>,
     queue: PacketQueue,
@@ -75,7 +70,7 @@ pub(super) struct Worker {
     tracked: TrackedEntries,
     server_zone: u16,
     listeners: Vec<Decided>,
-    openings: Arc<Openings<OwnedFd>>,
+    openings: Arc<Openings>,
     limits: Option<Arc<Limits>>,
     learned: (Knowledge, Clock),
     routes: AsymmetricRoutes,
@@ -180,11 +175,11 @@ impl Worker {
                 let _ = done.send(());
             }
             Update::Kick(target, reply) => {
-                let meant = |connection| target.has_end_of(&request(connection));
+                let meant = |request| target.has_end_of(&request);
                 let held = self.held.take_meant(meant);
                 let count = held.len() as u64;
                 for held in held {
-                    self.refuse(&held.arrived, held.connection);
+                    self.refuse(&held.packet, held.arrival.request);
                 }
                 self.tell_decisions();
                 let _ = reply.send(count);
@@ -201,8 +196,8 @@ impl Worker {
                 .position(|(known, _)| known.mark == gone.mark)
         };
         for held in self.held.reassign(new) {
-            self.end_call(held.server, held.connection);
-            self.leave(held.arrived.packet, held.connection);
+            self.end_call(held.server, held.arrival.request);
+            self.leave(held.packet.id, held.arrival.request);
         }
     }
 
@@ -219,18 +214,18 @@ impl Worker {
     }
 
     fn read_queue(&mut self, buffer: &mut [u8]) -> std::io::Result<()> {
-        let mut arrived = Vec::new();
+        let mut packets = Vec::new();
         for _ in 0..READS_PER_TURN {
             let more = self.queue.receive(buffer, |packet| {
-                arrived.push(Arrived {
-                    packet: packet.id,
+                packets.push(Packet {
+                    id: packet.id,
                     mark: packet.mark,
                     bytes: packet.payload.to_vec(),
                     length: packet.length,
                 });
             })?;
-            for arrived in arrived.drain(..) {
-                self.handle_packet(arrived);
+            for packet in packets.drain(..) {
+                self.handle_packet(packet);
             }
             if !more {
                 break;
@@ -255,76 +250,75 @@ impl Worker {
         Ok(())
     }
 
-    fn handle_packet(&mut self, mut arrived: Arrived) {
-        let ours = arrived.mark & self.mask;
+    fn handle_packet(&mut self, mut packet: Packet) {
+        let ours = packet.mark & self.mask;
         let mut listeners = self.listeners.iter();
         let listener = listeners.position(|(known, _)| known.mark == ours);
-        match (listener, syn::read(&arrived.bytes)) {
-            (Some(listener), Some(Segment::Syn(syn))) => match room::shorten(&mut arrived) {
-                true => self.handle_syn(arrived, listener, syn),
-                false => self.pass(arrived.packet),
+        match (listener, syn::read(&packet.bytes)) {
+            (Some(listener), Some(Segment::Syn(syn))) => match room::shorten(&mut packet) {
+                true => self.handle_syn(packet, listener, syn),
+                false => self.pass(packet.id),
             },
-            (Some(_), Some(Segment::Acknowledgement(connection))) => {
-                self.prove_asymmetric(connection);
-                self.pass(arrived.packet);
+            (Some(_), Some(Segment::Acknowledgement(request))) => {
+                self.prove_asymmetric(request);
+                self.pass(packet.id);
             }
-            _ => self.pass(arrived.packet),
+            _ => self.pass(packet.id),
         }
     }
 
-    fn handle_syn(&mut self, arrived: Arrived, listener: usize, syn: syn::Syn) {
+    fn handle_syn(&mut self, packet: Packet, listener: usize, syn: syn::Syn) {
         if syn.is_authenticated {
             count(&self.counters.passed_authenticated);
-            return self.pass(arrived.packet);
+            return self.pass(packet.id);
         }
         if syn.joins_multipath {
             count(&self.counters.passed_multipath);
-            return self.pass(arrived.packet);
+            return self.pass(packet.id);
         }
-        if (self.settled).is_copy(self.now, syn.connection, syn.sequence) {
+        if (self.settled).is_copy(self.now, syn.request, syn.sequence) {
             count(&self.counters.retransmissions_held);
-            return self.decide(arrived.packet, Verdict::Drop);
+            return self.decide(packet.id, Verdict::Drop);
         }
         match self.arrive(&syn) {
-            Arrival::New => self.admit(arrived, syn.connection, listener),
-            Arrival::Held => self.handle_repetition(&arrived, syn.connection),
-            Arrival::HeldOther => self.replace_held(arrived, syn.connection),
+            Reception::New => self.admit(packet, syn.request, listener),
+            Reception::Held => self.handle_repetition(&packet, syn.request),
+            Reception::HeldOther => self.replace_held(packet, syn.request),
             // The listener's answer was lost: it answers once more.
-            Arrival::Released => {
-                self.decide(arrived.packet, Verdict::Drop);
-                let window = self.window_of(syn.connection);
-                let _ = self.send_on(arrived.bytes, syn.connection, listener, window);
+            Reception::Released => {
+                self.decide(packet.id, Verdict::Drop);
+                let window = self.window_of(syn.request);
+                let _ = self.send_on(packet.bytes, syn.request, listener, window);
             }
-            Arrival::Full | Arrival::FullBut(_) => {
+            Reception::Full | Reception::FullBut(_) => {
                 count(&self.counters.passed_full);
                 self.log_full();
-                self.pass(arrived.packet);
+                self.pass(packet.id);
             }
         }
     }
 
-    /// A new connection: is it to be taken?
-    fn admit(&mut self, arrived: Arrived, connection: Connection, listener: usize) {
+    /// Decides whether a new connection is taken.
+    fn admit(&mut self, packet: Packet, request: Request, listener: usize) {
         self.suspect_routes();
         let now = self.time();
-        let request = request(connection);
         match self.routes.arrive(now, &request) {
             Passage::Take => {}
             Passage::Pass => {
                 count(&self.counters.passed_asymmetric);
-                return self.leave(arrived.packet, connection);
+                return self.leave(packet.id, request);
             }
             Passage::PassWatched => {
                 count(&self.counters.passed_asymmetric);
-                return self.leave_watched(&arrived, connection);
+                return self.leave_watched(&packet, request);
             }
         }
         let Some((_, policy)) = self.listeners.get_mut(listener) else {
-            return self.leave(arrived.packet, connection);
+            return self.leave(packet.id, request);
         };
         match policy.admit(now, &request) {
-            Admission::Intercept { .. } if self.is_of_control_group(connection, listener) => {
-                self.leave_to_compare(&arrived, connection);
+            Admission::Intercept { .. } if self.is_of_control_group(request, listener) => {
+                self.leave_to_compare(&packet, request);
             }
             Admission::Intercept {
                 handshake,
@@ -332,151 +326,135 @@ impl Worker {
                 ..
             } => {
                 if self.is_tracking_full() {
-                    return self.leave(arrived.packet, connection);
+                    return self.leave(packet.id, request);
                 }
-                let seat = match self.take_seat(connection, listener) {
+                let seat = match self.take_seat(request, listener) {
                     Ok(seat) => seat,
                     Err(shortage) => {
                         self.count_shortage(shortage);
-                        return self.leave(arrived.packet, connection);
+                        return self.leave(packet.id, request);
                     }
                 };
-                let terms = Terms {
+                let is_early =
+                    handshake == Handshake::Early || seeded_faults::is(Fault::AcceptBeforeConnect);
+                let handshake = match is_early {
+                    true => Handshake::Early,
+                    false => Handshake::EndToEnd,
+                };
+                let arrival = Arrival {
                     connect_timeout,
                     seat,
+                    ..Arrival::new(request, handshake, self.relay_time())
                 };
                 match handshake {
-                    Handshake::Early => self.open_early(arrived, connection, listener, terms),
-                    Handshake::EndToEnd if seeded_faults::is(Fault::AcceptBeforeConnect) => {
-                        self.open_early(arrived, connection, listener, terms);
-                    }
-                    Handshake::EndToEnd => self.call(arrived, connection, listener, terms),
+                    Handshake::Early => self.open_early(packet, listener, arrival),
+                    Handshake::EndToEnd => self.call(packet, listener, arrival),
                 }
             }
             Admission::Bypass => {
                 count(&self.counters.passed_by_policy);
-                self.leave(arrived.packet, connection);
+                self.leave(packet.id, request);
             }
             Admission::Refuse => {
                 count(&self.counters.refused_by_policy);
-                self.refuse(&arrived, connection);
+                self.refuse(&packet, request);
             }
         }
     }
 
     /// Lets a connection go to the relay before its server has answered, and calls that meanwhile.
-    fn open_early(
-        &mut self,
-        arrived: Arrived,
-        connection: Connection,
-        listener: usize,
-        terms: Terms,
-    ) {
-        let mark = arrived.mark & !self.mask;
+    fn open_early(&mut self, packet: Packet, listener: usize, arrival: Arrival) {
+        let request = arrival.request;
+        let mark = packet.mark & !self.mask;
         let Some((settings, _)) = self.listeners.get(listener) else {
-            return self.leave(arrived.packet, connection);
+            return self.leave(packet.id, request);
         };
-        match call(connection, mark, &settings.server) {
+        match call_as_client(request, mark, &settings.server) {
             Ok(calling) => {
-                let released = Released {
-                    server: Some(calling.socket),
-                    handshake: Handshake::Early,
-                    mark,
-                    since: self.now,
-                    connect_timeout: terms.connect_timeout,
-                    seat: terms.seat,
-                    start: None,
-                };
-                self.release(arrived, connection, listener, released);
+                let server = calling.socket;
+                self.release(packet, listener, Released { arrival, server });
             }
-            Err(error) => self.leave_uncalled(arrived.packet, connection, &error),
+            Err(error) => self.leave_uncalled(packet.id, request, &error),
         }
     }
 
     /// The server cannot be called from the client's address and port.
-    fn leave_uncalled(&mut self, packet: u32, connection: Connection, error: &Errno) {
+    fn leave_uncalled(&mut self, packet: u32, request: Request, error: &Errno) {
         // The client uses its port again, and the server leg of its last connection is about to be
         // closed. On its own the SYN would be taken for a part of that one; the client repeats it.
         if *error == Errno::ADDRNOTAVAIL {
-            debug!("{} waits for its last connection to end", connection.client);
+            debug!("{} waits for its last connection to end", request.client);
             count(&self.counters.dropped_port_in_use);
-            self.openings.forget(connection);
+            self.openings.forget(request);
             return self.decide(packet, Verdict::Drop);
         }
-        debug!("{} passes untouched: {error}", connection.server);
+        debug!("{} passes untouched: {error}", request.server);
         count(&self.counters.passed_unreachable);
-        self.leave(packet, connection);
+        self.leave(packet, request);
     }
 
     /// Holds the SYN and calls its server.
-    fn call(&mut self, arrived: Arrived, connection: Connection, listener: usize, terms: Terms) {
-        let mark = arrived.mark & !self.mask;
-        let timeout = terms.connect_timeout.map(Duration::from);
-        let Ok(memory) = self.set_aside(arrived.length) else {
+    fn call(&mut self, packet: Packet, listener: usize, arrival: Arrival) {
+        let request = arrival.request;
+        let mark = packet.mark & !self.mask;
+        let timeout = arrival.connect_timeout.map(Duration::from);
+        let Ok(memory) = self.set_aside(packet.length) else {
             self.count_shortage(Shortage::Memory);
-            return self.leave(arrived.packet, connection);
+            return self.leave(packet.id, request);
         };
         let Some((settings, _)) = self.listeners.get(listener) else {
-            return self.leave(arrived.packet, connection);
+            return self.leave(packet.id, request);
         };
-        match call(connection, mark, &settings.server) {
-            Ok(calling) => {
-                let held = Held {
-                    arrived,
-                    connection,
-                    listener,
-                    server: calling.socket,
-                    since: self.now,
-                    deadline: timeout.and_then(|timeout| self.now.checked_add(timeout)),
-                    connect_timeout: terms.connect_timeout,
-                    seat: terms.seat,
-                    memory,
-                    repetitions: 0,
-                };
-                self.hold(held);
-            }
-            Err(error) => self.leave_uncalled(arrived.packet, connection, &error),
+        match call_as_client(request, mark, &settings.server) {
+            Ok(calling) => self.hold(Held {
+                packet,
+                listener,
+                arrival,
+                server: calling.socket,
+                deadline: timeout.and_then(|timeout| self.now.checked_add(timeout)),
+                memory,
+                repetitions: 0,
+            }),
+            Err(error) => self.leave_uncalled(packet.id, request, &error),
         }
     }
 
     /// The client has sent its SYN once more, while the first is held.
-    fn handle_repetition(&mut self, arrived: &Arrived, connection: Connection) {
+    fn handle_repetition(&mut self, packet: &Packet, request: Request) {
         let now = self.time();
-        let Some((token, held)) = self.held.of(connection) else {
-            return self.decide(arrived.packet, Verdict::Drop);
+        let Some((token, held)) = self.held.of(request) else {
+            return self.decide(packet.id, Verdict::Drop);
         };
         held.repetitions = held.repetitions.saturating_add(1);
-        let passage = self
-            .routes
-            .repeat(now, &request(connection), held.repetitions);
+        let passage = self.routes.repeat(now, &request, held.repetitions);
         // The server may have answered since this turn began.
         let is_answered = rustix::net::getpeername(&held.server).is_ok();
         if passage == Passage::Take || is_answered {
             count(&self.counters.retransmissions_held);
-            return self.decide(arrived.packet, Verdict::Drop);
+            return self.decide(packet.id, Verdict::Drop);
         }
         if let Some(held) = self.held.take(token) {
-            self.decide(held.arrived.packet, Verdict::Drop);
-            self.end_call(held.server, connection);
+            self.decide(held.packet.id, Verdict::Drop);
+            self.end_call(held.server, request);
         }
         if passage == Passage::Pass {
             count(&self.counters.passed_asymmetric);
-            return self.leave(arrived.packet, connection);
+            return self.leave(packet.id, request);
         }
         count(&self.counters.passed_unanswered);
-        self.leave_watched(arrived, connection);
+        self.leave_watched(packet, request);
     }
 
     /// A client acknowledges what its server has answered by another way.
-    fn prove_asymmetric(&mut self, connection: Connection) {
+    fn prove_asymmetric(&mut self, request: Request) {
         let now = self.time();
-        self.routes.prove(now, &request(connection));
+        self.routes.prove(now, &request);
         count(&self.counters.asymmetric_routes_found);
         if self.now >= self.next_route_log {
             self.next_route_log = self.now + LOG_INTERVAL;
             warn!(
-                server = %connection.server,
-                client = %connection.client,
+                server = %request.server,
+                client = %request.client,
                 "answers of a server do not come back this way: its network is left alone for \
                  this client for a while; where that is so for all clients, put it into `except`"
             );
@@ -486,8 +464,8 @@ impl Worker {
     /// Sessions accepted early whose servers never answered.
     fn suspect_routes(&mut self) {
         let now = self.time();
-        for connection in self.openings.take_unanswered() {
-            self.routes.suspect(now, &request(connection));
+        for request in self.openings.take_unanswered() {
+            self.routes.suspect(now, &request);
         }
     }
 
@@ -498,20 +476,20 @@ impl Worker {
         let data = EventData::new_u64(token);
         if let Err(error) = epoll::add(&self.epoll, &held.server, data, interest) {
             count(&self.counters.passed_unreachable);
-            self.leave(held.arrived.packet, held.connection);
+            self.leave(held.packet.id, held.arrival.request);
             return self.log_trouble("its server leg cannot be watched", &error.into());
         }
         self.held.insert(token, held);
     }
 
     /// The client has begun anew from the same port; the server that is being called is the same.
-    fn replace_held(&mut self, arrived: Arrived, connection: Connection) {
-        let packet = match self.held.of(connection) {
+    fn replace_held(&mut self, packet: Packet, request: Request) {
+        let packet = match self.held.of(request) {
             Some((_, held)) => {
                 held.repetitions = 0;
-                std::mem::replace(&mut held.arrived, arrived).packet
+                std::mem::replace(&mut held.packet, packet).id
             }
-            None => arrived.packet,
+            None => packet.id,
         };
         self.decide(packet, Verdict::Drop);
     }
@@ -523,42 +501,23 @@ impl Worker {
         };
         match sockopt::socket_error(&held.server) {
             Ok(Ok(())) => {
-                let Held {
-                    arrived,
-                    connection,
-                    listener,
-                    server,
-                    since,
-                    connect_timeout,
-                    seat,
-                    memory,
-                    ..
-                } = held;
                 // What a session takes is counted by the relay.
-                drop(memory);
+                drop(held.memory);
                 // Watched by the relay from now on.
-                let _ = epoll::delete(&self.epoll, &server);
-                let released = Released {
-                    server: Some(server),
-                    handshake: Handshake::EndToEnd,
-                    mark: arrived.mark & !self.mask,
-                    since,
-                    connect_timeout,
-                    seat,
-                    start: None,
-                };
-                self.release(arrived, connection, listener, released);
+                let _ = epoll::delete(&self.epoll, &held.server);
+                let (arrival, server) = (held.arrival, held.server);
+                self.release(held.packet, held.listener, Released { arrival, server });
             }
             Ok(Err(Errno::CONNREFUSED | Errno::CONNRESET)) => {
                 count(&self.counters.refused);
-                self.refuse(&held.arrived, held.connection);
+                self.refuse(&held.packet, held.arrival.request);
             }
             Ok(Err(Errno::TIMEDOUT)) => self.give_up(held),
             // The network says why, and says it to the client itself once its SYN comes.
             Ok(Err(_)) | Err(_) => {
                 count(&self.counters.passed_unreachable);
-                self.end_call(held.server, held.connection);
-                self.leave(held.arrived.packet, held.connection);
+                self.end_call(held.server, held.arrival.request);
+                self.leave(held.packet.id, held.arrival.request);
             }
         }
     }
@@ -568,8 +527,8 @@ impl Worker {
     fn abandon_held(&mut self) {
         for held in self.held.take_all() {
             count(&self.counters.dropped_stale);
-            self.openings.forget(held.connection);
-            self.decide(held.arrived.packet, Verdict::Drop);
+            self.openings.forget(held.arrival.request);
+            self.decide(held.packet.id, Verdict::Drop);
         }
     }
 
@@ -588,6 +547,12 @@ impl Worker {
             let expired = self.openings.expire(limit) as u64;
             self.counters.expired.fetch_add(expired, Ordering::Relaxed);
         }
+    }
+
+    /// The time of this turn on the relay's clock.
+    fn relay_time(&self) -> Time {
+        let (_, clock) = &self.learned;
+        clock.at(self.now)
     }
 
     /// The time that the policy crate is told.

@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 
 use crate::configuration::{Explicit, Forward, Listener, Mode};
-use crate::gate;
+use crate::relay;
 
 /// Connections that wait to be accepted; the kernel takes at most `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -207,7 +207,7 @@ impl Place<'_> {
             tcp::set_mark(&socket, mark).map_err(self.failed())?;
         }
         // The kernel accepts connections before the relay has these sockets.
-        gate::set_common_options(&socket).map_err(self.failed())?;
+        relay::set_common_options(&socket).map_err(self.failed())?;
         tcp::apply_before_listen(&socket, &LegStart::from(&self.listener.session.client))?;
         self.bind(&socket)?;
         socket.listen(BACKLOG).map_err(self.failed())?;

@@ -80,6 +80,11 @@ impl Clock {
 
     /// The present time.
     pub fn now(self) -> Time {
-        Time::ZERO + self.start.elapsed().into()
+        self.at(Instant::now())
+    }
+
+    /// The time of a moment; that of the start for an earlier one.
+    pub fn at(self, moment: Instant) -> Time {
+        Time::ZERO + moment.saturating_duration_since(self.start).into()
     }
 }

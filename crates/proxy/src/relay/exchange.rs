@@ -61,7 +61,7 @@ pub struct Framed {
 
 /// How the two legs are, for whoever decides whether all is over.
 #[derive(Debug, Clone, Copy)]
-pub struct Legs {
+pub struct LegState {
     /// All that was read of the answer has been handed to the kernel.
     pub is_told: bool,
     /// The same of the request.
@@ -145,7 +145,7 @@ impl Framed {
     }
 
     /// Finds out whether nothing is left to do; when to ask again without an event.
-    pub fn look(&mut self, legs: Legs, now: Time) -> Option<Time> {
+    pub fn look(&mut self, legs: LegState, now: Time) -> Option<Time> {
         let answered = match self.exchange.outcome() {
             Progress::Answered { .. } => legs.is_told,
             Progress::Unanswered(_) => {

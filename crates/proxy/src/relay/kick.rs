@@ -14,6 +14,7 @@ use midspan_units::{Time, TimeSpan};
 use serde::{Deserialize, Serialize};
 
 use super::Relay;
+use super::arrival::Arrival;
 use super::observation::Ending;
 use super::session::End;
 use super::update::Update;
@@ -207,9 +208,9 @@ impl Worker {
         });
     }
 
-    /// Whether a connection that began then is to be reset instead of becoming a session.
-    pub(super) fn is_kicked(&self, request: &Request, began: Time) -> bool {
-        !self.kicks.remembered.is_empty() && self.kicks.is_meant(request, began)
+    /// Whether a connection is to be reset instead of becoming a session.
+    pub(super) fn is_kicked(&self, arrival: &Arrival) -> bool {
+        self.kicks.is_meant(&arrival.request, arrival.since)
     }
 
     /// Resets some of those that are meant.

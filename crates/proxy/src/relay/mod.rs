@@ -11,7 +11,10 @@
 //! | `transfer` | carries a direction out: read, write, splice | |
 //! | `session` | two sockets, two transfers, events, failures | |
 //! | `exchange` | a session that carries one request of HTTP and its answer | |
+//! | `arrival` | a connection on its way to a session | yes |
+//! | `openings` | connections that are being opened, found by who accepts them | yes |
 //! | `opening` | accept, ask the policy, set up, connect | |
+//! | `legs` | the sockets of both legs: made, connected, set up | |
 //! | `destination` | which server, and how its leg comes about | |
 //! | [`negotiation`] | what is said before a session | |
 //! | `worker` | the loop of one thread | |
@@ -79,7 +82,7 @@
 //! # The policy
 //!
 //! For each connection [`Policy::admit`] is called when it is accepted, or, of a transparent
-//! listener, at its SYN by the [gate](crate::gate) with a policy of its own; [`Policy::start`] when
+//! listener, at its SYN by the gate with a policy of its own; [`Policy::start`] when
 //! both sockets exist and before the server is called (what is offered in the SYN depends on it),
 //! and [`Policy::sample`] at most every [`Policy::sampling_interval`] while data flows. Carried
 //! out: all of [`LegStart`](midspan_policy::LegStart) that [`midspan_linux::tcp::apply`] can set;
@@ -89,6 +92,7 @@
 //!
 //! SIGPIPE must be ignored, as the Rust runtime does at start: `splice` has no `MSG_NOSIGNAL`.
 
+mod arrival;
 mod control;
 mod crowd;
 mod destination;
@@ -97,6 +101,7 @@ mod exchange;
 #[cfg(feature = "failing-calls")]
 pub mod failing_calls;
 pub(crate) mod kick;
+mod legs;
 mod lifecycle;
 mod limits;
 mod memory;
@@ -104,6 +109,7 @@ pub mod narrow;
 pub mod negotiation;
 pub mod observation;
 mod opening;
+mod openings;
 mod pipes;
 pub mod remembered;
 mod session;
@@ -117,7 +123,10 @@ mod transfer;
 mod update;
 mod worker;
 
+pub use arrival::Arrival;
+pub use legs::{Calling, ServerLeg, call_as_client, set_common_options};
 pub use limits::{Limits, ListenerLimits, RelayLimits, Seat, SessionLimits, SetAside, Shortage};
+pub use openings::{OpeningLimits, Openings, Reception, Released};
 pub use settings::{Destination, Error, Listener, Negotiator, Settings};
 pub use statistics::Statistics;
 pub use update::ListenerId;

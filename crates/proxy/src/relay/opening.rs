@@ -6,24 +6,23 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use midspan_linux::tcp;
-use midspan_policy::learned_start::LearnedStart;
-use midspan_policy::{
-    Admission, FirstFlight, Handshake, LegStart, PacingBy, Policy, Request, Start,
-};
-use midspan_units::{BitRate, Time, TimeSpan};
+use midspan_policy::{Admission, Handshake, LegStart, Policy, Request, Start};
+use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 
+use super::arrival::{Arrival, NewClient};
 use super::crowd::Crowd;
-use super::destination::{self, Way};
-use super::limits::{Limits, ListenerLimits, Places, Seat, Shortage};
+use super::destination::{self, Found, Way};
+use super::legs::{self, Calling, InputStart, Legs, ServerLeg};
+use super::limits::{Limits, ListenerLimits, Places, Shortage};
 use super::narrow::{NarrowLeg, Profiles};
 use super::observation::ListenerCounters;
+use super::openings::Released;
 use super::session::{Buffers, Session};
 pub use super::settings::Negotiator;
 use super::settings::{Destination, Error, Listener};
 use super::system;
 use super::update::ListenerId;
-use crate::gate::{Connection, set_common_options};
 
 /// One listening socket of one thread, and who decides about its connections.
 pub struct Acceptor {
@@ -63,35 +62,18 @@ pub struct Acceptor {
 
 /// What became of a waiting connection.
 pub enum Opened {
-    /// Both sockets; the server has not answered yet.
-    Session {
-        /// Who calls whom.
-        caller: Caller,
-        /// Accepted.
-        client: OwnedFd,
-        /// Being connected.
-        server: OwnedFd,
-        /// Give up connecting after this time.
-        connect_timeout: Option<TimeSpan>,
-        /// Options that the kernel refused.
-        option_errors: u64,
-        /// How the client's access link is dealt with.
-        narrow: Option<Box<NarrowLeg>>,
-        /// How the legs are paced at the input of TCP, the client's first.
-        paced: [InputStart; 2],
-        /// Its place.
-        seat: Seat,
-    },
+    /// A session can begin; the server may not have answered yet.
+    Session(Arrival, Legs),
     /// There is no room: it has been reset.
     Shed(Shortage),
-    /// The client is to be spoken with first; with its place.
-    Negotiation(OwnedFd, SocketAddr, Negotiator, Seat),
+    /// The client is to be spoken with first.
+    Negotiation(NewClient, Negotiator),
     /// The policy refused it.
     Refused,
     /// The access rules do not let this client in.
     Denied(SocketAddr),
     /// The server cannot be reached, and the kernel knows at once.
-    Unconnected(Caller, Errno),
+    Unconnected(Arrival, Errno),
     /// It went away before it was accepted.
     Gone,
     /// No connection waits.
@@ -100,40 +82,13 @@ pub enum Opened {
     Exhausted(Errno),
 }
 
-/// The sockets of both legs, the client's first, how they are paced at the input of TCP, and how the
-/// client's access link is dealt with.
-pub type Legs = ([OwnedFd; 2], [InputStart; 2], Option<Box<NarrowLeg>>);
-
-/// How a leg is paced at the input of TCP from its first byte on.
+/// What a policy says of a client that has named a server.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct InputStart {
-    /// At this rate.
-    pub rate: Option<BitRate>,
-    /// Only its first flight.
-    pub flight: Option<FirstFlight>,
-}
-
-impl From<&LegStart> for InputStart {
-    fn from(start: &LegStart) -> Self {
-        let by_input = start.pacing_by == PacingBy::Input;
-        Self {
-            rate: start.pacing_rate.filter(|_| by_input),
-            flight: start.first_flight,
-        }
-    }
-}
-
-/// Who calls whom, and since when.
-#[derive(Debug, Clone, Copy)]
-pub struct Caller {
-    /// Both ends.
-    pub request: Request,
-    /// When the client is answered.
-    pub handshake: Handshake,
-    /// How long it has waited already.
-    pub waited: TimeSpan,
-    /// How the client's leg has begun, where that was chosen.
-    pub start: Option<LearnedStart>,
+pub struct Admitted {
+    /// Longest time for connecting to the server.
+    pub connect_timeout: Option<TimeSpan>,
+    /// Options of the client's leg that the kernel refused.
+    pub option_errors: u64,
 }
 
 /// Sets on a listening socket what all connections accepted from it inherit.
@@ -142,7 +97,7 @@ pub struct Caller {
 /// Those of `setsockopt(2)`.
 pub fn prepare_listener(socket: &OwnedFd, listener: &Listener) -> Result<(), Error> {
     let action = || format!("set up the socket of listener \"{}\"", listener.name);
-    set_common_options(socket).map_err(Error::kernel(action()))?;
+    legs::set_common_options(socket).map_err(Error::kernel(action()))?;
     let start = LegStart::from(&listener.settings.client);
     tcp::apply_before_listen(socket, &start)
         .map_err(std::io::Error::other)
@@ -193,31 +148,9 @@ impl Acceptor {
 
     /// Takes one waiting connection and calls the server for it.
     pub fn open(&mut self, now: Time, limits: &Limits) -> Opened {
-        let Some(socket) = &self.socket else {
-            return Opened::Nothing;
-        };
-        let (client, address) = match system::accept(socket) {
+        let (client, address) = match self.accept() {
             Ok(accepted) => accepted,
-            Err(Errno::AGAIN) => return Opened::Nothing,
-            // Linux hands on network errors that the new connection already has: accept(2).
-            Err(
-                Errno::CONNABORTED
-                | Errno::INTR
-                | Errno::PROTO
-                | Errno::NETDOWN
-                | Errno::NOPROTOOPT
-                | Errno::HOSTDOWN
-                | Errno::HOSTUNREACH
-                | Errno::NETUNREACH
-                | Errno::OPNOTSUPP
-                | Errno::PERM,
-            ) => return Opened::Gone,
-            Err(error) => return Opened::Exhausted(error),
-        };
-        let Some(client_address): Option<SocketAddr> =
-            address.and_then(|address| address.try_into().ok())
-        else {
-            return Opened::Gone;
+            Err(error) => return not_accepted(error),
         };
         // Its server has become itself: each connection would make another, without end.
         if crate::machine::is_looping(&self.name) {
@@ -229,100 +162,124 @@ impl Acceptor {
             let negotiator = negotiator.clone();
             // Who the client is will be said by the proxy before this one.
             let known = negotiator.settings.proxies.is_none();
-            let known = known.then(|| client_address.ip());
+            let known = known.then(|| address.ip());
             return match limits.take_of(&self.places, known) {
-                Ok(seat) => Opened::Negotiation(client, client_address, negotiator, seat),
+                Ok(seat) => {
+                    let client = NewClient {
+                        socket: client,
+                        address,
+                        seat,
+                    };
+                    Opened::Negotiation(client, negotiator)
+                }
                 Err(shortage) => Opened::Shed(shortage),
             };
         }
-        let Some(wanted) = destination::find(&self.to, &client, client_address) else {
-            return match destination::admits(&self.to, client_address) {
+        let Some(found) = destination::find(&self.to, &client, address) else {
+            return match destination::admits(&self.to, address) {
                 true => Opened::Refused,
-                false => Opened::Denied(client_address),
+                false => Opened::Denied(address),
             };
         };
-        let request = Request {
-            client: client_address,
-            server: wanted.server,
+        let (mut arrival, way, is_decided) = match found {
+            Found::Released(Released { arrival, server }) => (arrival, Way::Called(server), true),
+            Found::Undecided(server, way) => {
+                let request = Request {
+                    client: address,
+                    server,
+                };
+                (Arrival::new(request, Handshake::Early, now), way, false)
+            }
         };
-        let seat = match wanted.seat {
-            Some(seat) => seat,
-            None => match limits.take_of(&self.places, Some(client_address.ip())) {
-                Ok(seat) => seat,
+        if arrival.seat.is_none() {
+            match limits.take_of(&self.places, Some(address.ip())) {
+                Ok(seat) => arrival.seat = Some(seat),
                 // Dropping the client resets it: the listener's SO_LINGER is inherited.
                 Err(shortage) => return Opened::Shed(shortage),
-            },
-        };
-        let way = wanted.way;
-        let caller = Caller {
-            request,
-            handshake: wanted.handshake,
-            waited: wanted.waited,
-            start: wanted.start,
-        };
-        if let Some(connect_timeout) = wanted.admitted {
-            return self.connect(client, caller, (way, seat), Some(now), connect_timeout);
+            }
         }
-        match self.policy.admit(now, &request) {
-            Admission::Refuse => Opened::Refused,
-            // What has been accepted cannot be bypassed any more, but its session can be left as
-            // the kernel makes it.
-            Admission::Bypass => self.connect(client, caller, (way, seat), None, None),
-            Admission::Intercept {
-                connect_timeout, ..
-            } => self.connect(client, caller, (way, seat), Some(now), connect_timeout),
+        if !is_decided {
+            match self.policy.admit(now, &arrival.request) {
+                Admission::Refuse => return Opened::Refused,
+                Admission::Bypass => arrival.is_bypassed = true,
+                Admission::Intercept {
+                    connect_timeout, ..
+                } => arrival.connect_timeout = connect_timeout,
+            }
         }
+        self.connect(client, arrival, way, now)
     }
 
-    fn connect(
-        &mut self,
-        client: OwnedFd,
-        caller: Caller,
-        (way, seat): (Way, Seat),
-        start: Option<Time>,
-        connect_timeout: Option<TimeSpan>,
-    ) -> Opened {
-        let request = caller.request;
-        let prepared = start;
-        let start = match start {
-            Some(now) => self.policy.start_as(now, &request, caller.start),
-            None => Start::default(),
+    /// Accepts one waiting connection: the socket and the client's address.
+    ///
+    /// # Errors
+    /// Those of `accept4(2)`; EAGAIN where nobody waits.
+    fn accept(&self) -> rustix::io::Result<(OwnedFd, SocketAddr)> {
+        let socket = self.socket.as_ref().ok_or(Errno::AGAIN)?;
+        let (client, address) = system::accept(socket)?;
+        let address = address.and_then(|address| address.try_into().ok());
+        Ok((client, address.ok_or(Errno::CONNABORTED)?))
+    }
+
+    fn connect(&mut self, client: OwnedFd, arrival: Arrival, way: Way, now: Time) -> Opened {
+        let request = arrival.request;
+        let start = match arrival.is_bypassed {
+            false => self.policy.start_as(now, &request, arrival.start),
+            true => Start::default(),
         };
-        let paced = [&start.client, &start.server].map(InputStart::from);
-        let mut option_errors = 0;
-        option_errors += self.set_up_client(&client, start.client);
-        let (narrow, errors) = match prepared {
-            Some(now) => NarrowLeg::begin(&client, request.client.ip(), &self.profiles, now),
-            None => (None, 0),
+        let [client_pacing, server_pacing] = [&start.client, &start.server].map(InputStart::from);
+        let mut option_errors = self.set_up_client(&client, start.client);
+        let (narrow, errors) = match arrival.is_bypassed {
+            false => NarrowLeg::begin(&client, request.client.ip(), &self.profiles, now),
+            true => (None, 0),
         };
         option_errors += errors;
-        let connection = Connection {
-            client: request.client,
-            server: request.server,
-        };
-        let mark = self.server_mark;
-        let set_up = |server: &OwnedFd, leg: &LegStart| self.set_up_server(server, mark, leg);
-        match destination::call(way, connection, mark.unwrap_or(0), start.server, set_up) {
-            Ok((server, errors)) => Opened::Session {
-                caller,
-                client,
-                server,
-                connect_timeout,
-                option_errors: option_errors + errors,
-                narrow,
-                paced,
-                seat,
-            },
+        match self.call_server(way, request, start.server) {
+            Ok(calling) => Opened::Session(
+                arrival,
+                Legs {
+                    client,
+                    server: calling.socket,
+                    client_pacing,
+                    server_pacing,
+                    narrow,
+                    option_errors: option_errors + calling.option_errors,
+                },
+            ),
             // Without a server there is nothing to wait for.
             Err(error) if is_shortage(error) => Opened::Shed(Shortage::Descriptors),
             Err(error) => {
                 tracing::debug!(
                     listener = self.name,
                     "{} cannot be called: {error}",
-                    caller.request.server
+                    request.server
                 );
-                Opened::Unconnected(caller, error)
+                Opened::Unconnected(arrival, error)
             }
+        }
+    }
+
+    /// A server leg that is being connected, or is connected. `start` is what it is set to if it is
+    /// new.
+    ///
+    /// # Errors
+    /// Those of `socket(2)`, `bind(2)`, `connect(2)`.
+    fn call_server(
+        &mut self,
+        way: Way,
+        request: Request,
+        start: LegStart,
+    ) -> rustix::io::Result<Calling> {
+        match way {
+            Way::Called(socket) => Ok(Calling {
+                socket,
+                option_errors: 0,
+            }),
+            Way::AsClient => {
+                let mark = self.server_mark.unwrap_or(0);
+                legs::call_as_client(request, 0, &ServerLeg { mark, start })
+            }
+            Way::New => legs::call(request.server, |socket| self.set_up_server(socket, &start)),
         }
     }
 
@@ -341,39 +298,29 @@ impl Acceptor {
         }
     }
 
-    /// Whether a client that has said what it wants may have it: how long the server may take, and
-    /// the options that its leg was refused.
-    pub fn admit(
-        &mut self,
-        now: Time,
-        client: &OwnedFd,
-        request: &Request,
-    ) -> Option<(Option<TimeSpan>, u64)> {
+    /// Whether a client that has named a server may have it; `None` where the policy refuses.
+    pub fn admit(&mut self, now: Time, client: &OwnedFd, request: &Request) -> Option<Admitted> {
         let connect_timeout = match self.policy.admit(now, request) {
             Admission::Refuse => return None,
-            Admission::Bypass => return Some((None, 0)),
+            Admission::Bypass => return Some(Admitted::default()),
             Admission::Intercept {
                 connect_timeout, ..
             } => connect_timeout,
         };
         let start = self.policy.start(now, request).client;
-        let errors = self.set_up_client(client, start);
-        Some((connect_timeout, errors))
+        Some(Admitted {
+            connect_timeout,
+            option_errors: self.set_up_client(client, start),
+        })
     }
 
-    /// Begins to connect to one of the addresses of a server; and the options that were refused.
+    /// Begins to connect to one of the addresses of a server.
     ///
     /// # Errors
     /// Those of `socket(2)` and `connect(2)`.
-    pub fn call(&mut self, now: Time, request: &Request) -> rustix::io::Result<(OwnedFd, u64)> {
+    pub fn call(&mut self, now: Time, request: &Request) -> rustix::io::Result<Calling> {
         let start = self.policy.start(now, request).server;
-        let connection = Connection {
-            client: request.client,
-            server: request.server,
-        };
-        let mark = self.server_mark;
-        let set_up = |server: &OwnedFd, leg: &LegStart| self.set_up_server(server, mark, leg);
-        destination::call(Way::New, connection, mark.unwrap_or(0), start, set_up)
+        self.call_server(Way::New, *request, start)
     }
 
     /// The server of a session has never answered.
@@ -393,9 +340,9 @@ impl Acceptor {
         }
     }
 
-    fn set_up_server(&mut self, server: &OwnedFd, mark: Option<u32>, leg: &LegStart) -> u64 {
-        let mut errors = u64::from(set_common_options(server).is_err());
-        if let Some(mark) = mark {
+    fn set_up_server(&mut self, server: &OwnedFd, leg: &LegStart) -> u64 {
+        let mut errors = u64::from(legs::set_common_options(server).is_err());
+        if let Some(mark) = self.server_mark {
             errors += self.note(tcp::set_mark(server, mark));
         }
         if *leg != LegStart::default() {
@@ -417,6 +364,25 @@ impl Acceptor {
             );
         }
         1
+    }
+}
+
+/// What became of a waiting connection that `accept4(2)` did not give.
+const fn not_accepted(error: Errno) -> Opened {
+    match error {
+        Errno::AGAIN => Opened::Nothing,
+        // Linux hands on network errors that the new connection already has: accept(2).
+        Errno::CONNABORTED
+        | Errno::INTR
+        | Errno::PROTO
+        | Errno::NETDOWN
+        | Errno::NOPROTOOPT
+        | Errno::HOSTDOWN
+        | Errno::HOSTUNREACH
+        | Errno::NETUNREACH
+        | Errno::OPNOTSUPP
+        | Errno::PERM => Opened::Gone,
+        error => Opened::Exhausted(error),
     }
 }
 

@@ -94,7 +94,7 @@ pub struct Session {
     /// The request and the answer that it carries, where it carries nothing else.
     framed: Option<Box<Framed>>,
     /// Its place; given back when the session goes.
-    seat: Seat,
+    seat: Option<Seat>,
 }
 
 /// What a session notes for time-outs and the memory budget.
@@ -139,7 +139,7 @@ impl Session {
         [client, server]: [OwnedFd; 2],
         listener: u16,
         record: Record,
-        seat: Seat,
+        seat: Option<Seat>,
         now: Time,
     ) -> Self {
         Self {
@@ -342,8 +342,8 @@ impl Session {
     }
 
     /// Its place.
-    pub const fn seat(&self) -> &Seat {
-        &self.seat
+    pub const fn seat(&self) -> Option<&Seat> {
+        self.seat.as_ref()
     }
 
     /// It makes way for a new one.

@@ -13,7 +13,7 @@ use thiserror::Error;
 use super::limits::{ListenerLimits, RelayLimits};
 use super::narrow::Profiles;
 use super::negotiation::Negotiation;
-use crate::gate::Openings;
+use super::openings::Openings;
 
 /// What is fixed for the whole relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub enum Destination {
     Fixed(SocketAddr),
     /// To where the client wanted to go, from the client's own address and port. The listening
     /// sockets are transparent. Server legs that are connected already are found here.
-    Original(Arc<Openings<OwnedFd>>),
+    Original(Arc<Openings>),
     /// To where the client says, or to one server after a word with one of the two.
     Negotiated(Negotiator),
 }

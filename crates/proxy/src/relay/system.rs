@@ -93,6 +93,11 @@ pub fn socket(address: SocketAddr) -> Result<OwnedFd> {
     rustix::net::socket_with(family, SocketType::STREAM, flags, None)
 }
 
+/// Gives a socket its own address.
+pub fn bind(socket: &OwnedFd, address: SocketAddr) -> Result<()> {
+    rustix::net::bind(socket, &address)
+}
+
 /// Calls a server.
 pub fn connect(socket: &OwnedFd, address: SocketAddr) -> Result<()> {
     may_fail!(Connect);

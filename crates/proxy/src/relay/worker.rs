@@ -23,15 +23,17 @@ use rustix::event::epoll;
 use rustix::event::epoll::{Event, EventData, EventFlags};
 use rustix::io::Errno;
 
+use super::arrival::Arrival;
 use super::control::{Clock, Command, Control};
 use super::crowd::{ACCEPTS_PER_TURN, Crowd};
 use super::kick::Kicks;
+use super::legs::Legs;
 use super::lifecycle::Step;
-use super::limits::{Limits, Seat, Shortage};
+use super::limits::{Limits, Shortage};
 use super::memory::Measuring;
 use super::negotiation::Negotiations;
 use super::observation::{Mailbox, Registry};
-use super::opening::{Acceptor, Caller, Legs, Opened};
+use super::opening::{Acceptor, Opened};
 use super::pipes::Pipes;
 use super::session::{End, Phase, Session};
 use super::statistics::Counters;
@@ -407,33 +409,22 @@ impl Worker {
                 return false;
             };
             match acceptor.open(self.now, &self.limits) {
-                Opened::Session {
-                    caller,
-                    client,
-                    server,
-                    connect_timeout,
-                    option_errors,
-                    narrow,
-                    paced,
-                    seat,
-                } => {
-                    self.counters.option_errors.add(option_errors);
-                    if self.is_kicked(&caller.request, self.began(caller.waited)) {
-                        // Dropping both legs resets them.
-                        continue;
+                Opened::Session(arrival, legs) => {
+                    self.counters.option_errors.add(legs.option_errors);
+                    // Otherwise both legs are dropped, which resets them.
+                    if !self.is_kicked(&arrival) {
+                        self.begin(index, arrival, legs);
                     }
-                    let legs = ([client, server], paced, narrow);
-                    self.begin(index, caller, legs, connect_timeout, seat);
                 }
-                Opened::Negotiation(client, address, negotiator, seat) => {
-                    self.negotiate(index, (client, address), &negotiator, seat);
+                Opened::Negotiation(client, negotiator) => {
+                    self.negotiate(index, client, &negotiator);
                 }
                 Opened::Refused => self.counters.refused_by_policy.add(1),
                 Opened::Denied(client) => self.deny(index, client),
-                Opened::Unconnected(caller, error) => {
+                Opened::Unconnected(arrival, error) => {
                     self.counters.sessions_opened.add(1);
                     self.counters.sessions_unconnected.add(1);
-                    self.note_unconnected(index, caller, error, None);
+                    self.note_unconnected(index, &arrival, error, None);
                 }
                 Opened::Gone => self.counters.accept_errors.add(1),
                 Opened::Nothing => return false,
@@ -448,47 +439,35 @@ impl Worker {
         true
     }
 
-    /// When something began that has waited for so long.
-    pub(super) fn began(&self, waited: TimeSpan) -> Time {
-        let begin = self.now.nanoseconds().saturating_sub(waited.nanoseconds());
-        Time::from_nanoseconds(begin)
-    }
-
     /// Takes a new session into the table and under watch.
-    fn begin(
-        &mut self,
-        index: usize,
-        caller: Caller,
-        ([client, server], paced, narrow): Legs,
-        connect_timeout: Option<TimeSpan>,
-        seat: Seat,
-    ) {
+    fn begin(&mut self, index: usize, arrival: Arrival, legs: Legs) {
         let token = self.sessions.next_key().number() << 1;
         let interest =
             EventFlags::IN | EventFlags::OUT | EventFlags::PRI | EventFlags::RDHUP | EventFlags::ET;
-        let watched = system::watch(&self.epoll, &client, token, interest)
-            .and_then(|()| system::watch(&self.epoll, &server, token | 1, interest));
+        let watched = system::watch(&self.epoll, &legs.client, token, interest)
+            .and_then(|()| system::watch(&self.epoll, &legs.server, token | 1, interest));
         if watched.is_err() {
             // Dropping them resets both.
             self.count_shed(Shortage::Descriptors);
             return;
         }
         let listener = u16::try_from(index).unwrap_or(u16::MAX);
-        let Some(record) = self.record(index, caller) else {
+        let Some(record) = self.record(index, &arrival) else {
             return;
         };
         if let Some(acceptor) = self.acceptors.get_mut(index) {
             acceptor.sessions += 1;
         }
-        let mut session = Session::new([client, server], listener, record, seat, self.now);
-        session.pace_from_start(paced);
-        session.set_narrow(narrow);
+        let sockets = [legs.client, legs.server];
+        let mut session = Session::new(sockets, listener, record, arrival.seat, self.now);
+        session.pace_from_start([legs.client_pacing, legs.server_pacing]);
+        session.set_narrow(legs.narrow);
         let key = self.sessions.insert(session);
         self.begin_memory(key);
         self.counters.sessions_opened.add(1);
         self.counters.sessions_active.add(1);
         if let Some(session) = self.sessions.get_mut(key) {
-            let deadline = connect_timeout.map(|timeout| self.now + timeout);
+            let deadline = arrival.connect_timeout.map(|timeout| self.now + timeout);
             self.timers.set(key, &mut session.timer, deadline);
         }
     }

@@ -10,8 +10,8 @@ use midspan_policy::{
     Admission, Configured, Decision, Knowledge, Policy, Request, SessionSample, SessionSettings,
     Start,
 };
-use midspan_proxy::gate::{Gate, GateListener, GateSettings, OpeningLimits, Openings, ServerLeg};
-use midspan_proxy::relay::Clock;
+use midspan_proxy::gate::{Gate, GateListener, GateSettings};
+use midspan_proxy::relay::{Clock, OpeningLimits, Openings, ServerLeg};
 use midspan_units::{Probability, Time, TimeSpan};
 
 use crate::support::*;

@@ -1,11 +1,12 @@
 //! Room for one more SYN: a place in the table, and memory.
 
-use super::super::held::Arrived;
-use super::super::openings::{Arrival, Connection};
+use midspan_policy::Request;
+
+use super::super::held::Packet;
 use super::super::statistics::count;
 use super::super::syn::{self, Syn};
 use super::Worker;
-use crate::relay::{Seat, SetAside, Shortage};
+use crate::relay::{Reception, Seat, SetAside, Shortage};
 
 /// Most that make room for one new connection: of its client, and of all.
 const ROOMS_AT_ONCE: usize = 3;
@@ -16,20 +17,20 @@ const HELD_FACTOR: u64 = 2;
 
 impl Worker {
     /// What a SYN finds, once others have made room for it.
-    pub(super) fn arrive(&mut self, syn: &Syn) -> Arrival {
+    pub(super) fn arrive(&mut self, syn: &Syn) -> Reception {
         for _ in 0..ROOMS_AT_ONCE {
-            match (self.openings).arrive(syn.connection, syn.sequence, self.now) {
-                Arrival::FullBut(other) => self.make_room(other),
-                arrival => return arrival,
+            match (self.openings).arrive(syn.request, syn.sequence, self.now) {
+                Reception::FullBut(other) => self.make_room(other),
+                reception => return reception,
             }
         }
-        Arrival::Full
+        Reception::Full
     }
 
     /// A SYN goes on untouched, so that there is room for a new one: its client is overdue.
-    pub(super) fn make_room(&mut self, connection: Connection) {
-        let Some((token, held)) = self.held.of(connection) else {
-            self.openings.forget(connection);
+    pub(super) fn make_room(&mut self, request: Request) {
+        let Some((token, held)) = self.held.of(request) else {
+            self.openings.forget(request);
             return;
         };
         // The server may have answered since this turn began.
@@ -38,8 +39,8 @@ impl Worker {
         }
         if let Some(held) = self.held.take(token) {
             count(&self.counters.passed_overdue);
-            self.end_call(held.server, connection);
-            self.leave(held.arrived.packet, connection);
+            self.end_call(held.server, request);
+            self.leave(held.packet.id, request);
         }
     }
 
@@ -76,11 +77,11 @@ impl Worker {
     /// A place for a connection among the relay's sessions.
     pub(super) fn take_seat(
         &self,
-        connection: Connection,
+        request: Request,
         listener: usize,
     ) -> Result<Option<Seat>, Shortage> {
         match (&self.limits, self.listeners.get(listener)) {
-            (Some(limits), Some((known, _))) => limits.take(&known.name, connection.client.ip()),
+            (Some(limits), Some((known, _))) => limits.take(&known.name, request.client.ip()),
             _ => Ok(None),
         }
     }
@@ -88,16 +89,16 @@ impl Worker {
 
 /// Leaves the data of a SYN away; false where that cannot be done, and more of it came than was
 /// copied.
-pub(super) fn shorten(arrived: &mut Arrived) -> bool {
-    match syn::data_length(&arrived.bytes, arrived.length) {
+pub(super) fn shorten(packet: &mut Packet) -> bool {
+    match syn::data_length(&packet.bytes, packet.length) {
         Some(0) => true,
-        Some(_) => match syn::without_data(&arrived.bytes) {
+        Some(_) => match syn::without_data(&packet.bytes) {
             Some(cut) => {
-                arrived.bytes = cut;
+                packet.bytes = cut;
                 true
             }
             None => false,
         },
-        None => arrived.bytes.len() as u64 >= u64::from(arrived.length),
+        None => packet.bytes.len() as u64 >= u64::from(packet.length),
     }
 }

@@ -1,74 +1,69 @@
 //! Connections go to the relay, each with the initial window that its client's path is known to take.
 
 use std::io;
-use std::os::fd::OwnedFd;
 
 use midspan_linux::packet_queue::Verdict;
+use midspan_policy::Request;
 use midspan_policy::learned_start::{LEAST_WINDOW, LearnedStart, SEGMENT};
 use rustix::io::Errno;
 
-use super::super::held::Arrived;
-use super::super::openings::{Connection, Released};
+use super::super::held::Packet;
 use super::super::statistics::count;
 use super::super::syn;
 use super::super::timestamps;
 use super::Worker;
 use crate::profile;
+use crate::relay::Released;
 
 impl Worker {
     /// Lets a connection go to the relay.
-    pub(super) fn release(
-        &mut self,
-        arrived: Arrived,
-        connection: Connection,
-        listener: usize,
-        mut released: Released<OwnedFd>,
-    ) {
-        released.start = self.start_of(connection, listener);
-        let window = released.start.map(|start| start.window);
-        self.openings.release(connection, released, self.now);
-        let packet = arrived.packet;
-        match self.send_on(arrived.bytes, connection, listener, window) {
+    pub(super) fn release(&mut self, packet: Packet, listener: usize, mut released: Released) {
+        let request = released.arrival.request;
+        let start = self.start_of(request, listener);
+        released.arrival.start = start;
+        let window = start.map(|start| start.window);
+        self.openings.release(request, released, self.now);
+        match self.send_on(packet.bytes, request, listener, window) {
             Ok(()) => {
                 count(&self.counters.taken);
-                self.decide(packet, Verdict::Drop);
+                self.decide(packet.id, Verdict::Drop);
             }
             Err(error) => {
-                self.leave(packet, connection);
+                self.leave(packet.id, request);
                 self.log_trouble("its SYN cannot be sent on", &error);
             }
         }
     }
 
     /// How the leg towards this client begins, where the listener has windows to choose from.
-    fn start_of(&self, connection: Connection, listener: usize) -> Option<LearnedStart> {
+    fn start_of(&self, request: Request, listener: usize) -> Option<LearnedStart> {
         let (settings, _) = self.listeners.get(listener)?;
         if settings.windows.is_empty() {
             return None;
         }
         let (knowledge, clock) = &self.learned;
-        let peer = connection.client.ip().into();
+        let peer = request.client.ip().into();
         let mut paths = knowledge.paths();
         Some(paths.start(clock.now(), peer, SEGMENT, &settings.windows))
     }
 
     /// The initial window of a connection that was released, where it was chosen.
-    pub(super) fn window_of(&self, connection: Connection) -> Option<u32> {
-        Some(self.openings.start_of(connection)?.window)
+    pub(super) fn window_of(&self, request: Request) -> Option<u32> {
+        Some(self.openings.start_of(request)?.window)
     }
 
     /// Sends a SYN to the sockets that give this initial window.
     pub(super) fn send_on(
         &mut self,
         mut bytes: Vec<u8>,
-        connection: Connection,
+        request: Request,
         listener: usize,
         window: Option<u32>,
     ) -> std::io::Result<()> {
         let mut mark = 0;
         if let Some((settings, _)) = self.listeners.get(listener) {
             mark = settings.mark;
-            let client = connection.client.ip();
+            let client = request.client.ip();
             if profile::leaves_timestamps_out(&settings.profiles, client)
                 && let Some(without) = timestamps::without(&bytes)
             {
@@ -81,7 +76,7 @@ impl Worker {
             }
         }
         let [four, six] = &mut self.raw;
-        let raw = match connection.server.is_ipv4() {
+        let raw = match request.server.is_ipv4() {
             true => four,
             false => six,
         };

@@ -3,19 +3,19 @@
 use std::os::fd::OwnedFd;
 
 use midspan_linux::packet_queue::Verdict;
+use midspan_policy::Request;
 use tracing::{debug, warn};
 
-use super::super::held::{Arrived, Held};
-use super::super::openings::Connection;
+use super::super::held::{Held, Packet};
 use super::super::statistics::count;
 use super::{LOG_INTERVAL, Worker};
 
 impl Worker {
     /// Our own call ends before the client's SYN leaves: its answer must not find our socket, and
     /// NAT must not give it another port because ours is in use.
-    pub(super) fn end_call(&self, server: OwnedFd, connection: Connection) {
+    pub(super) fn end_call(&self, server: OwnedFd, request: Request) {
         drop(server);
-        let Connection { client, server } = connection;
+        let Request { client, server } = request;
         // There is none where the host does not track our call.
         let _ = self.tracking.forget(client, server, self.server_zone);
     }
@@ -31,39 +31,39 @@ impl Worker {
     }
 
     /// A connection that was about to be opened passes untouched.
-    pub(super) fn leave(&mut self, packet: u32, connection: Connection) {
-        self.settle(connection);
+    pub(super) fn leave(&mut self, packet: u32, request: Request) {
+        self.settle(request);
         self.pass(packet);
     }
 
     /// The same; the rules show what the client answers if the server's answer does not come by.
-    pub(super) fn leave_watched(&mut self, arrived: &Arrived, connection: Connection) {
-        self.settle(connection);
-        let mark = Some(arrived.mark & !self.mask | self.watched_mark);
-        self.decide(arrived.packet, Verdict::Accept { mark });
+    pub(super) fn leave_watched(&mut self, packet: &Packet, request: Request) {
+        self.settle(request);
+        let mark = Some(packet.mark & !self.mask | self.watched_mark);
+        self.decide(packet.id, Verdict::Accept { mark });
     }
 
     /// The rules answer with a RST.
-    pub(super) fn refuse(&mut self, arrived: &Arrived, connection: Connection) {
-        self.settle(connection);
-        let mark = Some(arrived.mark & !self.mask | self.refused_mark);
-        self.decide(arrived.packet, Verdict::Accept { mark });
+    pub(super) fn refuse(&mut self, packet: &Packet, request: Request) {
+        self.settle(request);
+        let mark = Some(packet.mark & !self.mask | self.refused_mark);
+        self.decide(packet.id, Verdict::Accept { mark });
     }
 
     /// Nothing is awaited any more, nor by copies of its SYN that wait in the queue.
-    fn settle(&mut self, connection: Connection) {
-        if let Some(sequence) = self.openings.forget(connection) {
-            self.settled.note(self.now, connection, sequence);
+    fn settle(&mut self, request: Request) {
+        if let Some(sequence) = self.openings.forget(request) {
+            self.settled.note(self.now, request, sequence);
         }
     }
 
     /// Nobody has answered: the client tries again, or gives up.
     pub(super) fn give_up(&mut self, held: Held) {
         count(&self.counters.unanswered);
-        self.openings.forget(held.connection);
+        self.openings.forget(held.arrival.request);
         // Many dark servers would fill the table of connection tracking with such calls.
-        self.end_call(held.server, held.connection);
-        self.decide(held.arrived.packet, Verdict::Drop);
+        self.end_call(held.server, held.arrival.request);
+        self.decide(held.packet.id, Verdict::Drop);
     }
 
     /// It goes on as if there were no gate.

@@ -14,12 +14,14 @@ use midspan_explicit::socks5::Socks5;
 use midspan_explicit::{Credentials, Destination, Failure, Host, HostName, Outcome};
 use midspan_linux::tcp;
 use midspan_policy::memory_share::EACH_SESSION;
+use midspan_policy::{Handshake, Request};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 
 use super::calling::{Called, Calling};
 use super::{Language, Negotiation, PARTING_TIME, Reason, failure};
+use crate::relay::arrival::{Arrival, NewClient};
 use crate::relay::exchange::{Framed, Kept};
 use crate::relay::limits::{Seat, SetAside, Spare};
 use crate::relay::observation::LastReading;
@@ -118,15 +120,12 @@ pub enum Step {
 
 /// What a session begins with.
 pub struct Joined {
+    pub arrival: Arrival,
     pub client: OwnedFd,
     pub server: OwnedFd,
-    pub client_address: SocketAddr,
-    pub server_address: SocketAddr,
-    pub begin: Time,
     pub listener: usize,
     /// What the client called the server, if it gave a name.
     pub name: Option<Box<str>>,
-    pub seat: Seat,
     /// What the server and the client are sent first.
     pub first: [Vec<u8>; 2],
     /// What the session carries, where that is not all.
@@ -136,23 +135,22 @@ pub struct Joined {
 impl Talk {
     /// With a client that has been accepted.
     pub fn new(
-        client: OwnedFd,
-        client_address: SocketAddr,
+        client: NewClient,
+        memory: SetAside,
         listener: usize,
         settings: Arc<Negotiation>,
         credentials: Option<Arc<Credentials>>,
-        (seat, memory): (Seat, SetAside),
         now: Time,
     ) -> Self {
-        let called = rustix::net::getsockname(&client);
+        let called = rustix::net::getsockname(&client.socket);
         Self {
-            seat,
+            seat: client.seat,
             memory,
             listener,
             timer: None,
             begin: now,
             credentials,
-            client_address: canonical(client_address),
+            client_address: canonical(client.address),
             called: called
                 .ok()
                 .and_then(|address| address.try_into().ok())
@@ -166,7 +164,7 @@ impl Talk {
                 Some(_) => Stage::Heading,
                 None => Stage::Speaking,
             },
-            client,
+            client: client.socket,
             input: Vec::new(),
             to_client: Vec::new(),
             to_server: Vec::new(),
@@ -182,10 +180,10 @@ impl Talk {
     /// With a client that comes back from an exchange: for its next request, or to be closed after
     /// it was told `last`.
     pub fn again(
-        (client, client_address): (OwnedFd, SocketAddr),
+        client: NewClient,
+        memory: SetAside,
         listener: usize,
         kept: Kept,
-        (seat, memory): (Seat, SetAside),
         last: Option<&str>,
         now: Time,
     ) -> Self {
@@ -205,17 +203,17 @@ impl Talk {
             None => Stage::Speaking,
         };
         Self {
-            seat,
+            seat: client.seat,
             memory,
             listener,
             timer: None,
             begin: now,
             credentials,
-            client_address,
+            client_address: client.address,
             called,
             language: Speaker::Http(Http::new()),
             stage,
-            client,
+            client: client.socket,
             is_idle: leftover.is_empty(),
             input: leftover,
             to_client: last.unwrap_or_default().into(),
@@ -479,8 +477,16 @@ impl Talk {
     /// What a session begins with; `None` before [`Step::Join`].
     pub fn into_joined(self) -> Option<Joined> {
         let name = self.name();
-        let Stage::Connected(server_address, server) = self.stage else {
+        let Stage::Connected(address, server) = self.stage else {
             return None;
+        };
+        let request = Request {
+            client: self.client_address,
+            server: address,
+        };
+        let arrival = Arrival {
+            seat: Some(self.seat),
+            ..Arrival::new(request, Handshake::EndToEnd, self.begin)
         };
         let kept = Kept {
             settings: self.settings,
@@ -490,17 +496,23 @@ impl Talk {
             reading: self.reading,
         };
         Some(Joined {
+            arrival,
             client: self.client,
             server,
-            client_address: self.client_address,
-            server_address,
-            begin: self.begin,
             listener: self.listener,
             name,
-            seat: self.seat,
             first: [self.to_server, self.to_client],
             framed: self.exchange.map(|exchange| Framed::new(exchange, kept)),
         })
+    }
+
+    /// Its connection to a server that has not answered. It hears of success when one has.
+    pub const fn arrival(&self, server: SocketAddr) -> Arrival {
+        let request = Request {
+            client: self.client_address,
+            server,
+        };
+        Arrival::new(request, Handshake::EndToEnd, self.begin)
     }
 
     /// Who is wanted, as far as an address is known.

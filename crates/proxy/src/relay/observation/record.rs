@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{Handshake, Leg, Request, SessionSample};
 use midspan_units::{Time, TimeSpan};
 
 use super::numbers::LastReading;
 use super::report::{LegReport, Phase, SessionReport, handshake_name};
 use super::{Ending, ListenerCounters};
+use crate::relay::arrival::Arrival;
 
 /// Times, bytes and addresses of a session, and where they are counted.
 #[derive(Debug)]
@@ -47,28 +47,27 @@ pub struct Record {
 }
 
 impl Record {
-    /// Of a session that is accepted now, its client having waited for some time already.
-    pub fn new(
-        id: u64,
-        listener: Arc<ListenerCounters>,
-        request: Request,
-        handshake: Handshake,
-        now: Time,
-        waited: TimeSpan,
-    ) -> Self {
+    /// Of a session that begins with this arrival.
+    pub fn new(id: u64, listener: Arc<ListenerCounters>, arrival: &Arrival) -> Self {
         listener.opened.add(1);
         listener.active.add(1);
-        let begin = now.nanoseconds().saturating_sub(waited.nanoseconds());
+        if let Some(start) = &arrival.start {
+            listener.observe_start(start);
+        }
+        let Request { client, server } = arrival.request;
         Self {
             id,
             listener,
-            client: request.client,
-            server: request.server,
-            handshake,
+            client,
+            server,
+            handshake: arrival.handshake,
             bytes_to_client: 0,
             bytes_to_server: 0,
-            start: None,
-            begin: Time::from_nanoseconds(begin),
+            start: arrival.start.map(|start| {
+                let window = u16::try_from(start.window).unwrap_or(u16::MAX);
+                (window, start.rate.is_some())
+            }),
+            begin: arrival.since,
             setup: None,
             failure: None,
             unsampled: false,
@@ -83,17 +82,6 @@ impl Record {
         Request {
             client: self.client,
             server: self.server,
-        }
-    }
-
-    /// The client's leg has begun like this.
-    pub fn note_start(&mut self, start: Option<LearnedStart>) {
-        self.start = start.map(|start| {
-            let window = u16::try_from(start.window).unwrap_or(u16::MAX);
-            (window, start.rate.is_some())
-        });
-        if let Some(start) = &start {
-            self.listener.observe_start(start);
         }
     }
 

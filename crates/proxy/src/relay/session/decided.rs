@@ -6,8 +6,8 @@ use midspan_policy::{Buffer, Decision, Leg, PacingBy, SessionSample, learned_sta
 use midspan_units::{Time, TimeSpan};
 
 use super::Session;
+use crate::relay::legs::InputStart;
 use crate::relay::narrow::NarrowLeg;
-use crate::relay::opening::InputStart;
 use crate::relay::statistics::Counters;
 use crate::relay::throttle::{CapBy, kernel_rate};
 

@@ -1,7 +1,5 @@
 //! A session that carries one request of HTTP and its answer.
 
-use std::os::fd::OwnedFd;
-
 use midspan_explicit::http::{Progress, Side as Message, Wanted};
 use midspan_linux::tcp;
 use midspan_policy::Leg;
@@ -10,9 +8,9 @@ use rustix::io::Errno;
 use rustix::net::Shutdown;
 
 use super::{End, Session};
-use crate::relay::exchange::{Framed, Kept, Legs};
+use crate::relay::arrival::NewClient;
+use crate::relay::exchange::{Framed, Kept, LegState};
 use crate::relay::lifecycle::Step;
-use crate::relay::limits::Seat;
 use crate::relay::observation::Ending;
 use crate::relay::transfer::Shared;
 
@@ -62,7 +60,7 @@ impl Session {
         if down.has_ended() {
             (framed.exchange).handle_server_end(down.has_ended_in_order());
         }
-        let legs = Legs {
+        let legs = LegState {
             is_told: down.held() == 0,
             is_asked: up.held() == 0,
             server_ended: self.failures.server || down.is_end_ahead(),
@@ -145,10 +143,15 @@ impl Session {
         (client, End::Closed)
     }
 
-    /// The client, with what goes with it.
-    pub fn into_client(self) -> Option<(OwnedFd, Kept, Seat)> {
+    /// The client, and what is kept for its next request.
+    pub fn into_client(self) -> Option<(NewClient, Kept)> {
         let mut kept = self.framed?.kept;
         kept.reading = self.record.client_reading();
-        Some((self.client, kept, self.seat))
+        let client = NewClient {
+            socket: self.client,
+            address: self.record.client,
+            seat: self.seat?,
+        };
+        Some((client, kept))
     }
 }

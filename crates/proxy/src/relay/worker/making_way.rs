@@ -106,8 +106,9 @@ impl Worker {
             let since = session.still_after(TimeSpan::ZERO);
             if session.phase == Phase::Relaying
                 && since + idle < self.now
-                && session.seat().is_of(places)
-                && let Some(client) = session.seat().client()
+                && let Some(seat) = session.seat()
+                && seat.is_of(places)
+                && let Some(client) = seat.client()
             {
                 found.push(IdleSession { client, since, key });
             }

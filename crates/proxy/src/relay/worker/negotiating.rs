@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use midspan_explicit::{Credentials, Failure};
+use midspan_policy::Request;
 use midspan_policy::memory_share::LEAST_OF_SESSION;
-use midspan_policy::{Handshake, Request};
-use midspan_units::TimeSpan;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::{OWN, Worker};
+use crate::relay::arrival::NewClient;
 use crate::relay::kick::Target;
-use crate::relay::limits::{Seat, Shortage};
+use crate::relay::limits::Shortage;
 use crate::relay::negotiation::{Asked, Joined, Reason, Step, Talk};
 use crate::relay::observation::{Ended, SessionReport};
-use crate::relay::opening::{Acceptor, Caller, Negotiator};
+use crate::relay::opening::{Acceptor, Negotiator};
 use crate::relay::session::{Client, Session};
 use crate::relay::table::Key;
 
@@ -34,13 +34,8 @@ fn token(key: Key) -> EventData {
 
 impl Worker {
     /// Begins to speak with a client.
-    pub(super) fn negotiate(
-        &mut self,
-        index: usize,
-        (client, address): (OwnedFd, SocketAddr),
-        negotiator: &Negotiator,
-        seat: Seat,
-    ) {
+    pub(super) fn negotiate(&mut self, index: usize, client: NewClient, negotiator: &Negotiator) {
+        let address = client.address;
         let settings = Arc::clone(&negotiator.settings);
         // Dropping the client resets it.
         if !settings.hears(address.ip()) {
@@ -51,7 +46,7 @@ impl Worker {
             return self.count_refusal(Reason::Overload);
         }
         let key = self.negotiations.talks.next_key();
-        if let Err(error) = epoll::add(&self.epoll, &client, token(key), INTEREST) {
+        if let Err(error) = epoll::add(&self.epoll, &client.socket, token(key), INTEREST) {
             return self.pause_accepting(index, error);
         }
         // Counted for this client alone; no password of one that gave too many wrong ones is
@@ -65,15 +60,7 @@ impl Worker {
         });
         // What it will have as a session.
         let memory = self.limits.set_aside(LEAST_OF_SESSION);
-        let talk = Talk::new(
-            client,
-            address,
-            index,
-            settings,
-            credentials,
-            (seat, memory),
-            self.now,
-        );
+        let talk = Talk::new(client, memory, index, settings, credentials, self.now);
         let key = self.take_in(talk);
         self.go_on(key);
     }
@@ -98,7 +85,6 @@ impl Worker {
             return;
         };
         let listener = usize::from(session.listener);
-        let address = session.record.client;
         let is_open = |acceptor: &Acceptor| acceptor.socket.is_some();
         let is_open = self.accepting && self.acceptors.get(listener).is_some_and(is_open);
         let has_room = self.negotiations.has_room(None);
@@ -111,13 +97,13 @@ impl Worker {
             Client::IsTold(last) => Some(last),
             Client::IsGone => Some(""),
         };
-        if let Some((socket, kept, seat)) = left
+        if let Some((client_left, kept)) = left
             && !matches!(client, Client::IsGone)
         {
             let key = self.negotiations.talks.next_key();
-            let watched = epoll::modify(&self.epoll, &socket, token(key), INTEREST);
-            let seat = (seat, self.limits.set_aside(LEAST_OF_SESSION));
-            let talk = Talk::again((socket, address), listener, kept, seat, last, self.now);
+            let watched = epoll::modify(&self.epoll, &client_left.socket, token(key), INTEREST);
+            let memory = self.limits.set_aside(LEAST_OF_SESSION);
+            let talk = Talk::again(client_left, memory, listener, kept, last, self.now);
             // Without room or events it is closed at once; by a reset where it is to be told why.
             if last.is_none_or(str::is_empty) && (!has_room || watched.is_err()) {
                 talk.close_in_order();
@@ -159,10 +145,10 @@ impl Worker {
         let spare = || limits.take_descriptor();
         let step = talk.advance(now, spare, |server| {
             let request = Request { client, server };
-            let (socket, errors) = acceptor.call(now, &request)?;
-            self.counters.option_errors.add(errors);
-            epoll::add(epoll, &socket, token(key), INTEREST)?;
-            Ok(socket)
+            let calling = acceptor.call(now, &request)?;
+            self.counters.option_errors.add(calling.option_errors);
+            epoll::add(epoll, &calling.socket, token(key), INTEREST)?;
+            Ok(calling.socket)
         });
         self.carry_out(key, step);
     }
@@ -197,13 +183,11 @@ impl Worker {
                     Some(step) => step,
                 },
                 Step::Unconnected(server, error) => {
-                    let (client, listener) = (talk.client_address(), talk.listener);
-                    let waited = self.now.since(talk.begin);
+                    let (arrival, listener) = (talk.arrival(server), talk.listener);
                     let name = talk.name();
-                    let caller = caller(client, server, waited);
                     self.counters.sessions_opened.add(1);
                     self.counters.sessions_unconnected.add(1);
-                    self.note_unconnected(listener, caller, error, name);
+                    self.note_unconnected(listener, &arrival, error, name);
                     return self.go_on(key);
                 }
                 Step::Join => return self.join(key),
@@ -225,9 +209,9 @@ impl Worker {
         let acceptor = self.acceptors.get_mut(talk.listener)?;
         match acceptor.admit(now, talk.client(), &Request { client, server }) {
             None => Some(talk.fail(Failure::NotAllowed, Some(Reason::Policy), now)),
-            Some((timeout, errors)) => {
-                self.counters.option_errors.add(errors);
-                talk.call(addresses, timeout, now);
+            Some(admitted) => {
+                self.counters.option_errors.add(admitted.option_errors);
+                talk.call(addresses, admitted.connect_timeout, now);
                 None
             }
         }
@@ -261,27 +245,22 @@ impl Worker {
     /// there is to do.
     fn join(&mut self, key: Key) {
         let Some(Joined {
+            arrival,
             client,
             server,
-            client_address,
-            server_address,
-            begin,
             listener,
             name,
-            seat,
             first: [to_server, to_client],
             framed,
         }) = self.take_out(key).and_then(Talk::into_joined)
         else {
             return;
         };
-        let waited = self.now.since(begin);
-        let caller = caller(client_address, server_address, waited);
-        if self.is_kicked(&caller.request, begin) {
+        if self.is_kicked(&arrival) {
             // Dropping both legs resets them.
             return;
         }
-        let Some(record) = self.record(listener, caller) else {
+        let Some(record) = self.record(listener, &arrival) else {
             return;
         };
         let id = record.id;
@@ -294,7 +273,7 @@ impl Worker {
             return self.pause_accepting(listener, error);
         }
         let number = u16::try_from(listener).unwrap_or(u16::MAX);
-        let mut joined = Session::new([client, server], number, record, seat, self.now);
+        let mut joined = Session::new([client, server], number, record, arrival.seat, self.now);
         joined.begin_relaying(self.now);
         joined.hold(to_server, to_client);
         if let Some(framed) = framed {
@@ -410,15 +389,5 @@ impl Worker {
         let name = self.negotiations.destinations.remove(&ended.report.id);
         ended.report.destination = name.map(String::from);
         ended
-    }
-}
-
-const fn caller(client: SocketAddr, server: SocketAddr, waited: TimeSpan) -> Caller {
-    Caller {
-        request: Request { client, server },
-        // It hears of success when the server has answered.
-        handshake: Handshake::EndToEnd,
-        waited,
-        start: None,
     }
 }

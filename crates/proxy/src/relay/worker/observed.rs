@@ -8,10 +8,10 @@ use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 
 use super::Worker;
+use crate::relay::arrival::Arrival;
 use crate::relay::observation::{
     Ended, Ending, LegReport, Question, Record, ReportedPhase, SAMPLES_AT_ONCE, SessionReport,
 };
-use crate::relay::opening::Caller;
 use crate::relay::session::Session;
 use crate::relay::statistics::Counters;
 
@@ -83,29 +83,21 @@ pub(super) fn last_words(
 
 impl Worker {
     /// What a new session notes of itself.
-    pub(super) fn record(&self, acceptor: usize, caller: Caller) -> Option<Record> {
+    pub(super) fn record(&self, acceptor: usize, arrival: &Arrival) -> Option<Record> {
         let listener = Arc::clone(&self.acceptors.get(acceptor)?.counters);
-        let mut record = Record::new(
-            self.observation.registry.next_session(),
-            listener,
-            caller.request,
-            caller.handshake,
-            self.now,
-            caller.waited,
-        );
-        record.note_start(caller.start);
-        Some(record)
+        let id = self.observation.registry.next_session();
+        Some(Record::new(id, listener, arrival))
     }
 
     /// A session that never had a server leg.
     pub(super) fn note_unconnected(
         &self,
         acceptor: usize,
-        caller: Caller,
+        arrival: &Arrival,
         error: Errno,
         name: Option<Box<str>>,
     ) {
-        let Some(mut record) = self.record(acceptor, caller) else {
+        let Some(mut record) = self.record(acceptor, arrival) else {
             return;
         };
         record.note_failure(Ending::of_connecting(error));

@@ -149,8 +149,13 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
     let seat = limits.take_of(&places, None).unwrap();
     let mut now = Time::from_nanoseconds(1_000_000_000);
     let address = SocketAddr::from(([127, 0, 0, 1], 5));
-    let seat = (seat, limits.set_aside(0));
-    let mut talk = Some(Talk::new(client, address, 0, settings, None, seat, now));
+    let client = NewClient {
+        socket: client,
+        address,
+        seat,
+    };
+    let memory = limits.set_aside(0);
+    let mut talk = Some(Talk::new(client, memory, 0, settings, None, now));
     let mut server = Some(server);
     let mut session = None;
     let mut shared = Shared::new(Pipes::new(4, 64 << 10));

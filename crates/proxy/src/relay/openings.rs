@@ -1,31 +1,24 @@
 //! Connections that are being opened: from the client's SYN until the relay has accepted it.
 //!
-//! Shared by the gate, which takes SYNs, and the relay's threads, which accept. Bounded, per
-//! client and in all, so that a flood of SYNs neither fills it nor keeps others out.
+//! Whoever takes the SYNs of transparent listeners (the proxy's gate) puts connections in; the
+//! relay's threads find them here when they accept. The table is bounded, per client and in all, so
+//! that a flood of SYNs neither fills it nor keeps other clients out.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use midspan_policy::Handshake;
+use midspan_policy::Request;
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::making_room::Awaited;
-use midspan_units::{Time, TimeSpan};
+use midspan_units::Time;
 
-use crate::relay::Seat;
+use super::arrival::Arrival;
 
 /// Most that are noted until they are taken; the gate takes them several times a second.
 const UNANSWERED_LIMIT: usize = 256;
-
-/// Both ends of a connection, as the client sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Connection {
-    /// Who calls.
-    pub client: SocketAddr,
-    /// Who is called.
-    pub server: SocketAddr,
-}
 
 /// How many may be opened at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,9 +29,9 @@ pub struct OpeningLimits {
     pub per_client: usize,
 }
 
-/// What a SYN finds.
+/// What a SYN finds when it comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arrival {
+pub enum Reception {
     /// A new connection; it is held from now on.
     New,
     /// An earlier copy of this SYN is held.
@@ -50,62 +43,52 @@ pub enum Arrival {
     Released,
     /// Too many connections are being opened, by all or by this client. This one's client is
     /// overdue: the SYN is to be let go, and then there is room.
-    FullBut(Connection),
+    FullBut(Request),
     /// Too many connections are being opened, and each of them is still awaited.
     Full,
 }
 
-/// What the relay gets for a connection that it has accepted.
+/// A connection whose SYN has been sent on to the listener.
 #[derive(Debug)]
-pub struct Released<S> {
-    /// The server leg, if it is connected.
-    pub server: Option<S>,
-    /// How the client's SYN was answered.
-    pub handshake: Handshake,
-    /// The mark that the client's SYN had, without our bits.
-    pub mark: u32,
-    /// When the client's first SYN came.
-    pub since: Instant,
-    /// Give up connecting to the server after this time.
-    pub connect_timeout: Option<TimeSpan>,
-    /// Its place among the sessions.
-    pub seat: Option<Seat>,
-    /// How the client's leg begins, where that was chosen.
-    pub start: Option<LearnedStart>,
+pub struct Released {
+    /// The connection.
+    pub arrival: Arrival,
+    /// The server leg, which is connected or being connected.
+    pub server: OwnedFd,
 }
 
-/// Connections that are being opened; `S` is a connected server leg.
+/// Connections that are being opened.
 #[derive(Debug)]
-pub struct Openings<S> {
-    table: Mutex<Table<S>>,
+pub struct Openings {
+    table: Mutex<Table>,
     /// Accepted by the relay, and never answered by their servers.
-    unanswered: Mutex<Vec<Connection>>,
+    unanswered: Mutex<Vec<Request>>,
     limits: OpeningLimits,
     start: Instant,
 }
 
 #[derive(Debug)]
-struct Table<S> {
-    connections: BTreeMap<Connection, Opening<S>>,
+struct Table {
+    connections: BTreeMap<Request, Opening>,
     clients: BTreeMap<IpAddr, usize>,
     /// Those that are held, by when their clients are to repeat the SYN.
-    awaited: Awaited<IpAddr, Connection>,
+    awaited: Awaited<IpAddr, Request>,
 }
 
 /// A connection, with the sequence number of its SYN: the client may use its port again.
 #[derive(Debug)]
-struct Opening<S> {
+struct Opening {
     sequence: u32,
-    state: State<S>,
+    state: State,
 }
 
 #[derive(Debug)]
-enum State<S> {
+enum State {
     Held,
-    Released(Released<S>, Instant),
+    Released(Released, Instant),
 }
 
-impl<S> Openings<S> {
+impl Openings {
     /// Nothing is being opened yet.
     #[must_use]
     pub fn new(limits: OpeningLimits) -> Self {
@@ -122,30 +105,30 @@ impl<S> Openings<S> {
     }
 
     /// A SYN with this sequence number has come.
-    pub fn arrive(&self, connection: Connection, sequence: u32, now: Instant) -> Arrival {
+    pub fn arrive(&self, connection: Request, sequence: u32, now: Instant) -> Reception {
         let time = self.time(now);
         let mut table = self.lock();
         let client = client_of(connection);
         if let Some(opening) = table.connections.get_mut(&connection) {
             let is_copy = std::mem::replace(&mut opening.sequence, sequence) == sequence;
-            let arrival = match (&opening.state, is_copy) {
-                (State::Held, true) => Arrival::Held,
-                (State::Held, false) => Arrival::HeldOther,
-                (State::Released(..), true) => Arrival::Released,
+            let reception = match (&opening.state, is_copy) {
+                (State::Held, true) => Reception::Held,
+                (State::Held, false) => Reception::HeldOther,
+                (State::Released(..), true) => Reception::Released,
                 (State::Released(..), false) => {
                     // That attempt came to nothing, and so did its server leg.
                     opening.state = State::Held;
-                    Arrival::New
+                    Reception::New
                 }
             };
-            match arrival {
-                Arrival::Held => table.awaited.repeat(time, connection),
-                Arrival::New | Arrival::HeldOther => {
+            match reception {
+                Reception::Held => table.awaited.repeat(time, connection),
+                Reception::New | Reception::HeldOther => {
                     table.awaited.begin(time, client, connection);
                 }
                 _ => {}
             }
-            return arrival;
+            return reception;
         }
         let of_client = table.clients.get(&client).copied().unwrap_or(0);
         let is_full = [
@@ -153,23 +136,23 @@ impl<S> Openings<S> {
             (table.connections.len() >= self.limits.all).then(|| table.awaited.overdue(time)),
         ];
         if let Some(overdue) = is_full.into_iter().flatten().next() {
-            return overdue.map_or(Arrival::Full, Arrival::FullBut);
+            return overdue.map_or(Reception::Full, Reception::FullBut);
         }
         let state = State::Held;
         let opening = Opening { sequence, state };
         table.connections.insert(connection, opening);
         *table.clients.entry(client).or_insert(0) += 1;
         table.awaited.begin(time, client, connection);
-        Arrival::New
+        Reception::New
     }
 
     /// Of all that are held, one whose client is overdue.
-    pub fn overdue_held(&self, now: Instant) -> Option<Connection> {
+    pub fn overdue_held(&self, now: Instant) -> Option<Request> {
         self.lock().awaited.overdue(self.time(now))
     }
 
     /// The SYN is about to go to the relay.
-    pub fn release(&self, connection: Connection, released: Released<S>, now: Instant) {
+    pub fn release(&self, connection: Request, released: Released, now: Instant) {
         let mut table = self.lock();
         if let Some(opening) = table.connections.get_mut(&connection) {
             opening.state = State::Released(released, now);
@@ -178,7 +161,7 @@ impl<S> Openings<S> {
     }
 
     /// The relay has accepted it; `None` where it is not known (any more).
-    pub fn take(&self, connection: Connection) -> Option<Released<S>> {
+    pub fn take(&self, connection: Request) -> Option<Released> {
         let mut table = self.lock();
         match table.connections.get(&connection)?.state {
             // A newer attempt than the one that was accepted.
@@ -191,15 +174,15 @@ impl<S> Openings<S> {
     }
 
     /// How the client's leg begins, where that was chosen, of one that was released.
-    pub fn start_of(&self, connection: Connection) -> Option<LearnedStart> {
+    pub fn start_of(&self, connection: Request) -> Option<LearnedStart> {
         match &self.lock().connections.get(&connection)?.state {
             State::Held => None,
-            State::Released(released, _) => released.start,
+            State::Released(released, _) => released.arrival.start,
         }
     }
 
     /// Nothing comes of it; the sequence number of its SYN.
-    pub fn forget(&self, connection: Connection) -> Option<u32> {
+    pub fn forget(&self, connection: Request) -> Option<u32> {
         Some(self.lock().remove(connection)?.sequence)
     }
 
@@ -207,7 +190,7 @@ impl<S> Openings<S> {
     /// go on. Returns how many.
     pub fn expire(&self, limit: Instant) -> usize {
         let mut table = self.lock();
-        let old: Vec<Connection> = table
+        let old: Vec<Request> = table
             .connections
             .iter()
             .filter(|(_, opening)| matches!(opening.state, State::Released(_, at) if at < limit))
@@ -221,7 +204,7 @@ impl<S> Openings<S> {
 
     /// The relay has given up a connection that was accepted early, since its server never
     /// answered.
-    pub fn note_unanswered(&self, connection: Connection) {
+    pub fn note_unanswered(&self, connection: Request) {
         let mut unanswered = lock(&self.unanswered);
         if unanswered.len() < UNANSWERED_LIMIT {
             unanswered.push(connection);
@@ -229,7 +212,7 @@ impl<S> Openings<S> {
     }
 
     /// What was [noted](Self::note_unanswered) since the last time.
-    pub fn take_unanswered(&self) -> Vec<Connection> {
+    pub fn take_unanswered(&self) -> Vec<Request> {
         std::mem::take(&mut lock(&self.unanswered))
     }
 
@@ -238,7 +221,7 @@ impl<S> Openings<S> {
         self.lock().connections.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table<S>> {
+    fn lock(&self) -> MutexGuard<'_, Table> {
         lock(&self.table)
     }
 
@@ -253,8 +236,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<S> Table<S> {
-    fn remove(&mut self, connection: Connection) -> Option<Opening<S>> {
+impl Table {
+    fn remove(&mut self, connection: Request) -> Option<Opening> {
         let opening = self.connections.remove(&connection)?;
         self.awaited.end(connection);
         let client = client_of(connection);
@@ -269,7 +252,7 @@ impl<S> Table<S> {
 }
 
 /// One host may use all addresses of its IPv6 network.
-fn client_of(connection: Connection) -> IpAddr {
+fn client_of(connection: Request) -> IpAddr {
     match connection.client.ip() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
         address @ IpAddr::V4(_) => address,
@@ -279,32 +262,29 @@ fn client_of(connection: Connection) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use midspan_policy::Handshake;
     use std::time::Duration;
 
     fn now() -> Instant {
         Instant::now()
     }
 
-    fn connection(client: &str) -> Connection {
-        Connection {
+    fn connection(client: &str) -> Request {
+        Request {
             client: client.parse().unwrap(),
             server: "198.51.100.1:80".parse().unwrap(),
         }
     }
 
-    fn openings(all: usize, per_client: usize) -> Openings<&'static str> {
+    fn openings(all: usize, per_client: usize) -> Openings {
         Openings::new(OpeningLimits { all, per_client })
     }
 
-    fn released(server: &'static str) -> Released<&'static str> {
+    fn released(request: Request) -> Released {
+        let server = std::fs::File::open("/dev/null").unwrap();
         Released {
-            server: Some(server),
-            handshake: Handshake::EndToEnd,
-            mark: 5,
-            since: Instant::now(),
-            connect_timeout: None,
-            seat: None,
-            start: None,
+            arrival: Arrival::new(request, Handshake::EndToEnd, Time::ZERO),
+            server: server.into(),
         }
     }
 
@@ -312,16 +292,16 @@ mod tests {
     fn a_connection_is_held_released_and_taken_once() {
         let openings = openings(9, 9);
         let one = connection("192.0.2.1:1000");
-        assert_eq!(openings.arrive(one, 7, now()), Arrival::New);
-        assert_eq!(openings.arrive(one, 7, now()), Arrival::Held);
-        openings.release(one, released("leg"), Instant::now());
-        assert_eq!(openings.arrive(one, 7, now()), Arrival::Released);
+        assert_eq!(openings.arrive(one, 7, now()), Reception::New);
+        assert_eq!(openings.arrive(one, 7, now()), Reception::Held);
+        openings.release(one, released(one), Instant::now());
+        assert_eq!(openings.arrive(one, 7, now()), Reception::Released);
         let taken = openings.take(one).unwrap();
-        assert_eq!((taken.server, taken.mark), (Some("leg"), 5));
+        assert_eq!(taken.arrival.request, one);
         assert!(openings.take(one).is_none());
         assert_eq!(
             (openings.count(), openings.arrive(one, 7, now())),
-            (0, Arrival::New)
+            (0, Reception::New)
         );
     }
 
@@ -330,29 +310,29 @@ mod tests {
         let openings = openings(4, 2);
         for port in 1000..1002 {
             let one = connection(&format!("192.0.2.1:{port}"));
-            assert_eq!(openings.arrive(one, 7, now()), Arrival::New);
+            assert_eq!(openings.arrive(one, 7, now()), Reception::New);
         }
         let third = connection("192.0.2.1:1002");
-        assert_eq!(openings.arrive(third, 7, now()), Arrival::Full);
+        assert_eq!(openings.arrive(third, 7, now()), Reception::Full);
         for host in 2..4 {
             let other = connection(&format!("192.0.2.{host}:1000"));
-            assert_eq!(openings.arrive(other, 7, now()), Arrival::New);
+            assert_eq!(openings.arrive(other, 7, now()), Reception::New);
         }
         assert_eq!(
             openings.arrive(connection("192.0.2.9:1000"), 7, now()),
-            Arrival::Full
+            Reception::Full
         );
         openings.forget(connection("192.0.2.1:1000"));
-        assert_eq!(openings.arrive(third, 7, now()), Arrival::New);
+        assert_eq!(openings.arrive(third, 7, now()), Reception::New);
     }
 
     #[test]
     fn an_ipv6_network_is_one_client() {
         let openings = openings(9, 1);
         let call = |client| openings.arrive(connection(client), 7, now());
-        assert_eq!(call("[2001:db8::1]:1000"), Arrival::New);
-        assert_eq!(call("[2001:db8::2]:1000"), Arrival::Full);
-        assert_eq!(call("[2001:db8:0:1::2]:1000"), Arrival::New);
+        assert_eq!(call("[2001:db8::1]:1000"), Reception::New);
+        assert_eq!(call("[2001:db8::2]:1000"), Reception::Full);
+        assert_eq!(call("[2001:db8:0:1::2]:1000"), Reception::New);
     }
 
     #[test]
@@ -361,26 +341,26 @@ mod tests {
         let start = Instant::now();
         let (one, two) = (connection("192.0.2.1:1000"), connection("192.0.2.1:1001"));
         openings.arrive(one, 7, now());
-        openings.release(one, released("leg"), start);
+        openings.release(one, released(one), start);
         openings.arrive(two, 7, now());
         assert_eq!(openings.expire(start), 0);
         assert_eq!(openings.expire(start + Duration::from_secs(1)), 1);
         assert!(openings.take(one).is_none());
-        assert_eq!(openings.arrive(two, 7, now()), Arrival::Held);
+        assert_eq!(openings.arrive(two, 7, now()), Reception::Held);
     }
 
     #[test]
     fn a_port_that_is_used_again_is_a_new_connection() {
         let openings = openings(9, 9);
         let one = connection("192.0.2.1:1000");
-        assert_eq!(openings.arrive(one, 1, now()), Arrival::New);
-        assert_eq!(openings.arrive(one, 2, now()), Arrival::HeldOther);
-        assert_eq!(openings.arrive(one, 2, now()), Arrival::Held);
-        openings.release(one, released("old leg"), Instant::now());
-        assert_eq!(openings.arrive(one, 3, now()), Arrival::New);
+        assert_eq!(openings.arrive(one, 1, now()), Reception::New);
+        assert_eq!(openings.arrive(one, 2, now()), Reception::HeldOther);
+        assert_eq!(openings.arrive(one, 2, now()), Reception::Held);
+        openings.release(one, released(one), Instant::now());
+        assert_eq!(openings.arrive(one, 3, now()), Reception::New);
         // The old leg is not handed on.
         assert!(openings.take(one).is_none());
-        assert_eq!(openings.arrive(one, 3, now()), Arrival::Held);
+        assert_eq!(openings.arrive(one, 3, now()), Reception::Held);
     }
 
     #[test]
@@ -391,16 +371,19 @@ mod tests {
         let (dark, honest) = (connection("192.0.2.1:1000"), connection("192.0.2.2:1000"));
         let (other, late) = (connection("192.0.2.3:1000"), connection("192.0.2.4:1000"));
         for (one, time) in [(dark, 0), (honest, 100), (other, 200)] {
-            assert_eq!(openings.arrive(one, 7, at(time)), Arrival::New);
+            assert_eq!(openings.arrive(one, 7, at(time)), Reception::New);
         }
-        assert_eq!(openings.arrive(late, 7, at(1400)), Arrival::Full);
-        assert_eq!(openings.arrive(honest, 7, at(1100)), Arrival::Held);
-        assert_eq!(openings.arrive(late, 7, at(1600)), Arrival::FullBut(dark));
+        assert_eq!(openings.arrive(late, 7, at(1400)), Reception::Full);
+        assert_eq!(openings.arrive(honest, 7, at(1100)), Reception::Held);
+        assert_eq!(openings.arrive(late, 7, at(1600)), Reception::FullBut(dark));
         assert_eq!(openings.overdue_held(at(1600)), Some(dark));
         openings.forget(dark);
-        assert_eq!(openings.arrive(late, 7, at(1600)), Arrival::New);
+        assert_eq!(openings.arrive(late, 7, at(1600)), Reception::New);
         // The next in turn: the honest one is still awaited.
-        assert_eq!(openings.arrive(dark, 8, at(1800)), Arrival::FullBut(other));
+        assert_eq!(
+            openings.arrive(dark, 8, at(1800)),
+            Reception::FullBut(other)
+        );
     }
 
     #[test]
@@ -413,7 +396,7 @@ mod tests {
         openings.arrive(two, 7, start);
         let third = connection("192.0.2.1:1002");
         let later = start + Duration::from_secs(2);
-        assert_eq!(openings.arrive(third, 7, later), Arrival::FullBut(one));
+        assert_eq!(openings.arrive(third, 7, later), Reception::FullBut(one));
     }
 
     #[test]
@@ -422,13 +405,13 @@ mod tests {
         let start = Instant::now();
         let one = connection("192.0.2.1:1000");
         openings.arrive(one, 7, start);
-        openings.release(one, released("leg"), start);
+        openings.release(one, released(one), start);
         let (two, later) = (connection("192.0.2.2:1000"), start + Duration::from_secs(9));
-        assert_eq!(openings.arrive(two, 7, later), Arrival::Full);
+        assert_eq!(openings.arrive(two, 7, later), Reception::Full);
         assert_eq!(openings.overdue_held(later), None);
         // Until the client begins anew, and the server is called once more.
-        assert_eq!(openings.arrive(one, 8, later), Arrival::New);
+        assert_eq!(openings.arrive(one, 8, later), Reception::New);
         let last = later + Duration::from_secs(2);
-        assert_eq!(openings.arrive(two, 7, last), Arrival::FullBut(one));
+        assert_eq!(openings.arrive(two, 7, last), Reception::FullBut(one));
     }
 }

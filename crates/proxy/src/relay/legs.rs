@@ -1,0 +1,131 @@
+//! The sockets of a session's two legs: how they are made, and what they are set to.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use midspan_linux::tcp;
+use midspan_policy::{FirstFlight, LegStart, PacingBy, Request};
+use midspan_units::BitRate;
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use super::narrow::NarrowLeg;
+use super::system;
+
+/// Both legs of a session that is about to begin.
+#[derive(Debug)]
+pub struct Legs {
+    /// The socket towards the client: accepted.
+    pub client: OwnedFd,
+    /// The socket towards the server: being connected, or connected.
+    pub server: OwnedFd,
+    /// How the client's leg is paced at the input of TCP.
+    pub client_pacing: InputStart,
+    /// How the server's leg is paced at the input of TCP.
+    pub server_pacing: InputStart,
+    /// How the client's access link is dealt with, where its profile asks for it.
+    pub narrow: Option<Box<NarrowLeg>>,
+    /// Options that the kernel refused for either.
+    pub option_errors: u64,
+}
+
+/// How a leg is paced at the input of TCP from its first byte on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct InputStart {
+    /// At this rate.
+    pub rate: Option<BitRate>,
+    /// Only its first flight.
+    pub flight: Option<FirstFlight>,
+}
+
+impl From<&LegStart> for InputStart {
+    fn from(start: &LegStart) -> Self {
+        let by_input = start.pacing_by == PacingBy::Input;
+        Self {
+            rate: start.pacing_rate.filter(|_| by_input),
+            flight: start.first_flight,
+        }
+    }
+}
+
+/// How a server leg with the client's address is set up.
+#[derive(Debug, Clone, Default)]
+pub struct ServerLeg {
+    /// Its mark, in Midspan's bits of the packet mark.
+    pub mark: u32,
+    /// Its options.
+    pub start: LegStart,
+}
+
+/// A socket that is connecting to a server.
+#[derive(Debug)]
+pub struct Calling {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// Options that the kernel refused.
+    pub option_errors: u64,
+}
+
+/// Connects to the server from the client's own address and port. `host_mark` is the host's part of
+/// the packet mark: the route that the client's packets take is chosen by the same bits.
+///
+/// # Errors
+/// Those of `socket(2)`, `bind(2)` and `connect(2)`.
+pub fn call_as_client(
+    request: Request,
+    host_mark: u32,
+    leg: &ServerLeg,
+) -> rustix::io::Result<Calling> {
+    let socket = system::socket(request.server)?;
+    set_common_options(&socket).map_err(errno)?;
+    tcp::set_transparent(&socket, request.server).map_err(errno)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    tcp::set_mark(&socket, host_mark | leg.mark).map_err(errno)?;
+    let mut option_errors = 0;
+    if leg.start != LegStart::default() {
+        option_errors += u64::from(tcp::apply(&socket, &leg.start).is_err());
+    }
+    system::bind(&socket, request.client)?;
+    connect(socket, request.server, option_errors)
+}
+
+/// Connects to a server from an address of this machine. `set_up` sets the options of the socket
+/// before that, and returns how many the kernel refused.
+///
+/// # Errors
+/// Those of `socket(2)` and `connect(2)`.
+pub fn call(
+    server: SocketAddr,
+    set_up: impl FnOnce(&OwnedFd) -> u64,
+) -> rustix::io::Result<Calling> {
+    let socket = system::socket(server)?;
+    let option_errors = set_up(&socket);
+    connect(socket, server, option_errors)
+}
+
+fn connect(socket: OwnedFd, server: SocketAddr, option_errors: u64) -> rustix::io::Result<Calling> {
+    match system::connect(&socket, server) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(Calling {
+            socket,
+            option_errors,
+        }),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sets what holds for every socket of a session: small writes leave at once, urgent data stays in
+/// its place in the stream, and a crash resets instead of closing in good order.
+///
+/// # Errors
+/// Those of `setsockopt(2)`.
+pub fn set_common_options(socket: impl AsFd) -> io::Result<()> {
+    let socket = socket.as_fd();
+    sockopt::set_tcp_nodelay(socket, true)?;
+    sockopt::set_socket_oobinline(socket, true)?;
+    tcp::set_reset_on_close(socket, true)
+}
+
+fn errno(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}

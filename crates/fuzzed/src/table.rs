@@ -238,7 +238,7 @@ pub const TARGETS: &[Target] = &[
         run: verdicts,
         longest: 2048,
         lines: &[functions(
-            "crates/proxy/src/relay/remembered.rs",
+            "crates/relay/src/remembered.rs",
             &["recall_at", "read"],
         )],
     },

@@ -15,6 +15,7 @@
 
 mod captured;
 mod queue;
+mod rate;
 mod writer;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -24,6 +25,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use queue::Entry;
+pub use rate::LogRate;
 use writer::Log;
 pub use writer::Notice;
 

@@ -5,12 +5,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use midspan_relay::kick::Kicked;
 use miette::Diagnostic;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::configuration::{Configuration, ControlSocket};
-pub use crate::relay::kick::Kicked;
 
 /// Longest request in bytes, its line end included.
 pub const REQUEST_LIMIT: usize = 4096;

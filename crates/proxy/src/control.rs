@@ -20,6 +20,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use midspan_linux::descriptor_passing::{self, PassingError};
 use midspan_policy::leave_alone::Route;
 use midspan_policy::{LegSettings, SessionSettings};
+use midspan_relay::kick::{Kicked, Target};
+use midspan_relay::negotiation::Negotiation;
+use midspan_relay::profile::{AccessProfile, SegmentMarks};
+use midspan_relay::{ListenerLimits, RelayLimits};
 use midspan_units::{Probability, TimeSpan};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -28,10 +32,6 @@ use thiserror::Error;
 use crate::configuration::{LogSettings, RelaySettings};
 use crate::health::HelperState;
 use crate::liveness::{LateThread, ThreadName};
-use crate::profile::{AccessProfile, SegmentMarks};
-use crate::relay::kick::{Kicked, Target};
-use crate::relay::negotiation::Negotiation;
-use crate::relay::{ListenerLimits, RelayLimits};
 
 /// From the helper to the relay process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -267,9 +267,9 @@ pub(crate) fn receive<T: DeserializeOwned>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::AccessRules;
-    use crate::relay::negotiation::{HeaderVersion, Language, Users};
     use midspan_policy::Buffer;
+    use midspan_relay::access::AccessRules;
+    use midspan_relay::negotiation::{HeaderVersion, Language, Users};
     use midspan_units::ByteSize;
 
     #[test]

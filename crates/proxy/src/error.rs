@@ -94,7 +94,7 @@ pub enum Error {
     RelayNotEnded,
     /// The relay cannot start.
     #[error(transparent)]
-    Relay(#[from] crate::relay::Error),
+    Relay(#[from] midspan_relay::Error),
     /// A thread of the relay ended, with the sessions it had.
     #[error("a thread of the relay ended unexpectedly; see the message above")]
     ThreadEnded,

@@ -16,11 +16,11 @@ use std::time::Instant;
 use midspan_fragmenter::{Counters, Fragmenter, LEAST_MTU};
 use midspan_linux::raw_packet::RawSocket;
 use midspan_linux::tun::LARGEST_PACKET;
+use midspan_relay::profile::{self, AccessProfile, SIX_FRAGMENT};
 use midspan_units::Time;
 use rustix::io::Errno;
 use tracing::error;
 
-use crate::profile::{self, AccessProfile, SIX_FRAGMENT};
 use crate::relay_process::ListenerAndSockets;
 
 /// Address pairs of which identifications are remembered.

@@ -7,6 +7,8 @@ use std::fmt::Debug;
 
 use midspan_document::Source;
 use midspan_policy::Leg;
+use midspan_relay::negotiation::resolver;
+use midspan_relay::remembered::Remembered;
 use midspan_units::{Time, TimeSpan};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,8 +17,7 @@ use crate::admin::host;
 use crate::command::{Answer, REQUEST_LIMIT, Request};
 use crate::configuration::{Configuration, prefix};
 use crate::control::{FromRelay, ToRelay};
-use crate::relay::remembered::Remembered;
-use crate::{fragmenting, gate, resolver};
+use crate::{fragmenting, gate};
 
 /// The text of a configuration file.
 pub fn configuration(text: &str) {

@@ -6,11 +6,11 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use midspan_relay::remembered::{FILE_LIMIT, Remembered};
 use rustix::fs::{MemfdFlags, memfd_create};
 use tracing::{debug, info, warn};
 
 use crate::control::{self, ControlError, FromRelay, KeptVerdicts};
-use crate::relay::remembered::{FILE_LIMIT, Remembered};
 
 /// How much of what was found out a crash may cost.
 const INTERVAL: Duration = Duration::from_secs(60);

@@ -6,7 +6,6 @@
 //! which a few socket options need, never runs a program, and moves the data ([`relay`]).
 //! Either ends when the other does.
 
-pub mod access;
 pub mod admin;
 pub mod capture;
 pub mod check;
@@ -23,17 +22,12 @@ mod health;
 mod helper;
 mod keeper;
 mod liveness;
-mod log_rate;
 mod logging;
-mod machine;
 mod machine_memory;
-pub mod profile;
-pub mod relay;
 mod relay_listeners;
 mod relay_process;
 mod relay_watch;
 mod resolver;
-mod seeded_faults;
 mod user;
 
 pub use cleanup::{Cleaned, cleanup};

@@ -8,18 +8,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use midspan_policy::{Configured, Handshake, Knowledge, LegStart, Policy, SessionSettings};
+use midspan_relay::narrow::Profiles;
+use midspan_relay::profile::AccessProfile;
+use midspan_relay::remembered::Remembered;
+use midspan_relay::{
+    self as relay, Clock, Destination, ListenerId, OpeningLimits, Openings, Relay, ServerLeg,
+};
 use midspan_units::TimeSpan;
 use tracing::warn;
 
 use crate::Error;
 use crate::control::{ControlError, GateListenerMessage, GateMessage, ListenerMessage};
 use crate::gate::{Decided, Gate, GateListener, GateSettings};
-use crate::profile::AccessProfile;
-use crate::relay::narrow::Profiles;
-use crate::relay::remembered::Remembered;
-use crate::relay::{
-    self, Clock, Destination, ListenerId, OpeningLimits, Openings, Relay, ServerLeg,
-};
 use crate::relay_process::{GateAndSockets, ListenerAndSockets, start_gate};
 
 /// How long the threads may take to hear of other listeners.

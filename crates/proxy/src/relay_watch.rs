@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use midspan_relay::Relay;
 use midspan_units::TimeSpan;
 use tracing::{error, warn};
 
@@ -9,7 +10,6 @@ use crate::control::FromRelay;
 use crate::gate::Gate;
 use crate::health::Health;
 use crate::liveness::{Absence, LateThread, ThreadName, Watch};
-use crate::relay::Relay;
 
 /// How often the threads are looked at.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(150);

@@ -9,10 +9,10 @@
 //!
 //! Several threads look up at the same time, since one name of a dead name server takes seconds.
 //! The relay sees to it that no client has more than a few of them
-//! ([`lookups`](crate::relay::negotiation)).
+//! ([`lookups`](midspan_relay::negotiation)).
 
 use std::net::{IpAddr, ToSocketAddrs};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::sync::mpsc::{self, Receiver, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,14 +20,13 @@ use std::time::{Duration, Instant};
 
 use midspan_explicit::MAXIMUM_ADDRESSES;
 use midspan_linux::{capability, descriptor_passing, process, sandbox};
+use midspan_relay::negotiation::MOST_OF_ALL;
+use midspan_relay::negotiation::resolver::{Answer, Question, receive, send};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use rustix::net::SendFlags;
 
 use crate::Error;
-use crate::relay::negotiation::MOST_OF_ALL;
 use crate::user::USER_VARIABLE;
 
 /// Says to a relay process that it is one of these instead.
@@ -48,25 +47,6 @@ const QUEUE: usize = 512;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// glibc keeps buffers on the stack.
 const STACK: usize = 512 << 10;
-/// Longest message: 16 addresses, or a name of 253 bytes.
-const MESSAGE: usize = 4096;
-
-/// A name is to be looked up.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Question {
-    /// Comes back with the answer.
-    pub number: u64,
-    pub name: String,
-}
-
-/// It has been.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Answer {
-    pub number: u64,
-    /// `None`: too many wait. Empty: there are none.
-    pub addresses: Option<Vec<IpAddr>>,
-}
-
 /// Whether this process is to call [`main`].
 pub(crate) fn is_wanted() -> bool {
     std::env::var_os(VARIABLE).is_some()
@@ -187,41 +167,6 @@ fn answer(relay: &OwnedFd, question: &Question, addresses: Option<Vec<IpAddr>>) 
     };
     // A relay that has gone needs no answer.
     let _ = send(relay, &answer, SendFlags::NOSIGNAL);
-}
-
-/// Sends one message.
-///
-/// # Errors
-/// `WouldBlock` where too much is under way, with [`SendFlags::DONTWAIT`].
-pub(crate) fn send(
-    socket: impl AsFd,
-    message: &impl Serialize,
-    flags: SendFlags,
-) -> std::io::Result<()> {
-    let bytes = serde_json::to_vec(message)?;
-    loop {
-        match rustix::net::send(&socket, &bytes, flags) {
-            Ok(_) => return Ok(()),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// The next message; `None` when the other side has gone.
-pub(crate) fn receive<T: DeserializeOwned>(socket: impl AsFd) -> std::io::Result<Option<T>> {
-    let mut bytes = [0_u8; MESSAGE];
-    loop {
-        match rustix::net::recv(&socket, &mut bytes[..], RecvFlags::empty()) {
-            Ok((0, _)) | Err(Errno::CONNRESET) => return Ok(None),
-            Ok((count, _)) => {
-                let bytes = bytes.get(..count).unwrap_or_default();
-                return Ok(Some(serde_json::from_slice(bytes)?));
-            }
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
 }
 
 #[cfg(test)]

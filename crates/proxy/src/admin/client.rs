@@ -10,10 +10,9 @@ use hyper::client::conn::http1;
 use hyper::header::HOST;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use midspan_relay::observation::SessionReport;
 use thiserror::Error;
 use tokio::net::TcpStream;
-
-use crate::relay::observation::SessionReport;
 
 /// Longest answer that is read.
 const ANSWER_LIMIT: usize = 64 << 20;

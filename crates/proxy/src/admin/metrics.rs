@@ -7,6 +7,11 @@ mod encoding;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use midspan_relay::Statistics;
+use midspan_relay::observation::{
+    Ending, GainTotals, HistogramTotals, LegTotals, ListenerTotals, MemoryUse, PIECE_BOUNDS,
+    RATE_BOUNDS, ROUND_TRIP_TIME_BOUNDS, SEGMENT_BOUNDS, TIME_BOUNDS,
+};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::registry::Registry;
@@ -17,11 +22,6 @@ use midspan_units::BitRate;
 
 use crate::gate::GateStatistics;
 use crate::health::Known;
-use crate::relay::Statistics;
-use crate::relay::observation::{
-    Ending, GainTotals, HistogramTotals, LegTotals, ListenerTotals, MemoryUse, PIECE_BOUNDS,
-    RATE_BOUNDS, ROUND_TRIP_TIME_BOUNDS, SEGMENT_BOUNDS, TIME_BOUNDS,
-};
 
 /// All numbers at one moment.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 //! | request | answer |
 //! | --- | --- |
 //! | `GET /metrics` | [metrics] in the OpenMetrics text format |
-//! | `GET /sessions?after=ID&limit=N` | live sessions, JSON ([`Answer`](crate::relay::observation::Answer)) |
-//! | `GET /sessions/ID` | one live session, JSON ([`SessionReport`](crate::relay::observation::SessionReport)) |
+//! | `GET /sessions?after=ID&limit=N` | live sessions, JSON ([`Answer`](midspan_relay::observation::Answer)) |
+//! | `GET /sessions/ID` | one live session, JSON ([`SessionReport`](midspan_relay::observation::SessionReport)) |
 //! | `GET /health` | `ok`, or status 503 and why: a thread of the relay has ended or is stuck, the proxy drains, no transparent listener takes connections |
 //!
 //! It only answers; nothing can be changed through it. It has a thread of its own, so that nothing
@@ -22,9 +22,9 @@ use crate::control::AdminMessage;
 use crate::fragmenting::FragmentCounters;
 use crate::gate::GateObserver;
 use crate::health::Health;
-use crate::relay::observation::Observer;
-use crate::relay::remembered::Remembered;
 use host::HostCounters;
+use midspan_relay::observation::Observer;
+use midspan_relay::remembered::Remembered;
 
 /// What is known of narrow clients, outside of sessions.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use midspan_linux::sandbox;
 use midspan_pages::{Pages, Reply, StatusCode, failed, json, open_metrics, text};
+use midspan_relay::observation::{Observer, Question};
 use tokio::sync::Mutex;
 
 use super::NarrowObserver;
@@ -14,7 +15,6 @@ use super::host::HostCounters;
 use super::metrics::{self, Snapshot};
 use crate::gate::GateObserver;
 use crate::health::Health;
-use crate::relay::observation::{Observer, Question};
 
 /// Between two questions to the relay's threads.
 const QUESTION_PAUSE: Duration = Duration::from_millis(100);
@@ -120,7 +120,7 @@ impl Service {
     }
 
     /// Asks the relay's threads; one at a time, so that nobody keeps them from their work.
-    async fn ask(&self, question: Question) -> crate::relay::observation::Answer {
+    async fn ask(&self, question: Question) -> midspan_relay::observation::Answer {
         let turn = self.turn.lock().await;
         let answer = self.relay.sessions(question).await;
         tokio::time::sleep(QUESTION_PAUSE).await;

@@ -4,9 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use midspan_policy::Leg;
+use midspan_relay::observation::{LegReport, SessionReport};
 
 use super::CaptureError;
-use crate::relay::observation::{LegReport, SessionReport};
 
 /// Both ends of a leg, as its socket sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use midspan_document::{Located, Source, Spanned};
 use midspan_linux::netlink::Prefix;
+use midspan_relay::access::{AccessRule, AccessRules, Network};
+use midspan_relay::negotiation::{HeaderVersion, Language, Negotiation, Users};
 use midspan_units::TimeSpan;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
@@ -14,8 +16,6 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use super::file::{Address, within};
 use super::transparent::{Ports, TransparentKeys, prefix};
 use super::{Explicit, Mode};
-use crate::access::{AccessRule, AccessRules, Network};
-use crate::relay::negotiation::{HeaderVersion, Language, Negotiation, Users};
 
 const DEFAULT_NEGOTIATION_TIMEOUT: TimeSpan = TimeSpan::from_seconds(10);
 /// The ports that are usual.

@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use midspan_document::{Located, Source, Spanned};
 use midspan_linux::initial_window::{MarkField, Place};
 use midspan_policy::{LegSettings, PolicyName, SessionSettings};
+use midspan_relay::negotiation::HeaderVersion;
+use midspan_relay::{ListenerLimits, RelayLimits};
 use midspan_units::{ByteSize, Probability, TimeSpan};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
@@ -18,8 +20,6 @@ use super::limits::{LimitsTable, ListenerLimitKeys};
 use super::profile::{ProfileTable, profiles};
 use super::state::state_directory;
 use super::transparent::{Family, HandshakeKey, Hosts, InterceptionTable, Ports, TransparentKeys};
-use crate::relay::negotiation::HeaderVersion;
-use crate::relay::{ListenerLimits, RelayLimits};
 
 use super::{Configuration, Forward, Listener, Mode, Places, RelaySettings, THREAD_LIMIT};
 

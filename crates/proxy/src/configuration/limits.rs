@@ -2,12 +2,12 @@
 
 use midspan_document::{Located, Source, Spanned};
 use midspan_policy::memory_bounds::LEAST_BUDGET;
+use midspan_relay::{ListenerLimits, RelayLimits, SessionLimits};
 use midspan_units::{ByteSize, TimeSpan};
 use serde::Deserialize;
 
 use super::file::within;
 use crate::machine_memory;
-use crate::relay::{ListenerLimits, RelayLimits, SessionLimits};
 
 /// `[limits]`
 #[derive(Debug, Default, Deserialize)]

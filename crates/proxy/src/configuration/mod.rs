@@ -23,12 +23,12 @@ use std::path::Path;
 use midspan_document::{Located, Source};
 use midspan_linux::initial_window::Place;
 use midspan_policy::{LegSettings, SessionSettings};
+pub use midspan_relay::negotiation::Negotiation;
+use midspan_relay::profile::AccessProfile;
+use midspan_relay::{ListenerLimits, RelayLimits};
 use midspan_units::{ByteSize, Probability, TimeSpan};
 use serde::{Deserialize, Serialize};
 
-use crate::profile::AccessProfile;
-pub use crate::relay::negotiation::Negotiation;
-use crate::relay::{ListenerLimits, RelayLimits};
 pub use admin::AdminSettings;
 pub use check::{INITIAL_WINDOW_LIMIT, LISTENER_LIMIT, THREAD_LIMIT};
 pub use control::ControlSocket;

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use midspan_document::{Located, Source, Spanned};
 use midspan_policy::oversized_segments::Wish;
 use midspan_policy::sending_ahead::SendAhead;
+use midspan_relay::profile::AccessProfile;
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 use serde::Deserialize;
 
 use super::explicit::Networks;
 use super::file::within;
-use crate::profile::AccessProfile;
 
 /// Most profiles of one file.
 pub const PROFILE_LIMIT: usize = 100;

@@ -5,8 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use midspan_policy::Request;
-
-use crate::relay::{Arrival, SetAside};
+use midspan_relay::{Arrival, SetAside};
 
 /// A packet from the queue.
 #[derive(Debug)]

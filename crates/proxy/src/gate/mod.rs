@@ -31,6 +31,8 @@ mod thread;
 mod timestamps;
 mod tracked;
 
+use midspan_relay::profile::AccessProfile;
+use midspan_relay::{Clock, Limits, Openings, ServerLeg};
 pub use running::{Decided, Gate, GateObserver};
 pub use statistics::GateStatistics;
 pub use syn::hop_limit;
@@ -40,9 +42,6 @@ use std::sync::Arc;
 
 use midspan_policy::Knowledge;
 use midspan_units::{Probability, TimeSpan};
-
-use crate::profile::AccessProfile;
-use crate::relay::{Clock, Limits, Openings, ServerLeg};
 
 /// What a gate is started with.
 pub struct GateSettings {

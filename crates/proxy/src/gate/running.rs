@@ -7,11 +7,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use midspan_policy::Policy;
+use midspan_relay::kick::Target;
 
 use super::statistics::Counters;
 use super::thread::Worker;
 use super::{GateListener, GateSettings, GateStatistics};
-use crate::relay::kick::Target;
 
 /// Room in the queue beyond the connections being opened: SYNs that came together.
 const QUEUE_MARGIN: u32 = 1024;

@@ -14,8 +14,13 @@ use std::time::{Duration, Instant};
 use midspan_linux::connection_tracking::ConnectionTracking;
 use midspan_linux::packet_queue::{BUFFER, PacketQueue, Verdict};
 use midspan_linux::raw_packet::RawSocket;
+use midspan_log::LogRate;
 use midspan_policy::leave_alone::{AsymmetricRoutes, Passage};
 use midspan_policy::{Admission, Handshake, Knowledge, Request};
+use midspan_relay::seeded_faults::{self, Fault};
+use midspan_relay::{
+    Arrival, Clock, Limits, Openings, Reception, Released, Shortage, call_as_client,
+};
 use midspan_units::Time;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -32,11 +37,6 @@ use super::settled::SettledSyns;
 use super::statistics::{Counters, count};
 use super::syn::{self, Segment};
 use super::tracked::TrackedEntries;
-use crate::log_rate::LogRate;
-use crate::relay::{
-    Arrival, Clock, Limits, Openings, Reception, Released, Shortage, call_as_client,
-};
-use crate::seeded_faults::{self, Fault};
 
 /// Longest time without a sign of life.
 const BEAT: Duration = Duration::from_millis(100);

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use midspan_linux::connection_tracking::Occupancy;
 use midspan_linux::initial_window::InitialWindows;
 use midspan_linux::netlink::Prefix;
+use midspan_relay::kick::Target;
 use tracing::{info, warn};
 
 use super::routes::NO_WINDOWS;
@@ -14,7 +15,6 @@ use crate::command::{Answer, LateThreadStatus, ListenerStatus, Request, Status, 
 use crate::configuration::{Listener, Mode, prefix};
 use crate::health::{HelperState, Passing};
 use crate::liveness::LateThread;
-use crate::relay::kick::Target;
 
 /// Most prefixes that pass untouched.
 const BYPASS_LIMIT: usize = 1000;

@@ -5,11 +5,11 @@ use std::os::fd::OwnedFd;
 
 use midspan_linux::raw_packet::RawSocket;
 use midspan_linux::tun::{Tun, TunError};
+use midspan_relay::profile;
 use tracing::{info, warn};
 
 use super::families;
 use crate::configuration::Configuration;
-use crate::profile;
 
 /// Device names begin so.
 const PREFIX: &str = "midspan";

@@ -10,6 +10,7 @@ use midspan_linux::interception::{
 use midspan_linux::netlink::Prefix;
 use midspan_linux::raw_packet::RawSocket;
 use midspan_policy::Handshake;
+use midspan_relay::profile::{self, SegmentMarks};
 
 use super::listening::Open;
 use super::slots::Slots;
@@ -18,7 +19,6 @@ use crate::Error;
 use crate::configuration::{Configuration, Listener, Mode};
 use crate::control::{GateListenerMessage, GateMessage, ListenerMessage};
 use crate::gate::hop_limit;
-use crate::profile::{self, SegmentMarks};
 
 /// Groups of initial windows: which legs they are for.
 const FORWARD: u8 = 0;

@@ -6,11 +6,11 @@ use std::os::fd::OwnedFd;
 
 use midspan_linux::tcp::{self, LegError};
 use midspan_policy::LegStart;
+use midspan_relay as relay;
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 
 use crate::configuration::{Explicit, Forward, Listener, Mode};
-use crate::relay;
 
 /// Connections that wait to be accepted; the kernel takes at most `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;

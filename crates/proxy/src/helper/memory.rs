@@ -4,12 +4,12 @@
 use std::time::{Duration, Instant};
 
 use midspan_policy::memory_bounds::MemoryBounds;
+use midspan_relay::RelayLimits;
 use midspan_units::ByteSize;
 use tracing::info;
 
 use crate::configuration::RelaySettings;
 use crate::machine_memory;
-use crate::relay::RelayLimits;
 
 /// Between two looks, each of which reads a few small files.
 const INTERVAL: Duration = Duration::from_secs(5);

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use midspan_linux::ipv6;
 use midspan_linux::own_addresses::{AddressWatch, OwnAddresses};
+use midspan_relay::machine::Machine;
 use tracing::{error, info, warn};
 
 use super::relay_process::RelayProcess;
 use crate::Error;
 use crate::configuration::Configuration;
-use crate::machine::Machine;
 
 /// Addresses change in groups: one look serves a whole one.
 const DELAY: Duration = Duration::from_millis(30);

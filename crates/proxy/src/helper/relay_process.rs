@@ -6,6 +6,10 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use midspan_linux::{descriptor_passing, process};
+use midspan_relay::RelayLimits;
+use midspan_relay::kick::Target;
+use midspan_relay::machine::Machine;
+use midspan_relay::seeded_faults;
 use midspan_units::TimeSpan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -17,11 +21,7 @@ use crate::Error;
 use crate::configuration::Configuration;
 use crate::control::{self, AdminMessage, FromRelay, KeptVerdicts, ToRelay};
 use crate::health::HelperState;
-use crate::machine::Machine;
-use crate::relay::RelayLimits;
-use crate::relay::kick::Target;
 use crate::relay_process::{GateAndSockets, ListenerAndSockets};
-use crate::seeded_faults;
 use crate::user::{USER_VARIABLE, User};
 
 /// How long the relay may leave a message unread before the next.

@@ -10,12 +10,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
+use midspan_relay::remembered::FILE_LIMIT;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open, openat, renameat, unlinkat};
 use tracing::{debug, warn};
 
 use crate::Error;
 use crate::configuration::StateDirectory as Setting;
-use crate::relay::remembered::FILE_LIMIT;
 
 const VERDICTS: &str = "verdicts";
 const NEW: &str = "verdicts.new";

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use midspan_linux::initial_window::InitialWindows;
 use midspan_linux::interception::Accounting;
 use midspan_linux::netlink::Prefix;
+use midspan_relay::kick::Kicked;
 use midspan_units::TimeSpan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{info, warn};
@@ -27,7 +28,6 @@ use crate::configuration::Configuration;
 use crate::control::FromRelay;
 use crate::health::HelperState;
 use crate::liveness::{Absence, LateThread, ThreadName, Watch};
-use crate::relay::kick::Kicked;
 
 /// How long the relay may take to listen.
 const START_LIMIT: Duration = Duration::from_secs(30);

@@ -11,7 +11,7 @@ use midspan_policy::{
     Start,
 };
 use midspan_proxy::gate::{Gate, GateListener, GateSettings};
-use midspan_proxy::relay::{Clock, OpeningLimits, Openings, ServerLeg};
+use midspan_relay::{Clock, OpeningLimits, Openings, ServerLeg};
 use midspan_units::{Probability, Time, TimeSpan};
 
 use crate::support::*;

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_proxy::admin::client;
 use midspan_proxy::capture::{CaptureEnd, CaptureOptions, Captured, SNAP_LIMIT, capture};
-use midspan_proxy::relay::observation::SessionReport;
+use midspan_relay::observation::SessionReport;
 
 use crate::capture_file::CaptureFile;
 use crate::support::*;

@@ -1,12 +1,12 @@
 //! Room for one more SYN: a place in the table, and memory.
 
 use midspan_policy::Request;
+use midspan_relay::{Reception, Seat, SetAside, Shortage};
 
 use super::super::held::Packet;
 use super::super::statistics::count;
 use super::super::syn::{self, Syn};
 use super::Worker;
-use crate::relay::{Reception, Seat, SetAside, Shortage};
 
 /// Most that make room for one new connection: of its client, and of all.
 const ROOMS_AT_ONCE: usize = 3;

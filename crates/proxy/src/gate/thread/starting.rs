@@ -5,6 +5,8 @@ use std::io;
 use midspan_linux::packet_queue::Verdict;
 use midspan_policy::Request;
 use midspan_policy::learned_start::{LEAST_WINDOW, LearnedStart, SEGMENT};
+use midspan_relay::Released;
+use midspan_relay::profile;
 use rustix::io::Errno;
 
 use super::super::held::Packet;
@@ -12,8 +14,6 @@ use super::super::statistics::count;
 use super::super::syn;
 use super::super::timestamps;
 use super::Worker;
-use crate::profile;
-use crate::relay::Released;
 
 impl Worker {
     /// Lets a connection go to the relay.

@@ -1,0 +1,422 @@
+//! The relay, the data plane of `midspan run`: joins the two legs of each session and moves the
+//! bytes between them.
+//!
+//! This crate knows no configuration file, no command line, no rules of a firewall and no other
+//! process. A [`Listener`] says what to do with connections; whoever opens the listening sockets
+//! hands it over. Connections come from these sockets, or were prepared at their SYN by a gate,
+//! which leaves them in [`Openings`].
+//!
+//! One thread per core, each with a loop of its own over listening sockets of its own
+//! (`SO_REUSEPORT`) and the sessions accepted from them; threads share nothing but a command.
+//!
+//! | module | job | pure |
+//! | --- | --- | --- |
+//! | `direction` | one direction of data: what to do next | yes |
+//! | `throttle` | what holds its writing back: pacing, a cap of what is in flight | yes |
+//! | `lifecycle` | a session: go on, close, settle or reset | yes |
+//! | `transfer` | carries a direction out: read, write, splice | |
+//! | `session` | two sockets, two transfers, events, failures | |
+//! | `exchange` | a session that carries one request of HTTP and its answer | |
+//! | `arrival` | a connection on its way to a session | yes |
+//! | `openings` | connections that are being opened, found by who accepts them | yes |
+//! | `opening` | accept, ask the policy, set up, connect | |
+//! | `legs` | the sockets of both legs: made, connected, set up | |
+//! | `destination` | which server, and how its leg comes about | |
+//! | [`negotiation`] | what is said before a session | |
+//! | `worker` | the loop of one thread | |
+//! | `limits` | how much is taken on: sessions, memory, descriptors | |
+//! | [`narrow`], [`remembered`] | legs towards narrow clients, and what these were found to take | |
+//! | `memory` | what sessions take, and what their buffers may hold | |
+//! | `system` | the system calls of all these | |
+//! | `table`, `timers`, `pipes` | its sessions, deadlines and pipes | |
+//! | `update` | listeners that come, change and go while it runs | |
+//! | [`observation`] | what can be seen of it all, at little cost | |
+//! | `statistics`, `control`, `settings` | numbers out, commands in, what it starts with | |
+//!
+//! # Moving data
+//!
+//! Small data is read into one buffer per thread and written at once. When a read fills that
+//! buffer, the direction goes over to splice through a pipe taken from a bounded pool and given
+//! back when it is empty; where no pipe of full size is to be had, it copies. A direction reads
+//! only when it holds nothing, so it never holds more than one read: back-pressure is the
+//! kernel's buffers. A session that is idle holds neither buffer nor pipe.
+//!
+//! # Life of a session
+//!
+//! `connecting` (the client is accepted, the server called) → `relaying` → closed or, when a leg
+//! has failed, `settling` → reset. Both sockets have `SO_LINGER {1, 0}` until the session closes
+//! in good order: whatever else closes them, a crash included, is a reset and never looks like a
+//! clean end.
+//!
+//! | happens | while connecting | while relaying |
+//! | --- | --- | --- |
+//! | data | stays in the kernel | forwarded |
+//! | FIN of a leg | passed on once connected | after the last byte, `shutdown` on the other leg; the other direction goes on. When both directions have ended: `SO_LINGER` off, close both |
+//! | reset, time-out or other error of the client leg | nothing to forward: reset the server leg. Else connect, forward, settle | what it had delivered is forwarded; settle the server leg |
+//! | the same of the server leg | refused, unreachable or timed out: reset the client leg | what it had delivered is forwarded; settle the client leg |
+//! | reset after a FIN | as above | the FIN is passed on too, then settle |
+//! | both legs failed | | close both |
+//! | `connect_timeout` | reset the client leg | |
+//! | `idle_timeout`, `half_closed_timeout` | | both legs reset |
+//! | the relay is crowded | | both legs reset, if it is idle and its client has most |
+//! | process dies | both legs reset | both legs reset |
+//!
+//! **Settling** a leg: as soon as its peer has acknowledged everything (`SIOCOUTQ` = 0), or after
+//! [`Settings::reset_timeout`], both sockets are closed, by a reset. A reset sent earlier would
+//! take back what the peer's kernel has not received yet; without a proxy, too, a receiver can
+//! read what had arrived before the reset. Data towards the failed leg is dropped.
+//!
+//! A session that carries **one HTTP request** ends with its answer instead. Exactly the bytes of
+//! the request go to the server, and exactly those of the answer to the client:
+//!
+//! | happens | then |
+//! | --- | --- |
+//! | request and answer are complete | the server's leg is closed, the client's goes back to the [`negotiation`] |
+//! | FIN of the client behind its request | passed on; the answer is awaited |
+//! | answer complete, request not | the request goes on until either leg ends; then the client's leg is closed in good order, after the client had time to read |
+//! | FIN of the server in mid answer | the same |
+//! | reset of the server in mid answer, or an answer that breaks the rules there | settle the client leg |
+//! | the server ends before its answer, or that is not HTTP | the client is told 502, then closed |
+//! | reset of the client | settle the server leg |
+//!
+//! **Was it a FIN?** A socket gives its error once, to whoever asks first, and from then on reads
+//! 0 as after a FIN. So the first error of a leg is kept, and an end that is read later is one
+//! only if the FIN surely came first: the kernel's error was EPIPE, or epoll had reported the FIN
+//! before. A splice may even swallow the error; so at an end the relay asks whether the socket
+//! still has a peer, which only a reset takes away.
+//!
+//! # The policy
+//!
+//! For each connection [`Policy::admit`] is called when it is accepted, or, of a transparent
+//! listener, at its SYN by the gate with a policy of its own; [`Policy::start`] when
+//! both sockets exist and before the server is called (what is offered in the SYN depends on it),
+//! and [`Policy::sample`] at most every [`Policy::sampling_interval`] while data flows. Carried
+//! out: all of [`LegStart`](midspan_policy::LegStart) that [`midspan_linux::tcp::apply`] can set;
+//! all of a [`Decision`](midspan_policy::Decision) but its segment size, which legs with an access
+//! profile have from [`narrow`]. Not carried out yet: the initial-window class (set by whoever opens the listener); for forward listeners the
+//! handshake, and a bypass (`Bypass` relays without any set-up).
+//!
+//! SIGPIPE must be ignored, as the Rust runtime does at start: `splice` has no `MSG_NOSIGNAL`.
+
+pub mod access;
+mod arrival;
+mod control;
+mod crowd;
+mod destination;
+mod direction;
+mod exchange;
+#[cfg(feature = "failing-calls")]
+pub mod failing_calls;
+pub mod kick;
+mod legs;
+mod lifecycle;
+mod limits;
+pub mod machine;
+mod memory;
+pub mod narrow;
+pub mod negotiation;
+pub mod observation;
+mod opening;
+mod openings;
+mod pipes;
+pub mod profile;
+pub mod remembered;
+pub mod seeded_faults;
+mod session;
+mod settings;
+mod statistics;
+mod system;
+mod table;
+mod throttle;
+mod timers;
+mod transfer;
+mod update;
+mod worker;
+
+pub use arrival::Arrival;
+pub use control::Clock;
+pub use legs::{Calling, ServerLeg, call_as_client, set_common_options};
+pub use limits::{Limits, ListenerLimits, RelayLimits, Seat, SessionLimits, SetAside, Shortage};
+pub use openings::{OpeningLimits, Openings, Reception, Released};
+pub use settings::{Destination, Error, Listener, Negotiator, Settings};
+pub use statistics::Statistics;
+pub use update::ListenerId;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
+
+use midspan_policy::{Knowledge, Offered, Policy};
+use midspan_units::Time;
+
+use control::{Command, Control};
+use negotiation::{Names, Tries};
+use observation::{Mailbox, Observer, Registry};
+use opening::Acceptor;
+use pipes::Pipes;
+use statistics::Counters;
+use update::Update;
+use worker::{Common, Observation, Worker};
+
+/// Listening sockets, epoll and what else a relay has open besides its sessions.
+const OTHER_DESCRIPTORS: u64 = 128;
+
+/// A running relay. Dropping it is [`Relay::stop`].
+#[derive(Debug)]
+pub struct Relay {
+    control: Arc<Control>,
+    counters: Vec<Arc<Counters>>,
+    mailboxes: Vec<Arc<Mailbox>>,
+    registry: Arc<Registry>,
+    threads: Vec<JoinHandle<()>>,
+    updates: Vec<Sender<Update>>,
+    next_listener: u64,
+    clock: Clock,
+    limits: Arc<Limits>,
+    offered: Offered,
+    /// What sessions have learned, for those of further listeners.
+    knowledge: Knowledge,
+    names: Arc<Names>,
+    /// Who gave wrong passwords.
+    tries: Arc<Tries>,
+}
+
+impl Relay {
+    /// Starts a relay that sets its sessions up as the listeners' settings say, and finds out
+    /// itself what they leave to it.
+    ///
+    /// # Errors
+    /// As [`Relay::start_with`].
+    pub fn start(settings: &Settings, listeners: Vec<Listener>) -> Result<Self, Error> {
+        let knowledge = Knowledge::default();
+        let known = knowledge.clone();
+        let policy = |listener: &Listener| {
+            midspan_policy::for_settings(&listener.settings, settings.offered, &known)
+        };
+        let mut relay = Self::start_with(settings, listeners, policy)?;
+        relay.knowledge = knowledge;
+        Ok(relay)
+    }
+
+    /// Starts a relay whose sessions are decided on by `policy`, which is called once for each
+    /// listener and thread.
+    ///
+    /// # Errors
+    /// No threads, a listener without one socket per thread, or what the kernel refuses.
+    pub fn start_with(
+        settings: &Settings,
+        listeners: Vec<Listener>,
+        mut policy: impl FnMut(&Listener) -> Box<dyn Policy + Send>,
+    ) -> Result<Self, Error> {
+        if settings.threads == 0 {
+            return Err(Error::NoThreads);
+        }
+        let registry = Arc::new(Registry::default());
+        // Two for each pipe.
+        let pipes = settings.pipes_per_thread() as u64 * settings.threads as u64 * 2;
+        let limits = Arc::new(Limits::new(&settings.limits, pipes + OTHER_DESCRIPTORS));
+        let mut acceptors: Vec<Vec<Acceptor>> = Vec::new();
+        acceptors.resize_with(settings.threads, Vec::new);
+        let count = listeners.len() as u64;
+        for (id, mut listener) in (0..).map(ListenerId).zip(listeners) {
+            let sockets = std::mem::take(&mut listener.sockets);
+            if sockets.len() != settings.threads {
+                return Err(Error::SocketCount {
+                    listener: listener.name,
+                    sockets: sockets.len(),
+                    threads: settings.threads,
+                });
+            }
+            for (acceptors, socket) in acceptors.iter_mut().zip(sockets) {
+                opening::prepare_listener(&socket, &listener)?;
+                let policy = policy(&listener);
+                let places = limits.set_listener(
+                    &listener.name,
+                    listener.limits.sessions,
+                    listener.to.is_called(),
+                );
+                acceptors.push(Acceptor::new(
+                    id,
+                    Some(socket),
+                    &listener,
+                    policy,
+                    registry.counters(&listener.name),
+                    places,
+                ));
+            }
+        }
+        warn_without_pipes(settings);
+        let control = Control::new().map_err(Error::kernel("make an event descriptor"))?;
+        let clock = Clock::start();
+        let control = Arc::new(control);
+        let mut relay = Self {
+            names: Arc::new(Names::new(settings.threads, Arc::clone(&control))),
+            tries: Arc::default(),
+            control,
+            counters: Vec::new(),
+            mailboxes: Vec::new(),
+            registry,
+            threads: Vec::new(),
+            updates: Vec::new(),
+            next_listener: count,
+            clock,
+            limits,
+            offered: settings.offered,
+            knowledge: Knowledge::default(),
+        };
+        for (number, acceptors) in acceptors.into_iter().enumerate() {
+            relay.start_thread(number, acceptors, settings)?;
+        }
+        Ok(relay)
+    }
+
+    fn start_thread(
+        &mut self,
+        number: usize,
+        acceptors: Vec<Acceptor>,
+        settings: &Settings,
+    ) -> Result<(), Error> {
+        let observation = Observation {
+            registry: Arc::clone(&self.registry),
+            mailbox: Arc::default(),
+            sampling_interval: settings.sampling_interval,
+        };
+        self.mailboxes.push(Arc::clone(&observation.mailbox));
+        let pipes = Pipes::new(settings.pipes_per_thread(), settings.real_pipe_size());
+        let common = Common {
+            control: Arc::clone(&self.control),
+            clock: self.clock,
+            limits: Arc::clone(&self.limits),
+            reset_timeout: settings.reset_timeout,
+        };
+        let (sender, updates) = mpsc::channel();
+        let mut worker = Worker::new(acceptors, pipes, common, observation, updates)
+            .map_err(Error::kernel("set up epoll"))?;
+        worker.negotiations.names = Some(Arc::clone(&self.names));
+        worker.negotiations.thread = number;
+        worker.negotiations.tries = Arc::clone(&self.tries);
+        self.updates.push(sender);
+        let counters = worker.counters();
+        counters.threads_running.set(1);
+        self.counters.push(Arc::clone(&counters));
+        let thread = std::thread::Builder::new()
+            .name(format!("relay {number}"))
+            .spawn(move || {
+                let running = Running(counters);
+                if let Err(error) = worker.run() {
+                    tracing::error!("relay thread {number} ends, its sessions are reset: {error}");
+                }
+                drop(running);
+            })
+            .map_err(Error::kernel("start a thread"))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Who looks up names, for [`Destination::Negotiated`]: the other end of this
+    /// socket.
+    ///
+    /// # Errors
+    /// Those of starting a thread.
+    pub fn set_resolver(&self, socket: OwnedFd) -> Result<(), Error> {
+        let started = self.names.set_resolver(socket);
+        started.map_err(Error::kernel("start a thread"))
+    }
+
+    /// The numbers of all threads together.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let mut sum = Statistics::default();
+        for counters in &self.counters {
+            counters.add_to(&mut sum);
+        }
+        sum
+    }
+
+    /// How many turns each thread has made.
+    #[must_use]
+    pub fn turns(&self) -> Vec<u64> {
+        self.counters.iter().map(|all| all.turns.get()).collect()
+    }
+
+    /// Has each thread make a turn.
+    pub fn wake(&self) {
+        self.control.wake();
+    }
+
+    /// Its limits, and what is used of them.
+    #[must_use]
+    pub fn limits(&self) -> Arc<Limits> {
+        Arc::clone(&self.limits)
+    }
+
+    /// What its sessions learn of paths, and the clock by which they do.
+    #[must_use]
+    pub fn learned(&self) -> (Knowledge, Clock) {
+        (self.knowledge.clone(), self.clock)
+    }
+
+    /// Other limits of all listeners together from now on.
+    pub fn change_limits(&self, limits: &RelayLimits) {
+        self.limits.change(limits);
+    }
+
+    /// Looks at the relay from elsewhere.
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        let threads = self.counters.iter().zip(&self.mailboxes);
+        Observer {
+            control: Arc::clone(&self.control),
+            threads: threads
+                .map(|(counters, mailbox)| (Arc::clone(counters), Arc::clone(mailbox)))
+                .collect(),
+            registry: Arc::clone(&self.registry),
+            limits: Arc::clone(&self.limits),
+            knowledge: self.knowledge.clone(),
+        }
+    }
+
+    /// Accepts what already waits, then no more, and lets the sessions finish. It returns at
+    /// once; all is done when [`Statistics::sessions_active`] is 0.
+    pub fn drain(&self) {
+        self.control.give(Command::Drain);
+    }
+
+    /// Resets the sessions that are left and ends the threads.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.control.give(Command::Stop);
+        for thread in self.threads.drain(..) {
+            // A panic was reported when it happened; its sessions have been reset.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Counts a thread as running until this is dropped, by a panic too.
+struct Running(Arc<Counters>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.threads_running.set(0);
+    }
+}
+
+/// Says once, at the start, that bulk will be copied.
+fn warn_without_pipes(settings: &Settings) {
+    let size = settings.real_pipe_size();
+    if settings.pipes_per_thread() == 0 {
+        tracing::info!("no pipes are configured: bulk is copied, at twice the CPU time or more");
+    } else if Pipes::new(1, size).take(Time::ZERO).is_none() {
+        tracing::warn!(
+            "the kernel gives no pipe of {size} bytes: bulk is copied, at twice the CPU time or \
+             more (see fs.pipe-max-size and fs.pipe-user-pages-soft, or make pipe_size smaller)"
+        );
+    }
+}

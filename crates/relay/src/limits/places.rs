@@ -1,0 +1,306 @@
+//! Places for sessions, in all and per client.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+
+use super::{SessionLimits, Shortage, lock};
+
+/// Who counts as one client: an IPv4 address, or an IPv6 network of 64 bits.
+///
+/// The first half of the address; IPv4 addresses lie in `::/64`, which is nobody's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Client(u64);
+
+impl Client {
+    pub const fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self(address.to_bits() as u64),
+            #[allow(clippy::cast_possible_truncation)]
+            IpAddr::V6(address) => Self((address.to_bits() >> 64) as u64),
+        }
+    }
+}
+
+/// Places of one listener, of a group of them, or of all.
+#[derive(Debug)]
+pub struct Places {
+    content: Mutex<Content>,
+    /// Those of a group or of all, of which each of these is one.
+    wider: Option<Arc<Self>>,
+}
+
+#[derive(Debug)]
+struct Content {
+    limits: SessionLimits,
+    share: Option<u32>,
+    taken: u32,
+    /// Only clients that have a place.
+    clients: BTreeMap<Client, u32>,
+}
+
+/// A place that a session, or a connection that is being opened, has until this is dropped.
+#[derive(Debug)]
+pub struct Seat {
+    places: Arc<Places>,
+    /// Nobody yet, where a proxy is to say who it is.
+    client: Option<Client>,
+}
+
+impl Places {
+    pub const fn new(limits: SessionLimits, wider: Option<Arc<Self>>) -> Self {
+        let content = Content {
+            limits,
+            share: None,
+            taken: 0,
+            clients: BTreeMap::new(),
+        };
+        Self {
+            content: Mutex::new(content),
+            wider,
+        }
+    }
+
+    pub fn change(&self, limits: SessionLimits) {
+        lock(&self.content).limits = limits;
+    }
+
+    /// What one client may have where the operator has not said it for a listener or for all.
+    pub fn set_share(&self, share: Option<u32>) {
+        lock(&self.content).share = share;
+    }
+
+    /// How many are taken, and how many there may be.
+    pub fn taken(&self) -> (u32, Option<u32>) {
+        let content = lock(&self.content);
+        (content.taken, content.limits.sessions)
+    }
+
+    /// How many each client has.
+    pub fn of_clients(&self) -> BTreeMap<Client, u32> {
+        lock(&self.content).clients.clone()
+    }
+
+    /// The group of listeners whose clients share what the relay carries, for one of them.
+    pub fn group(&self) -> Option<&Arc<Self>> {
+        self.wider.as_ref().filter(|wider| wider.wider.is_some())
+    }
+
+    /// These and the wider ones.
+    fn chain(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |places| places.wider.as_deref())
+    }
+
+    /// The same, each with whether the operator has said for a narrower one what a client may
+    /// have.
+    fn levels(&self) -> impl Iterator<Item = (&Self, bool)> {
+        let mut said = false;
+        self.chain().map(move |places| {
+            let was_said = said;
+            said |= lock(&places.content).limits.sessions_per_client.is_some();
+            (places, was_said)
+        })
+    }
+
+    pub fn take(places: &Arc<Self>, client: Option<Client>) -> Result<Seat, Shortage> {
+        let mut taken: Vec<&Self> = Vec::with_capacity(3);
+        for (level, is_said) in places.levels() {
+            if let Err(shortage) = lock(&level.content).take(client, is_said) {
+                for level in taken {
+                    lock(&level.content).give_back(client);
+                }
+                return Err(shortage);
+            }
+            taken.push(level);
+        }
+        Ok(Seat {
+            places: Arc::clone(places),
+            client,
+        })
+    }
+}
+
+impl Seat {
+    /// Whose it is, once that is known.
+    pub(crate) const fn client(&self) -> Option<Client> {
+        self.client
+    }
+
+    /// Whether it is one of these, or of a listener of this group.
+    pub(crate) fn is_of(&self, places: &Arc<Places>) -> bool {
+        let group = self.places.group();
+        Arc::ptr_eq(&self.places, places) || group.is_some_and(|group| Arc::ptr_eq(group, places))
+    }
+
+    /// Whose it is, as a proxy has said.
+    ///
+    /// # Errors
+    /// That client has as many as it may have; this is still nobody's.
+    pub fn assign(&mut self, client: IpAddr) -> Result<(), Shortage> {
+        let client = Client::of(client);
+        if self.client.is_some() {
+            return Ok(());
+        }
+        let mut added: Vec<&Places> = Vec::with_capacity(3);
+        for (level, is_said) in self.places.levels() {
+            if let Err(shortage) = lock(&level.content).add_client(client, is_said) {
+                for level in added {
+                    lock(&level.content).remove_client(client);
+                }
+                return Err(shortage);
+            }
+            added.push(level);
+        }
+        self.client = Some(client);
+        Ok(())
+    }
+}
+
+impl Content {
+    fn take(&mut self, client: Option<Client>, is_said: bool) -> Result<(), Shortage> {
+        let most = self.limits.sessions;
+        if most.is_some_and(|most| self.taken >= most) {
+            return Err(Shortage::Sessions);
+        }
+        if let Some(client) = client {
+            self.add_client(client, is_said)?;
+        }
+        self.taken += 1;
+        Ok(())
+    }
+
+    /// `is_said`: the operator has said what a client of the listener may have.
+    fn add_client(&mut self, client: Client, is_said: bool) -> Result<(), Shortage> {
+        let of_client = self.clients.get(&client).copied().unwrap_or(0);
+        let share = self.share.filter(|_| !is_said);
+        let most = self.limits.sessions_per_client.or(share);
+        if most.is_some_and(|most| of_client >= most) {
+            return Err(Shortage::Client);
+        }
+        self.clients.insert(client, of_client + 1);
+        Ok(())
+    }
+
+    fn give_back(&mut self, client: Option<Client>) {
+        self.taken = self.taken.saturating_sub(1);
+        if let Some(client) = client {
+            self.remove_client(client);
+        }
+    }
+
+    fn remove_client(&mut self, client: Client) {
+        if let Some(count) = self.clients.get_mut(&client) {
+            *count -= 1;
+            if *count == 0 {
+                self.clients.remove(&client);
+            }
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        for level in self.places.chain() {
+            lock(&level.content).give_back(self.client);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(sessions: u32, per_client: u32) -> SessionLimits {
+        SessionLimits {
+            sessions: Some(sessions),
+            sessions_per_client: Some(per_client),
+        }
+    }
+
+    fn client(text: &str) -> Option<Client> {
+        Some(Client::of(text.parse().unwrap()))
+    }
+
+    #[test]
+    fn places_are_bounded_per_client_per_listener_and_in_all_and_come_back() {
+        let all = Arc::new(Places::new(limits(3, 2), None));
+        let listener = |most| Arc::new(Places::new(most, Some(Arc::clone(&all))));
+        let (one, two) = (listener(limits(9, 9)), listener(limits(1, 9)));
+        let (a, b) = (client("192.0.2.1"), client("192.0.2.2"));
+        let first = Places::take(&one, a).unwrap();
+        let second = Places::take(&two, a).unwrap();
+        // Of this client in all; of this listener; in all.
+        assert_eq!(Places::take(&one, a).unwrap_err(), Shortage::Client);
+        assert_eq!(Places::take(&two, b).unwrap_err(), Shortage::Sessions);
+        let third = Places::take(&one, b).unwrap();
+        assert_eq!(Places::take(&one, b).unwrap_err(), Shortage::Sessions);
+        drop(second);
+        let fourth = Places::take(&one, b).unwrap();
+        all.change(SessionLimits::default());
+        let fifth = Places::take(&one, b).unwrap();
+        drop((first, third, fourth, fifth));
+        for places in [&all, &one, &two] {
+            let content = lock(&places.content);
+            assert_eq!((content.taken, content.clients.len()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_place_of_nobody_counts_for_a_client_once_that_is_known() {
+        let all = Arc::new(Places::new(limits(9, 1), None));
+        let one = Arc::new(Places::new(limits(9, 9), Some(Arc::clone(&all))));
+        let address = "192.0.2.1".parse().unwrap();
+        let mut first = Places::take(&one, None).unwrap();
+        let mut second = Places::take(&one, None).unwrap();
+        first.assign(address).unwrap();
+        assert_eq!(second.assign(address), Err(Shortage::Client));
+        second.assign("192.0.2.2".parse().unwrap()).unwrap();
+        drop(first);
+        let third = Places::take(&one, Some(Client::of(address))).unwrap();
+        drop((second, third));
+        for places in [&all, &one] {
+            let content = lock(&places.content);
+            assert_eq!((content.taken, content.clients.len()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn one_client_has_its_share_unless_the_operator_says_otherwise() {
+        let all = Arc::new(Places::new(SessionLimits::default(), None));
+        let default = SessionLimits::default();
+        let group = Arc::new(Places::new(default, Some(Arc::clone(&all))));
+        group.set_share(Some(2));
+        let listener = |limits| Arc::new(Places::new(limits, Some(Arc::clone(&group))));
+        let own = SessionLimits {
+            sessions: None,
+            sessions_per_client: Some(4),
+        };
+        let (one, two, said) = (listener(default), listener(default), listener(own));
+        let (a, b) = (client("192.0.2.1"), client("192.0.2.2"));
+        let mut seats = vec![
+            Places::take(&one, a).unwrap(),
+            Places::take(&two, a).unwrap(),
+        ];
+        assert_eq!(Places::take(&one, a).unwrap_err(), Shortage::Client);
+        seats.push(Places::take(&one, b).unwrap());
+        // A listener with a number of its own is not bound by the share.
+        for _ in 0..4 {
+            seats.push(Places::take(&said, a).unwrap());
+        }
+        assert_eq!(Places::take(&said, a).unwrap_err(), Shortage::Client);
+        assert_eq!(group.of_clients()[&a.unwrap()], 6);
+        assert!(seats[0].is_of(&group) && seats[0].is_of(&one) && !seats[0].is_of(&two));
+        drop(seats);
+        for places in [&all, &group, &one, &two, &said] {
+            let content = lock(&places.content);
+            assert_eq!((content.taken, content.clients.len()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_client_and_a_mapped_address_is_ipv4() {
+        assert_eq!(client("2001:db8::1"), client("2001:db8::ffff:2"));
+        assert_ne!(client("2001:db8::1"), client("2001:db8:0:1::1"));
+        assert_eq!(client("::ffff:192.0.2.1"), client("192.0.2.1"));
+    }
+}

@@ -1,0 +1,159 @@
+//! What the relay is told of the machine that it runs on.
+//!
+//! The helper reads which addresses are this machine's own, and tells the relay at the start and
+//! whenever they change; the relay itself may not ask the kernel. Until it has been told, and where
+//! the helper cannot find it out, every address is taken for an own one: what access rules protect
+//! stays protected.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::{PoisonError, RwLock};
+
+use midspan_linux::own_addresses::{LIMIT, OwnAddresses, OwnPrefix};
+use rustix::fs::{MemfdFlags, memfd_create};
+use serde::{Deserialize, Serialize};
+
+/// What is known; one process is on one machine.
+static KNOWN: RwLock<Machine> = RwLock::new(Machine {
+    own: None,
+    looping: BTreeSet::new(),
+});
+
+/// Longest list of addresses in bytes.
+const LIST_LIMIT: u64 = 128 * LIMIT as u64;
+
+/// What the relay needs to know of the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Machine {
+    /// Addresses of this machine; `None` where they are not known.
+    pub own: Option<OwnAddresses>,
+    /// Names of forward listeners whose server is one of themselves, by way of an address that was
+    /// not this machine's when they were configured.
+    pub looping: BTreeSet<String>,
+}
+
+/// One line of the list in memory.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+enum Line {
+    Unknown,
+    Own(IpAddr, u8, Option<u32>),
+    Looping(String),
+}
+
+impl Machine {
+    /// As a file in memory, to be handed to the relay.
+    ///
+    /// # Errors
+    /// Those of memfd_create(2) and of writing.
+    pub fn to_memory(&self) -> io::Result<OwnedFd> {
+        let own = self.own.iter().flat_map(OwnAddresses::prefixes);
+        let own = own.map(|of| Line::Own(of.address, of.length, of.interface));
+        let looping = self.looping.iter().cloned().map(Line::Looping);
+        let unknown = self.own.is_none().then_some(Line::Unknown);
+        let lines: Vec<Line> = unknown.into_iter().chain(own).chain(looping).collect();
+        let mut file = File::from(memfd_create("midspan-addresses", MemfdFlags::CLOEXEC)?);
+        file.write_all(&serde_json::to_vec(&lines)?)?;
+        file.rewind()?;
+        Ok(file.into())
+    }
+
+    /// Reads what the helper has handed over.
+    ///
+    /// # Errors
+    /// It cannot be read, or understood.
+    pub fn from_memory(file: OwnedFd) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        File::from(file).take(LIST_LIMIT).read_to_end(&mut bytes)?;
+        let lines: Vec<Line> = serde_json::from_slice(&bytes)?;
+        let is_known = !lines.iter().any(|line| matches!(line, Line::Unknown));
+        let mut looping = BTreeSet::new();
+        let mut own = Vec::new();
+        for line in lines {
+            match line {
+                Line::Unknown => {}
+                Line::Own(address, length, interface) => own.push(OwnPrefix {
+                    address,
+                    length,
+                    interface,
+                }),
+                Line::Looping(name) => {
+                    looping.insert(name);
+                }
+            }
+        }
+        Ok(Self {
+            own: is_known.then(|| own.into_iter().collect()),
+            looping,
+        })
+    }
+
+    fn is_own(&self, address: SocketAddr) -> bool {
+        self.own.as_ref().is_none_or(|own| own.contains(address))
+    }
+}
+
+/// From now on this holds in this process.
+pub fn learn(machine: Machine) {
+    *KNOWN.write().unwrap_or_else(PoisonError::into_inner) = machine;
+}
+
+/// Whether this is an address of this machine, by what this process was [told](learn).
+pub fn is_own(address: IpAddr) -> bool {
+    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+    known.is_own(SocketAddr::new(address, 0))
+}
+
+/// Whether the server of this forward listener is itself, by what this process was [told](learn).
+pub fn is_looping(listener: &str) -> bool {
+    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+    known.looping.contains(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_handed_over_arrives() {
+        let own = OwnPrefix {
+            address: "fe80::1".parse().unwrap(),
+            length: 128,
+            interface: Some(3),
+        };
+        let four = OwnPrefix {
+            address: "192.0.2.0".parse().unwrap(),
+            length: 24,
+            interface: None,
+        };
+        let machine = Machine {
+            own: Some([own, four].into_iter().collect()),
+            looping: BTreeSet::from(["loop \"1\"".to_owned()]),
+        };
+        let read = Machine::from_memory(machine.to_memory().unwrap()).unwrap();
+        assert_eq!(read, machine);
+        assert!(read.is_own("192.0.2.9:1".parse().unwrap()));
+        assert!(!read.is_own("192.0.3.9:1".parse().unwrap()));
+    }
+
+    #[test]
+    fn what_is_not_known_is_own() {
+        let machine = Machine::default();
+        let read = Machine::from_memory(machine.to_memory().unwrap()).unwrap();
+        assert_eq!(read, machine);
+        assert!(read.is_own("203.0.113.9:1".parse().unwrap()));
+        // Nobody has told the process of this test anything.
+        assert!(is_own("203.0.113.9".parse().unwrap()));
+        assert!(!is_looping("web"));
+    }
+
+    #[test]
+    fn what_is_cut_off_is_an_error() {
+        let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        rustix::io::write(&file, b"[{\"Own\":[\"192.0.2.1\",32").unwrap();
+        assert!(Machine::from_memory(file).is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! Calling a server that may have several addresses (RFC 8305).
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use midspan_explicit::{Attempts, Failure};
+use midspan_units::Time;
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use crate::limits::Spare;
+
+/// Attempts under way; the first that succeeds is kept.
+#[derive(Debug)]
+pub struct Calling {
+    attempts: Attempts,
+    /// The first has the descriptor of the session's server leg; others have one of their own.
+    open: Vec<(SocketAddr, OwnedFd, Option<Spare>)>,
+    last_error: Errno,
+}
+
+/// What has become of it so far.
+#[derive(Debug)]
+pub enum Called {
+    /// No answer yet.
+    Waiting,
+    /// This one has answered.
+    Connected(SocketAddr, OwnedFd),
+    /// None has.
+    Failed(Errno),
+}
+
+impl Calling {
+    /// Of these addresses; nothing is called yet.
+    pub fn new(addresses: Vec<SocketAddr>, now: Time) -> Self {
+        Self {
+            attempts: Attempts::new(addresses, now),
+            open: Vec::new(),
+            last_error: Errno::HOSTUNREACH,
+        }
+    }
+
+    /// Looks at the attempts and begins those that are due, each by `call`. Where there is no
+    /// `spare` descriptor for one more at a time, it waits.
+    pub fn advance(
+        &mut self,
+        now: Time,
+        mut spare: impl FnMut() -> Option<Spare>,
+        mut call: impl FnMut(SocketAddr) -> rustix::io::Result<OwnedFd>,
+    ) -> Called {
+        if let Some((address, server)) = self.look(now) {
+            return Called::Connected(address, server);
+        }
+        while self.attempts.next().is_some_and(|next| next <= now) {
+            let own = match self.open.is_empty() {
+                true => None,
+                false => match spare() {
+                    Some(spare) => Some(spare),
+                    None => {
+                        self.attempts.postpone(now);
+                        break;
+                    }
+                },
+            };
+            let Some(address) = self.attempts.due(now) else {
+                break;
+            };
+            match call(address) {
+                Ok(server) => self.open.push((address, server, own)),
+                Err(error) => {
+                    self.last_error = error;
+                    self.attempts.handle_failure(now);
+                }
+            }
+        }
+        match self.open.is_empty() && self.attempts.next().is_none() {
+            true => Called::Failed(self.last_error),
+            false => Called::Waiting,
+        }
+    }
+
+    /// The first that has answered; those that have failed are closed.
+    fn look(&mut self, now: Time) -> Option<(SocketAddr, OwnedFd)> {
+        let mut place = 0;
+        while let Some((_, server, _)) = self.open.get(place) {
+            match sockopt::socket_error(server) {
+                Ok(Err(error)) | Err(error) => {
+                    self.last_error = error;
+                    self.attempts.handle_failure(now);
+                    self.open.remove(place);
+                }
+                // A socket has a peer once that has answered.
+                Ok(Ok(())) if matches!(rustix::net::getpeername(server), Ok(Some(_))) => {
+                    let (address, server, _) = self.open.remove(place);
+                    return Some((address, server));
+                }
+                Ok(Ok(())) => place += 1,
+            }
+        }
+        None
+    }
+
+    /// When the next attempt is due.
+    pub fn next(&self) -> Option<Time> {
+        self.attempts.next()
+    }
+
+    /// An address that was called last; for the log, where none has answered.
+    pub fn tried(&self) -> Option<SocketAddr> {
+        self.open.last().map(|(address, ..)| *address)
+    }
+}
+
+/// What the client is told.
+pub const fn failure(error: Errno) -> Failure {
+    match error {
+        Errno::CONNREFUSED | Errno::CONNRESET => Failure::Refused,
+        Errno::TIMEDOUT => Failure::TimedOut,
+        Errno::NETUNREACH | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT => Failure::NetworkUnreachable,
+        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => Failure::Shortage,
+        Errno::ACCESS | Errno::PERM => Failure::NotAllowed,
+        _ => Failure::HostUnreachable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::{Limits, RelayLimits};
+    use midspan_units::TimeSpan;
+    use rustix::net::{AddressFamily, SocketType, socket};
+    use std::sync::Arc;
+
+    /// A call that is never answered.
+    fn silent(_: SocketAddr) -> rustix::io::Result<OwnedFd> {
+        socket(AddressFamily::INET, SocketType::STREAM, None)
+    }
+
+    fn under_way(limits: &Arc<Limits>) -> usize {
+        let addresses = (1..=16).map(|last| SocketAddr::from(([192, 0, 2, last], 80)));
+        let mut calling = Calling::new(addresses.collect(), Time::ZERO);
+        let mut now = Time::ZERO;
+        for _ in 0..100 {
+            let called = calling.advance(now, || limits.take_descriptor(), silent);
+            assert!(matches!(called, Called::Waiting));
+            // It is not asked for again at once.
+            assert!(calling.next().is_none_or(|next| next > now));
+            now += TimeSpan::from_milliseconds(250);
+        }
+        calling.open.len()
+    }
+
+    #[test]
+    fn fewer_are_tried_at_once_where_descriptors_are_short() {
+        let many = Arc::new(Limits::new(&RelayLimits::default(), 0));
+        assert_eq!(under_way(&many), 16);
+        // One of its own, and seven that are spare; each gives its own back.
+        let few = Arc::new(Limits::with_descriptors(&RelayLimits::default(), 8));
+        assert_eq!(under_way(&few), 8);
+        assert_eq!(under_way(&few), 8);
+        let short = Arc::new(Limits::with_descriptors(&RelayLimits::default(), 1));
+        short.note_descriptors();
+        assert_eq!(under_way(&short), 1);
+    }
+}

@@ -1,0 +1,185 @@
+//! What a session notes of itself.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use midspan_policy::{Handshake, Leg, Request, SessionSample};
+use midspan_units::{Time, TimeSpan};
+
+use super::numbers::LastReading;
+use super::report::{LegReport, Phase, SessionReport, handshake_name};
+use super::{Ending, ListenerCounters};
+use crate::arrival::Arrival;
+
+/// Times, bytes and addresses of a session, and where they are counted.
+#[derive(Debug)]
+pub struct Record {
+    /// Unique in the run of a relay, counted from 1.
+    pub id: u64,
+    /// The numbers of its listener in this thread.
+    pub listener: Arc<ListenerCounters>,
+    /// Who called.
+    pub client: SocketAddr,
+    /// Who was called.
+    pub server: SocketAddr,
+    /// When the client was answered.
+    pub handshake: Handshake,
+    /// Bytes handed to the kernel towards the client.
+    pub bytes_to_client: u64,
+    /// Bytes handed to the kernel towards the server.
+    pub bytes_to_server: u64,
+    /// The initial window of the client's leg, and whether its path was known, where that was
+    /// chosen.
+    start: Option<(u16, bool)>,
+    /// When the client was first heard of.
+    begin: Time,
+    /// How long it took to connect both legs, once they are.
+    setup: Option<TimeSpan>,
+    /// What failed first.
+    failure: Option<Ending>,
+    /// Data has passed since it was sampled last.
+    pub unsampled: bool,
+    last: [LastReading; 2],
+    /// Most bytes for each leg that were read in one turn, the client's first.
+    largest_forward_data: [u32; 2],
+    /// The same of those that were handed to its socket in one turn.
+    largest_burst: [u32; 2],
+}
+
+impl Record {
+    /// Of a session that begins with this arrival.
+    pub fn new(id: u64, listener: Arc<ListenerCounters>, arrival: &Arrival) -> Self {
+        listener.opened.add(1);
+        listener.active.add(1);
+        if let Some(start) = &arrival.start {
+            listener.observe_start(start);
+        }
+        let Request { client, server } = arrival.request;
+        Self {
+            id,
+            listener,
+            client,
+            server,
+            handshake: arrival.handshake,
+            bytes_to_client: 0,
+            bytes_to_server: 0,
+            start: arrival.start.map(|start| {
+                let window = u16::try_from(start.window).unwrap_or(u16::MAX);
+                (window, start.rate.is_some())
+            }),
+            begin: arrival.since,
+            setup: None,
+            failure: None,
+            unsampled: false,
+            last: [LastReading::default(); 2],
+            largest_forward_data: [0; 2],
+            largest_burst: [0; 2],
+        }
+    }
+
+    /// Who calls whom.
+    pub const fn request(&self) -> Request {
+        Request {
+            client: self.client,
+            server: self.server,
+        }
+    }
+
+    /// Both legs are connected.
+    pub fn note_connected(&mut self, now: Time) {
+        let time = now.since(self.begin);
+        self.setup = Some(time);
+        self.listener.observe_setup(self.handshake, time);
+    }
+
+    /// Something failed; the first failure decides how the session ended.
+    pub fn note_failure(&mut self, ending: Ending) {
+        self.failure.get_or_insert(ending);
+    }
+
+    /// In one turn, bytes were read from `inbound`, and `count` handed to the kernel for the other
+    /// leg.
+    pub fn note_moved(&mut self, inbound: Leg, read: u64, count: u64) {
+        if read == 0 && count == 0 {
+            return;
+        }
+        let (bytes, counter, outbound) = match inbound {
+            Leg::Client => (&mut self.bytes_to_server, &self.listener.bytes_to_server, 1),
+            Leg::Server => (&mut self.bytes_to_client, &self.listener.bytes_to_client, 0),
+        };
+        let largest = |place: &mut u32, bytes: u64| {
+            *place = (*place).max(u32::try_from(bytes).unwrap_or(u32::MAX));
+        };
+        largest(&mut self.largest_forward_data[outbound], read);
+        largest(&mut self.largest_burst[outbound], count);
+        self.listener.observe_turn(inbound.other(), read, count);
+        *bytes += count;
+        counter.add(count);
+        self.unsampled |= count > 0;
+    }
+
+    /// Both legs were read.
+    pub fn note_sample(&mut self, sample: &SessionSample) {
+        self.unsampled = false;
+        let [client, server] = &mut self.last;
+        for (leg, last) in [(Leg::Client, client), (Leg::Server, server)] {
+            self.listener.observe_leg(leg, sample.leg(leg), last);
+        }
+    }
+
+    /// What has been counted of the client's leg, for the next session of its connection.
+    pub const fn client_reading(&self) -> LastReading {
+        self.last[0]
+    }
+
+    /// The client's leg has carried sessions before, which have counted so much.
+    pub const fn continue_from(&mut self, reading: LastReading) {
+        self.last[0] = reading;
+    }
+
+    /// Since the client was first heard of.
+    pub fn age(&self, now: Time) -> TimeSpan {
+        now.since(self.begin)
+    }
+
+    /// The session ended: `closed` in good order, or by what failed.
+    pub fn note_end(&self, closed: bool) -> Ending {
+        let ending = match closed {
+            true => Ending::Closed,
+            false => self.failure.unwrap_or(Ending::Drained),
+        };
+        self.listener.active.decrement();
+        self.listener.count_end(ending);
+        ending
+    }
+
+    /// The session as it is shown, with its client leg and its server leg.
+    pub fn report(&self, now: Time, phase: Phase, legs: [LegReport; 2]) -> SessionReport {
+        let [mut client_leg, mut server_leg] = legs;
+        for (place, leg) in [&mut client_leg, &mut server_leg].into_iter().enumerate() {
+            leg.largest_forward_data_bytes = self.largest_forward_data[place];
+            leg.largest_burst_bytes = self.largest_burst[place];
+        }
+        SessionReport {
+            id: self.id,
+            listener: self.listener.name.to_string(),
+            client: self.client,
+            server: self.server,
+            destination: None,
+            narrow: None,
+            start: self.start.map(|(_, is_known)| match is_known {
+                true => "learned".to_owned(),
+                false => "cold".to_owned(),
+            }),
+            initial_window_segments: self.start.map(|(window, _)| window.into()),
+            handshake: handshake_name(self.handshake).to_owned(),
+            phase,
+            setup_seconds: self.setup.map(TimeSpan::as_seconds),
+            duration_seconds: now.since(self.begin).as_seconds(),
+            bytes_to_client: self.bytes_to_client,
+            bytes_to_server: self.bytes_to_server,
+            client_leg,
+            server_leg,
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Carries out on a session's sockets what its policy decides.
+
+use midspan_linux::tcp;
+use midspan_policy::{Buffer, Decision, Leg, PacingBy, SessionSample, learned_start};
+
+use midspan_units::{Time, TimeSpan};
+
+use super::Session;
+use crate::legs::InputStart;
+use crate::narrow::NarrowLeg;
+use crate::statistics::Counters;
+use crate::throttle::{CapBy, kernel_rate};
+
+/// IP and TCP header without options, which a rate counts.
+const IPV4_HEADERS: u32 = 40;
+const IPV6_HEADERS: u32 = 60;
+
+/// Data of a segment, until a sample tells: of an Ethernet, with timestamps.
+const SEGMENT: u32 = learned_start::SEGMENT;
+
+impl Session {
+    /// Paces these legs at the input of TCP from their first byte on, the client's first.
+    pub fn pace_from_start(&mut self, legs: [InputStart; 2]) {
+        for (leg, start) in [Leg::Client, Leg::Server].into_iter().zip(legs) {
+            let headers = self.header_size(leg);
+            if let Some(rate) = start.rate {
+                let throttle = self.transfer_to(leg).throttle();
+                throttle.set_rate(rate, SEGMENT, headers, 0);
+            } else if let Some(flight) = start.flight {
+                let round_trip = match flight.needs_round_trip() {
+                    true => self.round_trip_time(leg),
+                    false => None,
+                };
+                if let Some(flight) = flight.pacing(SEGMENT, headers, round_trip) {
+                    self.transfer_to(leg).throttle().begin_flight(flight);
+                }
+            }
+        }
+    }
+
+    /// As the kernel knows it, after its handshake from that.
+    fn round_trip_time(&self, leg: Leg) -> Option<TimeSpan> {
+        tcp::sample(self.socket(leg)).ok()?.round_trip_time
+    }
+
+    /// Deals with the client's access link in this way from its first byte on.
+    pub fn set_narrow(&mut self, narrow: Option<Box<NarrowLeg>>) {
+        let cap = narrow.as_ref().and_then(|leg| leg.cap());
+        self.narrow = narrow;
+        if let Some(cap) = cap {
+            let throttle = self.transfer_to(Leg::Client).throttle();
+            throttle.set_cap(CapBy::Profile, cap, None);
+        }
+    }
+
+    /// Reads the leg towards a narrow client, if it is time; the options that the kernel refused.
+    pub(super) fn look_at_narrow_leg(&mut self, now: Time, counters: &Counters) -> u64 {
+        let Some(leg) = &mut self.narrow else {
+            return 0;
+        };
+        let before = leg.cap();
+        let refused = leg.look(&self.client, now, counters);
+        let (cap, round_trip) = (leg.cap(), leg.round_trip_time());
+        let transfer = self.transfer_to(Leg::Client);
+        match (cap, before) {
+            // A cap that stays has the round trip to be told.
+            (Some(cap), _) => transfer.throttle().set_cap(CapBy::Profile, cap, round_trip),
+            (None, Some(_)) => transfer.lift_cap(CapBy::Profile),
+            (None, None) => {}
+        }
+        refused
+    }
+
+    const fn header_size(&self, leg: Leg) -> u32 {
+        match self.peer(leg).is_ipv4() {
+            true => IPV4_HEADERS,
+            false => IPV6_HEADERS,
+        }
+    }
+
+    /// Carries out a live decision that was made by `sample`; the number of options that the kernel
+    /// refused.
+    ///
+    /// Not carried out yet: `segment_size`.
+    pub fn carry_out(&mut self, decision: &Decision, sample: &SessionSample) -> u64 {
+        let mut refused = 0;
+        let narrow_rate = self.narrow.as_ref().and_then(|leg| leg.pacing_rate());
+        for leg in [Leg::Client, Leg::Server] {
+            let (decision, sample) = (decision.leg(leg), sample.leg(leg));
+            if let Some(cap) = decision.in_flight_cap {
+                let throttle = self.transfer_to(leg).throttle();
+                throttle.set_cap(CapBy::Policy, cap, sample.minimum_round_trip_time);
+            }
+            if let (Some(rate), PacingBy::Input) = (decision.pacing_rate, decision.pacing_by) {
+                let headers = self.header_size(leg);
+                let transfer = self.transfer_to(leg);
+                let held = transfer.direction.held();
+                let segment = sample.segment_size;
+                transfer.throttle().set_rate(rate, segment, headers, held);
+            }
+            // What is bounded for want of memory is not made larger.
+            let is_bounded = self.transfer(leg.other()).is_bounded;
+            let socket = self.socket(leg);
+            let mut note = |failed: bool| refused += u64::from(failed);
+            if let (Some(rate), PacingBy::Kernel) = (decision.pacing_rate, decision.pacing_by) {
+                let profile = narrow_rate.filter(|_| leg == Leg::Client);
+                let rate = kernel_rate(Some(rate), profile);
+                note(tcp::set_pacing_rate(socket, rate).is_err());
+            }
+            if let Some(size) = decision.send_buffer.filter(|_| !is_bounded) {
+                note(tcp::set_send_buffer(socket, Buffer::Fixed(size)).is_err());
+            }
+            if let Some(limit) = decision.not_sent_limit {
+                note(tcp::set_notsent_lowat(socket, limit).is_err());
+            }
+            if let Some(name) = decision.congestion_control {
+                note(tcp::set_congestion_control(socket, name).is_err());
+            }
+        }
+        refused
+    }
+}

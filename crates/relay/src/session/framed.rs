@@ -1,0 +1,157 @@
+//! A session that carries one request of HTTP and its answer.
+
+use midspan_explicit::http::{Progress, Side as Message, Wanted};
+use midspan_linux::tcp;
+use midspan_policy::Leg;
+use midspan_units::Time;
+use rustix::io::Errno;
+use rustix::net::Shutdown;
+
+use super::{End, Session};
+use crate::arrival::NewClient;
+use crate::exchange::{Framed, Kept, LegState};
+use crate::lifecycle::Step;
+use crate::observation::Ending;
+use crate::transfer::Shared;
+
+/// Where the client of an exchange goes that is over.
+#[derive(Debug)]
+pub enum Client {
+    /// It may send another request.
+    Stays,
+    /// It is told this, if anything, and closed once it has had time to read all.
+    IsTold(&'static str),
+    /// It has ended its connection, and is closed.
+    IsGone,
+}
+
+/// Who has broken an exchange off.
+const fn broken_by(framed: &Framed) -> Ending {
+    match framed.exchange.is_request_malformed() {
+        true => Ending::ResetByClient,
+        false => Ending::ResetByServer,
+    }
+}
+
+impl Session {
+    /// These bytes are sent before anything that is read: to the server and to the client.
+    pub fn hold(&mut self, to_server: Vec<u8>, to_client: Vec<u8>) {
+        self.to_server.hold(to_server);
+        self.to_client.hold(to_client);
+    }
+
+    /// It carries nothing but this.
+    pub fn carry(&mut self, framed: Framed) {
+        self.record.continue_from(framed.kept.reading);
+        self.framed = Some(Box::new(framed));
+    }
+
+    /// What follows from what has moved: when to look again, and whether there is more to do at
+    /// once.
+    pub(super) fn look_at_exchange(
+        &mut self,
+        shared: &mut Shared,
+        now: Time,
+    ) -> (Option<Time>, bool) {
+        let Some(framed) = &mut self.framed else {
+            return (None, false);
+        };
+        let (up, down) = (&self.to_server.direction, &self.to_client.direction);
+        if down.has_ended() {
+            (framed.exchange).handle_server_end(down.has_ended_in_order());
+        }
+        let legs = LegState {
+            is_told: down.held() == 0,
+            is_asked: up.held() == 0,
+            server_ended: self.failures.server || down.is_end_ahead(),
+            client_ended: self.failures.client || up.has_ended(),
+        };
+        match framed.exchange.outcome() {
+            Progress::Tunnel if legs.is_asked => {
+                let leftover = std::mem::take(&mut framed.kept.leftover);
+                self.framed = None;
+                self.to_server.hold(leftover);
+                for transfer in [&mut self.to_server, &mut self.to_client] {
+                    transfer.direction.handle_readable();
+                    transfer.direction.handle_writable();
+                }
+                (None, true)
+            }
+            Progress::Broken => {
+                self.record.note_failure(broken_by(framed));
+                self.note_failure(Leg::Server, Errno::PROTO, false, shared);
+                (None, false)
+            }
+            _ => {
+                let was_finished = framed.is_client_finished();
+                let again = framed.look(legs, now);
+                if framed.is_client_finished() && !was_finished {
+                    // Fails only where the leg has failed; epoll tells that as well.
+                    let _ = rustix::net::shutdown(&self.client, Shutdown::Write);
+                }
+                (again, false)
+            }
+        }
+    }
+
+    /// What comes next in an exchange.
+    pub(super) fn step_of_exchange(&self, framed: &Framed) -> Step {
+        let is_asked = self.to_server.direction.is_done()
+            || self.to_server.direction.held() == 0
+                && framed.wanted(Message::Request) == Wanted::Nothing;
+        match (self.failures.client, self.failures.server) {
+            (true, true) => Step::Reset,
+            (true, false) if is_asked => Step::Settle(Leg::Server),
+            (true, false) => Step::Continue,
+            (false, _) if framed.is_over() => Step::HandOver,
+            (false, true)
+                if framed.exchange.outcome() == Progress::Broken
+                    && self.to_client.direction.held() == 0 =>
+            {
+                Step::Settle(Leg::Client)
+            }
+            (false, _) => Step::Continue,
+        }
+    }
+
+    /// Where the client goes now that the exchange is over, and how the session has ended. The
+    /// server's socket closes by a reset unless that could take back what it was sent.
+    pub fn leave_exchange(&mut self, may_stay: bool) -> (Client, End) {
+        let Some(framed) = &self.framed else {
+            return (Client::IsGone, End::Reset);
+        };
+        if let Progress::Unanswered(told) = framed.exchange.outcome() {
+            self.record.note_failure(broken_by(framed));
+            return (Client::IsTold(told), End::Reset);
+        }
+        let is_asked =
+            framed.exchange.is_request_complete() && self.to_server.direction.held() == 0;
+        // A socket that is closed first keeps its port for a minute, one that is reset does not;
+        // but a reset could overtake what the server has not acknowledged yet.
+        let server_ended = self.server_end_seen && !self.failures.server;
+        if is_asked && (server_ended || !self.is_acknowledged(Leg::Server)) {
+            let _ = tcp::set_reset_on_close(&self.server, false);
+        }
+        let client = if self.to_server.direction.has_ended() {
+            let _ = tcp::set_reset_on_close(&self.client, false);
+            Client::IsGone
+        } else if may_stay && framed.stays_open() {
+            Client::Stays
+        } else {
+            Client::IsTold("")
+        };
+        (client, End::Closed)
+    }
+
+    /// The client, and what is kept for its next request.
+    pub fn into_client(self) -> Option<(NewClient, Kept)> {
+        let mut kept = self.framed?.kept;
+        kept.reading = self.record.client_reading();
+        let client = NewClient {
+            socket: self.client,
+            address: self.record.client,
+            seat: self.seat?,
+        };
+        Some((client, kept))
+    }
+}

@@ -1,0 +1,222 @@
+//! What a thread tells of its sessions.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use midspan_policy::{Leg, SessionId, SessionSample};
+use midspan_units::{Time, TimeSpan};
+use rustix::io::Errno;
+
+use super::Worker;
+use crate::arrival::Arrival;
+use crate::observation::{
+    Ended, Ending, LegReport, Question, Record, ReportedPhase, SAMPLES_AT_ONCE, SessionReport,
+};
+use crate::session::Session;
+use crate::statistics::Counters;
+
+/// Most places of the table that are looked at for one round of samples.
+const PLACES_AT_ONCE: usize = 4096;
+
+/// How long a thread that ends waits for the log, for all its sessions together.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// When the next sessions are sampled, and which.
+#[derive(Debug)]
+pub(super) struct Sampling {
+    interval: TimeSpan,
+    next: Option<Time>,
+    place: usize,
+}
+
+impl Sampling {
+    pub const fn new(interval: TimeSpan) -> Self {
+        Self {
+            interval,
+            next: None,
+            place: 0,
+        }
+    }
+
+    /// There is something to sample. An idle relay is not woken.
+    pub fn wish(&mut self, now: Time) {
+        if self.next.is_none() {
+            self.next = Some(now + self.interval);
+        }
+    }
+
+    /// When the next round is due.
+    pub const fn next(&self) -> Option<Time> {
+        self.next
+    }
+}
+
+/// Counts a session that ends, in good order if `closed`; the line for the log, if anybody wants
+/// it, and what was measured last.
+pub(super) fn last_words(
+    session: &mut Session,
+    closed: bool,
+    now: Time,
+    counters: &Counters,
+) -> (Option<Ended>, SessionSample) {
+    let mut sample = session.sample().unwrap_or_else(|_| SessionSample {
+        session: SessionId(session.record.id),
+        ..SessionSample::default()
+    });
+    sample.lasted = closed.then(|| session.record.age(now));
+    session.record.note_sample(&sample);
+    if let Some(leg) = &mut session.narrow {
+        leg.end(&sample.client, now, counters);
+    }
+    let ending = session.record.note_end(closed);
+    let ended = Ended::is_wanted().then(|| {
+        let legs = [Leg::Client, Leg::Server].map(|leg| LegReport {
+            congestion_control: session.congestion_control(leg),
+            ..LegReport::from(sample.leg(leg))
+        });
+        let mut report = session.record.report(now, ReportedPhase::Ended, legs);
+        report.narrow = (session.narrow.as_ref()).map(|leg| leg.report(&sample.client));
+        Ended { report, ending }
+    });
+    (ended, sample)
+}
+
+impl Worker {
+    /// What a new session notes of itself.
+    pub(super) fn record(&self, acceptor: usize, arrival: &Arrival) -> Option<Record> {
+        let listener = Arc::clone(&self.acceptors.get(acceptor)?.counters);
+        let id = self.observation.registry.next_session();
+        Some(Record::new(id, listener, arrival))
+    }
+
+    /// A session that never had a server leg.
+    pub(super) fn note_unconnected(
+        &self,
+        acceptor: usize,
+        arrival: &Arrival,
+        error: Errno,
+        name: Option<Box<str>>,
+    ) {
+        let Some(mut record) = self.record(acceptor, arrival) else {
+            return;
+        };
+        record.note_failure(Ending::of_connecting(error));
+        let ending = record.note_end(false);
+        let legs = [LegReport::default(), LegReport::default()];
+        self.log(Ended::is_wanted().then(|| Ended {
+            report: SessionReport {
+                destination: name.map(String::from),
+                ..record.report(self.now, ReportedPhase::Ended, legs)
+            },
+            ending,
+        }));
+    }
+
+    pub(super) fn log(&self, ended: Option<Ended>) {
+        if let Some(ended) = ended
+            && !Box::new(ended).log()
+        {
+            self.counters.lines_lost.add(1);
+        }
+    }
+
+    /// The relay ends: counts and logs the sessions that are left. Their sockets are closed, by a
+    /// reset, when the thread drops them.
+    pub(super) fn end_all(&mut self) {
+        let limit = Instant::now() + LAST_WAIT;
+        for place in 0..self.sessions.places() {
+            let Some(session) = self.sessions.at_place(place) else {
+                continue;
+            };
+            let listener = session.listener;
+            let (Some(ended), _) = last_words(session, false, self.now, &self.counters) else {
+                continue;
+            };
+            let ended = self.with_reasons(ended, listener);
+            let ended = self.with_last_destination(ended);
+            if !Box::new(ended).log_until(limit) {
+                self.counters.lines_lost.add(1);
+            }
+        }
+    }
+
+    /// With why the legs of a session of this listener have their congestion controls.
+    pub(super) fn with_reasons(&self, mut ended: Ended, listener: u16) -> Ended {
+        self.add_reasons(&mut ended.report, listener);
+        ended
+    }
+
+    fn add_reasons(&self, report: &mut SessionReport, listener: u16) {
+        let Some(acceptor) = self.acceptors.get(usize::from(listener)) else {
+            return;
+        };
+        let session = SessionId(report.id);
+        for (leg, report) in [
+            (Leg::Client, &mut report.client_leg),
+            (Leg::Server, &mut report.server_leg),
+        ] {
+            let reason = acceptor.policy.reason(session, leg);
+            report.congestion_control_reason = Some(reason.name().to_owned());
+        }
+    }
+
+    /// Answers what was asked, if anything was.
+    pub(super) fn answer_questions(&self) {
+        for inquiry in self.observation.mailbox.take() {
+            // Whoever asked may have given up meanwhile.
+            let _ = inquiry.reply.try_send(self.answer(inquiry.question));
+        }
+    }
+
+    fn answer(&self, question: Question) -> Vec<SessionReport> {
+        let mut found: Vec<&Session> = self
+            .sessions
+            .iter()
+            .filter(|session| session.record.id > question.after)
+            .collect();
+        let bound = question.bound();
+        if found.len() > bound {
+            found.select_nth_unstable_by_key(bound, |session| session.record.id);
+            found.truncate(bound);
+        }
+        found
+            .into_iter()
+            .map(|session| {
+                let mut report = session.report(self.now);
+                self.add_reasons(&mut report, session.listener);
+                self.with_destination(report)
+            })
+            .collect()
+    }
+
+    /// Reads some of the sessions that moved data, in turn.
+    pub(super) fn sample_some(&mut self) {
+        let now = self.now;
+        let Some(sampling) = self
+            .sampling
+            .as_mut()
+            .filter(|sampling| sampling.next.is_some_and(|next| next <= now))
+        else {
+            return;
+        };
+        let places = self.sessions.places();
+        let most = places.min(PLACES_AT_ONCE);
+        let (mut looked, mut sampled) = (0, 0);
+        while looked < most && sampled < SAMPLES_AT_ONCE {
+            if sampling.place >= places {
+                sampling.place = 0;
+            }
+            if let Some(session) = self.sessions.at_place(sampling.place)
+                && session.record.unsampled
+            {
+                session.sample_for_numbers();
+                sampled += 1;
+            }
+            sampling.place += 1;
+            looked += 1;
+        }
+        // After a whole turn nothing is left, until something moves again.
+        let is_whole = looked == places;
+        sampling.next = (!is_whole).then_some(now + sampling.interval);
+    }
+}

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use midspan_units::TimeSpan;
+use serde::{Deserialize, Serialize};
 
 /// A connection that a client wants to open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,7 +15,8 @@ pub struct Request {
 }
 
 /// How the client's SYN is answered (Maki §II: SYN and FIN are not acknowledged locally).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Handshake {
     /// Hold the client's SYN until the server has answered.
     EndToEnd,

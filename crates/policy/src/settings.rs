@@ -121,7 +121,8 @@ pub struct LegSettings {
 }
 
 /// What the configuration fixes for both legs of a session.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, DeriveDeserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SessionSettings {
     /// The leg towards the client.
     pub client: LegSettings,

@@ -19,17 +19,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use midspan_linux::descriptor_passing::{self, PassingError};
 use midspan_policy::leave_alone::Route;
-use midspan_policy::{LegSettings, SessionSettings};
 use midspan_relay::kick::{Kicked, Target};
-use midspan_relay::negotiation::Negotiation;
-use midspan_relay::profile::{AccessProfile, SegmentMarks};
-use midspan_relay::{ListenerLimits, RelayLimits};
-use midspan_units::{Probability, TimeSpan};
+use midspan_relay::{Listener, RelayLimits};
+use midspan_units::TimeSpan;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::configuration::{LogSettings, RelaySettings};
+use crate::gate::GateSettings;
 use crate::health::HelperState;
 use crate::liveness::{LateThread, ThreadName};
 
@@ -57,9 +55,9 @@ pub(crate) enum ToRelay {
     },
     /// What the gate of transparent listeners needs; after the listeners, if any is transparent.
     /// With it come two raw sockets, for IPv4 and IPv6.
-    Gate(Box<GateMessage>),
+    Gate(GateSettings),
     /// A listener; with it come its listening sockets, one for each thread.
-    Listener(Box<ListenerMessage>),
+    Listener(Box<Listener>),
     /// Other listeners from now on.
     Reload {
         /// The new `relay.drain_timeout`.
@@ -113,79 +111,6 @@ pub(crate) enum KeptVerdicts {
 pub(crate) struct AdminMessage {
     /// Names that requests may call this machine by.
     pub names: Vec<String>,
-}
-
-/// A listener as the relay process needs to know it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ListenerMessage {
-    pub name: String,
-    pub listen: SocketAddr,
-    /// `None`: where the client wants to go.
-    pub to: Option<SocketAddr>,
-    pub client_leg: LegSettings,
-    pub server_leg: LegSettings,
-    pub connect_timeout: Option<TimeSpan>,
-    /// How many sessions it takes, and how long they may be still.
-    pub limits: ListenerLimits,
-    /// What is said before sessions.
-    pub negotiation: Option<Negotiation>,
-    /// What is known of clients' access links.
-    pub profiles: Vec<AccessProfile>,
-    /// The marks of their segments.
-    pub segment_marks: SegmentMarks,
-    /// `SO_MARK` of the listening sockets, which client legs inherit.
-    pub client_mark: Option<u32>,
-    /// `SO_MARK` of sockets towards the server, for their initial window.
-    pub server_mark: Option<u32>,
-}
-
-impl ListenerMessage {
-    /// Whether connections reach it by rules.
-    pub const fn is_transparent(&self) -> bool {
-        self.to.is_none() && self.negotiation.is_none()
-    }
-
-    pub fn session(&self) -> SessionSettings {
-        SessionSettings {
-            client: self.client_leg.clone(),
-            server: self.server_leg.clone(),
-            connect_timeout: self.connect_timeout,
-        }
-    }
-}
-
-/// What the gate needs to know.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct GateMessage {
-    pub queue: u16,
-    pub mask: u32,
-    pub refused_mark: u32,
-    pub watched_mark: u32,
-    pub server_zone: u16,
-    pub asymmetric_route_time: TimeSpan,
-    pub opening_limit: u32,
-    pub opening_limit_per_client: u32,
-    /// What is known of clients' access links, where one of them is to have no timestamps.
-    pub profiles: Vec<AccessProfile>,
-    pub listeners: Vec<GateListenerMessage>,
-}
-
-/// A transparent listener as the gate needs to know it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct GateListenerMessage {
-    pub name: String,
-    pub mark: u32,
-    pub is_early: bool,
-    pub server_mark: u32,
-    pub server_leg: LegSettings,
-    pub connect_timeout: Option<TimeSpan>,
-    /// Initial windows to choose from.
-    pub windows: Vec<u32>,
-    /// Part of the connections that pass untouched, to compare with.
-    pub control_group: Probability,
 }
 
 /// From the relay process to the helper.
@@ -267,40 +192,42 @@ pub(crate) fn receive<T: DeserializeOwned>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use midspan_policy::Buffer;
+    use midspan_policy::{Buffer, LegSettings, SessionSettings};
+    use midspan_relay::ListenerMarks;
     use midspan_relay::access::AccessRules;
-    use midspan_relay::negotiation::{HeaderVersion, Language, Users};
+    use midspan_relay::negotiation::{HeaderVersion, Language, Negotiation, Users};
     use midspan_units::ByteSize;
 
     #[test]
     fn a_listener_arrives_as_it_was_sent() {
         let (here, there) = descriptor_passing::pair().unwrap();
-        let listener = ListenerMessage {
-            limits: ListenerLimits::default(),
-            name: "web".to_owned(),
-            listen: "[::1]:8080".parse().unwrap(),
-            to: Some("192.0.2.1:80".parse().unwrap()),
-            client_leg: LegSettings {
-                congestion_control: Some("bbr".to_owned()),
-                initial_window: Some(200),
-                send_buffer: Buffer::Fixed(ByteSize::from_bytes(1 << 20)),
-                pacing_rate: Some("8.192 Mbit/s".parse().unwrap()),
-                ..LegSettings::default()
+        let negotiation = Negotiation {
+            language: Language::Socks5,
+            users: Some(Users([("alice".to_owned(), "secret".to_owned())].into())),
+            access: AccessRules::default(),
+            timeout: TimeSpan::from_seconds(10),
+            proxies: None,
+            header: Some(HeaderVersion::V2),
+        };
+        let listener = Listener {
+            listen: Some("[::1]:8080".parse().unwrap()),
+            session: SessionSettings {
+                client: LegSettings {
+                    congestion_control: Some("bbr".to_owned()),
+                    initial_window: Some(200),
+                    send_buffer: Buffer::Fixed(ByteSize::from_bytes(1 << 20)),
+                    pacing_rate: Some("8.192 Mbit/s".parse().unwrap()),
+                    ..LegSettings::default()
+                },
+                server: LegSettings::default(),
+                connect_timeout: Some(TimeSpan::from_seconds(30)),
             },
-            server_leg: LegSettings::default(),
-            connect_timeout: Some(TimeSpan::from_seconds(30)),
-            negotiation: Some(Negotiation {
-                language: Language::Socks5,
-                users: Some(Users([("alice".to_owned(), "secret".to_owned())].into())),
-                access: AccessRules::default(),
-                timeout: TimeSpan::from_seconds(10),
-                proxies: None,
-                header: Some(HeaderVersion::V2),
-            }),
-            profiles: Vec::new(),
-            segment_marks: SegmentMarks::default(),
-            client_mark: None,
-            server_mark: Some(0x0200_0000),
+            marks: ListenerMarks {
+                server: Some(0x0200_0000),
+                ..ListenerMarks::default()
+            },
+            learned_windows: vec![20, 40],
+            ..Listener::new("web", negotiation.into())
         };
         let message = ToRelay::Listener(Box::new(listener));
         send(&here, &message, &[here.as_fd(), there.as_fd()]).unwrap();

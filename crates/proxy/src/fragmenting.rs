@@ -16,12 +16,11 @@ use std::time::Instant;
 use midspan_fragmenter::{Counters, Fragmenter, LEAST_MTU};
 use midspan_linux::raw_packet::RawSocket;
 use midspan_linux::tun::LARGEST_PACKET;
+use midspan_relay::OpenListener;
 use midspan_relay::profile::{self, AccessProfile, SIX_FRAGMENT};
 use midspan_units::Time;
 use rustix::io::Errno;
 use tracing::error;
-
-use crate::relay_process::ListenerAndSockets;
 
 /// Address pairs of which identifications are remembered.
 const PAIR_LIMIT: usize = 65_536;
@@ -60,8 +59,8 @@ pub(crate) struct FragmentSizes(Arc<Mutex<Arc<[AccessProfile]>>>);
 
 impl FragmentSizes {
     /// Takes the profiles over; all listeners have the same.
-    pub fn set(&self, listeners: &[ListenerAndSockets]) {
-        let profiles = listeners.first().map(|(listener, _)| &listener.profiles);
+    pub fn set(&self, listeners: &[OpenListener]) {
+        let profiles = listeners.first().map(|open| &open.listener.profiles);
         let profiles = profiles.cloned().unwrap_or_default().into();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = profiles;
     }

@@ -1,83 +1,56 @@
-//! The listeners of the relay process: from messages of the helper to those of the relay and of
-//! the gate, at the start and at every reload.
+//! The listeners of the relay process, and the gate before those that are transparent: at the start
+//! and at every reload.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::Duration;
 
-use midspan_policy::{Configured, Handshake, Knowledge, LegStart, Policy, SessionSettings};
-use midspan_relay::narrow::Profiles;
-use midspan_relay::profile::AccessProfile;
-use midspan_relay::remembered::Remembered;
-use midspan_relay::{
-    self as relay, Clock, Destination, ListenerId, OpeningLimits, Openings, Relay, ServerLeg,
-};
+use midspan_relay::{self as relay, Listener, ListenerId, OpenListener, Relay};
 use midspan_units::TimeSpan;
 use tracing::warn;
 
 use crate::Error;
-use crate::control::{ControlError, GateListenerMessage, GateMessage, ListenerMessage};
-use crate::gate::{Decided, Gate, GateListener, GateSettings};
-use crate::relay_process::{GateAndSockets, ListenerAndSockets, start_gate};
+use crate::control::ControlError;
+use crate::gate::{Gate, GateListener, RelaySide};
+use crate::relay_process::GateAndSockets;
 
 /// How long the threads may take to hear of other listeners.
 const UPDATE_LIMIT: Duration = Duration::from_secs(2);
 
 /// A running relay and what leads to it.
-pub(crate) struct Listeners {
+pub(crate) struct RunningListeners {
     pub relay: Relay,
     /// The gate, if a listener is or was transparent.
     pub gate: Option<Gate>,
-    openings: Option<Arc<Openings>>,
     /// By the address of the listening sockets.
     known: BTreeMap<SocketAddr, Known>,
-    /// What clients were found to take.
-    pub verdicts: Remembered,
 }
 
 struct Known {
     id: ListenerId,
-    message: ListenerMessage,
+    listener: Listener,
 }
 
-impl Listeners {
+impl RunningListeners {
     /// Accepts connections from here on.
     pub fn start(
         settings: &relay::Settings,
-        messages: Vec<ListenerAndSockets>,
+        listeners: Vec<OpenListener>,
         gate: Option<GateAndSockets>,
-        verdicts: Remembered,
     ) -> Result<Self, Error> {
-        let gate = gate.map(|(message, sockets)| gate_settings(message, sockets));
-        let gate = gate.transpose()?;
-        let openings = gate.as_ref().map(|(gate, _)| Arc::clone(&gate.openings));
         let mut known = BTreeMap::new();
-        let mut listeners = Vec::new();
-        let ids = Relay::first_listeners(messages.len());
-        for ((message, sockets), id) in messages.into_iter().zip(ids) {
-            listeners.push(relay_listener(
-                &message,
-                sockets,
-                openings.as_ref(),
-                &verdicts,
-            )?);
-            known.insert(message.listen, Known { id, message });
+        let ids = Relay::first_listeners(listeners.len());
+        for (open, id) in listeners.iter().zip(ids) {
+            let listener = open.listener.clone();
+            known.insert(address(&listener)?, Known { id, listener });
         }
         let relay = Relay::start(settings, listeners)?;
-        let gate = gate.map(|(mut gate, limit)| {
-            gate.limits = Some(relay.limits());
-            gate.learned = relay.learned();
-            start_gate((gate, limit))
-        });
-        let gate = gate.transpose()?;
+        let known_listeners = known.values().map(|known| &known.listener);
+        let gate = gate.map(|gate| start_gate(gate, known_listeners, &relay));
         Ok(Self {
+            gate: gate.transpose()?,
             relay,
-            gate,
-            openings,
             known,
-            verdicts,
         })
     }
 
@@ -85,57 +58,51 @@ impl Listeners {
     /// [retired](Self::retire). After an error, all is as it was.
     pub fn reload(
         &mut self,
-        messages: Vec<ListenerAndSockets>,
+        listeners: Vec<OpenListener>,
         gate: Option<GateAndSockets>,
     ) -> Result<(), Error> {
-        let mut gate_listeners = None;
+        let transparent = GateListener::all(listeners.iter().map(|open| &open.listener));
+        let is_transparent = gate.is_some();
         // First what may fail.
-        if let Some((message, sockets)) = gate {
-            if self.gate.is_none() {
-                let mut settings = gate_settings(message, sockets)?;
-                settings.0.limits = Some(self.relay.limits());
-                settings.0.learned = self.relay.learned();
-                self.openings = Some(Arc::clone(&settings.0.openings));
-                self.gate = Some(start_gate(settings)?);
-            } else {
-                gate_listeners = Some(decided(message.listeners, message.profiles));
-            }
+        let had_gate = self.gate.is_some();
+        if let Some(gate) = gate.filter(|_| !had_gate) {
+            let listeners = listeners.iter().map(|open| &open.listener);
+            self.gate = Some(start_gate(gate, listeners, &self.relay)?);
         }
-        let (new, old): (Vec<_>, Vec<_>) = messages
+        let (new, old): (Vec<_>, Vec<_>) = listeners
             .into_iter()
-            .partition(|(_, sockets)| !sockets.is_empty());
+            .partition(|open| !open.sockets.is_empty());
         self.add(new)?;
-        for (message, sockets) in old {
-            let listener =
-                relay_listener(&message, sockets, self.openings.as_ref(), &self.verdicts)?;
-            let Some(known) = self.known.get_mut(&message.listen) else {
+        for OpenListener { listener, .. } in old {
+            let Some(known) = self.known.get_mut(&address(&listener)?) else {
                 return Err(ControlError::OutOfTurn.into());
             };
-            if known.message == message {
-                continue;
+            if known.listener != listener {
+                self.relay.change_listener(known.id, listener.clone());
+                known.listener = listener;
             }
-            self.relay
-                .change_listener(known.id, &listener, message.client_mark);
-            known.message = message;
         }
         if !self.relay.wait_for_updates(UPDATE_LIMIT) {
             warn!("a thread of the relay is late to hear of the new listeners");
         }
-        if let (Some(gate), Some(listeners)) = (&self.gate, gate_listeners)
-            && !gate.change_listeners(listeners)
+        if let Some(gate) = self.gate.as_ref().filter(|_| had_gate && is_transparent)
+            && !gate.change_listeners(transparent)
         {
             warn!("the gate is late to hear of the new listeners");
         }
         Ok(())
     }
 
-    fn add(&mut self, new: Vec<ListenerAndSockets>) -> Result<(), Error> {
+    fn add(&mut self, new: Vec<OpenListener>) -> Result<(), Error> {
         let mut added = Vec::new();
-        for (message, sockets) in new {
-            let result = relay_listener(&message, sockets, self.openings.as_ref(), &self.verdicts)
-                .and_then(|listener| Ok(self.relay.add_listener(listener)?));
+        for open in new {
+            let listener = open.listener.clone();
+            let result = address(&listener).and_then(|address| {
+                let id = self.relay.add_listener(open)?;
+                Ok((address, id))
+            });
             match result {
-                Ok(id) => added.push((message.listen, Known { id, message })),
+                Ok((address, id)) => added.push((address, Known { id, listener })),
                 Err(error) => {
                     for (_, Known { id, .. }) in added {
                         self.relay.retire_listener(id, TimeSpan::ZERO);
@@ -154,17 +121,15 @@ impl Listeners {
             if let Some(known) = self.known.remove(address) {
                 // No rule leads to a transparent one any more: it may wait for connections that
                 // are being opened.
-                let after = match known.message.is_transparent() {
+                let after = match known.listener.is_transparent() {
                     false => TimeSpan::ZERO,
                     true => after,
                 };
                 self.relay.retire_listener(known.id, after);
             }
         }
-        if !self
-            .known
-            .values()
-            .any(|known| known.message.is_transparent())
+        let mut known = self.known.values();
+        if !known.any(|known| known.listener.is_transparent())
             && let Some(gate) = &self.gate
             && !gate.change_listeners(Vec::new())
         {
@@ -173,95 +138,25 @@ impl Listeners {
     }
 }
 
-fn relay_listener(
-    message: &ListenerMessage,
-    sockets: Vec<OwnedFd>,
-    openings: Option<&Arc<Openings>>,
-    verdicts: &Remembered,
-) -> Result<relay::Listener, Error> {
-    let to = match (&message.negotiation, message.to, openings) {
-        (Some(negotiation), _, _) => negotiation.clone().into(),
-        (None, Some(to), _) => Destination::Fixed(to),
-        (None, None, Some(openings)) => Destination::Original(Arc::clone(openings)),
-        (None, None, None) => return Err(ControlError::OutOfTurn.into()),
-    };
-    Ok(relay::Listener {
-        name: message.name.clone(),
-        sockets,
-        to,
-        server_mark: message.server_mark,
-        settings: message.session(),
-        limits: message.limits,
-        profiles: Profiles {
-            profiles: message.profiles.clone().into(),
-            marks: Arc::new(message.segment_marks.clone()),
-            verdicts: verdicts.clone(),
-        },
-    })
+/// Where the sockets of a listener listen, which the helper fills in for all.
+fn address(listener: &Listener) -> Result<SocketAddr, Error> {
+    Ok(listener.listen.ok_or(ControlError::OutOfTurn)?)
 }
 
-fn decided(listeners: Vec<GateListenerMessage>, profiles: Vec<AccessProfile>) -> Vec<Decided> {
-    let profiles: Arc<[AccessProfile]> = profiles.into();
-    let listeners = listeners.into_iter();
-    listeners
-        .map(|listener| gate_listener(listener, &profiles))
-        .collect()
-}
-
-fn gate_listener(message: GateListenerMessage, profiles: &Arc<[AccessProfile]>) -> Decided {
-    let policy = admission(&message);
-    let listener = GateListener {
-        name: message.name,
-        mark: message.mark,
-        server: ServerLeg {
-            mark: message.server_mark,
-            start: LegStart::from(&message.server_leg),
-        },
-        windows: message.windows,
-        profiles: Arc::clone(profiles),
-        control_group: message.control_group,
-    };
-    (listener, policy)
-}
-
-/// Who decides at the SYN which connections of a transparent listener are taken, and how.
-fn admission(listener: &GateListenerMessage) -> Box<dyn Policy + Send> {
-    let settings = SessionSettings {
-        server: listener.server_leg.clone(),
-        connect_timeout: listener.connect_timeout,
-        ..SessionSettings::default()
-    };
-    let handshake = match listener.is_early {
-        true => Handshake::Early,
-        false => Handshake::EndToEnd,
-    };
-    Box::new(Configured::new(settings).with_handshake(handshake))
-}
-
-/// The gate, and how many connections may be opened at a time.
-fn gate_settings(
-    message: GateMessage,
-    sockets: Vec<OwnedFd>,
-) -> Result<(GateSettings, u32), Error> {
+fn start_gate<'a>(
+    (settings, sockets): GateAndSockets,
+    listeners: impl IntoIterator<Item = &'a Listener>,
+    relay: &Relay,
+) -> Result<Gate, Error> {
     let mut sockets = sockets.into_iter();
     let four = sockets.next().ok_or(ControlError::OutOfTurn)?;
     let raw = [Some(four), sockets.next()];
-    let limits = OpeningLimits {
-        all: message.opening_limit as usize,
-        per_client: message.opening_limit_per_client as usize,
-    };
-    let settings = GateSettings {
-        queue: message.queue,
-        mask: message.mask,
-        refused_mark: message.refused_mark,
-        watched_mark: message.watched_mark,
-        server_zone: message.server_zone,
-        asymmetric_route_time: message.asymmetric_route_time,
-        listeners: decided(message.listeners, message.profiles),
-        openings: Arc::new(Openings::new(limits)),
-        limits: None,
-        raw,
-        learned: (Knowledge::default(), Clock::start()),
-    };
-    Ok((settings, message.opening_limit))
+    let listeners = GateListener::all(listeners);
+    Gate::start(&settings, listeners, RelaySide::from(relay), raw).map_err(|source| {
+        tracing::error!(
+            "queue {} cannot be had: is it in use? (interception.queue)",
+            settings.queue
+        );
+        Error::system("take the queue of transparent listeners")(source)
+    })
 }

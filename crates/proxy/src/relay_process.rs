@@ -12,7 +12,7 @@ use midspan_policy::Offered;
 use midspan_policy::congestion::BBR;
 use midspan_relay::kick::{Kick, Target};
 use midspan_relay::machine::{self, Machine};
-use midspan_relay::{self as relay, Relay};
+use midspan_relay::{self as relay, OpenListener, Relay};
 use midspan_units::TimeSpan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SocketType;
@@ -24,14 +24,14 @@ use crate::admin::NarrowObserver;
 use crate::admin::host::HostCounters;
 use crate::configuration::RelaySettings;
 use crate::control::KeptVerdicts;
-use crate::control::{self, ControlError, FromRelay, GateMessage, ListenerMessage, ToRelay};
+use crate::control::{self, ControlError, FromRelay, ToRelay};
 use crate::fragmenting::{self, FragmentCounters, FragmentSizes};
 use crate::gate::{Gate, GateSettings, GateStatistics};
 use crate::health::Health;
 use crate::helper::leaving_alone::ROUTES_AT_ONCE;
 use crate::keeper::{self, Saved};
 use crate::liveness::ThreadName;
-use crate::relay_listeners::Listeners;
+use crate::relay_listeners::RunningListeners;
 use crate::relay_watch::{LOOK_INTERVAL, ThreadWatch};
 use crate::resolver;
 use crate::user::{USER_VARIABLE, User};
@@ -90,8 +90,9 @@ fn serve() -> Result<(), Error> {
     let health = Health::default();
     let limit = received.watchdog_timeout;
     let is_observed = received.admin.is_some();
-    let relay = relay_settings(&settings, is_observed, offered);
     let (verdicts, mut keeper) = keeper::start(received.verdicts);
+    let mut relay = relay_settings(&settings, is_observed, offered);
+    relay.verdicts = verdicts;
     let fragments = FragmentCounters::default();
     let fragment_sizes = FragmentSizes::default();
     fragment_sizes.set(&received.listeners);
@@ -99,12 +100,12 @@ fn serve() -> Result<(), Error> {
         fragmenting::start(mark, descriptors, &fragment_sizes, &fragments)
             .map_err(Error::system("start the fragmenter"))?;
     }
-    let mut listeners = Listeners::start(&relay, received.listeners, received.gate, verdicts)?;
+    let mut listeners = RunningListeners::start(&relay, received.listeners, received.gate)?;
     listeners.relay.set_resolver(resolver)?;
     if let Some(admin) = received.admin {
         let gate = listeners.gate.as_ref().map(Gate::observer);
         let narrow = NarrowObserver {
-            verdicts: listeners.verdicts.clone(),
+            verdicts: listeners.relay.verdicts().clone(),
             fragments,
         };
         let health = health.clone();
@@ -122,8 +123,8 @@ fn serve() -> Result<(), Error> {
         if is_readable(&helper, interval)? {
             match control::receive(&helper)? {
                 Some((ToRelay::Drain, _)) => {
-                    let verdicts = listeners.verdicts.clone();
-                    let Listeners { relay, gate, .. } = listeners;
+                    let verdicts = listeners.relay.verdicts().clone();
+                    let RunningListeners { relay, gate, .. } = listeners;
                     health.set_draining();
                     let watch = (watch, &health);
                     drain(relay, &helper, &settings, gate, watch)?;
@@ -192,7 +193,7 @@ fn serve() -> Result<(), Error> {
             std::mem::forget(listeners);
             return Err(end_for(thread, watch.limit(), &helper));
         }
-        keeper.say(&helper, &listeners.verdicts)?;
+        keeper.say(&helper, listeners.relay.verdicts())?;
         if listeners.gate.is_some() && found_at.elapsed() >= FOUND_INTERVAL {
             found_at = Instant::now();
             let (knowledge, _) = listeners.relay.learned();
@@ -254,14 +255,6 @@ fn end_for(thread: ThreadName, limit: TimeSpan, helper: &OwnedFd) -> Error {
     }
 }
 
-pub(crate) fn start_gate((settings, limit): (GateSettings, u32)) -> Result<Gate, Error> {
-    let queue = settings.queue;
-    Gate::start(settings, limit).map_err(|source| {
-        tracing::error!("queue {queue} cannot be had: is it in use? (interception.queue)");
-        Error::system("take the queue of transparent listeners")(source)
-    })
-}
-
 /// The user that the helper names, if it may.
 fn become_user() -> Result<(), Error> {
     let Ok(user) = std::env::var(USER_VARIABLE) else {
@@ -291,13 +284,11 @@ fn ignore_signals() -> std::io::Result<()> {
     Ok(())
 }
 
-/// A listener, and its sockets as far as they are new.
-pub(crate) type ListenerAndSockets = (ListenerMessage, Vec<OwnedFd>);
-
 /// The gate, and its raw sockets if it is new.
-pub(crate) type GateAndSockets = (GateMessage, Vec<OwnedFd>);
+pub(crate) type GateAndSockets = (GateSettings, Vec<OwnedFd>);
 
-type ListenersAndGate = (Vec<ListenerAndSockets>, Option<GateAndSockets>);
+/// Listeners, with their sockets as far as they are new, and the gate if one is transparent.
+type ListenersAndGate = (Vec<OpenListener>, Option<GateAndSockets>);
 
 /// What the relay is to do.
 struct Received {
@@ -307,7 +298,7 @@ struct Received {
     verdicts: Saved,
     /// For a fragmenter: the mark of its packets, its device and raw sockets.
     cutting: Option<(u32, Vec<OwnedFd>)>,
-    listeners: Vec<ListenerAndSockets>,
+    listeners: Vec<OpenListener>,
     gate: Option<GateAndSockets>,
 }
 
@@ -372,17 +363,17 @@ fn receive_listeners(helper: &OwnedFd, count: usize) -> Result<Option<ListenersA
     let mut listeners = Vec::new();
     for _ in 0..count {
         match control::receive(helper)? {
-            Some((ToRelay::Listener(listener), sockets)) => listeners.push((*listener, sockets)),
+            Some((ToRelay::Listener(listener), sockets)) => listeners.push(OpenListener {
+                listener: *listener,
+                sockets,
+            }),
             Some(_) => return Err(ControlError::OutOfTurn.into()),
             None => return Ok(None),
         }
     }
-    let gate = if listeners
-        .iter()
-        .any(|(listener, _)| listener.is_transparent())
-    {
+    let gate = if listeners.iter().any(|open| open.listener.is_transparent()) {
         match control::receive(helper)? {
-            Some((ToRelay::Gate(gate), sockets)) => Some((*gate, sockets)),
+            Some((ToRelay::Gate(gate), sockets)) => Some((gate, sockets)),
             Some(_) => return Err(ControlError::OutOfTurn.into()),
             None => return Ok(None),
         }
@@ -422,6 +413,7 @@ fn relay_settings(
         pipe_memory: settings.pipe_memory,
         reset_timeout: settings.reset_timeout,
         limits: settings.limits,
+        ..relay::Settings::default()
     }
 }
 

@@ -38,10 +38,10 @@ fn the_smallest_file_gets_the_defaults() {
         panic!("{} listeners", configuration.listeners.len());
     };
     let timeout = TimeSpan::from_seconds(30);
-    assert_eq!(listener.session.connect_timeout, Some(timeout));
-    assert_eq!(listener.session.client, listener.session.server);
-    assert_eq!(listener.session.client.initial_window, None);
-    assert_eq!(listener.session.client.send_buffer, Buffer::Auto);
+    assert_eq!(listener.relay.session.connect_timeout, Some(timeout));
+    assert_eq!(listener.relay.session.client, listener.relay.session.server);
+    assert_eq!(listener.relay.session.client.initial_window, None);
+    assert_eq!(listener.relay.session.client.send_buffer, Buffer::Auto);
 }
 
 #[test]
@@ -97,7 +97,7 @@ user_timeout = "30 s"
         (configuration.marks.table, configuration.marks.priority),
         (300, 100)
     );
-    let session = &configuration.listeners[0].session;
+    let session = &configuration.listeners[0].relay.session;
     assert_eq!(session.client.congestion_control.as_deref(), Some("bbr"));
     assert_eq!(session.client.initial_window, Some(200));
     let four = ByteSize::from_bytes(4 << 20);
@@ -184,14 +184,19 @@ fn policy_auto_leaves_to_it_what_the_legs_leave_open() {
         "{LISTENER}policy = \"auto\"\nserver_leg = {{ pacing_rate = \"5 Mbit/s\", pacing_by = \
          \"input\", congestion_control = \"reno\", send_buffer = \"1 MiB\" }}\n"
     );
-    let session = read(&text).unwrap().listeners.remove(0).session;
+    let session = read(&text).unwrap().listeners.remove(0).relay.session;
     assert_eq!(session.client.pacing, Pacing::Auto);
     assert_eq!(session.client.congestion_control.as_deref(), Some("auto"));
     assert_eq!(session.client.send_buffer, Buffer::Adaptive);
     assert_eq!(session.server.pacing, Pacing::Fixed);
     assert_eq!(session.server.pacing_by, PacingBy::Input);
     assert_eq!(session.server.congestion_control.as_deref(), Some("reno"));
-    assert!(!read(LISTENER).unwrap().listeners[0].session.is_automatic());
+    assert!(
+        !read(LISTENER).unwrap().listeners[0]
+            .relay
+            .session
+            .is_automatic()
+    );
     assert_eq!(
         error(&format!(
             "{LISTENER}client_leg = {{ receive_buffer = \"adaptive\" }}\n"
@@ -460,10 +465,10 @@ const TRANSPARENT: &str = "[[listener]]\nname = \"gateway\"\nmode = \"transparen
 #[test]
 fn a_transparent_listener_takes_everything_unless_told_otherwise() {
     let configuration = read(&format!("{TRANSPARENT}interfaces = [\"eth1\", \"ppp*\"]\n")).unwrap();
-    let (_, transparent) = configuration.transparent().next().unwrap();
+    let (listener, transparent) = configuration.transparent().next().unwrap();
     assert_eq!(transparent.interfaces, ["eth1", "ppp*"]);
     assert!(transparent.ipv4 && transparent.ipv6 && transparent.ports.is_empty());
-    assert_eq!(transparent.handshake, Handshake::EndToEnd);
+    assert_eq!(listener.relay.handshake, Handshake::EndToEnd);
     let place = &configuration.interception.place;
     assert_eq!(
         (place.table.as_str(), place.routing_table),
@@ -479,7 +484,7 @@ fn a_transparent_listener_takes_everything_unless_told_otherwise() {
     let configuration = read(&text).unwrap();
     assert_eq!(configuration.interception.place.table, "other");
     assert_eq!(configuration.interception.opening_limit, 7);
-    let (_, transparent) = configuration.transparent().next().unwrap();
+    let (listener, transparent) = configuration.transparent().next().unwrap();
     assert!(!transparent.ipv4 && transparent.ipv6);
     assert_eq!(transparent.ports, [80..=80, 90..=95]);
     assert_eq!(transparent.except_ports, [91..=91]);
@@ -489,7 +494,7 @@ fn a_transparent_listener_takes_everything_unless_told_otherwise() {
         .map(|prefix| prefix.length)
         .collect();
     assert_eq!(lengths, [24, 128]);
-    assert_eq!(transparent.handshake, Handshake::Early);
+    assert_eq!(listener.relay.handshake, Handshake::Early);
 }
 
 #[test]

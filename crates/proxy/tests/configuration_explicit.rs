@@ -30,7 +30,7 @@ fn explicit_listeners_are_on_loopback_unless_somebody_is_named() {
         let configuration = read(text).unwrap();
         let listener = &configuration.listeners[0];
         assert_eq!(listener.listen().unwrap().to_string(), listen);
-        let negotiation = listener.negotiation.as_ref().unwrap();
+        let negotiation = listener.relay.negotiation().unwrap();
         assert_eq!(negotiation.timeout, TimeSpan::from_seconds(10));
         for open in ["0.0.0.0:1080", "[::]:1080", "192.0.2.1:1080"] {
             let text = format!("{text}listen = \"{open}\"\n");
@@ -127,7 +127,7 @@ fn wrong_keys_of_explicit_listeners_are_located() {
 #[test]
 fn passwords_are_not_printed() {
     let configuration = read(&format!("{SOCKS}users = {{ alice = \"topsecret\" }}\n")).unwrap();
-    let text = format!("{:?}", configuration.listeners[0].negotiation);
+    let text = format!("{:?}", configuration.listeners[0].relay.negotiation());
     assert!(
         text.contains("alice") && !text.contains("topsecret"),
         "{text}"

@@ -21,6 +21,7 @@
 //! | `openings` | connections that are being opened, found by who accepts them | yes |
 //! | `opening` | accept, ask the policy, set up, connect | |
 //! | `legs` | the sockets of both legs: made, connected, set up | |
+//! | `listener` | what a listener does with connections: plain data | yes |
 //! | `destination` | which server, and how its leg comes about | |
 //! | [`negotiation`] | what is said before a session | |
 //! | `worker` | the loop of one thread | |
@@ -111,6 +112,7 @@ pub mod kick;
 mod legs;
 mod lifecycle;
 mod limits;
+mod listener;
 pub mod machine;
 mod memory;
 pub mod narrow;
@@ -137,8 +139,9 @@ pub use arrival::Arrival;
 pub use control::Clock;
 pub use legs::{Calling, ServerLeg, call_as_client, set_common_options};
 pub use limits::{Limits, ListenerLimits, RelayLimits, Seat, SessionLimits, SetAside, Shortage};
+pub use listener::{Destination, Listener, ListenerMarks};
 pub use openings::{OpeningLimits, Openings, Reception, Released};
-pub use settings::{Destination, Error, Listener, Negotiator, Settings};
+pub use settings::{Error, OpenListener, Settings};
 pub use statistics::Statistics;
 pub use update::ListenerId;
 
@@ -151,10 +154,12 @@ use midspan_policy::{Knowledge, Offered, Policy};
 use midspan_units::Time;
 
 use control::{Command, Control};
+use destination::Finder;
 use negotiation::{Names, Tries};
 use observation::{Mailbox, Observer, Registry};
-use opening::Acceptor;
+use opening::{Acceptor, AcceptorParts};
 use pipes::Pipes;
+use remembered::Remembered;
 use statistics::Counters;
 use update::Update;
 use worker::{Common, Observation, Worker};
@@ -162,18 +167,51 @@ use worker::{Common, Observation, Worker};
 /// Listening sockets, epoll and what else a relay has open besides its sessions.
 const OTHER_DESCRIPTORS: u64 = 128;
 
+/// What the listeners of a relay have in common.
+#[derive(Debug)]
+struct Shared {
+    /// The numbers of each listener.
+    registry: Arc<Registry>,
+    /// How much is taken on.
+    limits: Arc<Limits>,
+    /// Connections that are taken at their SYN.
+    openings: Arc<Openings>,
+    /// What clients were found to take.
+    verdicts: Remembered,
+}
+
+impl Shared {
+    fn acceptor_parts(
+        &self,
+        id: ListenerId,
+        listener: &Arc<Listener>,
+        policy: Box<dyn Policy + Send>,
+    ) -> AcceptorParts {
+        let is_called = !listener.is_transparent();
+        let limits = listener.limits.sessions;
+        AcceptorParts {
+            id,
+            finder: Finder::new(&listener.to, &self.openings),
+            policy,
+            counters: self.registry.counters(&listener.name),
+            places: (self.limits).set_listener(&listener.name, limits, is_called),
+            verdicts: self.verdicts.clone(),
+            listener: Arc::clone(listener),
+        }
+    }
+}
+
 /// A running relay. Dropping it is [`Relay::stop`].
 #[derive(Debug)]
 pub struct Relay {
     control: Arc<Control>,
     counters: Vec<Arc<Counters>>,
     mailboxes: Vec<Arc<Mailbox>>,
-    registry: Arc<Registry>,
+    shared: Shared,
     threads: Vec<JoinHandle<()>>,
     updates: Vec<Sender<Update>>,
     next_listener: u64,
     clock: Clock,
-    limits: Arc<Limits>,
     offered: Offered,
     /// What sessions have learned, for those of further listeners.
     knowledge: Knowledge,
@@ -188,11 +226,11 @@ impl Relay {
     ///
     /// # Errors
     /// As [`Relay::start_with`].
-    pub fn start(settings: &Settings, listeners: Vec<Listener>) -> Result<Self, Error> {
+    pub fn start(settings: &Settings, listeners: Vec<OpenListener>) -> Result<Self, Error> {
         let knowledge = Knowledge::default();
         let known = knowledge.clone();
         let policy = |listener: &Listener| {
-            midspan_policy::for_settings(&listener.settings, settings.offered, &known)
+            midspan_policy::for_settings(&listener.session, settings.offered, &known)
         };
         let mut relay = Self::start_with(settings, listeners, policy)?;
         relay.knowledge = knowledge;
@@ -206,21 +244,25 @@ impl Relay {
     /// No threads, a listener without one socket per thread, or what the kernel refuses.
     pub fn start_with(
         settings: &Settings,
-        listeners: Vec<Listener>,
+        listeners: Vec<OpenListener>,
         mut policy: impl FnMut(&Listener) -> Box<dyn Policy + Send>,
     ) -> Result<Self, Error> {
         if settings.threads == 0 {
             return Err(Error::NoThreads);
         }
-        let registry = Arc::new(Registry::default());
         // Two for each pipe.
         let pipes = settings.pipes_per_thread() as u64 * settings.threads as u64 * 2;
-        let limits = Arc::new(Limits::new(&settings.limits, pipes + OTHER_DESCRIPTORS));
+        let shared = Shared {
+            registry: Arc::default(),
+            limits: Arc::new(Limits::new(&settings.limits, pipes + OTHER_DESCRIPTORS)),
+            openings: Arc::default(),
+            verdicts: settings.verdicts.clone(),
+        };
         let mut acceptors: Vec<Vec<Acceptor>> = Vec::new();
         acceptors.resize_with(settings.threads, Vec::new);
         let count = listeners.len() as u64;
-        for (id, mut listener) in (0..).map(ListenerId).zip(listeners) {
-            let sockets = std::mem::take(&mut listener.sockets);
+        for (id, open) in (0..).map(ListenerId).zip(listeners) {
+            let OpenListener { listener, sockets } = open;
             if sockets.len() != settings.threads {
                 return Err(Error::SocketCount {
                     listener: listener.name,
@@ -228,22 +270,12 @@ impl Relay {
                     threads: settings.threads,
                 });
             }
+            let listener = Arc::new(listener);
             for (acceptors, socket) in acceptors.iter_mut().zip(sockets) {
                 opening::prepare_listener(&socket, &listener)?;
                 let policy = policy(&listener);
-                let places = limits.set_listener(
-                    &listener.name,
-                    listener.limits.sessions,
-                    listener.to.is_called(),
-                );
-                acceptors.push(Acceptor::new(
-                    id,
-                    Some(socket),
-                    &listener,
-                    policy,
-                    registry.counters(&listener.name),
-                    places,
-                ));
+                let parts = shared.acceptor_parts(id, &listener, policy);
+                acceptors.push(Acceptor::new(Some(socket), parts));
             }
         }
         warn_without_pipes(settings);
@@ -256,12 +288,11 @@ impl Relay {
             control,
             counters: Vec::new(),
             mailboxes: Vec::new(),
-            registry,
+            shared,
             threads: Vec::new(),
             updates: Vec::new(),
             next_listener: count,
             clock,
-            limits,
             offered: settings.offered,
             knowledge: Knowledge::default(),
         };
@@ -278,7 +309,7 @@ impl Relay {
         settings: &Settings,
     ) -> Result<(), Error> {
         let observation = Observation {
-            registry: Arc::clone(&self.registry),
+            registry: Arc::clone(&self.shared.registry),
             mailbox: Arc::default(),
             sampling_interval: settings.sampling_interval,
         };
@@ -287,7 +318,7 @@ impl Relay {
         let common = Common {
             control: Arc::clone(&self.control),
             clock: self.clock,
-            limits: Arc::clone(&self.limits),
+            limits: Arc::clone(&self.shared.limits),
             reset_timeout: settings.reset_timeout,
         };
         let (sender, updates) = mpsc::channel();
@@ -345,10 +376,23 @@ impl Relay {
         self.control.wake();
     }
 
+    /// Where connections are left that were taken at their SYN; as many as its limits allow, none
+    /// until these are [changed](Openings::change_limits).
+    #[must_use]
+    pub fn openings(&self) -> Arc<Openings> {
+        Arc::clone(&self.shared.openings)
+    }
+
+    /// What clients were found to take.
+    #[must_use]
+    pub const fn verdicts(&self) -> &Remembered {
+        &self.shared.verdicts
+    }
+
     /// Its limits, and what is used of them.
     #[must_use]
     pub fn limits(&self) -> Arc<Limits> {
-        Arc::clone(&self.limits)
+        Arc::clone(&self.shared.limits)
     }
 
     /// What its sessions learn of paths, and the clock by which they do.
@@ -359,7 +403,7 @@ impl Relay {
 
     /// Other limits of all listeners together from now on.
     pub fn change_limits(&self, limits: &RelayLimits) {
-        self.limits.change(limits);
+        self.shared.limits.change(limits);
     }
 
     /// Looks at the relay from elsewhere.
@@ -371,8 +415,8 @@ impl Relay {
             threads: threads
                 .map(|(counters, mailbox)| (Arc::clone(counters), Arc::clone(mailbox)))
                 .collect(),
-            registry: Arc::clone(&self.registry),
-            limits: Arc::clone(&self.limits),
+            registry: Arc::clone(&self.shared.registry),
+            limits: Arc::clone(&self.shared.limits),
             knowledge: self.knowledge.clone(),
         }
     }

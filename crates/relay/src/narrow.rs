@@ -12,20 +12,29 @@ use midspan_policy::{Buffer, LegDecision, LegSample};
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 use serde::{Deserialize, Serialize};
 
+use super::listener::Listener;
 use super::remembered::Remembered;
 use super::statistics::Counters;
 use super::throttle::kernel_rate;
 use crate::profile::{self, AccessProfile, HEADERS, SIX_HEADERS, SegmentMarks};
 
 /// What a listener knows of its narrow clients.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Profiles {
-    /// The profiles.
-    pub profiles: Arc<[AccessProfile]>,
-    /// The marks of their segments.
-    pub marks: Arc<SegmentMarks>,
+    /// The listener, with the profiles and the marks of their segments.
+    pub listener: Arc<Listener>,
     /// What clients were found to take; the same for all listeners.
     pub verdicts: Remembered,
+}
+
+impl Profiles {
+    fn all(&self) -> &[AccessProfile] {
+        &self.listener.profiles
+    }
+
+    fn marks(&self) -> &SegmentMarks {
+        &self.listener.marks.segments
+    }
 }
 
 /// What a narrow leg has done, for logs and the list of sessions.
@@ -89,10 +98,10 @@ impl NarrowLeg {
         profiles: &Profiles,
         now: Time,
     ) -> (Option<Box<Self>>, u64) {
-        let Some(place) = profile::find(&profiles.profiles, client.to_canonical()) else {
+        let Some(place) = profile::find(profiles.all(), client.to_canonical()) else {
             return (None, 0);
         };
-        let Some(profile) = profiles.profiles.get(place) else {
+        let Some(profile) = profiles.all().get(place) else {
             return (None, 0);
         };
         match Self::prepare(socket.as_fd(), client, profiles, (place, profile), now) {
@@ -115,7 +124,7 @@ impl NarrowLeg {
         let sample = tcp::sample(socket)?;
         let inherited = tcp::mark(socket)?;
         let is_four = client.to_canonical().is_ipv4();
-        let marks = profiles.marks.oversized(profile, is_four);
+        let marks = profiles.marks().oversized(profile, is_four);
         let sizes: Vec<u32> = marks.iter().map(|(size, _)| *size).collect();
         // The client's own size, and the mark that holds segments down to it.
         let headers = if is_four { HEADERS } else { SIX_HEADERS };
@@ -123,7 +132,7 @@ impl NarrowLeg {
             Some(mtu) if agreed.segment_size + headers >= mtu => {
                 Some((agreed.segment_size, inherited))
             }
-            Some(_) if is_four => profiles.marks.small(agreed.segment_size),
+            Some(_) if is_four => profiles.marks().small(agreed.segment_size),
             // Nothing would hold segments down to what an IPv6 client asked for.
             Some(_) | None => None,
         };
@@ -360,7 +369,7 @@ impl NarrowLeg {
             .oversized
             .as_ref()
             .is_some_and(OversizedSegments::holds_to_fill);
-        let hold = (self.profiles.profiles.get(self.place)).map(|of| of.hold_to_fill);
+        let hold = (self.profiles.all().get(self.place)).map(|of| of.hold_to_fill);
         let waited = now.since(self.last_moved);
         let part = sample.not_sent.bytes();
         if holds && part > 0 && hold.is_some_and(|hold| waited >= hold) {
@@ -387,7 +396,7 @@ impl NarrowLeg {
         let acknowledgements = sample
             .segments_received
             .saturating_sub(sample.data_segments_received);
-        let profile = self.profiles.profiles.get(self.place);
+        let profile = self.profiles.all().get(self.place);
         NarrowReport {
             profile: profile.map(|of| of.name.clone()).unwrap_or_default(),
             segment_size_bytes: self.oversized.as_ref().map_or(0, OversizedSegments::size),

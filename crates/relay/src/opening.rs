@@ -12,15 +12,16 @@ use rustix::io::Errno;
 
 use super::arrival::{Arrival, NewClient};
 use super::crowd::Crowd;
-use super::destination::{self, Found, Way};
+use super::destination::{Finder, Found, Negotiator, Way};
 use super::legs::{self, Calling, InputStart, Legs, ServerLeg};
-use super::limits::{Limits, ListenerLimits, Places, Shortage};
+use super::limits::{Limits, Places, Shortage};
+use super::listener::Listener;
 use super::narrow::{NarrowLeg, Profiles};
 use super::observation::ListenerCounters;
 use super::openings::Released;
+use super::remembered::Remembered;
 use super::session::{Buffers, Session};
-pub use super::settings::Negotiator;
-use super::settings::{Destination, Error, Listener};
+use super::settings::Error;
 use super::system;
 use super::update::ListenerId;
 
@@ -32,16 +33,14 @@ pub struct Acceptor {
     pub sessions: usize,
     /// Then it is closed, after what waits has been accepted.
     pub retire_at: Option<Time>,
-    /// Name of the listener.
-    pub name: String,
+    /// The listener.
+    pub listener: Arc<Listener>,
     /// The listening socket, while accepting.
     pub socket: Option<OwnedFd>,
     /// Decides about the sessions.
     pub policy: Box<dyn Policy + Send>,
     /// Counts its sessions.
     pub counters: Arc<ListenerCounters>,
-    /// How many sessions it takes, and how long they may be still.
-    pub limits: ListenerLimits,
     /// Its sessions' buffers while memory is not short.
     pub buffers: Buffers,
     pub places: Arc<Places>,
@@ -52,12 +51,28 @@ pub struct Acceptor {
     pub fresh: Option<(Time, u64)>,
     /// How many connections wait at a time.
     pub crowd: Crowd,
-    to: Destination,
-    server_mark: Option<u32>,
-    warned: bool,
+    finder: Finder,
     profiles: Profiles,
-    /// What client legs have from the listening socket.
-    keepalive: Option<TimeSpan>,
+    /// It has been logged that the kernel refused an option.
+    warned: bool,
+}
+
+/// What the acceptors of a listener have in common, and what each has of its own.
+pub struct AcceptorParts {
+    /// Which listener it belongs to.
+    pub id: ListenerId,
+    /// The listener.
+    pub listener: Arc<Listener>,
+    /// Where its connections go.
+    pub finder: Finder,
+    /// Decides about the sessions of this acceptor alone.
+    pub policy: Box<dyn Policy + Send>,
+    /// Counts the sessions of the listener.
+    pub counters: Arc<ListenerCounters>,
+    /// The places of its sessions.
+    pub places: Arc<Places>,
+    /// What clients were found to take.
+    pub verdicts: Remembered,
 }
 
 /// What became of a waiting connection.
@@ -98,7 +113,7 @@ pub struct Admitted {
 pub fn prepare_listener(socket: &OwnedFd, listener: &Listener) -> Result<(), Error> {
     let action = || format!("set up the socket of listener \"{}\"", listener.name);
     legs::set_common_options(socket).map_err(Error::kernel(action()))?;
-    let start = LegStart::from(&listener.settings.client);
+    let start = LegStart::from(&listener.session.client);
     tcp::apply_before_listen(socket, &start)
         .map_err(std::io::Error::other)
         .map_err(Error::kernel(action()))
@@ -106,39 +121,41 @@ pub fn prepare_listener(socket: &OwnedFd, listener: &Listener) -> Result<(), Err
 
 impl Acceptor {
     /// For one socket of a listener; the socket may come later.
-    pub fn new(
-        id: ListenerId,
-        socket: Option<OwnedFd>,
-        listener: &Listener,
-        policy: Box<dyn Policy + Send>,
-        counters: Arc<ListenerCounters>,
-        places: Arc<Places>,
-    ) -> Self {
+    pub fn new(socket: Option<OwnedFd>, parts: AcceptorParts) -> Self {
+        let AcceptorParts {
+            id,
+            listener,
+            finder,
+            policy,
+            counters,
+            places,
+            verdicts,
+        } = parts;
         Self {
             id,
             sessions: 0,
             retire_at: None,
-            name: listener.name.clone(),
             socket,
             policy,
             counters,
-            limits: listener.limits,
-            buffers: Buffers::from(&listener.settings),
+            buffers: Buffers::from(&listener.session),
             places,
             paused_until: None,
             fresh: None,
             crowd: Crowd::default(),
-            to: listener.to.clone(),
-            server_mark: listener.server_mark,
+            finder,
+            profiles: Profiles {
+                listener: Arc::clone(&listener),
+                verdicts,
+            },
             warned: false,
-            profiles: listener.profiles.clone(),
-            keepalive: listener.settings.client.keepalive,
+            listener,
         }
     }
 
     /// When a session that has been still until then is to end.
     pub fn still_after(&self, session: &Session) -> Option<Time> {
-        let limits = &self.limits;
+        let limits = &self.listener.limits;
         let timeout = match session.is_half_closed() {
             true => limits.half_closed_timeout,
             false => limits.idle_timeout,
@@ -153,12 +170,10 @@ impl Acceptor {
             Err(error) => return not_accepted(error),
         };
         // Its server has become itself: each connection would make another, without end.
-        if crate::machine::is_looping(&self.name) {
+        if crate::machine::is_looping(&self.listener.name) {
             return Opened::Refused;
         }
-        if let Destination::Negotiated(negotiator) = &self.to
-            && negotiator.settings.silent().is_none()
-        {
+        if let Some(negotiator) = self.finder.negotiator() {
             let negotiator = negotiator.clone();
             // Who the client is will be said by the proxy before this one.
             let known = negotiator.settings.proxies.is_none();
@@ -175,8 +190,8 @@ impl Acceptor {
                 Err(shortage) => Opened::Shed(shortage),
             };
         }
-        let Some(found) = destination::find(&self.to, &client, address) else {
-            return match destination::admits(&self.to, address) {
+        let Some(found) = self.finder.find(&client, address) else {
+            return match self.finder.admits(address) {
                 true => Opened::Refused,
                 false => Opened::Denied(address),
             };
@@ -250,7 +265,7 @@ impl Acceptor {
             Err(error) if is_shortage(error) => Opened::Shed(Shortage::Descriptors),
             Err(error) => {
                 tracing::debug!(
-                    listener = self.name,
+                    listener = self.listener.name,
                     "{} cannot be called: {error}",
                     request.server
                 );
@@ -276,7 +291,7 @@ impl Acceptor {
                 option_errors: 0,
             }),
             Way::AsClient => {
-                let mark = self.server_mark.unwrap_or(0);
+                let mark = self.listener.marks.server.unwrap_or(0);
                 legs::call_as_client(request, 0, &ServerLeg { mark, start })
             }
             Way::New => legs::call(request.server, |socket| self.set_up_server(socket, &start)),
@@ -325,13 +340,13 @@ impl Acceptor {
 
     /// The server of a session has never answered.
     pub fn note_unanswered(&self, client: &OwnedFd) {
-        destination::note_unanswered(&self.to, client);
+        self.finder.note_unanswered(client);
     }
 
     /// Sets what a leg that is about to be opened starts with; the options that were refused.
     /// What the client's socket has inherited from the listening socket is not set again.
     fn set_up_client(&mut self, client: &OwnedFd, mut start: LegStart) -> u64 {
-        if start.keepalive == self.keepalive {
+        if start.keepalive == self.listener.session.client.keepalive {
             start.keepalive = None;
         }
         match start == LegStart::default() {
@@ -342,7 +357,7 @@ impl Acceptor {
 
     fn set_up_server(&mut self, server: &OwnedFd, leg: &LegStart) -> u64 {
         let mut errors = u64::from(legs::set_common_options(server).is_err());
-        if let Some(mark) = self.server_mark {
+        if let Some(mark) = self.listener.marks.server {
             errors += self.note(tcp::set_mark(server, mark));
         }
         if *leg != LegStart::default() {
@@ -359,7 +374,7 @@ impl Acceptor {
         if !self.warned {
             self.warned = true;
             tracing::warn!(
-                listener = self.name,
+                listener = self.listener.name,
                 "a leg goes on without an option: {error}"
             );
         }

@@ -14,19 +14,28 @@ use midspan_policy::Request;
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::making_room::Awaited;
 use midspan_units::Time;
+use serde::{Deserialize, Serialize};
 
 use super::arrival::Arrival;
 
 /// Most that are noted until they are taken; the gate takes them several times a second.
 const UNANSWERED_LIMIT: usize = 256;
 
-/// How many may be opened at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How many may be opened at a time; none by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct OpeningLimits {
     /// By all clients together.
     pub all: usize,
     /// By one client: an IPv4 address, or an IPv6 network of 64 bits.
     pub per_client: usize,
+}
+
+impl Default for Openings {
+    /// None may be opened until the limits are [changed](Openings::change_limits).
+    fn default() -> Self {
+        Self::new(OpeningLimits::default())
+    }
 }
 
 /// What a SYN finds when it comes.
@@ -63,12 +72,12 @@ pub struct Openings {
     table: Mutex<Table>,
     /// Accepted by the relay, and never answered by their servers.
     unanswered: Mutex<Vec<Request>>,
-    limits: OpeningLimits,
     start: Instant,
 }
 
 #[derive(Debug)]
 struct Table {
+    limits: OpeningLimits,
     connections: BTreeMap<Request, Opening>,
     clients: BTreeMap<IpAddr, usize>,
     /// Those that are held, by when their clients are to repeat the SYN.
@@ -94,14 +103,19 @@ impl Openings {
     pub fn new(limits: OpeningLimits) -> Self {
         Self {
             table: Mutex::new(Table {
+                limits,
                 connections: BTreeMap::new(),
                 clients: BTreeMap::new(),
                 awaited: Awaited::default(),
             }),
             unanswered: Mutex::new(Vec::new()),
-            limits,
             start: Instant::now(),
         }
+    }
+
+    /// Other limits from now on; what is being opened goes on.
+    pub fn change_limits(&self, limits: OpeningLimits) {
+        self.lock().limits = limits;
     }
 
     /// A SYN with this sequence number has come.
@@ -132,8 +146,8 @@ impl Openings {
         }
         let of_client = table.clients.get(&client).copied().unwrap_or(0);
         let is_full = [
-            (of_client >= self.limits.per_client).then(|| table.awaited.overdue_of(time, client)),
-            (table.connections.len() >= self.limits.all).then(|| table.awaited.overdue(time)),
+            (of_client >= table.limits.per_client).then(|| table.awaited.overdue_of(time, client)),
+            (table.connections.len() >= table.limits.all).then(|| table.awaited.overdue(time)),
         ];
         if let Some(overdue) = is_full.into_iter().flatten().next() {
             return overdue.map_or(Reception::Full, Reception::FullBut);

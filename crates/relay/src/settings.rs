@@ -1,22 +1,18 @@
 //! What a relay is started with.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
-use midspan_explicit::Credentials;
-use midspan_policy::{Offered, SessionSettings};
+use midspan_policy::Offered;
 use midspan_units::{ByteSize, TimeSpan};
 use thiserror::Error;
 
-use super::limits::{ListenerLimits, RelayLimits};
-use super::narrow::Profiles;
-use super::negotiation::Negotiation;
-use super::openings::Openings;
+use super::limits::RelayLimits;
+use super::listener::Listener;
+use super::remembered::Remembered;
 
 /// What is fixed for the whole relay.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// Threads, each with a loop of its own; at least 1. Best: one per core.
     pub threads: usize,
@@ -36,6 +32,8 @@ pub struct Settings {
     pub limits: RelayLimits,
     /// What policies may choose from.
     pub offered: Offered,
+    /// What clients were found to take; sessions add to it.
+    pub verdicts: Remembered,
 }
 
 impl Default for Settings {
@@ -50,6 +48,7 @@ impl Default for Settings {
             sampling_interval: None,
             limits: RelayLimits::default(),
             offered: Offered::default(),
+            verdicts: Remembered::default(),
         }
     }
 }
@@ -76,73 +75,14 @@ impl Settings {
     }
 }
 
-/// Where the sessions of a listener go.
-#[derive(Debug, Clone)]
-pub enum Destination {
-    /// To one server.
-    Fixed(SocketAddr),
-    /// To where the client wanted to go, from the client's own address and port. The listening
-    /// sockets are transparent. Server legs that are connected already are found here.
-    Original(Arc<Openings>),
-    /// To where the client says, or to one server after a word with one of the two.
-    Negotiated(Negotiator),
-}
-
-/// How clients are spoken with before there is a session.
-#[derive(Debug, Clone)]
-pub struct Negotiator {
-    /// What was configured.
-    pub settings: Arc<Negotiation>,
-    /// Its users, as they are compared.
-    pub credentials: Option<Arc<Credentials>>,
-}
-
-impl Destination {
-    /// Whether clients call the listener by its address: what it cannot take is lost to them. What
-    /// a transparent one cannot take passes untouched.
-    #[must_use]
-    pub const fn is_called(&self) -> bool {
-        !matches!(self, Self::Original(_))
-    }
-}
-
-impl From<Negotiation> for Destination {
-    fn from(settings: Negotiation) -> Self {
-        let credentials = settings.users.as_ref();
-        let credentials = credentials.map(|users| Arc::new(users.credentials()));
-        Self::Negotiated(Negotiator {
-            settings: Arc::new(settings),
-            credentials,
-        })
-    }
-}
-
-impl From<SocketAddr> for Destination {
-    fn from(address: SocketAddr) -> Self {
-        Self::Fixed(address)
-    }
-}
-
-/// Where sessions come from, and where they go.
+/// A listener with its sockets.
 #[derive(Debug)]
-pub struct Listener {
-    /// Its name in logs and errors.
-    pub name: String,
-    /// One listening, non-blocking socket per thread, all of the same address (`SO_REUSEPORT`).
-    /// A mark set on them (`SO_MARK`) is inherited by the client legs.
+pub struct OpenListener {
+    /// What it does with connections.
+    pub listener: Listener,
+    /// One listening, non-blocking socket for each thread, all of the same address
+    /// (`SO_REUSEPORT`).
     pub sockets: Vec<OwnedFd>,
-    /// The server.
-    pub to: Destination,
-    /// The mark of the server legs (`SO_MARK`, needs `CAP_NET_ADMIN`): it selects the route and
-    /// with it the initial window towards the server.
-    pub server_mark: Option<u32>,
-    /// How legs are set up. `initial_window` is not the relay's: Linux has it on routes only,
-    /// which whoever opens the listener selects by the marks.
-    pub settings: SessionSettings,
-    /// How many sessions it takes, and how long they may be still.
-    pub limits: ListenerLimits,
-    /// What is known of clients' access links, and the marks of their segments.
-    pub profiles: Profiles,
 }
 
 /// Why a relay cannot start.

@@ -6,6 +6,7 @@
 //! until the last session that it has accepted ends: that session's policy is the old one's.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,9 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::Relay;
 use super::kick::{Kicked, Target};
+use super::listener::Listener;
 use super::opening::{self, Acceptor};
-use super::settings::{Error, Listener};
+use super::settings::{Error, OpenListener};
 use super::worker::{FIRST_ACCEPTOR, Worker};
 
 /// Names a listener of one relay, for ever.
@@ -29,20 +31,13 @@ pub enum Update {
     /// A new listener.
     Add(Box<Acceptor>),
     /// A listener is different from now on.
-    Change(Box<Change>),
+    Change(Box<Acceptor>),
     /// A listener accepts no more after this time.
     Retire(ListenerId, Time),
     /// Sessions are to be reset; how many that were goes back.
     Kick(Target, Sender<Kicked>),
     /// Says that all before this is done.
     Report(Sender<()>),
-}
-
-/// A listener as it is from now on.
-pub struct Change {
-    acceptor: Acceptor,
-    client: LegStart,
-    mark: Option<u32>,
 }
 
 impl Relay {
@@ -55,8 +50,8 @@ impl Relay {
     ///
     /// # Errors
     /// It has not one socket per thread, or what the kernel refuses.
-    pub fn add_listener(&mut self, mut listener: Listener) -> Result<ListenerId, Error> {
-        let sockets = std::mem::take(&mut listener.sockets);
+    pub fn add_listener(&mut self, open: OpenListener) -> Result<ListenerId, Error> {
+        let OpenListener { listener, sockets } = open;
         if sockets.len() != self.threads.len() {
             return Err(Error::SocketCount {
                 listener: listener.name,
@@ -69,6 +64,7 @@ impl Relay {
         }
         let id = ListenerId(self.next_listener);
         self.next_listener += 1;
+        let listener = Arc::new(listener);
         for (updates, socket) in self.updates.iter().zip(sockets) {
             let acceptor = self.acceptor(id, Some(socket), &listener);
             // A thread that has ended is noticed by its owner.
@@ -78,16 +74,13 @@ impl Relay {
         Ok(id)
     }
 
-    /// Accepts by other settings from now on; sessions that exist go on as they are. The sockets
-    /// are those it has (those of `listener` are not looked at), with `mark` for the client legs.
-    pub fn change_listener(&mut self, id: ListenerId, listener: &Listener, mark: Option<u32>) {
+    /// Accepts by other settings from now on, on the sockets that the listener has; sessions that
+    /// exist go on as they are.
+    pub fn change_listener(&mut self, id: ListenerId, listener: Listener) {
+        let listener = Arc::new(listener);
         for updates in &self.updates {
-            let change = Change {
-                acceptor: self.acceptor(id, None, listener),
-                client: LegStart::from(&listener.settings.client),
-                mark,
-            };
-            let _ = updates.send(Update::Change(Box::new(change)));
+            let acceptor = self.acceptor(id, None, &listener);
+            let _ = updates.send(Update::Change(Box::new(acceptor)));
         }
         self.control.wake();
     }
@@ -101,13 +94,15 @@ impl Relay {
         self.control.wake();
     }
 
-    fn acceptor(&self, id: ListenerId, socket: Option<OwnedFd>, listener: &Listener) -> Acceptor {
-        let policy =
-            midspan_policy::for_settings(&listener.settings, self.offered, &self.knowledge);
-        let counters = self.registry.counters(&listener.name);
-        let limits = listener.limits.sessions;
-        let places = (self.limits).set_listener(&listener.name, limits, listener.to.is_called());
-        Acceptor::new(id, socket, listener, policy, counters, places)
+    fn acceptor(
+        &self,
+        id: ListenerId,
+        socket: Option<OwnedFd>,
+        listener: &Arc<Listener>,
+    ) -> Acceptor {
+        let policy = midspan_policy::for_settings(&listener.session, self.offered, &self.knowledge);
+        let parts = self.shared.acceptor_parts(id, listener, policy);
+        Acceptor::new(socket, parts)
     }
 
     /// Waits until all threads have done what they were told; whether they have.
@@ -171,30 +166,27 @@ impl Worker {
         }
     }
 
-    fn change(&mut self, change: Change) {
-        let Change {
-            mut acceptor,
-            client,
-            mark,
-        } = change;
+    fn change(&mut self, mut acceptor: Acceptor) {
         let Some(old) = self.find(acceptor.id) else {
             return;
         };
         if self.acceptors.len() >= PLACE_LIMIT && !self.acceptors.iter().any(is_free) {
             tracing::warn!(
-                listener = acceptor.name,
+                listener = acceptor.listener.name,
                 "a listener goes on as it is: too many old ones have sessions"
             );
             return;
         }
         acceptor.socket = self.acceptors[old].socket.take();
         acceptor.paused_until = self.acceptors[old].paused_until.take();
+        let client = LegStart::from(&acceptor.listener.session.client);
         if let Some(socket) = &acceptor.socket
-            && let Err(error) = tcp::change_listener(socket, &client, mark)
+            && let Err(error) =
+                tcp::change_listener(socket, &client, acceptor.listener.marks.client)
         {
             self.counters().option_errors.add(1);
             tracing::warn!(
-                listener = acceptor.name,
+                listener = acceptor.listener.name,
                 "a listener goes on without an option: {error}"
             );
         }

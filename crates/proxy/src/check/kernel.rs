@@ -188,7 +188,7 @@ fn legs(context: &Context<'_>) -> Vec<Finding> {
             midspan_policy::Leg::Client => "client_leg",
             midspan_policy::Leg::Server => "server_leg",
         };
-        let check = format!("{leg} of \"{}\"", listener.name);
+        let check = format!("{leg} of \"{}\"", listener.relay.name);
         let start = LegStart::from(settings);
         findings.push(match tcp::check(&start) {
             Ok(()) => {

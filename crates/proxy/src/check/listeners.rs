@@ -25,7 +25,7 @@ pub(super) fn findings(context: &Context<'_>) -> Vec<Finding> {
 }
 
 fn port(listener: &Listener, address: SocketAddr) -> Finding {
-    let check = format!("port of \"{}\"", listener.name);
+    let check = format!("port of \"{}\"", listener.relay.name);
     let Err(error) = try_to_listen(listener) else {
         return Finding::ok(check, format!("{address} is free"));
     };

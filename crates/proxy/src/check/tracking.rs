@@ -113,7 +113,7 @@ fn established(context: &Context<'_>, has_timeouts: bool) -> Option<Finding> {
         format!(
             "{found}, {said} ({leg} of \"{}\"): a session that is idle for so long hangs where \
              `input` accepts established connections only",
-            listener.name
+            listener.relay.name
         ),
         "a keepalive below it, and in the chain `input`, first: meta l4proto tcp socket \
          transparent 1 accept",
@@ -140,7 +140,7 @@ fn helper_ports(context: &Context<'_>) -> Finding {
                  listener \"{}\" takes, among them ports {}: their data connections (FTP, SIP \
                  and others) fail",
                 rule.chain,
-                listener.name,
+                listener.relay.name,
                 ports(&taken)
             ),
             "in the configuration: except_ports of the listener, or interception.helper_ports, \
@@ -150,7 +150,7 @@ fn helper_ports(context: &Context<'_>) -> Finding {
             CHECK,
             format!(
                 "listener \"{}\" takes ports {}, and no rule gives connections a helper",
-                listener.name,
+                listener.relay.name,
                 ports(&taken)
             ),
         ),

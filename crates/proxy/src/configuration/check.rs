@@ -57,12 +57,12 @@ pub(super) fn check(configuration: &Configuration) -> Result<(), Located> {
         check_destination(source, listener)?;
         check_leg(
             source,
-            &listener.session.client,
+            &listener.relay.session.client,
             &listener.places.client_leg,
         )?;
         check_leg(
             source,
-            &listener.session.server,
+            &listener.relay.session.server,
             &listener.places.server_leg,
         )?;
     }
@@ -73,7 +73,7 @@ fn check_names(configuration: &Configuration) -> Result<(), Located> {
     let source = &configuration.source;
     let mut seen: BTreeMap<&str, &Listener> = BTreeMap::new();
     for listener in &configuration.listeners {
-        let name = listener.name.as_str();
+        let name = listener.relay.name.as_str();
         let place = listener.places.name.clone();
         if name.is_empty() || name.len() > NAME_LIMIT || name.chars().any(char::is_control) {
             let message = format!("a name has 1 to {NAME_LIMIT} bytes and no control characters");
@@ -112,7 +112,7 @@ fn check_listening_addresses(configuration: &Configuration) -> Result<(), Locate
             let (line, _) = source.position(first.places.listen.start);
             let message = format!(
                 "listener \"{}\" already listens on {listen} (line {line})",
-                first.name
+                first.relay.name
             );
             return Err(Located::new(source, place, message)
                 .with_help("give every listener an address or port of its own"));
@@ -124,7 +124,7 @@ fn check_listening_addresses(configuration: &Configuration) -> Result<(), Locate
         let (line, _) = source.position(first.places.listen.start);
         let message = format!(
             "listener \"{}\" already listens on {} (line {line})",
-            first.name, admin.listen
+            first.relay.name, admin.listen
         );
         return Err(Located::new(source, admin.place.clone(), message)
             .with_help("give the admin listener an address or port of its own"));
@@ -163,7 +163,9 @@ pub(super) fn check_loops(
         [] => return Ok(()),
     };
     let listeners = &configuration.listeners;
-    let start = listeners.iter().find(|of| names.first() == Some(&of.name));
+    let start = listeners
+        .iter()
+        .find(|of| names.first() == Some(&of.relay.name));
     let place = start.map(|start| start.places.to.clone());
     Err(Located::new(
         &configuration.source,
@@ -188,17 +190,17 @@ pub(super) fn loops(
     };
     let mut found = Vec::new();
     for start in listeners {
-        let mut names = vec![start.name.clone()];
+        let mut names = vec![start.relay.name.clone()];
         let mut here = next(start);
         // A chain longer than the number of listeners runs in a circle that `start` leads into.
         while let Some(listener) = here
             && names.len() <= listeners.len()
         {
-            if listener.name == start.name {
+            if listener.relay.name == start.relay.name {
                 found.push(names);
                 break;
             }
-            names.push(listener.name.clone());
+            names.push(listener.relay.name.clone());
             here = next(listener);
         }
     }

@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 
 use midspan_document::{Located, Source, Spanned};
 use midspan_linux::initial_window::{MarkField, Place};
-use midspan_policy::{LegSettings, PolicyName, SessionSettings};
+use midspan_policy::{Handshake, LegSettings, PolicyName, SessionSettings};
 use midspan_relay::negotiation::HeaderVersion;
-use midspan_relay::{ListenerLimits, RelayLimits};
+use midspan_relay::profile::AccessProfile;
+use midspan_relay::{Destination, ListenerLimits, RelayLimits};
 use midspan_units::{ByteSize, Probability, TimeSpan};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ use super::explicit::{AccessKey, ExplicitKeys, Networks, explicit, negotiation};
 use super::limits::{LimitsTable, ListenerLimitKeys};
 use super::profile::{ProfileTable, profiles};
 use super::state::state_directory;
-use super::transparent::{Family, HandshakeKey, Hosts, InterceptionTable, Ports, TransparentKeys};
+use super::transparent::{Family, Hosts, InterceptionTable, Ports, TransparentKeys};
 
 use super::{Configuration, Forward, Listener, Mode, Places, RelaySettings, THREAD_LIMIT};
 
@@ -132,7 +133,7 @@ pub(super) struct ListenerTable {
     #[serde(default)]
     except: Option<Spanned<Vec<Hosts>>>,
     #[serde(default)]
-    handshake: Option<Spanned<HandshakeKey>>,
+    handshake: Option<Spanned<Handshake>>,
     #[serde(default)]
     users: Option<Spanned<BTreeMap<String, String>>>,
     #[serde(default)]
@@ -236,6 +237,7 @@ pub(super) fn read(source: &Source) -> Result<Configuration, Located> {
         .into_iter()
         .any(|mode| matches!(mode, ModeKey::Transparent));
     let (limits, still, memory_is_set) = file.limits.checked(source)?;
+    let profiles = profiles(source, file.profile, is_transparent)?;
     let configuration = Configuration {
         state: state_directory(source, file.relay.state_directory.take())?,
         relay: RelaySettings {
@@ -247,13 +249,13 @@ pub(super) fn read(source: &Source) -> Result<Configuration, Located> {
         interception: file.interception.checked(source, marks.marks)?,
         control: file.control.checked(source)?,
         admin: file.admin.map(|admin| admin.checked(source)).transpose()?,
-        profiles: profiles(source, file.profile, is_transparent)?,
         listeners: file
             .listener
             .into_inner()
             .into_iter()
-            .map(|listener| listener.checked(source, &still))
+            .map(|listener| listener.checked(source, &still, &profiles))
             .collect::<Result<_, _>>()?,
+        profiles,
         source: source.clone(),
     };
     if configuration.listeners.is_empty() {
@@ -383,7 +385,12 @@ impl MarksTable {
 }
 
 impl ListenerTable {
-    fn checked(self, source: &Source, still: &ListenerLimits) -> Result<Listener, Located> {
+    fn checked(
+        self,
+        source: &Source,
+        still: &ListenerLimits,
+        profiles: &[AccessProfile],
+    ) -> Result<Listener, Located> {
         let name = self.name.span();
         let span = |address: &Option<Spanned<Address>>| {
             address.as_ref().map_or(name.clone(), Spanned::span)
@@ -432,12 +439,16 @@ impl ListenerTable {
             proxy_protocol_from: self.proxy_protocol_from,
             send_proxy_protocol: self.send_proxy_protocol,
         };
+        let mut admitting = None;
         let mode = match self.mode {
             ModeKey::Forward => forward(source, self.listen, self.to, &keys, &places)?,
             ModeKey::Socks5 => explicit("socks5", source, self.listen, self.to, &keys)?,
             ModeKey::Http => explicit("http", source, self.listen, self.to, &keys)?,
             ModeKey::Transparent => {
-                transparent(source, self.listen, self.to, keys, (&places, learns))?
+                only_of_forward(source, self.listen, self.to)?;
+                let (transparent, of) = keys.checked(source, places.name.clone(), learns)?;
+                admitting = Some(of);
+                Mode::Transparent(transparent)
             }
         };
         let leg = |given: Option<Spanned<LegSettings>>| {
@@ -448,16 +459,31 @@ impl ListenerTable {
                 ..leg
             }
         };
-        Ok(Listener {
-            name: self.name.into_inner(),
-            negotiation: negotiation(source, &mode, explicit_keys, &places.listen)?,
-            mode,
+        let negotiation = negotiation(source, &mode, explicit_keys, &places.listen)?;
+        let to = match (negotiation, &mode) {
+            (Some(negotiation), _) => negotiation.into(),
+            (None, Mode::Forward(forward)) => forward.to.into(),
+            (None, Mode::Explicit(_) | Mode::Transparent(_)) => Destination::Original,
+        };
+        let mut relay = midspan_relay::Listener {
+            listen: mode.listen(),
             session: SessionSettings {
                 client: leg(self.client_leg),
                 server: leg(self.server_leg),
                 connect_timeout: Some(connect_timeout),
             },
             limits: limits.checked(source, still)?,
+            profiles: profiles.to_vec(),
+            ..midspan_relay::Listener::new(self.name.into_inner(), to)
+        };
+        if let Some(admitting) = admitting {
+            relay.handshake = admitting.handshake;
+            relay.learned_windows = admitting.learned_windows;
+            relay.control_group = admitting.control_group;
+        }
+        Ok(Listener {
+            relay,
+            mode,
             places,
         })
     }
@@ -485,13 +511,12 @@ fn forward(
     }))
 }
 
-fn transparent(
+/// Transparent listeners have neither address of their own nor a fixed server.
+fn only_of_forward(
     source: &Source,
     listen: Option<Spanned<Address>>,
     to: Option<Spanned<Address>>,
-    keys: TransparentKeys,
-    (places, learns): (&Places, (bool, bool)),
-) -> Result<Mode, Located> {
+) -> Result<(), Located> {
     for (key, address) in [("listen", listen), ("to", to)] {
         if let Some(address) = address {
             let message = match key {
@@ -501,9 +526,5 @@ fn transparent(
             return Err(Located::new(source, address.span(), message));
         }
     }
-    Ok(Mode::Transparent(keys.checked(
-        source,
-        places.name.clone(),
-        learns,
-    )?))
+    Ok(())
 }

@@ -22,10 +22,9 @@ use std::path::Path;
 
 use midspan_document::{Located, Source};
 use midspan_linux::initial_window::Place;
-use midspan_policy::{LegSettings, SessionSettings};
-pub use midspan_relay::negotiation::Negotiation;
+use midspan_policy::LegSettings;
+use midspan_relay::RelayLimits;
 use midspan_relay::profile::AccessProfile;
-use midspan_relay::{ListenerLimits, RelayLimits};
 use midspan_units::{ByteSize, Probability, TimeSpan};
 use serde::{Deserialize, Serialize};
 
@@ -85,7 +84,7 @@ pub struct RelaySettings {
     pub user: Option<String>,
 }
 
-/// What a listener does with connections.
+/// How connections come to a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mode {
     /// Connects to one fixed address.
@@ -94,6 +93,18 @@ pub enum Mode {
     Explicit(Explicit),
     /// Takes connections that this machine forwards, and keeps their addresses.
     Transparent(Transparent),
+}
+
+impl Mode {
+    /// The address that clients call; `None` for a transparent listener.
+    #[must_use]
+    pub const fn listen(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Forward(forward) => Some(forward.listen),
+            Self::Explicit(explicit) => Some(explicit.listen),
+            Self::Transparent(_) => None,
+        }
+    }
 }
 
 /// Clients name the server themselves.
@@ -114,20 +125,14 @@ pub struct Forward {
     pub to: SocketAddr,
 }
 
-/// A place where connections are accepted, and where they go.
+/// `[[listener]]`: what the relay does with its connections, and how they come to it.
 #[derive(Debug, Clone)]
 pub struct Listener {
-    /// Name for logs, unique.
-    pub name: String,
-    /// What it does with connections.
+    /// What the relay does with its connections. The helper adds marks and, for a transparent
+    /// listener, the address.
+    pub relay: midspan_relay::Listener,
+    /// How connections come to it.
     pub mode: Mode,
-    /// How both legs of a session are set up.
-    pub session: SessionSettings,
-    /// How many sessions it takes, and how long they may be still.
-    pub limits: ListenerLimits,
-    /// What is said before a session, and who may have which; `None` where nothing is and
-    /// anybody may.
-    pub negotiation: Option<Negotiation>,
     places: Places,
 }
 
@@ -144,11 +149,7 @@ impl Listener {
     /// Where it listens; `None` for transparent ones, which have an address of their own.
     #[must_use]
     pub const fn listen(&self) -> Option<SocketAddr> {
-        match &self.mode {
-            Mode::Forward(forward) => Some(forward.listen),
-            Mode::Explicit(explicit) => Some(explicit.listen),
-            Mode::Transparent(_) => None,
-        }
+        self.mode.listen()
     }
 
     /// What a transparent listener takes.
@@ -248,14 +249,14 @@ impl Configuration {
     /// Whether some connections pass untouched, to compare with.
     #[must_use]
     pub fn has_control_group(&self) -> bool {
-        let mut transparent = self.transparent();
-        transparent.any(|(_, of)| of.control_group > Probability::ZERO)
+        let mut listeners = self.listeners.iter();
+        listeners.any(|listener| listener.relay.control_group > Probability::ZERO)
     }
 
     /// The settings of every leg, with its listener.
     pub fn legs(&self) -> impl Iterator<Item = (&Listener, midspan_policy::Leg, &LegSettings)> {
         self.listeners.iter().flat_map(|listener| {
-            let session = &listener.session;
+            let session = &listener.relay.session;
             [
                 (listener, midspan_policy::Leg::Client, &session.client),
                 (listener, midspan_policy::Leg::Server, &session.server),

@@ -12,7 +12,7 @@ const OTHERS: u32 = 0o007;
 pub(crate) fn has_any(configuration: &Configuration) -> bool {
     let mut negotiations = configuration.listeners.iter();
     negotiations.any(|listener| {
-        let negotiation = listener.negotiation.as_ref();
+        let negotiation = listener.relay.negotiation();
         negotiation.is_some_and(|negotiation| negotiation.users.is_some())
     })
 }

@@ -31,12 +31,13 @@ pub struct Transparent {
     pub except_ports: Vec<RangeInclusive<u16>>,
     /// Servers and clients to leave alone.
     pub except: Vec<Prefix>,
-    /// When the client's SYN is answered.
+}
+
+/// How connections of a transparent listener are admitted at their SYN.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Admitting {
     pub handshake: Handshake,
-    /// The initial windows, in segments, from which one is chosen for each client by what is known
-    /// of its path; empty where none is chosen.
     pub learned_windows: Vec<u32>,
-    /// Part of the connections that pass untouched, to compare with.
     pub control_group: Probability,
 }
 
@@ -261,7 +262,7 @@ pub(super) struct TransparentKeys {
     pub ports: Option<Spanned<Vec<Ports>>>,
     pub except_ports: Option<Spanned<Vec<Ports>>>,
     pub except: Option<Spanned<Vec<Hosts>>>,
-    pub handshake: Option<Spanned<HandshakeKey>>,
+    pub handshake: Option<Spanned<Handshake>>,
     pub learned_window_limit: Option<Spanned<u32>>,
     pub control_group: Option<Spanned<Probability>>,
 }
@@ -297,7 +298,7 @@ impl TransparentKeys {
         source: &Source,
         name: std::ops::Range<usize>,
         (is_auto, learns): (bool, bool),
-    ) -> Result<Transparent, Located> {
+    ) -> Result<(Transparent, Admitting), Located> {
         let Some(interfaces) = self.interfaces else {
             return Err(Located::new(
                 source,
@@ -340,12 +341,18 @@ impl TransparentKeys {
             usual,
             Probability::ZERO..=half,
         )?;
-        Ok(Transparent {
+        let admitting = Admitting {
             control_group,
             learned_windows: match learns {
                 true => windows(limit),
                 false => Vec::new(),
             },
+            handshake: match self.handshake {
+                Some(handshake) => handshake.into_inner(),
+                None => Handshake::EndToEnd,
+            },
+        };
+        let transparent = Transparent {
             interfaces: interface_names(source, interfaces)?,
             ipv4,
             ipv6,
@@ -361,11 +368,8 @@ impl TransparentKeys {
                 .into_iter()
                 .map(|hosts| hosts.0)
                 .collect(),
-            handshake: match self.handshake.map(Spanned::into_inner) {
-                Some(HandshakeKey::Early) => Handshake::Early,
-                Some(HandshakeKey::EndToEnd) | None => Handshake::EndToEnd,
-            },
-        })
+        };
+        Ok((transparent, admitting))
     }
 }
 
@@ -408,14 +412,6 @@ fn list<T>(source: &Source, key: &str, list: Option<Spanned<Vec<T>>>) -> Result<
         return Err(Located::new(source, list.span(), message));
     }
     Ok(list.into_inner())
-}
-
-/// `handshake`
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum HandshakeKey {
-    Early,
-    EndToEnd,
 }
 
 /// An entry of `families`.

@@ -23,6 +23,7 @@ mod control_group;
 pub(crate) mod fuzzing;
 mod headers;
 mod held;
+mod listener;
 mod running;
 mod settled;
 mod statistics;
@@ -31,9 +32,8 @@ mod thread;
 mod timestamps;
 mod tracked;
 
-use midspan_relay::profile::AccessProfile;
-use midspan_relay::{Clock, Limits, Openings, ServerLeg};
-pub use running::{Decided, Gate, GateObserver};
+pub use listener::GateListener;
+pub use running::{Gate, GateObserver};
 pub use statistics::GateStatistics;
 pub use syn::hop_limit;
 
@@ -41,13 +41,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use midspan_policy::Knowledge;
-use midspan_units::{Probability, TimeSpan};
+use midspan_relay::{Clock, Limits, OpeningLimits, Openings, Relay};
+use midspan_units::TimeSpan;
+use serde::{Deserialize, Serialize};
 
-/// What a gate is started with.
+/// What holds for all transparent listeners; the helper sends it to the relay process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct GateSettings {
     /// Number of the queue.
     pub queue: u16,
-    /// Bits of the packet mark that are ours.
+    /// Midspan's bits of the packet mark.
     pub mask: u32,
     /// The mark that makes a rule answer a SYN with a RST.
     pub refused_mark: u32,
@@ -57,32 +61,33 @@ pub struct GateSettings {
     pub server_zone: u16,
     /// For how long servers are left alone whose answers do not come back this way.
     pub asymmetric_route_time: TimeSpan,
-    /// Transparent listeners, each with who decides about its connections.
-    pub listeners: Vec<Decided>,
-    /// Where released connections are found.
+    /// How many connections may be opened at a time.
+    pub opening_limits: OpeningLimits,
+}
+
+/// The raw sockets for IPv4 and IPv6 packets; `None` for a family that the kernel lacks.
+pub type RawSockets = [Option<OwnedFd>; 2];
+
+/// What a gate and its relay have in common.
+pub struct RelaySide {
+    /// Where connections are left for the relay's threads.
     pub openings: Arc<Openings>,
     /// Whether the relay has room for one more; `None`: always.
     pub limits: Option<Arc<Limits>>,
-    /// A raw socket for IPv4 packets, one for IPv6; `None` for a family that the kernel lacks.
-    pub raw: [Option<OwnedFd>; 2],
-    /// What the relay's sessions have taught of the paths to clients, and its clock.
-    pub learned: (Knowledge, Clock),
+    /// What the relay's sessions have taught of the paths to clients.
+    pub knowledge: Knowledge,
+    /// The relay's clock.
+    pub clock: Clock,
 }
 
-/// A transparent listener, as the gate needs to know it.
-#[derive(Debug, Clone)]
-pub struct GateListener {
-    /// Name for logs.
-    pub name: String,
-    /// The mark of SYNs for it.
-    pub mark: u32,
-    /// How server legs are set up.
-    pub server: ServerLeg,
-    /// The initial windows that its clients may get besides the usual one; empty where none is
-    /// chosen.
-    pub windows: Vec<u32>,
-    /// What is known of clients' access links.
-    pub profiles: Arc<[AccessProfile]>,
-    /// Part of the connections that pass untouched, to compare with.
-    pub control_group: Probability,
+impl From<&Relay> for RelaySide {
+    fn from(relay: &Relay) -> Self {
+        let (knowledge, clock) = relay.learned();
+        Self {
+            openings: relay.openings(),
+            limits: Some(relay.limits()),
+            knowledge,
+            clock,
+        }
+    }
 }

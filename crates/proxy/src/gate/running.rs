@@ -6,12 +6,11 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use midspan_policy::Policy;
 use midspan_relay::kick::Target;
 
 use super::statistics::Counters;
 use super::thread::Worker;
-use super::{GateListener, GateSettings, GateStatistics};
+use super::{GateListener, GateSettings, GateStatistics, RawSockets, RelaySide};
 
 /// Room in the queue beyond the connections being opened: SYNs that came together.
 const QUEUE_MARGIN: u32 = 1024;
@@ -27,13 +26,10 @@ pub struct Gate {
     updates: Sender<Update>,
 }
 
-/// A listener, and who decides at the SYN which of its connections are taken.
-pub type Decided = (GateListener, Box<dyn Policy + Send>);
-
 /// What the thread is told.
 pub(super) enum Update {
     /// Other listeners from now on, and whom to tell that they are known.
-    Listeners(Vec<Decided>, Sender<()>),
+    Listeners(Vec<GateListener>, Sender<()>),
     /// SYNs that are held are to be refused, and whom to tell how many those were.
     Kick(Target, Sender<u64>),
 }
@@ -43,12 +39,21 @@ impl Gate {
     ///
     /// # Errors
     /// The queue or a thread cannot be had.
-    pub fn start(settings: GateSettings, limit: u32) -> std::io::Result<Self> {
+    pub fn start(
+        settings: &GateSettings,
+        listeners: Vec<GateListener>,
+        relay: RelaySide,
+        raw: RawSockets,
+    ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let counters = Arc::new(Counters::default());
         let (sender, updates) = mpsc::channel();
-        let limit = limit.saturating_add(QUEUE_MARGIN);
-        let worker = Worker::new(settings, limit, Arc::clone(&counters), updates)?;
+        let limits = settings.opening_limits;
+        relay.openings.change_limits(limits);
+        let room = u32::try_from(limits.all).unwrap_or(u32::MAX);
+        let room = room.saturating_add(QUEUE_MARGIN);
+        let counts = Arc::clone(&counters);
+        let worker = Worker::new(settings, listeners, relay, raw, room, counts, updates)?;
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("gate".to_owned())
@@ -68,7 +73,7 @@ impl Gate {
     /// Takes SYNs for other listeners from now on; those that wait for a listener that is no
     /// longer there go on untouched. Whether the thread has answered within a second.
     #[must_use]
-    pub fn change_listeners(&self, listeners: Vec<Decided>) -> bool {
+    pub fn change_listeners(&self, listeners: Vec<GateListener>) -> bool {
         let (sender, done) = mpsc::channel();
         let sent = self.updates.send(Update::Listeners(listeners, sender));
         sent.is_ok() && done.recv_timeout(UPDATE_LIMIT).is_ok()

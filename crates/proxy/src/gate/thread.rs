@@ -29,14 +29,14 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use tracing::{debug, warn};
 
-use super::GateSettings;
 use super::control_group::ControlGroup;
 use super::held::{Held, HeldSyns, Packet};
-use super::running::{Decided, Update};
+use super::running::Update;
 use super::settled::SettledSyns;
 use super::statistics::{Counters, count};
 use super::syn::{self, Segment};
 use super::tracked::TrackedEntries;
+use super::{GateListener, GateSettings, RawSockets, RelaySide};
 
 /// Longest time without a sign of life.
 const BEAT: Duration = Duration::from_millis(100);
@@ -69,10 +69,11 @@ pub(super) struct Worker {
     tracking: ConnectionTracking,
     tracked: TrackedEntries,
     server_zone: u16,
-    listeners: Vec<Decided>,
+    listeners: Vec<GateListener>,
     openings: Arc<Openings>,
     limits: Option<Arc<Limits>>,
-    learned: (Knowledge, Clock),
+    knowledge: Knowledge,
+    clock: Clock,
     routes: AsymmetricRoutes,
     held: HeldSyns,
     control_group: ControlGroup,
@@ -90,7 +91,10 @@ pub(super) struct Worker {
 impl Worker {
     /// Takes the queue, with room for so many packets.
     pub fn new(
-        settings: GateSettings,
+        settings: &GateSettings,
+        listeners: Vec<GateListener>,
+        relay: RelaySide,
+        raw: RawSockets,
         queue_length: u32,
         counters: Arc<Counters>,
         updates: Receiver<Update>,
@@ -103,17 +107,18 @@ impl Worker {
             updates,
             queue,
             epoll,
-            raw: settings.raw.map(|raw| raw.map(RawSocket::from_socket)),
+            raw: raw.map(|raw| raw.map(RawSocket::from_socket)),
             mask: settings.mask,
             refused_mark: settings.refused_mark,
             watched_mark: settings.watched_mark,
             tracking: ConnectionTracking::open()?,
             tracked: TrackedEntries::new(now),
             server_zone: settings.server_zone,
-            listeners: settings.listeners,
-            openings: settings.openings,
-            limits: settings.limits,
-            learned: settings.learned,
+            listeners,
+            openings: relay.openings,
+            limits: relay.limits,
+            knowledge: relay.knowledge,
+            clock: relay.clock,
             routes: AsymmetricRoutes::new(settings.asymmetric_route_time),
             held: HeldSyns::default(),
             control_group: ControlGroup::default(),
@@ -187,13 +192,13 @@ impl Worker {
         }
     }
 
-    fn change_listeners(&mut self, listeners: Vec<Decided>) {
+    fn change_listeners(&mut self, listeners: Vec<GateListener>) {
         let old = std::mem::replace(&mut self.listeners, listeners);
         let new = |listener: usize| {
-            let (gone, _) = old.get(listener)?;
+            let gone = old.get(listener)?;
             self.listeners
                 .iter()
-                .position(|(known, _)| known.mark == gone.mark)
+                .position(|known| known.mark == gone.mark)
         };
         for held in self.held.reassign(new) {
             self.end_call(held.server, held.arrival.request);
@@ -253,7 +258,7 @@ impl Worker {
     fn handle_packet(&mut self, mut packet: Packet) {
         let ours = packet.mark & self.mask;
         let mut listeners = self.listeners.iter();
-        let listener = listeners.position(|(known, _)| known.mark == ours);
+        let listener = listeners.position(|known| known.mark == ours);
         match (listener, syn::read(&packet.bytes)) {
             (Some(listener), Some(Segment::Syn(syn))) => match room::shorten(&mut packet) {
                 true => self.handle_syn(packet, listener, syn),
@@ -313,10 +318,10 @@ impl Worker {
                 return self.leave_watched(&packet, request);
             }
         }
-        let Some((_, policy)) = self.listeners.get_mut(listener) else {
+        let Some(known) = self.listeners.get_mut(listener) else {
             return self.leave(packet.id, request);
         };
-        match policy.admit(now, &request) {
+        match known.policy.admit(now, &request) {
             Admission::Intercept { .. } if self.is_of_control_group(request, listener) => {
                 self.leave_to_compare(&packet, request);
             }
@@ -366,10 +371,10 @@ impl Worker {
     fn open_early(&mut self, packet: Packet, listener: usize, arrival: Arrival) {
         let request = arrival.request;
         let mark = packet.mark & !self.mask;
-        let Some((settings, _)) = self.listeners.get(listener) else {
+        let Some(known) = self.listeners.get(listener) else {
             return self.leave(packet.id, request);
         };
-        match call_as_client(request, mark, &settings.server) {
+        match call_as_client(request, mark, &known.server) {
             Ok(calling) => {
                 let server = calling.socket;
                 self.release(packet, listener, Released { arrival, server });
@@ -402,10 +407,10 @@ impl Worker {
             self.count_shortage(Shortage::Memory);
             return self.leave(packet.id, request);
         };
-        let Some((settings, _)) = self.listeners.get(listener) else {
+        let Some(known) = self.listeners.get(listener) else {
             return self.leave(packet.id, request);
         };
-        match call_as_client(request, mark, &settings.server) {
+        match call_as_client(request, mark, &known.server) {
             Ok(calling) => self.hold(Held {
                 packet,
                 listener,
@@ -551,8 +556,7 @@ impl Worker {
 
     /// The time of this turn on the relay's clock.
     fn relay_time(&self) -> Time {
-        let (_, clock) = &self.learned;
-        clock.at(self.now)
+        self.clock.at(self.now)
     }
 
     /// The time that the policy crate is told.

@@ -147,7 +147,7 @@ impl Supervisor {
             .listeners
             .iter()
             .filter(|listener| listener.listen().is_some())
-            .map(|listener| listener.name.as_str())
+            .map(|listener| listener.relay.name.as_str())
             .collect();
         let unaffected = (!forward.is_empty()).then(|| {
             format!(
@@ -262,7 +262,7 @@ fn late_thread(late: &LateThread) -> LateThreadStatus {
 
 fn listener(listener: &Listener) -> ListenerStatus {
     let status = |mode: &str| ListenerStatus {
-        name: listener.name.clone(),
+        name: listener.relay.name.clone(),
         mode: mode.to_owned(),
         listen: None,
         to: None,

@@ -37,7 +37,7 @@ pub(crate) fn leave_out_missing(configuration: &mut Configuration) -> Result<Vec
             notes.push(format!(
                 "listener \"{}\" takes IPv4 only, since this machine has no IPv6: {missing}; once \
                  it has, a reload takes IPv6 up",
-                listener.name
+                listener.relay.name
             ));
         }
     }

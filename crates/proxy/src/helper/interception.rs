@@ -9,16 +9,15 @@ use midspan_linux::interception::{
 };
 use midspan_linux::netlink::Prefix;
 use midspan_linux::raw_packet::RawSocket;
-use midspan_policy::Handshake;
 use midspan_relay::profile::{self, SegmentMarks};
+use midspan_relay::{ListenerMarks, OpeningLimits};
 
 use super::listening::Open;
 use super::slots::Slots;
 use super::{families, learned_windows};
 use crate::Error;
 use crate::configuration::{Configuration, Listener, Mode};
-use crate::control::{GateListenerMessage, GateMessage, ListenerMessage};
-use crate::gate::hop_limit;
+use crate::gate::{GateSettings, hop_limit};
 
 /// Groups of initial windows: which legs they are for.
 const FORWARD: u8 = 0;
@@ -43,15 +42,15 @@ fn fixed_windows(configuration: &Configuration) -> BTreeSet<(u8, MarkedRoute)> {
     for listener in &configuration.listeners {
         let is_transparent = listener.transparent().is_some();
         for (leg, group) in [
-            (&listener.session.client, CLIENT_LEG),
-            (&listener.session.server, SERVER_LEG),
+            (&listener.relay.session.client, CLIENT_LEG),
+            (&listener.relay.session.server, SERVER_LEG),
         ] {
             let group = if is_transparent { group } else { FORWARD };
             windows.extend(leg.initial_window.map(|window| (group, window.into())));
         }
         let group = if is_transparent { CLIENT_LEG } else { FORWARD };
         // A client that is spoken with first has been sent something before its session begins.
-        if listener.negotiation.is_none() {
+        if listener.relay.negotiation().is_none() {
             let routes = profile::routes(&configuration.profiles);
             windows.extend(routes.into_iter().map(|route| (group, route)));
         }
@@ -77,7 +76,7 @@ impl<'a> Marking<'a> {
     ) -> Result<Self, Error> {
         let names = configuration.transparent();
         let numbers: Vec<usize> = names
-            .map(|(listener, _)| slots.of(&listener.name))
+            .map(|(listener, _)| slots.of(&listener.relay.name))
             .collect();
         let field = configuration.interception.place.marks;
         let others = initial.map_or_else(|| windows(configuration).len(), InitialWindows::count);
@@ -102,7 +101,7 @@ impl<'a> Marking<'a> {
 
     /// Of sockets towards clients, and of those that listen for them.
     pub fn client_leg(&self, listener: &Listener) -> Option<u32> {
-        let window = listener.session.client.initial_window;
+        let window = listener.relay.session.client.initial_window;
         match listener.mode {
             Mode::Forward(_) | Mode::Explicit(_) => self.window(FORWARD, window),
             Mode::Transparent(_) => (self.window(CLIENT_LEG, window))
@@ -122,10 +121,7 @@ impl<'a> Marking<'a> {
 
     /// The initial windows that the gate may choose for the clients of a listener.
     fn learned_windows(&self, listener: &Listener) -> Vec<u32> {
-        let Some(transparent) = listener.transparent() else {
-            return Vec::new();
-        };
-        let windows = transparent.learned_windows.iter().copied();
+        let windows = listener.relay.learned_windows.iter().copied();
         windows
             .filter(|window| self.window(CLIENT_LEG, Some(*window)).is_some())
             .collect()
@@ -133,7 +129,7 @@ impl<'a> Marking<'a> {
 
     /// Of sockets towards servers.
     pub fn server_leg(&self, listener: &Listener) -> Option<u32> {
-        let window = listener.session.server.initial_window;
+        let window = listener.relay.session.server.initial_window;
         match listener.mode {
             Mode::Forward(_) | Mode::Explicit(_) => self.window(FORWARD, window),
             Mode::Transparent(_) => (self.window(SERVER_LEG, window))
@@ -168,14 +164,14 @@ impl<'a> Marking<'a> {
         let selections = selections.map(|(listener, transparent)| {
             let port = |ipv4: bool, window: Option<u32>| {
                 open.iter()
-                    .filter(|open| open.is_transparent && open.name == listener.name)
+                    .filter(|open| open.is_transparent && open.name == listener.relay.name)
                     .filter(|open| open.window == window)
                     .map(|open| open.address)
                     .find(|address| address.is_ipv4() == ipv4)
                     .map(|address| address.port())
             };
             Selection {
-                slot: self.slots.of(&listener.name),
+                slot: self.slots.of(&listener.relay.name),
                 interfaces: transparent.interfaces.clone(),
                 ipv4_port: port(true, None),
                 ipv6_port: port(false, None),
@@ -203,56 +199,48 @@ impl<'a> Marking<'a> {
         }
     }
 
-    /// What the gate is told; `None` without transparent listeners.
-    pub fn gate(&self) -> Option<GateMessage> {
+    /// What holds for all transparent listeners; `None` where there are none.
+    pub fn gate(&self) -> Option<GateSettings> {
         let marks = self.marks.as_ref()?;
-        let listeners = self.configuration.transparent().zip(&marks.listeners);
-        let listeners = listeners.map(|((listener, transparent), mark)| GateListenerMessage {
-            name: listener.name.clone(),
-            mark: *mark,
-            is_early: transparent.handshake == Handshake::Early,
-            server_mark: self.server_leg(listener).unwrap_or(marks.server_leg),
-            server_leg: listener.session.server.clone(),
-            connect_timeout: listener.session.connect_timeout,
-            windows: self.learned_windows(listener),
-            control_group: transparent.control_group,
-        });
         let settings = &self.configuration.interception;
-        Some(GateMessage {
+        Some(GateSettings {
             queue: settings.place.queue,
             mask: marks.mask,
             refused_mark: marks.refused,
             watched_mark: marks.watched,
             server_zone: settings.place.server_zone(),
             asymmetric_route_time: settings.asymmetric_route_time,
-            opening_limit: settings.opening_limit,
-            opening_limit_per_client: settings.opening_limit_per_client,
-            profiles: match self.configuration.profiles.iter().all(|of| of.timestamps) {
-                true => Vec::new(),
-                false => self.configuration.profiles.clone(),
+            opening_limits: OpeningLimits {
+                all: settings.opening_limit as usize,
+                per_client: settings.opening_limit_per_client as usize,
             },
-            listeners: listeners.collect(),
         })
     }
 
-    /// What the relay is told of a listener.
-    pub fn listener(&self, listener: &Listener, open: &Open) -> ListenerMessage {
-        ListenerMessage {
-            limits: listener.limits,
-            name: listener.name.clone(),
-            listen: open.address,
-            to: listener.forward().map(|forward| forward.to),
-            client_leg: listener.session.client.clone(),
-            server_leg: listener.session.server.clone(),
-            connect_timeout: listener.session.connect_timeout,
-            negotiation: listener.negotiation.clone(),
-            profiles: self.configuration.profiles.clone(),
-            segment_marks: self.segment_marks(listener),
-            client_mark: match open.window {
-                Some(_) => self.window(CLIENT_LEG, open.window),
-                None => self.client_leg(listener),
+    /// Of the SYNs for a transparent listener.
+    fn syn(&self, listener: &Listener) -> Option<u32> {
+        let marks = self.marks.as_ref()?.listeners.iter();
+        let mut listeners = self.configuration.transparent().zip(marks);
+        listeners
+            .find(|((of, _), _)| of.relay.name == listener.relay.name)
+            .map(|(_, mark)| *mark)
+    }
+
+    /// A listener as the relay uses it at this address.
+    pub fn listener(&self, listener: &Listener, open: &Open) -> midspan_relay::Listener {
+        midspan_relay::Listener {
+            listen: Some(open.address),
+            learned_windows: self.learned_windows(listener),
+            marks: ListenerMarks {
+                client: match open.window {
+                    Some(_) => self.window(CLIENT_LEG, open.window),
+                    None => self.client_leg(listener),
+                },
+                server: self.server_leg(listener),
+                syn: self.syn(listener),
+                segments: self.segment_marks(listener),
             },
-            server_mark: self.server_leg(listener),
+            ..listener.relay.clone()
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::configuration::Configuration;
 
 /// The windows that transparent listeners want, as many as there are marks for beside `others`.
 pub(super) fn granted(configuration: &Configuration, others: usize) -> BTreeSet<u32> {
-    let transparent = || configuration.transparent().map(|(_, of)| of);
+    let transparent = || configuration.transparent().map(|(of, _)| &of.relay);
     let wanted: BTreeSet<u32> = transparent()
         .flat_map(|of| of.learned_windows.iter().copied())
         .collect();

@@ -101,7 +101,7 @@ pub(super) fn open(
         let found = present.iter().find(|open| match is_transparent {
             true => {
                 open.is_transparent
-                    && open.name == listener.name
+                    && open.name == listener.relay.name
                     && open.window == window
                     && open.address.ip() == address.ip()
             }
@@ -109,7 +109,7 @@ pub(super) fn open(
             false => !open.is_transparent && open.address == address,
         });
         if let Some(found) = found {
-            let name = listener.name.clone();
+            let name = listener.relay.name.clone();
             let open = Open {
                 name,
                 ..found.clone()
@@ -188,7 +188,7 @@ impl Place<'_> {
             sockets.push(socket.into());
         }
         let open = Open {
-            name: self.listener.name.clone(),
+            name: self.listener.relay.name.clone(),
             is_transparent: self.is_transparent,
             address: self.address,
             window: self.window,
@@ -208,7 +208,10 @@ impl Place<'_> {
         }
         // The kernel accepts connections before the relay has these sockets.
         relay::set_common_options(&socket).map_err(self.failed())?;
-        tcp::apply_before_listen(&socket, &LegStart::from(&self.listener.session.client))?;
+        tcp::apply_before_listen(
+            &socket,
+            &LegStart::from(&self.listener.relay.session.client),
+        )?;
         self.bind(&socket)?;
         socket.listen(BACKLOG).map_err(self.failed())?;
         Ok(socket)

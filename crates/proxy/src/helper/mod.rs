@@ -37,6 +37,7 @@ use midspan_linux::interception::{Accounting, Interception};
 use midspan_linux::netlink::Prefix;
 use midspan_linux::tcp;
 use midspan_policy::LegStart;
+use midspan_relay::OpenListener;
 use tracing::{info, warn};
 
 use crate::configuration::{Configuration, Listener, Mode, passwords, ports};
@@ -283,7 +284,7 @@ fn listen(
     marking: &Marking<'_>,
 ) -> Result<(Vec<Open>, Listeners), Error> {
     let mut all = Vec::new();
-    let mut messages = Vec::new();
+    let mut relay = Vec::new();
     for listener in &configuration.listeners {
         let threads = configuration.relay.threads;
         for leg in marking.client_legs(listener) {
@@ -291,7 +292,8 @@ fn listen(
                 midspan_document::Error::from(configuration.listen_error(listener, error))
             })?;
             for (open, sockets) in opened {
-                messages.push((marking.listener(listener, &open), sockets));
+                let listener = marking.listener(listener, &open);
+                relay.push(OpenListener { listener, sockets });
                 all.push(open);
             }
         }
@@ -301,11 +303,11 @@ fn listen(
         Some(message) => Some((message, interception::raw_sockets()?)),
         None => None,
     };
-    Ok((all, Listeners { messages, gate }))
+    Ok((all, Listeners { relay, gate }))
 }
 
 fn log_listener(configuration: &Configuration, listener: &Listener) {
-    let name = &listener.name;
+    let name = &listener.relay.name;
     match &listener.mode {
         Mode::Forward(forward) => {
             info!(listener = %name, listen = %forward.listen, to = %forward.to, "listening");

@@ -118,7 +118,10 @@ impl MachineWatch {
     fn say(&self, configuration: &Configuration, machine: &Machine) {
         let began: BTreeSet<_> = machine.looping.difference(&self.told.looping).collect();
         for name in began {
-            let listener = configuration.listeners.iter().find(|of| of.name == *name);
+            let listener = configuration
+                .listeners
+                .iter()
+                .find(|of| of.relay.name == *name);
             let to = listener.and_then(|of| Some(of.forward()?.to));
             let to = to.map_or_else(String::new, |to| to.to_string());
             error!(

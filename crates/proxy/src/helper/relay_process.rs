@@ -6,10 +6,10 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use midspan_linux::{descriptor_passing, process};
-use midspan_relay::RelayLimits;
 use midspan_relay::kick::Target;
 use midspan_relay::machine::Machine;
 use midspan_relay::seeded_faults;
+use midspan_relay::{OpenListener, RelayLimits};
 use midspan_units::TimeSpan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -21,7 +21,7 @@ use crate::Error;
 use crate::configuration::Configuration;
 use crate::control::{self, AdminMessage, FromRelay, KeptVerdicts, ToRelay};
 use crate::health::HelperState;
-use crate::relay_process::{GateAndSockets, ListenerAndSockets};
+use crate::relay_process::GateAndSockets;
 use crate::user::{USER_VARIABLE, User};
 
 /// How long the relay may leave a message unread before the next.
@@ -38,7 +38,7 @@ const WAIT_STEP: Timespec = Timespec {
 /// What the relay is told of its listeners.
 pub(super) struct Listeners {
     /// Those whose sockets it has already come without.
-    pub messages: Vec<ListenerAndSockets>,
+    pub relay: Vec<OpenListener>,
     /// If one is transparent; with raw sockets for a gate that is new.
     pub gate: Option<GateAndSockets>,
 }
@@ -107,7 +107,7 @@ impl RelayProcess {
             relay: configuration.relay.clone(),
             log: configuration.log,
             watchdog_timeout: configuration.interception.watchdog_timeout,
-            listeners: listeners.messages.len(),
+            listeners: listeners.relay.len(),
             admin: configuration.admin.as_ref().map(|admin| AdminMessage {
                 names: admin.names.clone(),
             }),
@@ -136,11 +136,11 @@ impl RelayProcess {
             let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
             control::send(&self.control, &message, &sockets)
         };
-        for (message, sockets) in listeners.messages {
-            send(ToRelay::Listener(Box::new(message)), sockets)?;
+        for open in listeners.relay {
+            send(ToRelay::Listener(Box::new(open.listener)), open.sockets)?;
         }
-        if let Some((message, sockets)) = listeners.gate {
-            send(ToRelay::Gate(Box::new(message)), sockets)?;
+        if let Some((settings, sockets)) = listeners.gate {
+            send(ToRelay::Gate(settings), sockets)?;
         }
         Ok(())
     }
@@ -152,7 +152,7 @@ impl RelayProcess {
             drain_timeout: new.relay.drain_timeout,
             watchdog_timeout: new.interception.watchdog_timeout,
             limits: new.relay.limits,
-            listeners: listeners.messages.len(),
+            listeners: listeners.relay.len(),
         };
         control::send(&self.control, &message, &[])?;
         self.send_listeners(listeners)

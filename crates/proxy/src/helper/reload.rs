@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 
 use midspan_linux::initial_window::InitialWindows;
 use midspan_linux::interception::{Interception, Plan};
+use midspan_relay::OpenListener;
 use midspan_units::TimeSpan;
 use tracing::{error, info, warn};
 
@@ -165,7 +166,7 @@ impl Supervisor {
     fn prepare(&self, new: &Configuration, slots: &Slots) -> Result<Next, Error> {
         let marking = Marking::new(new, slots, self.windows.as_ref())?;
         let mut open = Vec::new();
-        let mut messages = Vec::new();
+        let mut relay = Vec::new();
         for listener in &new.listeners {
             let mut opened = Vec::new();
             for leg in marking.client_legs(listener) {
@@ -179,7 +180,8 @@ impl Supervisor {
                 log_listener(new, listener);
             }
             for (place, sockets) in opened {
-                messages.push((marking.listener(listener, &place), sockets));
+                let listener = marking.listener(listener, &place);
+                relay.push(OpenListener { listener, sockets });
                 open.push(place);
             }
         }
@@ -197,7 +199,7 @@ impl Supervisor {
         let plan = is_intercepted.then(|| marking.plan(&open, &self.interfaces, &self.bypasses));
         Ok(Next {
             open,
-            listeners: Listeners { messages, gate },
+            listeners: Listeners { relay, gate },
             plan,
         })
     }

@@ -16,7 +16,7 @@ impl Slots {
         let names = || {
             configuration
                 .transparent()
-                .map(|(listener, _)| &listener.name)
+                .map(|(listener, _)| &listener.relay.name)
         };
         let mut slots: BTreeMap<String, usize> = names()
             .filter_map(|name| Some((name.clone(), *self.0.get(name)?)))

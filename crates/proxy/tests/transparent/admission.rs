@@ -10,9 +10,9 @@ use midspan_policy::{
     Admission, Configured, Decision, Knowledge, Policy, Request, SessionSample, SessionSettings,
     Start,
 };
-use midspan_proxy::gate::{Gate, GateListener, GateSettings};
-use midspan_relay::{Clock, OpeningLimits, Openings, ServerLeg};
-use midspan_units::{Probability, Time, TimeSpan};
+use midspan_proxy::gate::{Gate, GateListener, GateSettings, RelaySide};
+use midspan_relay::{Clock, Destination, Listener, ListenerMarks, OpeningLimits};
+use midspan_units::{Time, TimeSpan};
 
 use crate::support::*;
 
@@ -75,20 +75,13 @@ fn start(policy: ByPort) -> (Interception, Gate) {
     let place = plan.place.clone();
     let mut interception = Interception::install(plan).unwrap();
     let marks = interception.marks();
-    let limits = OpeningLimits {
-        all: 16,
-        per_client: 16,
-    };
-    let listener = GateListener {
-        name: "test".to_owned(),
-        profiles: [].into(),
-        mark: marks.listeners[0],
-        server: ServerLeg {
-            mark: marks.server_leg,
-            ..ServerLeg::default()
+    let listener = Listener {
+        marks: ListenerMarks {
+            syn: Some(marks.listeners[0]),
+            server: Some(marks.server_leg),
+            ..ListenerMarks::default()
         },
-        windows: Vec::new(),
-        control_group: Probability::ZERO,
+        ..Listener::new("test", Destination::Original)
     };
     let settings = GateSettings {
         queue: place.queue,
@@ -97,13 +90,20 @@ fn start(policy: ByPort) -> (Interception, Gate) {
         watched_mark: marks.watched,
         server_zone: place.server_zone(),
         asymmetric_route_time: TimeSpan::ZERO,
-        listeners: vec![(listener, Box::new(policy))],
-        openings: Arc::new(Openings::new(limits)),
-        limits: None,
-        raw: [Family::V4, Family::V6].map(|family| Some(RawSocket::open(family).unwrap())),
-        learned: (Knowledge::default(), Clock::start()),
+        opening_limits: OpeningLimits {
+            all: 16,
+            per_client: 16,
+        },
     };
-    let gate = Gate::start(settings, 16).unwrap();
+    let relay = RelaySide {
+        openings: Arc::default(),
+        limits: None,
+        knowledge: Knowledge::default(),
+        clock: Clock::start(),
+    };
+    let raw = [Family::V4, Family::V6].map(|family| Some(RawSocket::open(family).unwrap()));
+    let listeners = vec![GateListener::with_policy(listener, Box::new(policy))];
+    let gate = Gate::start(&settings, listeners, relay, raw).unwrap();
     interception.set_taking(true).unwrap();
     (interception, gate)
 }

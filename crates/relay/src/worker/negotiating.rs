@@ -12,11 +12,12 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::{OWN, Worker};
 use crate::arrival::NewClient;
+use crate::destination::Negotiator;
 use crate::kick::Target;
 use crate::limits::Shortage;
 use crate::negotiation::{Asked, Joined, Reason, Step, Talk};
 use crate::observation::{Ended, SessionReport};
-use crate::opening::{Acceptor, Negotiator};
+use crate::opening::Acceptor;
 use crate::session::{Client, Session};
 use crate::table::Key;
 
@@ -352,7 +353,7 @@ impl Worker {
             return;
         };
         let listener = self.acceptors.get(listener);
-        let listener = listener.map_or("", |acceptor| acceptor.name.as_str());
+        let listener = listener.map_or("", |acceptor| acceptor.listener.name.as_str());
         let (ip, port) = (client.ip().to_canonical(), client.port());
         tracing::warn!(%reason, client = %ip, port, %listener, not_logged, "client refused");
     }

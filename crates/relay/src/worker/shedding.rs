@@ -71,7 +71,7 @@ impl Worker {
             || self.counters.accept_pauses.get() == 0
         {
             tracing::warn!(
-                listener = acceptor.name,
+                listener = acceptor.listener.name,
                 "cannot accept, pausing: {error} (raise the limit of open files?)"
             );
         }

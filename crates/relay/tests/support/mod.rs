@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use midspan_policy::SessionSettings;
-use midspan_relay::{Listener, ListenerLimits, Relay, Settings, Statistics};
+use midspan_relay::{Listener, ListenerLimits, OpenListener, Relay, Settings, Statistics};
 use socket2::{Domain, SockRef, Socket, Type};
 
 /// Nothing here takes long; a test that hangs fails after this.
@@ -41,10 +41,8 @@ pub fn bench_limited(
     limits: ListenerLimits,
 ) -> Bench {
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let listener = Listener {
-        limits,
-        ..listener(&settings, server.local_addr().unwrap(), sessions)
-    };
+    let mut listener = listener(&settings, server.local_addr().unwrap(), sessions);
+    listener.listener.limits = limits;
     let address = local_address(&listener);
     Bench {
         relay: Relay::start(&settings, vec![listener]).unwrap(),
@@ -54,7 +52,7 @@ pub fn bench_limited(
 }
 
 /// A listener on the loopback address of `to`'s family.
-pub fn listener(settings: &Settings, to: SocketAddr, sessions: SessionSettings) -> Listener {
+pub fn listener(settings: &Settings, to: SocketAddr, sessions: SessionSettings) -> OpenListener {
     let mut address = SocketAddr::new(to.ip(), 0);
     let sockets = (0..settings.threads)
         .map(|_| {
@@ -67,18 +65,14 @@ pub fn listener(settings: &Settings, to: SocketAddr, sessions: SessionSettings) 
             OwnedFd::from(socket)
         })
         .collect();
-    Listener {
-        name: "test".into(),
-        sockets,
-        to: to.into(),
-        server_mark: None,
-        settings: sessions,
-        limits: ListenerLimits::default(),
-        profiles: Default::default(),
-    }
+    let listener = Listener {
+        session: sessions,
+        ..Listener::new("test", to.into())
+    };
+    OpenListener { listener, sockets }
 }
 
-pub fn local_address(listener: &Listener) -> SocketAddr {
+pub fn local_address(listener: &OpenListener) -> SocketAddr {
     let address = SockRef::from(&listener.sockets[0]).local_addr().unwrap();
     address.as_socket().unwrap()
 }

@@ -13,7 +13,7 @@ impl Worker {
     /// Whether a connection that would be taken passes untouched, to compare with.
     pub(super) fn is_of_control_group(&self, request: Request, listener: usize) -> bool {
         let settings = self.listeners.get(listener);
-        settings.is_some_and(|(of, _)| self.control_group.takes(request, of.control_group))
+        settings.is_some_and(|of| (self.control_group).takes(request, of.listener.control_group))
     }
 
     /// It passes, and is measured where there is room.
@@ -30,8 +30,7 @@ impl Worker {
         for ended in self.control_group.look(self.now, &self.tracking) {
             match ended {
                 Ended::Measured(request, carried, lasted) => {
-                    let (knowledge, _) = &self.learned;
-                    let mut gains = knowledge.gains();
+                    let mut gains = self.knowledge.gains();
                     gains.note_direct(&request, carried, lasted);
                 }
                 Ended::Unmeasured => {

@@ -81,7 +81,7 @@ impl Worker {
         listener: usize,
     ) -> Result<Option<Seat>, Shortage> {
         match (&self.limits, self.listeners.get(listener)) {
-            (Some(limits), Some((known, _))) => limits.take(&known.name, request.client.ip()),
+            (Some(limits), Some(known)) => limits.take(&known.listener.name, request.client.ip()),
             _ => Ok(None),
         }
     }

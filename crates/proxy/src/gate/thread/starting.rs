@@ -37,14 +37,13 @@ impl Worker {
 
     /// How the leg towards this client begins, where the listener has windows to choose from.
     fn start_of(&self, request: Request, listener: usize) -> Option<LearnedStart> {
-        let (settings, _) = self.listeners.get(listener)?;
-        if settings.windows.is_empty() {
+        let windows = &self.listeners.get(listener)?.listener.learned_windows;
+        if windows.is_empty() {
             return None;
         }
-        let (knowledge, clock) = &self.learned;
         let peer = request.client.ip().into();
-        let mut paths = knowledge.paths();
-        Some(paths.start(clock.now(), peer, SEGMENT, &settings.windows))
+        let mut paths = self.knowledge.paths();
+        Some(paths.start(self.clock.now(), peer, SEGMENT, windows))
     }
 
     /// The initial window of a connection that was released, where it was chosen.
@@ -61,16 +60,16 @@ impl Worker {
         window: Option<u32>,
     ) -> std::io::Result<()> {
         let mut mark = 0;
-        if let Some((settings, _)) = self.listeners.get(listener) {
-            mark = settings.mark;
+        if let Some(known) = self.listeners.get(listener) {
+            mark = known.mark;
             let client = request.client.ip();
-            if profile::leaves_timestamps_out(&settings.profiles, client)
+            if profile::leaves_timestamps_out(&known.listener.profiles, client)
                 && let Some(without) = timestamps::without(&bytes)
             {
                 bytes = without;
             }
             // The client's own hop limit must not be taken for one of ours.
-            if !settings.windows.is_empty() {
+            if !known.listener.learned_windows.is_empty() {
                 let hop_limit = syn::hop_limit(window.unwrap_or(LEAST_WINDOW));
                 syn::set_hop_limit(&mut bytes, hop_limit);
             }

@@ -1,0 +1,54 @@
+//! A transparent listener, as the gate's thread uses it.
+
+use std::collections::BTreeSet;
+
+use midspan_policy::{Configured, LegStart, Policy};
+use midspan_relay::{Listener, ServerLeg};
+
+/// A transparent listener, and who decides at the SYN which of its connections are taken.
+pub struct GateListener {
+    pub(super) listener: Listener,
+    /// The mark of SYNs for it.
+    pub(super) mark: u32,
+    pub(super) server: ServerLeg,
+    pub(super) policy: Box<dyn Policy + Send>,
+}
+
+impl GateListener {
+    /// A listener whose connections are taken as its settings say.
+    #[must_use]
+    pub fn new(listener: Listener) -> Self {
+        let policy = Configured::new(listener.session.clone()).with_handshake(listener.handshake);
+        Self::with_policy(listener, Box::new(policy))
+    }
+
+    /// A listener of which `policy` decides what is taken.
+    #[must_use]
+    pub fn with_policy(mut listener: Listener, policy: Box<dyn Policy + Send>) -> Self {
+        // All that the gate wants of profiles is whether to leave timestamps out.
+        if listener.profiles.iter().all(|profile| profile.timestamps) {
+            listener.profiles.clear();
+        }
+        Self {
+            mark: listener.marks.syn.unwrap_or_default(),
+            server: ServerLeg {
+                mark: listener.marks.server.unwrap_or_default(),
+                start: LegStart::from(&listener.session.server),
+            },
+            policy,
+            listener,
+        }
+    }
+
+    /// The transparent ones among the relay's listeners. Each is there several times, for its
+    /// families and initial windows.
+    #[must_use]
+    pub fn all<'a>(listeners: impl IntoIterator<Item = &'a Listener>) -> Vec<Self> {
+        let mut names = BTreeSet::new();
+        let transparent = listeners.into_iter().filter(|of| of.is_transparent());
+        transparent
+            .filter(|of| names.insert(of.name.as_str()))
+            .map(|of| Self::new(of.clone()))
+            .collect()
+    }
+}

@@ -1,6 +1,6 @@
 //! Reads TOML files into typed values, with errors that contain the place and the remedy.
 //!
-//! A [`Source`] is a text, with the name under which the user knows it. [`read`] turns it into any
+//! A [`Source`] is a text, with the name that error messages show. [`read`] turns it into any
 //! type that implements `Deserialize`. An error is [`Located`]: file, line, column, message and,
 //! for a mistyped name, the nearest valid name. Checks after reading (a link that names an unknown
 //! host) report errors in the same way, with the span that [`Spanned`] keeps for a value.

@@ -1,4 +1,4 @@
-//! A text, with the name under which the user knows it.
+//! A text, with the name that error messages show.
 
 use std::fs::File;
 use std::io::{self, Read};

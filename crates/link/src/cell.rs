@@ -52,14 +52,14 @@ impl fmt::Display for DropReason {
 /// A packet that leaves a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output<P> {
-    /// The packet goes on to the next cell.
+    /// The packet passes to the next cell.
     Delivered {
         /// When it left the cell, even if the cell was polled later.
         due: Time,
         /// The packet.
         packet: P,
     },
-    /// The packet does not go on.
+    /// The packet is not passed on.
     Dropped {
         /// When it was dropped, even if the cell was polled later.
         due: Time,

@@ -125,8 +125,8 @@ impl Timeline {
 
     /// Skips the whole repetitions until `now`, for a link on which nothing happens before `now`.
     ///
-    /// Each repetition ends in the same state as the one before it, so skipping all but the first
-    /// makes no difference.
+    /// Each repetition ends in the same state as the one before it, so skipping all repetitions
+    /// except the first makes no difference.
     pub(crate) fn skip_repetitions(&mut self, now: Time) {
         if self.next == 0
             && self.repetition > Time::ZERO

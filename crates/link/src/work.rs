@@ -115,8 +115,8 @@ impl Transmission {
     }
 }
 
-/// The end of a transmission that takes `whole` nanoseconds and the time for `rest` units of work,
-/// with the spare work of its last nanosecond.
+/// The end of a transmission that takes `whole` nanoseconds and the time for `rest` units of work.
+/// If `rest` is not 0, the transmitter could do more in its last nanosecond: the spare work.
 #[inline]
 fn end(start: Time, whole: u64, rest: u64, per_nanosecond: u64) -> Moment {
     let (span, spare) = if rest == 0 {

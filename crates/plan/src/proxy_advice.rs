@@ -178,7 +178,7 @@ fn with_initial_windows(
         for window in INITIAL_WINDOWS {
             proxies[index].outbound.initial_window = Some(window);
             let answer = Answer::new(way, &proxies)?;
-            // Not more than what the leg holds in flight and in its queue.
+            // Not more than the leg holds in flight and in its queue.
             let leg = &answer.legs[index + 1].leg;
             let packet = f64::from(PACKET);
             let fits = leg.section.rate() / 8.0 * leg.section.round_trip() / packet

@@ -59,8 +59,8 @@ impl AckSample {
             || self.newly_covered == 0
     }
 
-    /// Whether the only urgent fact is that data arrived behind a gap that the sender knows of
-    /// already ([`selection_grows`](Self::selection_grows)).
+    /// Whether the only urgent fact is that data arrived behind a gap that is already reported to
+    /// the sender ([`selection_grows`](Self::selection_grows)).
     #[must_use]
     pub const fn says_only_that_selection_grows(&self) -> bool {
         self.selection_grows

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use midspan_units::TimeSpan;
 use serde::{Deserialize, Serialize};
 
-/// A connection that a client wants to open.
+/// A connection that a client tries to open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Request {
     /// The address of the host that opens the connection.

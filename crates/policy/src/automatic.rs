@@ -16,7 +16,7 @@ use crate::{
     Pacing, PacingBy, Policy, Request, SessionId, SessionSample, SessionSettings, Start,
 };
 
-/// How often a session with data under way is sampled.
+/// How often a session with data in flight is sampled.
 const SAMPLING_INTERVAL: TimeSpan = TimeSpan::from_milliseconds(100);
 /// On a shared path, changes of the rate by less than 1/`NOTABLE` are not worth a system call.
 const NOTABLE: u64 = 32;
@@ -71,7 +71,7 @@ pub struct Automatic {
     sessions: BTreeMap<SessionId, [LegState; 2]>,
 }
 
-/// The state of what is sent on one leg; `None` if the setting is configured.
+/// The state of the sending side of one leg; `None` if the setting is configured.
 #[derive(Debug, Clone, Copy)]
 struct LegState {
     pacing: Option<PacingRate>,

@@ -28,7 +28,7 @@ use crate::peer::Peer;
 /// client offers by then.
 const WINDOW: u32 = 80;
 /// Segments, beyond [`LEAST_WINDOW`] each, that all cold starts of a peer together may get within
-/// [`TOGETHER`]. Each start may take half of what is left, so that all six connections of a web
+/// [`TOGETHER`]. Each start may take half of the rest, so that all six connections of a web
 /// page begin with more than ten.
 const EXTRA: u32 = 160;
 /// Longer than a round trip over a satellite.

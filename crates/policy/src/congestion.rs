@@ -4,9 +4,9 @@
 //! congestion keep it far below the path's capacity; BBR follows the delivery rate instead. On
 //! short or clean legs, CUBIC shares more fairly with other traffic. So a leg begins with CUBIC. It
 //! changes to BBR in three cases: it is long and lost segments while there was no queue; it is
-//! short and goes on losing many segments while there is no queue; or earlier sessions with the
-//! same peer found one of these. It never changes back: once a socket has used BBR, Linux goes on
-//! pacing it, whatever it is changed to.
+//! short and keeps losing many segments while there is no queue; or earlier sessions with the same
+//! peer found one of these. It never changes back: once a socket has used BBR, Linux continues to
+//! pace it, whatever it is changed to.
 
 use midspan_units::TimeSpan;
 
@@ -42,7 +42,7 @@ pub enum Reason {
     OnlyChoice,
     /// The leg is long and loses segments while there is no queue.
     LongAndLossy,
-    /// The leg is short and goes on losing many segments while there is no queue.
+    /// The leg is short and keeps losing many segments while there is no queue.
     Lossy,
     /// Earlier sessions found the path to this peer lossy.
     Learned,
@@ -140,7 +140,7 @@ impl CongestionControl {
         Some(self.choice)
     }
 
-    /// Whether a short leg goes on losing many segments while there is no queue.
+    /// Whether a short leg keeps losing many segments while there is no queue.
     fn goes_on_losing(&mut self, leg: &LegSample) -> bool {
         let acknowledged = leg.bytes_acknowledged.bytes() / u64::from(leg.segment_size.max(1));
         let now = (acknowledged, leg.segments_retransmitted);

@@ -4,8 +4,8 @@ use midspan_units::{BitRate, Time, TimeSpan};
 
 /// Cuts forward data into chunks of one segment and issues them at a rate.
 ///
-/// While any chunk remains, nothing more is read from the inbound leg, so nothing can pile up
-/// between the legs: what arrives meanwhile stays in the inbound leg's receive buffer, whose
+/// While any chunk remains, nothing more is read from the inbound leg, so no data can accumulate
+/// between the legs: data that arrives meanwhile stays in the inbound leg's receive buffer, whose
 /// advertised window holds the sender back.
 ///
 /// | kind | calls |

@@ -31,8 +31,8 @@ const HALF_LIFE: TimeSpan = TimeSpan::from_seconds(600);
 const LIVES: u64 = 6;
 /// A connection that delivered fewer bytes has not found out what its path carries.
 pub(crate) const EVIDENCE: u64 = 100_000;
-/// Divisors: the part of the path's capacity that one start may take, and the part of what others
-/// leave of it that a start next to them may take. With the second, even the last of a web page's
+/// Divisors: the part of the path's capacity that one start may take, and the part of the remaining
+/// capacity that a start next to others may take. With the second, even the last of a web page's
 /// six connections gets some.
 const SHARE: u64 = 2;
 const SHARE_BESIDE: u64 = 3;

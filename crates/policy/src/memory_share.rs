@@ -255,7 +255,7 @@ impl MemoryShare {
         Bounding::Keep
     }
 
-    /// Whether so much is reserved that directions above the level must give.
+    /// Whether so much is reserved that the level falls.
     const fn is_pressed(&self) -> bool {
         self.exceeds(9)
     }

@@ -1,9 +1,9 @@
 //! The pacing rate of a leg: the rate of the leg that brings the data (Shikama §3).
 //!
 //! The paper paces at the rate of the wireless section and leaves better estimates for further
-//! study. Midspan measures: it takes the largest rate at which in-order data arrived lately. Apart
-//! from what the sender left unused, that is the rate of the inbound path, because after each stall
-//! the data that piled up behind a loss arrives at least as fast as the path brings it.
+//! study. Midspan measures: it takes the largest rate at which in-order data arrived recently. If
+//! the sender fills the inbound path, that is the rate of this path, because after each stall the
+//! data that accumulated behind a loss becomes in-order data at least at the rate of the path.
 //!
 //! When a retransmission fills a hole, many segments that arrived one by one become in-order data
 //! at once. While the inbound leg fills its path, a window of the measurement therefore counts for
@@ -185,7 +185,7 @@ impl PacingRate {
         let binds = holds_back && !is_path_limited && self.bound(is_full).is_none();
         let received = next.received.saturating_sub(window.received);
         let arrived = arrived(inbound, &window).unwrap_or(received);
-        // The data piled up behind a loss is draining: the pacing rate is high enough.
+        // The data that accumulated behind a loss is draining: the pacing rate is high enough.
         let is_filled = self.is_filled(arrived);
         let forwarded = next.forwarded.saturating_sub(window.forwarded);
         let drains = forwarded > arrived && (is_filled || self.backlog > 0);

@@ -91,7 +91,7 @@ pub enum PacingBy {
 #[derive(Debug, Clone, PartialEq, Eq, Default, DeriveDeserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LegSettings {
-    /// Congestion control of what the proxy sends on this leg, such as "bbr" or "cubic".
+    /// Congestion control for the data that the proxy sends on this leg, such as "bbr" or "cubic".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<String>,
     /// Initial congestion window in segments, 1 to 1000.

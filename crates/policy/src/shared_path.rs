@@ -2,10 +2,10 @@
 //!
 //! Twenty downloads through one satellite link fill its queue, each with its own congestion
 //! control. Other traffic on the link waits behind them or loses packets. The proxy sees all
-//! twenty. Sessions are taken to share a bottleneck if their clients are in one network (an IPv4
-//! /24, an IPv6 /48), they deliver at the same time over long legs, and *all* of them see a queue.
-//! A link with a queue is never idle, so what they deliver together while the queue stands is the
-//! link's capacity. That capacity is divided among the sessions with data waiting (max-min
+//! twenty. Sessions are treated as sharing a bottleneck if their clients are in one network (an
+//! IPv4 /24, an IPv6 /48), they deliver at the same time over long legs, and *all* of them see a
+//! queue. A link with a queue is never idle, so what they deliver together while the queue stands
+//! is the link's capacity. That capacity is divided among the sessions with data waiting (max-min
 //! fairness: what one does not use is left to the others), times a gain that falls as the queue
 //! grows. So the data in flight to that network (rate times round trip) is bounded as a whole.
 //!
@@ -51,10 +51,11 @@ const DRAINING: u64 = 4;
 /// acknowledged until the gap is filled, so a lower figure counts less.
 const RISING: u64 = 2;
 const FALLING: u64 = 16;
-/// After this many windows in a row in which at most one session delivered enough, nobody is held
-/// back any more. It takes several, because the objects of a web page come with pauses.
+/// After this many windows in a row in which at most one session delivered enough, no session is
+/// held back any more. It takes several, because the objects of a web page come with pauses.
 const ALONE: u8 = 4;
-/// After `FUTILE` windows in a row with too long a queue, nobody is held back for `LIFTED` windows.
+/// After `FUTILE` windows in a row with too long a queue, no session is held back for `LIFTED`
+/// windows.
 const FUTILE: u8 = 16;
 const LIFTED: u8 = 64;
 /// The lowest rate that a session is held to, in bit/s.

@@ -1,4 +1,4 @@
-//! Whatever records and names contain, the page stays a page and the text stays text.
+//! With any content of records and names, the HTML page and the text remain well-formed.
 
 // The lint's exception for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used)]

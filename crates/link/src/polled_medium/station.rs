@@ -103,7 +103,7 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> Station<P, Q, L> {
         self.state.collisions += 1;
         self.state.known = known;
         if self.state.collisions >= rounds {
-            // The next frame starts from zero, but not before the collision is known.
+            // The next frame starts with no collisions counted, but not before this one is known.
             self.state = State {
                 known,
                 ..State::default()

@@ -13,7 +13,7 @@ use super::nodes::NodeNames;
 use crate::file::{DirectionTable, LinkTable, Queue, ScheduleTable, StepTable};
 use crate::{AckQueueing, Link, NodeIndex};
 
-/// Largest number of packets in a queue: what fits into a machine's memory.
+/// Largest number of packets in a queue, so that it fits into a machine's memory.
 const QUEUE_PACKETS: u32 = 1_000_000;
 /// Largest number of bytes in a queue.
 const QUEUE_BYTES: ByteSize = ByteSize::from_bytes(1 << 30);

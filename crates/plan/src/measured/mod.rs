@@ -101,7 +101,7 @@ pub struct Measured {
 
 impl Measured {
     /// The measured path as a way for the analysis. `rate` is that of its slowest link, if the user
-    /// knows it.
+    /// stated it.
     ///
     /// # Errors
     /// No round trip was measured.

@@ -188,8 +188,9 @@ struct DataWay {
     segment_option: Option<u16>,
     scale: Option<u8>,
     largest_window: u64,
-    /// The current span of the peak: its number and bytes; and the highest count of any span.
+    /// The number of the present span of [`PEAK`] seconds, and the bytes in it.
     span: (i64, u64),
+    /// The most bytes of any earlier span.
     peak: u64,
 }
 
@@ -332,7 +333,7 @@ impl Handshake {
     }
 }
 
-/// A non-negative span of a clock that may have been set back.
+/// A span of time, if it is not negative: a clock may have been corrected backwards.
 fn positive(span: f64) -> Option<f64> {
     (span.is_finite() && span >= 0.0).then_some(span)
 }

@@ -42,8 +42,8 @@ impl HeldAck {
     }
 
     /// As [`judge`](Self::judge), but in a recovery: an ACK whose only news is more data behind a
-    /// gap that the sender knows of already is held too, and counts for as many segments as have
-    /// arrived.
+    /// gap that is already reported to the sender is held too, and counts for as many segments as
+    /// have arrived.
     pub fn judge_in_recovery(
         &mut self,
         now: Time,

@@ -7,12 +7,12 @@
 //! - If a client repeats its SYN [`RETRANSMISSIONS`] times while the proxy's own SYN to the server
 //!   has no answer, that connection passes untouched, and is *watched*. If the server is simply
 //!   dead, nothing is learned from this.
-//! - If a watched client acknowledges an answer that did not pass the proxy, the answer took
-//!   another way: that is the *proof*. From then on, the client's connections to that prefix pass
+//! - If a watched client acknowledges an answer that did not pass the proxy, the route is
+//!   asymmetric: that is the *proof*. From then on, the client's connections to that prefix pass
 //!   untouched, for [`AsymmetricRoutes::keep`].
 //! - When that time is over, the next connection passes untouched once more, and is watched. If the
-//!   route is still asymmetric, the proof is renewed and nobody has to wait. If not, the connection
-//!   after it is intercepted.
+//!   route is still asymmetric, the proof is renewed and no client has to wait. If not, the
+//!   connection after it is intercepted.
 //! - If the client was answered before the server was contacted (handshake `early`), that
 //!   connection cannot prove anything. If it ends without an answer from the server, the next one
 //!   is watched.

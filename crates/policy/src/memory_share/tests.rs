@@ -185,7 +185,8 @@ fn queues_are_bounded_long_before_the_budget_and_sessions_are_not_shed_for_them(
 }
 
 proptest! {
-    /// Whatever sessions do, and even if no peer takes anything, what is held is within the budget.
+    /// In every sequence of events, even if no peer takes any data, the held data is within the
+    /// budget.
     #[test]
     fn the_budget_holds(
         budget in 16 * MIB..1024 * MIB,

@@ -118,7 +118,7 @@ impl Probe {
 /// It starts at the client's own segment size. Once data flows and all of it is acknowledged, one
 /// oversized segment is sent and nothing after it ([`LegDecision::in_flight_cap`]). As soon as it
 /// has left, the size is the client's own again: if the probe is lost, its bytes arrive with the
-/// first retransmission, and slow start goes on as before ([`LegDecision::slow_start_again`]),
+/// first retransmission, and slow start continues as before ([`LegDecision::slow_start_again`]),
 /// because this loss is no sign of congestion. If the probe is acknowledged without a
 /// retransmission, the size is raised; a later time-out takes it back. Until the kernel's
 /// congestion window is the smaller limit, data in flight is bounded in bytes, not in segments (RFC
@@ -127,7 +127,7 @@ impl Probe {
 /// | kind | calls |
 /// | --- | --- |
 /// | input | [`handle_sample`](Self::handle_sample), which returns what is to change; [`handle_end`](Self::handle_end) |
-/// | output | [`poll_event`](Self::poll_event) until `None`; [`poll_timeout`](Self::poll_timeout): when to read the leg again, while data is under way |
+/// | output | [`poll_event`](Self::poll_event) until `None`; [`poll_timeout`](Self::poll_timeout): when to read the leg again, while data is in flight |
 /// | getters | [`holds_to_fill`](Self::holds_to_fill), [`verdict`](Self::verdict), [`size`](Self::size) |
 #[derive(Debug, Clone)]
 pub struct OversizedSegments {

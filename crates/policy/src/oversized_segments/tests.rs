@@ -75,7 +75,7 @@ fn the_size_follows_k_the_window_and_loss() {
     assert_eq!(jumbo.choose(&[4420]), None);
 }
 
-/// A leg with a kernel that does what it is told, and a distant client.
+/// A leg with a kernel that applies each decision, and a distant client.
 struct Leg {
     state: OversizedSegments,
     now: u64,
@@ -247,7 +247,7 @@ fn a_probe_whose_answer_is_late_is_not_lost() {
     assert!(!leg.slow_start_again);
 }
 
-/// The client has everything it wants, and closes, before the leg is read again.
+/// The client has everything it requested, and closes, before the leg is read again.
 #[test]
 fn the_answer_to_a_probe_may_be_in_the_last_reading() {
     for (is_lost, verdict) in [(false, Verdict::Takes), (true, Verdict::Doubted)] {

@@ -19,7 +19,7 @@ fn leg(queue: TimeSpan, acknowledged: u64) -> LegSample {
     }
 }
 
-/// Sessions on one link, as a fluid: each sends at the rate it wants or at its bound.
+/// Sessions on one link, as a fluid: each sends at the rate of its application or at its bound.
 struct Link {
     rate: u64,
     /// The queue that other traffic has caused.
@@ -47,7 +47,7 @@ impl Link {
         self.foreign + TimeSpan::from_nanoseconds(self.queued * 1_000_000_000 / self.rate)
     }
 
-    /// Lets `seconds` pass, while each session wants to send at its rate in `wanted` (bit/s).
+    /// Lets `seconds` pass, while each session has data for its rate in `wanted` (bit/s).
     fn run(&mut self, paths: &mut SharedPaths, seconds: u64, wanted: &[u64]) {
         for _ in 0..seconds * 10 {
             self.now += STEP;

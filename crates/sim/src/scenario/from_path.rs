@@ -282,8 +282,8 @@ fn sends_oversized_segments(path: &Path) -> bool {
     })
 }
 
-/// With `Marked`, ACKs that find two waiting packets are marked. With `First`, ACKs leave data a
-/// quarter of the link, counted in packets of 1,500 bytes.
+/// With `Marked`, ACKs that find two waiting packets are marked. With `First`, data still gets a
+/// quarter of the link: a packet of 1,500 bytes after each 4,500 bytes of ACKs.
 fn of_queueing(queueing: AckQueueing) -> QueueDiscipline {
     let mut discipline = QueueDiscipline::default();
     match queueing {

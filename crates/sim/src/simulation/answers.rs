@@ -1,7 +1,7 @@
 //! Receivers that answer a data packet as soon as it is sent.
 //!
-//! If the fate of a packet on its last link is known when it is sent, and the receiver does nothing
-//! but acknowledge it, then the ACK is known as well: the receiver is *joined* to its links, as one
+//! If the fate of a packet on its last link is known when it is sent, and the receiver only
+//! acknowledges it, then the ACK is known as well: the receiver is *joined* to its links, as one
 //! link is to another. The packet and its ACK are then processed in one step, and the first event
 //! is the ACK's arrival at the sender. The results are the same (a test compares them): packets
 //! reach a receiver, and its ACKs reach their first link, in the same order and at the same times.

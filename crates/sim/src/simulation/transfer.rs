@@ -279,8 +279,8 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
-    // Inlined even if the compiler would not do so: otherwise the ACK would be written to memory in
-    // small pieces and read in large ones, which stalls the processor.
+    // Always inlined. Otherwise the compiler writes the ACK to memory in small pieces and reads it
+    // in larger ones: the processor cannot forward such stores to the loads, and waits.
     #[inline(always)]
     pub(super) fn send_ack(&mut self, leg: u32, ack: Acknowledgement) {
         if !self.signals.is_empty() {

@@ -41,10 +41,10 @@ pub struct AceSettings {
     /// are thinned too. Without this setting, as in the paper, each duplicate leaves: with a large
     /// window, hundreds of them, which fill a narrow upstream for seconds while the sender waits.
     pub thins_in_recovery: bool,
-    /// An ACK in order covers no more than its part of what has arrived in the last `rcv_RTT` and
-    /// since the last sign of a loss, if that is less than `est_cwnd`. In the paper a smaller count
-    /// is ignored, so that `est_cwnd` may exceed the window of a sender that met a time-out, or a
-    /// loss of which the receiver saw fewer than three duplicates.
+    /// An ACK in order covers no more than its part of the data that has arrived in the last
+    /// `rcv_RTT` and since the last sign of a loss, if that is less than `est_cwnd`. In the paper a
+    /// smaller count is ignored, so that `est_cwnd` may exceed the window of a sender that met a
+    /// time-out, or a loss of which the receiver saw fewer than three duplicates.
     pub counts_only_recent: bool,
 }
 
@@ -143,8 +143,8 @@ impl AceThinning {
         self.rcv_rtt().map(|span| span + span / 5)
     }
 
-    /// The present `ppa` (Tam §3.2, 3): that of `est_cwnd`, or that of what has [arrived
-    /// recently](AceSettings::counts_only_recent).
+    /// The present `ppa` (Tam §3.2, 3): that of `est_cwnd`, or that of the [recently
+    /// arrived](AceSettings::counts_only_recent) data.
     #[must_use]
     pub fn ppa(&self) -> u32 {
         packets_per_ack(

@@ -1,5 +1,5 @@
-//! What has arrived in the last round trip and since the last sign of a loss: a window that the
-//! sender certainly has.
+//! The data that has arrived in the last round trip and since the last sign of a loss: a window
+//! that the sender certainly has.
 
 use midspan_units::{Time, TimeSpan};
 

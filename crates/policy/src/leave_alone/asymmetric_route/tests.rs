@@ -126,7 +126,7 @@ fn address() -> impl Strategy<Value = std::net::SocketAddr> {
 }
 
 proptest! {
-    /// Whatever a client does, another client's connections are treated as if it were not there.
+    /// One client's behaviour does not change how another client's connections are treated.
     #[test]
     fn no_client_changes_what_another_gets(
         steps in prop::collection::vec((step(), address(), 0..2000_u64, any::<bool>()), 0..200),

@@ -1,8 +1,8 @@
 //! How long sending was busy, and what limited it: the chronographs of Linux's `TCP_INFO`.
 //!
-//! As in Linux, one condition counts at each time, and all of them are busy time. Like Linux
-//! (`tcp_write_xmit`, `tcp_cwnd_validate`), the sender determines the condition when it has sent
-//! everything that it can send.
+//! As in Linux, one condition applies at each time, and the busy time is the sum of all except
+//! `Idle`. Like Linux (`tcp_write_xmit`, `tcp_cwnd_validate`), the sender determines the condition
+//! when it has sent everything that it can send.
 
 use midspan_policy::LimitedTimes;
 use midspan_units::{Time, TimeSpan};

@@ -284,7 +284,7 @@ impl Sender {
         self.written - self.highest
     }
 
-    /// Whether so many time-outs in a row have passed that the connection is given up.
+    /// Whether the connection is given up, after too many time-outs in a row.
     #[must_use]
     pub const fn has_given_up(&self) -> bool {
         self.timeouts_in_row.0 >= self.configuration.give_up_after

@@ -114,7 +114,8 @@ fn a_partial_ack_takes_reno_out_of_recovery_and_into_a_timeout() {
     let mut script = two_losses(Variant::Reno);
     assert_eq!(script.ack(200, 3), []);
     assert_eq!(script.windows(), (5681, Some(5500)));
-    // 14, 15, 16 cause three duplicate ACKs, but for data that was sent before the first loss.
+    // 14, 15, 16 cause three duplicate ACKs but no fast retransmission: they were sent before
+    // the first loss.
     for now in 209..212 {
         assert_eq!(script.ack(now, 3), []);
     }

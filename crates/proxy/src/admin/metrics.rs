@@ -115,11 +115,11 @@ metrics! {
     /// Always 1; the label is the version of Midspan.
     Gauge "build_info" ("version") =
         |_, sink| sink.put(&[env!("CARGO_PKG_VERSION")], Value::Number(1));
-    /// Threads of the relay that run.
+    /// Threads of the relay that are running.
     Gauge "threads" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.threads_running));
-    /// Threads of the relay that have made no turn for a second though they were woken, by state: late,
-    /// or stuck (for interception.watchdog_timeout; the relay ends).
+    /// Threads of the relay without a loop iteration for a second although they were woken, by
+    /// state: late, or stuck (for interception.watchdog_timeout; the relay ends).
     Gauge "threads_late" ("state") = |now, sink| {
         let count = |is_stuck| {
             let late = now.known.late.iter();
@@ -128,12 +128,13 @@ metrics! {
         sink.put(&["late"], Value::Number(count(false)))?;
         sink.put(&["stuck"], Value::Number(count(true)))
     };
-    /// Whether the proxy is about to end and takes no more connections: 1 or 0.
+    /// Whether the proxy is about to end and accepts no more connections: 1 or 0.
     Gauge "draining" () =
         |now, sink| sink.put(&[], Value::Number(u64::from(now.known.is_draining)));
     /// Whether all new connections of transparent listeners pass untouched for this reason, 1 or 0:
-    /// firewall (of the host, which would stop them), relay (it does not answer), bypass (the
-    /// operator wants it), draining, rules (they cannot be changed).
+    /// firewall (the host's firewall would stop intercepted connections), relay (the relay does not
+    /// respond), bypass (the operator has set a bypass for all), draining, rules (Midspan cannot
+    /// change them).
     Gauge "passing" ("reason") = |now, sink| {
         let passing = now.known.helper.passing;
         passing.map_or(Ok(()), |passing| {
@@ -142,10 +143,10 @@ metrics! {
             })
         })
     };
-    /// What the host's firewall has against intercepted connections: obstacles, as the log names them.
+    /// Obstacles for intercepted connections in the host's firewall; the log names them.
     Gauge "firewall_obstacles" () =
         |now, sink| sink.put(&[], Value::Number(now.known.helper.firewall_obstacles));
-    /// Prefixes whose new connections pass untouched (midspan bypass).
+    /// Prefixes that the operator bypasses (midspan bypass).
     Gauge "bypassed_prefixes" () =
         |now, sink| sink.put(&[], Value::Number(now.known.helper.bypasses));
     /// Reloads of the configuration, by result: ok, failed.
@@ -153,18 +154,19 @@ metrics! {
         sink.put(&["ok"], Value::Number(now.known.helper.reloads))?;
         sink.put(&["failed"], Value::Number(now.known.helper.reloads_failed))
     };
-    /// Lines missing in the log because it was not read, or could not be written, by process.
+    /// Lines missing in the log because the log was not read, or could not be written, by process.
     Counter "log_lines_lost" ("process") = |now, sink| {
         sink.put(&["relay"], Value::Number(now.log_lines_lost))?;
         sink.put(&["helper"], Value::Number(now.known.helper.log_lines_lost))
     };
-    /// Sessions begun: connections that were accepted and not refused, and plain HTTP requests.
+    /// Sessions that have begun: connections that were accepted and not refused, and plain HTTP
+    /// requests.
     Counter "sessions_opened" ("listener") =
         |now, sink| each(now, |name, all| sink.put(&[name], Value::Number(all.opened)));
     /// Sessions that exist now.
     Gauge "sessions_active" ("listener") =
         |now, sink| each(now, |name, all| sink.put(&[name], Value::Number(all.active)));
-    /// Sessions ended, by what ended them first.
+    /// Sessions that have ended, by the event that ended them first.
     Counter "sessions_ended" ("listener", "how") = |now, sink| {
         each(now, |name, all| {
             Ending::ALL.iter().zip(all.ended).try_for_each(|(ending, count)| {
@@ -173,7 +175,7 @@ metrics! {
         })
     };
     /// Time until both legs of a session were connected, from the client's first segment on
-    /// (forward listeners: from accepting on).
+    /// (forward listeners: from the accepted connection on).
     Histogram "session_setup" ["seconds"] ("listener", "handshake") = |now, sink| {
         each(now, |name, all| {
             let names = ["end-to-end", "early"];
@@ -184,7 +186,7 @@ metrics! {
         })
     };
     /// Initial windows chosen for client legs, by whether the path was known (start): learned, or
-    /// cold. Only of transparent listeners that choose one.
+    /// cold. Only of transparent listeners that choose windows.
     Histogram "client_initial_window" ["segments"] ("listener", "start") = |now, sink| {
         each(now, |name, all| {
             let starts = ["cold", "learned"];
@@ -194,74 +196,74 @@ metrics! {
             })
         })
     };
-    /// Bytes of sessions handed on, by where they went.
+    /// Bytes of sessions that were passed on, by direction.
     Counter "forwarded" ["bytes"] ("listener", "direction") = |now, sink| {
         each(now, |name, all| {
             sink.put(&[name, "to_client"], Value::Number(all.bytes_to_client))?;
             sink.put(&[name, "to_server"], Value::Number(all.bytes_to_server))
         })
     };
-    /// Smoothed round-trip times of legs. As all metrics of legs: read when a session ends and,
-    /// of up to 64 sessions a second and thread, while they move data.
+    /// Smoothed round-trip times of legs. As all metrics of legs, they are read when a session
+    /// ends, and while data moves for up to 64 sessions a second and thread.
     Histogram "leg_round_trip_time" ["seconds"] ("listener", "leg") =
         |now, sink| distribution(now, sink, |leg| &leg.round_trip_time, ROUND_TRIP_TIME_BOUNDS, MICROSECONDS);
     /// Smallest round-trip times of legs.
     Histogram "leg_minimum_round_trip_time" ["seconds"] ("listener", "leg") = |now, sink| {
         distribution(now, sink, |leg| &leg.minimum_round_trip_time, ROUND_TRIP_TIME_BOUNDS, MICROSECONDS)
     };
-    /// Delivery rates of legs, of the newest window each.
+    /// Delivery rates of legs, each of the newest window.
     Histogram "leg_delivery_rate" ["bits_per_second"] ("listener", "leg") =
         |now, sink| distribution(now, sink, |leg| &leg.delivery_rate, RATE_BOUNDS, 1.0);
     /// Congestion windows of legs.
     Histogram "leg_congestion_window" ["segments"] ("listener", "leg") =
         |now, sink| distribution(now, sink, |leg| &leg.congestion_window, SEGMENT_BOUNDS, 1.0);
-    /// Segments sent again.
+    /// Retransmitted segments.
     Counter "leg_retransmitted" ["segments"] ("listener", "leg") = |now, sink| {
         each_leg(now, |labels, leg| sink.put(labels, Value::Number(leg.retransmitted_segments)))
     };
-    /// Bytes sent again.
+    /// Retransmitted bytes.
     Counter "leg_retransmitted" ["bytes"] ("listener", "leg") = |now, sink| {
         each_leg(now, |labels, leg| sink.put(labels, Value::Number(leg.retransmitted_bytes)))
     };
-    /// Retransmission time-outs of legs, counted from Linux 6.7 on.
+    /// Retransmission time-outs of legs; the kernel counts them from Linux 6.7 on.
     Counter "leg_timeouts" ("listener", "leg") =
         |now, sink| each_leg(now, |labels, leg| sink.put(labels, Value::Number(leg.timeouts)));
     /// Tail loss probes (RFC 8985) of all TCP connections of the host, or of its network namespace:
-    /// the kernel does not count them by connection.
+    /// the kernel does not count them per connection.
     Counter "host_tail_loss_probes" () = |now, sink| {
         let count = now.tail_loss_probes;
         count.map_or(Ok(()), |count| sink.put(&[], Value::Number(count)))
     };
-    /// System calls of the relay that its sandbox has refused; other than 0: a fault, the log names
-    /// the calls.
+    /// System calls of the relay that its sandbox has refused. A value other than 0 is a fault of
+    /// Midspan; the log names the calls.
     Counter "relay_refused_system_calls" () =
         |now, sink| sink.put(&[], Value::Number(now.refused_system_calls));
-    /// Time in which legs had data to send or waited for its acknowledgement, added up.
+    /// Sum of the times in which legs had data to send or waited for its acknowledgement.
     Counter "leg_busy" ["seconds"] ("listener", "leg") =
         |now, sink| each_leg(now, |labels, leg| sink.put(labels, seconds(leg.busy)));
-    /// Part of the busy time in which the peer's window held sending back.
+    /// Part of the busy time in which the peer's window limited sending.
     Counter "leg_receive_window_limited" ["seconds"] ("listener", "leg") = |now, sink| {
         each_leg(now, |labels, leg| sink.put(labels, seconds(leg.receive_window_limited)))
     };
-    /// Part of the busy time in which the send buffer held sending back.
+    /// Part of the busy time in which the send buffer limited sending.
     Counter "leg_send_buffer_limited" ["seconds"] ("listener", "leg") = |now, sink| {
         each_leg(now, |labels, leg| sink.put(labels, seconds(leg.send_buffer_limited)))
     };
-    /// Forward data: what was read for a leg in one turn of its session.
+    /// Forward data: bytes read for a leg in one loop iteration of its session.
     Histogram "leg_forward_data" ["bytes"] ("listener", "leg") =
         |now, sink| distribution(now, sink, |leg| &leg.forward_data, PIECE_BOUNDS, 1.0);
-    /// Bursts: what was handed to a leg's socket in one turn of its session. What the kernel
-    /// paces leaves more slowly.
+    /// Bursts: bytes written to a leg's socket in one loop iteration of its session. If the kernel
+    /// paces the leg, they leave more slowly.
     Histogram "leg_burst" ["bytes"] ("listener", "leg") =
         |now, sink| distribution(now, sink, |leg| &leg.burst, PIECE_BOUNDS, 1.0);
-    /// Clients that are being spoken with before there is a session, as by SOCKS5; each is one of
-    /// the active sessions of the process, not yet of its listener.
+    /// Clients that negotiate before their session begins, as with SOCKS5. Each counts as an active
+    /// session of the process, but not yet of its listener.
     Gauge "negotiations" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.negotiations_active));
-    /// Connections that came to nothing before there was a session, by reason: policy; access
-    /// (rules), overload; of listeners that speak with their clients malformed, unsupported,
-    /// unauthenticated, silent, gone (without a word), name (has no address); of transparent
-    /// listeners server_refused, server_unanswered.
+    /// Connections that ended before a session began, by reason: policy; access (rules); overload;
+    /// of listeners that negotiate malformed, unsupported, unauthenticated, silent, gone (the
+    /// client closed without a request), name (has no address); of transparent listeners
+    /// server_refused, server_unanswered.
     Counter "refusals" ("reason") = |now, sink| {
         let at_syn = now.gate.as_ref().map_or(0, |gate| gate.refused_by_policy);
         let by_policy = now.statistics.refused_by_policy + at_syn;
@@ -294,9 +296,9 @@ metrics! {
             sink.put(&["server_unanswered"], Value::Number(gate.unanswered))
         })
     };
-    /// Connections reset after they were accepted since there was no room for one more session, by
-    /// reason: sessions, sessions_per_client, memory (the budget is used up), descriptors (or
-    /// memory of the kernel).
+    /// Connections that were reset after they were accepted, because there was no room for one more
+    /// session, by reason: sessions, sessions_per_client, memory (the budget is used up),
+    /// descriptors (or memory of the kernel).
     Counter "sessions_shed" ("reason") = |now, sink| {
         let all = &now.statistics;
         sink.put(&["sessions"], Value::Number(all.shed_sessions))?;
@@ -304,36 +306,36 @@ metrics! {
         sink.put(&["memory"], Value::Number(all.shed_memory))?;
         sink.put(&["descriptors"], Value::Number(all.shed_descriptors))
     };
-    /// Memory that sessions use, as it counts for the budget: the queues of both sockets, pipes,
-    /// 9 KiB for each session; and negotiations and held SYNs.
+    /// Memory of sessions that counts towards the budget: the queues of both sockets, pipes, 9 KiB
+    /// for each session, negotiations and held SYNs.
     Gauge "memory_used" ["bytes"] () = |now, sink| sink.put(&[], Value::Number(now.memory.used));
-    /// Memory that they may come to use without anything being decided, where there is a budget.
+    /// Memory that sessions may come to use without a further decision, if there is a budget.
     Gauge "memory_reserved" ["bytes"] () = |now, sink| {
         let budget = now.memory.budget;
         budget.map_or(Ok(()), |_| sink.put(&[], Value::Number(now.memory.reserved)))
     };
-    /// The budget that it may use, where there is one.
+    /// The memory budget, if there is one.
     Gauge "memory_budget" ["bytes"] () = |now, sink| {
         now.memory.budget.map_or(Ok(()), |budget| sink.put(&[], Value::Number(budget)))
     };
-    /// What queues may come to hold beyond the least of each session, where there is a budget.
+    /// Bytes that queues may come to hold beyond the minimum of each session, if there is a budget.
     Gauge "queues_reserved" ["bytes"] () = |now, sink| {
         now.memory.queues.map_or(Ok(()), |(queues, _)| sink.put(&[], Value::Number(queues)))
     };
-    /// Half of the pressure of TCP (net.ipv4.tcp_mem), which that is kept within.
+    /// Half of TCP's memory pressure (net.ipv4.tcp_mem), the limit for these bytes.
     Gauge "queues_budget" ["bytes"] () = |now, sink| {
         now.memory.queues.map_or(Ok(()), |(_, budget)| sink.put(&[], Value::Number(budget)))
     };
-    /// Times that the buffers of a direction were bounded since the budget was short.
+    /// Number of times that the buffers of a direction were bounded because the budget was short.
     Counter "directions_bounded" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.directions_bounded));
     /// Connections that transparent listeners let pass untouched, by reason: full (too many were
     /// being opened), sessions, sessions_per_client, memory, descriptors (no room for one more
-    /// session), authenticated (TCP-MD5, TCP-AO), multipath (a further path of an MPTCP connection),
-    /// connection_tracking (its table is nearly full), unreachable (the server, or from the
-    /// client's address), policy, control (to compare with), unanswered (the client tried again and again), asymmetric (the
-    /// server's answers are known to come back another way), overdue (the client had not repeated its
-    /// SYN in time when room was needed for others).
+    /// session), authenticated (TCP-MD5, TCP-AO), multipath (a further path of an MPTCP
+    /// connection), connection_tracking (the table is nearly full), unreachable (the server, or
+    /// from the client's address), policy, control (the control group), unanswered (the client
+    /// repeated its SYN), asymmetric (the server's answers do not come back through this machine),
+    /// overdue (the client had not repeated its SYN in time when others needed room).
     Counter "bypasses" ("reason") = |now, sink| {
         gate(now, |gate| {
             gate.bypasses()
@@ -345,15 +347,17 @@ metrics! {
     /// has two. From 7/8 of the limit on, new connections pass untouched.
     Gauge "connection_tracking_entries" () =
         |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.tracked_entries)));
-    /// The most entries that there may be (net.netfilter.nf_conntrack_max); 0 without a limit.
+    /// The most entries that the table may have (net.netfilter.nf_conntrack_max); 0 without a
+    /// limit.
     Gauge "connection_tracking_entries_limit" () =
         |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.tracked_limit)));
-    /// Flows of the control group that were not measured: too many at a time, reset, or not counted by
-    /// the kernel (net.netfilter.nf_conntrack_acct).
+    /// Flows of the control group that were not measured: too many at a time, reset, or not counted
+    /// by the kernel (net.netfilter.nf_conntrack_acct).
     Counter "control_unmeasured" () =
         |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.control_unmeasured)));
-    /// Flows that ended in good order, by their bytes in the larger direction, split or direct (those
-    /// of the control group). Of listeners with policy = "auto", as the next two.
+    /// Flows that ended with a FIN in each direction, by their bytes in the larger direction, split
+    /// or direct (those of the control group). Only of listeners with policy = "auto", as the next
+    /// two metrics.
     Counter "flows_compared" ("path", "size") = |now, sink| {
         each_size(now, |size, gain| {
             sink.put(&["split", size], Value::Number(gain.split_flows))?;
@@ -371,7 +375,7 @@ metrics! {
             Ok(())
         })
     };
-    /// What splitting gains: the median goodput of split flows, divided by that of direct ones.
+    /// The gain of splitting: the median goodput of split flows, divided by that of direct flows.
     Gauge "split_gain" ["ratio"] ("size") = |now, sink| {
         each_size(now, |size, gain| match (gain.split, gain.direct) {
             (Some(split), Some(direct)) => {
@@ -382,22 +386,22 @@ metrics! {
             _ => Ok(()),
         })
     };
-    /// Times that a client's connections to a network were found not to be helped; they pass
-    /// untouched for interception.leave_alone_time.
+    /// Number of times that splitting was found not to help the connections of a client to a
+    /// network; they pass untouched for interception.leave_alone_time.
     Counter "routes_left_alone" () =
         |now, sink| sink.put(&[], Value::Number(now.gains.routes_left_alone));
-    /// Proofs that the answers of a server come back another way.
+    /// Proofs that the answers of a server do not come back through this machine.
     Counter "asymmetric_routes_found" () =
         |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.asymmetric_routes_found)));
-    /// Connections that transparent listeners took.
+    /// Connections that transparent listeners intercepted.
     Counter "intercepted" () =
         |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.taken)));
-    /// Connections taken whose client did not go on.
+    /// Intercepted connections whose client did not continue.
     Counter "intercepted_expired" () =
         |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.expired)));
-    /// SYNs dropped by transparent listeners, by reason: held (an earlier one of the connection
-    /// waits for the server, or has just been let go), stale (the relay had been stopped), port_in_use
-    /// (the client's last connection from the same port has not ended here).
+    /// SYNs dropped by transparent listeners, by reason: held (an earlier SYN of the connection
+    /// waits for the server, or has just been released), stale (the relay had been stopped),
+    /// port_in_use (the client's last connection from the same port has not ended on this machine).
     Counter "syns_dropped" ("reason") = |now, sink| {
         gate(now, |gate| {
             sink.put(&["held"], Value::Number(gate.retransmissions_held))?;
@@ -405,8 +409,8 @@ metrics! {
             sink.put(&["port_in_use"], Value::Number(gate.dropped_port_in_use))
         })
     };
-    /// Bytes of sessions handed on, by how: copied, or spliced (through a pipe, at half the CPU
-    /// time).
+    /// Bytes of sessions that were passed on, by method: copied, or spliced (through a pipe, with
+    /// half the CPU time).
     Counter "moved" ["bytes"] ("method") = |now, sink| {
         sink.put(&["copied"], Value::Number(now.statistics.bytes_copied))?;
         sink.put(&["spliced"], Value::Number(now.statistics.bytes_spliced))
@@ -416,33 +420,35 @@ metrics! {
     /// Pipes that hold bytes of a session.
     Gauge "pipes_in_use" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.pipes_in_use));
-    /// Splices that had to be copies because no pipe was to be had: raise pipe_memory.
+    /// Splices that became copies because no pipe was available: raise pipe_memory.
     Counter "pipe_shortages" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.pipe_shortages));
-    /// Connections not accepted, or not opened towards the server, for want of descriptors or
-    /// memory.
+    /// Connections that were not accepted, or not opened towards the server, because descriptors or
+    /// memory were missing.
     Counter "accept_errors" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.accept_errors));
     /// Socket options of the configuration that the kernel refused.
     Counter "option_errors" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.option_errors));
-    /// Oversized segments sent to clients with an access profile, those sent again included.
+    /// Oversized segments sent to clients with an access profile, including retransmissions.
     Counter "oversized" ["segments"] () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.oversized_segments));
-    /// Oversized segments sent to see whether they reach a client.
+    /// Oversized segments sent to test whether they reach a client.
     Counter "oversized_probes" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.oversized_probes));
-    /// Times that an oversized segment was lost, and segments of the client's own size followed.
+    /// Number of times that an oversized segment was lost and the session returned to segments of
+    /// the client's own size.
     Counter "oversized_fallbacks" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.oversized_fallbacks));
-    /// Clients that are known to take oversized segments (for 24 h), and known not to (6 h).
+    /// Clients with a stored verdict: they accept oversized segments (kept for 24 h), or do not (6
+    /// h).
     Gauge "oversized_verdicts" ("verdict") = |now, sink| {
         sink.put(&["takes"], Value::Number(now.verdicts.0))?;
         sink.put(&["refuses"], Value::Number(now.verdicts.1))
     };
-    /// Packets towards clients that came to the fragmenter, by what became of them: cut, whole (they
-    /// fitted), malformed, uncuttable, exhausted (no identification was free), foreign (not TCP to
-    /// one host), unsent (the kernel refused a fragment).
+    /// Packets towards clients that reached the fragmenter, by outcome: cut, whole (no need to
+    /// cut), malformed, uncuttable, exhausted (no identification was free), foreign (not TCP to one
+    /// host), unsent (the kernel refused a fragment).
     Counter "fragmenter_packets" ("outcome") = |now, sink| {
         let all = &now.fragments;
         for (outcome, count) in [
@@ -458,17 +464,18 @@ metrics! {
         }
         Ok(())
     };
-    /// Fragments that they became.
+    /// Fragments of these packets.
     Counter "fragmenter_fragments" () =
         |now, sink| sink.put(&[], Value::Number(now.fragments.cut.fragments));
-    /// Times that loss took a leg that sends ahead back to the window that its client advertises.
+    /// Number of times that a loss took a leg that sends ahead back to the window that its client
+    /// advertises.
     Counter "sending_ahead_losses" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.sending_ahead_losses));
     /// ACKs without data from clients with an access profile, in sessions that have ended.
     Counter "client_acknowledgements" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.narrow_acknowledgements));
-    /// Bytes of ACKs without data from clients with an access profile, with their headers, in sessions
-    /// that have ended.
+    /// Bytes of ACKs without data from clients with an access profile, including their headers, in
+    /// sessions that have ended.
     Counter "client_acknowledgements" ["bytes"] () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.narrow_acknowledgement_bytes));
     /// Sessions whose line is missing in the log because the log could not keep up.

@@ -13,7 +13,7 @@ pub use crate::output_arguments::Output;
 use crate::plan_arguments::{CompareOptions, PlanOptions};
 use crate::thin_arguments::ThinOptions;
 
-/// A TCP performance-enhancing proxy for Linux, and the lab that shows what it does.
+/// A TCP performance-enhancing proxy for Linux, and a lab that measures it.
 #[derive(Debug, Parser)]
 #[command(name = "midspan", version, max_term_width = 100)]
 #[command(after_help = "First try:  midspan demo")]
@@ -28,34 +28,35 @@ pub struct Arguments {
 pub enum Command {
     /// Download real files over an emulated satellite path, without and with Midspan
     ///
-    /// Clients call the server by its own address; Midspan, on the gateway between them, intercepts
-    /// the connections, and each end sees the other's own address. Needs no configuration and
-    /// touches nothing outside network namespaces of its own. Works as
-    /// root and, where the kernel allows user namespaces, as an ordinary user. Takes two minutes.
+    /// Clients connect to the server's own address. Midspan, on the gateway between them,
+    /// intercepts the connections, and each end sees the other's own address. The demo needs no
+    /// configuration and changes nothing outside its own network namespaces. It works as root, and
+    /// as an ordinary user if the kernel allows user namespaces. It takes two minutes.
     #[command(after_help = "Example:  midspan demo --html report.html")]
     Demo(DemoOptions),
     /// Run the proxy
     #[command(after_help = "Example:  midspan run --config /etc/midspan/midspan.toml")]
     Run(RunOptions),
-    /// Test whether a configuration can run on this machine, and say what is missing
+    /// Test whether a configuration can run on this machine, and report what is missing
     ///
-    /// Looks at the file, the kernel, privileges, parameters, ports, marks and the firewall, and
-    /// changes nothing. Exit status 3 where something that the configuration needs is missing.
+    /// Checks the file, the kernel, privileges, parameters, ports, marks and the firewall, and
+    /// makes no lasting change. The exit status is 3 if something that the configuration needs is
+    /// missing.
     #[command(after_help = "Example:  midspan check --config /etc/midspan/midspan.toml")]
     Check(CheckOptions),
-    /// The half of `midspan check` that tries the kernel, which starts it
+    /// The part of `midspan check` that tests the kernel; `midspan check` starts it
     #[command(hide = true)]
     CheckKernel {
         /// Configuration file
         config: PathBuf,
     },
-    /// Show what a running proxy does
+    /// Show the state of a running proxy
     #[command(after_help = "Examples:\n  midspan status\n  midspan status --config FILE --json")]
     Status(ControlOptions),
-    /// Let new connections pass a running proxy untouched, or list those that do
+    /// Let new connections pass a running proxy untouched, or list the bypasses
     ///
-    /// Takes effect at once, for transparent listeners; connections that exist go on. It lasts
-    /// until it is switched off or the proxy ends.
+    /// Takes effect at once, for transparent listeners; existing sessions continue. A bypass stays
+    /// in force until it is switched off. Without a state directory, it also ends with the proxy.
     #[command(
         after_help = "Examples:\n  midspan bypass on\n  midspan bypass on 192.0.2.0/24\n  \
                       midspan bypass off\n  midspan bypass"
@@ -63,27 +64,28 @@ pub enum Command {
     Bypass(BypassOptions),
     /// Reset live sessions of a running proxy
     ///
-    /// Those whose client or server has the prefix, or the one with the number that
-    /// `/sessions` and the log show. Clients that have not become sessions yet are reset too. New
-    /// connections are taken as before: refuse them first.
+    /// Resets the sessions whose client or server has the prefix, or the session with the number
+    /// from `/sessions` or the log. Clients that have no session yet are reset too. New connections
+    /// are still intercepted or accepted: refuse them first.
     #[command(
         after_help = "Examples:\n  midspan kick 192.0.2.7\n  midspan kick 2001:db8::/32\n  \
                             midspan kick 1234 --json"
     )]
     Kick(KickOptions),
-    /// Remove what a Midspan that was killed has left behind
+    /// Remove the leftovers of a Midspan that was killed
     ///
-    /// Rules, routes, tables and changed kernel parameters of `midspan run` and `midspan thin` in
-    /// this network namespace. What belongs to one that runs stays. The next start does the same.
+    /// Removes rules, routes, tables and changed kernel parameters of `midspan run` and
+    /// `midspan thin` in this network namespace, except those of a running Midspan. The next start
+    /// does the same.
     #[command(after_help = "Example:  midspan cleanup")]
     Cleanup(Output),
-    /// Let a running proxy read its configuration file again; sessions go on
+    /// Make a running proxy read its configuration file again; sessions continue
     ///
-    /// The same as SIGHUP, but says what is wrong with the file.
+    /// The same as SIGHUP, but also prints what is wrong with the file.
     Reload(ControlOptions),
-    /// Run flows over a path of emulated links, real kernels and the real proxy
+    /// Run flows over a path of emulated links, with real kernels and the real proxy
     ///
-    /// The path is the name of a built-in one (see `midspan paths`) or a path file
+    /// The path is the name of a built-in path (see `midspan paths`) or a path file
     /// (docs/path-file.md).
     #[command(
         args_conflicts_with_subcommands = true,
@@ -94,15 +96,15 @@ pub enum Command {
     Lab(LabOptions),
     /// Run the flows of a path in virtual time, packet by packet
     ///
-    /// The same path file as the lab's, without real kernels: deterministic, and thousands of
-    /// times faster (docs/simulator.md says what is modelled).
+    /// Uses the same path files as the lab, without real kernels: deterministic, and thousands of
+    /// times faster (docs/simulator.md describes the model).
     #[command(
         after_help = "Examples:\n  midspan sim geo-clean --json\n  midspan sim dsl --sweep \
                       'link.line.loss=0.01 %..10 %:7log' --repetitions 10 --csv\n  midspan sim \
                       wifi --trace cwnd,queue --output traces --pcap traces/wifi.pcap"
     )]
     Sim(SimOptions),
-    /// Print a paper's figures beside what its equations and simulations give here
+    /// Print a paper's figures next to the results of its equations and of the simulator
     #[command(
         after_help = "Examples:\n  midspan reproduce bhole\n  midspan reproduce shikama \"figure \
                       10\" --quick --output figures"
@@ -110,17 +112,17 @@ pub enum Command {
     Reproduce(ReproduceOptions),
     /// Write the packets of both legs of one session to a pcapng file
     ///
-    /// Runs beside a `midspan run` whose configuration has `[admin]`; `GET /sessions` there shows
-    /// the sessions with their numbers. Ends with the session, with Ctrl-C or at a limit. Needs
-    /// CAP_NET_RAW. docs/observability.md says how the legs are told apart.
+    /// Needs CAP_NET_RAW, and a running Midspan whose configuration has `[admin]`; `GET /sessions`
+    /// there shows the sessions with their numbers. Ends with the session, with Ctrl-C or at a
+    /// limit. docs/observability.md describes how the capture distinguishes the legs.
     #[command(
         after_help = "Example:  midspan capture 17 -c /etc/midspan/midspan.toml --output legs.pcapng"
     )]
     Capture(CaptureOptions),
     /// Compute what a proxy would gain on a path, where to put it, and how to set it
     ///
-    /// The path is the name of a built-in one (see `midspan paths`) or a path file
-    /// (docs/path-file.md). docs/plan.md says what is computed.
+    /// The path is the name of a built-in path (see `midspan paths`) or a path file
+    /// (docs/path-file.md). docs/plan.md describes the results.
     #[command(
         args_conflicts_with_subcommands = true,
         subcommand_negates_reqs = true,
@@ -128,36 +130,36 @@ pub enum Command {
                       midspan plan place transatlantic"
     )]
     Plan(Box<PlanOptions>),
-    /// Show what analysis, simulator and lab say of a path, side by side
+    /// Show the results of analysis, simulator and lab for a path side by side
     ///
-    /// The lab's runs take as long as those of `midspan lab`; without it, a moment.
+    /// The lab takes as long as `midspan lab`; without the lab, the command takes a moment.
     #[command(after_help = "Example:  midspan compare geo-clean --without-lab")]
     Compare(CompareOptions),
-    /// Try a proxy at every edge of TCP and list what differs from no proxy
+    /// Test a proxy at every edge case of TCP and list the differences from no proxy
     ///
-    /// Each case scripts both ends of a connection over real kernels, in network namespaces of its
-    /// own, without a proxy and with each that is named (docs/conformance.md).
+    /// Each case scripts both ends of a connection over real kernels, in its own network
+    /// namespaces, without a proxy and with each selected proxy (docs/conformance.md).
     #[command(after_help = "Examples:\n  midspan conformance --quick\n  \
                       midspan conformance --against haproxy,nginx --cases 'reset*'")]
     Conformance(ConformanceOptions),
     /// Send fewer ACKs through a narrow upstream
     ///
-    /// For the host or router whose upstream is narrow; needs nothing at the other end. Runs until
-    /// it is told to end; if it dies, all ACKs pass (docs/thin.md).
+    /// Runs on the host or router with the narrow upstream, until a signal ends it; the other end
+    /// needs no change. If it dies, all ACKs pass (docs/thin.md).
     #[command(
         after_help = "Examples:\n  midspan thin --interface ppp0\n  midspan thin \
                             --interface wan --upstream '64 kbit/s' --watch"
     )]
     Thin(ThinOptions),
-    /// The unprivileged half of `midspan thin`, which starts it
+    /// The unprivileged part of `midspan thin`; `midspan thin` starts it
     #[command(hide = true)]
     ThinWorker,
-    /// The part of `midspan thin` that answers those who ask for metrics
+    /// The part of `midspan thin` that serves metrics
     #[command(hide = true)]
     ThinPages,
     /// List the built-in paths
     Paths(Output),
-    /// The unprivileged half of `midspan run`, which starts it
+    /// The unprivileged part of `midspan run`; `midspan run` starts it
     #[command(hide = true)]
     Relay,
 }
@@ -182,7 +184,8 @@ pub struct CheckOptions {
     /// Configuration file (docs/configuration.md)
     #[arg(short, long, value_name = "FILE")]
     pub config: PathBuf,
-    /// New connections a second that are expected: is the table of connection tracking large enough?
+    /// Check whether the connection tracking table is large enough for this many new connections a
+    /// second
     #[arg(long, value_name = "NUMBER")]
     pub rate: Option<u32>,
     /// How results are printed.
@@ -195,7 +198,7 @@ pub struct CheckOptions {
 pub struct CaptureOptions {
     /// Number of the session
     pub session: u64,
-    /// Where the admin listener of the running Midspan is
+    /// Address of the admin listener of the running Midspan
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -203,31 +206,31 @@ pub struct CaptureOptions {
         conflicts_with = "config"
     )]
     pub admin: SocketAddr,
-    /// The configuration file of the running Midspan, which says where its admin listener is
+    /// The configuration file of the running Midspan, which has the address of its admin listener
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where to write [default: session-NUMBER.pcapng]
+    /// File to write [default: session-NUMBER.pcapng]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Stop after this time
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub seconds: Option<u64>,
-    /// Stop after so many packets
+    /// Stop after this many packets
     #[arg(long, default_value_t = 1_000_000, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub packets: u64,
     /// Bytes to keep of each packet, from its IP header on
     #[arg(long, default_value_t = midspan_proxy::capture::SNAP_LIMIT as u64, value_name = "BYTES",
           value_parser = clap::value_parser!(u64).range(40..=midspan_proxy::capture::SNAP_LIMIT as u64))]
     pub snap: u64,
-    /// Where the client leg passes, if not where the routing table says
+    /// Interface of the client leg, if it differs from the one in the routing table
     #[arg(long, value_name = "INTERFACE")]
     pub client_interface: Option<String>,
-    /// Where the server leg passes, if not where the routing table says
+    /// Interface of the server leg, if it differs from the one in the routing table
     #[arg(long, value_name = "INTERFACE")]
     pub server_interface: Option<String>,
 }
 
-/// Which running proxy is meant, and how its answer is printed.
+/// Selects the running proxy, and how its answer is printed.
 #[derive(Debug, Args)]
 pub struct ControlOptions {
     /// The configuration file of the proxy, which may name its control socket
@@ -244,9 +247,9 @@ pub struct ControlOptions {
 /// Options of `midspan bypass`.
 #[derive(Debug, Args)]
 pub struct BypassOptions {
-    /// Begin or end; without it, what passes untouched is listed
+    /// Begin or end a bypass; without it, the bypasses are listed
     pub switch: Option<Switch>,
-    /// Only connections from or to hosts with this prefix; without it, all
+    /// Only connections from or to hosts with this prefix; without a prefix, all connections
     #[arg(value_name = "PREFIX", requires = "switch")]
     pub prefix: Option<String>,
     /// Which proxy.
@@ -280,10 +283,10 @@ pub struct DemoOptions {
     /// How often each download runs each way
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repetitions: u32,
-    /// Let clients call the gateway instead of the server; for kernels that cannot intercept
+    /// Let clients connect to the gateway instead of the server; for kernels that cannot intercept
     #[arg(long)]
     pub forward: bool,
-    /// Where to write the report
+    /// File of the report
     #[arg(long, value_name = "FILE", default_value = "midspan-demo.html")]
     pub html: PathBuf,
     /// How results are printed.
@@ -305,15 +308,15 @@ pub struct LabOptions {
 /// Commands under `midspan lab`.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
-    /// Measure the emulated links against independent clocks (ping, captures at both ends)
+    /// Measure the emulated links with independent clocks (ping, captures at both ends)
     #[command(after_help = "Example:  midspan lab verify --json")]
     Verify(VerifyOptions),
-    /// Compare Midspan without a hand-set value with direct connections and HAProxy on real paths
+    /// Compare Midspan without hand-set values with direct connections and HAProxy on real paths
     ///
     /// Satellites, LTE, Wi-Fi, a long path and a LAN; pages, downloads and uploads; Midspan both
-    /// just started and after a transfer that taught it the path. Says of each target whether it
-    /// is met. Needs a machine that does nothing else. Without --quick and --full it takes at most
-    /// 45 minutes.
+    /// just started and after an earlier transfer over the path. Shows for each target whether it
+    /// is met. The machine must have no other work. Without --quick and --full it takes at most 45
+    /// minutes.
     #[command(after_help = "Examples:\n  midspan lab paths --state runs.jsonl\n  \
                       midspan lab paths geo-1e-3 --transfers \"1 MB\",page --repetitions 6")]
     Paths(RealPathsOptions),
@@ -331,16 +334,16 @@ pub struct RealPathsOptions {
     /// How often each case is measured; six give an interval of 95 %
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: Option<u32>,
-    /// A few points, in a few minutes; of a chosen path, one transfer
+    /// A few points, in a few minutes; for a selected path, one transfer
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
     /// Every transfer on every path, HAProxy with both congestion controls, 5 repetitions: hours
     #[arg(long)]
     pub full: bool,
-    /// Keep each finished run in this file; a second call goes on from there
+    /// Keep each finished run in this file; a second call continues from there
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
-    /// Measure nothing more: show what the file has
+    /// Measure nothing more: show the results in the file
     #[arg(long, requires = "state")]
     pub only_finished: bool,
     /// How results are printed.
@@ -354,19 +357,19 @@ pub struct LabRunOptions {
     /// Built-in path or path file
     #[arg(required = true, value_name = "PATH")]
     pub path: Option<String>,
-    /// What to compare
+    /// Cases to compare
     ///
-    /// direct: plain routing. haproxy: clients call HAProxy at the first proxy. midspan: clients
-    /// call the server, and Midspan intercepts at each proxy. midspan-early: the same
-    /// with the handshake `early`. midspan-forward: clients call Midspan at the first proxy, as
-    /// with HAProxy; for kernels that cannot intercept, and to compare like with like. thin: plain
-    /// routing, and `midspan thin` on the clients' hosts.
+    /// direct: plain routing. haproxy: clients connect to HAProxy at the first proxy. midspan:
+    /// clients connect to the server, and Midspan intercepts at each proxy. midspan-early: the same
+    /// with the handshake `early`. midspan-forward: clients connect to Midspan at the first proxy,
+    /// as with HAProxy; for kernels that cannot intercept, and as the fair comparison with HAProxy.
+    /// thin: plain routing, and `midspan thin` on the clients' hosts.
     #[arg(long, value_delimiter = ',', default_value = "direct,midspan")]
     pub cases: Vec<Case>,
     /// Only the flows of these names
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub flows: Vec<String>,
-    /// How often each flow runs under each case
+    /// How often each flow runs in each case
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,
     /// Seed of all random draws, instead of the path file's
@@ -415,13 +418,13 @@ pub struct SimOptions {
     /// Print comma-separated values, one line for each quantity at each point
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
-    /// Write down what happens
+    /// Write traces of these kinds
     #[arg(long, value_delimiter = ',', value_name = "KIND")]
     pub trace: Vec<TraceKind>,
-    /// Where traces are written
+    /// Folder for the traces
     #[arg(long = "output", value_name = "DIR", default_value = ".")]
     pub output_directory: PathBuf,
-    /// Write a packet capture of each case, its name before the ending
+    /// Write a packet capture of each case; the case's name is inserted before the file extension
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
     /// How results are printed.
@@ -430,24 +433,24 @@ pub struct SimOptions {
 }
 
 impl SimOptions {
-    /// Whether anything is to be written down.
+    /// Whether traces or captures are written.
     pub const fn traces(&self) -> bool {
         !self.trace.is_empty() || self.pcap.is_some()
     }
 }
 
-/// What `midspan sim --trace` writes down.
+/// Kinds of traces of `midspan sim --trace`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TraceKind {
     /// cwnd, ssthresh and data in flight, whenever they change
     Cwnd,
     /// Segments as they are sent, ACKs as they arrive
     Sequence,
-    /// What waits in each queue after each arrival
+    /// Packets waiting in each queue after each arrival
     Queue,
-    /// Packets dropped, and where
+    /// Dropped packets, and the place of each drop
     Drops,
-    /// How much a proxy hands on at once, as a distribution
+    /// Size of a proxy's forward data, as a distribution
     Forward,
     /// Lengths of bursts on each leg, as a distribution
     Bursts,
@@ -475,19 +478,19 @@ pub struct ReproduceOptions {
     /// Shorter simulations and fewer repetitions than the paper's; in the lab, a few points
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
-    /// Measure on real kernels, in the lab: Hasegawa, Tam, Shikama
+    /// Measure on real kernels, in the lab
     ///
-    /// Needs what `midspan lab` needs, and a machine that does nothing else. Without --quick and
-    /// --full it takes at most 45 minutes.
+    /// Has the same requirements as `midspan lab`, and the machine must have no other work. Without
+    /// --quick and --full it takes at most 45 minutes.
     #[arg(long)]
     pub lab: bool,
     /// In the lab, the paper's whole grid
     #[arg(long, requires = "lab")]
     pub full: bool,
-    /// Keep each finished measurement of the lab in this file; a second call goes on from there
+    /// Keep each finished measurement of the lab in this file; a second call continues from there
     #[arg(long, requires = "lab", value_name = "FILE")]
     pub state: Option<PathBuf>,
-    /// Measure nothing more: show what the file has
+    /// Measure nothing more: show the results in the file
     #[arg(long, requires = "state")]
     pub only_finished: bool,
     /// Threads, instead of one for each core; the result is the same
@@ -511,7 +514,7 @@ pub enum PaperName {
     Maki,
     /// Oversized segments and sending ahead for narrow upstreams
     Hasegawa,
-    /// ACE thinning and its rivals
+    /// ACE thinning and its alternatives
     Tam,
     /// Bursts of a split proxy, and pacing
     Shikama,
@@ -534,7 +537,7 @@ impl From<PaperName> for Paper {
 /// Options of `midspan conformance`.
 #[derive(Debug, Args)]
 pub struct ConformanceOptions {
-    /// Proxies to try: midspan-forward, midspan-transparent, midspan-early, midspan-socks5,
+    /// Proxies to test: midspan-forward, midspan-transparent, midspan-early, midspan-socks5,
     /// midspan-http, midspan-proxy-protocol, haproxy, nginx; none for the scripts alone
     #[arg(
         long,
@@ -544,7 +547,7 @@ pub struct ConformanceOptions {
                          midspan-http,midspan-proxy-protocol"
     )]
     pub against: Vec<String>,
-    /// Only cases whose names fit one of these patterns (* any text, ? any character)
+    /// Only cases whose names match one of these patterns (* any text, ? any character)
     #[arg(long, value_delimiter = ';', value_name = "PATTERN")]
     pub cases: Vec<String>,
     /// Only over IPv4
@@ -556,16 +559,16 @@ pub struct ConformanceOptions {
     /// Less data, fewer sessions, shorter waits
     #[arg(long)]
     pub quick: bool,
-    /// Cases that run at the same time, but for those that need much of the machine
+    /// Cases that run at the same time, except those that need much of the machine
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: u16,
-    /// The build of Midspan to try, instead of this one
+    /// The build of Midspan to test, instead of this one
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
     /// List the cases and run nothing
     #[arg(long)]
     pub list: bool,
-    /// Print the table as Markdown, with what both ends see without a proxy
+    /// Print the table as Markdown, including the events at both ends without a proxy
     #[arg(long, conflicts_with = "json")]
     pub markdown: bool,
     /// How results are printed.

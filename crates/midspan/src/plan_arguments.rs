@@ -21,10 +21,10 @@ pub struct PlanOptions {
 /// Questions under `midspan plan`.
 #[derive(Debug, Subcommand)]
 pub enum PlanCommand {
-    /// Rank the places where proxies can stand
+    /// Rank the possible places of proxies
     #[command(after_help = "Example:  midspan plan place transatlantic --proxies 1")]
     Place(PlaceOptions),
-    /// Throughput against the send buffer of the proxies, and the knee of the curve
+    /// Throughput as a function of the proxies' send buffer, and the knee of the curve
     #[command(after_help = "Example:  midspan plan buffers geo --plot buffers.svg")]
     Buffers(BuffersOptions),
     /// Compare variants of a path
@@ -33,7 +33,7 @@ pub enum PlanCommand {
                       'link.satellite.down.rate=50 Mbit/s'"
     )]
     Whatif(WhatifOptions),
-    /// Hold the analysis beside the simulator over paths drawn at random
+    /// Compare the analysis with the simulator on random paths
     #[command(after_help = "Example:  midspan plan agreement --seeds 101-300")]
     Agreement(AgreementOptions),
 }
@@ -75,19 +75,19 @@ pub struct PlanPathOptions {
     /// Another value for a key of the path file, as in `link.satellite.loss=1 %`
     #[arg(long, value_name = "KEY=VALUE", requires = "path")]
     pub set: Vec<String>,
-    /// What was measured, instead of a path.
+    /// Measurements, instead of a path.
     #[command(flatten)]
     pub measured: MeasuredOptions,
-    /// Rate of the slowest link, which no measurement tells
+    /// Rate of the slowest link, which no measurement contains
     #[arg(long, value_name = "RATE", requires = "measurement")]
     pub rate: Option<BitRate>,
     /// How results are given.
     #[command(flatten)]
     pub results: ResultOptions,
-    /// Write the proxy configuration that is recommended; `-` prints it
+    /// Write the recommended proxy configuration; `-` prints it
     #[arg(long, value_name = "FILE", requires = "path")]
     pub config: Option<PathBuf>,
-    /// Which proxy, where the path has several
+    /// The proxy of this configuration, if the path has several
     #[arg(long, value_name = "NODE", requires = "config")]
     pub proxy: Option<String>,
 }
@@ -96,16 +96,16 @@ pub struct PlanPathOptions {
 #[derive(Debug, Args)]
 #[group(id = "measurement", multiple = false, conflicts_with = "path")]
 pub struct MeasuredOptions {
-    /// What `ss -tin` printed on the host that sends
+    /// Output of `ss -tin` on the sending host
     #[arg(long, value_name = "FILE")]
     pub from_ss: Option<PathBuf>,
     /// A capture (pcap or pcapng) of a connection
     #[arg(long, value_name = "FILE")]
     pub from_pcap: Option<PathBuf>,
-    /// What `ping` printed
+    /// Output of `ping`
     #[arg(long, value_name = "FILE")]
     pub from_ping: Option<PathBuf>,
-    /// What `iperf3 --json` printed
+    /// Output of `iperf3 --json`
     #[arg(long, value_name = "FILE")]
     pub from_iperf3: Option<PathBuf>,
     /// The metrics of a running proxy: `http://ADDRESS:PORT/metrics`, or a file of them
@@ -119,10 +119,10 @@ pub struct PlaceOptions {
     /// The path.
     #[command(flatten)]
     pub path: PathOptions,
-    /// How many proxies; without, one and, where there is room, two
+    /// Number of proxies; the default is one and, if there is room, two
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=62))]
     pub proxies: Option<u32>,
-    /// How many placements are shown
+    /// Number of placements to show
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub keep: u32,
 }
@@ -152,13 +152,13 @@ pub struct WhatifOptions {
 /// Options of `midspan plan agreement`.
 #[derive(Debug, Args)]
 pub struct AgreementOptions {
-    /// Seeds of the paths, first and last; 1-100 are those that the analysis was fitted on
+    /// Seeds of the paths, first and last; the analysis was fitted to the seeds 1-100
     #[arg(long, default_value = "101-300", value_name = "FIRST-LAST", value_parser = seeds)]
     pub seeds: (u64, u64),
-    /// Keep what was simulated in this file, and go on from it
+    /// Keep simulated results in this file; a second call continues from there
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
-    /// How many paths are shown, the worst first
+    /// Number of paths to show, the worst first
     #[arg(long, default_value_t = 10)]
     pub worst: usize,
     /// Write the plot as SVG

@@ -24,24 +24,24 @@ pub struct ThinOptions {
     /// (sets HTB with two classes; needs --upstream)
     #[arg(long, requires = "upstream")]
     pub ack_first: bool,
-    /// Show what is saved, flow by flow
+    /// Show the savings of each connection
     #[arg(long)]
     pub watch: bool,
-    /// Answer `GET /metrics` (OpenMetrics) and `GET /status` (JSON) at this loopback address, such
+    /// Serve `GET /metrics` (OpenMetrics) and `GET /status` (JSON) at this loopback address, such
     /// as 127.0.0.1:9465
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
     /// Print the rules that would be set, and set nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Number of the packet queue, one that no other program uses
+    /// Number of the packet queue; no other program may use it
     #[arg(long, value_name = "NUMBER", default_value_t = 5317)]
     pub queue: u16,
-    /// Flows that are known at a time; ACKs of more pass
+    /// Most connections at a time; ACKs of further connections pass
     #[arg(long, value_name = "COUNT", default_value_t = 4096,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100_000))]
     pub flows: usize,
-    /// Print each report as a line of JSON, two in a second
+    /// Print each report as a line of JSON, two per second
     #[arg(long)]
     pub json: bool,
 }

@@ -1,4 +1,4 @@
-//! Lines that the writer's own thread makes: they do not go through the queue once more.
+//! Lines that the writer's own thread makes: they do not pass through the queue again.
 
 use std::cell::{Cell, RefCell};
 
@@ -17,14 +17,14 @@ pub fn is_writer() -> bool {
     IS_WRITER.get()
 }
 
-/// Calls `make`; the lines that it logs come back instead of being queued.
+/// Calls `make` and returns the lines that it logs; they are not queued.
 pub fn capture<T>(make: impl FnOnce() -> T) -> (T, Vec<Vec<u8>>) {
     CAPTURED.replace(Some(Vec::new()));
     let result = make();
     (result, CAPTURED.take().unwrap_or_default())
 }
 
-/// Takes a line where lines are captured; else it comes back.
+/// Captures a line if this thread captures lines; otherwise returns it.
 pub fn take(line: Vec<u8>) -> Option<Vec<u8>> {
     CAPTURED.with_borrow_mut(|captured| match captured {
         Some(lines) => {

@@ -1,17 +1,17 @@
 //! Lines on standard error, written by one thread of the process.
 //!
 //! A log may be slow, or not be read at all, or its reader may end: a terminal that is stopped, a
-//! full disk, a supervisor that dies. Nobody who logs waits for that. Lines go into a queue of at
-//! most 4096 lines and 4 MiB; one thread writes them, and nothing else of the process writes to
-//! standard error. The flags of the descriptor stay as they are, since other processes share it.
+//! full disk, a supervisor that dies. No thread that logs waits for the reader. Lines are put into a
+//! queue of at most 4096 lines and 4 MiB. One thread writes them; no other code of the process writes
+//! to standard error. The flags of the descriptor do not change, because other processes share it.
 //!
-//! A line that finds no room, or cannot be written, is counted ([`lost`]). As soon as lines can
-//! be written again, one of them tells how many are missing. A thread that is stuck in `write(2)`
-//! does not keep the process from ending: [`finish`] waits only while lines are being read.
+//! A line that finds no room, or cannot be written, is counted ([`lost`]). As soon as lines can be
+//! written again, one line contains the number of missing lines. A thread that is stuck in `write(2)`
+//! does not prevent the process from ending: [`finish`] waits only while lines are being read.
 //!
-//! `tracing-appender` was looked at first: it does not tell in the log how many lines are missing,
-//! does not count those that `write(2)` refuses, bounds lines but not bytes, and has no way to wait for
-//! the last lines only while they are being read.
+//! Reasons against `tracing-appender`: it does not log the number of missing lines, does not count
+//! lines that `write(2)` refuses, limits lines but not bytes, and cannot wait for the last lines only
+//! while they are being read.
 
 mod captured;
 mod queue;
@@ -29,7 +29,7 @@ pub use rate::LogRate;
 use writer::Log;
 pub use writer::Notice;
 
-/// Longest line; the rest of a longer one is cut off.
+/// Longest line; a longer line is truncated.
 const LINE_LIMIT: usize = 64 << 10;
 /// How long the end of the process waits for lines that are being read slowly.
 const LAST_LINES: Duration = Duration::from_secs(2);
@@ -39,17 +39,17 @@ const PANIC_LINES: Duration = Duration::from_millis(500);
 static LOG: OnceLock<Arc<Log>> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// Starts the thread that writes; `begin` is the first thing that it calls. Where the thread runs
-/// already, nothing changes. Whoever logs without a start starts the thread, too.
+/// Starts the writer's thread, which first calls `begin`. If the thread already runs, nothing
+/// changes. The first line that is logged without a start also starts the thread.
 ///
 /// # Errors
-/// A thread cannot be had.
+/// The thread cannot be created.
 pub fn start(begin: fn()) -> io::Result<()> {
     log_or_start(begin).map(|_| ())
 }
 
-/// How the log tells from now on that lines are missing: `notice` makes that line, on the
-/// writer's thread.
+/// Sets how the log reports missing lines from now on: `notice` makes that line, on the writer's
+/// thread.
 pub fn set_notice(notice: Notice) {
     if let Some(log) = log() {
         log.set_notice(notice);
@@ -76,11 +76,11 @@ fn plain_notice(missing: u64) -> Vec<u8> {
     format!("{missing} lines of the log were lost\n").into_bytes()
 }
 
-/// A line that is being put together; it is queued when it goes out of scope.
+/// A line that is being composed; it is queued when it goes out of scope.
 #[derive(Debug, Default)]
 pub struct Line(Vec<u8>);
 
-/// A new line, for writers that want something to write into.
+/// A new line, for code that needs a writer.
 #[must_use]
 pub fn line() -> Line {
     Line::default()
@@ -123,8 +123,8 @@ pub fn say(text: &str) {
     let _ = line().write_all(text.as_bytes());
 }
 
-/// Queues lines that the writer's thread makes: whatever `make` logs. `false` where there is no
-/// room, which counts as one lost line.
+/// Queues lines that the writer's thread makes: the lines that `make` logs. Returns `false` if there
+/// is no room, which counts as one lost line.
 pub fn later(make: impl FnOnce() + Send + 'static) -> bool {
     log().is_some_and(|log| log.put(Entry::Later(Box::new(make))))
 }
@@ -139,14 +139,14 @@ pub fn capture(make: impl FnOnce()) -> Vec<u8> {
     captured::capture(make).1.concat()
 }
 
-/// Lines of this process that were not written, for want of room or of a reader.
+/// Lines of this process that were not written, because there was no room or no reader.
 #[must_use]
 pub fn lost() -> u64 {
     LOG.get().map_or(0, |log| log.lost())
 }
 
 /// Waits for the last lines before the process ends: until they are written, for at most 2 s, and
-/// no longer than 0.25 s where nobody reads.
+/// for at most 0.25 s if nothing reads them.
 pub fn finish() {
     finish_within(LAST_LINES);
 }
@@ -157,9 +157,8 @@ fn finish_within(limit: Duration) {
     }
 }
 
-/// Panics are told by `report` from now on, in one line, and not by the standard library, which
-/// would wait for whoever reads standard error. The thread that panics waits a little for its
-/// line.
+/// From now on, `report` reports panics in one line, instead of the standard library, which would
+/// wait for the reader of standard error. The thread that panics waits a short time for its line.
 pub fn report_panics(report: fn(&str)) {
     std::panic::set_hook(Box::new(move |panic| {
         report(&describe(panic));

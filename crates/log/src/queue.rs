@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-/// Lines that may wait.
+/// Most waiting lines.
 pub const LINES: usize = 4096;
-/// Bytes of them that may wait.
+/// Most bytes of waiting lines.
 pub const BYTES: usize = 4 << 20;
-/// What a line counts whose text is made by the writer.
+/// Size that counts for a line whose text the writer makes.
 const LATER_BYTES: usize = 1 << 10;
 
 /// Makes lines on the writer's thread.
@@ -14,11 +14,11 @@ pub type Later = Box<dyn FnOnce() + Send>;
 
 /// What the writer has to do next.
 pub enum Entry {
-    /// Write this.
+    /// Write this line.
     Line(Vec<u8>),
-    /// Write the lines that this makes.
+    /// Write the lines that this function makes.
     Later(Later),
-    /// So many lines found no room in this place.
+    /// The number of lines that found no room at this position.
     Lost(u64),
 }
 
@@ -44,7 +44,7 @@ impl Queue {
     /// Puts a line at the end.
     ///
     /// # Errors
-    /// There is no room for it; here it is again.
+    /// There is no room for the line, which is returned.
     pub fn put(&mut self, entry: Entry) -> Result<(), Entry> {
         let bytes = self.bytes.saturating_add(entry.bytes());
         if self.lines >= LINES || bytes > BYTES {
@@ -64,7 +64,7 @@ impl Queue {
         }
     }
 
-    /// Takes what is first.
+    /// Removes and returns the first entry.
     pub fn take(&mut self) -> Option<Entry> {
         let entry = self.entries.pop_front()?;
         if !matches!(entry, Entry::Lost(_)) {
@@ -74,7 +74,7 @@ impl Queue {
         Some(entry)
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

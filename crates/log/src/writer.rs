@@ -1,4 +1,4 @@
-//! The thread that writes, and what it shares with those who log.
+//! The writer's thread, and the state that it shares with the threads that log.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,13 +13,13 @@ use rustix::io::Errno;
 use crate::captured;
 use crate::queue::{Entry, Queue};
 
-/// A write that has not moved for so long is stuck: nobody reads.
+/// A write without progress for this time is stuck: nothing reads the log.
 const STUCK_AFTER: Duration = Duration::from_millis(250);
 
-/// Makes the line that says how many lines are missing.
+/// Makes the line with the number of missing lines.
 pub type Notice = fn(u64) -> Vec<u8>;
 
-/// A log, and the way to its thread.
+/// A log, and the connection to its thread.
 pub struct Log {
     state: Mutex<State>,
     /// There is something to write.
@@ -32,20 +32,21 @@ pub struct Log {
 
 struct State {
     queue: Queue,
-    /// Since when the write that is under way has not moved; `None` where there is none.
+    /// Time since which the current write has made no progress; `None` if there is no write.
     still_since: Option<Instant>,
-    /// The writer waits for something to write. Waking it is a system call even where it does not
-    /// wait, and most lines come while it writes.
+    /// The writer waits for something to write. Waking it is a system call even if it does not wait,
+    /// and most lines arrive while it writes.
     writer_waits: bool,
     /// Threads that wait for the writer.
     waiting: usize,
 }
 
 impl Log {
-    /// Starts the thread, which writes to `descriptor` for ever and calls `begin` first.
+    /// Starts the thread, which first calls `begin` and then writes to `descriptor` until the process
+    /// ends.
     ///
     /// # Errors
-    /// A thread cannot be had.
+    /// The thread cannot be created.
     pub fn start(
         descriptor: impl AsFd + Send + 'static,
         begin: fn(),
@@ -74,18 +75,18 @@ impl Log {
         Ok(log)
     }
 
-    /// Says from now on how many lines are missing in another way.
+    /// Changes how missing lines are reported from now on.
     pub fn set_notice(&self, notice: Notice) {
         *self.notice.lock().unwrap_or_else(PoisonError::into_inner) = notice;
     }
 
-    /// Queues a line; `false` where there is no room for it, which is counted. Never waits for
-    /// what is written.
+    /// Queues a line. Returns `false` if there is no room, which is counted. Never waits for the
+    /// writer.
     pub fn put(&self, entry: Entry) -> bool {
         self.put_until(entry, None)
     }
 
-    /// As [`put`](Self::put), but waits for room until then, or until nobody reads.
+    /// As [`put`](Self::put), but waits for room until then, or until nothing reads the log.
     pub fn put_until(&self, mut entry: Entry, limit: Option<Instant>) -> bool {
         let mut state = self.lock();
         loop {
@@ -111,9 +112,9 @@ impl Log {
         }
     }
 
-    /// Returns when all is written, or nobody reads, or it is late.
+    /// Returns when all lines are written, or nothing reads the log, or the time is over.
     pub fn finish(&self, limit: Instant) {
-        // It would wait for itself.
+        // The writer's thread would wait for itself.
         if captured::is_writer() {
             return;
         }
@@ -126,7 +127,7 @@ impl Log {
         }
     }
 
-    /// Lines that were not written, for want of room or of a reader.
+    /// Lines that were not written, because there was no room or no reader.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -145,7 +146,7 @@ impl Log {
         }
     }
 
-    /// What it protects is whole in any case: nothing panics while it is held.
+    /// The protected data is consistent in any case: nothing panics while the lock is held.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -184,7 +185,7 @@ impl Log {
             match self.next() {
                 Entry::Line(line) => pen.write_line(&line),
                 Entry::Later(make) => {
-                    // A line that cannot be made is lost; the panic has been told.
+                    // A line that cannot be made is lost; the panic has been reported.
                     let (result, lines) =
                         captured::capture(|| catch_unwind(AssertUnwindSafe(make)));
                     for line in lines {
@@ -204,7 +205,7 @@ impl Log {
 }
 
 impl State {
-    /// How long to wait for the writer before the next look; `None`: no longer.
+    /// How long to wait for the writer before the next check; `None`: stop waiting.
     fn waiting_time(&self, limit: Instant) -> Option<Duration> {
         let now = Instant::now();
         let stuck = self.still_since.map(|since| since + STUCK_AFTER);
@@ -214,13 +215,13 @@ impl State {
     }
 }
 
-/// Writes lines whole and counts those that cannot be written.
+/// Writes whole lines and counts the lines that cannot be written.
 struct Pen<'a> {
     log: &'a Log,
     descriptor: BorrowedFd<'a>,
-    /// Lines that are missing and of which the log does not tell yet.
+    /// Missing lines that the log has not yet reported.
     missing: u64,
-    /// The last line was cut off.
+    /// The last line was written only in part.
     is_broken: bool,
 }
 
@@ -236,7 +237,7 @@ impl Pen<'_> {
         self.log.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Tells of lines that are missing, if there are any; whether the log is complete then.
+    /// Reports missing lines, if there are any. Returns whether the log is complete then.
     fn tell_missing(&mut self) -> bool {
         if self.missing == 0 {
             return true;
@@ -270,7 +271,7 @@ impl Pen<'_> {
                     self.is_broken = !bytes.is_empty();
                 }
                 Err(Errno::INTR) => {}
-                // Somebody with whom it is shared has made it non-blocking.
+                // A process that shares the descriptor has made it non-blocking.
                 Err(Errno::AGAIN) => self.wait_for_room()?,
                 Err(error) => return Err(error),
             }

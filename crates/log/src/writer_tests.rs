@@ -1,4 +1,4 @@
-//! The writer before pipes that are full, closed and read again.
+//! The writer with pipes that are full, closed and read again.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -40,10 +40,10 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Fills the pipe and the queue; how many lines of it will come out.
+/// Fills the pipe and the queue; returns the number of lines that will be written.
 fn fill(log: &Log) -> usize {
     let mut count = 0;
-    // The writer may still take some out.
+    // The writer may still remove some lines.
     let mut refused = 0;
     while refused < 50 {
         if put(log, &format!("line {count}")) {
@@ -75,7 +75,7 @@ fn lines_that_found_no_room_are_told_where_they_are_missing() {
     assert!(count > LINES, "{count}");
     let lost = log.lost();
     assert!(lost >= 50, "{lost}");
-    // Nobody who ends waits for a reader that does not read.
+    // A process that ends does not wait for a reader that does not read.
     let start = Instant::now();
     log.finish(start + LIMIT);
     assert!(start.elapsed() < LIMIT / 2);
@@ -83,7 +83,7 @@ fn lines_that_found_no_room_are_told_where_they_are_missing() {
     let mut told = 0;
     for number in 0..count {
         let mut line = lines.next().unwrap();
-        // Some may have been lost while the pipe was still being filled.
+        // Some lines may have been lost while the pipe was still being filled.
         if let Some(missing) = line.strip_suffix(" missing") {
             told += missing.parse::<u64>().unwrap();
             line = lines.next().unwrap();
@@ -97,7 +97,7 @@ fn lines_that_found_no_room_are_told_where_they_are_missing() {
         .parse::<u64>()
         .unwrap();
     assert_eq!(told, lost);
-    // And it goes on.
+    // The log continues.
     assert!(put(&log, "more"));
     assert_eq!(lines.next().unwrap(), "more");
 }
@@ -121,7 +121,7 @@ fn a_reader_that_goes_costs_lines_and_nothing_else() {
         assert!(put(&log, "lost"));
     }
     wait_until("counted", || log.lost() == 3);
-    // All is done, though nothing was read.
+    // All steps are complete, although nothing was read.
     log.finish(Instant::now() + LIMIT);
     // The writer's end keeps a reader from waiting.
     let again = File::open(&place).unwrap();

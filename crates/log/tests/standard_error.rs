@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const ROLE: &str = "MIDSPAN_LOG_TEST";
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Not a test but the process that is looked at, where the environment says so.
+/// With the environment variable: not a test, but the process under test.
 #[test]
 fn process() {
     match std::env::var(ROLE).as_deref() {
@@ -58,7 +58,7 @@ fn run(role: &str) -> (Child, PipeReader) {
     (child, reader)
 }
 
-/// Lets the process go on; how many lines it has lost when it has ended in good order.
+/// Lets the process continue and end normally; returns the number of lines that it has lost.
 fn lost(mut child: Child) -> u64 {
     use std::io::Write;
     child.stdin.take().unwrap().write_all(b"x").unwrap();
@@ -99,7 +99,7 @@ fn a_panic_without_a_reader_ends_its_thread_only() {
 fn a_reader_that_does_not_read_does_not_keep_the_process() {
     let (child, reader) = run("many lines");
     let lost = lost(child);
-    // The queue takes 4096 of them, the pipe some thousand.
+    // The queue holds 4096 lines, the pipe some thousand.
     assert!(lost > 0, "{lost}");
     drop(reader);
 }

@@ -1,17 +1,17 @@
-//! Pages about a running program, over HTTP and within bounds.
+//! A small HTTP server for metrics and state of a running program, with limits.
 //!
-//! | what | bound |
+//! | what | limit |
 //! | --- | --- |
-//! | connections at a time | 32, of one address 8; for a new one the oldest of the address, or of the
-//! | | address that has most, is closed |
+//! | connections at a time | 32, of one address 8; a new connection closes the oldest one of its
+//! | | address, or of the address with the most connections |
 //! | a request's head | 8 KiB, 32 fields, 2 s |
 //! | a request's body | not read |
 //! | requests in a connection | 1 |
 //! | a connection | 10 s |
 //!
-//! Only GET and HEAD are answered. The field `Host` must be an address, `localhost` or a name that
-//! is allowed: a web page whose name leads to the address of this machine (DNS rebinding) learns
-//! nothing.
+//! Only GET and HEAD are answered. The field `Host` must be an address, `localhost` or an allowed
+//! name, so that a web page whose name resolves to the address of this machine (DNS rebinding) gets
+//! no data.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -39,7 +39,7 @@ const HEAD_LIMIT: usize = 8 << 10;
 const FIELD_LIMIT: usize = 32;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// After an error of `accept`, which is likely to come again at once.
+/// Pause after an error of `accept`, which is likely to occur again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -49,17 +49,17 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// An answer.
 pub type Reply = Response<Full<Bytes>>;
 
-/// What can be asked for.
+/// The pages of a program.
 pub trait Pages: Send + Sync + 'static {
-    /// The page at a path, such as "/metrics", with the query behind it.
+    /// The page at a path, such as "/metrics", for a query.
     fn page(&self, path: &str, query: &str) -> impl Future<Output = Reply> + Send;
 }
 
-/// Accepts connections for ever; requests may call this machine by one of `names`, by an address, or
-/// `localhost`.
+/// Accepts connections and never returns without an error. The `Host` of a request may be one of
+/// `names`, an address, or `localhost`.
 ///
 /// # Errors
-/// The listener is none that can be waited on.
+/// The listener cannot be registered with the event loop.
 pub async fn serve(
     listener: std::net::TcpListener,
     pages: impl Pages,
@@ -82,7 +82,7 @@ pub async fn serve(
         let (pages, names) = (Arc::clone(&pages), Arc::clone(&names));
         let task = tokio::spawn(async move {
             let connection = serve_connection(stream, pages, names);
-            // What goes wrong here is the other side's matter.
+            // An error concerns this client only.
             let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
         });
         places.0.push((client.ip(), task));
@@ -94,8 +94,8 @@ pub async fn serve(
 struct Places(Vec<(IpAddr, JoinHandle<()>)>);
 
 impl Places {
-    /// Closes the oldest connection of a client that has as many as it may have, or of the one
-    /// that has most: whoever keeps connections open keeps others from asking for 10 s otherwise.
+    /// Closes the oldest connection of a client that has reached its limit, or of the client with the
+    /// most connections. Otherwise a client with idle connections could block the others for 10 s.
     fn make_room(&mut self, client: IpAddr) {
         self.0.retain(|(_, task)| !task.is_finished());
         let count = |of: IpAddr| self.0.iter().filter(|(other, _)| *other == of).count();
@@ -139,7 +139,7 @@ async fn serve_connection(
         .await
 }
 
-/// The answer to what is not asked as it should be.
+/// The answer to a request that is refused; `None` if the request is allowed.
 fn refusal(request: &Request<Incoming>, names: &[String]) -> Option<Reply> {
     if !names_this_host(request.headers(), names) {
         let said = "the field Host must be an address, localhost or a name that is allowed \
@@ -156,7 +156,7 @@ fn refusal(request: &Request<Incoming>, names: &[String]) -> Option<Reply> {
 }
 
 fn names_this_host(fields: &HeaderMap, names: &[String]) -> bool {
-    // HTTP/1.0 knows no Host, and no browser speaks it.
+    // HTTP/1.0 has no field Host, and no browser uses HTTP/1.0.
     let Some(host) = fields.get(HOST) else {
         return true;
     };
@@ -196,7 +196,7 @@ pub fn open_metrics(text: String) -> Reply {
     reply(StatusCode::OK, OPEN_METRICS, text)
 }
 
-/// That a page could not be made.
+/// The answer if a page could not be made.
 #[must_use]
 pub fn failed(error: &impl Display) -> Reply {
     let said = format!("cannot answer: {error}\n");
@@ -254,7 +254,7 @@ mod tests {
         }
     }
 
-    /// Those who say nothing, or half of what they want, and take all places keep nobody out.
+    /// Clients that send nothing, or half a request, on all connections do not block other clients.
     #[test]
     fn silent_connections_keep_nobody_from_asking() {
         use std::io::{Read, Write};
@@ -287,7 +287,7 @@ mod tests {
             answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello\n"),
             "{answer}"
         );
-        // Before any of the silent ones is closed for its silence.
+        // The answer came before the first silent connection timed out.
         assert!(start.elapsed() < HEAD_TIMEOUT, "{:?}", start.elapsed());
         drop(silent);
     }

@@ -10,9 +10,9 @@ use crate::segment::{Segment, flags};
 use crate::settings::Settings;
 use crate::status::Status;
 
-/// A flow without a packet for so long is forgotten.
+/// A flow without a packet for this time is removed.
 const AGE_LIMIT: TimeSpan = TimeSpan::from_seconds(60);
-/// How often old flows are looked for, and flows that send are counted.
+/// How often old flows are removed, and sending flows are counted.
 const SWEEP_INTERVAL: TimeSpan = TimeSpan::from_seconds(1);
 
 /// Thins the ACKs of many flows.
@@ -23,12 +23,12 @@ const SWEEP_INTERVAL: TimeSpan = TimeSpan::from_seconds(1);
 /// | output | [`take_verdicts`](Self::take_verdicts); [`poll_timeout`](Self::poll_timeout): when to call `handle_timeout` |
 /// | getters | [`status`](Self::status) |
 ///
-/// Every queued packet gets one verdict, at once or at its deadline. Flows are at most as many as
-/// the settings say; a packet of one more passes.
+/// Every queued packet gets one verdict, at once or at its deadline. The settings limit the number of
+/// flows; packets of further flows pass.
 pub struct Agent {
     settings: Settings,
     started: Option<Time>,
-    /// Kept apart from `index`, so that a deadline names a flow in few bytes.
+    /// Separate from `index`, so that a deadline refers to a flow with few bytes.
     flows: HashMap<FlowKey, Flow>,
     deadlines: BTreeSet<(Time, u32)>,
     /// Flows by the packet that they hold.
@@ -40,7 +40,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// An agent that knows of no flow.
+    /// An agent without flows.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl Agent {
         } else {
             self.counters.others += 1;
         }
-        // Half of the queue is left to packets that only pass through it.
+        // Half of the queue is reserved for packets that only pass through it.
         let most = usize::try_from(self.settings.queue_length / 2).unwrap_or(usize::MAX);
         let may_hold = flow.held.is_some() || self.holders.len() < most;
         if matches!(verdict, AckVerdict::HoldUntil(_)) && !(may_hold && is_pure) {
@@ -135,9 +135,9 @@ impl Agent {
         }
     }
 
-    /// Something arrived; its first bytes, from its IP header on.
+    /// The first bytes of a packet that arrived, from its IP header on.
     pub fn handle_incoming(&mut self, now: Time, packet: &[u8]) {
-        // Oversized segments come in fragments, and have timestamps as others do.
+        // Oversized segments arrive in fragments, and have timestamps like others.
         let Some(segment) = Segment::parse_first(packet) else {
             return;
         };
@@ -146,7 +146,7 @@ impl Agent {
         }
     }
 
-    /// Lets those leave whose time has come, and forgets old flows.
+    /// Lets ACKs leave whose deadline has come, and removes old flows.
     pub fn handle_timeout(&mut self, now: Time) {
         while let Some((deadline, id)) = self.deadlines.first().copied()
             && deadline <= now
@@ -157,7 +157,7 @@ impl Agent {
                     self.counters.timeouts += 1;
                     self.send(now, key, held);
                 }
-                // Never so; but what is in the queue must leave.
+                // This never happens; but a packet in the queue must leave.
                 None => {
                     self.deadlines.pop_first();
                     self.verdicts.push((id, true));
@@ -177,7 +177,7 @@ impl Agent {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due; `None` while nothing is known.
+    /// When [`handle_timeout`](Self::handle_timeout) is due; `None` without flows.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
@@ -185,12 +185,12 @@ impl Agent {
         deadline.into_iter().chain(sweep).min()
     }
 
-    /// What was decided since the last time: packets by number, and whether each goes on.
+    /// The verdicts since the last call: packet numbers, and whether each packet passes.
     pub fn take_verdicts(&mut self, into: &mut Vec<(u32, bool)>) {
         into.append(&mut self.verdicts);
     }
 
-    /// What was done so far.
+    /// The counters so far.
     #[must_use]
     pub fn status(&self, now: Time) -> Status {
         let mut busiest: Vec<&Flow> = self.flows.values().collect();
@@ -248,7 +248,7 @@ impl Agent {
         }
     }
 
-    /// Forgets a flow; what it holds leaves.
+    /// Removes a flow; its held ACK leaves.
     fn forget(&mut self, key: FlowKey) {
         if let Some(held) = self.take_held(key) {
             self.verdicts.push((held.id, true));

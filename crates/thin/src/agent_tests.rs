@@ -34,7 +34,7 @@ fn every_fourth_leaves_and_the_last_after_its_time() {
     for step in 0..8 {
         agent.handle_packet(at(u64::from(step)), step, &nth(step).bytes());
     }
-    // The first of a flow passes; 1 to 4 are one ACK; 5 to 7 wait.
+    // The first ACK of a flow passes; 1 to 4 become one ACK; 5 to 7 wait.
     let first = [(0, true), (1, false), (2, false), (3, false), (4, true)];
     let rest = [(5, false), (6, false)];
     assert_eq!(verdicts(&mut agent), [&first[..], &rest].concat());
@@ -75,7 +75,7 @@ fn what_is_urgent_passes_behind_what_was_held() {
         agent.handle_packet(at(0), 4, &syn.bytes());
         assert_eq!(verdicts(&mut agent), [(4, true)]);
     }
-    // A RST ends the flow, and what it held leaves before it.
+    // An RST ends the flow, and its held ACK leaves first.
     agent.handle_packet(at(0), 1, &nth(0).bytes());
     agent.handle_packet(at(0), 2, &nth(1).bytes());
     let reset = Packet {
@@ -87,7 +87,7 @@ fn what_is_urgent_passes_behind_what_was_held() {
     assert_eq!(agent.status(at(0)).flows, 0);
 }
 
-/// One duplicate with a SACK block of so many segments behind a gap of one.
+/// A duplicate with a SACK block of this many segments behind a gap of one.
 fn behind_a_gap(segments: u32) -> Packet {
     let start = 1000 + 1460;
     let mut options = vec![1, 1, 5, 10];
@@ -111,7 +111,7 @@ fn in_a_recovery_the_newest_selection_stands_for_those_before_it() {
     let first = [(0, true), (1, true), (2, true), (3, true)];
     let rest = [(4, false), (5, false)];
     assert_eq!(verdicts(&mut agent), [&first[..], &rest].concat());
-    // The same once more tells of a segment that came twice: it leaves, and the held one first.
+    // The same ACK again reports a segment that arrived twice: it leaves, after the held one.
     agent.handle_packet(at(7), 7, &behind_a_gap(6).bytes());
     assert_eq!(verdicts(&mut agent), [(6, true), (7, true)]);
     agent.handle_packet(at(8), 8, &behind_a_gap(7).bytes());
@@ -189,7 +189,7 @@ fn round_trips_are_measured_by_what_arrives() {
         options: timestamps(20, 500),
         ..ack(2)
     };
-    // Cut off behind its headers, as the tap shows it.
+    // Truncated after its headers, as the packet socket delivers it.
     agent.handle_incoming(at(190), &arrived.bytes()[..52]);
     assert_eq!(rtt(&agent), Some(TimeSpan::from_milliseconds(90)));
     // An ACK that was held is timed from when it left.
@@ -239,8 +239,8 @@ fn ace_thins_once_it_knows_the_window() {
 }
 
 proptest! {
-    /// Whatever comes, each packet gets one verdict, none waits longer than the limit, and the
-    /// newest ACK of a flow is never among those that are dropped.
+    /// With any packets, each packet gets one verdict, none waits longer than the limit, and the
+    /// newest ACK of a flow is never dropped.
     #[test]
     fn every_packet_gets_one_verdict(
         policy in prop::sample::select(vec!["ace", "ace-adaptive:9", "fda:3", "filter", "pass"]),
@@ -263,7 +263,7 @@ proptest! {
         for (id, (gap, port, advance, kind, incoming)) in packets.into_iter().enumerate() {
             let id = u32::try_from(id).unwrap();
             let until = now + TimeSpan::from_milliseconds(gap);
-            // The caller comes when it is asked to.
+            // The caller calls at the deadline.
             while let Some(due) = agent.poll_timeout() && due <= until {
                 agent.handle_timeout(due);
                 now = due.max(now);

@@ -9,12 +9,12 @@ use crate::{Error, Settings, Status};
 /// The rules that a run would set, as `nft` shows them.
 ///
 /// # Errors
-/// What cannot be the name of an interface.
+/// The text cannot be the name of an interface.
 pub fn describe_rules(settings: &Settings) -> Result<String, Error> {
     Ok(settings.rules()?.to_string())
 }
 
-/// A picture of what is saved; with the upstream's rate, also which share of it is free thereby.
+/// A picture of the savings; with the upstream's rate, also the share of it that becomes free.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn describe_status(status: &Status, upstream: Option<BitRate>) -> String {

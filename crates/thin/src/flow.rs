@@ -9,15 +9,14 @@ use midspan_units::Time;
 use crate::segment::{Segment, flags};
 use crate::status::FlowStatus;
 
-/// MSS where the SYN was not seen: that of Ethernet. One that is too large only makes more ACKs
-/// leave.
+/// MSS if the SYN was not seen: that of Ethernet. If it is too large, only more ACKs leave.
 const SEGMENT_SIZE: u32 = 1460;
-/// The least that counts (RFC 9293 §3.7.1 for IPv4).
+/// Smallest MSS (RFC 9293 §3.7.1 for IPv4).
 const SEGMENT_SIZE_LEAST: u32 = 536;
 /// Bytes of a segment that timestamps take.
 const TIMESTAMP_SIZE: u32 = 12;
 
-/// Both ends, this side's first.
+/// Both ends, this host's end first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowKey {
     pub local: SocketAddr,
@@ -55,7 +54,7 @@ pub struct Flow {
     policy: Option<Box<dyn AckPolicy + Send>>,
     round_trip: ReceiverRoundTrip,
     segment_size: u32,
-    /// End of the newest data of our own.
+    /// End of the newest data that this host has sent.
     own_end: Option<u32>,
     pub held: Option<Held>,
     pub last_seen: Time,
@@ -83,7 +82,7 @@ impl Flow {
         self.key
     }
 
-    /// A SYN or SYN-ACK of ours leaves.
+    /// A SYN or SYN-ACK of this host leaves.
     pub fn handle_syn(&mut self, now: Time, segment: &Segment) {
         self.round_trip.handle_syn_sent(now);
         if let Some(size) = segment.options.segment_size {
@@ -91,7 +90,7 @@ impl Flow {
         }
     }
 
-    /// Anything of ours is about to leave; what becomes of it.
+    /// A packet of this host is about to leave; returns the verdict.
     pub fn handle_outgoing(&mut self, now: Time, segment: &Segment, flows: u32) -> AckVerdict {
         if segment.data > 0 {
             self.handle_own_data(now, segment);
@@ -127,7 +126,7 @@ impl Flow {
         }
     }
 
-    /// Headers of something that arrived.
+    /// Headers of a packet that arrived.
     pub fn handle_incoming(&mut self, now: Time, segment: &Segment) {
         if segment.has(flags::SYN) {
             let measured = self.round_trip.handle_syn_answered(now);
@@ -135,7 +134,7 @@ impl Flow {
             return;
         }
         if segment.has(flags::ACK) {
-            // Where this side answered the SYN, this is the third part of the handshake.
+            // If this host answered the SYN, this packet is the third of the handshake.
             let measured = self.round_trip.handle_syn_answered(now);
             self.tell(now, measured);
             let measured = self.round_trip.handle_acknowledged(now, segment.number);

@@ -1,7 +1,7 @@
-//! For fuzz targets: packets, given to what reads them.
+//! Functions for fuzz targets: they pass packets to the parsers.
 //!
-//! In no release: the feature `fuzzing` is for the crate of fuzz targets alone. Each function takes
-//! any bytes, and panics where what is read is not what it must be.
+//! No release contains them: the feature `fuzzing` is for the crate of fuzz targets alone. Each
+//! function takes any bytes, and panics if the result of the parser is wrong.
 
 use std::collections::BTreeSet;
 
@@ -24,8 +24,8 @@ pub fn segment(packet: &[u8]) {
     }
 }
 
-/// Packets that leave and arrive, one behind the other: each that leaves gets one verdict. A packet
-/// begins with a byte for its way and the time since the last one, and a byte for its length.
+/// A series of packets that leave and arrive; each packet that leaves gets one verdict. A packet
+/// begins with a byte for its direction and the time since the last one, and a byte for its length.
 pub fn packets(mut input: &[u8]) {
     let mut settings = Settings::new("eth0");
     (settings.flows, settings.queue_length) = (4, 8);

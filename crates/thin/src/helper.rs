@@ -1,4 +1,4 @@
-//! The helper: the rules, and an eye on the worker.
+//! The helper: sets the rules and watches the worker.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -17,33 +17,33 @@ use crate::pages::PagesProcess;
 use crate::worker::FromWorker;
 use crate::{Error, Settings, Status};
 
-/// A worker that says nothing for so long hangs; it says something five times in that time.
+/// A worker without a message for this time hangs; it sends five messages in this time.
 const SILENCE_LIMIT: Duration = Duration::from_millis(500);
-/// A worker that has not opened its queue by then never will.
+/// A worker that has not opened its queue by then is ended.
 const READY_LIMIT: Duration = Duration::from_secs(10);
-/// Between the end of a worker and the next.
+/// Time between the end of a worker and the start of the next.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-/// How often the rules are looked after.
+/// How often the rules are checked.
 const RULES_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the helper looks up while nothing happens.
+/// How often the helper wakes up without events.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What [`run`] is told.
+/// Options of [`run`].
 #[derive(Debug)]
 pub struct RunOptions<'a> {
     /// How ACKs are thinned.
     pub settings: Settings,
     /// Arguments with which this program calls [`worker_main`](crate::worker_main).
     pub worker_arguments: Vec<String>,
-    /// Where a line goes when ACKs are being thinned.
+    /// Output for a line when thinning begins.
     pub ready: Option<&'a mut dyn ReadyLine>,
-    /// Where metrics can be asked for, if anywhere.
+    /// The server of metrics, if there is one.
     pub pages: Option<PagesOptions>,
     /// Called with each report of the worker, ten times a second.
     pub watch: Option<&'a mut dyn Watcher>,
 }
 
-/// Where metrics can be asked for.
+/// The server of metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PagesOptions {
     /// A loopback address.
@@ -52,19 +52,19 @@ pub struct PagesOptions {
     pub arguments: Vec<String>,
 }
 
-/// Where it is said that ACKs are being thinned.
+/// Output for the line that thinning has begun.
 pub trait ReadyLine: Write + std::fmt::Debug {}
 impl<T: Write + std::fmt::Debug> ReadyLine for T {}
 
-/// Whoever wants to know what the worker does.
+/// A recipient of the worker's reports.
 pub trait Watcher: std::fmt::Debug {
     /// The newest report.
     fn handle_status(&mut self, status: &Status);
 }
 
-/// How a worker came to its end.
+/// How a worker ended.
 enum End {
-    /// The helper was told to end.
+    /// The helper received a signal to end.
     Told,
     /// It ended by itself, or hung and was ended.
     Fell(&'static str),
@@ -74,10 +74,10 @@ enum End {
 /// `CAP_NET_ADMIN` and `CAP_NET_RAW` of the network namespace.
 ///
 /// # Errors
-/// What keeps ACKs from being thinned at all. A worker that falls later is started again.
+/// ACKs cannot be thinned at all. A worker that ends later is started again.
 pub fn run(options: RunOptions<'_>) -> Result<(), Error> {
     midspan_log::report_panics(midspan_log::say);
-    // The thread of the log needs no rights; what cannot be given up stays.
+    // The thread of the log needs no privileges; privileges that cannot be given up stay.
     midspan_log::start(|| drop(capability::give_up_all_but(&[])))
         .map_err(Error::system("start the thread of the log"))?;
     let result = thin(options);
@@ -93,7 +93,7 @@ fn thin(mut options: RunOptions<'_>) -> Result<(), Error> {
         signal_hook::flag::register(signal, Arc::clone(&told))
             .map_err(Error::system("set up signals"))?;
     }
-    // A helper that a terminal stops would stop to watch.
+    // If a terminal stopped the helper, the helper would no longer watch the worker.
     signal_hook::flag::register(SIGTSTP, Arc::default())
         .map_err(Error::system("set up signals"))?;
     let (_claim, removed) = rules.claim()?;
@@ -130,7 +130,7 @@ fn thin(mut options: RunOptions<'_>) -> Result<(), Error> {
             has_run = true;
             let watch = options.watch.as_deref_mut();
             let end = worker.supervise(&rules, generation, &told, pages.as_mut(), watch);
-            // First the way to the queue, then the queue.
+            // First the rules that lead to the queue, then the queue.
             let removed = rules.remove();
             drop(worker);
             match end? {
@@ -153,14 +153,15 @@ fn thin(mut options: RunOptions<'_>) -> Result<(), Error> {
     }
 }
 
-/// Sets the rules; the number of the ruleset with them, where nobody has changed it meanwhile.
+/// Sets the rules. Returns the ruleset's number with them, if no other program has changed the
+/// ruleset meanwhile.
 fn install(rules: &AcknowledgementRules) -> Result<Option<u32>, Error> {
     // One transaction.
     let generation = nftables::generation_after(|| rules.install().map(|()| 1))?;
     Ok(generation.number())
 }
 
-/// The worker process; it is killed when this value goes.
+/// The worker process; it is killed when this value is dropped.
 struct Worker(OwnProcess);
 
 impl Worker {
@@ -172,8 +173,8 @@ impl Worker {
         Ok(Self(process))
     }
 
-    /// What the worker says next, within `limit`: `Ok(None)` where it says nothing,
-    /// `Err(())` where it has gone.
+    /// The worker's next message, within `limit`: `Ok(None)` if there is none, `Err(())` if the worker
+    /// has ended.
     fn hear(&self, limit: Duration) -> Result<Option<FromWorker>, ()> {
         let timeout = Timespec {
             tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
@@ -240,7 +241,7 @@ impl Worker {
             }
             if looked.elapsed() >= RULES_INTERVAL {
                 looked = Instant::now();
-                // Somebody has changed the firewall, perhaps all of it.
+                // Another program has changed the firewall, perhaps all of it.
                 if nftables::generation().ok() != generation {
                     generation = install(rules)?;
                 }

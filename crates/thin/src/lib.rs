@@ -1,21 +1,21 @@
-//! ACK thinning on the narrow side: `midspan thin`.
+//! ACK thinning on the client's side: `midspan thin`.
 //!
-//! Runs on a host, or on the CPE before it, whose upstream is narrow, and changes only what leaves
-//! there. Rules of our own put small TCP packets into a queue of the kernel; the [`Agent`] asks a
-//! policy of [`midspan_policy::ack_thinning`] about each pure ACK, and ACKs that a later one makes
-//! superfluous never leave.
+//! Runs on a host with a narrow upstream, or on the CPE in front of it, and changes only packets that
+//! leave there. Its own rules put small TCP packets into a queue of the kernel. A policy of
+//! [`midspan_policy::ack_thinning`] decides for the [`Agent`] about each pure ACK. An ACK that a later
+//! one replaces never leaves.
 //!
 //! ```text
 //! helper (root)                         worker (CAP_NET_ADMIN alone, seccomp)
 //! claims the interface, sets rules      queue ──► Agent ──► verdicts
-//! watches the worker, removes rules     headers of what arrives ──► rcv_RTT
+//! watches the worker, removes rules     headers of arriving packets ──► rcv_RTT
 //! ```
 //!
-//! A third process without any rights answers those who ask for metrics.
+//! A third process without any privileges serves metrics.
 //!
-//! It fails open: a worker that has ended leaves a queue that the rules bypass; one that hangs is
-//! ended by the helper after half a second; a queue that overflows lets packets pass; and what is
-//! not known to be safe passes at once.
+//! It fails open: when the worker has ended, the rules bypass its queue; the helper ends a worker that
+//! hangs after half a second; a queue that overflows lets packets pass; a packet that may not be safe to
+//! hold passes at once.
 
 mod agent;
 mod description;
@@ -70,7 +70,7 @@ pub enum Error {
     Queue {
         /// Its number.
         number: u16,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The interface is not there, or CAP_NET_RAW is missing.
@@ -78,31 +78,31 @@ pub enum Error {
     Tap {
         /// The interface.
         interface: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Metrics are for this machine only.
     #[error("{0} is no loopback address: other hosts could see who talks to whom")]
     #[diagnostic(help("use 127.0.0.1 or [::1], and let a collector on this machine pass it on"))]
     NotLoopback(SocketAddr),
-    /// Nothing can listen there.
+    /// The address cannot be used.
     #[error("cannot listen on {address} for metrics: {source}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Rights.
+    /// Privileges.
     #[error(transparent)]
     Capability(#[from] CapabilityError),
-    /// Rights.
+    /// Privileges.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
-    /// Helper and worker cannot speak to each other.
+    /// Helper and worker cannot exchange messages.
     #[error("helper and worker cannot speak to each other: {0}")]
     Passing(#[from] PassingError),
-    /// The worker ended before it was ready; it has said why.
+    /// The worker ended before it was ready; its own message contains the reason.
     #[error("the worker of ACK thinning ended before it was ready")]
     NotReady,
     /// It was started by hand, or by another version.
@@ -111,9 +111,9 @@ pub enum Error {
     /// A system call.
     #[error("cannot {action}: {source}")]
     System {
-        /// What was to be done.
+        /// The failed action.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

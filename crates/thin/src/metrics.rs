@@ -1,4 +1,4 @@
-//! What the agent has done, as metrics.
+//! The metrics of the agent.
 //!
 //! `docs/thin.md` has them as a table, which a test holds equal to [`METRICS`].
 
@@ -112,7 +112,9 @@ const METRICS: &[Metric] = &[
         |s| s.headers_lost,
     ),
     Metric::new(Kind::Gauge, "flows", "Known connections.", |s| s.flows),
-    Metric::new(Kind::Gauge, "acks_held", "ACKs that are waiting.", |s| s.held),
+    Metric::new(Kind::Gauge, "acks_held", "ACKs that are waiting.", |s| {
+        s.held
+    }),
 ];
 
 /// The numbers at one moment.

@@ -1,4 +1,4 @@
-//! This program once more, as a process that works for the helper.
+//! This program again, as a process that works for the helper.
 
 use std::os::fd::OwnedFd;
 use std::process::{Child, ExitStatus};
@@ -7,7 +7,7 @@ use midspan_linux::{descriptor_passing, process};
 
 use crate::Error;
 
-/// The process; it is killed when this value goes.
+/// The process; it is killed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct OwnProcess {
     child: Child,
@@ -16,7 +16,7 @@ pub(crate) struct OwnProcess {
 }
 
 impl OwnProcess {
-    /// Starts it; `action` says what was to be done where that fails.
+    /// Starts the process; `action` describes the action in an error.
     pub fn start(arguments: &[String], action: &'static str) -> Result<Self, Error> {
         let (connection, theirs) =
             descriptor_passing::pair().map_err(Error::system("open a socket pair"))?;
@@ -26,7 +26,7 @@ impl OwnProcess {
         Ok(Self { child, connection })
     }
 
-    /// How it has ended, where it has.
+    /// How the process has ended, if it has.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }

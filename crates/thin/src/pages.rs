@@ -1,10 +1,10 @@
-//! The process that tells what the agent does, over HTTP. It has no rights at all.
+//! The process that serves the agent's metrics over HTTP. It has no privileges at all.
 //!
 //! | request | answer |
 //! | --- | --- |
 //! | `GET /metrics` | metrics in the OpenMetrics text format |
 //! | `GET /status` | [`Status`] with the busiest flows, JSON |
-//! | `GET /health` | `ok`, or status 503 where the worker has said nothing for a second |
+//! | `GET /health` | `ok`, or status 503 if the worker has sent nothing for a second |
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
@@ -19,19 +19,19 @@ use crate::own_process::OwnProcess;
 use crate::worker::{become_nobody, ignore_terminal};
 use crate::{Error, Status, metrics};
 
-/// How old the last word of the worker may be.
+/// Greatest age of the worker's last message.
 const SILENCE_LIMIT: Duration = Duration::from_secs(1);
 
-/// The process, for the helper; it is killed when this value goes.
+/// The process, for the helper; it is killed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct PagesProcess {
     process: OwnProcess,
-    /// Its end is told once.
+    /// Whether its end has been reported, which happens once.
     has_ended: bool,
 }
 
 impl PagesProcess {
-    /// Starts it, to answer at a loopback address.
+    /// Starts the process, which serves a loopback address.
     pub fn start(address: SocketAddr, arguments: &[String]) -> Result<Self, Error> {
         if !address.ip().is_loopback() {
             return Err(Error::NotLoopback(address));
@@ -45,7 +45,7 @@ impl PagesProcess {
         let process = OwnProcess::start(arguments, action)?;
         let first = serde_json::to_vec(&Status::default()).unwrap_or_default();
         descriptor_passing::send(&process.connection, &first, &[listener.as_fd()])?;
-        // From here on nothing waits for it.
+        // From here on no thread waits for this connection.
         rustix::io::ioctl_fionbio(&process.connection, true)
             .map_err(Error::system("set up a socket pair"))?;
         Ok(Self {
@@ -54,8 +54,8 @@ impl PagesProcess {
         })
     }
 
-    /// The newest report; one that it has no time to read is left out. How it has ended, the first
-    /// time that this is found.
+    /// Sends the newest report; a report that the process has no time to read is left out. Returns how
+    /// the process has ended, when this is first found.
     pub fn tell(&mut self, status: &Status) -> Option<ExitStatus> {
         if self.has_ended {
             return None;
@@ -78,7 +78,7 @@ type Latest = Arc<Mutex<(Status, Instant)>>;
 /// the connection to the helper.
 ///
 /// # Errors
-/// What keeps it from answering. It returns without an error when the helper has gone.
+/// It cannot serve. It returns without an error when the helper has ended.
 pub fn pages_main() -> Result<(), Error> {
     midspan_log::report_panics(midspan_log::say);
     let result = answer();

@@ -1,22 +1,22 @@
 //! TCP segments as they are in the network: IPv4 and IPv6, with any options.
 //!
-//! Written here rather than taken from a library: what arrives is seen only in part (its first
-//! bytes), which libraries take for a damaged packet, and AccECN, SACK and timestamps must be told
-//! from options that are not known.
+//! This parser is not from a library: it reads only the first bytes of arriving packets, which
+//! libraries treat as damaged packets, and it must distinguish AccECN, SACK and timestamps from unknown
+//! options.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use midspan_policy::ack_thinning::{AckHeader, SackBlocks};
 
 const TCP: u8 = 6;
-/// Extension headers of IPv6 that are passed over: hop-by-hop, routing, destination options.
+/// Extension headers of IPv6 that are skipped: hop-by-hop, routing, destination options.
 const PASSED_OVER: [u8; 3] = [0, 43, 60];
 /// The fragment header of IPv6.
 const FRAGMENT: u8 = 44;
 /// Most extension headers in a packet.
 const EXTENSION_LIMIT: usize = 8;
 
-/// What of a segment is read.
+/// The part of a segment that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Whole,
@@ -36,7 +36,7 @@ pub(crate) mod flags {
     pub const AE: u16 = 0x100;
 }
 
-/// What of a segment's options matters here.
+/// The options of a segment that matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
     /// MSS (RFC 9293), in a SYN.
@@ -45,16 +45,16 @@ pub struct Options {
     pub sack: SackBlocks,
     /// `TSval` and `TSecr` (RFC 7323).
     pub timestamp: Option<(u32, u32)>,
-    /// An option is present of which a later ACK may not say the same, or they are damaged.
+    /// There is an option that a later ACK may not repeat, or the options are damaged.
     pub others: bool,
 }
 
 /// A TCP segment without its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it comes from.
+    /// The source.
     pub source: SocketAddr,
-    /// Where it goes.
+    /// The destination.
     pub destination: SocketAddr,
     /// Sequence number.
     pub sequence: u32,
@@ -66,15 +66,15 @@ pub struct Segment {
     pub window: u16,
     /// Its options.
     pub options: Options,
-    /// Bytes of data, as the IP header says.
+    /// Bytes of data, according to the IP header.
     pub data: u32,
-    /// Bytes of the packet, as the IP header says.
+    /// Bytes of the packet, according to the IP header.
     pub size: u32,
 }
 
 impl Segment {
-    /// Reads a packet from its IP header on; data may be cut off, headers may not. `None` for
-    /// what is not a whole TCP segment with sound headers.
+    /// Reads a packet from its IP header on. The data may be truncated, the headers may not. `None` if
+    /// the packet is not a whole TCP segment with valid headers.
     #[must_use]
     pub fn parse(packet: &[u8]) -> Option<Self> {
         Self::parse_part(packet, Part::Whole)
@@ -98,7 +98,7 @@ impl Segment {
         let header = usize::from(packet.first()? & 0x0f) * 4;
         let size = u32::from(number_16(packet, 2)?);
         let refused = match part {
-            // More to come, or not the first.
+            // Further fragments follow, or this is not the first.
             Part::Whole => 0x3fff,
             Part::First => 0x1fff,
         };
@@ -175,7 +175,7 @@ impl Segment {
         self.flags & flags != 0
     }
 
-    /// What thinning must know of it.
+    /// The data that thinning needs.
     #[must_use]
     pub fn ack_header(&self) -> AckHeader {
         let ecn = flags::AE | flags::CWR | flags::ECE;
@@ -219,7 +219,7 @@ impl Options {
     fn read(&mut self, kind: u8, content: &[u8]) {
         match (kind, content.len()) {
             (2, 2) => self.segment_size = number_16(content, 0),
-            // Blocks once: those of a second option would take the place of the first.
+            // Only one option with blocks: those of a second option would replace the first.
             (5, 8 | 16 | 24 | 32) if self.sack.count == 0 => {
                 for (place, block) in self.sack.edges.iter_mut().zip(content.chunks(8)) {
                     if let (Some(left), Some(right)) = (number_32(block, 0), number_32(block, 4)) {
@@ -229,7 +229,7 @@ impl Options {
                 }
             }
             (8, 8) => self.timestamp = number_32(content, 0).zip(number_32(content, 4)),
-            // AccECN (RFC 9768): counters since the start, so a later one says more.
+            // AccECN (RFC 9768): counters since the start, so a later one includes an earlier one.
             (172 | 174, 0 | 3 | 6 | 9) => {}
             _ => self.others = true,
         }

@@ -45,7 +45,7 @@ fn data_flags_and_unknown_options_are_not_plain() {
         assert!(!plain(flags::ACK | flag, &[], 0), "{flag:#x}");
     }
     assert!(!plain(0, &[], 0));
-    // MPTCP, and lengths that cannot be.
+    // MPTCP, and impossible lengths.
     assert!(!plain(flags::ACK, &[30, 4, 0, 0], 0));
     assert!(!plain(flags::ACK, &[8, 200, 0, 0], 0));
     assert!(!plain(flags::ACK, &[8, 0, 0, 0], 0));
@@ -54,7 +54,7 @@ fn data_flags_and_unknown_options_are_not_plain() {
     let blocks = [1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2];
     assert!(plain(flags::ACK, &blocks, 0));
     assert!(!plain(flags::ACK, &[blocks, blocks].concat(), 0));
-    // ECN and AccECN are counted apart.
+    // ECN and AccECN are counted separately.
     assert!(plain(
         flags::ACK | flags::ECE | flags::CWR | flags::AE,
         &[],
@@ -90,7 +90,7 @@ fn extension_headers_are_passed_over_and_later_fragments_are_not_read() {
     let mut four = packet(false, flags::ACK, &[], 0);
     four[6] = 0x20;
     assert_eq!(Segment::parse(&four), None);
-    // Of what arrives, the first fragment has the headers.
+    // Of an arriving packet, the first fragment has the headers.
     six[40..48].copy_from_slice(&[6, 0, 0, 1, 0, 0, 0, 9]);
     assert_eq!(Segment::parse_first(&six), Some(segment));
     assert_eq!(Segment::parse_first(&four).unwrap().number, 0x1000);

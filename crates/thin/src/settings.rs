@@ -1,4 +1,4 @@
-//! What the agent is told.
+//! The settings of the agent.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,10 +16,10 @@ use crate::Error;
 
 /// Size of an ACK with timestamps over IPv4, for which the filter computes its interval.
 const ACK_SIZE: u32 = 52;
-/// A fixed delay above this cannot be meant: it would be more than most windows hold.
+/// A fixed delay above this is refused: it would be more than most windows hold.
 const FIXED_LIMIT: u32 = 64;
 
-/// Which policy thins.
+/// The policy that thins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PolicyChoice {
     /// ACE thinning, with this `max_packets_per_ack` (5 in the paper).
@@ -30,11 +30,11 @@ pub enum PolicyChoice {
     FixedDelay(u32),
     /// ACK filtering, paced at the upstream's rate.
     Filter,
-    /// Every ACK passes; for measuring what the agent itself costs.
+    /// Every ACK passes; for measuring the cost of the agent itself.
     Pass,
 }
 
-/// What is no policy.
+/// The text is not a policy.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
 #[error(
     "\"{0}\" is no policy: write ace, ace:N, ace-adaptive, ace-adaptive:N, fda:N, filter or pass, with N from 1 to 64"
@@ -82,9 +82,9 @@ impl fmt::Display for PolicyChoice {
 pub struct Settings {
     /// The interface towards the narrow upstream.
     pub interface: String,
-    /// Which policy thins.
+    /// The policy that thins.
     pub policy: PolicyChoice,
-    /// The upstream's rate, where it is known; the filter needs it.
+    /// The upstream's rate, if it is known; the filter needs it.
     pub upstream: Option<BitRate>,
     /// ACKs go before data in the interface's queue; needs the upstream's rate.
     pub ack_first: bool,
@@ -99,7 +99,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The settings for an interface, all else as it is by default.
+    /// The settings for an interface; all others have their defaults.
     #[must_use]
     pub fn new(interface: &str) -> Self {
         Self {

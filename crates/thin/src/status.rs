@@ -1,4 +1,4 @@
-//! What the agent has done, for those who watch.
+//! The counters of the agent, for observers.
 
 use std::net::SocketAddr;
 
@@ -8,32 +8,32 @@ use serde::{Deserialize, Serialize};
 /// All flows together, since the start.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Status {
-    /// Pure ACKs of known flows that were judged.
+    /// Pure ACKs of known flows that were examined.
     pub acks_seen: u64,
-    /// Of them, those that left.
+    /// Examined ACKs that left.
     pub acks_sent: u64,
-    /// Of them, those that a later one made superfluous.
+    /// Examined ACKs that a later ACK replaced.
     pub acks_saved: u64,
-    /// Bytes of those that were judged, at the network layer.
+    /// Bytes of the examined ACKs, at the network layer.
     pub bytes_seen: u64,
-    /// Bytes of those that were saved.
+    /// Bytes of the replaced ACKs.
     pub bytes_saved: u64,
-    /// Packets that passed since they were something else: data, SYN, FIN, RST.
+    /// Other packets, which passed: data, SYN, FIN, RST.
     pub others: u64,
-    /// Packets that passed since they could not be read.
+    /// Packets that passed because they could not be parsed.
     pub unreadable: u64,
-    /// Packets that passed since there were too many flows.
+    /// Packets that passed because there were too many flows.
     pub untracked: u64,
-    /// ACKs that passed since too many were held.
+    /// ACKs that passed because too many were held.
     pub unheld: u64,
-    /// Time-outs: ACKs that left since their time had come.
+    /// Time-outs: ACKs that left because their maximum waiting time was over.
     pub timeouts: u64,
-    /// Headers that arrived and were lost before they were read; only round trips are measured
-    /// with them.
+    /// Headers of arriving packets that were lost before they were read; they are only used to measure
+    /// round trips.
     pub headers_lost: u64,
-    /// Flows that are known.
+    /// Known flows.
     pub flows: u64,
-    /// ACKs that wait.
+    /// ACKs that are waiting.
     pub held: u64,
     /// Time since the start.
     pub running: TimeSpan,
@@ -44,19 +44,19 @@ pub struct Status {
 /// A flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowStatus {
-    /// This side's end.
+    /// The end on this host.
     pub local: SocketAddr,
-    /// The far end, which sends the data.
+    /// The other end, which sends the data.
     pub remote: SocketAddr,
-    /// ACKs that were judged.
+    /// Examined ACKs.
     pub acks_seen: u64,
-    /// ACKs that were saved.
+    /// Replaced ACKs.
     pub acks_saved: u64,
     /// `est_cwnd` in segments; 0 for policies without one.
     pub est_cwnd: u32,
-    /// Packets per ACK as it is now.
+    /// The current packets per ACK.
     pub ppa: u32,
-    /// `rcv_RTT`, where it is known.
+    /// `rcv_RTT`, if it is known.
     pub rcv_rtt: Option<TimeSpan>,
 }
 
@@ -64,7 +64,7 @@ impl Status {
     /// Most flows in [`busiest`](Self::busiest).
     pub const BUSIEST: usize = 20;
 
-    /// The part of ACKs that was saved, from 0 to 1.
+    /// The share of ACKs that was saved, from 0 to 1.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn saved_share(&self) -> f64 {

@@ -12,9 +12,9 @@ pub struct Packet {
     pub sequence: u32,
     pub number: u32,
     pub window: u16,
-    /// Port of this side; the far end's is 49153.
+    /// Port of this host; the other end's is 49153.
     pub port: u16,
-    /// From the far end to this side.
+    /// From the other end to this host.
     pub incoming: bool,
 }
 

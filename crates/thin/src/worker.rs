@@ -1,4 +1,4 @@
-//! The worker: the queue, what arrives, and the agent between them.
+//! The worker: the queue, the arriving packets, and the agent between them.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -16,23 +16,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Agent, Error, Settings, Status};
 
-/// How often the worker says that it is well.
+/// How often the worker sends a report.
 pub(crate) const ALIVE_INTERVAL: Duration = Duration::from_millis(100);
-/// As everywhere on Linux: nobody.
+/// The number of the user `nobody` on Linux.
 const USER: u32 = 65_534;
 /// Frames whose headers may wait; the ring takes 2 KiB for each.
 const TAP_FRAMES: usize = 1024;
-/// Bytes of a frame that are looked at: Ethernet, IP and TCP headers with options.
+/// Bytes of a frame that are read: Ethernet, IP and TCP headers with options.
 const TAP_BYTES: u32 = 192;
-/// Turns through the queue before something else has its turn.
+/// Batches from the queue before other events are handled.
 const BATCHES: usize = 16;
 
-/// What the worker tells the helper.
+/// The worker's messages to the helper.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum FromWorker {
     /// The queue is there; rules may lead to it.
     Ready,
-    /// It is well, and this is what it has done.
+    /// The worker is alive; its counters.
     Alive(Box<Status>),
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum FromWorker {
 /// input is the connection to the helper.
 ///
 /// # Errors
-/// What keeps it from thinning. It returns without an error when the helper has gone.
+/// It cannot thin ACKs. It returns without an error when the helper has ended.
 pub fn worker_main() -> Result<(), Error> {
     midspan_log::report_panics(midspan_log::say);
     let result = work();
@@ -72,7 +72,7 @@ fn work() -> Result<(), Error> {
             })?;
     give_up_rights()?;
     say(&helper, &FromWorker::Ready)?;
-    // From here on nothing waits for the helper.
+    // From here on the worker does not wait for the helper.
     rustix::io::ioctl_fionbio(&helper, true).map_err(Error::system("set up a socket pair"))?;
     Worker {
         agent: Agent::new(settings),
@@ -89,7 +89,7 @@ pub(crate) fn ignore_terminal() -> Result<(), Error> {
     rustix::process::setsid()
         .map(|_| ())
         .or_else(|error| match error {
-            // It leads a group already.
+            // The process already leads a group.
             rustix::io::Errno::PERM => Ok(()),
             error => Err(error),
         })
@@ -129,7 +129,7 @@ fn say(helper: &OwnedFd, message: &FromWorker) -> Result<(), Error> {
     let bytes = serde_json::to_vec(message)
         .map_err(|error| Error::system("write a message")(std::io::Error::other(error)))?;
     match descriptor_passing::send(helper, &bytes, &[]) {
-        // It has not read the last ones yet; the next will say more.
+        // The helper has not read the last reports yet; the next report includes them.
         Err(PassingError::Io(error)) if error.kind() == ErrorKind::WouldBlock => Ok(()),
         result => Ok(result?),
     }
@@ -154,7 +154,7 @@ impl Worker {
                 return Ok(());
             }
             let now = self.now();
-            // First what arrived: the round trips of what is to be judged.
+            // First the packets that arrived: the verdicts need their round trips.
             for _ in 0..TAP_FRAMES {
                 let agent = &mut self.agent;
                 let received = self.tap.receive(|received| {
@@ -207,7 +207,7 @@ impl Worker {
         Time::ZERO + TimeSpan::from(self.start.elapsed())
     }
 
-    /// Waits until there is something to do; whether the helper has gone.
+    /// Waits until there is something to do; returns whether the helper has ended.
     fn wait(&self, next_alive: Time) -> Result<bool, Error> {
         let next = self
             .agent
@@ -224,7 +224,7 @@ impl Worker {
             PollFd::from_borrowed_fd(self.tap.as_fd(), PollFlags::IN),
         ];
         match poll(&mut descriptors, Some(&timeout)) {
-            // The helper says nothing more: this is its end.
+            // The helper sends nothing to the worker: readable input means that the helper has ended.
             Ok(_) => Ok(!descriptors[0].revents().is_empty()),
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(Error::system("wait for packets")(error)),

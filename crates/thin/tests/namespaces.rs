@@ -159,7 +159,7 @@ impl Network {
         network
     }
 
-    /// A server that sends `SIZE` bytes to each of so many clients.
+    /// A server that sends `SIZE` bytes to each of `count` clients.
     fn serve(&self, count: usize) -> JoinHandle<()> {
         let bind = || TcpListener::bind("[::]:80").unwrap();
         let listener = self.server.run(bind).unwrap();
@@ -212,7 +212,7 @@ struct Thin {
     child: Child,
     /// The newest report.
     status: Arc<Mutex<Status>>,
-    /// What it has said to standard error.
+    /// Its output on standard error.
     said: Arc<Mutex<String>>,
 }
 
@@ -383,7 +383,7 @@ fn metrics() {
         assert!(start.elapsed() < LIMIT);
     }
     assert!(page(&network, "/other").starts_with("HTTP/1.1 404 "));
-    // The worker stands still: its successor takes a second.
+    // The counters do not change for a second: the next worker starts after that time.
     kill_process(thin.worker(), Signal::KILL).unwrap();
     let start = Instant::now();
     while !page(&network, "/health").starts_with("HTTP/1.1 503 ") {
@@ -392,7 +392,7 @@ fn metrics() {
     thin.end(&network);
 }
 
-/// It is said once, and thinning goes on.
+/// This is reported once, and thinning continues.
 fn killed_metrics() {
     let network = Network::new();
     let thin = Thin::start(&network, "fda:8");
@@ -437,7 +437,7 @@ fn an_unread_log() {
     kill_process(thin.helper(), Signal::TERM).unwrap();
     assert!(thin.child.wait().unwrap().success());
     assert_eq!(network.tables(), Vec::<String>::new());
-    // What the helper had to say is cut off, or was never said.
+    // The helper's output is truncated, or was never written.
     drop(reader);
 }
 

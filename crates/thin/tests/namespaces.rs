@@ -383,7 +383,7 @@ fn metrics() {
         assert!(start.elapsed() < LIMIT);
     }
     assert!(page(&network, "/other").starts_with("HTTP/1.1 404 "));
-    // The counters do not change for a second: the next worker starts after that time.
+    // No report arrives until the next worker starts, after a second.
     kill_process(thin.worker(), Signal::KILL).unwrap();
     let start = Instant::now();
     while !page(&network, "/health").starts_with("HTTP/1.1 503 ") {

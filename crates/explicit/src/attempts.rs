@@ -1,37 +1,37 @@
-//! Which of a server's addresses is tried when (RFC 8305, "Happy Eyeballs").
+//! The order and times of connection attempts to a server's addresses (RFC 8305, "Happy Eyeballs").
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use midspan_units::{Time, TimeSpan};
 
-/// Time between the beginnings of two attempts while none has failed (RFC 8305 §5).
+/// Time between the starts of two attempts if none has failed (RFC 8305 §5).
 pub const ATTEMPT_DELAY: TimeSpan = TimeSpan::from_milliseconds(250);
 
-/// Addresses of a name beyond these are not tried.
+/// Further addresses of a name are not tried.
 pub const MAXIMUM_ADDRESSES: usize = 16;
 
 /// The attempts to reach one server.
 ///
-/// The caller begins an attempt whenever [`due`](Self::due) gives an address, tells of those
-/// that [`failed`](Self::handle_failure), and keeps the first that succeeds.
+/// The caller starts an attempt whenever [`due`](Self::due) returns an address, reports each
+/// [failure](Self::handle_failure), and keeps the first connection that succeeds.
 #[derive(Debug, Clone)]
 pub struct Attempts {
     waiting: VecDeque<SocketAddr>,
-    /// The next one is due then.
+    /// Time at which the next attempt is due.
     next: Time,
 }
 
 impl Attempts {
-    /// To these addresses, the first at once. They are taken in the order given, but the two
-    /// families in turn, IPv6 first (§4: First Address Family Count 1). At most
-    /// [`MAXIMUM_ADDRESSES`], each once.
+    /// Attempts to these addresses, the first at once. The order is that of `addresses`, but the two
+    /// families alternate, IPv6 first (§4: First Address Family Count 1). At most
+    /// [`MAXIMUM_ADDRESSES`] are tried, each once.
     pub fn new(addresses: impl IntoIterator<Item = SocketAddr>, now: Time) -> Self {
         let mut families: [VecDeque<SocketAddr>; 2] = Default::default();
         for address in addresses {
             let [ipv6, ipv4] = &mut families;
             let family = if address.is_ipv6() { ipv6 } else { ipv4 };
-            // Each family bounded by itself, so that many of one leave room for the other.
+            // Each family has its own limit, so that many addresses of one leave room for the other.
             if family.len() < MAXIMUM_ADDRESSES && !family.contains(&address) {
                 family.push_back(address);
             }
@@ -45,7 +45,7 @@ impl Attempts {
         Self { waiting, next: now }
     }
 
-    /// The address to be tried now, if one is; to be asked until there is none.
+    /// The address to try now, if there is one; call this until it returns `None`.
     pub fn due(&mut self, now: Time) -> Option<SocketAddr> {
         if now < self.next {
             return None;
@@ -55,17 +55,17 @@ impl Attempts {
         Some(address)
     }
 
-    /// An attempt has failed: the next need not wait (§5).
+    /// An attempt has failed: the next one starts at once (§5).
     pub fn handle_failure(&mut self, now: Time) {
         self.next = now;
     }
 
-    /// There is no room for one more at a time: the next waits for as long as after a beginning.
+    /// There is no room for another attempt: the next one waits as long as after the start of one.
     pub fn postpone(&mut self, now: Time) {
         self.next = now + ATTEMPT_DELAY;
     }
 
-    /// When the next attempt is due; `None` where none is left.
+    /// When the next attempt is due; `None` if none is left.
     #[must_use]
     pub fn next(&self) -> Option<Time> {
         (!self.waiting.is_empty()).then_some(self.next)

@@ -1,4 +1,4 @@
-//! Names and passwords of those who may use an explicit listener.
+//! Names and passwords of the users of an explicit listener.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use subtle::ConstantTimeEq;
 
-/// Who may use a listener: names with their passwords.
+/// The users of a listener: names with their passwords.
 #[derive(Default)]
 pub struct Credentials {
     users: Arc<BTreeMap<String, String>>,
-    /// How often what was given was wrong.
+    /// Number of wrong names or passwords.
     wrong: AtomicU32,
 }
 
-/// The same users, counted anew.
+/// The same users, with a counter of zero.
 impl Clone for Credentials {
     fn clone(&self) -> Self {
         Self {
@@ -34,7 +34,7 @@ impl PartialEq for Credentials {
 impl Eq for Credentials {}
 
 impl Credentials {
-    /// These users, each with a password.
+    /// Users, each with a password.
     #[must_use]
     pub fn new(users: BTreeMap<String, String>) -> Self {
         Self {
@@ -43,20 +43,20 @@ impl Credentials {
         }
     }
 
-    /// How often a name and password were given that are not right.
+    /// Number of wrong names or passwords.
     #[must_use]
     pub fn wrong(&self) -> u32 {
         self.wrong.load(Ordering::Relaxed)
     }
 
-    /// Whether this is one of them. The time it takes does not tell how much of a password was
-    /// right.
+    /// Whether this name and password are those of a user. The time that this takes does not depend on
+    /// how much of a password is right.
     #[must_use]
     pub fn accept(&self, user: &[u8], password: &[u8]) -> bool {
         let known = std::str::from_utf8(user)
             .ok()
             .and_then(|user| self.users.get(user));
-        // A user that does not exist takes the time of one that does.
+        // An unknown user takes as long as a known one.
         let expected = known.map_or(&[][..], |password| password.as_bytes());
         let is_right = bool::from(expected.ct_eq(password)) && known.is_some();
         if !is_right {

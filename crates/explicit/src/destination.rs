@@ -1,4 +1,4 @@
-//! Where a client wants to go.
+//! The server that a client requests.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// Longest name of a host (RFC 1035 §2.3.4), without the dot at its end.
 const LONGEST_NAME: usize = 253;
-/// Longest part of it between dots.
+/// Longest label of a name.
 const LONGEST_LABEL: usize = 63;
 
 /// A name that may be looked up: letters, digits, hyphens, underscores and dots, in lower case,
@@ -15,10 +15,10 @@ const LONGEST_LABEL: usize = 63;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(String);
 
-/// Who is called: by name, or by address.
+/// A server's host: a name, or an address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
-    /// To be looked up.
+    /// A name to be looked up.
     Name(HostName),
     /// An address.
     Address(IpAddr),
@@ -27,16 +27,16 @@ pub enum Host {
 /// Host and port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Destination {
-    /// Who is called.
+    /// The host.
     pub host: Host,
     /// TCP port, 1 to 65535.
     pub port: u16,
 }
 
-/// A destination cannot be read.
+/// A text is not a valid destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum InvalidDestination {
-    /// Neither an address nor a name that can be looked up.
+    /// The host is neither an address nor a name that can be looked up.
     #[error("neither an address nor a host name")]
     Host,
     /// There is no port, or it is 0 or above 65535.
@@ -48,8 +48,8 @@ impl HostName {
     /// Reads a name.
     ///
     /// # Errors
-    /// [`InvalidDestination::Host`] where it has other characters, an empty or too long label,
-    /// is too long, or is made of digits and dots only (an address gone wrong).
+    /// [`InvalidDestination::Host`] if the name has other characters, has an empty or too long label,
+    /// is too long, or has only digits and dots (a mistyped address).
     pub fn new(text: &str) -> Result<Self, InvalidDestination> {
         let name = text.strip_suffix('.').unwrap_or(text);
         let is_label = |label: &str| {
@@ -61,7 +61,7 @@ impl HostName {
                     .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
         };
         let last = name.rsplit('.').next().unwrap_or_default();
-        // As URLs do (WHATWG URL, "ends in a number"): such a thing was meant as an address.
+        // As for URLs (WHATWG URL, "ends in a number"): such a text was meant as an address.
         let is_number = last.bytes().all(|byte| byte.is_ascii_digit())
             || last.starts_with("0x") && last.bytes().skip(2).all(|byte| byte.is_ascii_hexdigit());
         if name.len() > LONGEST_NAME || is_number || !name.split('.').all(is_label) {
@@ -96,14 +96,14 @@ impl Host {
 }
 
 impl From<IpAddr> for Host {
-    /// An IPv4 address inside an IPv6 one is the IPv4 address: access rules see one form only.
+    /// An IPv4-mapped IPv6 address becomes the IPv4 address, so that access rules have one form only.
     fn from(address: IpAddr) -> Self {
         Self::Address(address.to_canonical())
     }
 }
 
 impl Destination {
-    /// With this host and port.
+    /// A destination with this host and port.
     ///
     /// # Errors
     /// [`InvalidDestination::Port`] for port 0.

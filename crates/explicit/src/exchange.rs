@@ -1,10 +1,10 @@
-//! One request and its answer, on their way through the proxy (RFC 9112 §6, §9).
+//! One request and its answer, as they pass through the proxy (RFC 9112 §6, §9).
 //!
-//! Whoever moves the bytes asks for each side what is [`Exchange::wanted`], and shows what it has
-//! read to [`Exchange::look`], or tells how many opaque bytes have passed
-//! ([`Exchange::handle_passed`]). [`Exchange::outcome`] tells what follows from all that has been
-//! seen. So the server gets the bytes of this request and no others, and the client gets those of
-//! this answer and no others.
+//! For each side, the caller that moves the bytes first calls [`Exchange::wanted`]. Then it passes the
+//! bytes that it has read to [`Exchange::look`], or reports the number of opaque bytes that have passed
+//! ([`Exchange::handle_passed`]). [`Exchange::outcome`] returns the state after all bytes so far. The
+//! server therefore gets exactly the bytes of this request, and the client exactly those of this
+//! answer.
 
 mod answer;
 pub(crate) mod body;
@@ -20,7 +20,7 @@ use head::{Found, HeadEnd};
 /// Longest head of an answer, in bytes.
 pub const LONGEST_ANSWER_HEAD: usize = 32 * 1024;
 
-/// A message of the two.
+/// One of the two messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// From the client.
@@ -29,75 +29,76 @@ pub enum Side {
     Answer,
 }
 
-/// What is wanted of the sender of a message.
+/// The bytes that a message needs from its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// At most so many bytes, at least one, which pass as they are and need not be looked at.
+    /// At most this many bytes, at least one, which pass unchanged and are not parsed.
     Opaque(u64),
-    /// Bytes that must be looked at.
+    /// Bytes that are parsed.
     Bytes,
-    /// Nothing: what the sender sends is not of this message.
+    /// None: further bytes of the sender do not belong to this message.
     Nothing,
 }
 
-/// What becomes of the bytes that were shown.
+/// The treatment of the bytes that were passed in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// So many, at least one, pass as they are.
+    /// This many bytes, at least one, pass unchanged.
     Pass(usize),
-    /// So many are kept; nothing is to be sent for them yet.
+    /// This many bytes are kept; nothing is sent for them yet.
     Take(usize),
-    /// Instead of so many, and of all that was kept, these bytes pass.
+    /// These bytes pass instead of this many bytes and of all kept bytes.
     Replace(usize, Vec<u8>),
-    /// None of them is of this message, or the message is broken.
+    /// None of the bytes belongs to this message, or the message is broken.
     Stop,
 }
 
-/// What follows from all that has been seen.
+/// The state of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The answer is not complete.
     Going,
-    /// The answer is complete. Once the request is as well, the client's connection is free for
-    /// another request; else it must be closed.
+    /// The answer is complete. If the request is complete as well, the client's connection is free for
+    /// another request; otherwise it must be closed.
     Answered {
-        /// The client was told that its connection stays open.
+        /// The answer announced that the client's connection stays open.
         stays_open: bool,
     },
-    /// There is no answer, and the client can be told why: by these bytes, before it is closed.
+    /// There is no answer. These bytes report the reason to the client before its connection is
+    /// closed.
     Unanswered(&'static str),
-    /// The answer is broken off in its middle, and the client must see that.
+    /// The answer ended in its middle, and the client must notice this.
     Broken,
-    /// The server speaks another protocol from here on, with whatever follows from either side.
+    /// From here on, both sides use another protocol; all further bytes pass.
     Tunnel,
 }
 
-/// What the client has asked for, as far as it matters for the answer.
+/// The parts of the request that matter for the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asked {
     /// The method is `HEAD`.
     pub is_head: bool,
     /// Minor version of the request.
     pub version: u8,
-    /// Its connection may be used again.
+    /// The client's connection may be used again.
     pub stays_open: bool,
-    /// It would rather speak another protocol.
+    /// The client requests an upgrade to another protocol.
     pub upgrade: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Answer {
-    /// What has been read of a head, which may be one of several (1xx).
+    /// The part of a head that has been read; there may be several heads (1xx).
     Head { kept: Vec<u8>, end: HeadEnd },
     /// The last head has passed.
     Body(Body),
     /// The server ended its connection in the middle of the body.
     CutOff,
-    /// Nothing of an answer has passed, and none will.
+    /// No byte of an answer has passed, and none will.
     None(&'static str),
-    /// It cannot go on.
+    /// The answer cannot continue.
     Broken,
-    /// It was 101.
+    /// The answer was 101.
     Tunnel,
 }
 
@@ -107,11 +108,11 @@ pub struct Exchange {
     asked: Asked,
     request: Body,
     answer: Answer,
-    /// The client was told that its connection stays open.
+    /// The answer announced that the client's connection stays open.
     stays_open: bool,
 }
 
-/// What is said to the client where the server's answer cannot be passed on.
+/// The answer to the client if the server's answer cannot be passed on.
 pub(crate) const NO_ANSWER: &str = "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain\r\n\
      Content-Length: 52\r\nConnection: close\r\n\r\n\
      the server ended the connection and has not answered";
@@ -135,16 +136,16 @@ impl Exchange {
         }
     }
 
-    /// The client's connection is to be closed after the answer, whatever the client wants.
+    /// Closes the client's connection after the answer, even if the client requests otherwise.
     pub const fn close_afterwards(&mut self) {
         self.asked.stays_open = false;
     }
 
-    /// What is wanted of the sender of this message.
+    /// The bytes that this message needs from its sender.
     #[must_use]
     pub const fn wanted(&self, side: Side) -> Wanted {
         match (side, &self.answer) {
-            // What the client sends is of the tunnel, too, but not of this message.
+            // The client's bytes belong to the tunnel, but not to this message.
             (Side::Answer, Answer::Tunnel) => Wanted::Opaque(u64::MAX),
             (_, Answer::Tunnel | Answer::None(_) | Answer::Broken) => Wanted::Nothing,
             (Side::Request, _) => self.request.wanted(),
@@ -154,7 +155,7 @@ impl Exchange {
         }
     }
 
-    /// What becomes of the next bytes of a message.
+    /// The treatment of the next bytes of a message.
     pub fn look(&mut self, side: Side, input: &[u8]) -> Verdict {
         if self.wanted(side) == Wanted::Nothing {
             return Verdict::Stop;
@@ -181,7 +182,7 @@ impl Exchange {
         }
     }
 
-    /// So many bytes of a message, of which [`Wanted::Opaque`] bytes were wanted, have passed.
+    /// This many bytes of a message have passed; [`Exchange::wanted`] had returned [`Wanted::Opaque`].
     pub fn handle_passed(&mut self, side: Side, count: u64) {
         match (side, &mut self.answer) {
             (Side::Request, _) => self.request.handle_passed(count),
@@ -190,7 +191,7 @@ impl Exchange {
         }
     }
 
-    /// The server's connection has ended: in order, or by a failure.
+    /// The server's connection has ended: by a FIN, or by a failure.
     pub fn handle_server_end(&mut self, in_order: bool) {
         match &self.answer {
             Answer::Head { .. } => self.answer = Answer::None(NO_ANSWER),
@@ -208,13 +209,13 @@ impl Exchange {
         self.request.is_complete()
     }
 
-    /// Whether it is the request that breaks the rules.
+    /// Whether the request violates the rules.
     #[must_use]
     pub const fn is_request_malformed(&self) -> bool {
         self.request.is_malformed()
     }
 
-    /// What follows.
+    /// The state of the exchange.
     #[must_use]
     pub const fn outcome(&self) -> Outcome {
         match &self.answer {
@@ -229,8 +230,8 @@ impl Exchange {
         }
     }
 
-    /// Looks at all of `input`, appends to `output` what is to be sent for it, and returns how
-    /// many bytes of it are of this message.
+    /// Parses all of `input`, appends the bytes to be sent for it to `output`, and returns the number
+    /// of its bytes that belong to this message.
     pub fn take_in(&mut self, side: Side, input: &[u8], output: &mut Vec<u8>) -> usize {
         let mut taken = 0;
         while let Some(rest) = input.get(taken..).filter(|rest| !rest.is_empty()) {
@@ -250,11 +251,12 @@ impl Exchange {
         taken
     }
 
-    /// It cannot go on; the client can be told while nothing of an answer has passed.
+    /// The exchange cannot continue; the client can get a reason as long as no byte of an answer has
+    /// passed.
     fn break_off(&mut self, why: &'static str) {
         self.answer = match &self.answer {
             Answer::Head { .. } => Answer::None(why),
-            // The client's own fault, and it has its answer.
+            // This is the client's own fault, and the client has its answer.
             Answer::Body(body) if body.is_complete() => return,
             _ => Answer::Broken,
         };
@@ -264,7 +266,7 @@ impl Exchange {
         let Answer::Head { kept, end } = &mut self.answer else {
             return Verdict::Stop;
         };
-        // Most heads come at once and need not be kept.
+        // Most heads arrive as a whole and need not be kept.
         let before = kept.len();
         let whole: &[u8] = match kept.is_empty() {
             true => input,
@@ -317,7 +319,7 @@ impl Exchange {
     }
 }
 
-/// Whether a parser has come to the end of what it was given.
+/// Whether a parser has reached the end of its input.
 pub(crate) fn is_whole(parsed: httparse::Result<usize>, length: usize) -> bool {
     matches!(parsed, Ok(Status::Complete(end)) if end == length)
 }

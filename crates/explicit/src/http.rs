@@ -1,9 +1,9 @@
-//! HTTP/1 as a proxy's clients speak it: `CONNECT`, and requests with the whole address
+//! HTTP/1 between a proxy and its clients: `CONNECT`, and requests with the whole address
 //! (RFC 9110 §9.3.6, RFC 9112 §3.2.2).
 //!
-//! A plain request and its answer are an [`Exchange`]: both are read as far as their ends have to
-//! be found, so that what follows a request is a request of its own, to a server of its own. Each
-//! server is called for one request, which says `Connection: close`.
+//! A plain request and its answer are an [`Exchange`]: both are parsed as far as needed to find their
+//! ends, so that the next request on the connection is separate and goes to its own server. Each
+//! connection to a server carries one request, which contains `Connection: close`.
 
 mod rewrite;
 
@@ -21,7 +21,7 @@ use crate::{Credentials, Destination};
 
 /// Longest head of a request.
 pub const LONGEST_HEAD: usize = 16 * 1024;
-/// Most header fields in it.
+/// Most header fields of a request.
 const MOST_FIELDS: usize = 128;
 
 /// The proxy's side of one client's negotiation.
@@ -32,14 +32,14 @@ pub struct Http {
 }
 
 impl Http {
-    /// With a client that has said nothing yet.
+    /// A negotiation with a client that has sent nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes in what has come from the client and is not consumed yet. With `credentials`, only
-    /// their users are served. Each byte is looked at once, and the head parsed when it is whole.
+    /// Handles the bytes from the client that are not consumed yet. With `credentials`, only their
+    /// users are served. Each byte is read once, and the head is parsed when it is complete.
     pub fn advance(&mut self, input: &[u8], credentials: Option<&Credentials>) -> Step {
         let empty = empty_lines(input);
         if empty > 0 {
@@ -90,7 +90,7 @@ impl Http {
         }
     }
 
-    /// What the client is told of the call.
+    /// The reply to the client after the attempt to connect to the server.
     #[must_use]
     pub fn answer(&self, outcome: Outcome) -> Vec<u8> {
         let failure = match outcome {

@@ -1,12 +1,12 @@
-//! What clients of explicit listeners say, and what they are told.
+//! The protocols of explicit listeners.
 //!
-//! A client that knows of the proxy names the server itself: by SOCKS5 ([`socks5`]), or by HTTP
+//! A client that is configured to use the proxy names the server itself: by SOCKS5 ([`socks5`]), or by HTTP
 //! ([`http`]: `CONNECT`, or a plain request for a proxy). A proxy in front of this one names the
-//! client, by the PROXY protocol ([`proxy_protocol`]). A server that has a name has several
-//! addresses, of which [`Attempts`] says which is tried when (RFC 8305).
+//! client, by the PROXY protocol ([`proxy_protocol`]). The name of a server may have several
+//! addresses; [`Attempts`] decides when to try each of them (RFC 8305).
 //!
-//! All of it is sans-IO: bytes and the time come in, bytes and decisions go out. Everything that
-//! comes in is hostile: what is kept is bounded, and nothing panics.
+//! The crate is sans-IO: the caller passes bytes and the time, and gets bytes and decisions. All input
+//! is hostile: stored data is bounded, and nothing panics.
 
 mod attempts;
 mod credentials;

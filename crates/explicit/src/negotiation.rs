@@ -1,59 +1,59 @@
-//! What every way of naming the server has in common.
+//! The common types of all negotiations.
 
 use crate::Destination;
 use crate::exchange::Exchange;
 
-/// What follows from the bytes that came in.
+/// The result of the bytes so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// How many bytes, from the first, are dealt with and are not to be shown again.
+    /// The number of bytes, from the first, that are consumed and must not be passed again.
     pub consumed: usize,
-    /// What the client is to be told now.
+    /// Bytes to send to the client now.
     pub reply: Vec<u8>,
-    /// How it goes on.
+    /// The next step.
     pub next: Next,
 }
 
-/// How a negotiation goes on.
+/// The next step of a negotiation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// More bytes are needed.
     More,
-    /// The server is to be called, and then the client told the [`Outcome`].
+    /// The caller connects to the server and then reports the [`Outcome`] to the client.
     Connect(Request),
-    /// The client is to be told the reply, if any, and closed.
+    /// The caller sends the reply to the client, if there is one, and closes the connection.
     Refuse(Refusal),
 }
 
-/// What the client wants.
+/// The client's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Where it wants to go.
+    /// The requested server.
     pub destination: Destination,
-    /// What the server is to be told first, before all that follows from the client.
+    /// Bytes to send to the server first, before all further bytes from the client.
     pub to_server: Vec<u8>,
-    /// How the request goes on, and its answer, where only so much passes; `None` where all that
-    /// follows passes both ways.
+    /// The rest of the request, and its answer, if only these pass; `None` if all further bytes pass in
+    /// both directions.
     pub exchange: Option<Exchange>,
 }
 
-/// Why a client is sent away before any server is called.
+/// Why a client is refused before any connection to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// It speaks another language, or breaks its rules.
+    /// It uses another protocol, or violates the rules.
     Malformed,
-    /// It asks for more than this proxy does.
+    /// It requests a function that this proxy does not support.
     Unsupported,
-    /// It has given no name and password yet; browsers ask first.
+    /// It has sent no name and password yet; browsers first try without.
     NoCredentials,
     /// Its name and password are wrong.
     Unauthenticated,
 }
 
-/// What became of the call to the server.
+/// The result of connecting to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has answered; the address that this proxy has towards it.
+    /// The server has answered; the proxy's address on this connection.
     Connected(std::net::SocketAddr),
     /// There is no connection.
     Failed(Failure),
@@ -62,19 +62,19 @@ pub enum Outcome {
 /// Why there is no connection to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// It refused.
+    /// The server refused.
     Refused,
-    /// It did not answer in time.
+    /// The server did not answer in time.
     TimedOut,
-    /// The network says that the host cannot be reached.
+    /// The network reports that the host is unreachable.
     HostUnreachable,
-    /// There is no route to its network.
+    /// There is no route to the server's network.
     NetworkUnreachable,
-    /// Its name has no address.
+    /// The server's name has no address.
     NameNotFound,
-    /// The access rules forbid it.
+    /// The access rules forbid the server.
     NotAllowed,
-    /// This proxy is out of something.
+    /// This proxy lacks memory or descriptors.
     Shortage,
 }
 

@@ -1,20 +1,20 @@
-//! The PROXY protocol, versions 1 (text) and 2 (binary): a proxy in front tells whose connection
-//! this is. Specification: HAProxy's `proxy-protocol.txt`.
+//! The PROXY protocol, versions 1 (text) and 2 (binary): a proxy in front names the client of a
+//! connection. Specification: HAProxy's `proxy-protocol.txt`.
 
 use std::net::SocketAddr;
 
 use ppp::{PartialResult, v1, v2};
 
-/// Longest header that is read. Version 1 needs 107 bytes; version 2 mostly far less than this,
-/// but has room for extensions.
+/// Longest header that is read. Version 1 needs 107 bytes; version 2 usually needs far less
+/// than this limit, but has room for extensions.
 pub const LONGEST: usize = 4096;
-/// Longest header of version 1, its line end included.
+/// Longest header of version 1, including its line end.
 const LONGEST_TEXT: usize = 107;
 
-/// What a header of version 1 begins with.
+/// The beginning of a header of version 1.
 const TEXT_START: &[u8] = b"PROXY ";
 
-/// Which form of header is written.
+/// The form of the header to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// A line of text.
@@ -23,39 +23,39 @@ pub enum Version {
     V2,
 }
 
-/// Whose connection it is.
+/// The owner of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Header {
-    /// This client's, which had called this server.
+    /// This client, which had connected to this server.
     Proxied {
-        /// Who called.
+        /// The client.
         client: SocketAddr,
-        /// Who was called.
+        /// The server.
         server: SocketAddr,
     },
-    /// The sender's own (a health check), or of a kind that has no such addresses: the
-    /// connection's own addresses hold.
+    /// The sender itself (a health check), or a connection without such addresses: the connection's
+    /// own addresses apply.
     Local,
 }
 
-/// What the first bytes of a connection are.
+/// The first bytes of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
-    /// More are needed.
+    /// More bytes are needed.
     More,
-    /// A header of so many bytes.
+    /// A header of this many bytes.
     Complete(Header, usize),
     /// Not a header, or a broken one.
     Malformed,
 }
 
-/// Reads what a connection begins with.
+/// Reads the first bytes of a connection.
 #[must_use]
 pub fn read(input: &[u8]) -> Reading {
     let complete = if input.first() == TEXT_START.first() {
         let seen = input.get(..LONGEST_TEXT).unwrap_or(input);
         let known = seen.len().min(TEXT_START.len());
-        // Only a whole line is parsed: of a part, one cannot tell whether it is right so far.
+        // Only a whole line is parsed: a partial line cannot be checked.
         match seen.windows(2).position(|pair| pair == b"\r\n") {
             Some(end) if seen[..end].iter().all(|byte| (b' '..=b'~').contains(byte)) => {
                 let header = v1::Header::try_from(&seen[..end + 2]).ok();
@@ -111,7 +111,7 @@ fn binary(header: &v2::Header<'_>) -> Option<(Header, usize)> {
     Some((content, header.len()))
 }
 
-/// An IPv4 address inside an IPv6 one is the IPv4 address: access rules see one form only.
+/// An IPv4-mapped IPv6 address becomes the IPv4 address, so that access rules have one form only.
 fn proxied(client: SocketAddr, server: SocketAddr) -> Header {
     let canonical = |address: SocketAddr| (address.ip().to_canonical(), address.port()).into();
     Header::Proxied {
@@ -120,8 +120,8 @@ fn proxied(client: SocketAddr, server: SocketAddr) -> Header {
     }
 }
 
-/// The header that tells a server whose connection it is. Addresses of different families are
-/// both told as IPv6.
+/// The header that names a connection's client to a server. Addresses of different families are both
+/// written as IPv6.
 #[must_use]
 pub fn write(version: Version, client: SocketAddr, server: SocketAddr) -> Vec<u8> {
     let (client, server) = one_family(client, server);
@@ -138,7 +138,7 @@ pub fn write(version: Version, client: SocketAddr, server: SocketAddr) -> Vec<u8
             (client, server),
         )
         .build()
-        // It fails only where the content is above 64 KiB.
+        // It fails only if the content is above 64 KiB.
         .unwrap_or_default(),
     }
 }
@@ -162,7 +162,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// The examples of the specification (§2.1), and what must not pass.
+    /// The examples of the specification (§2.1), and headers that must not pass.
     #[test]
     fn text_is_read() {
         let line = b"PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\nGET";
@@ -231,11 +231,11 @@ mod tests {
         let mut local = expected.clone();
         local[12] = 0x20;
         assert_eq!(read(&local), Reading::Complete(Header::Local, 28));
-        // Of a datagram.
+        // The header of a datagram.
         let mut datagram = expected.clone();
         datagram[13] = 0x12;
         assert_eq!(read(&datagram), Reading::Malformed);
-        // Longer than is read.
+        // Longer than the limit.
         let mut long = expected;
         long[14..16].copy_from_slice(&[0xff, 0xff]);
         assert_eq!(read(&long), Reading::More);

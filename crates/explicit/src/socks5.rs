@@ -7,7 +7,7 @@ use crate::negotiation::{Failure, Next, Outcome, Refusal, Request, Step};
 use crate::{Credentials, Destination, Host, HostName};
 
 const VERSION: u8 = 5;
-/// The version before, which has neither passwords nor IPv6.
+/// The previous version, which has neither passwords nor IPv6.
 const VERSION_4: u8 = 4;
 /// "Request rejected or failed" of version 4, without an address.
 const REJECTED_BY_VERSION_4: [u8; 8] = [0, 91, 0, 0, 0, 0, 0, 0];
@@ -34,7 +34,7 @@ enum Reply {
     NetworkUnreachable = 3,
     HostUnreachable = 4,
     Refused = 5,
-    /// "TTL expired" is what comes nearest to a time-out, and what others answer.
+    /// "TTL expired" is closest to a time-out, and other proxies use it.
     TimedOut = 6,
     CommandNotSupported = 7,
     AddressTypeNotSupported = 8,
@@ -53,7 +53,7 @@ pub struct Socks5 {
     stage: Stage,
 }
 
-/// Takes fields off the front; `None` where bytes are missing.
+/// Removes fields from the front; `None` if bytes are missing.
 struct Fields<'a> {
     rest: &'a [u8],
     taken: usize,
@@ -75,7 +75,7 @@ impl<'a> Fields<'a> {
         self.take(1)?.first().copied()
     }
 
-    /// A field with its length before it.
+    /// A field that follows its length.
     fn counted(&mut self) -> Option<&'a [u8]> {
         let count = self.byte()?;
         self.take(count.into())
@@ -93,7 +93,7 @@ impl Default for Socks5 {
 }
 
 impl Socks5 {
-    /// With a client that has said nothing yet.
+    /// A negotiation with a client that has sent nothing yet.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -101,8 +101,8 @@ impl Socks5 {
         }
     }
 
-    /// Takes in what has come from the client and is not consumed yet; at most 262 bytes are
-    /// ever needed to make a step. With `credentials`, only their users are served.
+    /// Handles the bytes from the client that are not consumed yet; a step needs at most 262 bytes.
+    /// With `credentials`, only their users are served.
     pub fn advance(&mut self, input: &[u8], credentials: Option<&Credentials>) -> Step {
         let mut fields = Fields::new(input);
         let step = match self.stage {
@@ -116,12 +116,12 @@ impl Socks5 {
     fn methods(&mut self, fields: &mut Fields<'_>, with_password: bool) -> Option<Step> {
         match fields.byte()? {
             VERSION => {}
-            // A client of version 4 is told in its own protocol that its request is rejected.
+            // A client of version 4 gets the rejection in its own protocol.
             VERSION_4 => {
                 let reply = REJECTED_BY_VERSION_4.to_vec();
                 return Some(Step::refuse(0, reply, Refusal::Unsupported));
             }
-            // Whatever it speaks, it would not understand an answer.
+            // The client uses an unknown protocol and would not understand an answer.
             _ => return Some(Step::refuse(0, Vec::new(), Refusal::Malformed)),
         }
         let offered = fields.counted()?;
@@ -155,7 +155,7 @@ impl Socks5 {
         Some(Step::more(fields.taken, reply))
     }
 
-    /// What the client is told of the call.
+    /// The reply to the client after the attempt to connect to the server.
     #[must_use]
     pub fn answer(&self, outcome: Outcome) -> Vec<u8> {
         match outcome {
@@ -177,7 +177,7 @@ fn request(fields: &mut Fields<'_>) -> Option<Step> {
         return Some(Step::refuse(0, Vec::new(), Refusal::Malformed));
     }
     let command = fields.byte()?;
-    // Reserved; not looked at, as others do not either.
+    // Reserved; not checked, as in other proxies.
     fields.byte()?;
     let host = match fields.byte()? {
         IPV4 => Ok(Host::from(IpAddr::from(Ipv4Addr::from(
@@ -215,7 +215,7 @@ fn request(fields: &mut Fields<'_>) -> Option<Step> {
     })
 }
 
-/// Some clients put an address where a name belongs.
+/// Some clients send an address in the place of a name.
 fn name(bytes: &[u8]) -> Result<Host, ()> {
     let text = std::str::from_utf8(bytes).map_err(|_| ())?;
     match text.parse::<IpAddr>() {

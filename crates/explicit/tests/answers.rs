@@ -90,7 +90,7 @@ fn interim_answers_pass_as_often_as_they_come() {
         false,
     );
     assert_eq!(exchange.outcome(), STAYS);
-    // A length in an interim answer would be one of nothing.
+    // A length in an interim answer refers to no body.
     let mut odd = get();
     let told = answered(
         &mut odd,
@@ -171,7 +171,7 @@ fn a_server_that_ends_early_is_told_from_one_that_has_answered() {
     ] {
         let answer = format!("HTTP/1.1 200 OK\r\n{answer}");
         assert_eq!(cut_off(&answer, false), Progress::Broken);
-        // An end in order passes as one: the client sees that the body is too short.
+        // A FIN passes as a FIN: the client sees that the body is too short.
         assert_eq!(cut_off(&answer, true), CLOSES);
     }
 }
@@ -228,7 +228,7 @@ fn a_length_beside_chunks_does_not_pass() {
          1\r\nx\r\n0\r\n\r\n"
     );
     assert_eq!(exchange.outcome(), CLOSES);
-    // HTTP/1.0 has no chunks: whoever reads them, nothing follows.
+    // HTTP/1.0 has no chunks: a program may read them or not, but no answer follows on the connection.
     let mut exchange = get();
     let old = "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
     assert!(answered(&mut exchange, old, false).contains("Connection: close"));
@@ -280,7 +280,7 @@ fn a_web_socket_that_was_asked_for_becomes_a_tunnel() {
     assert_eq!(taken, answer.len() + 1);
     assert_eq!(exchange.wanted(Side::Request), Wanted::Nothing);
     assert_eq!(exchange.outcome(), Progress::Tunnel);
-    // Any other protocol could carry requests to other servers, and is not asked for.
+    // Any other protocol could carry requests to other servers; the proxy does not request it.
     for upgrade in ["h2c", "websocket, h2c", "TLS/1.0", ""] {
         let head = format!(
             "GET http://a.example/ HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\n\
@@ -316,7 +316,7 @@ fn an_answer_in_chunks_ends_with_its_trailers() {
          3\r\nabc\r\n0\r\nX: y\r\n\r\n"
     );
     assert_eq!(exchange.outcome(), STAYS);
-    // Broken in the middle.
+    // The answer ends in its middle.
     let mut exchange = get();
     answered(
         &mut exchange,

@@ -1,4 +1,4 @@
-//! One request and its answer, cut in any pieces: where each ends, what passes, what follows.
+//! One request and its answer, cut into any pieces: the end of each, the bytes that pass, the result.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -91,7 +91,7 @@ fn broken_chunks_pass_up_to_the_first_wrong_byte() {
             assert!(told.starts_with("HTTP/1.1 400 "));
         }
     }
-    // The largest size that is taken.
+    // The largest size that is accepted.
     let mut exchange = post("Transfer-Encoding: chunked");
     pass(&mut exchange, Side::Request, b"7fffffffffffffff\r\n", &[1]);
     assert_eq!(
@@ -110,7 +110,7 @@ fn broken_chunks_after_the_answer_has_begun_break_both() {
     );
     pass(&mut exchange, Side::Request, b"x", &[1]);
     assert_eq!(exchange.outcome(), Progress::Broken);
-    // One that has its answer has harmed nobody but itself.
+    // A client that has its answer has harmed only itself.
     let mut exchange = post("Transfer-Encoding: chunked");
     answered(
         &mut exchange,
@@ -154,7 +154,7 @@ fn requests_that_could_be_read_in_two_ways_are_refused() {
     );
 }
 
-/// A body with how it is framed, and what must pass of it.
+/// A body, its framing, and the bytes of it that must pass.
 fn body() -> impl Strategy<Value = (String, Vec<u8>, Vec<u8>)> {
     let data = prop::collection::vec(any::<u8>(), 0..200);
     let known = data.prop_map(|data| {
@@ -221,7 +221,7 @@ fn answer() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// However a request is cut in pieces: its bytes pass, and none behind them.
+    /// With any pieces of a request: its bytes pass, and no bytes after them.
     #[test]
     fn nothing_behind_a_request_passes(
         (field, body, passing) in body(),
@@ -236,7 +236,7 @@ proptest! {
         prop_assert_eq!(taken, body.len());
     }
 
-    /// The same of an answer, behind interim ones, on a connection that stays open.
+    /// The same for an answer, after interim ones, on a connection that stays open.
     #[test]
     fn nothing_behind_an_answer_passes(
         (field, body, passing) in body(),
@@ -254,7 +254,7 @@ proptest! {
         prop_assert_eq!(taken, head.len() + body.len());
     }
 
-    /// Whatever a server sends, in whatever pieces: the client gets the same.
+    /// With any bytes of a server, in any pieces, the client gets the same.
     #[test]
     fn pieces_of_an_answer_do_not_matter(
         stream in prop_oneof![answer(), prop::collection::vec(any::<u8>(), 0..200)],
@@ -269,7 +269,7 @@ proptest! {
             exchange.handle_server_end(true);
         }
         prop_assert_eq!(whole.outcome(), pieces.outcome());
-        // Another reader of what the client got finds the same end.
+        // Another parser of the client's bytes finds the same end.
         if whole.outcome() == STAYS {
             let mut again = get();
             let read = pass(&mut again, Side::Answer, &at_once.0, &[usize::MAX]);

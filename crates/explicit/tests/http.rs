@@ -1,4 +1,4 @@
-//! HTTP as a proxy's clients speak it.
+//! HTTP between a proxy and its clients.
 
 mod common;
 
@@ -10,7 +10,7 @@ fn http(input: &str) -> common::Ending {
     negotiate(Language::Http, input.as_bytes(), usize::MAX, None)
 }
 
-/// Where to, and what the server is told.
+/// The server, and the bytes for it.
 fn wanted(input: &str) -> (String, String) {
     match http(input).next {
         Next::Connect(request) => (

@@ -1,4 +1,4 @@
-//! What holds for any bytes, and the inputs that fuzzing has collected.
+//! Properties for any bytes, and the inputs that fuzzing has collected.
 
 mod common;
 
@@ -8,13 +8,13 @@ use midspan_explicit::proxy_protocol::{self, Reading};
 use midspan_explicit::{Next, http};
 use proptest::prelude::*;
 
-/// In pieces or at once, the client is told the same and the same follows.
+/// In pieces or at once, the reply to the client and the result are the same.
 fn pieces_do_not_matter(language: Language, input: &[u8], size: usize) {
     let alice = alice();
     for credentials in [None, Some(&alice)] {
         let mut whole = negotiate(language, input, usize::MAX, credentials);
         let mut pieces = negotiate(language, input, size, credentials);
-        // What had not arrived when it ended.
+        // Bytes that had not arrived when the negotiation ended.
         whole.rest.clear();
         pieces.rest.clear();
         assert_eq!(whole, pieces);
@@ -115,7 +115,7 @@ proptest! {
         pieces_do_not_matter(Language::Http, input.as_bytes(), size);
     }
 
-    /// Whatever the client wrote, the server gets one head, of one request.
+    /// With any bytes of the client, the server gets one head, of one request.
     #[test]
     fn the_server_gets_one_head(input in request()) {
         let end = negotiate(Language::Http, input.as_bytes(), usize::MAX, None);

@@ -1,4 +1,4 @@
-//! SOCKS5, byte by byte as RFC 1928 and RFC 1929 have it.
+//! SOCKS5, byte by byte as in RFC 1928 and RFC 1929.
 
 mod common;
 
@@ -53,11 +53,11 @@ fn name_and_password_are_asked_for_and_checked() {
     assert_eq!(end.told, b"\x05\x02\x01\x01");
     assert_eq!(end.next, Next::Refuse(Refusal::Unauthenticated));
 
-    // A client that will not authenticate.
+    // A client that refuses to authenticate.
     let end = socks5(&[&b"\x05\x01\0"[..], request].concat(), true);
     assert_eq!(end.told, b"\x05\xff");
     assert_eq!(end.next, Next::Refuse(Refusal::NoCredentials));
-    // And one that insists, where nobody asks.
+    // A client that requires authentication, if the listener has no users.
     let end = socks5(b"\x05\x01\x02", false);
     assert_eq!(end.told, b"\x05\xff");
 }
@@ -84,7 +84,7 @@ fn what_is_not_done_is_refused_by_its_code() {
         let expected = (Some(1), Next::Refuse(Refusal::Malformed));
         assert_eq!(refused(malformed), expected);
     }
-    // HTTP and TLS get nothing.
+    // HTTP and TLS get no answer.
     for other in [&b"GET /"[..], b"\x16\x03\x01"] {
         let end = socks5(other, false);
         assert_eq!(end.next, Next::Refuse(Refusal::Malformed));

@@ -1,4 +1,4 @@
-//! The head of an answer, as the client is to get it (RFC 9110 §7.6, RFC 9112 §6.3).
+//! The head of an answer, as the client gets it (RFC 9110 §7.6, RFC 9112 §6.3).
 
 use httparse::ParserConfig;
 
@@ -12,15 +12,15 @@ const MOST_FIELDS: usize = 256;
 /// A head that has been read.
 #[derive(Debug)]
 pub(super) struct Head {
-    /// What the client is to get for it; nothing if it must not get it.
+    /// The head for the client; empty if the client must not get it.
     pub for_client: Vec<u8>,
-    /// What follows it.
+    /// The part after the head.
     pub next: Next,
-    /// It tells the client that its connection stays open.
+    /// It announces that the client's connection stays open.
     pub stays_open: bool,
 }
 
-/// What follows a head.
+/// The part after a head.
 #[derive(Debug)]
 pub(super) enum Next {
     /// Another one: this one was interim (1xx).
@@ -31,15 +31,15 @@ pub(super) enum Next {
     Tunnel,
 }
 
-/// Reads a whole head and writes it anew.
+/// Reads a whole head and rewrites it.
 ///
 /// # Errors
-/// It is not right, or two readers could see its body end in different places.
+/// The head is invalid, or two programs could find the end of its body at different positions.
 pub(super) fn read(head: &[u8], asked: &Asked, may_stay_open: bool) -> Result<Head, Ambiguous> {
     let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
     let mut response = httparse::Response::new(&mut fields);
     let mut config = ParserConfig::default();
-    // What RFC 9112 §5.1 and §5.2 have a proxy mend in an answer.
+    // A proxy has to repair these in an answer (RFC 9112 §5.1, §5.2).
     config.allow_spaces_after_header_name_in_responses(true);
     config.allow_obsolete_multiline_headers_in_responses(true);
     let parsed = config.parse_response(&mut response, head);
@@ -71,7 +71,7 @@ pub(super) fn read(head: &[u8], asked: &Asked, may_stay_open: bool) -> Result<He
         });
     }
     let has_known_end = matches!(&next, Next::Body(body) if !matches!(body, Body::UntilEnd));
-    // Of an answer with both, a reader may believe the wrong one; and HTTP/1.0 has no chunks.
+    // If an answer has both fields, a program may use the wrong one; and HTTP/1.0 has no chunks.
     let is_doubtful = framing.coding.is_some()
         && (framing.length.is_some() || version == 0 || asked.version == 0);
     let stays_open = may_stay_open && has_known_end && !is_doubtful;

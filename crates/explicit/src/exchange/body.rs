@@ -1,16 +1,16 @@
-//! A body, and where it ends.
+//! A body, and the position of its end.
 
 use super::chunks::Chunks;
 use super::{Verdict, Wanted};
 
-/// What is left of a message's body.
+/// The rest of a message's body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// So many bytes.
+    /// This many bytes.
     Length(u64),
     /// Chunks.
     Chunked(Chunks),
-    /// All that comes until the sender ends the connection.
+    /// All bytes until the sender ends the connection.
     UntilEnd,
 }
 
@@ -18,22 +18,22 @@ impl Body {
     /// None.
     pub const NONE: Self = Self::Length(0);
 
-    /// In chunks, of which none has been read.
+    /// A body in chunks, of which none has been read.
     pub const fn chunked() -> Self {
         Self::Chunked(Chunks::new())
     }
 
-    /// Whether nothing is left.
+    /// Whether the body is complete.
     pub const fn is_complete(&self) -> bool {
         matches!(self, Self::Length(0) | Self::Chunked(Chunks::Complete))
     }
 
-    /// Whether it breaks the rules.
+    /// Whether the body violates the rules.
     pub const fn is_malformed(&self) -> bool {
         matches!(self, Self::Chunked(Chunks::Malformed))
     }
 
-    /// What is wanted of its sender.
+    /// The bytes that the body needs from its sender.
     pub const fn wanted(&self) -> Wanted {
         match self {
             Self::Length(0) | Self::Chunked(Chunks::Complete | Chunks::Malformed) => {
@@ -45,7 +45,7 @@ impl Body {
         }
     }
 
-    /// What becomes of the next bytes.
+    /// The treatment of the next bytes.
     pub fn look(&mut self, input: &[u8]) -> Verdict {
         let most = match self {
             Self::Chunked(chunks) => return chunks.look(input),
@@ -60,7 +60,7 @@ impl Body {
         }
     }
 
-    /// So many bytes of it have passed without being looked at.
+    /// This many bytes of the body have passed without being parsed.
     pub fn handle_passed(&mut self, count: u64) {
         match self {
             Self::Length(left) => *left = left.saturating_sub(count),

@@ -1,18 +1,18 @@
 //! The chunked transfer coding (RFC 9112 §7.1), read while it passes.
 //!
-//! Sizes, extensions and data pass as they are, byte by byte, as soon as each is known to be
-//! right: so nothing is kept, and the first wrong byte passes no more. Trailer fields are kept
-//! until the last, since some of them must not pass.
+//! Sizes, extensions and data pass unchanged, byte by byte, as soon as each is known to be right. So
+//! no bytes are kept, and the first wrong byte does not pass. Trailer fields are kept until the last
+//! one, because some of them must not pass.
 
 use super::{Verdict, fields};
 
-/// Most bytes behind the size in its line.
+/// Most bytes after the size in its line.
 const LONGEST_EXTENSION: u16 = 256;
 /// Most bytes of trailer fields.
 const LONGEST_TRAILERS: usize = 4 * 1024;
 /// Most trailer fields.
 const MOST_TRAILERS: usize = 64;
-/// Most digits of a size, leading zeros included.
+/// Most digits of a size, including leading zeros.
 const MOST_DIGITS: u8 = 16;
 
 /// How far the coding has been read.
@@ -20,21 +20,21 @@ const MOST_DIGITS: u8 = 16;
 pub(crate) enum Chunks {
     /// In the number of a chunk's bytes.
     Size { digits: u8, size: u64 },
-    /// Behind it, in its line.
+    /// After the number, in its line.
     Extension { size: u64, length: u16 },
     /// The carriage return of that line has been read.
     SizeEnd { size: u64 },
-    /// In the data, of which this much is left.
+    /// In the data, of which this number of bytes is left.
     Data { left: u64 },
-    /// Behind the data.
+    /// After the data.
     DataEnd,
-    /// The carriage return behind the data has been read.
+    /// The carriage return after the data has been read.
     DataLineFeed,
-    /// Behind the last chunk.
+    /// After the last chunk.
     Trailers(Vec<u8>),
-    /// All of it has been read.
+    /// The whole body has been read.
     Complete,
-    /// The rules are broken.
+    /// The rules were violated.
     Malformed,
 }
 
@@ -44,7 +44,7 @@ impl Chunks {
         Self::Size { digits: 0, size: 0 }
     }
 
-    /// What becomes of the next bytes.
+    /// The treatment of the next bytes.
     pub fn look(&mut self, input: &[u8]) -> Verdict {
         let passing = self.pass(input);
         match self {
@@ -54,7 +54,7 @@ impl Chunks {
         }
     }
 
-    /// So many bytes of a chunk's data have passed.
+    /// This many bytes of a chunk's data have passed.
     pub fn handle_passed(&mut self, count: u64) {
         if let Self::Data { left } = self {
             *left = left.saturating_sub(count);
@@ -64,7 +64,7 @@ impl Chunks {
         }
     }
 
-    /// How many bytes, from the first, pass as they are.
+    /// The number of bytes, from the first, that pass unchanged.
     fn pass(&mut self, input: &[u8]) -> usize {
         let mut passed = 0;
         while let Some(byte) = input.get(passed) {
@@ -141,12 +141,12 @@ fn size_digit(byte: u8, digits: u8, size: u64) -> Chunks {
     }
 }
 
-/// Whether a byte may stand in an extension that is so long already.
+/// Whether an extension of this length may have this byte as its next.
 const fn is_plain(byte: u8, length: u16) -> bool {
     length < LONGEST_EXTENSION && matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
 
-/// The trailer section without the fields that must not pass; `None` if it is not one.
+/// The trailer section without the fields that must not pass; `None` if it is invalid.
 fn passing_trailers(section: &[u8]) -> Option<Vec<u8>> {
     let mut trailers = [httparse::EMPTY_HEADER; MOST_TRAILERS];
     let Ok(httparse::Status::Complete((length, trailers))) =
@@ -154,7 +154,7 @@ fn passing_trailers(section: &[u8]) -> Option<Vec<u8>> {
     else {
         return None;
     };
-    // A reader that takes a line feed alone for the end of a line would see the end earlier.
+    // A program that treats a line feed alone as the end of a line would find the end earlier.
     if length != section.len() {
         return None;
     }

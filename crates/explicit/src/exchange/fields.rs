@@ -1,9 +1,9 @@
-//! What header fields mean for whoever passes a message on.
+//! The meaning of header fields for a proxy that passes a message on.
 
 use httparse::Header;
 
-/// Fields for one hop only, which the next must not see (RFC 9110 §7.6.1), and those that only a
-/// proxy and its client tell each other.
+/// Fields for one hop only, which the next hop must not see (RFC 9110 §7.6.1), and fields between a
+/// proxy and its client only.
 const OF_ONE_HOP: [&str; 9] = [
     "connection",
     "proxy-connection",
@@ -16,10 +16,10 @@ const OF_ONE_HOP: [&str; 9] = [
     "http2-settings",
 ];
 
-/// Fields without which the next reader would see another message: no `Connection` can name them.
+/// Fields without which the next program would read another message: no `Connection` may name them.
 const INDISPENSABLE: [&str; 3] = ["host", "content-length", "transfer-encoding"];
 
-/// How the end of a message's body is found, as its fields tell (RFC 9112 §6).
+/// The fields that determine the end of a message's body (RFC 9112 §6).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Framing<'a> {
     /// `Content-Length`
@@ -33,20 +33,20 @@ pub(crate) struct Framing<'a> {
 pub(crate) struct Coding<'a> {
     /// The value of the field.
     pub value: &'a [u8],
-    /// The last coding is `chunked`, which tells where the body ends.
+    /// The last coding is `chunked`, which determines the end of the body.
     pub is_chunked: bool,
 }
 
-/// Two readers could see the body end in different places.
+/// Two programs could find the end of the body at different positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ambiguous;
 
 impl<'a> Framing<'a> {
-    /// What these fields say.
+    /// Reads these fields.
     ///
     /// # Errors
-    /// A length that is no number, several lengths that differ, several fields of codings, or
-    /// `chunked` in any place but the last.
+    /// A length that is not a number, several different lengths, several fields of codings, or
+    /// `chunked` in any position except the last.
     pub fn of(fields: &[Header<'a>]) -> Result<Self, Ambiguous> {
         let mut length = None;
         for value in values(fields, "content-length") {
@@ -102,7 +102,7 @@ pub(crate) fn has_element(fields: &[Header<'_>], name: &str, element: &str) -> b
         .any(|one| trimmed(one).eq_ignore_ascii_case(element.as_bytes()))
 }
 
-/// The fields that the sender calls its connection's own. Bytes that are no text name nothing.
+/// The fields that the sender's `Connection` names. Bytes that are not text name none.
 pub(crate) fn named_by_connection<'a>(fields: &[Header<'a>]) -> Vec<&'a str> {
     values(fields, "connection")
         .filter_map(|value| std::str::from_utf8(value).ok())
@@ -116,8 +116,8 @@ pub(crate) fn are_indispensable(named: &[&str]) -> bool {
     named.iter().any(|name| is_one_of(name, &INDISPENSABLE))
 }
 
-/// Whether a field passes on as it is: neither of one hop, nor named by `Connection`, nor one that
-/// is written anew.
+/// Whether a field passes unchanged: it is not for one hop, `Connection` does not name it, and the
+/// proxy does not rewrite it.
 pub(crate) fn passes(name: &str, named: &[&str]) -> bool {
     !is_one_of(name, &OF_ONE_HOP) && !is_one_of(name, &INDISPENSABLE) && !is_one_of(name, named)
 }
@@ -134,7 +134,7 @@ pub(crate) fn write(head: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     head.extend_from_slice(b"\r\n");
 }
 
-/// Spaces and tabs around a value mean nothing (RFC 9110 §5.5).
+/// Removes spaces and tabs around a value; they have no meaning (RFC 9110 §5.5).
 fn trimmed(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
         value = rest;
@@ -142,7 +142,7 @@ fn trimmed(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// A number of at most 63 bits, so that no reader has to wrap it.
+/// A number of at most 63 bits, so that it overflows in no program.
 fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;

@@ -1,36 +1,36 @@
-//! Where the head of a message ends, found without reading anything twice.
+//! Finds the end of a message's head without reading any byte twice.
 
-/// How far a head has been read.
+/// The part of a head that has been read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HeadEnd {
-    /// Bytes that were looked at.
+    /// Bytes that were read.
     seen: usize,
-    /// Bytes of the present line, without its end.
+    /// Bytes of the current line, without its end.
     line: usize,
     /// The last byte was a carriage return.
     after_return: bool,
 }
 
-/// What has been found.
+/// The result of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     /// No end yet.
     Nothing,
-    /// The head is so long, the empty line at its end included.
+    /// The length of the head, including the empty line at its end.
     End(usize),
     /// A byte that no head has.
     Wrong,
 }
 
 impl HeadEnd {
-    /// Looks at what has come since; `input` begins where it began before.
+    /// Reads the bytes that have arrived since; `input` begins at the same position as before.
     pub fn search(&mut self, input: &[u8]) -> Found {
         for (place, byte) in input.iter().enumerate().skip(self.seen) {
             self.seen = place + 1;
             match byte {
                 b'\n' if self.line == 0 => return Found::End(place + 1),
                 b'\n' => (self.line, self.after_return) = (0, false),
-                // A line may be nothing but a carriage return and a line feed.
+                // An empty line consists of a carriage return and a line feed.
                 b'\r' if !self.after_return => self.after_return = true,
                 b'\t' | b' '.. => {
                     self.line += 1 + usize::from(self.after_return);
@@ -43,7 +43,7 @@ impl HeadEnd {
     }
 }
 
-/// How many bytes of empty lines stand before a head; they mean nothing (RFC 9112 §2.2).
+/// The number of bytes of empty lines before a head; they have no meaning (RFC 9112 §2.2).
 pub(crate) fn empty_lines(input: &[u8]) -> usize {
     let mut rest = input;
     while let [b'\r', b'\n', after @ ..] | [b'\n', after @ ..] = rest {

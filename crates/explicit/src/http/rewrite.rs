@@ -1,4 +1,4 @@
-//! A request to a proxy becomes one to the server.
+//! Rewrites a request to a proxy as a request to the server.
 
 use httparse::Header;
 
@@ -11,10 +11,10 @@ use crate::{Destination, Host};
 const SCHEME: &str = "http://";
 const PORT: u16 = 80;
 
-/// What the server is to be told, and how the exchange goes on.
+/// The request for the server, and the exchange that begins with it.
 ///
 /// # Errors
-/// Not addressed to a proxy, ambiguous, or of another scheme than `http`.
+/// The request is not for a proxy, is ambiguous, or has another scheme than `http`.
 pub(super) fn for_server(request: &httparse::Request<'_, '_>) -> Result<Request, Refusal> {
     let (Some(method), Some(target), Some(version)) =
         (request.method, request.path, request.version)
@@ -55,7 +55,7 @@ pub(super) fn for_server(request: &httparse::Request<'_, '_>) -> Result<Request,
     head.extend_from_slice(format!("Via: 1.{version} midspan\r\n").as_bytes());
     head.extend_from_slice(match asked.upgrade {
         true => b"Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n".as_slice(),
-        // It has a connection for each request.
+        // Each request has its own connection to the server.
         false => b"Connection: close\r\n\r\n",
     });
     Ok(Request {
@@ -65,8 +65,8 @@ pub(super) fn for_server(request: &httparse::Request<'_, '_>) -> Result<Request,
     })
 }
 
-/// Where the body of a request ends. A length beside chunks, and chunks of a client that has none,
-/// could be read in two ways (RFC 9112 §6.1, §6.3).
+/// The end of the body of a request. A length together with chunks, and chunks of HTTP/1.0, could be
+/// read in two ways (RFC 9112 §6.1, §6.3).
 fn body(framing: &Framing<'_>, version: u8) -> Result<Body, Refusal> {
     match (framing.coding, framing.length) {
         (None, length) => Ok(Body::Length(length.unwrap_or(0))),
@@ -75,7 +75,7 @@ fn body(framing: &Framing<'_>, version: u8) -> Result<Body, Refusal> {
     }
 }
 
-/// Whether the client wants to use its connection again (RFC 9112 §9.3).
+/// Whether the client keeps its connection open (RFC 9112 §9.3).
 fn stays_open(fields: &[Header<'_>], version: u8) -> bool {
     let says = |element| {
         ["connection", "proxy-connection"]
@@ -85,7 +85,7 @@ fn stays_open(fields: &[Header<'_>], version: u8) -> bool {
     !says("close") && (version > 0 || says("keep-alive"))
 }
 
-/// Other protocols are not passed on: what follows could be requests to other servers (h2c).
+/// Other protocols are not passed on: they could carry requests to other servers (h2c).
 fn wants_web_socket(fields: &[Header<'_>]) -> bool {
     let mut protocols = fields::values(fields, "upgrade");
     let is_web_socket = |value: &[u8]| value.trim_ascii().eq_ignore_ascii_case(b"websocket");

@@ -1,4 +1,4 @@
-//! Exchanges, and what passes of the bytes that are shown to them.
+//! Exchanges, and the bytes that they let pass.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use midspan_explicit::Next;
@@ -22,8 +22,8 @@ pub fn post(fields: &str) -> Exchange {
     ))
 }
 
-/// What passes of these bytes, which come in pieces of these sizes, in turn; and how many of them
-/// belong to the message. Opaque bytes are not shown, as a relay does not show them.
+/// The part of these bytes that passes, if they arrive in pieces of these sizes, in turn; and the
+/// number of bytes that belong to the message. Opaque bytes are not passed in, as in a relay.
 pub fn pass(
     exchange: &mut Exchange,
     side: Side,
@@ -54,7 +54,7 @@ pub fn pass(
     (output, taken)
 }
 
-/// The client gets this for these bytes of a server, which may end the connection after them.
+/// The client's bytes for these bytes of a server, which may end the connection after them.
 pub fn answered(exchange: &mut Exchange, bytes: &str, ends: bool) -> String {
     let (output, _) = pass(exchange, Side::Answer, bytes.as_bytes(), &[usize::MAX]);
     if ends {

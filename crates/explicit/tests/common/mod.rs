@@ -7,7 +7,7 @@ use midspan_explicit::http::Http;
 use midspan_explicit::socks5::Socks5;
 use midspan_explicit::{Credentials, Next, Step};
 
-/// Which language is spoken.
+/// The protocol of the negotiation.
 #[derive(Debug, Clone, Copy)]
 pub enum Language {
     Socks5,
@@ -17,10 +17,10 @@ pub enum Language {
 /// How a negotiation ended.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// What the client was told.
+    /// The bytes for the client.
     pub told: Vec<u8>,
     pub next: Next,
-    /// What is left for the server.
+    /// The remaining bytes for the server.
     pub rest: Vec<u8>,
 }
 
@@ -28,7 +28,7 @@ pub fn alice() -> Credentials {
     Credentials::new([("alice".to_owned(), "secret".to_owned())].into())
 }
 
-/// Shows `input` in pieces of `size`, as they would arrive from the network.
+/// Passes `input` in pieces of `size`, as they would arrive from the network.
 pub fn negotiate(
     language: Language,
     input: &[u8],

@@ -1,8 +1,8 @@
-//! How many lines of one kind are logged: what comes from the network must not fill a disk.
+//! The rate of log lines of one kind. Events that a network peer causes must not fill a disk.
 
 use std::time::{Duration, Instant};
 
-/// Lines of one kind: some at once, and one more each `interval`.
+/// Lines of one kind: a few at once, then one more in each `interval`.
 #[derive(Debug)]
 pub struct LogRate {
     most: u32,

@@ -226,16 +226,16 @@ fn advice(measured: &Measured, answers: &Answers, rate: Option<BitRate>) -> Vec<
         ),
     }];
     if let Some([window, buffer]) = measured.limited {
-        let mut say = |share: f64, what: &str| {
+        let mut push_share = |share: f64, what: &str| {
             if share > 0.05 {
                 text.push(format!(
-                    "{:.0} % of its time it waited for {what}.",
+                    "For {:.0} % of the time, the sender waited for {what}.",
                     share * 100.0
                 ));
             }
         };
-        say(window, "the receiver's window");
-        say(buffer, "room in its own send buffer");
+        push_share(window, "the receiver's window");
+        push_share(buffer, "room in its own send buffer");
     }
     let best = answers
         .iter()
@@ -244,14 +244,17 @@ fn advice(measured: &Measured, answers: &Answers, rate: Option<BitRate>) -> Vec<
     if let Some((case, best)) = best {
         let gain = best.outcome.throughput.ratio(predicted).unwrap_or(1.0);
         let caution = if rate.is_none() && gain > 1.05 {
-            ", as far as the slowest link has it"
+            ", if the slowest link can carry this"
         } else {
             ""
         };
         text.push(if gain < 1.05 {
-            "A proxy would hardly help: leave this traffic alone.".to_owned()
+            "A proxy would hardly help: let this traffic pass untouched.".to_owned()
         } else {
-            format!("With a proxy it would get {gain:.1} times as much ({case}){caution}.")
+            format!(
+                "With a proxy, the analysis expects {gain:.1} times the throughput \
+                 ({case}){caution}."
+            )
         });
     }
     text

@@ -107,7 +107,8 @@ fn configuration(plan: &Plan, proxy: Option<&str>) -> miette::Result<String> {
         (None, [only]) => only,
         (None, []) => {
             return Err(miette!(
-                "the path \"{}\" has no proxy on the way of its flows: make a node a [[proxy]]",
+                "the path \"{}\" has no proxy between the hosts of its flows: \
+                 add a [[proxy]] between them",
                 plan.name
             ));
         }

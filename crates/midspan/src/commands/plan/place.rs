@@ -112,10 +112,12 @@ fn advice(way: &str, nodes: &str, direct: &Answer, best: &Answer) -> String {
         .ratio(direct.outcome.throughput)
         .unwrap_or(1.0);
     if gain < 1.05 {
-        return format!("{way}: a proxy brings hardly any throughput; the best place is {nodes}.");
+        return format!(
+            "{way}: a proxy hardly increases the throughput; the best place is {nodes}."
+        );
     }
     format!(
-        "{way}: put {} at {nodes}, because there the slowest leg, {}, gets most: {} end to end \
+        "{way}: put {} at {nodes}, because the slowest leg, {}, is fastest there: {} end to end \
          instead of {}, {gain:.1} times as much.",
         if best.legs.len() > 2 {
             "the proxies"

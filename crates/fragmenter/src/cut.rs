@@ -136,7 +136,7 @@ impl Parsed<'_> {
         self.header + if self.is_four { 0 } else { FRAGMENT_HEADER }
     }
 
-    /// Whether it can be fragmented for `mtu`.
+    /// Whether the packet can be fragmented for `mtu`.
     pub fn check(&self, mtu: usize) -> Result<(), Refused> {
         if self.is_fragment {
             return Err(Refused::Fragment);

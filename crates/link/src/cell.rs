@@ -5,7 +5,7 @@ use std::fmt;
 
 use midspan_units::Time;
 
-/// What a link carries: a header in a simulator, bytes in an emulator.
+/// The unit that a link carries: a header in a simulator, bytes in an emulator.
 pub trait Packet {
     /// Bytes at the network layer, IP header included.
     fn size(&self) -> u32;
@@ -54,14 +54,14 @@ impl fmt::Display for DropReason {
 pub enum Output<P> {
     /// The packet passes to the next cell.
     Delivered {
-        /// When it left the cell, even if the cell was polled later.
+        /// When the packet left the cell, even if the cell was polled later.
         due: Time,
         /// The packet.
         packet: P,
     },
     /// The packet is not passed on.
     Dropped {
-        /// When it was dropped, even if the cell was polled later.
+        /// When the packet was dropped, even if the cell was polled later.
         due: Time,
         /// The packet.
         packet: P,
@@ -94,9 +94,10 @@ impl<P> Output<P> {
 ///   [`handle`](Cell::handle), and again when the time of [`poll_timeout`](Cell::poll_timeout)
 ///   has come.
 /// - **Time never goes back.** A `now` earlier than a previous one is replaced by that one.
-/// - **Exact time.** What is due at a time happens at that time, even if the cell is polled later:
-///   a late caller sees it late, but no other packet moves because of that. So `handle` first does
-///   everything that was due up to and including `now`; only then does the packet arrive.
+/// - **Exact time.** Each event happens at the time at which it is due, even if the cell is polled
+///   later: a late caller gets its packet late, but the times of other packets do not change. So
+///   `handle` first does everything that was due up to and including `now`; only then does the
+///   packet arrive.
 /// - **Order of outputs.** Deliveries come in order of their due times, and so do drops. A drop
 ///   may be reported before or after deliveries that were due at about the same time, at the
 ///   latest with the next delivery.

@@ -12,7 +12,7 @@ use crate::cell::{Cell, DropReason, Output, Outputs, Packet};
 pub struct Piece {
     /// The same in all fragments of one packet.
     pub identification: u16,
-    /// Where its payload begins in the payload of the whole packet, in units of 8 bytes.
+    /// Where the fragment's payload begins in the payload of the whole packet, in units of 8 bytes.
     pub offset: u16,
     /// Whether another fragment follows.
     pub more: bool,
@@ -28,7 +28,8 @@ impl Piece {
 
 /// A packet that can be fragmented and reassembled.
 pub trait Fragment: Packet + Sized {
-    /// What all fragments of a packet have in common: addresses, protocol, identification.
+    /// The fields that all fragments of a packet have in common: addresses, protocol,
+    /// identification.
     type Key: Ord + Copy;
 
     /// The key of the whole packet, and the part of it that this packet carries.

@@ -44,7 +44,7 @@ pub struct PolledConfiguration {
     pub rounds: u32,
 }
 
-/// What happened on the channel.
+/// Counters of the events on the channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PolledCounters {
     /// Polls that were answered with a frame.
@@ -151,7 +151,7 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> PolledMedium<P, Q, L> {
         self.stations.get(modem)
     }
 
-    /// What happened on the channel.
+    /// Counters of the events on the channel.
     pub const fn counters(&self) -> &PolledCounters {
         &self.counters
     }

@@ -1,4 +1,4 @@
-//! What the links allow for a flow: rates and round-trip time.
+//! The limits that the links set for a flow: rates and round-trip time.
 
 use midspan_link::Configuration;
 use midspan_units::{BitRate, TimeSpan};

@@ -79,7 +79,7 @@ pub enum NodeKind {
 /// A host's TCP settings. `None`: the kernel's default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostSettings {
-    /// Congestion control of what this host sends, by its kernel name.
+    /// Congestion control for the data that this host sends, by its kernel name.
     pub congestion_control: Option<String>,
     /// Initial congestion window in segments.
     pub initial_window: Option<u32>,
@@ -87,11 +87,11 @@ pub struct HostSettings {
     pub receive_buffer: Option<ByteSize>,
     /// The largest send buffer that autotuning may set (the third number of `tcp_wmem`).
     pub send_buffer: Option<ByteSize>,
-    /// Whether it neither offers nor accepts selective acknowledgements (RFC 2018).
+    /// Whether the host neither offers nor accepts selective acknowledgements (RFC 2018).
     pub without_sack: bool,
-    /// How the window that it advertises grows in the simulator; a real kernel is not changed.
+    /// How the host's advertised window grows in the simulator; a real kernel is not changed.
     pub window: Window,
-    /// How it acknowledges in the simulator; a real kernel is not changed.
+    /// How the host acknowledges in the simulator; a real kernel is not changed.
     pub acknowledge: Acknowledge,
 }
 
@@ -113,7 +113,7 @@ pub enum Window {
 /// A proxy's settings for the legs of its sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProxySettings {
-    /// Who chooses the settings that the legs leave open.
+    /// Whether the kernel or the proxy chooses the settings that the legs leave open.
     pub policy: PolicyName,
     /// The leg towards the host that opened the connection.
     pub client_leg: LegSettings,
@@ -121,7 +121,7 @@ pub struct ProxySettings {
     pub server_leg: LegSettings,
     /// The clients' access link, and what the proxy does about it.
     pub access: Option<AccessLink>,
-    /// How it begins with oversized segments; the real proxy only probes.
+    /// How the proxy begins with oversized segments; the real proxy only probes.
     pub oversized_start: OversizedStart,
 }
 
@@ -136,13 +136,13 @@ pub struct Link {
     pub up: Configuration,
     /// From the second node to the first.
     pub down: Configuration,
-    /// The largest packet that it carries whole, in the simulator; `None`: no limit.
+    /// The largest packet that the link carries whole, in the simulator; `None`: no limit.
     pub mtu: Option<u32>,
-    /// Whether it drops IP fragments, in the simulator.
+    /// Whether the link drops IP fragments, in the simulator.
     pub drop_fragments: bool,
-    /// How its queues treat ACKs, up and down, in the simulator.
+    /// How the link's queues treat ACKs, up and down, in the simulator.
     pub ack_queue: [AckQueueing; 2],
-    /// Whether it compresses headers (RFC 1144), up and down, in the simulator.
+    /// Whether the link compresses headers (RFC 1144), up and down, in the simulator.
     pub header_compression: [bool; 2],
 }
 
@@ -172,11 +172,11 @@ pub struct Traffic {
     pub packet_size: ByteSize,
     /// Number of sources.
     pub sources: u32,
-    /// On and off phases; `None`: it sends all the time.
+    /// On and off phases; `None`: the sources send all the time.
     pub on_off: Option<OnOff>,
-    /// When it begins.
+    /// When the traffic begins.
     pub start: TimeSpan,
-    /// How long it lasts; `None` to the end of the run.
+    /// How long the traffic lasts; `None`: to the end of the run.
     pub duration: Option<TimeSpan>,
 }
 
@@ -200,13 +200,13 @@ pub struct Flow {
     pub from: NodeIndex,
     /// The host that accepts them (the server).
     pub to: NodeIndex,
-    /// What is transferred.
+    /// The data that is transferred.
     pub workload: Workload,
-    /// When it starts, since the start of the run; zero if flows run in turn.
+    /// When the flow starts, since the start of the run; zero if flows run in turn.
     pub start: TimeSpan,
 }
 
-/// What a flow transfers.
+/// The data that a flow transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
     /// One file from server to client.

@@ -30,7 +30,7 @@ pub struct ProxyAdvice {
     pub send_buffer: ByteSize,
     /// Rate for pacing the outbound leg, if its queue would overflow otherwise.
     pub pacing: Option<Pacing>,
-    /// What the ACKs of the outbound leg need.
+    /// The load of the outbound leg's ACKs, and the remedies.
     pub acks: Acks,
     /// The settings that are recommended.
     pub settings: ProxyOnWay,
@@ -44,7 +44,7 @@ pub struct Pacing {
     pub rate: BitRate,
     /// Packets that a loss on the inbound leg may release at once.
     pub burst: u64,
-    /// Those of them for which the queue after the proxy has no room.
+    /// The packets of the burst for which the queue after the proxy has no room.
     pub lost: u64,
 }
 

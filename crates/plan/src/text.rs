@@ -31,7 +31,7 @@ impl Plan {
 }
 
 impl WayPlan {
-    /// What to do and why, in single sentences.
+    /// The advice and its reasons, in single sentences.
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
         let mut sentences = vec![self.about_direct()];

@@ -67,7 +67,7 @@ impl AckSample {
             && !(self.window_update || self.fills_gap || self.congestion_echo || self.other)
     }
 
-    /// Whether the only urgent fact is that it updates the window.
+    /// Whether the only urgent fact is that the ACK updates the window.
     #[must_use]
     pub const fn is_window_update_alone(&self) -> bool {
         self.window_update
@@ -109,7 +109,7 @@ pub enum RoundTripSource {
 /// A measured `rcv_RTT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundTrip {
-    /// How it was measured.
+    /// How the round trip was measured.
     pub source: RoundTripSource,
     /// The measured time.
     pub span: TimeSpan,

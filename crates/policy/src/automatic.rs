@@ -54,7 +54,7 @@ impl SessionSettings {
     }
 }
 
-/// What the machine offers.
+/// The features that the machine offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offered {
     /// BBR can be used as congestion control.

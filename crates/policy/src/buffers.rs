@@ -31,7 +31,7 @@ const GROWN_BY_KERNEL: u64 = 2 << 20;
 /// Changes of at most 1/`NOTABLE` are not worth a system call.
 const NOTABLE: u64 = 4;
 
-/// What changes on the outbound leg. `None`: no change.
+/// The changes of the buffers of the outbound leg. `None`: no change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BufferSizes {
     /// The limit of unsent data.

@@ -4,7 +4,7 @@ use midspan_units::{BitRate, ByteSize};
 
 use crate::{Leg, PacingBy};
 
-/// What changes on a live session.
+/// The changes of the settings of a live session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Decision {
     /// The leg towards the client.
@@ -24,12 +24,12 @@ impl Decision {
     }
 }
 
-/// What changes on one leg. `None`: no change.
+/// The changes of the settings of one leg. `None`: no change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LegDecision {
     /// Upper bound of the sending rate (Shikama §3: pacing).
     pub pacing_rate: Option<BitRate>,
-    /// Who enforces it.
+    /// Whether the kernel or the proxy enforces the pacing rate.
     pub pacing_by: PacingBy,
     /// Congestion control from now on, by its kernel name. The only change is from one that the
     /// kernel does not pace to one that it paces: Linux never stops pacing a socket.

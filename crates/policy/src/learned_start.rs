@@ -25,7 +25,7 @@ pub use crate::peer::Peer;
 pub const SEGMENT: u32 = 1448;
 /// Largest number of remembered peers.
 const PEERS: usize = 65_536;
-/// What was learned is halved after each such time …
+/// Learned rates and flights are halved after each such time …
 const HALF_LIFE: TimeSpan = TimeSpan::from_seconds(600);
 /// … and forgotten after this many of them.
 const LIVES: u64 = 6;
@@ -89,7 +89,7 @@ struct Path {
     running: BTreeMap<SessionId, (Time, u64)>,
 }
 
-/// What the sessions of a proxy have learned. Clones share it.
+/// The measurements that the sessions of a proxy leave for later sessions. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Knowledge {
     paths: Arc<Mutex<LearnedPaths>>,
@@ -98,7 +98,7 @@ pub struct Knowledge {
 }
 
 impl Knowledge {
-    /// What was learned about paths.
+    /// The learned properties of the paths to peers.
     pub fn paths(&self) -> MutexGuard<'_, LearnedPaths> {
         // A panic elsewhere while the lock was held does no harm: the numbers stay usable.
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
@@ -109,13 +109,13 @@ impl Knowledge {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was learned about the gain of splitting.
+    /// The measured gain of splitting.
     pub fn gains(&self) -> MutexGuard<'_, Gains> {
         self.gains.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What was learned about the paths to all peers.
+/// The learned properties of the paths to all peers.
 #[derive(Debug, Clone, Default)]
 pub struct LearnedPaths {
     paths: BTreeMap<Peer, Path>,
@@ -236,8 +236,8 @@ impl LearnedPaths {
         path.running.retain(|_, (end, _)| *end > now);
         let starting = path.starts.iter().map(|(_, bytes)| *bytes);
         let running = path.running.values().map(|(_, bytes)| *bytes);
-        // A session that began less than a round trip ago may count twice: too little is better
-        // here.
+        // A session that began less than a round trip ago may count twice. A start that is too
+        // small is better than one that is too large.
         let in_flight = starting.chain(running).fold(0, u64::saturating_add);
         let carried = rate.bytes_in(path.round_trip) >> path.halvings;
         let divisor = if in_flight == 0 { SHARE } else { SHARE_BESIDE };

@@ -105,7 +105,7 @@ pub trait Policy {
     /// Called when both legs exist and no byte has been sent: decides how the legs are set up.
     fn start(&mut self, now: Time, request: &Request) -> Start;
 
-    /// Like [`start`](Policy::start), for a client leg whose start was chosen at its SYN already
+    /// Like [`start`](Policy::start), for a client leg whose start was already chosen at its SYN
     /// (`client`).
     fn start_as(
         &mut self,

@@ -14,7 +14,7 @@ use crate::memory_share::sessions_carried;
 /// A budget is never less than this: 16 MiB.
 pub const LEAST_BUDGET: u64 = 16 << 20;
 
-/// What the machine and the control groups of the process allow, in bytes.
+/// The limits that the machine and the cgroups of the process set, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryBounds {
     /// Memory of the machine.
@@ -50,8 +50,8 @@ impl MemoryBounds {
         self.group.map(|limit| limit / 4 * 3)
     }
 
-    /// What queues may hold beyond the minimum of each session: half of the pressure. If that is
-    /// unknown, it is assumed to be a sixteenth of the machine's memory, as Linux sets it.
+    /// The bytes that queues may hold beyond the minimum of each session: half of the pressure. If
+    /// that is unknown, it is assumed to be a sixteenth of the machine's memory, as Linux sets it.
     #[must_use]
     pub fn of_queues(&self) -> u64 {
         self.pressure.unwrap_or(self.machine / 16) / 2

@@ -1,7 +1,7 @@
 //! How a memory budget is shared between the directions of all sessions.
 //!
-//! What counts is not what buffers hold but what they may hold: a window that is offered to a peer
-//! cannot be taken back once data is in it. So each direction has a
+//! The bytes that buffers may hold count, not those that they hold: a window that is offered to a
+//! peer cannot be taken back once data is in it. So each direction has a
 //! [reservation](DirectionMemory::reservation), and the sum of all stays within the budget:
 //!
 //! | of the budget is reserved | consequence |
@@ -9,11 +9,11 @@
 //! | up to a quarter | the kernel tunes all buffers |
 //! | more | buffers of idle directions are made small, those of new sessions too |
 //! | more than a half | a direction grows only up to a level |
-//! | more than 9/16 | the level falls step by step, and rises again below 9/16; directions above the level come down to it, so the largest give first |
+//! | more than 9/16 | the level falls step by step, and rises again below 9/16; directions above the level come down to it, the largest first |
 //! | 5/8 | no direction grows any more: the rest is for the minimum of new sessions |
 //! | 7/8 | new sessions are shed |
 //!
-//! What queues may hold beyond the minimum of each session has a second budget, because the kernel
+//! Queues have a second budget for the bytes beyond the minimum of each session, because the kernel
 //! has one for all TCP sockets of the machine. The same shares of it have the same consequences,
 //! except the last one: a new session with the least buffers is not shed because of it.
 //!
@@ -52,14 +52,14 @@ pub const OPENING: u64 = 128 << 10;
 /// Share of the budget that idle directions may keep for the moment they wake up: a quarter.
 const STILL_SHARE: u64 = 4;
 
-/// What one direction of a session may hold, in bytes as the kernel counts them.
+/// The memory of one direction of a session, in bytes as the kernel counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DirectionMemory {
     /// Present limit of the inbound leg's receive queue.
     pub receive_limit: u64,
     /// Present limit of the outbound leg's send queue.
     pub send_limit: u64,
-    /// What both queues hold, and the proxy between them.
+    /// The bytes in both queues and in the proxy between them.
     pub held: u64,
     /// The limits do not grow by themselves.
     pub is_bounded: bool,
@@ -93,7 +93,7 @@ impl DirectionMemory {
     }
 }
 
-/// What happens to the buffers of a direction.
+/// The change of the buffers of a direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bounding {
     /// They stay as they are.
@@ -194,7 +194,7 @@ impl MemoryShare {
         level.max(lowest)
     }
 
-    /// What happens to a direction that was just measured; `reserved` contains its reservation
+    /// The change for a direction that was just measured; `reserved` contains its reservation
     /// already.
     #[must_use]
     pub fn bound(&self, direction: &DirectionMemory) -> Bounding {
@@ -239,7 +239,7 @@ impl MemoryShare {
         if self.fits(own, freed, 4) {
             return Bounding::Free;
         }
-        // If it were free, it might grow to many times its size before it is measured again.
+        // With `Free`, the direction might grow to many times its size before it is measured again.
         let most = direction.receive_limit.max(direction.send_limit);
         let each = most.saturating_mul(2).max(STARTING);
         let grown = direction.with_limits(each).reservation();

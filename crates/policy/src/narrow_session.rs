@@ -14,12 +14,12 @@ use crate::{
 /// Time until the first reading of the leg, before data flows.
 const FIRST_LOOK: TimeSpan = TimeSpan::from_milliseconds(1);
 
-/// What is known about a client when it connects.
+/// The properties of a client, from the TCP handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client {
-    /// Its own segment size, in bytes of data.
+    /// The client's own segment size, in bytes of data.
     pub segment_size: u32,
-    /// The window it advertised, in bytes.
+    /// The window that the client advertised, in bytes.
     pub window: u64,
     /// The agreed window scale, in bits.
     pub window_scale: u8,

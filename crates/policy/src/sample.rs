@@ -1,4 +1,4 @@
-//! What is measured on a live leg.
+//! The measurements on a live leg.
 
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 

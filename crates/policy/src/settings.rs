@@ -1,4 +1,4 @@
-//! What an operator can fix for a leg.
+//! The settings that an operator can fix for a leg.
 
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 use serde::de::{self, Deserialize, Deserializer};
@@ -41,14 +41,14 @@ impl Serialize for Buffer {
     }
 }
 
-/// Who chooses the settings that the configuration leaves open.
+/// Whether the kernel or the proxy chooses the settings that the configuration leaves open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, DeriveDeserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PolicyName {
-    /// The kernel ([`Configured`](crate::Configured)).
+    /// The kernel chooses ([`Configured`](crate::Configured)).
     #[default]
     Configured,
-    /// The proxy, from its measurements ([`Automatic`](crate::Automatic)).
+    /// The proxy chooses, from its measurements ([`Automatic`](crate::Automatic)).
     Auto,
 }
 
@@ -76,18 +76,18 @@ pub enum Pacing {
     Auto,
 }
 
-/// Who paces.
+/// Whether the kernel or the proxy enforces the pacing rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, DeriveDeserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PacingBy {
-    /// The kernel, segment by segment (`SO_MAX_PACING_RATE`).
+    /// The kernel paces, segment by segment (`SO_MAX_PACING_RATE`).
     #[default]
     Kernel,
-    /// The proxy, at the input of TCP, coupled with flow control (Shikama §3.2).
+    /// The proxy paces at the input of TCP, coupled with flow control (Shikama §3.2).
     Input,
 }
 
-/// What the configuration fixes for one leg. Anything left out has the kernel's default.
+/// The configured settings of one leg. A setting that is left out has the kernel's default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, DeriveDeserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LegSettings {
@@ -109,7 +109,7 @@ pub struct LegSettings {
     pub pacing_rate: Option<BitRate>,
     /// Where the pacing rate comes from.
     pub pacing: Pacing,
-    /// Who paces.
+    /// Whether the kernel or the proxy enforces the pacing rate.
     pub pacing_by: PacingBy,
     /// Idle time after which the peer is probed (`TCP_KEEPIDLE`).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,7 +120,7 @@ pub struct LegSettings {
     pub user_timeout: Option<TimeSpan>,
 }
 
-/// What the configuration fixes for both legs of a session.
+/// The configured settings of both legs of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, DeriveDeserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionSettings {

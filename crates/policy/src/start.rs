@@ -28,7 +28,7 @@ pub struct LegStart {
     pub notsent_lowat: Option<ByteSize>,
     /// Upper bound of the sending rate.
     pub pacing_rate: Option<BitRate>,
-    /// Who enforces it.
+    /// Whether the kernel or the proxy enforces the pacing rate.
     pub pacing_by: PacingBy,
     /// How the first flight is spread, if it is larger than usual.
     pub first_flight: Option<FirstFlight>,

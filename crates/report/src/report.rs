@@ -22,7 +22,7 @@ pub struct Report {
     pub picture: Option<PathPicture>,
     /// Tables and plots under headings.
     pub sections: Vec<Section>,
-    /// How it was measured.
+    /// How the numbers were measured.
     pub method: Method,
     /// All numbers, printed as JSON at the end.
     pub records: Records,
@@ -33,7 +33,7 @@ pub struct Report {
 pub struct Section {
     /// The heading.
     pub heading: String,
-    /// What the reader should look at; may be empty.
+    /// An explanation for the reader; may be empty.
     pub text: String,
     /// Its tables and plots, from top to bottom.
     pub content: Vec<Content>,

@@ -170,7 +170,7 @@ impl Table {
     /// The table as text, with footnotes below, and a final line break.
     ///
     /// With a width (in characters, see [`stdout_width`]), lines are broken between words to fit.
-    /// If that is not narrow enough, every row becomes a list. Without a width, the table is as
+    /// If the table is still too wide, every row becomes a list. Without a width, the table is as
     /// wide as it needs, for pipes and files.
     #[must_use]
     pub fn to_text(&self, width: Option<u16>) -> String {

@@ -21,7 +21,7 @@ pub struct Packet {
     pub segment: Segment,
 }
 
-/// What a segment carries in addition to data and acknowledgements: timestamps (RFC 7323), ECN
+/// The fields of a segment in addition to data and acknowledgements: timestamps (RFC 7323), ECN
 /// bits, and the option of Tam's ECWA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Signals {
@@ -172,9 +172,9 @@ pub struct SelectiveBlocks {
 /// A range of bytes that has arrived out of order, as offsets from the acknowledgement number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SelectiveBlock {
-    /// Where it starts.
+    /// The first byte of the range.
     pub start: u32,
-    /// Where it ends: the first byte that is missing after it.
+    /// The first byte after the range, which is missing.
     pub end: u32,
 }
 

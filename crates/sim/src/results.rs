@@ -62,9 +62,9 @@ pub struct FlowResults {
     pub delivered: u64,
     /// When the last byte of a flow of fixed size arrived, or the flow was stopped.
     pub finished: Option<Time>,
-    /// When and on which leg it was given up.
+    /// When and on which leg the flow was given up.
     pub gave_up: Option<GaveUp>,
-    /// When its sender got a proxy's refusal.
+    /// When the flow's sender got a proxy's refusal.
     pub refused: Option<Time>,
     /// Its legs, from the sender of the data to its receiver.
     pub legs: Vec<LegResults>,

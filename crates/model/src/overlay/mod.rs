@@ -106,7 +106,7 @@ pub struct Outcome {
     pub slowest: usize,
     /// Number of iterations.
     pub iterations: u32,
-    /// Whether they reached ε. If not, `throughput` is that of the last iteration.
+    /// Whether the iterations reached ε. If not, `throughput` is that of the last iteration.
     pub converged: bool,
 }
 

@@ -12,7 +12,7 @@ use crate::overlay::{Outcome, Reading};
 /// A line of a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// What it shows.
+    /// The name of the line in the legend.
     pub name: String,
     /// Pairs of x and y.
     pub points: Vec<(f64, f64)>,

@@ -42,7 +42,7 @@ pub enum Recovery {
 /// A connection that has a leg for itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WindowModel {
-    /// How it reacts to several losses.
+    /// How the sender reacts to several losses in one window.
     pub recovery: Recovery,
     /// Round trip without waiting in the queue, in seconds.
     pub round_trip: f64,

@@ -90,12 +90,12 @@ pub struct Measured {
     pub congestion_control: Option<String>,
     /// Largest window that the receiver offered, in bytes.
     pub receive_window: Option<u64>,
-    /// What limited the sender, as shares of its busy time: the receiver's window, and its own
-    /// buffer.
+    /// The shares of the sender's busy time in which it was limited by the receiver's window, and
+    /// by its own send buffer.
     pub limited: Option<[f64; 2]>,
-    /// What the measurement does not contain, in one sentence each.
+    /// The values that the measurement does not contain, in one sentence each.
     pub untold: Vec<String>,
-    /// What was assumed instead, in one sentence each.
+    /// The assumptions in place of these values, in one sentence each.
     pub assumed: Vec<String>,
 }
 

@@ -27,7 +27,7 @@ pub struct AckCongestionControl {
 }
 
 impl AckCongestionControl {
-    /// At most `max_packets_per_ack` packets for each ACK (a zero counts as one). An ACK is held
+    /// An ACK covers at most `max_packets_per_ack` packets (0 counts as 1). An ACK is held
     /// for at most `time_out`.
     #[must_use]
     pub fn new(max_packets_per_ack: u32, time_out: TimeSpan) -> Self {

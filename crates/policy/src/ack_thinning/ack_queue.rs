@@ -10,7 +10,7 @@ use crate::AckSample;
 pub struct QueuedPacket<F, P> {
     /// The flow it belongs to.
     pub flow: F,
-    /// What it acknowledges, if it is a pure ACK.
+    /// The contents of the ACK, if the packet is a pure ACK.
     pub ack: Option<AckSample>,
     /// Its size in bytes at the network layer.
     pub size: u32,

@@ -2,7 +2,7 @@
 //! (Balakrishnan et al. 1997 §4.4 “ACK reconstruction”; Tam §2.5; RFC 3449 §5.3.2).
 //!
 //! Simulated only: it undoes at the far end of the link what thinning did at the near end, so it
-//! needs a device there. Midspan's thinning does without one.
+//! needs a device there. Midspan's thinning needs none.
 
 use midspan_units::{Time, TimeSpan};
 

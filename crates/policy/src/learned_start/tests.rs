@@ -172,7 +172,7 @@ fn a_start_is_below_a_cold_one_only_where_the_path_was_filled() {
         let mut paths = after("500 kbit/s", segments, has_queue);
         let start = paths.start(Time::ZERO, peer(1), 1000, &every());
         assert_eq!(start.window, window, "{segments} {has_queue}");
-        // With that one in flight there is no room for more, as far as the capacity is known.
+        // Next to that start there is no room for more, if a queue has shown the capacity.
         let beside = paths.start(Time::ZERO, peer(1), 1000, &every());
         let expected = if has_queue { LEAST_WINDOW } else { 55 };
         assert_eq!(beside.window, expected);

@@ -40,15 +40,15 @@ const RETRANSMISSIONS: u32 = 2;
 const LIMIT: usize = 4096;
 const LIMIT_PER_CLIENT: usize = 256;
 
-/// What happens to a connection because of its route.
+/// The treatment of a connection because of its route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passage {
     /// The connection may be intercepted.
     Take,
-    /// It passes untouched, and the caller watches whether the client acknowledges an answer that
-    /// did not pass the proxy; if so, the caller calls [`AsymmetricRoutes::prove`].
+    /// The connection passes untouched, and the caller watches whether the client acknowledges an
+    /// answer that did not pass the proxy; if so, the caller calls [`AsymmetricRoutes::prove`].
     PassWatched,
-    /// It passes untouched.
+    /// The connection passes untouched.
     Pass,
 }
 

@@ -72,8 +72,7 @@ impl Model {
         self.directions[place] = changed;
     }
 
-    /// The direction moves data; data that its peer does not take fills the buffers as far as they
-    /// go.
+    /// The direction moves data. With `fills`, its peer takes no data, and the buffers become full.
     fn act(&mut self, place: usize, fills: bool) {
         let direction = &mut self.directions[place];
         direction.is_active = true;

@@ -71,10 +71,10 @@ struct Probe {
     in_first_slow_start: bool,
 }
 
-/// What happened to a probe.
+/// The result of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// Not all of it is acknowledged.
+    /// Not all bytes of the probe are acknowledged.
     Open,
     /// Too little data came at a time to fill the segment: the result is unknown.
     Unsent,
@@ -364,7 +364,7 @@ impl OversizedSegments {
     fn fall_back(&mut self, now: Time) {
         self.event = Some(Event::FellBack);
         self.fallbacks += 1;
-        // What was known about the client may no longer hold.
+        // The former verdict on the client may no longer hold.
         self.known = false;
         self.verdict = None;
         if self.fallbacks >= FALLBACKS {

@@ -12,14 +12,14 @@ const TAKES: TimeSpan = TimeSpan::from_seconds(24 * 3600);
 /// probe is cheap.
 const REFUSES: TimeSpan = TimeSpan::from_seconds(6 * 3600);
 
-/// What is known about a client.
+/// The result of probes to a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// It has acknowledged an oversized segment.
+    /// The client has acknowledged an oversized segment.
     Takes,
     /// One oversized segment did not arrive, which may have been chance; another loss decides.
     Doubted,
-    /// Oversized segments do not reach it.
+    /// Oversized segments do not reach the client.
     Refuses,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Directed {
     /// Packets that have left a fixed link, in order, with their arrival times: the link itself
     /// keeps no packets.
     pub(super) on_the_way: VecDeque<(Time, Packet)>,
-    /// Whether it gets packets from the previous link in the same step.
+    /// Whether the link gets packets from the previous link in the same step.
     pub(super) joined: bool,
 }
 

@@ -94,7 +94,8 @@ impl Acknowledgements {
     }
 }
 
-/// What a queue on the path sees of an ACK, compared with the previous ACK of the connection.
+/// The properties of an ACK that a queue on the path sees, compared with the previous ACK of the
+/// connection.
 fn sample(before: Option<&Acknowledgement>, ack: &Acknowledgement, marked: bool) -> AckSample {
     let same = before.is_some_and(|before| before.number == ack.number);
     let moved = before.is_some_and(|before| before.window_edge != ack.window_edge);

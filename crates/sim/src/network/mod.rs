@@ -47,8 +47,8 @@ pub(crate) struct Network {
 #[derive(Debug)]
 pub(crate) struct Medium {
     pub(crate) medium: PolledMedium<Packet, Discipline, Loss>,
-    /// The places of its modems' links. The events of the medium have the first of them as their
-    /// place.
+    /// The numbers of the modems' links. The medium's events have the first of these numbers as
+    /// their place.
     pub(crate) links: Vec<u32>,
 }
 

@@ -78,8 +78,8 @@ pub enum ServiceTime {
 /// When the proxy acknowledges a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LocalAck {
-    /// When it arrives; then it is served and forwarded.
+    /// When the segment arrives; then it is served and forwarded.
     BeforeService,
-    /// When it has been served.
+    /// When the segment has been served.
     AfterService,
 }

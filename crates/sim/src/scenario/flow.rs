@@ -21,7 +21,7 @@ pub struct Flow {
     pub receiver: ReceiverConfiguration,
     /// Where the connection is split, in order from `from` to `to`.
     pub splits: Vec<Split>,
-    /// What is sent.
+    /// The data that is sent.
     pub source: Source,
     /// Which of its ends opened the connection: this decides which leg is a proxy's client leg for
     /// its policy.

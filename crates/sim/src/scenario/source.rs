@@ -1,11 +1,11 @@
-//! What is sent: by flows over TCP, and by traffic that only uses capacity.
+//! The sources of data: flows over TCP, and traffic that only uses capacity.
 
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 
 use super::{FlowId, NodeId};
 use crate::random::Distribution;
 
-/// What a flow sends.
+/// The data that a flow sends.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Source {
     /// As much as possible, without end.
@@ -43,9 +43,9 @@ pub struct Traffic {
     pub sources: u32,
     /// When each source sends.
     pub pattern: Pattern,
-    /// When it begins.
+    /// When the traffic begins.
     pub start: TimeSpan,
-    /// When it ends; `None` for never.
+    /// When the traffic ends; `None` for never.
     pub end: Option<TimeSpan>,
 }
 

@@ -12,7 +12,7 @@ use crate::scenario::{Client, Dialogue, Flow, Source};
 #[derive(Debug)]
 pub(super) struct FlowState {
     pub(super) start: Time,
-    /// When it writes next; `None` if it waits for something else.
+    /// When the application writes next; `None` if it waits for another event.
     pub(super) next_write: Option<Time>,
     stop: Option<Time>,
     /// The number of bytes at the last receiver that triggers the next action.
@@ -85,12 +85,12 @@ impl FlowState {
         }
     }
 
-    /// Whether it writes without end, until it is stopped.
+    /// Whether the application writes without end, until it is stopped.
     pub(super) const fn is_bulk(&self) -> bool {
         matches!(self.source, SourceState::Bulk)
     }
 
-    /// Whether it never finishes.
+    /// Whether the flow never finishes.
     pub(super) const fn is_endless(&self) -> bool {
         self.is_bulk() && self.stop.is_none()
     }

@@ -24,7 +24,7 @@ pub(super) struct TrafficSource {
     stream: Stream,
     pub(super) start: Time,
     end: Time,
-    /// When its present on-phase ends.
+    /// When the present on phase ends.
     on_until: Time,
     pub(super) sent: u64,
     pub(super) delivered: u64,
@@ -65,7 +65,7 @@ impl TrafficSource {
         })
     }
 
-    /// Whether it sends now, and when to call again; `None`: never.
+    /// Whether the source sends now, and when to call again; `None`: never.
     fn next(&mut self, now: Time) -> (bool, Option<Time>) {
         let before_end = |at: Time| (at < self.end).then_some(at);
         if now >= self.end {

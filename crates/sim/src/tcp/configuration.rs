@@ -20,7 +20,7 @@ pub enum Variant {
     Cubic,
 }
 
-/// What makes cwnd grow: each ACK, or the bytes that it acknowledges.
+/// Whether cwnd grows with each ACK, or with the bytes that it acknowledges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum ByteCounting {
     /// Each ACK by at most one segment (RFC 5681).
@@ -73,7 +73,7 @@ pub struct SenderConfiguration {
     /// Whether ssthresh after a loss is a share of cwnd, as in Linux, and not of the data in flight
     /// (RFC 5681). Both are equal unless something other than cwnd limited sending.
     pub threshold_from_cwnd: bool,
-    /// What makes cwnd grow.
+    /// Whether cwnd grows with ACKs or with bytes.
     pub byte_counting: ByteCounting,
     /// Whether CUBIC's slow start ends when a round trip or a train of ACKs shows that the path is
     /// full (HyStart), as in Linux.

@@ -99,8 +99,8 @@ pub struct AceThinning {
 struct Recovery {
     /// The certain window when the recovery began.
     window: u32,
-    /// The sender retransmits after three duplicates, and keeps half of its window; after a
-    /// time-out it keeps none.
+    /// Whether the sender is in fast recovery, after three duplicates: it keeps half of its window.
+    /// After a time-out it keeps none.
     is_fast: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Building with instruments, and running programs.
+//! Builds with instrumentation, and runs programs.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,8 +9,8 @@ use midspan_fuzzed::repository;
 
 use crate::Error;
 
-/// What `cargo fuzz` gives to the compiler, but without a sanitizer: parsers have no `unsafe` code,
-/// and so the stable compiler will do.
+/// The compiler flags of `cargo fuzz`, but without a sanitizer: parsers have no `unsafe` code, so the
+/// stable compiler is enough.
 const FUZZER_FLAGS: [&str; 6] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -28,8 +28,8 @@ pub fn fuzzer<'a>(
 ) -> Result<(), Error> {
     let (host, built) = (host()?, target_directory());
     let mut cargo = Command::new("cargo");
-    // A platform that is named keeps the flags from programs that run while building. Copies of the
-    // sources share what is built of other projects.
+    // With an explicit target platform, the flags do not apply to programs that run during the build.
+    // Copies of the sources share the builds of third-party crates.
     cargo
         .args(["build", "--release", "--target", &host])
         .arg("--manifest-path")
@@ -51,12 +51,12 @@ pub fn fuzzer<'a>(
     Ok(())
 }
 
-/// Where all is that is built with instruments, and what the fuzzer finds.
+/// The directory of instrumented builds, and of the fuzzer's results.
 pub fn target_directory() -> PathBuf {
     repository().join("target/fuzz")
 }
 
-/// Builds this program so that it counts which of Midspan's lines are run; returns where it is.
+/// Builds this program so that it counts the executed lines of Midspan; returns its path.
 pub fn counting() -> Result<PathBuf, Error> {
     let root = repository();
     let mut cargo = Command::new("cargo");
@@ -70,7 +70,7 @@ pub fn counting() -> Result<PathBuf, Error> {
     Ok(program)
 }
 
-/// Gives a program a second name, which stays when another is built in its place.
+/// Gives a program a second name, which remains when another build replaces it.
 fn keep(built: &Path, name: &Path) -> Result<(), Error> {
     let _ = fs::remove_file(name);
     fs::hard_link(built, name)
@@ -78,7 +78,7 @@ fn keep(built: &Path, name: &Path) -> Result<(), Error> {
         .map_err(Error::file(name))
 }
 
-/// A program of LLVM as it comes with this compiler, or one of the same version.
+/// A program of LLVM from this compiler's distribution, or of the same version.
 pub fn llvm(name: &str) -> Result<PathBuf, Error> {
     let root = output(Command::new("rustc").args(["--print", "sysroot"]))?;
     let host = host()?;
@@ -114,7 +114,7 @@ fn version(beginning: &str) -> Result<String, Error> {
     })
 }
 
-/// Runs a program that must succeed; it prints where this one prints.
+/// Runs a program that must succeed; its output goes to this program's output.
 pub fn succeed(mut command: Command) -> Result<(), Error> {
     let program = named(&command);
     let status = command.status().map_err(|source| Error::Program {
@@ -130,7 +130,7 @@ pub fn succeed(mut command: Command) -> Result<(), Error> {
     }
 }
 
-/// What a program prints that must succeed.
+/// The output of a program that must succeed.
 pub fn output(command: &mut Command) -> Result<String, Error> {
     let program = named(command);
     let output = command

@@ -1,4 +1,4 @@
-//! Which lines of a parser its corpus reaches.
+//! The lines of a parser that its corpus reaches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,10 +11,10 @@ use crate::{Error, Options, build};
 /// The part of a parser's lines that its corpus must reach, in percent.
 const WANTED: usize = 85;
 
-/// How often each line of a file was run, by its number.
+/// How often each line of a file was executed, by its number.
 type Counts = BTreeMap<usize, u64>;
 
-/// Prints a table; whether each corpus reaches enough.
+/// Prints a table; returns whether each corpus reaches enough lines.
 pub fn measure(options: &Options) -> Result<bool, Error> {
     let program = build::counting()?;
     let (profdata, cov) = (build::llvm("llvm-profdata")?, build::llvm("llvm-cov")?);
@@ -67,7 +67,7 @@ pub fn measure(options: &Options) -> Result<bool, Error> {
     Ok(is_enough)
 }
 
-/// How many lines count, and which of them were not reached.
+/// The number of counted lines, and those that were not reached.
 fn missing(lines: &Lines, counts: &BTreeMap<String, Counts>) -> Result<(usize, Vec<usize>), Error> {
     let path = repository().join(lines.file);
     let text = fs::read_to_string(&path).map_err(Error::file(&path))?;
@@ -85,11 +85,11 @@ fn missing(lines: &Lines, counts: &BTreeMap<String, Counts>) -> Result<(usize, V
     Ok((counted.count(), without.map(|(line, _)| *line).collect()))
 }
 
-/// The lines of these functions in a file that rustfmt has formatted; of all of them where none is
-/// named.
+/// The lines of these functions in a file formatted by rustfmt; the lines of all functions if the
+/// list is empty.
 fn numbers(text: &str, functions: &[&str]) -> BTreeSet<usize> {
     let mut wanted = BTreeSet::new();
-    // The closing brace of a function stands under the first letter of its head.
+    // The closing brace of a function is below the first letter of its head.
     let mut end: Option<String> = None;
     for (number, line) in (1..).zip(text.lines()) {
         if end.is_none() && name(line).is_some_and(|name| functions.contains(&name)) {
@@ -117,7 +117,7 @@ fn name(line: &str) -> Option<&str> {
     is_plain.then(|| &after[..end])
 }
 
-/// What `llvm-cov export --format=lcov` prints.
+/// The output of `llvm-cov export --format=lcov`.
 fn counts(text: &str) -> BTreeMap<String, Counts> {
     let mut all: BTreeMap<String, Counts> = BTreeMap::new();
     let mut file = String::new();

@@ -1,4 +1,4 @@
-//! What clients of explicit listeners say.
+//! Input from clients of explicit listeners.
 
 use midspan_explicit::http::{Http, Progress, Side};
 use midspan_explicit::proxy_protocol::{Reading, read};
@@ -9,7 +9,7 @@ fn alice() -> Credentials {
     Credentials::new([("alice".to_owned(), "secret".to_owned())].into())
 }
 
-/// A SOCKS5 client that says anything.
+/// A SOCKS5 client that sends any bytes.
 pub fn socks5(input: &[u8]) {
     let alice = alice();
     for credentials in [None, Some(&alice)] {
@@ -26,7 +26,7 @@ pub fn socks5(input: &[u8]) {
     }
 }
 
-/// An HTTP client that says anything: a head, and the body that it announces, in two pieces.
+/// An HTTP client that sends any bytes: a head, and the announced body, in two pieces.
 pub fn http(input: &[u8]) {
     let alice = alice();
     for credentials in [None, Some(&alice)] {
@@ -46,7 +46,7 @@ pub fn http(input: &[u8]) {
             }
             assert_eq!(whole, cut);
             assert_eq!(exchange, pieces);
-            // Of a broken request, trailer fields before the fault may have been kept or not.
+            // Trailer fields before the fault in a broken request may have been kept or not.
             if exchange.outcome() == Progress::Going {
                 assert_eq!(taken, in_pieces);
             }
@@ -62,8 +62,8 @@ const REQUESTS: [&[u8]; 4] = [
     b"GET http://a.example/ HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
 ];
 
-/// An HTTP server that answers anything. The first byte chooses the request, the second where the
-/// answer is cut in two.
+/// An HTTP server that answers with any bytes. The first byte selects the request, the second the
+/// position at which the answer is cut in two.
 pub fn http_answer(input: &[u8]) {
     let [request, cut, answer @ ..] = input else {
         return;
@@ -89,7 +89,7 @@ pub fn http_answer(input: &[u8]) {
     assert_ne!(exchange.outcome(), Progress::Going);
 }
 
-/// A connection that begins with anything.
+/// A connection that begins with any bytes.
 pub fn proxy_protocol(input: &[u8]) {
     if let Reading::Complete(header, length) = read(input) {
         assert!(length <= input.len());

@@ -34,7 +34,7 @@ pub fn overrides(input: &[u8]) {
         if let Err(error) = result {
             located(&error, line);
         }
-        // Whatever was set, or refused, the path is still one.
+        // With any values, set or refused, the path is still valid.
         assert!(Path::read(&source).is_ok(), "{line}");
     }
 }
@@ -54,7 +54,7 @@ fn located(error: &Located, text: &str) {
     assert!(span.start <= span.end && span.end <= text.len());
     assert!(text.is_char_boundary(span.start) && text.is_char_boundary(span.end));
     assert!(!error.to_string().chars().any(char::is_control));
-    // As the command line shows it.
+    // As on the command line.
     let mut shown = String::new();
     let handler = GraphicalReportHandler::new_themed(GraphicalTheme::none());
     assert!(handler.render_report(&mut shown, error).is_ok());

@@ -1,10 +1,10 @@
-//! Packets that are cut.
+//! Packets to be fragmented.
 
 use midspan_fragmenter::{Fragmenter, LEAST_MTU};
 use midspan_units::Time;
 
-/// Packets with anything in them, cut for any MTU (the first two bytes): they are refused and
-/// counted, or their fragments fit and carry all of their data in order.
+/// Packets with any content, for any MTU (the first two bytes): they are refused and counted, or their
+/// fragments fit and carry all of their data in order.
 pub fn fragmenter(input: &[u8]) {
     let Some((mtu, packet)) = input.split_first_chunk() else {
         return;
@@ -37,7 +37,7 @@ pub fn fragmenter(input: &[u8]) {
     }
 }
 
-/// Where a fragment's data begins, in the packet and in the fragment.
+/// Start of a fragment's data, in the packet and in the fragment.
 fn data_begins(fragment: &[u8]) -> (usize, usize) {
     if fragment[0] >> 4 == 4 {
         return (20, 20);

@@ -1,4 +1,4 @@
-//! Running the fuzzer.
+//! Runs the fuzzer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,25 +10,25 @@ use crate::{Error, Options, build, corpus};
 
 /// An input that takes longer than this is a fault; in seconds, on a busy machine.
 const SLOWEST: u32 = 10;
-/// And so is one that needs more memory than this, in MiB.
+/// An input that needs more memory than this is a fault; in MiB.
 const MOST_MEMORY: u32 = 1024;
 
-/// What the fuzzer tells at its end.
+/// The fuzzer's report at its end.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Inputs that were tried.
+    /// Number of inputs.
     pub runs: u64,
-    /// Tried in a second.
+    /// Inputs per second.
     pub per_second: u64,
     /// Seconds of the slowest input.
     pub slowest: u64,
-    /// Everything that it printed.
+    /// The whole output.
     pub text: String,
-    /// It ended without a fault.
+    /// The fuzzer found no fault.
     pub clean: bool,
 }
 
-/// Fuzzes; whether no fault was found.
+/// Fuzzes; returns whether no fault was found.
 pub fn run(options: &Options) -> Result<bool, Error> {
     let programs = programs(options)?;
     println!("| target | runs | seconds | runs/s | slowest input | faults |");
@@ -57,7 +57,7 @@ pub fn run(options: &Options) -> Result<bool, Error> {
     Ok(is_clean)
 }
 
-/// Runs one target from the inputs in `directories`; new ones go into the first.
+/// Runs one target from the inputs in `directories`; new inputs go into the first directory.
 pub fn fuzz(
     programs: &Path,
     target: &Target,
@@ -99,8 +99,8 @@ pub fn fuzz(
     })
 }
 
-/// Brings each corpus up to date: the files that somebody has named stay, and of what the fuzzer has
-/// found, now or before, the few that reach more than those.
+/// Updates each corpus: files with a name remain, and so do the few inputs of the fuzzer, new or old,
+/// that reach more lines than these files.
 pub fn collect(options: &Options) -> Result<bool, Error> {
     let programs = programs(options)?;
     for target in &options.targets {
@@ -119,7 +119,7 @@ pub fn collect(options: &Options) -> Result<bool, Error> {
             }
         }
         let mut fuzzer = Command::new(programs.join(target.name));
-        // How often a line was run does not count.
+        // The number of executions of a line does not matter.
         fuzzer
             .args(["-set_cover_merge=1", "-use_counters=0"])
             .args([&least, &corpus, &small]);
@@ -129,10 +129,10 @@ pub fn collect(options: &Options) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Of what the fuzzer has found only small inputs are kept, in bytes.
+/// Largest input of the fuzzer that is kept, in bytes.
 const SMALL: usize = 512;
 
-/// Makes the files of `to` those of `from`, but leaves those with a name of their own.
+/// Replaces the files of `to` by those of `from`, except files with a name.
 fn take(from: &Path, to: &Path) -> Result<(), Error> {
     let mut wanted = contents(from)?;
     for (path, content) in contents(to)? {
@@ -149,7 +149,7 @@ fn take(from: &Path, to: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// The fuzzer names a file by the SHA-1 of what is in it.
+/// The fuzzer names a file by the SHA-1 of its content.
 fn is_found(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     name.len() == 40 && name.iter().all(u8::is_ascii_hexdigit)
@@ -173,7 +173,7 @@ fn programs(options: &Options) -> Result<PathBuf, Error> {
     Ok(directory)
 }
 
-/// Where the inputs of a target are that the fuzzer has found worth keeping.
+/// The directory of a target's inputs that the fuzzer has kept.
 fn found(target: &Target) -> PathBuf {
     build::target_directory().join("found").join(target.name)
 }

@@ -1,16 +1,16 @@
-//! What others wrote, given to what reads it.
+//! Fuzz targets for every parser of outside input.
 //!
-//! Every parser of input that Midspan did not write has a target here: a function that takes any
-//! bytes, gives them to the parser, and panics where the result is not what it must be. The table
-//! [`TARGETS`] is the one list of them. Three things use it:
+//! Every parser of input from outside Midspan has a target here: a function that passes any bytes to
+//! the parser, and panics if the result is wrong. The table [`TARGETS`] is the one list of targets.
+//! Three programs use it:
 //!
-//! - the fuzzer, `fuzz/fuzz_targets/NAME.rs`, which makes up bytes;
-//! - a test, which gives each target its corpus, `fuzz/corpus/NAME`, on every `cargo test`;
+//! - the fuzzer, `fuzz/fuzz_targets/NAME.rs`, which generates bytes;
+//! - a test, which runs each target with its corpus, `fuzz/corpus/NAME`, on every `cargo test`;
 //! - the program `fuzzing`, which runs the fuzzer, and measures which lines of a parser the corpus
 //!   reaches (`docs/measurements/fuzzing.md`).
 //!
-//! Parsers that are private have their function in the crate of the parser, in a module that only
-//! the feature `fuzzing` adds. No release has that feature.
+//! For a private parser, the function is in the parser's crate, in a module that only the feature
+//! `fuzzing` adds. No release has this feature.
 
 mod explicit;
 mod files;

@@ -1,4 +1,4 @@
-//! Runs the fuzz targets, and measures what their corpora reach (`make fuzz`).
+//! Runs the fuzz targets, and measures the coverage of their corpora (`make fuzz`).
 
 mod build;
 mod coverage;
@@ -28,7 +28,7 @@ Commands:
 Without TARGET: all of them. What the fuzzer has found lies in target/fuzz/found.
 ";
 
-/// What keeps a command from its end.
+/// Why a command fails.
 #[derive(Debug, Error)]
 enum Error {
     /// The command line.
@@ -61,7 +61,7 @@ impl Error {
     }
 }
 
-/// What is wanted.
+/// The commands.
 struct Options {
     runs: u64,
     seconds: u64,
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all is as it should be.
+/// Runs a command; returns whether no fault was found.
 fn begin() -> Result<bool, Error> {
     let mut arguments = std::env::args().skip(1);
     let command = arguments.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Measurements that the planner takes.
+//! Measurements that the planner reads.
 
 use midspan_plan::measured::{self, Measured};
 use midspan_units::BitRate;
@@ -8,17 +8,17 @@ pub fn pcap(input: &[u8]) {
     all(measured::pcap::read(input).unwrap_or_default());
 }
 
-/// What `ss -tin` printed.
+/// Output of `ss -tin`.
 pub fn ss(input: &[u8]) {
     all(measured::ss::read(&text(input)).unwrap_or_default());
 }
 
-/// What `ping` printed.
+/// Output of `ping`.
 pub fn ping(input: &[u8]) {
     all(measured::ping::read(&text(input)));
 }
 
-/// What `iperf3 --json` printed.
+/// Output of `iperf3 --json`.
 pub fn iperf3(input: &[u8]) {
     all(measured::iperf3::read(&text(input)));
 }
@@ -43,7 +43,7 @@ fn all(found: impl IntoIterator<Item = Measured>) {
     }
 }
 
-/// A number that is shown is a number, and a share is one.
+/// Every number in the output is finite, and every share is between 0 and 1.
 fn sound(measured: &Measured) {
     let is_number = |value: &f64| value.is_finite() && *value >= 0.0;
     let numbers = [

@@ -1,4 +1,4 @@
-//! Faults that are put into parsers of a copy of the sources, one for each target, to see that the
+//! Faults that are put into parsers of a copy of the sources, one for each target, to test that the
 //! fuzzer finds them (`fuzz/planted-faults.toml`).
 
 use serde::Deserialize;
@@ -12,19 +12,19 @@ use crate::{TARGETS, repository};
 pub struct Fault {
     /// The target that must find it.
     pub target: String,
-    /// What is wrong then.
+    /// The fault.
     pub what: String,
     /// The source file, from the repository's root.
     pub file: String,
-    /// A text that is in the file once.
+    /// A text that occurs once in the file.
     pub from: String,
-    /// What stands in its place.
+    /// The replacement.
     pub to: String,
-    /// Where the program panics: the file itself unless another is named.
+    /// The file in which the program panics; the file itself by default.
     pub panics_in: Option<String>,
 }
 
-/// The list does not fit the sources.
+/// The list does not match the sources.
 #[derive(Debug, Error)]
 pub enum PlantedError {
     /// A file cannot be read.
@@ -32,10 +32,10 @@ pub enum PlantedError {
     Unreadable {
         /// The file.
         file: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The list is not one.
+    /// The list is invalid.
     #[error("{LIST}: {0}")]
     List(#[from] toml::de::Error),
     /// The source has changed.
@@ -43,7 +43,7 @@ pub enum PlantedError {
     Text {
         /// The file.
         file: String,
-        /// What is looked for.
+        /// The expected text.
         from: String,
         /// How often it was found.
         count: usize,
@@ -53,12 +53,12 @@ pub enum PlantedError {
     Target {
         /// The target.
         name: String,
-        /// How many.
+        /// The number of faults.
         count: usize,
     },
 }
 
-/// Where the list is, from the repository's root.
+/// Path of the list, from the repository's root.
 pub const LIST: &str = "fuzz/planted-faults.toml";
 
 #[derive(Debug, Deserialize)]
@@ -90,10 +90,10 @@ impl Fault {
     }
 }
 
-/// All faults: one for each target, each with a place in the sources.
+/// All faults: one for each target, each with a position in the sources.
 ///
 /// # Errors
-/// The list does not fit the targets or the sources.
+/// The list does not match the targets or the sources.
 pub fn faults() -> Result<Vec<Fault>, PlantedError> {
     let read = |file: &str| {
         std::fs::read_to_string(repository().join(file)).map_err(|source| {

@@ -1,4 +1,4 @@
-//! The fuzzer finds a fault in each parser.
+//! Tests that the fuzzer finds a fault in each parser.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use midspan_fuzzed::repository;
 
 use crate::{Error, Options, build, corpus, fuzz};
 
-/// What a copy of the sources needs to be built.
+/// The files that a copy of the sources needs for a build.
 const SOURCES: [&str; 5] = ["Cargo.toml", "Cargo.lock", "crates", "fuzz", "paths"];
 
-/// Plants all faults in a copy of the sources, and fuzzes; whether each was found.
+/// Plants all faults in a copy of the sources, and fuzzes; returns whether each was found.
 pub fn run(options: &Options) -> Result<bool, Error> {
     let root = repository();
     let directory = build::target_directory().join("self-test");
@@ -36,7 +36,7 @@ pub fn run(options: &Options) -> Result<bool, Error> {
     for target in &options.targets {
         let (found, inputs) = (directory.join("found"), directory.join("faults"));
         let found = found.join(target.name);
-        // What an earlier run has learned would find it at once.
+        // The inputs of an earlier run would find the fault at once.
         let _ = fs::remove_dir_all(&found);
         let directories = [&*found, &corpus(target)];
         let inputs = inputs.join(target.name);
@@ -57,13 +57,13 @@ pub fn run(options: &Options) -> Result<bool, Error> {
     Ok(are_all_found)
 }
 
-/// The program panicked where the fault is; an endless loop has no such place.
+/// Whether the program panicked at the fault; an endless loop has no such position.
 fn is_found(fault: &Fault, report: &fuzz::Report) -> bool {
     !report.clean && report.text.contains(fault.panics_in())
 }
 
-/// Copies a file, or a directory with all that is in it, where something has changed: what is
-/// written anew is built anew.
+/// Copies a file, or a directory with its content, but only changed files: every written file is built
+/// again.
 fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     if from.is_dir() {
         fs::create_dir_all(to).map_err(Error::file(to))?;

@@ -12,13 +12,13 @@ use crate::{
 pub struct Target {
     /// Its name: that of its corpus, of its file in `fuzz/fuzz_targets` and of its program.
     pub name: &'static str,
-    /// What it reads, in a few words.
+    /// Its input, in a few words.
     pub reads: &'static str,
     /// The function; takes any bytes.
     pub run: fn(&[u8]),
-    /// Longest input that the fuzzer makes up, in bytes.
+    /// Longest input that the fuzzer generates, in bytes.
     pub longest: usize,
-    /// The parser's lines, which the corpus is to reach.
+    /// The parser's lines, which the corpus should reach.
     pub lines: &'static [Lines],
 }
 
@@ -27,7 +27,7 @@ pub struct Target {
 pub struct Lines {
     /// The file, from the repository's root.
     pub file: &'static str,
-    /// Functions by name, closures in them included; empty for the whole file without its tests.
+    /// Functions by name, including their closures; empty for the whole file without its tests.
     pub functions: &'static [&'static str],
 }
 

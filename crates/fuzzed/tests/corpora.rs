@@ -1,4 +1,4 @@
-//! Every target takes every file of its corpus, and the lists of targets are the same everywhere.
+//! Runs every target with every file of its corpus, and checks that the lists of targets agree.
 
 #![allow(clippy::unwrap_used)]
 

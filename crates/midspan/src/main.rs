@@ -15,12 +15,12 @@ use clap::Parser;
 
 use arguments::{Arguments, Command, LabCommand};
 
-/// A run was void, a bound was missed, or something that is needed is missing.
+/// A run was void, a bound was missed, or a requirement is missing.
 const NOT_MET: u8 = 3;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // Nobody may be reading what processes say that run for long.
+    // The output of long-running processes may have no reader.
     let is_watched = matches!(
         arguments.command,
         Command::Run(_)
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
                 midspan_log::say(&text);
                 midspan_log::finish();
             } else {
-                // The status says it, too, if nobody reads this any more.
+                // The exit status also shows the error, if this output has no reader any more.
                 let _ = writeln!(std::io::stderr(), "{text}");
             }
             ExitCode::FAILURE

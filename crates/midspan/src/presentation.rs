@@ -14,15 +14,15 @@ use midspan_report::{
 };
 use midspan_units::TimeSpan;
 
-/// What a lab run has to show.
+/// The results of a lab run.
 pub struct Presentation<'a> {
-    /// What was planned.
+    /// The plan.
     pub plan: &'a Plan,
     /// The report's title.
     pub title: &'a str,
-    /// What was measured.
+    /// The measurements.
     pub measurements: &'a [Measurement],
-    /// The same as records.
+    /// The measurements as records.
     pub records: &'a Records,
 }
 
@@ -105,14 +105,14 @@ impl Presentation<'_> {
         sections
     }
 
-    /// What stood at the proxies, and how to read the table.
+    /// The proxies, and how to read the table.
     fn what_was_done(&self) -> String {
         let cases = self.plan.cases.iter().map(|case| case.description());
         let how = "Medians over the repetitions; the least and the greatest value in brackets.";
         cases.chain([how]).collect::<Vec<_>>().join(" ")
     }
 
-    /// Bytes received against time, one line per case.
+    /// Bytes received as a function of time, one line per case.
     fn progress(&self, index: usize, flow: &Flow) -> LinePlot {
         let series = self
             .measurements
@@ -141,7 +141,7 @@ impl Presentation<'_> {
         }
     }
 
-    /// The way of the first flow.
+    /// The path of the first flow.
     fn picture(&self) -> Option<PathPicture> {
         let path = &self.plan.path;
         let flow = path.flows.first()?;

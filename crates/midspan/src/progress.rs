@@ -1,14 +1,14 @@
-//! A progress bar on standard error, hidden where that is no terminal.
+//! A progress bar on standard error, hidden if that is not a terminal.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar that counts steps and names the one under way.
+/// A bar that counts steps and names the current one.
 pub struct Bar(ProgressBar);
 
 impl Bar {
-    /// A bar of so many steps.
+    /// A bar with this number of steps.
     pub fn new(steps: u64) -> Self {
         let bar = ProgressBar::new(steps);
         let template = "{bar:30} {pos}/{len}  {elapsed_precise}  {wide_msg}";
@@ -28,12 +28,12 @@ impl Bar {
         self.0.set_message(name.to_owned());
     }
 
-    /// A step is done.
+    /// A step is complete.
     pub fn advance(&self) {
         self.0.inc(1);
     }
 
-    /// A line above the bar; on a stream that is no terminal, a line of its own.
+    /// A line above the bar; on a stream that is not a terminal, a separate line.
     pub fn say(&self, line: &str) {
         if self.0.is_hidden() {
             eprintln!("{line}");
@@ -42,17 +42,17 @@ impl Bar {
         }
     }
 
-    /// All is done.
+    /// All steps are complete.
     pub fn finish(&self) {
         self.0.finish_and_clear();
     }
 }
 
-/// Says what is being worked on where the number of steps is not known.
+/// Shows the current work if the number of steps is unknown.
 pub struct Spinner(ProgressBar);
 
 impl Spinner {
-    /// Shows it after a moment.
+    /// Shows the work after a moment.
     pub fn new() -> Self {
         let spinner = ProgressBar::new_spinner();
         spinner.enable_steady_tick(Duration::from_millis(200));
@@ -64,7 +64,7 @@ impl Spinner {
         self.0.set_message(step.to_owned());
     }
 
-    /// All is done.
+    /// All steps are complete.
     pub fn finish(&self) {
         self.0.finish_and_clear();
     }

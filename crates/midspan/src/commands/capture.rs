@@ -77,7 +77,7 @@ fn admin_listener(file: &Path) -> miette::Result<SocketAddr> {
         )
     })?;
     let mut address = admin.listen;
-    // One of its addresses is this machine's own.
+    // One of the session's addresses is this machine's own.
     if address.ip().is_unspecified() {
         address.set_ip(match address {
             SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),

@@ -1,4 +1,4 @@
-//! `midspan check`: what is missing on this machine.
+//! `midspan check`: finds what is missing on this machine.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ pub fn check(options: &CheckOptions) -> Outcome {
     Ok(report.is_met())
 }
 
-/// The part that tries the kernel, in a network namespace of its own.
+/// The part that tests the kernel, in a network namespace of its own.
 pub fn kernel(config: &Path) -> Outcome {
     midspan_proxy::check::kernel_main(config)?;
     Ok(true)
@@ -46,7 +46,7 @@ fn print(report: &CheckReport) {
         table.add_row(texts.into_iter().map(Cell::new).collect());
     }
     print!("{}", table.to_text(stdout_width()));
-    // Not in the table, which would break commands into pieces.
+    // Commands are not in the table, because it would wrap them.
     for (state, heading) in [
         (State::Missing, "Missing, and how to mend it:"),
         (State::Warning, "It works without, but better so:"),

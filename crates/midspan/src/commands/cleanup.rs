@@ -1,11 +1,11 @@
-//! `midspan cleanup`: removes what a Midspan that was killed has left behind.
+//! `midspan cleanup`: removes the leftovers of a Midspan that was killed.
 
 use miette::IntoDiagnostic;
 
 use super::Outcome;
 use crate::arguments::Output;
 
-/// Does it, and prints how much there was.
+/// Removes the leftovers, and prints their number.
 pub fn cleanup(output: &Output) -> Outcome {
     let cleaned = midspan_proxy::cleanup()?;
     if output.json {

@@ -20,7 +20,7 @@ use super::{Outcome, choose_flows};
 use crate::commands::plan::load;
 use crate::plan_arguments::CompareOptions;
 
-/// The quantity that is compared of flows of fixed size, and of bulk flows.
+/// The compared quantities: for flows of fixed size, and for bulk flows.
 const TIME: &str = "completion time";
 const GOODPUT: &str = "goodput";
 
@@ -28,7 +28,7 @@ const GOODPUT: &str = "goodput";
 pub fn compare(options: &CompareOptions) -> Outcome {
     let mut path = load(&options.path, &options.set)?;
     choose_flows(&mut path, &options.flows)?;
-    // The lab first: it moves into namespaces of its own, which must come before any thread.
+    // The lab first: it enters its own namespaces, which must happen before any thread starts.
     let (lab, valid) = if options.without_lab {
         (Vec::new(), true)
     } else {
@@ -54,7 +54,7 @@ pub fn compare(options: &CompareOptions) -> Outcome {
     Ok(valid)
 }
 
-/// What the lab measured, and whether every run was valid.
+/// The lab's results, and whether every run was valid.
 fn lab(path: &Path, options: &CompareOptions) -> miette::Result<(Vec<Record>, bool)> {
     let cases = if path.proxies().next().is_some() {
         vec![Case::Direct, Case::Midspan]
@@ -75,7 +75,7 @@ fn lab(path: &Path, options: &CompareOptions) -> miette::Result<(Vec<Record>, bo
     Ok((flow_records(&plan, &measurements), valid))
 }
 
-/// A flow under a case, three ways.
+/// A flow in a case, by analysis, simulator and lab.
 struct Row {
     name: String,
     quantity: &'static str,
@@ -173,7 +173,7 @@ impl Row {
     }
 }
 
-/// Completion time of one file, or throughput of bulk data; `None` of other workloads.
+/// Completion time of one file, or throughput of bulk data; `None` for other workloads.
 fn analysed(path: &Path, flow: &Flow, case: Case) -> miette::Result<Option<f64>> {
     let way = Way::of_flow(path, flow).into_diagnostic()?;
     let proxies = if case == Case::Direct {
@@ -190,8 +190,8 @@ fn analysed(path: &Path, flow: &Flow, case: Case) -> miette::Result<Option<f64>>
     })
 }
 
-/// The median over `repetitions` seeds with the least and the greatest; what the simulator cannot
-/// run, in words.
+/// The median over `repetitions` seeds with the least and the greatest value; or the reason why the
+/// simulator cannot run the flow.
 fn simulated(
     path: &Path,
     flow: &Flow,

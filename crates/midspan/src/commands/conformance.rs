@@ -11,7 +11,7 @@ use super::Outcome;
 use crate::arguments::ConformanceOptions;
 use crate::progress::Bar;
 
-/// Runs the cases and prints what differs.
+/// Runs the cases and prints the differences.
 pub fn conformance(options: &ConformanceOptions) -> Outcome {
     let cases = chosen_cases(&options.cases)?;
     if options.list {
@@ -97,7 +97,7 @@ fn known_names(names: &[String]) -> miette::Result<Vec<String>> {
     Ok(names.to_vec())
 }
 
-/// A difference as soon as it is known, with all that was seen.
+/// Prints a difference as soon as it is found, with all events at both ends.
 fn difference(outcome: &CaseOutcome) -> String {
     format!(
         "{}, {}, {}:\n  expected  {}\n  seen      {}",

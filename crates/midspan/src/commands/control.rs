@@ -1,4 +1,4 @@
-//! `midspan status`, `bypass`, `kick` and `reload`: what a running proxy is asked.
+//! `midspan status`, `bypass`, `kick` and `reload`: commands to a running proxy.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use miette::{IntoDiagnostic, miette};
 use super::Outcome;
 use crate::arguments::{BypassOptions, ControlOptions, KickOptions, Switch};
 
-/// What it does.
+/// Shows the state of the proxy.
 pub fn status(options: &ControlOptions) -> Outcome {
     exchange(options, &Request::Status, |answer| {
         if let Some(status) = &answer.status {
@@ -19,7 +19,7 @@ pub fn status(options: &ControlOptions) -> Outcome {
     })
 }
 
-/// Which connections pass untouched.
+/// Sets or lists bypasses.
 pub fn bypass(options: &BypassOptions) -> Outcome {
     let prefix = options.prefix.clone();
     let request = match options.switch {
@@ -35,7 +35,7 @@ pub fn bypass(options: &BypassOptions) -> Outcome {
     })
 }
 
-/// Live sessions are reset.
+/// Resets live sessions.
 pub fn kick(options: &KickOptions) -> Outcome {
     let request = Request::Kick {
         target: options.target.clone(),
@@ -50,7 +50,7 @@ pub fn kick(options: &KickOptions) -> Outcome {
     })
 }
 
-/// The file is read again.
+/// Makes the proxy read its file again.
 pub fn reload(options: &ControlOptions) -> Outcome {
     exchange(options, &Request::Reload, |_| println!("reloaded"))
 }

@@ -1,4 +1,4 @@
-//! `midspan demo`: what Midspan does for a download over a satellite.
+//! `midspan demo`: a download over a satellite path, without and with Midspan.
 
 use std::time::Duration;
 

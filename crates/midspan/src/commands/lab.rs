@@ -15,7 +15,7 @@ use crate::arguments::LabRunOptions;
 use crate::presentation::Presentation;
 use crate::progress::Bar;
 
-/// Runs a path and prints what was measured.
+/// Runs a path and prints the results.
 pub fn lab(options: &LabRunOptions) -> Outcome {
     let name = options.path.as_deref().unwrap_or_default();
     let mut path = Path::load(name)?;

@@ -20,10 +20,11 @@ pub mod verify;
 use midspan_path::Path;
 use miette::miette;
 
-/// `Ok(false)`: all was done, but a run was void, a bound missed, or something needed is missing.
+/// `Ok(false)`: the command is complete, but a run was void, a bound was missed, or a requirement is
+/// missing.
 pub type Outcome = miette::Result<bool>;
 
-/// Leaves only the flows that were asked for.
+/// Keeps only the selected flows.
 pub fn choose_flows(path: &mut Path, names: &[String]) -> miette::Result<()> {
     let known: Vec<String> = path.flows.iter().map(|flow| flow.name.clone()).collect();
     for name in names {
@@ -49,7 +50,7 @@ pub fn choose_flows(path: &mut Path, names: &[String]) -> miette::Result<()> {
     Ok(())
 }
 
-/// Threads where the user does not say: one for each core.
+/// Default number of threads: one for each core.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -1,4 +1,4 @@
-//! `midspan paths`: what is built in.
+//! `midspan paths`: the built-in paths.
 
 use midspan_report::{Alignment, Cell, Table, stdout_width};
 

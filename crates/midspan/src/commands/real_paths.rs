@@ -1,4 +1,4 @@
-//! `midspan lab paths`: Midspan without a hand-set value beside others, on real paths.
+//! `midspan lab paths`: Midspan without hand-set values compared with others, on real paths.
 
 use midspan_linux::namespace;
 use midspan_records::{By, Record, Records};
@@ -13,7 +13,7 @@ use super::Outcome;
 use super::reproduce::lab::{extent, measure, say_void};
 use crate::arguments::RealPathsOptions;
 
-/// Measures and prints. Not met where a target is missed or a run is void.
+/// Measures and prints. Returns `false` if a target is missed or a run is void.
 pub fn real_paths(options: &RealPathsOptions) -> Outcome {
     let effort = LabEffort {
         extent: extent(options.quick, options.full),
@@ -22,11 +22,11 @@ pub fn real_paths(options: &RealPathsOptions) -> Outcome {
         repetitions: options.repetitions,
         state: options.state.clone(),
         only_finished: options.only_finished,
-        // Nothing is simulated beside.
+        // There is no simulation for comparison.
         threads: 1,
     };
     let plan = planned(&effort).into_diagnostic()?;
-    // It moves into namespaces of its own, which must come before any thread.
+    // The lab enters its own namespaces, which must happen before any thread starts.
     namespace::isolate().into_diagnostic()?;
     let Laboratory {
         plan,
@@ -84,7 +84,7 @@ fn times(plan: &LabPlan, records: &[Record]) -> Table {
     table
 }
 
-/// Times, the unit of which stands in the title, and ratios.
+/// Times, with their unit in the title, and ratios.
 fn thousandths(record: &Record) -> String {
     let digits = |value: f64| format!("{value:.3}");
     match (record.low, record.high) {
@@ -100,7 +100,7 @@ fn thousandths(record: &Record) -> String {
     }
 }
 
-/// What is asked, and what came of it.
+/// The targets and their results.
 fn targets(judged: &[Judged]) -> Table {
     let mut table = Table::new("Targets");
     for heading in ["path and transfer", "what", "asked"] {
@@ -145,8 +145,8 @@ fn targets(judged: &[Judged]) -> Table {
     table
 }
 
-/// Open where the interval holds the bound and the median is beyond it, and where nothing valid
-/// was measured.
+/// Open if the interval contains the bound and the median is beyond it, and if there is no valid
+/// measurement.
 fn verdict(one: &Judged) -> &'static str {
     match one.record.as_ref().map(|record| record.ok) {
         Some(Some(true)) => "met",

@@ -1,4 +1,4 @@
-//! `midspan reproduce PAPER`: a paper's figures beside ours.
+//! `midspan reproduce PAPER`: a paper's figures next to Midspan's.
 
 pub(super) mod lab;
 
@@ -20,7 +20,7 @@ use crate::progress::Spinner;
 /// Digits shown: one more than any paper prints.
 const DIGITS: i32 = 9;
 
-/// Computes and prints what the paper prints.
+/// Computes and prints the paper's numbers.
 pub fn reproduce(options: &ReproduceOptions) -> Outcome {
     let paper: Paper = options.paper.into();
     if options.lab {
@@ -51,7 +51,7 @@ pub fn reproduce(options: &ReproduceOptions) -> Outcome {
     Ok(records.all_ok())
 }
 
-/// Prints the table and writes the files that are asked for.
+/// Prints the table and writes the requested files.
 fn show(
     paper: Paper,
     options: &ReproduceOptions,
@@ -79,7 +79,7 @@ fn show(
     Ok(())
 }
 
-/// The table, the figures that were simulated, and those that the analysis draws.
+/// The table, the simulated figures, and the figures of the analysis.
 fn report(
     paper: Paper,
     records: &Records,
@@ -124,7 +124,7 @@ fn report(
     })
 }
 
-/// The figures as files of their own.
+/// The figures as separate files.
 fn write_figures(paper: Paper, folder: &Path, figures: &[FigurePlot]) -> miette::Result<()> {
     let failed = |file: &Path| format!("cannot write {}", file.display());
     fs::create_dir_all(folder)
@@ -141,7 +141,7 @@ fn write_figures(paper: Paper, folder: &Path, figures: &[FigurePlot]) -> miette:
     Ok(())
 }
 
-/// With a column that says how each number came about where `lab` is among them.
+/// With a column for the source of each number, if `lab` is one of the sources.
 fn table(paper: Paper, records: &[Record], lab: bool) -> Table {
     let mut table = Table::new(&format!(
         "What {} prints, and what comes out here",
@@ -198,7 +198,7 @@ const fn name_of(by: By) -> &'static str {
     }
 }
 
-/// `value` with nine significant digits, without zeros that say nothing.
+/// `value` with nine significant digits, without trailing zeros.
 fn digits(value: f64) -> String {
     #[allow(clippy::cast_possible_truncation)]
     let before_point = if value == 0.0 {

@@ -1,4 +1,4 @@
-//! `midspan sim PATH`: flows in virtual time, one point or a sweep, with traces if asked for.
+//! `midspan sim PATH`: flows in virtual time, one point or a sweep, optionally with traces.
 
 mod traces;
 
@@ -65,7 +65,7 @@ fn source(name: &str) -> miette::Result<Source> {
     if let Some(found) = built_in().iter().find(|path| path.name == name) {
         return Ok(Source::new(format!("{name}.toml"), found.text));
     }
-    // Also says which names there are where there is neither.
+    // If there is neither, the error lists the built-in names.
     midspan_path::Path::load(name)?;
     Source::load(name).into_diagnostic()
 }

@@ -45,7 +45,7 @@ pub fn thin(options: &ThinOptions) -> Outcome {
             listen,
             arguments: vec!["thin-pages".to_owned()],
         }),
-        // Where there are to be JSON lines, there is nothing else.
+        // With `--json`, the output has only JSON lines.
         ready: (!options.json).then_some(&mut std::io::stdout()),
         watch: (options.watch || options.json).then_some(&mut display as &mut dyn Watcher),
     })
@@ -53,26 +53,26 @@ pub fn thin(options: &ThinOptions) -> Outcome {
     Ok(true)
 }
 
-/// The worker, which the helper starts.
+/// The worker; the helper starts it.
 pub fn worker() -> Outcome {
     worker_main().into_diagnostic()?;
     Ok(true)
 }
 
-/// The process that answers those who ask for metrics, which the helper starts.
+/// The process that serves metrics; the helper starts it.
 pub fn pages() -> Outcome {
     pages_main().into_diagnostic()?;
     Ok(true)
 }
 
-/// What is shown with `--watch`.
+/// The display of `--watch`.
 #[derive(Debug)]
 struct Display {
     upstream: Option<BitRate>,
-    /// A line for each report instead.
+    /// Print a line for each report instead.
     json: bool,
     shown: Option<Instant>,
-    /// On a terminal each picture takes the place of the last.
+    /// On a terminal, each picture replaces the last one.
     refreshes: bool,
 }
 
@@ -90,7 +90,7 @@ impl Watcher for Display {
         }
         let mut picture = midspan_thin::describe_status(status, self.upstream);
         if self.refreshes {
-            // To the corner; each line and the rest of the screen are cleared (ECMA-48: CUP, EL, ED).
+            // Move to the corner; each line and the rest of the screen are cleared (ECMA-48: CUP, EL, ED).
             picture = format!("\x1b[H{}\x1b[J", picture.replace('\n', "\x1b[K\n"));
         }
         let mut output = std::io::stdout().lock();

@@ -1,4 +1,4 @@
-//! `midspan lab verify`: the emulated links against independent clocks.
+//! `midspan lab verify`: measures the emulated links with independent clocks.
 
 use midspan_lab::verify;
 use midspan_linux::namespace;
@@ -22,7 +22,7 @@ pub fn verify(options: &VerifyOptions) -> Outcome {
     if options.output.json {
         println!("{}", records.to_json());
     } else {
-        // One row per measured quantity: every check measures something else.
+        // One row per measured quantity: every check measures another quantity.
         let mut rows = records.records.clone();
         for record in &mut rows {
             record.case = format!("{}: {}", record.case, record.quantity);

@@ -1,4 +1,4 @@
-//! `midspan plan agreement`: the analysis beside the simulator, over paths drawn at random.
+//! `midspan plan agreement`: compares the analysis with the simulator on random paths.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -20,15 +20,15 @@ use crate::commands::Outcome;
 use crate::plan_arguments::AgreementOptions;
 use crate::progress::Bar;
 
-/// Bounds that the errors are held to.
+/// Bounds for the errors.
 const MEDIAN: f64 = 0.10;
 const PERCENTILE_90: f64 = 0.25;
-/// First line of a file of results.
+/// First line of a file with results.
 const HEADER: &str = "# midspan plan agreement: seed, simulated throughput in bit/s";
 /// Largest file that is read.
 const LARGEST_FILE: u64 = 16 << 20;
 
-/// Simulates what is not known yet, predicts all, and tells the errors.
+/// Simulates the missing paths, predicts all, and prints the errors.
 pub fn agreement(options: &AgreementOptions) -> Outcome {
     let began = Instant::now();
     let known = match &options.resume {
@@ -59,7 +59,7 @@ pub fn agreement(options: &AgreementOptions) -> Outcome {
         println!("{}", records.to_json());
     } else {
         let title = format!("Analysis against simulation, seeds {first} to {last}");
-        // Predicted and simulated of a path in one row.
+        // The predicted and the simulated value of a path are in one row.
         let mut rows = records.records.clone();
         for row in &mut rows {
             row.by = By::Analysis;
@@ -80,7 +80,8 @@ pub fn agreement(options: &AgreementOptions) -> Outcome {
     Ok(records.all_ok())
 }
 
-/// The known results with those of `missing`, over all cores; each is appended to `file` at once.
+/// The known results and those of `missing`, computed on all cores; each is appended to `file` at
+/// once.
 fn simulate(
     missing: &[u64],
     mut known: BTreeMap<u64, f64>,
@@ -128,7 +129,7 @@ fn simulate(
     outcome.map(|()| known)
 }
 
-/// The results in a file; none where there is no such file yet.
+/// The results in a file; none if the file does not exist yet.
 fn read(file: &Path) -> miette::Result<BTreeMap<u64, f64>> {
     if !file.exists() {
         return Ok(BTreeMap::new());
@@ -142,7 +143,7 @@ fn read(file: &Path) -> miette::Result<BTreeMap<u64, f64>> {
     if text.lines().next() != Some(HEADER) {
         return Err(miette!("it was not written by this command")).wrap_err_with(place);
     }
-    // What an interrupted run left of its last line is not taken.
+    // A partial last line of an interrupted run is ignored.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     Ok(whole.lines().skip(1).filter_map(result).collect())
 }
@@ -161,7 +162,7 @@ fn open(file: &Path) -> miette::Result<File> {
         .open(file)
         .into_diagnostic()
         .wrap_err_with(|| format!("cannot write {}", file.display()))?;
-    // A new line also ends what an interrupted run left.
+    // A new line also ends a partial line of an interrupted run.
     let begin = if new { HEADER } else { "" };
     writeln!(opened, "{begin}").into_diagnostic()?;
     Ok(opened)
@@ -235,7 +236,7 @@ fn records(drawn: &[(Draw, Compared)], worst: usize) -> Records {
     records
 }
 
-/// The share of paths whose error is at most so large.
+/// The share of paths whose error is at most this large.
 fn plot(drawn: &[(Draw, Compared)]) -> LinePlot {
     let mut errors: Vec<f64> = drawn
         .iter()

@@ -1,4 +1,4 @@
-//! `midspan plan buffers`: throughput against the send buffer of the proxies.
+//! `midspan plan buffers`: throughput as a function of the proxies' send buffer.
 
 use midspan_plan::{KNEE, Way, buffers as curve_of};
 use midspan_records::{By, Record, Records};
@@ -10,7 +10,7 @@ use super::{load, output};
 use crate::commands::Outcome;
 use crate::plan_arguments::BuffersOptions;
 
-/// Computes and prints the curve of every way with a proxy.
+/// Computes and prints the curve of every direction with a proxy.
 pub fn buffers(options: &BuffersOptions) -> Outcome {
     let path = load(&options.path.path, &options.path.set)?;
     let mut records = Records::default();
@@ -49,7 +49,7 @@ pub fn buffers(options: &BuffersOptions) -> Outcome {
             let record = Record::new(&path.name, &case, "throughput", "bit/s", by, *throughput);
             records.push(record);
         }
-        // Beyond four times the knee there is nothing to see.
+        // Beyond four times the knee, the curve is flat.
         let shown = points
             .into_iter()
             .filter(|(size, _)| *size <= 4.0 * knee.max(8192.0));

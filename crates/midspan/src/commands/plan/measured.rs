@@ -1,4 +1,4 @@
-//! `midspan plan --from-…`: what was measured, and what a proxy would make of it.
+//! `midspan plan --from-…`: a plan from measurements.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,7 +17,7 @@ use super::output;
 use crate::commands::Outcome;
 use crate::plan_arguments::{MeasuredOptions, ResultOptions};
 
-/// Plans from the measurement that was given.
+/// Plans from the given measurement.
 pub fn measured(
     options: &MeasuredOptions,
     rate: Option<BitRate>,
@@ -103,7 +103,7 @@ pub fn measured(
     Ok(true)
 }
 
-/// The measurements of the one input that was given, with the program that wrote it.
+/// The measurements of the given input, with the program that wrote it.
 fn read(options: &MeasuredOptions) -> miette::Result<(&'static str, &PathBuf, Vec<Measured>)> {
     let (program, file, result): (_, _, Result<_, MeasuredError>) =
         if let Some(file) = &options.from_pcap {
@@ -137,7 +137,7 @@ fn read(options: &MeasuredOptions) -> miette::Result<(&'static str, &PathBuf, Ve
     Ok((program, file, found))
 }
 
-/// What an admin listener answers, where an URL is given, or a text.
+/// The answer of an admin listener if a URL is given, otherwise the text of a file.
 fn fetched(place: &FilePath) -> miette::Result<String> {
     let Some(rest) = place.to_str().and_then(|url| url.strip_prefix("http://")) else {
         return text(place)
@@ -167,7 +167,7 @@ fn open(file: &FilePath) -> io::Result<Box<dyn Read>> {
     })
 }
 
-/// A text, bounded; what is no UTF-8 is replaced.
+/// A text of limited size; bytes that are not UTF-8 are replaced.
 fn text(file: &FilePath) -> Result<String, MeasuredError> {
     let mut bytes = Vec::new();
     let limit = u64::try_from(LARGEST_TEXT).unwrap_or(u64::MAX);

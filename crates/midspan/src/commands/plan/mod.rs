@@ -23,7 +23,7 @@ use self::output::write;
 use super::Outcome;
 use crate::plan_arguments::{PlanCommand, PlanOptions, PlanPathOptions};
 
-/// Answers the question that was asked.
+/// Runs one of the commands.
 pub fn plan(options: &PlanOptions) -> Outcome {
     match &options.command {
         None => whole(&options.path),
@@ -34,7 +34,7 @@ pub fn plan(options: &PlanOptions) -> Outcome {
     }
 }
 
-/// The path that was asked for, with the values that were set.
+/// The given path, with the values of `--set`.
 pub fn load(name: &str, set: &[String]) -> miette::Result<Path> {
     let overrides = set
         .iter()
@@ -127,7 +127,7 @@ fn configuration(plan: &Plan, proxy: Option<&str>) -> miette::Result<String> {
     })
 }
 
-/// The tables of one way.
+/// The tables of one direction.
 fn tables(way: &WayPlan) -> Vec<Table> {
     let mut tables = vec![end_to_end(way)];
     if way.split.is_some() {
@@ -239,7 +239,7 @@ fn proxies(way: &WayPlan) -> Table {
     table
 }
 
-/// Completion time against size, a line for each connection.
+/// Completion time as a function of size, a line for each connection.
 fn progress(way: &WayPlan) -> LinePlot {
     let series = way
         .cases()

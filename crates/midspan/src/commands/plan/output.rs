@@ -1,4 +1,4 @@
-//! Files that a question writes.
+//! Files that a command writes.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use miette::{Context, IntoDiagnostic};
 
 use crate::plan_arguments::ResultOptions;
 
-/// Writes a file and says so.
+/// Writes a file and prints its name.
 pub fn write(file: &Path, text: &str) -> miette::Result<()> {
     std::fs::write(file, text)
         .into_diagnostic()
@@ -22,7 +22,7 @@ pub fn command_line() -> String {
     format!("midspan {}", arguments.join(" "))
 }
 
-/// Writes what `--plot` and `--html` ask for.
+/// Writes the files of `--plot` and `--html`.
 pub fn write_plot(
     options: &ResultOptions,
     plot: &LinePlot,

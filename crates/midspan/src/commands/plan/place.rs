@@ -1,4 +1,4 @@
-//! `midspan plan place`: where proxies can stand, the best first.
+//! `midspan plan place`: the possible places of proxies, the best first.
 
 use midspan_plan::{Answer, Way, along, at, limit_name, place as ranked};
 use midspan_records::{By, Record, Records};

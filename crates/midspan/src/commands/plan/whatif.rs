@@ -1,4 +1,4 @@
-//! `midspan plan whatif`: variants of a path beside each other.
+//! `midspan plan whatif`: variants of a path side by side.
 
 use midspan_document::Override;
 use midspan_path::Path;
@@ -30,7 +30,7 @@ pub fn whatif(options: &WhatifOptions) -> Outcome {
     Ok(true)
 }
 
-/// What holds end to end with the values of `text`, several of which are joined by semicolons.
+/// The result from end to end with the values of `text`; semicolons separate several values.
 fn variant(path: &str, text: &str) -> miette::Result<Vec<Record>> {
     let overrides = text
         .split(';')

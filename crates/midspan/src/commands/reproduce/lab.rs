@@ -13,7 +13,7 @@ use super::show;
 use crate::arguments::ReproduceOptions;
 use crate::progress::Bar;
 
-/// Measures, prints, writes the figures. Not met where a bound is missed or a run is void.
+/// Measures, prints, writes the figures. Returns `false` if a bound is missed or a run is void.
 pub fn reproduce(paper: Paper, options: &ReproduceOptions) -> Outcome {
     let effort = LabEffort {
         extent: extent(options.quick, options.full),
@@ -24,7 +24,7 @@ pub fn reproduce(paper: Paper, options: &ReproduceOptions) -> Outcome {
         ..LabEffort::default()
     };
     let plan = lab_plan(paper, &effort).into_diagnostic()?;
-    // It moves into namespaces of its own, which must come before any thread.
+    // The lab enters its own namespaces, which must happen before any thread starts.
     namespace::isolate().into_diagnostic()?;
     let Laboratory {
         figures,
@@ -40,7 +40,7 @@ pub fn reproduce(paper: Paper, options: &ReproduceOptions) -> Outcome {
     Ok(void == 0 && records.all_ok())
 }
 
-/// By what the user asks for.
+/// The extent that the options select.
 pub const fn extent(quick: bool, full: bool) -> Extent {
     match (quick, full) {
         (true, _) => Extent::Quick,
@@ -49,14 +49,14 @@ pub const fn extent(quick: bool, full: bool) -> Extent {
     }
 }
 
-/// Says of how many runs none is counted.
+/// Prints the number of runs that do not count.
 pub fn say_void(void: usize, runs: usize) {
     if void > 0 {
         eprintln!("{void} of {runs} runs are void and do not count; --state FILE makes them again");
     }
 }
 
-/// Measures what is planned, and says what happens.
+/// Runs the plan, and reports its progress.
 pub fn measure(plan: LabPlan, effort: &LabEffort) -> miette::Result<Laboratory> {
     let mut bar = None;
     let measured = laboratory(plan, effort, &mut |progress| match progress {
@@ -77,7 +77,7 @@ pub fn measure(plan: LabPlan, effort: &LabEffort) -> miette::Result<Laboratory> 
     measured.into_diagnostic()
 }
 
-/// What is to be done, and how long it takes.
+/// Prints the number of runs and their duration.
 #[allow(clippy::cast_precision_loss)] // Counts of runs.
 fn describe(runs: usize, finished: usize, seconds: f64) -> String {
     let left = runs - finished;

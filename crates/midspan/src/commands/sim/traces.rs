@@ -1,4 +1,4 @@
-//! `midspan sim PATH --trace … --pcap …`: one run, written down.
+//! `midspan sim PATH --trace … --pcap …`: traces of one run.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -21,7 +21,7 @@ type Watchers = (
     Option<BurstWatch>,
 );
 
-/// Runs a path once without and once with its proxies, and writes down what was asked for.
+/// Runs a path once without and once with its proxies, and writes the requested traces.
 pub fn run(path: &Path, options: &SimOptions, records: &mut Records) -> miette::Result<()> {
     fs::create_dir_all(&options.output_directory)
         .into_diagnostic()
@@ -73,7 +73,7 @@ struct Files<'a> {
     options: &'a SimOptions,
     proxies: bool,
     scenario: usize,
-    /// The first file that could not be made.
+    /// The first file that could not be created.
     error: Option<miette::Report>,
 }
 
@@ -92,7 +92,7 @@ impl<'a> Files<'a> {
         self.error.take().map_or(Ok(()), Err)
     }
 
-    /// `midspan-2`: the case and the number of the scenario, where there are several.
+    /// `midspan-2`: the case and the number of the scenario, if there are several.
     fn prefix(&self, scenario: usize) -> String {
         let case = case_of(self.proxies);
         if scenario == 0 {
@@ -127,7 +127,7 @@ impl<'a> Files<'a> {
             }
         }
         let capture = self.options.pcap.as_ref().map(|file| {
-            // One file for each case and scenario: the name says which.
+            // One file for each case and scenario, whose name contains both.
             let stem = file.file_stem().unwrap_or_default().to_string_lossy();
             let ending = file.extension().unwrap_or_default().to_string_lossy();
             file.with_file_name(format!("{stem}-{prefix}.{ending}"))

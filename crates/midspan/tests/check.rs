@@ -60,7 +60,7 @@ fn something_is_missing() {
     assert_eq!(output.status.code(), Some(3), "{text}");
     let process = format!("process {}", std::process::id());
     assert!(text.contains(&process), "{text}");
-    assert!(text.contains("Missing, and how to mend it:"), "{text}");
+    assert!(text.contains("Missing, and how to fix it:"), "{text}");
 }
 
 #[test]

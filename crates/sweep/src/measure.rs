@@ -119,8 +119,8 @@ fn hindrance<'a>(
     let gave_up = flows.find_map(|flow| flow.gave_up);
     if let Some(gave_up) = gave_up {
         return Some(format!(
-            "can never finish: leg {} was given up after {:.0} s, when time-out after time-out had \
-             passed without an answer; {delivered} bytes had arrived",
+            "can never finish: leg {} was given up after {:.0} s, because many time-outs in a row had \
+             no answer; {delivered} bytes had arrived",
             gave_up.leg + 1,
             gave_up.at.since(Time::ZERO).as_seconds()
         ));
@@ -128,10 +128,9 @@ fn hindrance<'a>(
     let until = results.until.since(Time::ZERO);
     match results.stop {
         StopReason::Stalled => Some(format!(
-            "can never finish: after {until} nothing is left that could happen; {delivered} bytes \
-             had arrived"
+            "can never finish: there is no further event after {until}; {delivered} bytes had arrived"
         )),
-        StopReason::EventLimit => Some(format!("was not over after so many events, at {until}")),
+        StopReason::EventLimit => Some(format!("reached the limit of events at {until}")),
         StopReason::TimeIsUp | StopReason::Finished => None,
     }
 }

@@ -140,7 +140,7 @@ impl Pages for AgentPages {
             "/status" => json(&status),
             "/health" if heard.elapsed() < SILENCE_LIMIT => text(StatusCode::OK, "ok\n"),
             "/health" => {
-                let said = "the worker says nothing; all ACKs pass\n";
+                let said = "the worker sends no reports; all ACKs pass\n";
                 text(StatusCode::SERVICE_UNAVAILABLE, said)
             }
             "/" => text(StatusCode::OK, "/metrics\n/status\n/health\n"),

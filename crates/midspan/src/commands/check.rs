@@ -48,8 +48,8 @@ fn print(report: &CheckReport) {
     print!("{}", table.to_text(stdout_width()));
     // Commands are not in the table, because it would wrap them.
     for (state, heading) in [
-        (State::Missing, "Missing, and how to mend it:"),
-        (State::Warning, "It works without, but better so:"),
+        (State::Missing, "Missing, and how to fix it:"),
+        (State::Warning, "Not required, but recommended:"),
     ] {
         let mut findings = report.checks.iter().filter(|f| f.state == state).peekable();
         if findings.peek().is_some() {

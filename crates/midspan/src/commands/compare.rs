@@ -119,7 +119,7 @@ impl Row {
         };
         if row.analysis.is_none() {
             row.notes
-                .push("the analysis knows transfers of one file and bulk data only".into());
+                .push("the analysis supports only transfers of one file and bulk data".into());
         }
         match simulated(path, flow, case, repetitions) {
             Ok(found) => row.simulation = found,

@@ -99,7 +99,7 @@ pub fn run_with_progress(plan: &Plan) -> miette::Result<Vec<Measurement>> {
         }
         Progress::Again(validity) => {
             if let Some(bar) = &bar {
-                bar.say(&format!("made again, for it was {validity}"));
+                bar.say(&format!("repeated, because it was {validity}"));
             }
         }
         Progress::End(run) => {

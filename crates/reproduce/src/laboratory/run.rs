@@ -95,7 +95,7 @@ pub(super) fn make(
     };
     let made = midspan_lab::run(&plan, &mut |progress| {
         if let Progress::Again(validity) = progress {
-            say(&format!("made again, for it was {validity}"));
+            say(&format!("repeated, because it was {validity}"));
         }
     });
     let mut run = Run::new(point, arm.name, repetition, arm.digest());

@@ -134,7 +134,7 @@ fn read(file: &Path) -> miette::Result<BTreeMap<u64, f64>> {
     if !file.exists() {
         return Ok(BTreeMap::new());
     }
-    let place = || format!("cannot go on from {}", file.display());
+    let place = || format!("cannot continue from {}", file.display());
     let mut text = String::new();
     File::open(file)
         .and_then(|opened| opened.take(LARGEST_FILE).read_to_string(&mut text))

@@ -88,7 +88,7 @@ fn whole(options: &PlanPathOptions) -> Outcome {
             summary: plan.text(),
             command: output::command_line(),
             sections: vec![Section {
-                heading: "What the analysis says".to_owned(),
+                heading: "Results of the analysis".to_owned(),
                 text: String::new(),
                 content: content.collect(),
             }],

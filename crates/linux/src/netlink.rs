@@ -5,9 +5,11 @@
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::str::FromStr;
 
 use futures_util::TryStreamExt;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
+use rtnetlink::packet_route::link::{InfoData, InfoVeth};
 use rtnetlink::packet_route::neighbour::NeighbourState;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric};
 use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
@@ -67,6 +69,38 @@ pub struct Prefix {
     pub address: IpAddr,
     /// Length of the prefix in bits.
     pub length: u8,
+}
+
+/// A text is no address with the length of its prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("\"{0}\" is no address with the length of its prefix, such as 10.1.0.2/24 or fd01::2/64")]
+pub struct PrefixError(String);
+
+impl Prefix {
+    /// An address alone: 32 bits of IPv4, 128 of IPv6.
+    #[must_use]
+    pub const fn of_host(address: IpAddr) -> Self {
+        let length = if address.is_ipv4() { 32 } else { 128 };
+        Self { address, length }
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = PrefixError;
+
+    /// Reads `10.1.0.2/24`; without a length, the address alone.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = || PrefixError(text.to_owned());
+        let Some((address, length)) = text.split_once('/') else {
+            return text.parse().map(Self::of_host).map_err(|_| error());
+        };
+        let address: IpAddr = address.parse().map_err(|_| error())?;
+        let length = length.parse().map_err(|_| error())?;
+        if length > Self::of_host(address).length {
+            return Err(error());
+        }
+        Ok(Self { address, length })
+    }
 }
 
 /// What a route says of the TCP connections that use it. `None` leaves the default.
@@ -157,6 +191,26 @@ impl Netlink {
         self.request(
             || format!("move interface {name} to its network namespace"),
             async |handle| handle.link().set(message).execute().await,
+        )
+    }
+
+    /// Makes a pair of virtual Ethernet interfaces (veth(4)): `name` here, `peer` in another network
+    /// namespace, where a name that is taken here may be free.
+    pub fn add_veth_into(
+        &self,
+        name: &str,
+        peer: &str,
+        namespace: BorrowedFd<'_>,
+    ) -> Result<(), NetlinkError> {
+        let far = LinkUnspec::new_with_name(peer)
+            .setns_by_fd(namespace.as_raw_fd())
+            .build();
+        let message = LinkVeth::new(name, peer)
+            .set_info_data(InfoData::Veth(InfoVeth::Peer(far)))
+            .build();
+        self.request(
+            || format!("make the veth pair {name}, {peer}"),
+            async |handle| handle.link().add(message).execute().await,
         )
     }
 
@@ -355,4 +409,31 @@ fn route_message(destination: Prefix, gateway: Option<IpAddr>) -> Result<RouteMe
         None => builder.scope(rtnetlink::packet_route::route::RouteScope::Link),
     };
     Ok(builder.build())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_read() {
+        let read = |text: &str| text.parse::<Prefix>().ok().map(|prefix| prefix.length);
+        assert_eq!(read("10.1.0.2/24"), Some(24));
+        assert_eq!(read("fd01::2/64"), Some(64));
+        assert_eq!(read("0.0.0.0/0"), Some(0));
+        assert_eq!(read("10.1.0.2"), Some(32));
+        assert_eq!(read("fd01::2"), Some(128));
+        for wrong in [
+            "",
+            "/",
+            "10.1.0.2/",
+            "10.1.0.2/33",
+            "fd01::2/129",
+            "10.1/8",
+            "x/8",
+            "::/-1",
+        ] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
 }

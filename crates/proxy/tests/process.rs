@@ -4,115 +4,50 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod tries;
+mod common;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::net::{TcpListener, TcpStream};
+use std::process::ExitCode;
 
 use midspan_linux::capability;
 use midspan_linux::initial_window::{self, MarkField, Place};
-use midspan_linux::namespace::{self, Privilege};
-use midspan_linux::netlink::{Netlink, Prefix};
-use midspan_proxy::{RunOptions, relay_main, run};
+use midspan_linux::namespace::Privilege;
+use midspan_linux::netlink::Netlink;
+use midspan_testbed::kernel_tests::{Command, privilege};
+use midspan_testbed::program::Launch;
+use midspan_testbed::testing::{Midspan, bounded, is_refused, wait_until};
+use midspan_testbed::{KernelTests, kernel_test, skip};
 use rustix::process::{Pid, Signal, kill_process};
 
-const LIMIT: Duration = Duration::from_secs(20);
+use common::{RELAY_COMMAND, RUN_COMMAND, exit_code, run};
 
-fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match arguments[..] {
-        ["relay"] => end(relay_main()),
-        ["run", file] => end(run_proxy(file)),
-        ["run-without-rights", file] => {
-            capability::give_up_all_but(&[]).unwrap();
-            end(run_proxy(file));
-        }
-        // What a test runner passes (a name, a filter) changes nothing.
-        _ => test(),
-    }
+const COMMANDS: &[Command] = &[
+    RUN_COMMAND,
+    RELAY_COMMAND,
+    ("run-without-rights", |arguments| {
+        capability::give_up_all_but(&[]).unwrap();
+        exit_code(run(arguments[0]))
+    }),
+];
+
+fn main() -> ExitCode {
+    KernelTests::new()
+        .commands(COMMANDS)
+        .set_up(set_up_network)
+        .main()
 }
 
-fn run_proxy(file: &str) -> Result<(), midspan_proxy::Error> {
-    run(RunOptions {
-        configuration: file.into(),
-        relay_arguments: vec!["relay".to_owned()],
-        ready: Some(std::io::stdout().as_fd().try_clone_to_owned().unwrap()),
-    })
-}
-
-fn end(result: Result<(), midspan_proxy::Error>) {
-    if let Err(error) = result {
-        eprintln!("error: {error}");
-        std::process::exit(1);
-    }
-}
-
-fn test() {
-    let privilege = match namespace::isolate() {
-        Ok(privilege) => privilege,
-        Err(error) => return println!("skipped: {error}"),
-    };
-    println!("in a network namespace of its own, as {privilege:?}");
-    set_up_network();
-    let tests: [tries::Test; 14] = [
-        (
-            "data passes, then SIGTERM ends an idle proxy",
-            an_idle_proxy_ends,
-        ),
-        ("sessions go on while the proxy drains", sessions_go_on),
-        (
-            "drain_timeout resets what is left",
-            the_time_to_drain_is_limited,
-        ),
-        ("a second signal resets at once", a_second_signal_resets),
-        ("a killed relay looks like a reset", a_killed_relay),
-        ("a killed helper takes the relay along", a_killed_helper),
-        ("rights are given up", rights_are_given_up),
-        ("initial windows come and go", initial_windows_come_and_go),
-        ("both families on one port", both_families_share_a_port),
-        ("log lines for programs", log_lines_for_programs),
-        ("without rights", what_needs_no_rights_works),
-        (
-            "without rights, initial_window",
-            initial_window_needs_rights,
-        ),
-        ("errors at the start", errors_are_located),
-        ("the relay alone", the_relay_alone_refuses),
-    ];
-    tries::run_all("", &tests);
-    if privilege == Privilege::Root {
-        a_restricted_congestion_control_needs_rights();
-        println!("test a restricted congestion control ... ok");
-    }
-}
-
+/// With a link on which nobody answers.
 fn set_up_network() {
     let netlink = Netlink::open().unwrap();
     netlink.set_up("lo").unwrap();
     netlink.add_veth("near", "far").unwrap();
     netlink.set_up("near").unwrap();
     netlink.set_up("far").unwrap();
-    let address = "192.0.2.1".parse().unwrap();
-    netlink
-        .add_address(
-            "near",
-            Prefix {
-                address,
-                length: 24,
-            },
-        )
-        .unwrap();
-}
-
-/// A running proxy, ended by force at the latest when this value goes.
-struct Proxy {
-    child: Child,
-    directory: tempfile::TempDir,
+    let address = "192.0.2.1/24".parse().unwrap();
+    netlink.add_address("near", address).unwrap();
 }
 
 const LISTEN: &str = "127.0.0.1:8080";
@@ -123,87 +58,6 @@ fn configuration(more: &str) -> String {
         "[relay]\nthreads = 2\npipe_size = \"64 KiB\"\npipe_memory = \"1 MiB\"\n{more}\n\
          [[listener]]\nname = \"test\"\nlisten = \"{LISTEN}\"\nto = \"{SERVER}\"\n"
     )
-}
-
-impl Proxy {
-    fn start(command: &str, text: &str) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("midspan.toml");
-        fs::write(&file, text).unwrap();
-        let log = File::create(directory.path().join("log")).unwrap();
-        let child = Command::new(std::env::current_exe().unwrap())
-            .arg(command)
-            .arg(file)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        Self { child, directory }
-    }
-
-    /// Started, and accepting connections.
-    fn ready(text: &str) -> Self {
-        Self::start("run", text).until_ready()
-    }
-
-    fn until_ready(mut self) -> Self {
-        let mut byte = Vec::new();
-        let stdout = self.child.stdout.take().unwrap();
-        stdout.take(1).read_to_end(&mut byte).unwrap();
-        assert_eq!(byte, b"\n", "not ready: {}", self.log());
-        self
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.directory.path().join("log")).unwrap()
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(pid(self.child.id()), signal).unwrap();
-    }
-
-    fn wait(&mut self) -> ExitStatus {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(start.elapsed() < LIMIT, "still running: {}", self.log());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    /// The relay's process id: the helper's only child.
-    fn relay(&self) -> u32 {
-        let id = self.child.id();
-        let start = Instant::now();
-        loop {
-            // Programs that the helper runs come and go.
-            let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
-            if let Ok(relay) = children.trim().parse() {
-                return relay;
-            }
-            assert!(start.elapsed() < LIMIT, "not alone: {children}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if !std::thread::panicking() {
-            // The relay ends a moment later.
-            wait_until("refused", refuses_connections);
-            tries::assert_no_refused_call(&self.log());
-        }
-    }
-}
-
-fn pid(id: u32) -> Pid {
-    Pid::from_raw(i32::try_from(id).unwrap()).unwrap()
 }
 
 /// A client and a server, joined by the proxy.
@@ -218,10 +72,7 @@ impl Session {
         let listener = TcpListener::bind(SERVER).unwrap();
         let client = TcpStream::connect(LISTEN).unwrap();
         let (server, _) = listener.accept().unwrap();
-        for socket in [&client, &server] {
-            socket.set_read_timeout(Some(LIMIT)).unwrap();
-            socket.set_write_timeout(Some(LIMIT)).unwrap();
-        }
+        let (client, server) = (bounded(client), bounded(server));
         let mut session = Self {
             client,
             server,
@@ -263,22 +114,13 @@ impl Session {
     }
 }
 
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < LIMIT, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 fn refuses_connections() -> bool {
-    let address: SocketAddr = LISTEN.parse().unwrap();
-    TcpStream::connect_timeout(&address, LIMIT)
-        .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    is_refused(LISTEN)
 }
 
+#[kernel_test]
 fn an_idle_proxy_ends() {
-    let mut proxy = Proxy::ready(&configuration(""));
+    let mut proxy = Midspan::here(&configuration(""));
     let session = Session::open();
     session.close();
     wait_until("said", || proxy.log().contains("ready"));
@@ -287,29 +129,32 @@ fn an_idle_proxy_ends() {
     assert!(refuses_connections());
 }
 
+#[kernel_test]
 fn sessions_go_on() {
-    let mut proxy = Proxy::ready(&configuration(""));
+    let mut proxy = Midspan::here(&configuration(""));
     let mut session = Session::open();
     // A terminal sends it to both processes.
-    kill_process(pid(proxy.relay()), Signal::INT).unwrap();
+    kill_process(proxy.relay(), Signal::INT).unwrap();
     proxy.signal(Signal::INT);
     wait_until("refused", refuses_connections);
     session.exchange();
-    assert!(proxy.child.try_wait().unwrap().is_none());
+    assert!(proxy.is_running());
     session.close();
     assert!(proxy.wait().success(), "{}", proxy.log());
 }
 
+#[kernel_test]
 fn the_time_to_drain_is_limited() {
-    let mut proxy = Proxy::ready(&configuration("drain_timeout = \"300 ms\""));
+    let mut proxy = Midspan::here(&configuration("drain_timeout = \"300 ms\""));
     let mut session = Session::open();
     proxy.signal(Signal::TERM);
     assert!(proxy.wait().success(), "{}", proxy.log());
     session.assert_reset();
 }
 
+#[kernel_test]
 fn a_second_signal_resets() {
-    let mut proxy = Proxy::ready(&configuration("drain_timeout = \"1 h\""));
+    let mut proxy = Midspan::here(&configuration("drain_timeout = \"1 h\""));
     let mut session = Session::open();
     proxy.signal(Signal::TERM);
     wait_until("refused", refuses_connections);
@@ -318,10 +163,11 @@ fn a_second_signal_resets() {
     session.assert_reset();
 }
 
+#[kernel_test]
 fn a_killed_relay() {
-    let mut proxy = Proxy::ready(&configuration(""));
+    let mut proxy = Midspan::here(&configuration(""));
     let mut session = Session::open();
-    kill_process(pid(proxy.relay()), Signal::KILL).unwrap();
+    kill_process(proxy.relay(), Signal::KILL).unwrap();
     session.assert_reset();
     assert_eq!(proxy.wait().code(), Some(1));
     let log = proxy.log();
@@ -331,12 +177,12 @@ fn a_killed_relay() {
     assert!(refuses_connections());
 }
 
+#[kernel_test]
 fn a_killed_helper() {
-    let mut proxy = Proxy::ready(&configuration(""));
+    let mut proxy = Midspan::here(&configuration(""));
     let mut session = Session::open();
-    let relay = proxy.relay();
-    proxy.child.kill().unwrap();
-    proxy.child.wait().unwrap();
+    let relay = proxy.relay().as_raw_nonzero();
+    proxy.kill();
     session.assert_reset();
     // Nobody of ours can wait for it, so the id is followed only while it is the relay's.
     let is_relay = || {
@@ -348,14 +194,15 @@ fn a_killed_helper() {
 }
 
 /// A line of `/proc/…/status`.
-fn status(id: u32, key: &str) -> String {
-    let text = fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+fn status(id: Pid, key: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{}/status", id.as_raw_nonzero())).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(key));
     line.unwrap().trim_start_matches(':').trim().to_owned()
 }
 
+#[kernel_test]
 fn rights_are_given_up() {
-    let proxy = Proxy::ready(&configuration(""));
+    let proxy = Midspan::here(&configuration(""));
     const NET_ADMIN: &str = "0000000000001000";
     // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW.
     const HELPER: &str = "0000000000003400";
@@ -371,24 +218,24 @@ fn rights_are_given_up() {
         let line = status(proxy.relay(), ids);
         assert!(line.split_whitespace().all(|id| id == user), "{ids} {line}");
     }
-    for (id, rights) in [(proxy.child.id(), helper), (proxy.relay(), NET_ADMIN)] {
+    for (id, rights) in [(proxy.helper(), helper), (proxy.relay(), NET_ADMIN)] {
         for set in ["CapEff", "CapPrm", "CapBnd"] {
-            assert_eq!(status(id, set), rights, "{set} of {id}");
+            assert_eq!(status(id, set), rights, "{set} of {id:?}");
         }
         for set in ["CapInh", "CapAmb"] {
-            assert_eq!(status(id, set), "0000000000000000", "{set} of {id}");
+            assert_eq!(status(id, set), "0000000000000000", "{set} of {id:?}");
         }
         assert_eq!(status(id, "NoNewPrivs"), "1");
     }
     // The threads that relay as well.
     let relay = proxy.relay();
-    for task in fs::read_dir(format!("/proc/{relay}/task")).unwrap() {
+    for task in fs::read_dir(format!("/proc/{}/task", relay.as_raw_nonzero())).unwrap() {
         let file = task.unwrap().path().join("status");
         let text = fs::read_to_string(&file).unwrap();
         assert!(text.contains(&format!("CapEff:\t{NET_ADMIN}\n")));
     }
     // The helper has no listening socket left: the ports are the relay's alone.
-    assert_eq!(listening_sockets(proxy.child.id()), 0);
+    assert_eq!(listening_sockets(proxy.helper()), 0);
     assert_eq!(listening_sockets(relay), 2);
 }
 
@@ -398,7 +245,7 @@ fn is_root() -> bool {
     map.split_whitespace().nth(2) == Some("4294967295") && rustix::process::geteuid().is_root()
 }
 
-fn listening_sockets(id: u32) -> usize {
+fn listening_sockets(id: Pid) -> usize {
     let table = fs::read_to_string("/proc/self/net/tcp").unwrap();
     let listening: Vec<&str> = table
         .lines()
@@ -407,7 +254,7 @@ fn listening_sockets(id: u32) -> usize {
             (columns.get(3) == Some(&"0A")).then(|| columns[9])
         })
         .collect();
-    fs::read_dir(format!("/proc/{id}/fd"))
+    fs::read_dir(format!("/proc/{}/fd", id.as_raw_nonzero()))
         .unwrap()
         .filter(|entry| {
             let link = fs::read_link(entry.as_ref().unwrap().path()).unwrap_or_default();
@@ -419,6 +266,7 @@ fn listening_sockets(id: u32) -> usize {
         .count()
 }
 
+#[kernel_test]
 fn initial_windows_come_and_go() {
     let place = Place {
         marks: MarkField::new(0x0f00_0000).unwrap(),
@@ -431,22 +279,21 @@ fn initial_windows_come_and_go() {
     );
     // Whatever ends the proxy, but for a killed helper, nothing is left.
     for end in ["signal", "killed relay"] {
-        let mut proxy = Proxy::ready(&text);
+        let mut proxy = Midspan::here(&text);
         Session::open().close();
         if end == "signal" {
             proxy.signal(Signal::TERM);
         } else {
-            kill_process(pid(proxy.relay()), Signal::KILL).unwrap();
+            kill_process(proxy.relay(), Signal::KILL).unwrap();
         }
         assert_eq!(proxy.wait().success(), end == "signal", "{}", proxy.log());
         assert_eq!(initial_window::remove_leftovers(place).unwrap(), 0);
     }
-    let mut proxy = Proxy::ready(&text);
-    proxy.child.kill().unwrap();
-    proxy.child.wait().unwrap();
+    let mut proxy = Midspan::here(&text);
+    proxy.kill();
     wait_until("refused", refuses_connections);
     // The next run removes what was left, even if it has no initial window itself.
-    let proxy = Proxy::ready(&configuration(""));
+    let proxy = Midspan::here(&configuration(""));
     assert!(
         proxy
             .log()
@@ -456,10 +303,11 @@ fn initial_windows_come_and_go() {
     assert_eq!(initial_window::remove_leftovers(place).unwrap(), 0);
 }
 
+#[kernel_test]
 fn both_families_share_a_port() {
     let six = "[[listener]]\nname = \"six\"\nlisten = \"[::]:8080\"\nto = \"127.0.0.1:9090\"\n";
     let four = configuration("").replace(LISTEN, "0.0.0.0:8080");
-    let proxy = Proxy::ready(&format!("{four}{six}"));
+    let proxy = Midspan::here(&format!("{four}{six}"));
     Session::open().close();
     let server = TcpListener::bind(SERVER).unwrap();
     let mut client = TcpStream::connect("[::1]:8080").unwrap();
@@ -470,9 +318,10 @@ fn both_families_share_a_port() {
     drop(proxy);
 }
 
+#[kernel_test]
 fn log_lines_for_programs() {
     let text = format!("{}[log]\nformat = \"json\"\n", configuration(""));
-    let mut proxy = Proxy::ready(&text);
+    let mut proxy = Midspan::here(&text);
     Session::open().close();
     proxy.signal(Signal::TERM);
     assert!(proxy.wait().success(), "{}", proxy.log());
@@ -485,12 +334,13 @@ fn log_lines_for_programs() {
     assert_eq!(ready.unwrap()["threads"], 2, "{log}");
 }
 
+#[kernel_test]
 fn what_needs_no_rights_works() {
     let text = format!(
         "{}client_leg = {{ congestion_control = \"reno\", notsent_lowat = \"64 KiB\" }}\n",
         configuration("")
     );
-    let mut proxy = Proxy::start("run-without-rights", &text).until_ready();
+    let mut proxy = Midspan::of(Launch::this_program("run-without-rights").configuration(&text));
     Session::open().close();
     assert_eq!(status(proxy.relay(), "CapPrm"), "0000000000000000");
     proxy.signal(Signal::TERM);
@@ -498,21 +348,16 @@ fn what_needs_no_rights_works() {
 }
 
 fn fails_with(command: &str, text: &str, expected: &str) {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("midspan.toml");
-    fs::write(&file, text).unwrap();
-    let output = Command::new(std::env::current_exe().unwrap())
-        .arg(command)
-        .arg(&file)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let log = String::from_utf8(output.stderr).unwrap();
-    let log = log.replace(&file.display().to_string(), "midspan.toml");
+    let folder = tempfile::tempdir().unwrap();
+    let launch = Launch::this_program(command).configuration(text);
+    let finished = launch.folder(folder.path()).finish().unwrap();
+    assert_eq!(finished.status.code(), Some(1));
+    let folder = format!("{}/", folder.path().display());
+    let log = finished.log.replace(&folder, "");
     assert!(log.contains(expected), "{log}");
 }
 
+#[kernel_test]
 fn initial_window_needs_rights() {
     let text = format!(
         "{}client_leg = {{ initial_window = 77 }}\n",
@@ -526,12 +371,16 @@ fn initial_window_needs_rights() {
     );
 }
 
+#[kernel_test]
 fn a_restricted_congestion_control_needs_rights() {
+    if privilege() != Some(Privilege::Root) {
+        return skip("it takes root");
+    }
     let unrestricted = midspan_linux::tcp::unrestricted_congestion_controls().unwrap();
     let available = midspan_linux::tcp::available_congestion_controls().unwrap();
     let restricted = available.iter().find(|name| !unrestricted.contains(name));
     let Some(name) = restricted else {
-        return println!("skipped: every congestion control of this kernel is open to all");
+        return skip("every congestion control of this kernel is open to all");
     };
     let leg = format!("client_leg = {{ congestion_control = \"{name}\" }}\n");
     let text = format!("{}{leg}", configuration(""));
@@ -542,11 +391,12 @@ fn a_restricted_congestion_control_needs_rights() {
             "error: midspan.toml:10:16: congestion_control = \"{name}\" needs CAP_NET_ADMIN, only "
         ),
     );
-    let proxy = Proxy::ready(&text);
+    let proxy = Midspan::here(&text);
     Session::open().close();
     drop(proxy);
 }
 
+#[kernel_test]
 fn errors_are_located() {
     let occupied = TcpListener::bind(LISTEN).unwrap();
     fails_with(
@@ -555,7 +405,7 @@ fn errors_are_located() {
         "error: midspan.toml:8:10: 127.0.0.1:8080 is in use by another program",
     );
     drop(occupied);
-    let proxy = Proxy::ready(&configuration(""));
+    let proxy = Midspan::here(&configuration(""));
     fails_with(
         "run",
         &configuration(""),
@@ -584,13 +434,10 @@ fn errors_are_located() {
     );
 }
 
+#[kernel_test]
 fn the_relay_alone_refuses() {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .arg("relay")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let error = String::from_utf8(output.stderr).unwrap();
+    let finished = Launch::this_program("relay").finish().unwrap();
+    assert_eq!(finished.status.code(), Some(1));
+    let error = finished.log;
     assert!(error.contains("run by `midspan run` only"), "{error}");
 }

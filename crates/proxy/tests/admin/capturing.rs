@@ -13,13 +13,14 @@ use crate::support::*;
 
 const COUNT: usize = 30_000;
 
-pub fn a_forward_session() {
-    let proxy = Proxy::ready(CONFIGURATION);
+#[kernel_test]
+fn a_forward_session() {
+    let proxy = Midspan::here(CONFIGURATION);
     let listener = TcpListener::bind(SERVER).unwrap();
     let (mut client, mut server) = session(&listener);
     // Others at the same time, not to be captured.
     let (mut other_client, mut other_server) = session(&listener);
-    let file = proxy.directory.path().join("legs.pcapng");
+    let file = proxy.folder().join("legs.pcapng");
     let options = CaptureOptions {
         admin: admin(),
         session: 1,
@@ -52,7 +53,7 @@ pub fn a_forward_session() {
     begun.recv_timeout(LIMIT).unwrap();
     client.write_all(&[7; COUNT]).unwrap();
     server.read_exact(&mut [0; COUNT]).unwrap();
-    exchange(&mut other_client, &mut other_server);
+    echoes(&mut other_client, &mut other_server);
     // Until the last acknowledgements are there.
     std::thread::sleep(std::time::Duration::from_millis(300));
     stop.store(true, Ordering::Relaxed);
@@ -89,7 +90,7 @@ pub fn a_forward_session() {
     );
 
     // Ended by its limit.
-    let again = proxy.directory.path().join("again.pcapng");
+    let again = proxy.folder().join("again.pcapng");
     let limited = CaptureOptions {
         packets: 3,
         output: again,
@@ -107,7 +108,7 @@ pub fn a_forward_session() {
     });
     begun.recv_timeout(LIMIT).unwrap();
     for _ in 0..10 {
-        exchange(&mut client, &mut server);
+        echoes(&mut client, &mut server);
     }
     let (captured, end) = thread.join().unwrap().unwrap();
     assert_eq!(end, CaptureEnd::PacketLimit);

@@ -1,13 +1,14 @@
 //! Those who disturb.
 
+use midspan_testbed::program::Launch;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Stdio;
 
 use crate::support::*;
 
-pub fn requests_disturb_nothing() {
-    let _proxy = Proxy::ready(CONFIGURATION);
+#[kernel_test]
+fn requests_disturb_nothing() {
+    let _proxy = Midspan::here(CONFIGURATION);
     let listener = TcpListener::bind(SERVER).unwrap();
     let (mut client, mut server) = session(&listener);
     let mut hostile: Vec<TcpStream> = Vec::new();
@@ -33,14 +34,14 @@ pub fn requests_disturb_nothing() {
         };
         hostile.push(stream);
         if number % 10 == 0 {
-            exchange(&mut client, &mut server);
+            echoes(&mut client, &mut server);
             let (other_client, other_server) = session(&listener);
             close(other_client, other_server);
         }
     }
     // While most of them still wait.
     for _ in 0..100 {
-        exchange(&mut client, &mut server);
+        echoes(&mut client, &mut server);
     }
     // Nobody holds a place for long: those that wait in vain are closed, and then it answers.
     let answers = || {
@@ -52,15 +53,19 @@ pub fn requests_disturb_nothing() {
     };
     drop(hostile);
     wait_until("answering again", answers);
-    exchange(&mut client, &mut server);
+    echoes(&mut client, &mut server);
     close(client, server);
 }
 
 /// Nobody reads what the proxy logs.
-pub fn a_stuck_log_stops_nothing() {
-    let directory = tempfile::tempdir().unwrap();
+#[kernel_test]
+fn a_stuck_log_stops_nothing() {
     let (reader, writer) = std::io::pipe().unwrap();
-    let _proxy = Proxy::ready_with(CONFIGURATION, directory, Stdio::from(writer));
+    let _proxy = Midspan::of(
+        Launch::this_program("run")
+            .configuration(CONFIGURATION)
+            .log_to(writer),
+    );
     let listener = TcpListener::bind(SERVER).unwrap();
     // A line has about 600 bytes, the pipe takes 64 KiB, the queue 4096 lines.
     for _ in 0..400 {

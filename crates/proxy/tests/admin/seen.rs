@@ -5,19 +5,22 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use serde_json::Value;
 
+use rustix::process::Signal;
+
 use crate::support::*;
 
-pub fn each_end_is_counted() {
-    let mut proxy = Proxy::ready(CONFIGURATION);
+#[kernel_test]
+fn each_end_is_counted() {
+    let mut proxy = Midspan::here(CONFIGURATION);
     let listener = TcpListener::bind(SERVER).unwrap();
     let (client, server) = session(&listener);
     let address = client.local_addr().unwrap();
     close(client, server);
     let (client, server) = session(&listener);
-    reset(client);
+    abort(client);
     is_reset(server);
     let (client, server) = session(&listener);
-    reset(server);
+    abort(server);
     is_reset(client);
     for listen in ["127.0.0.1:8081", "127.0.0.1:8082", "127.0.0.1:8083"] {
         is_reset_at_once(listen);
@@ -58,10 +61,11 @@ pub fn each_end_is_counted() {
     }
     // One that outlives the proxy.
     let (client, server) = session(&listener);
-    proxy.terminate();
+    proxy.signal(Signal::TERM);
+    proxy.wait();
     is_reset(client);
     is_reset(server);
-    check_lines(&proxy.lines(), &ends, address);
+    check_lines(&proxy.ended_sessions(), &ends, address);
 }
 
 fn check_lines(lines: &[Value], ends: &[(&str, &str)], first_client: SocketAddr) {
@@ -103,8 +107,9 @@ fn check_lines(lines: &[Value], ends: &[(&str, &str)], first_client: SocketAddr)
     assert!(silent["duration_seconds"].as_f64().unwrap() >= 0.1);
 }
 
-pub fn a_live_session_is_shown() {
-    let _proxy = Proxy::ready(CONFIGURATION);
+#[kernel_test]
+fn a_live_session_is_shown() {
+    let _proxy = Midspan::here(CONFIGURATION);
     let listener = TcpListener::bind(SERVER).unwrap();
     let (client, server) = session(&listener);
     let all = complete("/sessions");
@@ -134,8 +139,9 @@ pub fn a_live_session_is_shown() {
     wait_until("gone", || get("/sessions/1").0 == 404);
 }
 
-pub fn sessions_come_by_pages() {
-    let _proxy = Proxy::ready(CONFIGURATION);
+#[kernel_test]
+fn sessions_come_by_pages() {
+    let _proxy = Midspan::here(CONFIGURATION);
     let listener = TcpListener::bind(SERVER).unwrap();
     let all: Vec<(TcpStream, TcpStream)> = (0..25).map(|_| session(&listener)).collect();
     let mut seen = Vec::new();
@@ -160,8 +166,9 @@ pub fn sessions_come_by_pages() {
 }
 
 /// The session does not end meanwhile.
-pub fn legs_are_sampled() {
-    let _proxy = Proxy::ready(CONFIGURATION);
+#[kernel_test]
+fn legs_are_sampled() {
+    let _proxy = Midspan::here(CONFIGURATION);
     let listener = TcpListener::bind(SERVER).unwrap();
     let (client, server) = session(&listener);
     for leg in ["client", "server"] {
@@ -172,8 +179,9 @@ pub fn legs_are_sampled() {
     close(client, server);
 }
 
-pub fn pages_and_errors() {
-    let _proxy = Proxy::ready(CONFIGURATION);
+#[kernel_test]
+fn pages_and_errors() {
+    let _proxy = Midspan::here(CONFIGURATION);
     assert_eq!(get("/health"), (200, "ok\n".to_owned()));
     for (page, status) in [
         ("/", 200),

@@ -125,7 +125,7 @@ impl CaptureFile {
             .arg(file)
             .output();
         let Ok(output) = output else {
-            return println!("skipped: no tcpdump to read the file with");
+            return midspan_testbed::skip_part("there is no tcpdump to read the file with");
         };
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{said}");

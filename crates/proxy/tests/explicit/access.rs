@@ -18,10 +18,11 @@ pub fn socks(destination: &[u8]) -> u8 {
     exactly::<10>(&mut client)[1]
 }
 
-pub fn own_addresses_are_out_of_reach() {
+#[kernel_test]
+fn own_addresses_are_out_of_reach() {
     let _listeners = ["127.0.0.1:9090", "[::1]:9090", "192.0.2.1:9090"]
         .map(|address| TcpListener::bind(address).unwrap());
-    let _proxy = Proxy::ready(&with_head(
+    let _proxy = Midspan::here(&with_head(
         "[[listener]]\nname = \"socks\"\nmode = \"socks5\"\n\
          [[listener]]\nname = \"http\"\nmode = \"http\"\n",
     ));
@@ -62,10 +63,11 @@ fn is_refused_from(source: &str, to: &str) -> bool {
     read.is_err()
 }
 
-pub fn rules_decide() {
+#[kernel_test]
+fn rules_decide() {
     let listener = TcpListener::bind(SERVER).unwrap();
     let _other = TcpListener::bind("127.0.0.1:9093").unwrap();
-    let _proxy = Proxy::ready(&with_head(
+    let _proxy = Midspan::here(&with_head(
         r#"
 [[listener]]
 name = "socks"
@@ -111,8 +113,9 @@ access = [{ allow = "127.0.0.1" }]
 }
 
 /// In the form that the documentation states, for programs that read it; and not without bound.
-pub fn refused_clients_are_logged() {
-    let proxy = Proxy::ready(
+#[kernel_test]
+fn refused_clients_are_logged() {
+    let proxy = Midspan::here(
         r#"
 [relay]
 threads = 1

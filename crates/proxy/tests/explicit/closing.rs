@@ -8,8 +8,9 @@ use socket2::SockRef;
 
 use super::support::*;
 
-pub fn half_close_in_each_mode() {
-    let _proxy = Proxy::ready(&each_mode(""));
+#[kernel_test]
+fn half_close_in_each_mode() {
+    let _proxy = Midspan::here(&each_mode(""));
     let listener = TcpListener::bind(SERVER).unwrap();
     for mode in MODES {
         // The client ends first, and the answer comes after.
@@ -33,8 +34,9 @@ pub fn half_close_in_each_mode() {
     }
 }
 
-pub fn resets_in_each_mode() {
-    let _proxy = Proxy::ready(&each_mode(""));
+#[kernel_test]
+fn resets_in_each_mode() {
+    let _proxy = Midspan::here(&each_mode(""));
     let listener = TcpListener::bind(SERVER).unwrap();
     for mode in MODES {
         for by_server in [true, false] {
@@ -54,8 +56,9 @@ pub fn resets_in_each_mode() {
     }
 }
 
-pub fn early_data_is_kept() {
-    let _proxy = Proxy::ready(&each_mode(""));
+#[kernel_test]
+fn early_data_is_kept() {
+    let _proxy = Midspan::here(&each_mode(""));
     let listener = TcpListener::bind(SERVER).unwrap();
     let greeting = b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x23\x82".to_vec();
     let connect_head = b"CONNECT 127.0.0.1:9090 HTTP/1.1\r\nHost: x\r\n\r\n".to_vec();
@@ -74,8 +77,9 @@ pub fn early_data_is_kept() {
     }
 }
 
-pub fn failures_have_codes() {
-    let proxy = Proxy::ready(&each_mode("connect_timeout = \"500 ms\""));
+#[kernel_test]
+fn failures_have_codes() {
+    let proxy = Midspan::here(&each_mode("connect_timeout = \"500 ms\""));
     let socks = |target: &[u8]| {
         let mut client = connect(SOCKS);
         client.write_all(b"\x05\x01\x00").unwrap();
@@ -104,7 +108,7 @@ pub fn failures_have_codes() {
     assert_eq!(http("203.0.113.9:9"), "502");
     assert_eq!(http("nonsuch.invalid:9"), "502");
     assert_refusals("name", 2.0);
-    wait_until("logged", || proxy.lines().len() == 6);
+    wait_until("logged", || proxy.ended_sessions().len() == 6);
     let ended = |how: &str| {
         metric(&format!(
             "midspan_sessions_ended_total{{listener=\"socks\",how=\"{how}\"}}"

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use midspan_testbed::program::Launch;
 use socket2::{Domain, Socket, Type};
 
 use super::support::*;
@@ -32,8 +33,13 @@ impl WithFile {
         std::fs::write(self.directory.path().join("file"), content).unwrap();
     }
 
-    fn start(&self, text: &str) -> Proxy {
-        Proxy::ready_with(text, &self.directory.path().join("file"), self.place)
+    fn start(&self, text: &str) -> Midspan {
+        let file = self.directory.path().join("file");
+        Midspan::of(
+            Launch::this_program("run")
+                .configuration(text)
+                .in_place_of(file, self.place),
+        )
     }
 }
 
@@ -85,9 +91,10 @@ fn is_served(listener: &TcpListener, source: &str) -> Duration {
 }
 
 /// 500 idle connections of one client, with sessions or without a word: another is served.
-pub fn one_client_does_not_shut_others_out() {
+#[kernel_test]
+fn one_client_does_not_shut_others_out() {
     for (address, says) in [(FORWARD, &b""[..]), (SOCKS, b""), (SOCKS, b"\x05")] {
-        let _proxy = Proxy::ready(&format!("[limits]\nmemory = \"16 MiB\"\n{}", each_mode("")));
+        let _proxy = Midspan::here(&format!("[limits]\nmemory = \"16 MiB\"\n{}", each_mode("")));
         let listener = TcpListener::bind(SERVER).unwrap();
         let taken: Vec<TcpStream> = (0..CONNECTIONS)
             .filter_map(|_| {
@@ -114,10 +121,11 @@ pub fn one_client_does_not_shut_others_out() {
 }
 
 /// What clients have said without coming to an end counts in the memory budget.
-pub fn half_said_requests_count_in_the_budget() {
+#[kernel_test]
+fn half_said_requests_count_in_the_budget() {
     const CLIENTS: usize = 100;
     const SAID: usize = 15_000;
-    let _proxy = Proxy::ready(&format!("[limits]\nmemory = \"64 MiB\"\n{}", each_mode("")));
+    let _proxy = Midspan::here(&format!("[limits]\nmemory = \"64 MiB\"\n{}", each_mode("")));
     assert_eq!(metric("midspan_memory_used_bytes"), 0.0);
     let mut head = b"GET http://192.0.2.2/ HTTP/1.1\r\nX: ".to_vec();
     head.resize(SAID, b'x');
@@ -143,9 +151,10 @@ fn machine_with(mebibytes: u64) -> String {
 }
 
 /// What the machine allows can change while the proxy runs.
-pub fn another_memory_of_the_machine_is_noticed() {
+#[kernel_test]
+fn another_memory_of_the_machine_is_noticed() {
     let Some(proxy_with) = with_file("/proc/meminfo", &machine_with(1024)) else {
-        return println!("skipped: /proc/meminfo cannot be replaced here");
+        return skip("/proc/meminfo cannot be replaced here");
     };
     let _proxy = proxy_with.start(&each_mode(""));
     let mebibytes =
@@ -159,11 +168,12 @@ pub fn another_memory_of_the_machine_is_noticed() {
 }
 
 /// A gateway with 980 MiB keeps 5,000 idle sessions, of five clients.
-pub fn a_gigabyte_carries_5000_idle_sessions() {
+#[kernel_test]
+fn a_gigabyte_carries_5000_idle_sessions() {
     const CLIENTS: usize = 5;
     const EACH: usize = 1000;
     let Some(proxy_with) = with_file("/proc/meminfo", &machine_with(980)) else {
-        return println!("skipped: /proc/meminfo cannot be replaced here");
+        return skip("/proc/meminfo cannot be replaced here");
     };
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let all = rustix::process::Rlimit {

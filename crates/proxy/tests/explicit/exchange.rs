@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
 use midspan_linux::tcp;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use socket2::SockRef;
 
 use super::support::*;
@@ -100,8 +100,9 @@ fn with_length(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
 }
 
-pub fn each_request_goes_to_its_server() {
-    let _proxy = Proxy::ready(&each_mode("users = { alice = \"secret\" }"));
+#[kernel_test]
+fn each_request_goes_to_its_server() {
+    let _proxy = Midspan::here(&each_mode("users = { alice = \"secret\" }"));
     let (server, other) = (Server::at(SERVER), Server::at(OTHER_SERVER));
     let mut client = Client::new();
     let ask = |client: &mut Client, to: &str, token: &str| {
@@ -131,8 +132,9 @@ pub fn each_request_goes_to_its_server() {
     assert_refusals("unauthenticated", 1.0);
 }
 
-pub fn pipelined_requests_are_answered_in_turn() {
-    let proxy = Proxy::ready(&each_mode(""));
+#[kernel_test]
+fn pipelined_requests_are_answered_in_turn() {
+    let proxy = Midspan::here(&each_mode(""));
     let (server, other) = (Server::at(SERVER), Server::at(OTHER_SERVER));
     let mut client = Client::new();
     client.send(format!(
@@ -167,7 +169,7 @@ pub fn pipelined_requests_are_answered_in_turn() {
         nothing_follows(server);
     }
     drop(client);
-    wait_until("logged", || proxy.lines().len() == 4);
+    wait_until("logged", || proxy.ended_sessions().len() == 4);
     wait_until("forgotten", || metric("midspan_negotiations") == 0.0);
     let closed = "midspan_sessions_ended_total{listener=\"http\",how=\"closed\"}";
     assert_eq!(metric(closed), 4.0);
@@ -202,8 +204,9 @@ fn in_chunks(body: &[u8], sizes: &[usize]) -> Vec<u8> {
     chunks
 }
 
-pub fn large_bodies_pass_both_ways() {
-    let _proxy = Proxy::ready(&each_mode(""));
+#[kernel_test]
+fn large_bodies_pass_both_ways() {
+    let _proxy = Midspan::here(&each_mode(""));
     let server = Server::at(SERVER);
     let body = pattern(5 << 20);
     let spliced = || metric("midspan_moved_bytes_total{method=\"spliced\"}");
@@ -256,8 +259,9 @@ pub fn large_bodies_pass_both_ways() {
     assert!(spliced() > 10_000_000.0, "{} bytes spliced", spliced());
 }
 
-pub fn interim_answers_pass() {
-    let _proxy = Proxy::ready(&each_mode(""));
+#[kernel_test]
+fn interim_answers_pass() {
+    let _proxy = Midspan::here(&each_mode(""));
     let server = Server::at(SERVER);
     let mut client = Client::new();
     client.send(format!(
@@ -282,8 +286,9 @@ pub fn interim_answers_pass() {
 }
 
 /// A final answer before the end of the request: the connection cannot be used again.
-pub fn an_early_answer_ends_the_connection() {
-    let _proxy = Proxy::ready(&each_mode(""));
+#[kernel_test]
+fn an_early_answer_ends_the_connection() {
+    let _proxy = Midspan::here(&each_mode(""));
     let server = Server::at(SERVER);
     for with_reset in [false, true] {
         let mut client = Client::new();
@@ -303,8 +308,9 @@ pub fn an_early_answer_ends_the_connection() {
     }
 }
 
-pub fn answers_without_a_body_have_none() {
-    let _proxy = Proxy::ready(&each_mode(""));
+#[kernel_test]
+fn answers_without_a_body_have_none() {
+    let _proxy = Midspan::here(&each_mode(""));
     let server = Server::at(SERVER);
     let mut client = Client::new();
     for (method, status) in [("HEAD", "200 OK"), ("GET", "304 Same"), ("GET", "204 None")] {
@@ -320,8 +326,9 @@ pub fn answers_without_a_body_have_none() {
 }
 
 /// However a server ends: what is incomplete does not look complete.
-pub fn a_server_that_ends_early_is_noticed() {
-    let _proxy = Proxy::ready(&each_mode(""));
+#[kernel_test]
+fn a_server_that_ends_early_is_noticed() {
+    let _proxy = Midspan::here(&each_mode(""));
     let server = Server::at(SERVER);
     let until_end = "HTTP/1.1 200 OK\r\n\r\nabc";
     let too_short = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc";
@@ -368,8 +375,9 @@ pub fn a_server_that_ends_early_is_noticed() {
     }
 }
 
-pub fn broken_chunks_are_refused() {
-    let _proxy = Proxy::ready(&each_mode(""));
+#[kernel_test]
+fn broken_chunks_are_refused() {
+    let _proxy = Midspan::here(&each_mode(""));
     let server = Server::at(SERVER);
     let head = format!("POST http://{SERVER}/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
     // At once: nobody is called.
@@ -386,8 +394,9 @@ pub fn broken_chunks_are_refused() {
     is_reset_after(asked.into_inner(), b"5\r\nhello\r\n0\r\n");
 }
 
-pub fn a_web_socket_becomes_a_tunnel() {
-    let _proxy = Proxy::ready(&each_mode(""));
+#[kernel_test]
+fn a_web_socket_becomes_a_tunnel() {
+    let _proxy = Midspan::here(&each_mode(""));
     let server = Server::at(SERVER);
     let mut client = Client::new();
     client.send(format!(
@@ -412,8 +421,9 @@ pub fn a_web_socket_becomes_a_tunnel() {
     assert_eq!(client.rest(), b"last");
 }
 
-pub fn clients_that_end() {
-    let proxy = Proxy::ready(&each_mode(""));
+#[kernel_test]
+fn clients_that_end() {
+    let proxy = Midspan::here(&each_mode(""));
     let server = Server::at(SERVER);
     // After its request: the server sees that, and the answer comes all the same.
     let mut client = Client::new();
@@ -450,18 +460,19 @@ pub fn clients_that_end() {
     tcp::set_reset_on_close(client.0.get_ref(), true).unwrap();
     drop(client);
     is_reset_after(asked.into_inner(), b"");
-    wait_until("logged", || proxy.lines().len() == 3);
+    wait_until("logged", || proxy.ended_sessions().len() == 3);
     let how: Vec<_> = proxy
-        .lines()
+        .ended_sessions()
         .iter()
         .map(|line| line["ended"].clone())
         .collect();
     assert_eq!(how, ["closed", "closed", "reset_by_client"]);
 }
 
-pub fn idle_clients_are_closed_in_order() {
+#[kernel_test]
+fn idle_clients_are_closed_in_order() {
     let settings = |more: &str| each_mode(&format!("negotiation_timeout = \"2 s\"\n{more}"));
-    let proxy = Proxy::ready(&settings(""));
+    let proxy = Midspan::here(&settings(""));
     let server = Server::at(SERVER);
     let idle = || {
         let mut client = Client::new();
@@ -484,7 +495,7 @@ pub fn idle_clients_are_closed_in_order() {
     wait_until("forgotten", || metric("midspan_negotiations") == 0.0);
     // When their listener changes: who may use it may have changed.
     let mut client = idle();
-    proxy.reload(&settings("users = { alice = \"secret\" }"));
+    proxy.reload_by_signal(&settings("users = { alice = \"secret\" }"));
     assert_eq!(client.rest(), b"");
     for reason in ["silent", "gone", "malformed"] {
         assert_eq!(refusals(reason), 0.0, "{reason}");
@@ -492,9 +503,10 @@ pub fn idle_clients_are_closed_in_order() {
 }
 
 /// A proxy that ends closes idle clients at once, and tells others with their answer.
-pub fn draining_closes_idle_clients() {
+#[kernel_test]
+fn draining_closes_idle_clients() {
     let text = each_mode("").replace("drain_timeout = \"0 s\"", "drain_timeout = \"20 s\"");
-    let proxy = Proxy::ready(&text);
+    let proxy = Midspan::here(&text);
     let server = Server::at(SERVER);
     let (mut idle, mut busy) = (Client::new(), Client::new());
     idle.get(SERVER, "/");
@@ -502,8 +514,7 @@ pub fn draining_closes_idle_clients() {
     assert_eq!(idle.answer().1, b"yes");
     busy.get(SERVER, "/");
     let (asked, _) = server.request();
-    let id = Pid::from_raw(i32::try_from(proxy.id()).unwrap()).unwrap();
-    kill_process(id, Signal::TERM).unwrap();
+    proxy.signal(Signal::TERM);
     assert_eq!(idle.rest(), b"");
     asked.get_ref().write_all(&with_length("last")).unwrap();
     let (head, body) = busy.answer();
@@ -513,9 +524,10 @@ pub fn draining_closes_idle_clients() {
 }
 
 /// What a server has no room for yet is not lost, however long that lasts.
-pub fn a_slow_server_gets_all() {
+#[kernel_test]
+fn a_slow_server_gets_all() {
     let more = "negotiation_timeout = \"1 s\"\nserver_leg = { send_buffer = \"4 KiB\" }";
-    let _proxy = Proxy::ready(&each_mode(more));
+    let _proxy = Midspan::here(&each_mode(more));
     let server = Server::at(SERVER);
     SockRef::from(&server.0).set_recv_buffer_size(2048).unwrap();
     let fields: String = (0..110)
@@ -540,12 +552,13 @@ pub fn a_slow_server_gets_all() {
     assert_eq!(client.answer().1, b"yes");
 }
 
-pub fn curl_uses_its_connection_again() {
+#[kernel_test]
+fn curl_uses_its_connection_again() {
     if !has("curl") {
-        return println!("skipped: there is no curl");
+        return skip("there is no curl");
     }
     super::serving::web();
-    let _proxy = Proxy::ready(&each_mode("users = { alice = \"secret\" }"));
+    let _proxy = Midspan::here(&each_mode("users = { alice = \"secret\" }"));
     let proxy = format!("http://alice:secret@{HTTP}");
     let (code, text) = curl(&[
         "--proxy",

@@ -9,8 +9,9 @@ use super::support::*;
 /// What a client of SOCKS4 is told in its own protocol.
 const REJECTED_BY_SOCKS4: [u8; 8] = [0, 91, 0, 0, 0, 0, 0, 0];
 
-pub fn a_client_of_socks4_is_told() {
-    let _proxy = Proxy::ready(&each_mode(""));
+#[kernel_test]
+fn a_client_of_socks4_is_told() {
+    let _proxy = Midspan::here(&each_mode(""));
     let mut client = connect(SOCKS);
     client
         .write_all(b"\x04\x01\x23\x82\x7f\x00\x00\x01user\x00")
@@ -20,8 +21,9 @@ pub fn a_client_of_socks4_is_told() {
     assert_refusals("unsupported", 1.0);
 }
 
-pub fn clients_that_break_rules() {
-    let _proxy = Proxy::ready(&each_mode(""));
+#[kernel_test]
+fn clients_that_break_rules() {
+    let _proxy = Midspan::here(&each_mode(""));
     let _listener = TcpListener::bind(SERVER).unwrap();
     let mut endless = b"GET http://127.0.0.1:9090/ HTTP/1.1\r\n".to_vec();
     while endless.len() < 200_000 {
@@ -73,8 +75,9 @@ pub fn clients_that_break_rules() {
     through("socks5");
 }
 
-pub fn slow_clients_are_sent_away() {
-    let _proxy = Proxy::ready(&each_mode("negotiation_timeout = \"2 s\""));
+#[kernel_test]
+fn slow_clients_are_sent_away() {
+    let _proxy = Midspan::here(&each_mode("negotiation_timeout = \"2 s\""));
     let _listener = TcpListener::bind(SERVER).unwrap();
     let start = Instant::now();
     let mut silent: Vec<_> = (0..50).map(|_| connect(SOCKS)).collect();

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use socket2::{Domain, Socket, Type};
 
+use midspan_testbed::program::Launch;
+
 use super::support::*;
 
 /// Names that were asked for, and how often for an IPv4 address.
@@ -90,7 +92,8 @@ fn dark(asked: &Asked) -> usize {
         .count()
 }
 
-pub fn a_dead_zone_delays_nobody_else() {
+#[kernel_test]
+fn a_dead_zone_delays_nobody_else() {
     let directory = tempfile::tempdir().unwrap();
     // No name is known but to the name server.
     let files = [
@@ -109,14 +112,14 @@ pub fn a_dead_zone_delays_nobody_else() {
         .arg(places[0])
         .output();
     if !probe.is_ok_and(|output| output.status.success()) {
-        return println!("skipped: /etc/resolv.conf cannot be replaced here");
+        return skip("/etc/resolv.conf cannot be replaced here");
     }
     let asked = serve_names();
-    let files = [
-        (paths[0].as_path(), places[0]),
-        (paths[1].as_path(), places[1]),
-    ];
-    let _proxy = Proxy::ready_by(&each_mode(""), &files);
+    let mut launch = Launch::this_program("run").configuration(&each_mode(""));
+    for (file, place) in paths.iter().zip(places) {
+        launch = launch.in_place_of(file, place);
+    }
+    let _proxy = Midspan::of(launch);
     let _listener = TcpListener::bind(SERVER).unwrap();
     let dead: Vec<TcpStream> = (0..60)
         .map(|number| ask("127.0.0.7", &format!("{number}.dark.example")))

@@ -1,10 +1,12 @@
 //! Servers that are called by name.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::Write;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
+use midspan_testbed::program::Launch;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::support::*;
@@ -34,14 +36,24 @@ fn socks(name: &str) -> u8 {
     exactly::<10>(&mut client)[1]
 }
 
-pub fn names_are_raced_and_missed() {
+#[kernel_test]
+fn names_are_raced_and_missed() {
     let probe = std::process::Command::new("unshare")
         .args(["-m", "mount", "--bind", "/etc/hostname", "/etc/hosts"])
         .output();
     if !probe.is_ok_and(|output| output.status.success()) {
-        return println!("skipped: /etc/hosts cannot be replaced here");
+        return skip("/etc/hosts cannot be replaced here");
     }
-    let proxy = Proxy::ready_with_hosts(&each_mode("connect_timeout = \"2 s\""), HOSTS);
+    let directory = tempfile::tempdir().unwrap();
+    // The process that reads it is of another user.
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    let hosts = directory.path().join("hosts");
+    fs::write(&hosts, HOSTS).unwrap();
+    let proxy = Midspan::of(
+        Launch::this_program("run")
+            .configuration(&each_mode("connect_timeout = \"2 s\""))
+            .in_place_of(hosts, "/etc/hosts"),
+    );
     let _listener = TcpListener::bind(SERVER).unwrap();
     // The first address is silent: the second is called a quarter of a second later.
     let start = Instant::now();
@@ -60,7 +72,7 @@ pub fn names_are_raced_and_missed() {
 }
 
 /// The process that looks names up: the one with threads of that name.
-fn resolver(proxy: &Proxy) -> Option<Pid> {
+fn resolver(proxy: &Midspan) -> Option<Pid> {
     find(proxy.id())
 }
 

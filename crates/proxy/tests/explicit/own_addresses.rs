@@ -9,6 +9,8 @@ use midspan_linux::netlink::interface_index;
 use midspan_linux::own_addresses::OwnAddresses;
 
 use super::access::socks;
+use midspan_testbed::program::Launch;
+
 use super::support::*;
 
 /// Runs `ip` (ip(8)) in the namespace of the tests.
@@ -43,7 +45,8 @@ const NOT_ALLOWED: u8 = 2;
 /// Secondary addresses, local routes of a whole prefix and those in a table of their own, an address
 /// without a local route (as one in a VRF, to which the tables outside lead nobody), broadcast, and
 /// all that of IPv6.
-pub fn addresses_that_come_later_are_out_of_reach() {
+#[kernel_test]
+fn addresses_that_come_later_are_out_of_reach() {
     let _undo = Undo(vec![
         "address del 192.0.2.9/24 dev near",
         "address del 2001:db8::9/64 dev near",
@@ -60,7 +63,7 @@ pub fn addresses_that_come_later_are_out_of_reach() {
     // As transparent proxies have it, for their marked packets alone.
     ip("route add local default dev lo table 98");
     ip("rule add fwmark 0x77 lookup 98");
-    let _proxy = Proxy::ready(&with_head(
+    let _proxy = Midspan::here(&with_head(
         "[[listener]]\nname = \"socks\"\nmode = \"socks5\"\nconnect_timeout = \"300 ms\"\n",
     ));
     let others = [
@@ -117,7 +120,8 @@ fn forwarding(listen: &str, to: &str) -> String {
     ))
 }
 
-pub fn a_listener_that_forwards_to_itself_is_refused() {
+#[kernel_test]
+fn a_listener_that_forwards_to_itself_is_refused() {
     let _undo = Undo(vec![
         "address del 192.0.2.9/24 dev near",
         "address del 2001:db8::9/64 dev near",
@@ -135,35 +139,32 @@ pub fn a_listener_that_forwards_to_itself_is_refused() {
         ("[::]:8080", "[2001:db8::9]:8080".to_owned()),
         ("[::]:8080", format!("[fe80::77%{near}]:8080")),
     ] {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("midspan.toml");
-        fs::write(&file, forwarding(listen, &to)).unwrap();
-        let program = std::env::current_exe().unwrap();
-        let output = Command::new(program)
-            .arg("run")
-            .arg(&file)
-            .output()
-            .unwrap();
-        let error = String::from_utf8_lossy(&output.stderr);
+        let launch = Launch::this_program("run").configuration(&forwarding(listen, &to));
+        let finished = launch.finish().unwrap();
+        let error = finished.log;
         assert!(
-            !output.status.success() && error.contains("forwards to itself"),
+            !finished.status.success() && error.contains("forwards to itself"),
             "{to}: {error}"
         );
     }
 }
 
 /// The address comes while a client waits: its connection makes no others, nor do those after it.
-pub fn a_listener_that_becomes_its_own_server_ends_the_circle() {
+#[kernel_test]
+fn a_listener_that_becomes_its_own_server_ends_the_circle() {
     let _undo = Undo(vec!["address del 192.0.2.9/24 dev near"]);
-    let proxy = Proxy::ready(&forwarding("0.0.0.0:8080", "192.0.2.9:8080"));
+    let proxy = Midspan::here(&forwarding("0.0.0.0:8080", "192.0.2.9:8080"));
     let mut waiting = connect("127.0.0.1:8080");
     wait_until("calling", || metric(ACTIVE) == 1.0);
     ip("address add 192.0.2.9/24 dev near");
     wait_until("said", || proxy.log().contains("forwards to itself"));
     // The kernel calls again, finds this machine, and is refused.
     assert!(waiting.read(&mut [0]).map_or(true, |count| count == 0));
-    let mut next = connect("127.0.0.1:8080");
-    assert!(next.read(&mut [0]).map_or(true, |count| count == 0));
+    // It may be refused while it is being opened.
+    let next = TcpStream::connect("127.0.0.1:8080").map(bounded);
+    assert!(next.map_or(true, |mut next| {
+        next.read(&mut [0]).map_or(true, |count| count == 0)
+    }));
     wait_until("all over", || metric(ACTIVE) == 0.0);
     let opened = metric("midspan_sessions_opened_total{listener=\"circle\"}");
     assert!(opened < 1000.0, "{opened}");

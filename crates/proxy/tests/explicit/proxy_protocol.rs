@@ -80,9 +80,10 @@ send_proxy_protocol = "v1"
 "#;
 
 /// A listener with a cap for each client counts the client that is told, not the proxy.
-pub fn the_told_client_counts() {
+#[kernel_test]
+fn the_told_client_counts() {
     let listener = TcpListener::bind("127.0.0.1:9095").unwrap();
-    let proxy = Proxy::ready(&with_head(
+    let proxy = Midspan::here(&with_head(
         r#"
 [[listener]]
 name = "capped"
@@ -108,13 +109,14 @@ sessions_per_client = 1
     let _second = (from("192.0.2.8"), serve());
     assert!(from("192.0.2.7").read(&mut [0]).is_err());
     drop(first);
-    wait_until("one has ended", || proxy.lines().len() == 1);
+    wait_until("one has ended", || proxy.ended_sessions().len() == 1);
     let _again = (from("192.0.2.7"), serve());
 }
 
-pub fn with_haproxy() {
+#[kernel_test]
+fn with_haproxy() {
     if !has("haproxy") || !has("curl") {
-        return println!("skipped: there is no haproxy or no curl");
+        return skip("there is no haproxy or no curl");
     }
     super::serving::web();
     let directory = tempfile::tempdir().unwrap();
@@ -124,7 +126,7 @@ pub fn with_haproxy() {
     haproxy.arg("-db").arg("-f").arg(&file);
     haproxy.stdout(Stdio::null()).stderr(Stdio::null());
     let _haproxy = Ended(haproxy.spawn().unwrap());
-    let proxy = Proxy::ready(&with_head(LISTENERS));
+    let proxy = Midspan::here(&with_head(LISTENERS));
     wait_until("HAProxy is there", || {
         std::net::TcpStream::connect("127.0.0.1:9094").is_ok()
     });
@@ -143,8 +145,8 @@ pub fn with_haproxy() {
     };
     assert_eq!(socks("127.0.0.7"), (0, "GET / HTTP/1.1".to_owned()));
     assert_ne!(socks("127.0.0.8").0, 0);
-    wait_until("logged", || proxy.lines().len() == 3);
-    for line in proxy.lines() {
+    wait_until("logged", || proxy.ended_sessions().len() == 3);
+    for line in proxy.ended_sessions() {
         let client = line["client"].as_str().unwrap();
         assert!(client.starts_with("127.0.0.7:"), "{line}");
     }

@@ -22,12 +22,13 @@ fn is_served(arguments: &[&str], line: &str) {
     assert_eq!((code, text.as_str()), (0, line), "{arguments:?}");
 }
 
-pub fn curl_by_socks5() {
+#[kernel_test]
+fn curl_by_socks5() {
     if !has("curl") {
-        return println!("skipped: there is no curl");
+        return skip("there is no curl");
     }
     web();
-    let proxy = Proxy::ready(&each_mode(""));
+    let proxy = Midspan::here(&each_mode(""));
     let line = "GET /page HTTP/1.1";
     for url in ["http://127.0.0.1:9091/page", "http://[::1]:9091/page"] {
         is_served(&["--socks5", SOCKS, url], line);
@@ -38,8 +39,8 @@ pub fn curl_by_socks5() {
         &["--socks5-hostname", SOCKS, "http://localhost:9092/page"],
         line,
     );
-    wait_until("logged", || proxy.lines().len() == 5);
-    let lines = proxy.lines();
+    wait_until("logged", || proxy.ended_sessions().len() == 5);
+    let lines = proxy.ended_sessions();
     let named = lines
         .iter()
         .find(|line| line["destination"] == "localhost:9092");
@@ -49,12 +50,13 @@ pub fn curl_by_socks5() {
     wait_until("forgotten", || metric("midspan_negotiations") == 0.0);
 }
 
-pub fn curl_by_http() {
+#[kernel_test]
+fn curl_by_http() {
     if !has("curl") {
-        return println!("skipped: there is no curl");
+        return skip("there is no curl");
     }
     web();
-    let _proxy = Proxy::ready(&each_mode(""));
+    let _proxy = Midspan::here(&each_mode(""));
     let line = "GET /page?x=1 HTTP/1.1";
     let proxy = format!("http://{HTTP}");
     for url in [
@@ -73,12 +75,13 @@ pub fn curl_by_http() {
     );
 }
 
-pub fn names_and_passwords() {
+#[kernel_test]
+fn names_and_passwords() {
     if !has("curl") {
-        return println!("skipped: there is no curl");
+        return skip("there is no curl");
     }
     web();
-    let _proxy = Proxy::ready(&each_mode("users = { alice = \"secret\", bob = \"x\" }"));
+    let _proxy = Midspan::here(&each_mode("users = { alice = \"secret\", bob = \"x\" }"));
     let url = "http://127.0.0.1:9091/";
     let line = "GET / HTTP/1.1";
     let http = format!("http://{HTTP}");
@@ -106,9 +109,10 @@ pub fn names_and_passwords() {
 
 /// Of one client that tries passwords, none is accepted for a while, not even the right one; another
 /// client is served.
-pub fn wrong_passwords_are_limited() {
+#[kernel_test]
+fn wrong_passwords_are_limited() {
     let _server = TcpListener::bind(SERVER).unwrap();
-    let _proxy = Proxy::ready(&each_mode("users = { alice = \"secret\" }"));
+    let _proxy = Midspan::here(&each_mode("users = { alice = \"secret\" }"));
     // RFC 1929: what the server answers, 0 for yes.
     let answer = |from: u8, password: &[u8]| {
         let socket =
@@ -136,8 +140,9 @@ pub fn wrong_passwords_are_limited() {
     assert!(!is_accepted(2, b"secret"));
 }
 
-pub fn many_at_once() {
-    let _proxy = Proxy::ready(&each_mode(""));
+#[kernel_test]
+fn many_at_once() {
+    let _proxy = Midspan::here(&each_mode(""));
     let listener = TcpListener::bind(SERVER).unwrap();
     let server = std::thread::spawn(move || {
         let mut streams = Vec::new();
@@ -172,8 +177,9 @@ pub fn many_at_once() {
     });
 }
 
-pub fn a_reload_keeps_sessions() {
-    let proxy = Proxy::ready(&each_mode("users = { alice = \"old\" }"));
+#[kernel_test]
+fn a_reload_keeps_sessions() {
+    let proxy = Midspan::here(&each_mode("users = { alice = \"old\" }"));
     let listener = TcpListener::bind(SERVER).unwrap();
     let login = |password: &[u8]| {
         let mut client = connect(SOCKS);
@@ -195,7 +201,7 @@ pub fn a_reload_keeps_sessions() {
     exactly::<10>(&mut client);
     // One that is spoken with meanwhile goes on by the old settings.
     let (mut speaking, _) = login(b"old");
-    proxy.reload(&each_mode("users = { alice = \"new\" }"));
+    proxy.reload_by_signal(&each_mode("users = { alice = \"new\" }"));
     server.write_all(b"still").unwrap();
     assert_eq!(exactly::<5>(&mut client), *b"still");
     speaking

@@ -1,20 +1,16 @@
-//! A running proxy, servers and clients.
+//! Configurations, servers and clients.
 #![allow(missing_docs)]
 
-use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 
-use midspan_linux::netlink::{Netlink, Prefix};
-use midspan_proxy::admin::client;
-use rustix::process::{Pid, Signal, kill_process};
+use midspan_linux::netlink::Netlink;
+pub use midspan_testbed::testing::*;
+pub use midspan_testbed::{kernel_test, skip};
 
-pub const LIMIT: Duration = Duration::from_secs(20);
-pub const ADMIN: &str = "127.0.0.1:9464";
+pub use crate::common::{Control, metric};
+
 pub const SOCKS: &str = "127.0.0.1:1080";
 pub const HTTP: &str = "127.0.0.1:3128";
 pub const FORWARD: &str = "127.0.0.1:8080";
@@ -65,135 +61,11 @@ pub fn set_up_network() {
     netlink.add_veth("near", "far").unwrap();
     netlink.set_up("near").unwrap();
     netlink.set_up("far").unwrap();
-    for (address, length) in [("192.0.2.1", 24), ("2001:db8::1", 64)] {
-        let address = address.parse().unwrap();
-        let prefix = Prefix { address, length };
-        netlink.add_address("near", prefix).unwrap();
-    }
-}
-
-/// A running proxy, ended by force at the latest when this value goes.
-pub struct Proxy {
-    child: Child,
-    directory: tempfile::TempDir,
-}
-
-impl Proxy {
-    pub fn ready(text: &str) -> Self {
-        Self::ready_by(text, &[])
-    }
-
-    /// With this as `/etc/hosts`.
-    pub fn ready_with_hosts(text: &str, hosts: &str) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        fs::set_permissions(directory.path(), readable()).unwrap();
-        let path = directory.path().join("hosts");
-        fs::write(&path, hosts).unwrap();
-        Self::ready_with(text, &path, "/etc/hosts")
-    }
-
-    /// With a file in the place of one of the system.
-    pub fn ready_with(text: &str, file: &Path, place: &str) -> Self {
-        Self::ready_by(text, &[(file, place)])
-    }
-
-    /// With these files in the places of others.
-    pub fn ready_by(text: &str, files: &[(&Path, &str)]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let log = File::create(directory.path().join("log")).unwrap();
-        let file = directory.path().join("midspan.toml");
-        fs::write(&file, text).unwrap();
-        let program = std::env::current_exe().unwrap();
-        let script = "while [ $# -gt 2 ]; do mount --bind \"$1\" \"$2\" || exit 1; shift 2; done; \
-                      exec \"$1\" run \"$2\"";
-        let mut command = match files {
-            [] => {
-                let mut command = Command::new(program);
-                command.arg("run").arg(&file);
-                command
-            }
-            _ => {
-                let mut command = Command::new("unshare");
-                command.args(["-m", "sh", "-c", script, "sh"]);
-                for (file, place) in files {
-                    command.arg(file).arg(place);
-                }
-                command.arg(program).arg(&file);
-                command
-            }
-        };
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .process_group(0)
-            .spawn()
+    for address in ["192.0.2.1/24", "2001:db8::1/64"] {
+        netlink
+            .add_address("near", address.parse().unwrap())
             .unwrap();
-        let stdout = child.stdout.take().unwrap();
-        let proxy = Self { child, directory };
-        let mut byte = Vec::new();
-        stdout.take(1).read_to_end(&mut byte).unwrap();
-        assert_eq!(byte, b"\n", "not ready: {}", proxy.log());
-        proxy
     }
-
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    pub fn log(&self) -> String {
-        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
-    }
-
-    /// The lines of sessions that have ended.
-    pub fn lines(&self) -> Vec<serde_json::Value> {
-        self.log()
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .filter(|line: &serde_json::Value| line["message"] == "session ended")
-            .collect()
-    }
-
-    pub fn reload(&self, text: &str) {
-        let before = self.log().matches("\"reloaded\"").count();
-        fs::write(self.directory.path().join("midspan.toml"), text).unwrap();
-        let id = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(id, Signal::HUP).unwrap();
-        wait_until("reloaded", || {
-            self.log().matches("\"reloaded\"").count() > before
-        });
-    }
-}
-
-fn readable() -> fs::Permissions {
-    use std::os::unix::fs::PermissionsExt;
-    fs::Permissions::from_mode(0o755)
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if std::thread::panicking() {
-            eprintln!("log:\n{}", self.log());
-        } else {
-            // The relay ends a moment later.
-            wait_until("refused", || TcpStream::connect(ADMIN).is_err());
-            crate::tries::assert_no_refused_call(&self.log());
-        }
-    }
-}
-
-/// The value of one line of the metrics.
-pub fn metric(name_with_labels: &str) -> f64 {
-    let address: SocketAddr = ADMIN.parse().unwrap();
-    let (status, text) = client::get(address, "/metrics").unwrap();
-    assert_eq!(status, 200);
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name_with_labels)?.strip_prefix(' '));
-    let line = line.unwrap_or_else(|| panic!("no {name_with_labels} in\n{text}"));
-    line.parse().unwrap()
 }
 
 pub fn refusals(reason: &str) -> f64 {
@@ -204,16 +76,6 @@ pub fn refusals(reason: &str) -> f64 {
 pub fn assert_refusals(reason: &str, count: f64) {
     wait_until(reason, || refusals(reason) >= count);
     assert_eq!(refusals(reason), count, "{reason}");
-}
-
-pub fn connect(address: &str) -> TcpStream {
-    bounded(TcpStream::connect(address).unwrap())
-}
-
-pub fn bounded(stream: TcpStream) -> TcpStream {
-    stream.set_read_timeout(Some(LIMIT)).unwrap();
-    stream.set_write_timeout(Some(LIMIT)).unwrap();
-    stream
 }
 
 /// A client that is through to the server at [`SERVER`], by each mode.
@@ -244,19 +106,6 @@ pub fn through(mode: &str) -> TcpStream {
 }
 
 pub const MODES: [&str; 3] = ["socks5", "http", "forward"];
-
-pub fn exactly<const N: usize>(stream: &mut TcpStream) -> [u8; N] {
-    let mut bytes = [0; N];
-    stream.read_exact(&mut bytes).unwrap();
-    bytes
-}
-
-/// All that comes until the end.
-pub fn rest(stream: &mut TcpStream) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).unwrap();
-    bytes
-}
 
 /// Whether it ends by a reset, after these bytes.
 pub fn is_reset_after(mut stream: TcpStream, expected: &[u8]) {
@@ -326,12 +175,4 @@ pub fn has(program: &str) -> bool {
         })
         .output();
     found.is_ok()
-}
-
-pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < LIMIT, "not {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }

@@ -8,6 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use midspan_proxy::command::Request;
+use midspan_testbed::program::Launch;
 use rustix::process::Signal;
 
 use crate::support::*;
@@ -16,16 +17,14 @@ fn configuration() -> String {
     format!("{RELAY}{}", listener("web", loopback(8080), loopback(9090)))
 }
 
-pub fn status_and_refusals() {
-    let proxy = Proxy::ready(&configuration());
+#[kernel_test]
+fn status_and_refusals() {
+    let proxy = Midspan::here(&configuration());
     let mode = fs::metadata(proxy.socket()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let status = proxy.status();
     assert_eq!(status.version, env!("CARGO_PKG_VERSION"));
-    assert_eq!(
-        (status.state.as_str(), status.pid),
-        ("running", proxy.child.id())
-    );
+    assert_eq!((status.state.as_str(), status.pid), ("running", proxy.id()));
     let web = &status.listeners[0];
     assert_eq!((web.name.as_str(), web.mode.as_str()), ("web", "forward"));
     assert_eq!(web.to.as_deref(), Some("127.0.0.1:9090"));
@@ -56,7 +55,7 @@ pub fn status_and_refusals() {
     assert!(!proxy.socket().exists());
 }
 
-fn say(proxy: &Proxy, bytes: &[u8]) -> String {
+fn say(proxy: &Midspan, bytes: &[u8]) -> String {
     let mut stream = UnixStream::connect(proxy.socket()).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     // It may close before it has read all.
@@ -66,8 +65,9 @@ fn say(proxy: &Proxy, bytes: &[u8]) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-pub fn hostile_clients() {
-    let proxy = Proxy::ready(&configuration());
+#[kernel_test]
+fn hostile_clients() {
+    let proxy = Midspan::here(&configuration());
     let long = vec![b'x'; 100_000];
     let deep = [vec![b'['; 4000], b"\n".to_vec()].concat();
     for bytes in [
@@ -125,8 +125,9 @@ pub fn hostile_clients() {
     proxy.stop();
 }
 
-pub fn the_socket_is_ours() {
-    let proxy = Proxy::ready(&configuration());
+#[kernel_test]
+fn the_socket_is_ours() {
+    let proxy = Midspan::here(&configuration());
     // A second one does not take the place of one that answers.
     let other = configuration().replace("8080", "8081");
     let text = format!(
@@ -134,18 +135,11 @@ pub fn the_socket_is_ours() {
         proxy.socket().display()
     );
     let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("midspan.toml");
     let fails = |text: &str, expected: &str| {
-        fs::write(&file, text).unwrap();
-        let output = std::process::Command::new(std::env::current_exe().unwrap())
-            .arg("run")
-            .arg(&file)
-            .stdin(std::process::Stdio::null())
-            .output()
-            .unwrap();
-        assert_eq!(output.status.code(), Some(1));
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert!(error.contains(expected), "{error}");
+        let launch = Launch::this_program("run").configuration(text);
+        let finished = launch.finish().unwrap();
+        assert_eq!(finished.status.code(), Some(1));
+        assert!(finished.log.contains(expected), "{}", finished.log);
     };
     fails(&text, "another Midspan answers there");
     assert_eq!(proxy.status().state, "running");
@@ -158,8 +152,7 @@ pub fn the_socket_is_ours() {
     // What a killed one left is replaced.
     let socket = proxy.socket();
     let mut proxy = proxy;
-    proxy.child.kill().unwrap();
-    proxy.child.wait().unwrap();
+    proxy.kill();
     assert!(
         fs::symlink_metadata(&socket)
             .unwrap()
@@ -172,27 +165,17 @@ pub fn the_socket_is_ours() {
         "[control]\nsocket = \"{}\"\n{other}",
         directory.path().join("stale").display()
     );
-    fs::write(&file, text).unwrap();
-    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-        .arg("run")
-        .arg(&file)
-        .stdin(std::process::Stdio::null())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut byte = [0];
-    child.stdout.take().unwrap().read_exact(&mut byte).unwrap();
+    let _second = Midspan::here(&text);
     let answer = midspan_proxy::command::ask(&directory.path().join("stale"), &Request::Status);
     assert!(answer.unwrap().ok);
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 /// Of two clients one is kicked, by its address, by the server's, or by the session's number; the
 /// other goes on.
-pub fn kicked_sessions_are_reset() {
+#[kernel_test]
+fn kicked_sessions_are_reset() {
     let socks = "[[listener]]\nname = \"socks\"\nmode = \"socks5\"\nlisten = \"127.0.0.1:1080\"\n";
-    let proxy = Proxy::ready(&format!("{}{socks}", configuration()));
+    let proxy = Midspan::here(&format!("{}{socks}", configuration()));
     let upstream = TcpListener::bind(loopback(9090)).unwrap();
     let open = |from: u8| {
         let near = connect_from(from, loopback(8080));
@@ -264,8 +247,9 @@ pub fn kicked_sessions_are_reset() {
 }
 
 /// Thousands at once: all are reset, and the relay is not taken for one that hangs.
-pub fn many_are_kicked() {
-    let proxy = Proxy::ready(&configuration());
+#[kernel_test]
+fn many_are_kicked() {
+    let proxy = Midspan::here(&configuration());
     let upstream = TcpListener::bind(loopback(9090)).unwrap();
     let sessions: Vec<_> = (0..1500)
         .map(|_| {

@@ -13,8 +13,6 @@ use nix::sys::ptrace::{self, Options};
 
 use crate::support::*;
 
-const ADMIN: &str = "127.0.0.1:9464";
-
 /// A thread of another process that is made to stand still; it goes on when this value goes.
 struct Held {
     release: Option<Sender<()>>,
@@ -57,16 +55,16 @@ impl Drop for Held {
     }
 }
 
-fn proxy(watchdog_timeout: &str) -> Proxy {
+fn proxy(watchdog_timeout: &str) -> Midspan {
     let text = format!(
         "{RELAY}[admin]\nlisten = \"{ADMIN}\"\n\
          [interception]\nwatchdog_timeout = \"{watchdog_timeout}\"\n{}",
         listener("web", loopback(8080), loopback(9090))
     );
     wait_until("the last relay has gone", || {
-        is_refused(loopback(8080)) && is_refused(ADMIN.parse().unwrap())
+        is_refused(loopback(8080)) && is_refused(ADMIN)
     });
-    Proxy::ready(&text)
+    Midspan::here(&text)
 }
 
 fn health() -> (u16, String) {
@@ -74,12 +72,13 @@ fn health() -> (u16, String) {
 }
 
 /// As `status` has it.
-fn late(proxy: &Proxy) -> Vec<LateThreadStatus> {
+fn late(proxy: &Midspan) -> Vec<LateThreadStatus> {
     proxy.status().late_threads
 }
 
 /// It is named, first as late and then as stuck, and the relay is ended.
-pub fn a_stuck_thread() {
+#[kernel_test]
+fn a_stuck_thread() {
     let mut proxy = proxy("3 s");
     assert_eq!(health(), (200, "ok\n".to_owned()));
     assert!(late(&proxy).is_empty());
@@ -125,7 +124,8 @@ pub fn a_stuck_thread() {
 }
 
 /// A thread that stands still for less than the limit costs nothing but that time.
-pub fn a_late_thread_goes_on() {
+#[kernel_test]
+fn a_late_thread_goes_on() {
     let proxy = proxy("1 h");
     let listener = TcpListener::bind(loopback(9090)).unwrap();
     let mut sessions: Vec<_> = (0..10)

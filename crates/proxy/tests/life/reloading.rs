@@ -83,7 +83,8 @@ impl Drop for End {
 }
 
 /// Transfers go on through all of them and lose no byte; new connections are never refused.
-pub fn twenty_reloads() {
+#[kernel_test]
+fn twenty_reloads() {
     let (a, b) = (server(b'a'), server(b'b'));
     let web = loopback(8080);
     let text = |to: SocketAddr, more: &str, others: &[u16]| {
@@ -93,7 +94,7 @@ pub fn twenty_reloads() {
             .collect();
         format!("{RELAY}{others}{}{more}", listener("web", web, to))
     };
-    let proxy = Proxy::ready(&text(a, "", &[]));
+    let proxy = Midspan::here(&text(a, "", &[]));
     let relay = proxy.status().relay_pid;
     let (transferred, connections) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -146,7 +147,7 @@ pub fn twenty_reloads() {
                 1 => &[8082],
                 _ => &[],
             };
-            proxy.reload(&text(to, more, others));
+            proxy.reload_by_signal(&text(to, more, others));
             // At once: who connects from here on finds the new server.
             assert_eq!(
                 name(&mut connect(web)),
@@ -172,14 +173,15 @@ pub fn twenty_reloads() {
     proxy.stop();
 }
 
-pub fn listeners_come_and_go() {
+#[kernel_test]
+fn listeners_come_and_go() {
     let (a, b) = (server(b'a'), server(b'b'));
     let (one, two) = (loopback(8080), loopback(8081));
-    let proxy = Proxy::ready(&format!("{RELAY}{}", listener("one", one, a)));
+    let proxy = Midspan::here(&format!("{RELAY}{}", listener("one", one, a)));
     let mut old = connect(one);
     assert_eq!(name(&mut old), b'a');
     // Another name, another server, another address for the name.
-    proxy.reload(&format!(
+    proxy.reload_by_signal(&format!(
         "{RELAY}{}{}",
         listener("two", one, b),
         listener("one", two, a)
@@ -187,15 +189,15 @@ pub fn listeners_come_and_go() {
     assert_eq!(name(&mut connect(one)), b'b');
     assert_eq!(name(&mut connect(two)), b'a');
     // From one address to all addresses.
-    proxy.reload(&format!(
+    proxy.reload_by_signal(&format!(
         "{RELAY}{}",
         listener("all", "0.0.0.0:8080".parse().unwrap(), b)
     ));
     wait_until("refused", || is_refused(two));
     assert_eq!(name(&mut connect(one)), b'b');
-    assert_eq!(name(&mut connect("127.0.0.9:8080".parse().unwrap())), b'b');
-    proxy.reload(&format!("{RELAY}{}", listener("one", one, a)));
-    wait_until("refused", || is_refused("127.0.0.9:8080".parse().unwrap()));
+    assert_eq!(name(&mut connect("127.0.0.9:8080")), b'b');
+    proxy.reload_by_signal(&format!("{RELAY}{}", listener("one", one, a)));
+    wait_until("refused", || is_refused("127.0.0.9:8080"));
     assert_eq!(name(&mut connect(one)), b'a');
     let sum = checksum();
     assert_sum(old, &sum);
@@ -205,7 +207,8 @@ pub fn listeners_come_and_go() {
 }
 
 /// What connections inherit from the listening socket changes, and goes back.
-pub fn legs_change() {
+#[kernel_test]
+fn legs_change() {
     let upstream = TcpListener::bind(loopback(0)).unwrap();
     let to = upstream.local_addr().unwrap();
     let web = loopback(8080);
@@ -219,7 +222,7 @@ pub fn legs_change() {
         let listener = TcpListener::bind(loopback(0)).unwrap();
         tcp::congestion_control(&listener).unwrap()
     };
-    let proxy = Proxy::ready(&text(""));
+    let proxy = Midspan::here(&text(""));
     let relay = proxy.status().relay_pid;
     let controls = || {
         let client = connect(web);
@@ -240,22 +243,23 @@ pub fn legs_change() {
         Some(lines.next()?.split_whitespace().next()?.to_owned())
     };
     let Some(before) = controls() else {
-        return println!("skipped: there is no program ss");
+        return skip("there is no program ss");
     };
     assert_eq!(before, default());
-    proxy.reload(&text("congestion_control = \"reno\""));
+    proxy.reload_by_signal(&text("congestion_control = \"reno\""));
     assert_eq!(controls().unwrap(), "reno");
-    proxy.reload(&text(""));
+    proxy.reload_by_signal(&text(""));
     assert_eq!(controls().unwrap(), default());
     assert_eq!(proxy.status().relay_pid, relay);
     proxy.stop();
 }
 
-pub fn a_wrong_file() {
+#[kernel_test]
+fn a_wrong_file() {
     let a = server(b'a');
     let web = loopback(8080);
     let right = format!("{RELAY}{}", listener("web", web, a));
-    let proxy = Proxy::ready(&right);
+    let proxy = Midspan::here(&right);
     let mut session = connect(web);
     let occupied = TcpListener::bind(loopback(8090)).unwrap();
     let in_use = format!(
@@ -266,11 +270,11 @@ pub fn a_wrong_file() {
     for (text, error) in [
         (
             "[[listener]]\nname = \"web\"\n".to_owned(),
-            "midspan.toml:4:8: missing key `listen`",
+            "midspan.toml:2:8: missing key `listen`",
         ),
         (
             right.replace("threads = 2", "threads = \"two\""),
-            "midspan.toml:4:11: ",
+            "midspan.toml:2:11: ",
         ),
         (
             right.replace(&a.to_string(), &web.to_string()),
@@ -295,15 +299,16 @@ pub fn a_wrong_file() {
     drop(occupied);
     assert_eq!(name(&mut session), b'a');
     drop(session);
-    proxy.reload(&right);
+    proxy.reload_by_signal(&right);
     assert_eq!(proxy.status().reload_error, None);
     proxy.stop();
 }
 
-pub fn what_needs_a_restart() {
+#[kernel_test]
+fn what_needs_a_restart() {
     let (a, b) = (server(b'a'), server(b'b'));
     let web = loopback(8080);
-    let proxy = Proxy::ready(&format!("{RELAY}{}", listener("web", web, a)));
+    let proxy = Midspan::here(&format!("{RELAY}{}", listener("web", web, a)));
     let other = RELAY.replace("threads = 2", "threads = 1\ndrain_timeout = \"200 ms\"");
     proxy.write(&format!(
         "[log]\nlevel = \"debug\"\n{other}{}",
@@ -335,13 +340,14 @@ pub fn what_needs_a_restart() {
     );
 }
 
-pub fn time_outs_change() {
+#[kernel_test]
+fn time_outs_change() {
     let listen = loopback(8080);
     let listener = format!("{RELAY}{}", listener("test", listen, server(b'a')));
-    let proxy = Proxy::ready(&listener);
+    let proxy = Midspan::here(&listener);
     let mut before = connect(listen);
     assert_eq!(name(&mut before), b'a');
-    proxy.reload(&format!("{listener}idle_timeout = \"1500 ms\"\n"));
+    proxy.reload_by_signal(&format!("{listener}idle_timeout = \"1500 ms\"\n"));
     let mut after = connect(listen);
     assert_eq!(name(&mut after), b'a');
     let reset = after.read(&mut [0; 1]).unwrap_err();

@@ -108,7 +108,8 @@ fn start(policy: ByPort) -> (Interception, Gate) {
     (interception, gate)
 }
 
-pub fn the_policy_is_asked_at_the_syn() {
+#[kernel_test]
+fn the_policy_is_asked_at_the_syn() {
     let network = Network::new();
     let _refused = network.listen(REFUSED);
     let listener = network.listen(BYPASSED);

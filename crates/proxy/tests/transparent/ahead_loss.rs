@@ -28,7 +28,8 @@ const LOSS: &str = "table inet path {\n chain in {\n type filter hook prerouting
 /// than one time-out or tail loss probe for each loss.
 ///
 /// A client also loses what it must discard, for want of room in its window; its kernel counts that.
-pub fn no_more_is_resent_than_was_under_way() {
+#[kernel_test]
+fn no_more_is_resent_than_was_under_way() {
     let network = Network::new();
     let listener = network.listen(80);
     rules(&network.client, LOSS);

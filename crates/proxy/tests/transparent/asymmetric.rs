@@ -34,7 +34,8 @@ fn connects(network: &Network, server: &str, listener: &TcpListener) -> u64 {
     repeated
 }
 
-pub fn the_first_connection_waits_and_the_next_do_not() {
+#[kernel_test]
+fn the_first_connection_waits_and_the_next_do_not() {
     let network = asymmetric();
     let listener = network.listen(PORT);
     for (server, _) in BOTH {
@@ -70,7 +71,8 @@ pub fn the_first_connection_waits_and_the_next_do_not() {
 }
 
 /// What has been accepted cannot be saved; what comes after it can.
-pub fn after_an_early_handshake_the_next_pass() {
+#[kernel_test]
+fn after_an_early_handshake_the_next_pass() {
     let network = asymmetric();
     let listener = network.listen(PORT);
     let text = format!("{}connect_timeout = \"2 s\"\n", early());
@@ -84,13 +86,14 @@ pub fn after_an_early_handshake_the_next_pass() {
 }
 
 /// A server that is only dead is no proof of anything, and another one in its network is taken.
-pub fn a_dead_server_stays_dead() {
+#[kernel_test]
+fn a_dead_server_stays_dead() {
     let network = Network::new();
     let listener = network.listen(PORT);
     network.filter_port(7);
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
     for (server, _) in BOTH {
-        let result = connect(&network.client, server, 7, Duration::from_secs(5));
+        let result = connect_from(&network.client, server, 7, Duration::from_secs(5));
         assert_eq!(result.unwrap_err().kind(), ErrorKind::TimedOut);
         let mut near = network.connect(server, PORT).unwrap();
         let (mut far, _) = accept(&listener);
@@ -105,7 +108,8 @@ pub fn a_dead_server_stays_dead() {
 
 /// A server that answers after the client's SYN has passed answers through the gateway: that is
 /// no asymmetric route either.
-pub fn a_late_answer_is_no_proof() {
+#[kernel_test]
+fn a_late_answer_is_no_proof() {
     let network = Network::new();
     let listener = network.listen(PORT);
     network.filter_port(PORT);

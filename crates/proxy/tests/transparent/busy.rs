@@ -25,7 +25,8 @@ impl Drop for Busy {
 }
 
 /// No thread is taken for one that stands still, and no session is lost.
-pub fn nothing_is_ended_on_a_busy_machine() {
+#[kernel_test]
+fn nothing_is_ended_on_a_busy_machine() {
     let is_full = std::env::var("MIDSPAN_BUSY").is_ok_and(|value| value == "full");
     let time = if is_full { FULL } else { QUICK };
     let network = Network::new();

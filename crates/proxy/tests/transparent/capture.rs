@@ -133,10 +133,12 @@ fn check(content: &CaptureFile, [client, server]: [SocketAddr; 2], is_masquerade
     }
 }
 
-pub fn legs_are_told_apart() {
+#[kernel_test]
+fn legs_are_told_apart() {
     both_legs("", false);
 }
 
-pub fn legs_are_told_apart_behind_nat() {
+#[kernel_test]
+fn legs_are_told_apart_behind_nat() {
     both_legs(STRICT, true);
 }

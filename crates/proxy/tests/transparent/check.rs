@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::packet_queue::{PacketQueue, WHOLE};
+use midspan_testbed::program::{AS, Launch};
 
 use crate::support::*;
 
@@ -15,42 +16,21 @@ pub struct Report(Vec<[String; 4]>);
 
 impl Report {
     pub fn of(gateway: &NetworkNamespace, text: &str) -> Self {
-        Self::with(gateway, text, |_| {})
+        Self::by(Launch::this_program("check"), gateway, text)
     }
 
     /// With so many new connections a second.
     pub fn at_rate(gateway: &NetworkNamespace, text: &str, rate: u64) -> Self {
-        Self::with(gateway, text, |command| {
-            command.arg(rate.to_string());
-        })
+        let launch = Launch::this_program("check").arg(rate.to_string());
+        Self::by(launch, gateway, text)
     }
 
-    pub fn with(gateway: &NetworkNamespace, text: &str, change: impl FnOnce(&mut Command)) -> Self {
-        let program = Command::new(std::env::current_exe().unwrap());
-        Self::by(program, gateway, text, change)
-    }
-
-    /// By a command that begins with what runs this program.
-    pub fn by(
-        mut command: Command,
-        gateway: &NetworkNamespace,
-        text: &str,
-        change: impl FnOnce(&mut Command),
-    ) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("midspan.toml");
-        fs::write(&file, text).unwrap();
-        command
-            .arg("check")
-            .arg(file)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        change(&mut command);
-        let child = gateway.spawn(command).unwrap();
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}", output.status);
-        let text = String::from_utf8(output.stdout).unwrap();
-        let lines = text.lines().map(|line| {
+    /// By another way to start the check.
+    pub fn by(launch: Launch<'_>, gateway: &NetworkNamespace, text: &str) -> Self {
+        let launch = launch.configuration(text).inside(gateway);
+        let finished = launch.finish().unwrap();
+        assert!(finished.status.success(), "{}", finished.status);
+        let lines = finished.output.lines().map(|line| {
             let mut parts = line.split('\t').map(str::to_owned);
             std::array::from_fn(|_| parts.next().unwrap_or_default())
         });
@@ -109,7 +89,8 @@ fn state(network: &Network) -> String {
 }
 
 /// The kernel skips ports that sessions have when it gives one to a connection of its own.
-pub fn ports_that_clients_use_too() {
+#[kernel_test]
+fn ports_that_clients_use_too() {
     let network = Network::new();
     const CHECK: &str = "sysctl net.ipv4.ip_local_port_range";
     for (range, state) in [("32768 60999", "warning"), ("10240 32767", "ok")] {
@@ -132,7 +113,8 @@ pub fn ports_that_clients_use_too() {
     );
 }
 
-pub fn a_good_machine() {
+#[kernel_test]
+fn a_good_machine() {
     let network = Network::new();
     rules(&network.gateway, STRICT);
     let before = state(&network);
@@ -182,7 +164,7 @@ pub fn a_good_machine() {
     assert_eq!(report.missing(), Vec::<&str>::new(), "{:#?}", report.0);
     let running = report.lines("another Midspan").next().unwrap();
     assert!(
-        running[2].contains(&format!("process {}", midspan.child.id())),
+        running[2].contains(&format!("process {}", midspan.id())),
         "{running:?}"
     );
     assert_eq!(report.state("firewall"), "ok");
@@ -193,7 +175,8 @@ pub fn a_good_machine() {
     assert_eq!(state(&network), before);
 }
 
-pub fn a_firewall_that_lacks_a_rule() {
+#[kernel_test]
+fn a_firewall_that_lacks_a_rule() {
     let network = Network::new();
     rules(
         &network.gateway,
@@ -214,7 +197,8 @@ pub fn a_firewall_that_lacks_a_rule() {
     assert_eq!(report.missing(), Vec::<&str>::new(), "{:#?}", report.0);
 }
 
-pub fn things_that_are_missing() {
+#[kernel_test]
+fn things_that_are_missing() {
     let network = Network::new();
     let gateway = &network.gateway;
     // Forwarding, and an interface whose name is nearly right.
@@ -273,7 +257,8 @@ pub fn things_that_are_missing() {
     assert_eq!(command, "modprobe tcp_none_such");
 }
 
-pub fn names_and_numbers_of_others() {
+#[kernel_test]
+fn names_and_numbers_of_others() {
     let network = Network::new();
     let gateway = &network.gateway;
     // Rules of somebody else in a table of the same name, with marks and a zone.
@@ -298,7 +283,7 @@ pub fn names_and_numbers_of_others() {
     // The queue.
     let queue = gateway.run(|| PacketQueue::bind(7700, 16, WHOLE)).unwrap();
     match queue {
-        Err(error) => println!("skipped: a queue cannot be had: {error}"),
+        Err(error) => skip_part(&format!("a queue cannot be had: {error}")),
         Ok(_queue) => {
             let report = Report::of(gateway, TRANSPARENT);
             assert_eq!(report.missing(), ["queue 7700"], "{:#?}", report.0);
@@ -340,7 +325,8 @@ pub fn names_and_numbers_of_others() {
     assert_eq!(command, "sysctl -w fs.pipe-user-pages-soft=8388608");
 }
 
-pub fn leftovers_are_found_and_left() {
+#[kernel_test]
+fn leftovers_are_found_and_left() {
     let network = Network::new();
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
     rustix::process::kill_process(midspan.helper(), rustix::process::Signal::KILL).unwrap();
@@ -374,7 +360,8 @@ pub fn leftovers_are_found_and_left() {
 }
 
 /// Without privileges it says what is missing, and the line that gives them.
-pub fn an_ordinary_user() {
+#[kernel_test]
+fn an_ordinary_user() {
     const NOBODY: u32 = 65_534;
     let network = Network::new();
     // The program must be within the user's reach.
@@ -389,14 +376,14 @@ pub fn an_ordinary_user() {
     fs::set_permissions(&file, mode(0o644)).unwrap();
     let mut command = Command::new(&program);
     command
-        .arg("check")
+        .args([AS, "check"])
         .arg(&file)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .uid(NOBODY)
         .gid(NOBODY);
     let Ok(child) = network.gateway.spawn(command) else {
-        return println!("skipped: this process may not become another user");
+        return skip("this process may not become another user");
     };
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

@@ -3,16 +3,17 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process, kill_process_group};
 
 use midspan_proxy::command::Request;
+use midspan_testbed::program::{Launch, Program};
 
 use crate::support::*;
 
-pub fn rules_are_put_back() {
+#[kernel_test]
+fn rules_are_put_back() {
     let network = Network::new();
     let listener = network.listen(PORT);
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
@@ -46,10 +47,11 @@ pub fn rules_are_put_back() {
 }
 
 /// Commands are answered meanwhile, and all is put back once it works again.
-pub fn a_program_that_hangs_is_killed() {
+#[kernel_test]
+fn a_program_that_hangs_is_killed() {
     const NFT: &str = "/usr/sbin/nft";
     if !Path::new(NFT).exists() {
-        return println!("  skipped: there is no {NFT}");
+        return skip(&format!("there is no {NFT}"));
     }
     let network = Network::new();
     let listener = network.listen(PORT);
@@ -65,20 +67,13 @@ pub fn a_program_that_hangs_is_killed() {
     );
     fs::write(&wrapper, script).unwrap();
     fs::set_permissions(&wrapper, Permissions::from_mode(0o755)).unwrap();
-    let mut command = Command::new("unshare");
-    let script = "mount --bind \"$1\" \"$2\" && exec \"$3\" \"$4\" \"$5\"";
-    command.args(["-m", "sh", "-c", script, "sh"]);
-    command
-        .arg(&wrapper)
-        .arg(NFT)
-        .arg(std::env::current_exe().unwrap());
-    let midspan = Midspan::start_with(command, &network.gateway, "run", TRANSPARENT);
-    let midspan = midspan.until_ready();
+    let launch = Launch::this_program("run").in_place_of(&wrapper, NFT);
+    let midspan = Midspan::of(launch.configuration(TRANSPARENT).inside(&network.gateway));
     assert!(network.is_taken(&listener, SERVER, 0).unwrap());
     fs::write(&flag, "").unwrap();
     rules(&network.gateway, "flush ruleset\n");
     wait_until("said", || midspan.log().contains("nft did not end"));
-    assert_eq!(midspan.status().pid, midspan.child.id());
+    assert_eq!(midspan.status().pid, midspan.id());
     fs::remove_file(&flag).unwrap();
     network.wait_until_taken(&listener, SERVER, true, 0);
     // What was killed has been waited for: the relay is the only child.
@@ -86,7 +81,8 @@ pub fn a_program_that_hangs_is_killed() {
     midspan.stop();
 }
 
-pub fn a_killed_relay_fails_open() {
+#[kernel_test]
+fn a_killed_relay_fails_open() {
     let network = Network::new();
     rules(&network.gateway, STRICT);
     let listener = network.listen(PORT);
@@ -102,7 +98,8 @@ pub fn a_killed_relay_fails_open() {
 }
 
 /// Whoever removes the rules is gone: they stay, and let everything pass.
-pub fn a_killed_helper_leaves_nothing_closed() {
+#[kernel_test]
+fn a_killed_helper_leaves_nothing_closed() {
     let network = Network::new();
     rules(&network.gateway, STRICT);
     let listener = network.listen(PORT);
@@ -131,7 +128,8 @@ pub fn a_killed_helper_leaves_nothing_closed() {
 }
 
 /// As `kill -9` of the whole service, or the kernel's out-of-memory killer, would end it.
-pub fn killed_together_they_fail_open() {
+#[kernel_test]
+fn killed_together_they_fail_open() {
     for way in ["both processes", "the process group"] {
         let network = Network::new();
         rules(&network.gateway, STRICT);
@@ -185,7 +183,8 @@ fn untouched_within_a_second(network: &Network, listener: &std::net::TcpListener
     );
 }
 
-pub fn a_stopped_relay_fails_open() {
+#[kernel_test]
+fn a_stopped_relay_fails_open() {
     let network = Network::new();
     rules(&network.gateway, STRICT);
     let listener = network.listen(PORT);
@@ -230,7 +229,8 @@ pub fn a_stopped_relay_fails_open() {
 
 /// As a frozen control group, or a machine that swaps, stops both for longer than the watchdog
 /// waits. Nobody is to blame, in whatever order they go on.
-pub fn stopped_together_they_go_on() {
+#[kernel_test]
+fn stopped_together_they_go_on() {
     let network = Network::new();
     let listener = network.listen(PORT);
     let text = format!("[interception]\nwatchdog_timeout = \"2 s\"\n{TRANSPARENT}");
@@ -255,7 +255,8 @@ pub fn stopped_together_they_go_on() {
     midspan.stop();
 }
 
-pub fn sessions_go_on_while_it_drains() {
+#[kernel_test]
+fn sessions_go_on_while_it_drains() {
     let network = Network::new();
     rules(&network.gateway, STRICT);
     let listener = network.listen(PORT);
@@ -275,7 +276,8 @@ pub fn sessions_go_on_while_it_drains() {
     no_trace(&network);
 }
 
-pub fn nothing_is_left_behind() {
+#[kernel_test]
+fn nothing_is_left_behind() {
     let network = Network::new();
     rules(&network.gateway, STRICT);
     let before = output(&network.gateway, "nft", &["-s", "list", "ruleset"]);
@@ -311,7 +313,8 @@ pub fn no_trace(network: &Network) {
 }
 
 /// Names that any process may take keep nobody from starting, and no leftovers from being removed.
-pub fn names_that_others_took_stop_nobody() {
+#[kernel_test]
+fn names_that_others_took_stop_nobody() {
     let network = Network::new();
     let listener = network.listen(PORT);
     let squatters = network
@@ -381,15 +384,14 @@ fn no_other_user_takes_a_lock() {
 }
 
 /// Two that start at the same moment: one intercepts, the other says why it does not.
-pub fn of_two_at_once_one_runs() {
+#[kernel_test]
+fn of_two_at_once_one_runs() {
     let network = Network::new();
     for _ in 0..3 {
         let mut both = [(); 2].map(|()| Midspan::start(&network.gateway, TRANSPARENT));
         let ready = both.each_mut().map(|midspan| {
-            let mut byte = Vec::new();
-            let stdout = midspan.child.stdout.take().unwrap();
-            std::io::Read::read_to_end(&mut std::io::Read::take(stdout, 1), &mut byte).unwrap();
-            byte == b"\n"
+            let program: &mut Program = midspan;
+            program.until_ready().is_ok()
         });
         for (midspan, is_ready) in both.into_iter().zip(ready) {
             if is_ready {
@@ -406,7 +408,8 @@ pub fn of_two_at_once_one_runs() {
 }
 
 /// What a killed Midspan has left is removed by a command, and what a running one has is not.
-pub fn cleanup_removes_what_is_left() {
+#[kernel_test]
+fn cleanup_removes_what_is_left() {
     let network = Network::new();
     let listener = network.listen(PORT);
     (network.gateway)
@@ -422,14 +425,10 @@ pub fn cleanup_removes_what_is_left() {
         taken
     };
     let cleanup = || {
-        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        command
-            .arg("remove-leftovers")
-            .stdout(std::process::Stdio::piped());
-        let child = network.gateway.spawn(command).unwrap();
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success());
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        let launch = Launch::this_program("remove-leftovers").inside(&network.gateway);
+        let finished = launch.finish().unwrap();
+        assert!(finished.status.success(), "{}", finished.log);
+        finished.output.trim().to_owned()
     };
     let mut midspan = Midspan::ready(&network.gateway, &windows);
     assert_eq!(cleanup(), "0");
@@ -458,7 +457,8 @@ pub fn cleanup_removes_what_is_left() {
 }
 
 /// The emergency switch stays as it was, through a crash and a restart, until it is switched off.
-pub fn a_bypass_outlives_a_crash() {
+#[kernel_test]
+fn a_bypass_outlives_a_crash() {
     let network = Network::new();
     let listener = network.listen(PORT);
     let state = tempfile::tempdir().unwrap();

@@ -77,7 +77,8 @@ fn goes_through(network: &Network, listener: &std::net::TcpListener, taken: bool
     })
 }
 
-pub fn a_firewall_that_stops_connections() {
+#[kernel_test]
+fn a_firewall_that_stops_connections() {
     for (closed, hook, chain) in [
         (CLOSED_INPUT, "INPUT", "inet filter input"),
         (CLOSED_OUTPUT, "OUTPUT", "inet guard out"),
@@ -107,11 +108,12 @@ pub fn a_firewall_that_stops_connections() {
     }
 }
 
-pub fn iptables_that_stop_connections() {
+#[kernel_test]
+fn iptables_that_stop_connections() {
     let network = Network::new();
     let run = |command: &str| output(&network.gateway, "sh", &["-c", command]);
     if !run("iptables -A INPUT -m mark --mark 1 -j ACCEPT && echo done").contains("done") {
-        return println!("skipped: there is no iptables, or no match of marks");
+        return skip("there is no iptables, or no match of marks");
     }
     for program in ["iptables", "ip6tables"] {
         run(&format!("{program} -A INPUT -p ipv6-icmp -j ACCEPT"));
@@ -136,7 +138,8 @@ pub fn iptables_that_stop_connections() {
 }
 
 /// A reload may close what was open, and open it again.
-pub fn a_firewall_that_changes() {
+#[kernel_test]
+fn a_firewall_that_changes() {
     let network = Network::new();
     rules(&network.gateway, STRICT);
     let listener = network.listen(PORT);
@@ -173,7 +176,8 @@ pub fn a_firewall_that_changes() {
 }
 
 /// A rule of somebody else that comes first leads Midspan's marks elsewhere.
-pub fn a_routing_rule_that_takes_the_mark() {
+#[kernel_test]
+fn a_routing_rule_that_takes_the_mark() {
     let network = Network::new();
     for family in ["-4", "-6"] {
         let rule = "rule add priority 50 fwmark 0x0b000000/0x0b000000 lookup main";
@@ -191,7 +195,8 @@ pub fn a_routing_rule_that_takes_the_mark() {
 }
 
 /// None of the probe's packets is seen outside, nor is anything left of it.
-pub fn the_probe_stays_inside() {
+#[kernel_test]
+fn the_probe_stays_inside() {
     let network = Network::new();
     let count = |namespace, names: [&str; 1]| {
         rules(

@@ -19,7 +19,8 @@ const DARK: u16 = 7;
 const OPENING_LIMIT: usize = 1024;
 
 /// 10,000 SYNs a second from thousands of addresses, to ports that are open, closed and dark.
-pub fn spoofed_syns_stop_nobody() {
+#[kernel_test]
+fn spoofed_syns_stop_nobody() {
     for (name, text) in [("end-to-end", TRANSPARENT.to_owned()), ("early", early())] {
         let network = Network::new();
         // Whatever the gateway sends to the invented clients goes to their network, and is lost.

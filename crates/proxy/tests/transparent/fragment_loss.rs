@@ -23,7 +23,8 @@ fn data(port: u16) -> Vec<u8> {
 /// All identifications are counted by the kernel, connection by connection, so that fragments of
 /// different packets may be taken for those of one: TCP's checksum finds it, and every byte is
 /// delivered as it was.
-pub fn every_byte_is_delivered() {
+#[kernel_test]
+fn every_byte_is_delivered() {
     let network = Network::with_access_router();
     let listener = network.listen(PORT);
     let text = format!("{PROFILE}{TRANSPARENT}");

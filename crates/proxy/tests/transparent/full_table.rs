@@ -21,6 +21,7 @@ use midspan_linux::connection_tracking::Occupancy;
 use midspan_linux::namespace::NetworkNamespace;
 
 use crate::load::Echo;
+use crate::soak;
 use crate::support::*;
 use crate::tracking::{metrics, with_admin};
 
@@ -37,9 +38,11 @@ const KEPT_UP: f64 = 0.97;
 /// Takes sizes for the table; the former one comes back when it is closed.
 static SETTER: OnceLock<Result<Mutex<ChildStdin>, String>> = OnceLock::new();
 
-/// To be called in the first network namespace, before this process leaves it.
-pub fn stay_in_first_namespace() {
-    let _ = SETTER.set(start_setter());
+/// Leaves a process in the first network namespace, before that of the test leaves it.
+pub fn stay_in_first_namespace(test: &str) {
+    if soak::is_full() && test.starts_with("full_table::") {
+        let _ = SETTER.set(start_setter());
+    }
 }
 
 fn start_setter() -> Result<Mutex<ChildStdin>, String> {
@@ -78,7 +81,8 @@ fn set_table(size: u64) -> Result<(), &'static str> {
     }
 }
 
-pub fn thousands_of_connections_a_second() {
+#[kernel_test]
+fn soak_of_thousands_of_connections_a_second() {
     let network = Network::new();
     let limit = || {
         network
@@ -90,7 +94,7 @@ pub fn thousands_of_connections_a_second() {
     };
     let before = limit().unwrap();
     if let Err(reason) = set_table(TABLE) {
-        return println!("  skipped: {reason}");
+        return skip(reason);
     }
     wait_until("a small table", || limit() == Some(TABLE));
     network

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::support::*;
 
-pub fn a_closed_port_refuses() {
+#[kernel_test]
+fn a_closed_port_refuses() {
     let network = Network::new();
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
     for (server, _) in BOTH {
@@ -16,13 +17,14 @@ pub fn a_closed_port_refuses() {
     midspan.stop();
 }
 
-pub fn a_filtered_port_times_out() {
+#[kernel_test]
+fn a_filtered_port_times_out() {
     let network = Network::new();
     let listener = network.listen(PORT);
     network.filter_port(PORT);
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
     for (server, _) in BOTH {
-        let result = connect(&network.client, server, PORT, Duration::from_secs(4));
+        let result = connect_from(&network.client, server, PORT, Duration::from_secs(4));
         assert_eq!(result.unwrap_err().kind(), ErrorKind::TimedOut);
     }
     // A client that is still there when the server answers at last is connected.
@@ -45,7 +47,8 @@ pub fn a_filtered_port_times_out() {
     midspan.stop();
 }
 
-pub fn an_unreachable_host_is_reported() {
+#[kernel_test]
+fn an_unreachable_host_is_reported() {
     let network = Network::new();
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
     // The router has no route there, and says so.
@@ -57,7 +60,8 @@ pub fn an_unreachable_host_is_reported() {
     midspan.stop();
 }
 
-pub fn early_data_is_kept() {
+#[kernel_test]
+fn early_data_is_kept() {
     let network = Network::new();
     let listener = network.listen(PORT);
     network.filter_port(PORT);

@@ -62,7 +62,8 @@ fn sockets(network: &Network) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-pub fn both_legs_of_every_mode_are_probed() {
+#[kernel_test]
+fn both_legs_of_every_mode_are_probed() {
     let network = Network::new();
     let listener = network.listen(PORT);
     for (keys, timer) in [
@@ -99,7 +100,8 @@ pub fn both_legs_of_every_mode_are_probed() {
     }
 }
 
-pub fn a_client_that_has_vanished_is_found() {
+#[kernel_test]
+fn a_client_that_has_vanished_is_found() {
     let network = Network::new();
     let listener = network.listen(PORT);
     for (parameter, value) in [("tcp_keepalive_intvl", "1"), ("tcp_keepalive_probes", "2")] {

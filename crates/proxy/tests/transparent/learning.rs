@@ -190,7 +190,8 @@ fn automatic() -> String {
 }
 
 /// A second connection begins with more than the first, and one after losses with less.
-pub fn the_next_connection_begins_with_what_the_first_has_taught() {
+#[kernel_test]
+fn the_next_connection_begins_with_what_the_first_has_taught() {
     for server in [SERVER, SERVER6] {
         let network = Network::with_access_router();
         let access = DelayedAccess::start(&network);
@@ -234,7 +235,8 @@ pub fn the_next_connection_begins_with_what_the_first_has_taught() {
 }
 
 /// Thirty at once share what the path carries.
-pub fn thirty_starts_at_once_do_not_flood_the_path() {
+#[kernel_test]
+fn thirty_starts_at_once_do_not_flood_the_path() {
     let network = Network::with_access_router();
     let access = DelayedAccess::start(&network);
     let listener = network.listen(PORT);
@@ -291,7 +293,8 @@ fn carry(mut stream: TcpStream) {
 }
 
 /// Where splitting has nothing to gain, the kernel lets connections pass untouched, for a while.
-pub fn a_route_without_anything_to_gain_is_left_alone() {
+#[kernel_test]
+fn a_route_without_anything_to_gain_is_left_alone() {
     for server in [SERVER, SERVER6] {
         let network = Network::with_access_router();
         let _access = DelayedAccess::start(&network);
@@ -321,7 +324,8 @@ pub fn a_route_without_anything_to_gain_is_left_alone() {
 }
 
 /// Flows of the control group pass untouched and are measured.
-pub fn the_control_group_is_compared_with() {
+#[kernel_test]
+fn the_control_group_is_compared_with() {
     let network = Network::with_access_router();
     let _access = DelayedAccess::start(&network);
     let listener = network.listen(PORT);

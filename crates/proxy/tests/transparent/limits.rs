@@ -13,7 +13,8 @@ fn with(limits: &str) -> String {
     format!("[limits]\n{limits}\n{TRANSPARENT}")
 }
 
-pub fn caps_hold_at_the_syn_and_a_reload_changes_them() {
+#[kernel_test]
+fn caps_hold_at_the_syn_and_a_reload_changes_them() {
     let network = Network::new();
     let listener = network.listen(PORT);
     network.filter_port(DARK);

@@ -24,7 +24,8 @@ const ABORTED: usize = 4000;
 
 /// A client's first data may be at another processor while the kernel replaces its half-open
 /// socket: none may get past the gateway, whose server would answer with a RST.
-pub fn no_connection_is_reset() {
+#[kernel_test]
+fn no_connection_is_reset() {
     for (name, text) in handshakes() {
         let network = Network::new();
         let server = Echo::start(&network);
@@ -50,7 +51,8 @@ pub fn no_connection_is_reset() {
 ///
 /// A RST that one processor handles while another replaces the half-open socket is lost in the
 /// kernel, on a server as here: what is left by that is for keep-alive to find.
-pub fn an_aborted_connection_ends_at_the_server() {
+#[kernel_test]
+fn an_aborted_connection_ends_at_the_server() {
     for (name, text) in handshakes() {
         let network = Network::new();
         let server = Echo::start(&network);

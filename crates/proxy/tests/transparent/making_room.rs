@@ -48,9 +48,9 @@ const FULL: Load = Load {
 
 /// The SYNs of clients that never go on fill the table within seconds; they make room for those of
 /// clients that do.
-pub fn honest_connections_are_split_beside_dark_syns() {
-    let is_full = std::env::var("MIDSPAN_SOAK").is_ok_and(|value| value == "full");
-    let load = if is_full { FULL } else { QUICK };
+#[kernel_test]
+fn honest_connections_are_split_beside_dark_syns_soak() {
+    let load = if crate::soak::is_full() { FULL } else { QUICK };
     let network = Network::new();
     invent_clients(&network);
     network.filter_port(DARK);
@@ -87,7 +87,8 @@ pub fn honest_connections_are_split_beside_dark_syns() {
 }
 
 /// A client that repeats its SYN is not to make room, though its server never answers.
-pub fn a_client_that_repeats_its_syn_keeps_its_place() {
+#[kernel_test]
+fn a_client_that_repeats_its_syn_keeps_its_place() {
     const PLACES: u32 = 8;
     let network = Network::new();
     invent_clients(&network);
@@ -124,7 +125,8 @@ pub fn a_client_that_repeats_its_syn_keeps_its_place() {
 
 /// A SYN with 60,000 bytes of data costs the relay no more memory than one without, and what the
 /// kernel holds of it counts in the budget.
-pub fn a_syn_with_much_data_is_held_within_the_budget() {
+#[kernel_test]
+fn a_syn_with_much_data_is_held_within_the_budget() {
     const SYNS: u32 = 1000;
     let network = Network::new();
     invent_clients(&network);
@@ -166,7 +168,8 @@ pub fn a_syn_with_much_data_is_held_within_the_budget() {
 }
 
 /// Data in a SYN (TCP Fast Open without a cookie, RFC 7413) reaches the server once.
-pub fn data_in_a_syn_arrives_once() {
+#[kernel_test]
+fn data_in_a_syn_arrives_once() {
     let network = Network::new();
     // The client sends data in a SYN though it has no cookie.
     network
@@ -203,7 +206,8 @@ pub fn data_in_a_syn_arrives_once() {
 
 /// A server without timestamps: its last connection waits out its last minute at the gateway, and
 /// a client that uses its port again has to wait. Its SYNs are counted.
-pub fn a_port_that_is_still_in_use_is_counted() {
+#[kernel_test]
+fn a_port_that_is_still_in_use_is_counted() {
     let network = Network::new();
     let far = network.listen(PORT);
     network

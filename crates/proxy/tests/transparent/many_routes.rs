@@ -53,7 +53,8 @@ fn cpu_time(id: i32) -> Duration {
 
 /// Commands are answered, and a relay that stands still is noticed, however many routes there are
 /// and however often they change. What it costs is printed.
-pub fn the_helper_keeps_up() {
+#[kernel_test]
+fn the_helper_keeps_up() {
     let count = std::env::var(VARIABLE).map_or(ROUTES, |text| text.parse().unwrap());
     let network = Network::new();
     let listener = network.listen(PORT);

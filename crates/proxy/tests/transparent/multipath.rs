@@ -26,7 +26,8 @@ fn counted(namespace: &NetworkNamespace, name: &str) -> u64 {
 }
 
 /// The first path went by before there was a Midspan; the second comes to it.
-pub fn a_further_path_passes() {
+#[kernel_test]
+fn a_further_path_passes() {
     let network = Network::new();
     let listener = network.server.run(|| -> std::io::Result<TcpListener> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(MPTCP))?;
@@ -37,10 +38,10 @@ pub fn a_further_path_passes() {
     });
     let limits = "ip mptcp limits set subflow 2 add_addr_accepted 2";
     if !succeeds(&network.client, limits) || !succeeds(&network.server, limits) {
-        return println!("  skipped: the kernel or `ip` has no MPTCP");
+        return skip("the kernel or `ip` has no MPTCP");
     }
     let Ok(listener) = listener.unwrap() else {
-        return println!("  skipped: the kernel has no MPTCP");
+        return skip("the kernel has no MPTCP");
     };
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
     assert!(midspan.ask(&Request::BypassOn { prefix: None }).ok);

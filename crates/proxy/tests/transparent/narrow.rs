@@ -138,7 +138,8 @@ fn has_device() -> bool {
 }
 
 /// The first session probes, later ones of the client know.
-pub fn segments_are_raised_after_a_probe() {
+#[kernel_test]
+fn segments_are_raised_after_a_probe() {
     // How many of a session's segments were oversized depends on when it was raised.
     for (profile, nat, least) in [(FIXED, "", 300), (FIXED, STRICT, 300), (AUTO, "", 90)] {
         let network = Network::new();
@@ -170,7 +171,8 @@ pub fn segments_are_raised_after_a_probe() {
 }
 
 /// What was found out is there after a restart; a file with anything else in it does no harm.
-pub fn verdicts_are_kept_across_restarts() {
+#[kernel_test]
+fn verdicts_are_kept_across_restarts() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("verdicts");
     let state = format!(
@@ -199,7 +201,8 @@ pub fn verdicts_are_kept_across_restarts() {
 }
 
 /// What a profile takes out of the client's SYN is not in the answer to it, nor in any segment.
-pub fn timestamps_are_left_out() {
+#[kernel_test]
+fn timestamps_are_left_out() {
     let without = FIXED.replace("oversized", "timestamps = false\noversized");
     for (profile, has) in [(FIXED, true), (without.as_str(), false)] {
         for handshake in ["", "handshake = \"early\"\n"] {
@@ -231,7 +234,8 @@ pub fn timestamps_are_left_out() {
 }
 
 /// Small answers, in turn with requests, are not late for oversized segments.
-pub fn requests_and_answers_go_on() {
+#[kernel_test]
+fn requests_and_answers_go_on() {
     let network = Network::new();
     let listener = network.listen(PORT);
     let midspan = Midspan::ready(&network.gateway, &with(FIXED));
@@ -253,7 +257,8 @@ pub fn requests_and_answers_go_on() {
 }
 
 /// No fragment passes the router before the client.
-pub fn a_path_that_drops_fragments() {
+#[kernel_test]
+fn a_path_that_drops_fragments() {
     const DROP: &str = "table inet path {\n chain in {\n type filter hook prerouting priority -450;\n \
         ip frag-off & 0x3fff != 0 drop\n }\n}\n";
     for profile in [FIXED, AUTO] {
@@ -294,7 +299,8 @@ pub fn a_path_that_drops_fragments() {
 }
 
 /// The last link of the path, or the client's own interface, takes smaller packets.
-pub fn a_path_with_a_small_mtu() {
+#[kernel_test]
+fn a_path_with_a_small_mtu() {
     for mtu in ["1492", "1400", "1280", "1000"] {
         for of_client in [false, true] {
             let network = Network::with_access_router();
@@ -324,7 +330,8 @@ pub fn a_path_with_a_small_mtu() {
 }
 
 /// The access router masquerades, or keeps track of connections and drops what it cannot place.
-pub fn behind_another_router() {
+#[kernel_test]
+fn behind_another_router() {
     const NAT: &str = "table ip nat {\n chain post {\n type nat hook postrouting priority srcnat;\n \
         oifname \"outer\" masquerade\n }\n}\n";
     const STATEFUL: &str = "table inet filter {\n chain forward {\n \
@@ -346,7 +353,8 @@ pub fn behind_another_router() {
 }
 
 /// What the kernel does not cut itself: IPv6, and fragments smaller than the device's MTU.
-pub fn the_fragmenter_cuts() {
+#[kernel_test]
+fn the_fragmenter_cuts() {
     const DOWNLOADS: usize = 6;
     if !has_device() {
         return;
@@ -399,7 +407,8 @@ pub fn the_fragmenter_cuts() {
 }
 
 /// No fragment of IPv6 passes the router before the client: normal segments again.
-pub fn a_path_that_drops_fragments_of_ipv6() {
+#[kernel_test]
+fn a_path_that_drops_fragments_of_ipv6() {
     const DROP: &str = "table inet path {\n chain in {\n type filter hook prerouting priority -450;\n \
         exthdr frag exists drop\n }\n}\n";
     let network = Network::with_access_router();
@@ -425,7 +434,8 @@ pub fn a_path_that_drops_fragments_of_ipv6() {
 }
 
 /// A profile that is for others does nothing.
-pub fn clients_that_are_left_alone() {
+#[kernel_test]
+fn clients_that_are_left_alone() {
     let other = FIXED.replace("[\"10.1.0.0/16\", \"fd01::/16\"]", "[\"10.99.0.0/16\"]");
     for server in [SERVER, SERVER6] {
         let network = Network::new();
@@ -439,7 +449,8 @@ pub fn clients_that_are_left_alone() {
 
 /// More than the client's window is sent, but nothing to a client that has stopped reading, and
 /// every byte arrives.
-pub fn sending_ahead_of_a_small_window() {
+#[kernel_test]
+fn sending_ahead_of_a_small_window() {
     for server in [SERVER, SERVER6] {
         let network = Network::new();
         let listener = network.listen(PORT);

@@ -1,10 +1,10 @@
 //! Gateways without IPv6.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::SocketAddr;
 
 use midspan_linux::netlink::{Netlink, Prefix};
+use midspan_testbed::program::Launch;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
@@ -70,7 +70,8 @@ fn is_taken(network: &Network, listener: &std::net::TcpListener, server: &str) -
 }
 
 /// By parameter, of all interfaces and of one.
-pub fn what_is_not_asked_for_does_not_matter() {
+#[kernel_test]
+fn what_is_not_asked_for_does_not_matter() {
     for parameter in ["all", "lo", "acc"] {
         let network = Network::new();
         let listener = network.listen(PORT);
@@ -90,7 +91,8 @@ pub fn what_is_not_asked_for_does_not_matter() {
 }
 
 /// The one that is there is taken; where it is said, and when the other is taken up again.
-pub fn the_other_family_is_taken() {
+#[kernel_test]
+fn the_other_family_is_taken() {
     let network = Network::new();
     let listener = network.listen(PORT);
     switch(&network, false);
@@ -132,7 +134,8 @@ pub fn the_other_family_is_taken() {
 }
 
 /// While a proxy runs, without a reload.
-pub fn it_may_go_and_come() {
+#[kernel_test]
+fn it_may_go_and_come() {
     let network = Network::new();
     let listener = network.listen(PORT);
     let midspan = Midspan::ready(&network.gateway, &format!("{TRANSPARENT}{WINDOWS}"));
@@ -164,7 +167,8 @@ pub fn it_may_go_and_come() {
 }
 
 /// Listeners of all modes, the admin listener, a fragmenter.
-pub fn a_kernel_without_it() {
+#[kernel_test]
+fn a_kernel_without_it() {
     let network = Network::new();
     let listener = network.listen(PORT);
     let text = format!(
@@ -177,9 +181,11 @@ pub fn a_kernel_without_it() {
          [profile.narrow]\nclients = [\"10.1.0.0/16\"]\noversized_segments = \"4420 B\"\n\
          fragment_size = \"1000 B\"\n"
     );
-    let report = Report::with(&network.gateway, &text, |command| {
-        *command = without_ipv6(command);
-    });
+    let report = Report::by(
+        Launch::this_program("check-without-ipv6"),
+        &network.gateway,
+        &text,
+    );
     assert_eq!(report.missing(), Vec::<&str>::new());
     let (found, _) = report.mend("IPv6");
     assert!(found.contains("ipv6.disable=1"), "{found}");
@@ -204,17 +210,6 @@ pub fn a_kernel_without_it() {
     drop(accept(&listener));
     let log = midspan.end();
     assert!(!log.contains("ERROR"), "{log}");
-}
-
-/// The same command of the test program, without IPv6.
-fn without_ipv6(command: &std::process::Command) -> std::process::Command {
-    use std::process::{Command, Stdio};
-    let file = command.get_args().nth(1).unwrap().to_owned();
-    assert!(fs::metadata(&file).is_ok());
-    let mut without = Command::new(command.get_program());
-    without.arg("check-without-ipv6").arg(file);
-    without.stdin(Stdio::null()).stdout(Stdio::piped());
-    without
 }
 
 /// What a SOCKS5 listener answers.

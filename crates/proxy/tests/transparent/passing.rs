@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use crate::support::*;
 
-pub fn addresses_are_kept() {
+#[kernel_test]
+fn addresses_are_kept() {
     for text in [TRANSPARENT.to_owned(), early()] {
         let network = Network::new();
         let listener = network.listen(PORT);
@@ -28,7 +29,8 @@ pub fn addresses_are_kept() {
     }
 }
 
-pub fn a_strict_gateway() {
+#[kernel_test]
+fn a_strict_gateway() {
     for text in [TRANSPARENT.to_owned(), early()] {
         let network = Network::new();
         rules(&network.gateway, STRICT);
@@ -67,7 +69,8 @@ pub fn a_strict_gateway() {
 
 /// The server ended the connection, so that the gateway's client leg waits out its last minute;
 /// the client, which does not, uses its port again.
-pub fn a_port_is_used_again() {
+#[kernel_test]
+fn a_port_is_used_again() {
     for text in [TRANSPARENT.to_owned(), early()] {
         let network = Network::new();
         rules(&network.gateway, STRICT);
@@ -100,7 +103,8 @@ pub fn a_port_is_used_again() {
     }
 }
 
-pub fn listeners_and_windows() {
+#[kernel_test]
+fn listeners_and_windows() {
     let network = Network::new();
     rules(&network.gateway, STRICT);
     let first = network.listen(PORT);

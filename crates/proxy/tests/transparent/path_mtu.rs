@@ -9,7 +9,8 @@ use crate::support::*;
 
 /// Only 1300 bytes pass a router, which says so by ICMP: towards the server for an upload,
 /// towards the client for a download.
-pub fn the_path_mtu_is_found_on_both_legs() {
+#[kernel_test]
+fn the_path_mtu_is_found_on_both_legs() {
     for nat in ["", STRICT] {
         for text in [TRANSPARENT.to_owned(), early()] {
             let network = Network::with_access_router();
@@ -43,7 +44,8 @@ pub fn the_path_mtu_is_found_on_both_legs() {
 
 /// A router says "unreachable" in mid-session: the leg that it concerns hears of it, the other end
 /// does not, and the session goes on when the way is there again.
-pub fn unreachable_in_mid_session_reaches_its_leg() {
+#[kernel_test]
+fn unreachable_in_mid_session_reaches_its_leg() {
     for nat in ["", STRICT] {
         let network = Network::with_access_router();
         rules(&network.gateway, nat);

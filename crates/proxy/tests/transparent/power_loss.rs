@@ -21,7 +21,8 @@ fn reset_unknown() -> String {
 }
 
 /// Without the table of the guide both ends wait; with it, whoever sends something is reset.
-pub fn sessions_of_a_gateway_that_was_switched_off() {
+#[kernel_test]
+fn sessions_of_a_gateway_that_was_switched_off() {
     for (server, _) in BOTH {
         let network = Network::new();
         let listener = network.listen(PORT);

@@ -36,7 +36,8 @@ impl Drop for EndTraffic {
 }
 
 /// New connections one after the other while listeners around theirs come and go.
-pub fn listeners_change_under_traffic() {
+#[kernel_test]
+fn listeners_change_under_traffic() {
     let network = Network::new();
     rules(&network.gateway, STRICT);
     let listener = network.listen(PORT);
@@ -78,7 +79,7 @@ pub fn listeners_change_under_traffic() {
             echoes(&mut near, &mut far);
         }
         let failed = midspan.reload("[[listener]]\nname = 1\n");
-        assert!(failed.error.unwrap().contains("midspan.toml:4:8"));
+        assert!(failed.error.unwrap().contains("midspan.toml:2:8"));
     });
     println!("    {} connections", count.load(Ordering::Relaxed));
     assert_eq!(midspan.relay(), relay);
@@ -107,7 +108,8 @@ pub fn listeners_change_under_traffic() {
 }
 
 /// From forward listeners alone to transparent ones with initial windows, and back.
-pub fn windows_and_listeners_come_and_go() {
+#[kernel_test]
+fn windows_and_listeners_come_and_go() {
     let network = Network::new();
     let listener = network.listen(PORT);
     let forward = format!(
@@ -163,7 +165,8 @@ pub fn windows_and_listeners_come_and_go() {
     no_trace(&network);
 }
 
-pub fn bypassed_connections_pass_untouched() {
+#[kernel_test]
+fn bypassed_connections_pass_untouched() {
     let network = Network::new();
     let listener = network.listen(PORT);
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
@@ -230,7 +233,8 @@ fn renamed(text: &str) -> String {
 }
 
 /// Rules, routes and tables of a killed run, though the file has other names since.
-pub fn leftovers_are_found_under_other_names() {
+#[kernel_test]
+fn leftovers_are_found_under_other_names() {
     let network = Network::new();
     let forward =
         "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:8080\"\nto = \"10.3.0.2:80\"\n";
@@ -270,7 +274,8 @@ pub fn leftovers_are_found_under_other_names() {
     assert!(!tables.contains("other"), "{tables}");
 }
 
-pub fn the_parameter_comes_back_after_a_crash() {
+#[kernel_test]
+fn the_parameter_comes_back_after_a_crash() {
     let forward =
         "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:8080\"\nto = \"10.3.0.2:80\"\n";
     for (was, next) in [("1", forward), ("1", TRANSPARENT), ("0", TRANSPARENT)] {
@@ -287,7 +292,8 @@ pub fn the_parameter_comes_back_after_a_crash() {
 }
 
 /// A session of one server is reset and that of another goes on; so is a client whose SYN is held.
-pub fn kicked_connections_are_reset() {
+#[kernel_test]
+fn kicked_connections_are_reset() {
     let network = Network::new();
     let listener = network.listen(PORT);
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
@@ -340,7 +346,8 @@ fn crash_and_run(parameter: &str, [was, now]: [&str; 2], [first, next]: [&str; 2
 
 /// With its parameter back, the kernel does not forward what belongs to a socket of ours that waits
 /// out its last minute.
-pub fn ports_are_free_after_the_end() {
+#[kernel_test]
+fn ports_are_free_after_the_end() {
     let network = Network::new();
     let listener = network.listen(PORT);
     let gateway = &network.gateway;

@@ -11,13 +11,15 @@ use crate::support::*;
 
 type SetKey = fn(BorrowedFd<'_>, SocketAddr, &[u8]) -> io::Result<()>;
 
-pub fn tcp_md5_passes() {
+#[kernel_test]
+fn tcp_md5_passes() {
     signed_passes("TCP-MD5", |socket, peer, key| {
         tcp::set_md5_key(socket, peer, key)
     });
 }
 
-pub fn tcp_ao_passes() {
+#[kernel_test]
+fn tcp_ao_passes() {
     signed_passes("TCP-AO", |socket, peer, key| {
         tcp::set_ao_key(socket, peer, key)
     });
@@ -44,7 +46,7 @@ fn signed_passes(name: &str, set_key: SetKey) {
             let listener = match listener {
                 Ok(listener) => listener,
                 Err(error) if error.raw_os_error() == Some(missing) => {
-                    return println!("  skipped: the kernel lacks {name}");
+                    return skip(&format!("the kernel lacks {name}"));
                 }
                 Err(error) => panic!("{error}"),
             };
@@ -58,7 +60,7 @@ fn signed_passes(name: &str, set_key: SetKey) {
             echoes(&mut near, &mut far);
             carries(near, far, 1_000_000);
             // Without the key, the server does not answer at all: that is no way around it.
-            let unsigned = connect(&network.client, &server.ip().to_string(), 179, UNSIGNED);
+            let unsigned = connect_from(&network.client, &server.ip().to_string(), 179, UNSIGNED);
             assert_eq!(unsigned.map(drop).is_ok(), text.contains("early"));
         }
         let log = midspan.end();

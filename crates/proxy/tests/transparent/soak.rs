@@ -60,9 +60,14 @@ impl Outcomes {
     }
 }
 
-pub fn nothing_is_lost_or_left() {
-    let is_full = std::env::var("MIDSPAN_SOAK").is_ok_and(|value| value == "full");
-    let (short, long) = if is_full { FULL } else { QUICK };
+/// Whether everything runs at its whole length.
+pub fn is_full() -> bool {
+    std::env::var("MIDSPAN_SOAK").is_ok_and(|value| value == "full")
+}
+
+#[kernel_test]
+fn nothing_is_lost_or_left() {
+    let (short, long) = if is_full() { FULL } else { QUICK };
     let network = Network::new();
     network
         .client

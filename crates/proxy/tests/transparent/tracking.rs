@@ -14,6 +14,7 @@ use rustix::net::netlink::NETFILTER;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
 use crate::support::*;
+use midspan_testbed::program::Launch;
 
 const ZONES: [&str; 2] = [" zone=7700 ", " zone-orig=7701 "];
 /// Of entries in our zones, once their sessions have ended.
@@ -52,7 +53,8 @@ fn host_seconds(gateway: &NetworkNamespace, state: &str, seconds: &str) {
     gateway.set_parameter(&parameter, seconds).unwrap();
 }
 
-pub fn entries_go_soon_after_their_sessions() {
+#[kernel_test]
+fn entries_go_soon_after_their_sessions() {
     let network = Network::new();
     let gateway = &network.gateway;
     rules(gateway, STRICT);
@@ -110,7 +112,8 @@ fn with_other_limits() -> String {
     format!("[limits]\nsessions = 1000\n{TRANSPARENT}")
 }
 
-pub fn an_idle_session_outlives_the_hosts_time() {
+#[kernel_test]
+fn an_idle_session_outlives_the_hosts_time() {
     let network = Network::new();
     let gateway = &network.gateway;
     rules(gateway, STRICT);
@@ -156,20 +159,14 @@ impl OldNft {
         PathBuf::from(String::from_utf8(found.unwrap().stdout).unwrap().trim())
     }
 
-    /// This program in a mount namespace of its own, where that is the `nft`.
-    fn command(&self) -> Command {
-        let mut command = Command::new("unshare");
-        let put = "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"";
-        command
-            .args(["--mount", "sh", "-c", put, "sh"])
-            .arg(self.0.path().join("script"))
-            .arg(Self::program())
-            .arg(std::env::current_exe().unwrap());
-        command
+    /// A command of this program that finds it in the place of `nft`.
+    fn before(&self, command: &str) -> Launch<'static> {
+        Launch::this_program(command).in_place_of(self.0.path().join("script"), Self::program())
     }
 }
 
-pub fn without_time_outs_it_is_said() {
+#[kernel_test]
+fn without_time_outs_it_is_said() {
     use crate::check::Report;
     let network = Network::new();
     let gateway = &network.gateway;
@@ -177,7 +174,7 @@ pub fn without_time_outs_it_is_said() {
     host_seconds(gateway, "time_wait", "100");
     host_seconds(gateway, "established", "500");
     let old = OldNft::new();
-    let midspan = Midspan::start_with(old.command(), gateway, "run", TRANSPARENT).until_ready();
+    let midspan = Midspan::of(old.before("run").configuration(TRANSPARENT).inside(gateway));
     for (server, _) in BOTH {
         let mut near = network.connect(server, PORT).unwrap();
         let (mut far, _) = accept(&listener);
@@ -192,7 +189,7 @@ pub fn without_time_outs_it_is_said() {
     }
     let status = midspan.ask(&Request::Status).status.unwrap();
     assert!(!status.connection_tracking.unwrap().has_timeouts);
-    let report = Report::by(old.command(), gateway, TRANSPARENT, |_| {});
+    let report = Report::by(old.before("check"), gateway, TRANSPARENT);
     assert_eq!(report.missing(), Vec::<&str>::new());
     let (found, _) = report.mend("kernel: conntrack time-outs");
     assert!(found.contains("neither the kernel nor nft"), "{found}");
@@ -205,7 +202,7 @@ pub fn without_time_outs_it_is_said() {
     assert!(mend.contains("socket transparent 1 accept"), "{mend}");
     let leg = "keepalive = \"5 min\"";
     let text = format!("{TRANSPARENT}client_leg = {{ {leg} }}\nserver_leg = {{ {leg} }}\n");
-    let report = Report::by(old.command(), gateway, &text, |_| {});
+    let report = Report::by(old.before("check"), gateway, &text);
     assert_eq!(report.state(established), "ok");
     let log = midspan.end();
     assert!(
@@ -215,7 +212,8 @@ pub fn without_time_outs_it_is_said() {
 }
 
 /// What `conntrack -F`, or a module that is loaded anew, does.
-pub fn a_session_outlives_its_entries() {
+#[kernel_test]
+fn a_session_outlives_its_entries() {
     let network = Network::new();
     let gateway = &network.gateway;
     // As `midspan check` and the gateway guide have it.
@@ -269,7 +267,8 @@ fn occupancy(gateway: &NetworkNamespace) -> Occupancy {
     by_netlink
 }
 
-pub fn above_seven_eighths_of_the_table_new_connections_pass() {
+#[kernel_test]
+fn above_seven_eighths_of_the_table_new_connections_pass() {
     let network = Network::new();
     let gateway = &network.gateway;
     let listener = network.listen(PORT);
@@ -286,7 +285,7 @@ pub fn above_seven_eighths_of_the_table_new_connections_pass() {
         .limit
         .filter(|most| *most <= LARGEST_TABLE)
     else {
-        return println!("  skipped: the table of connection tracking is unlimited, or very large");
+        return skip("the table of connection tracking is unlimited, or very large");
     };
     let start = Instant::now();
     fill(&network, limit - limit / 8);
@@ -367,7 +366,8 @@ fn fill(network: &Network, entries: u64) {
     }
 }
 
-pub fn check_finds_what_is_too_small_or_blind() {
+#[kernel_test]
+fn check_finds_what_is_too_small_or_blind() {
     use crate::check::Report;
     let network = Network::new();
     let gateway = &network.gateway;

@@ -2,6 +2,7 @@
 
 use std::io::PipeReader;
 
+use midspan_testbed::program::Launch;
 use rustix::process::{Signal, kill_process};
 
 use crate::support::*;
@@ -13,7 +14,12 @@ fn unread(network: &Network, listener: &std::net::TcpListener) -> (Midspan, Pipe
     let text = format!(
         "[interception]\nopening_limit_per_client = 1\nwatchdog_timeout = \"8 s\"\n{TRANSPARENT}"
     );
-    let midspan = Midspan::ready_logging_to(&network.gateway, &text, writer.into());
+    let midspan = Midspan::of(
+        Launch::this_program("run")
+            .configuration(&text)
+            .inside(&network.gateway)
+            .log_to(writer),
+    );
     for _ in 0..20 {
         let near = network.connect(SERVER, PORT).unwrap();
         let (far, _) = accept(listener);
@@ -36,7 +42,8 @@ fn begin_to_connect(network: &Network, port: u16) -> socket2::Socket {
 
 /// The gate warns, and takes connections all the same; the helper opens it for a relay that is
 /// stopped.
-pub fn nobody_reads_the_log() {
+#[kernel_test]
+fn nobody_reads_the_log() {
     let network = Network::new();
     let listener = network.listen(PORT);
     let (mut midspan, reader) = unread(&network, &listener);

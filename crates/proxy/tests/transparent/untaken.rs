@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::support::*;
 
-pub fn forward_is_obeyed() {
+#[kernel_test]
+fn forward_is_obeyed() {
     for text in [TRANSPARENT.to_owned(), early()] {
         let network = Network::new();
         rules(&network.gateway, STRICT);
@@ -15,14 +16,15 @@ pub fn forward_is_obeyed() {
         for (server, _) in BOTH {
             let refused = network.connect(server, 81).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
-            let dropped = connect(&network.client, server, 82, Duration::from_millis(1500));
+            let dropped = connect_from(&network.client, server, 82, Duration::from_millis(1500));
             assert_eq!(dropped.unwrap_err().kind(), ErrorKind::TimedOut);
         }
         midspan.stop();
     }
 }
 
-pub fn own_services_are_left_alone() {
+#[kernel_test]
+fn own_services_are_left_alone() {
     let network = Network::new();
     rules(&network.gateway, STRICT);
     let ssh = listen(&network.gateway, 22);
@@ -42,7 +44,8 @@ pub fn own_services_are_left_alone() {
     echoes(&mut before, &mut served);
 }
 
-pub fn exceptions_are_left_alone() {
+#[kernel_test]
+fn exceptions_are_left_alone() {
     let network = Network::new();
     let listeners = [80, 443, 8000, 8001].map(|port| (port, network.listen(port)));
     let taken = |text: &str| -> Vec<u16> {
@@ -79,7 +82,8 @@ pub fn exceptions_are_left_alone() {
     midspan.stop();
 }
 
-pub fn flows_under_way_go_on() {
+#[kernel_test]
+fn flows_under_way_go_on() {
     let network = Network::new();
     rules(&network.gateway, STRICT);
     let listener = network.listen(PORT);
@@ -101,7 +105,8 @@ pub fn flows_under_way_go_on() {
 }
 
 /// Its first SYN went past the gateway before Midspan was there; its second must as well.
-pub fn a_syn_under_way_goes_on() {
+#[kernel_test]
+fn a_syn_under_way_goes_on() {
     let network = Network::new();
     let listener = network.listen(PORT);
     network.filter_port(PORT);
@@ -126,7 +131,8 @@ pub fn a_syn_under_way_goes_on() {
 }
 
 /// The client calls one address, and the gateway's NAT leads it to another.
-pub fn what_the_host_redirects_is_left_alone() {
+#[kernel_test]
+fn what_the_host_redirects_is_left_alone() {
     let network = Network::new();
     rules(
         &network.gateway,
@@ -143,7 +149,8 @@ pub fn what_the_host_redirects_is_left_alone() {
 }
 
 /// Only rules lead to it; who finds its port on this machine is turned away.
-pub fn the_internal_listener_serves_nobody() {
+#[kernel_test]
+fn the_internal_listener_serves_nobody() {
     let network = Network::new();
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
     let table = output(
@@ -157,7 +164,7 @@ pub fn the_internal_listener_serves_nobody() {
     ] {
         let (_, rest) = table.split_once(before).unwrap();
         let port = rest.split_whitespace().next().unwrap().parse().unwrap();
-        assert!(is_reset_early(connect(
+        assert!(is_reset_early(connect_from(
             &network.gateway,
             address,
             port,
@@ -179,7 +186,8 @@ pub fn the_internal_listener_serves_nobody() {
 
 /// A helper of connection tracking reads what is said there; of a connection that is taken it would
 /// see nothing.
-pub fn control_ports_of_helpers_are_left_alone() {
+#[kernel_test]
+fn control_ports_of_helpers_are_left_alone() {
     const FTP: u16 = 21;
     let network = Network::new();
     let listener = network.listen(FTP);

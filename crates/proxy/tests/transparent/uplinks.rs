@@ -3,7 +3,8 @@
 use crate::support::*;
 
 /// The host sends some connections through a second uplink, by marks of its own.
-pub fn marks_of_others_choose_the_way() {
+#[kernel_test]
+fn marks_of_others_choose_the_way() {
     const UPLINKS: &str = r#"
 table inet host {
     chain pre { type filter hook prerouting priority mangle;
@@ -135,7 +136,8 @@ fn two_uplinks() -> Network {
     network
 }
 
-pub fn marks_kept_in_conntrack_keep_each_session_on_its_uplink() {
+#[kernel_test]
+fn marks_kept_in_conntrack_keep_each_session_on_its_uplink() {
     for text in [TRANSPARENT.to_owned(), early()] {
         let network = two_uplinks();
         let first = network.listen(PORT);

@@ -4,49 +4,37 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../own_namespace/mod.rs"]
-mod own_namespace;
-#[path = "../tries/mod.rs"]
-mod tries;
+#[path = "../common/mod.rs"]
+mod common;
 
-use std::fs;
-use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
 
 use midspan_linux::netlink::Netlink;
-use midspan_proxy::admin::client;
-use midspan_proxy::command::{Request, Status, ask};
-use rustix::process::{Pid, Signal, kill_process};
+use midspan_testbed::program::Launch;
+use midspan_testbed::testing::{LIMIT, Midspan, bounded, connect, echoes, wait_until};
+use midspan_testbed::{KernelTests, kernel_test};
+use rustix::process::{Signal, kill_process};
 
-use tries::Test;
+use common::{ADMIN, Control, get, metric};
 
-const LIMIT: Duration = Duration::from_secs(30);
 const LISTEN: &str = "127.0.0.1:8080";
 const SERVER: &str = "127.0.0.1:9090";
-const ADMIN: &str = "127.0.0.1:9464";
 
-const TESTS: [Test; 4] = [
-    ("the reader goes", the_reader_goes),
-    ("nobody reads", nobody_reads),
-    (
-        "nobody reads, and the relay is killed",
-        a_killed_relay_unread,
-    ),
-    ("lines that are lost are told", lost_lines_are_told),
-];
-
-fn main() {
-    own_namespace::main(|| Netlink::open().unwrap().set_up("lo").unwrap(), &TESTS);
+fn main() -> ExitCode {
+    KernelTests::new()
+        .commands(common::COMMANDS)
+        .set_up(|| Netlink::open().unwrap().set_up("lo").unwrap())
+        .main()
 }
 
-/// A running proxy, ended by force at the latest when this value goes.
+/// A running proxy, and what hears of it as the service manager does.
 struct Proxy {
-    child: Child,
-    directory: tempfile::TempDir,
+    midspan: Midspan,
+    _directory: tempfile::TempDir,
     manager: UnixDatagram,
 }
 
@@ -57,63 +45,37 @@ fn small_pipe() -> (PipeReader, PipeWriter) {
     (reader, writer)
 }
 
-fn configuration(directory: &std::path::Path, sessions: u64) -> String {
-    let socket = directory.join("control");
+fn configuration(sessions: u64) -> String {
     format!(
-        "[control]\nsocket = \"{}\"\n\
-         [relay]\nthreads = 2\npipe_size = \"64 KiB\"\npipe_memory = \"1 MiB\"\ndrain_timeout = \"0 s\"\n\
+        "[relay]\nthreads = 2\npipe_size = \"64 KiB\"\npipe_memory = \"1 MiB\"\ndrain_timeout = \"0 s\"\n\
          [limits]\nsessions = {sessions}\n[admin]\nlisten = \"{ADMIN}\"\n\
-         [[listener]]\nname = \"test\"\nlisten = \"{LISTEN}\"\nto = \"{SERVER}\"\n",
-        socket.display()
+         [[listener]]\nname = \"test\"\nlisten = \"{LISTEN}\"\nto = \"{SERVER}\"\n"
     )
 }
 
 impl Proxy {
     fn ready(sessions: u64, log: PipeWriter) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("midspan.toml");
-        fs::write(&file, configuration(directory.path(), sessions)).unwrap();
         let notify = directory.path().join("notify");
         let manager = UnixDatagram::bind(&notify).unwrap();
         manager.set_read_timeout(Some(LIMIT)).unwrap();
-        wait_until("the last relay has gone", || {
-            TcpStream::connect(LISTEN).is_err()
-        });
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .arg("run")
-            .arg(file)
-            .env("NOTIFY_SOCKET", notify)
-            .env("WATCHDOG_USEC", "400000")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let mut byte = Vec::new();
-        let stdout = child.stdout.take().unwrap();
-        stdout.take(1).read_to_end(&mut byte).unwrap();
-        assert_eq!(byte, b"\n", "not ready");
+        let midspan = Midspan::of(
+            Launch::this_program("run")
+                .configuration(&configuration(sessions))
+                .environment("NOTIFY_SOCKET", notify)
+                .environment("WATCHDOG_USEC", "400000")
+                .log_to(log),
+        );
         Self {
-            child,
-            directory,
+            midspan,
+            _directory: directory,
             manager,
         }
     }
 
-    fn socket(&self) -> PathBuf {
-        self.directory.path().join("control")
-    }
-
-    fn status(&self) -> Status {
-        let answer = ask(&self.socket(), &Request::Status).unwrap();
-        answer.status.unwrap()
-    }
-
     /// The helper has something to log, too.
     fn reload(&self, sessions: u64) {
-        let text = configuration(self.directory.path(), sessions);
-        fs::write(self.directory.path().join("midspan.toml"), text).unwrap();
-        let answer = ask(&self.socket(), &Request::Reload).unwrap();
+        let answer = self.midspan.reload(&configuration(sessions));
         assert!(answer.ok, "{answer:?}");
     }
 
@@ -130,57 +92,19 @@ impl Proxy {
     }
 
     fn terminate(&mut self) -> ExitStatus {
-        let id = i32::try_from(self.child.id()).unwrap();
-        kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
-        self.wait()
+        self.midspan.signal(Signal::TERM);
+        self.midspan.wait()
     }
-
-    fn wait(&mut self) -> ExitStatus {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(start.elapsed() < LIMIT, "still running");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < LIMIT, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn bounded(stream: TcpStream) -> TcpStream {
-    stream.set_read_timeout(Some(LIMIT)).unwrap();
-    stream.set_write_timeout(Some(LIMIT)).unwrap();
-    stream
 }
 
 fn session(listener: &TcpListener) -> (TcpStream, TcpStream) {
-    let client = bounded(TcpStream::connect(LISTEN).unwrap());
+    let client = connect(LISTEN);
     let server = bounded(listener.accept().unwrap().0);
     (client, server)
 }
 
 fn exchange((client, server): &mut (TcpStream, TcpStream)) {
-    let mut bytes = [0; 4];
-    client.write_all(b"ping").unwrap();
-    server.read_exact(&mut bytes).unwrap();
-    server.write_all(b"pong").unwrap();
-    client.read_exact(&mut bytes).unwrap();
-    assert_eq!(&bytes, b"pong");
+    echoes(client, server);
 }
 
 fn close((client, mut server): (TcpStream, TcpStream)) {
@@ -195,18 +119,9 @@ fn one_too_many() {
     }
 }
 
-fn metric(name: &str) -> f64 {
-    let (status, text) = client::get(ADMIN.parse().unwrap(), "/metrics").unwrap();
-    assert_eq!(status, 200);
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.unwrap_or_else(|| panic!("no {name}: {text}"))
-        .trim()
-        .parse()
-        .unwrap()
-}
-
 const RELAY_LOST: &str = "midspan_log_lines_lost_total{process=\"relay\"}";
 
+#[kernel_test]
 fn the_reader_goes() {
     let (reader, writer) = std::io::pipe().unwrap();
     let mut proxy = Proxy::ready(1, writer);
@@ -263,6 +178,7 @@ fn one_too_many_of(listener: &TcpListener, count: usize) {
     sessions.into_iter().for_each(close);
 }
 
+#[kernel_test]
 fn nobody_reads() {
     let (reader, writer) = small_pipe();
     let mut proxy = Proxy::ready(40, writer);
@@ -271,26 +187,24 @@ fn nobody_reads() {
     let mut one = session(&listener);
     exchange(&mut one);
     proxy.is_vouched_for();
-    assert_eq!(proxy.status().state, "running");
-    assert_eq!(
-        client::get(ADMIN.parse().unwrap(), "/health").unwrap().0,
-        200
-    );
+    assert_eq!(proxy.midspan.status().state, "running");
+    assert_eq!(get("/health").0, 200);
     assert!(proxy.terminate().success());
     drop(reader);
 }
 
+#[kernel_test]
 fn a_killed_relay_unread() {
     let (reader, writer) = small_pipe();
     let mut proxy = Proxy::ready(40, writer);
     let listener = TcpListener::bind(SERVER).unwrap();
     fill(&proxy, &listener);
-    let relay = i32::try_from(proxy.status().relay_pid).unwrap();
-    kill_process(Pid::from_raw(relay).unwrap(), Signal::KILL).unwrap();
-    assert_eq!(proxy.wait().code(), Some(1));
+    kill_process(proxy.midspan.relay(), Signal::KILL).unwrap();
+    assert_eq!(proxy.midspan.wait().code(), Some(1));
     drop(reader);
 }
 
+#[kernel_test]
 fn lost_lines_are_told() {
     let (reader, writer) = small_pipe();
     let mut proxy = Proxy::ready(1000, writer);

@@ -13,8 +13,8 @@ use super::KERNEL_TEST;
 use super::child::{IS_SKIPPED, SKIPPED};
 use super::settings::Settings;
 
-/// As much of what a test printed last is shown.
-const SHOWN: u64 = 256 << 10;
+/// Bytes of the beginning and of the end of what a test printed that are shown.
+const SHOWN: u64 = 64 << 10;
 
 /// A test that prints more is ended.
 const MOST_PRINTED: u64 = 1 << 30;
@@ -31,7 +31,7 @@ pub(super) enum End {
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) end: End,
-    /// What it printed, the last part of it.
+    /// What it printed; of much, the beginning and the end.
     pub(super) printed: String,
 }
 
@@ -76,7 +76,7 @@ fn try_to_run(name: &str, settings: &Settings) -> io::Result<Attempt> {
     let end = wait(&mut running, &printed, settings.limit)?;
     Ok(Attempt {
         end,
-        printed: last_part(&printed)?,
+        printed: first_and_last_part(&printed)?,
     })
 }
 
@@ -104,12 +104,18 @@ fn wait(running: &mut RunningProgram, printed: &File, limit: Duration) -> io::Re
     }
 }
 
-fn last_part(file: &File) -> io::Result<String> {
+/// What a test printed; of much, the beginning and the end.
+fn first_and_last_part(file: &File) -> io::Result<String> {
     let length = file.metadata()?.len();
-    let count = length.min(SHOWN);
-    let mut bytes = vec![0; usize::try_from(count).unwrap_or_default()];
     // At a place: the test's processes write at the descriptor's own.
-    file.read_exact_at(&mut bytes, length - count)?;
-    let cut = if length > count { "…\n" } else { "" };
-    Ok(format!("{cut}{}", String::from_utf8_lossy(&bytes)))
+    let part = |from: u64, count: u64| -> io::Result<String> {
+        let mut bytes = vec![0; usize::try_from(count).unwrap_or_default()];
+        file.read_exact_at(&mut bytes, from)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    if length <= 2 * SHOWN {
+        return part(0, length);
+    }
+    let (first, last) = (part(0, SHOWN)?, part(length - SHOWN, SHOWN)?);
+    Ok(format!("{first}\n…\n{last}"))
 }

@@ -1,9 +1,10 @@
 //! The process of one test.
 
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use midspan_linux::namespace;
+use midspan_linux::namespace::{self, Privilege};
 
 use super::KernelTests;
 
@@ -13,6 +14,7 @@ pub(super) const SKIPPED: &str = "skipped: ";
 /// The exit status of a test that was left out.
 pub(super) const IS_SKIPPED: u8 = 77;
 
+static PRIVILEGE: OnceLock<Privilege> = OnceLock::new();
 static SKIPPED_WHOLE: AtomicBool = AtomicBool::new(false);
 
 /// Notes that the test is left out: it counts as ignored, and the reason is shown. The caller
@@ -30,6 +32,12 @@ pub fn skip_part(why: &str) {
     println!("{SKIPPED}{}", why.replace('\n', " "));
 }
 
+/// With which rights this process has entered its namespaces; `None` where it is no test's.
+#[must_use]
+pub fn privilege() -> Option<Privilege> {
+    PRIVILEGE.get().copied()
+}
+
 /// Runs a test in this process, after it has left the namespaces in which it was started.
 pub(super) fn run(tests: &KernelTests, name: &str) -> ExitCode {
     let Some(test) = tests.tests().into_iter().find(|test| test.name() == name) else {
@@ -38,7 +46,10 @@ pub(super) fn run(tests: &KernelTests, name: &str) -> ExitCode {
     };
     (tests.before)(name);
     match namespace::isolate() {
-        Ok(privilege) => println!("in a network namespace of its own, as {privilege:?}"),
+        Ok(privilege) => {
+            println!("in a network namespace of its own, as {privilege:?}");
+            let _ = PRIVILEGE.set(privilege);
+        }
         Err(error) => {
             skip(&error.to_string());
             return ExitCode::from(IS_SKIPPED);

@@ -45,7 +45,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 use crate::program::AS;
 use attempt::{Attempt, End};
-pub use child::{skip, skip_part};
+pub use child::{privilege, skip, skip_part};
 use settings::Settings;
 
 /// The argument that runs one test in this process; its name follows.

@@ -131,7 +131,7 @@ impl Configure for NetworkNamespace {
         self.run(move || change(&Netlink::open()?))?
             .map_err(|source| NetworkError::Netlink {
                 node: self.name().to_owned(),
-                source,
+                source: source.into(),
             })
     }
 
@@ -140,7 +140,7 @@ impl Configure for NetworkNamespace {
         self.run(move || nftables::apply(&text))?
             .map_err(|source| NetworkError::Rules {
                 node: self.name().to_owned(),
-                source,
+                source: source.into(),
             })
     }
 

@@ -46,7 +46,7 @@ pub enum NetworkError {
         /// The host's name.
         node: String,
         /// The kernel's answer.
-        source: NetlinkError,
+        source: Box<NetlinkError>,
     },
     /// Packet filter rules were refused.
     #[error("at {node}: {source}")]
@@ -54,7 +54,7 @@ pub enum NetworkError {
         /// The host's name.
         node: String,
         /// What the kernel or `nft` answered.
-        source: NftablesError,
+        source: Box<NftablesError>,
     },
     /// A text is no address with the length of its prefix.
     #[error(transparent)]

@@ -32,8 +32,10 @@ pub struct Launch<'a> {
     has_own_control: bool,
     variables: Vec<(OsString, OsString)>,
     mounts: Vec<(PathBuf, PathBuf)>,
+    has_output: bool,
     log: Option<Stdio>,
     folder: Option<PathBuf>,
+    log_file: &'static str,
     open_files: Option<u64>,
     grace: Option<Duration>,
 }
@@ -53,8 +55,10 @@ impl<'a> Launch<'a> {
             has_own_control: false,
             variables: Vec::new(),
             mounts: Vec::new(),
+            has_output: true,
             log: None,
             folder: None,
+            log_file: LOG,
             open_files: None,
             grace: None,
         }
@@ -127,10 +131,24 @@ impl<'a> Launch<'a> {
         self
     }
 
+    /// With a standard output that goes nowhere: for a program that is not to be waited for by it.
+    #[must_use]
+    pub const fn without_output(mut self) -> Self {
+        self.has_output = false;
+        self
+    }
+
     /// With its configuration and log in a folder that stays, rather than in a temporary one.
     #[must_use]
     pub fn folder(mut self, folder: &Path) -> Self {
         self.folder = Some(folder.to_owned());
+        self
+    }
+
+    /// With another name of the log in its folder than `midspan.log`.
+    #[must_use]
+    pub const fn log_file(mut self, name: &'static str) -> Self {
+        self.log_file = name;
         self
     }
 
@@ -162,19 +180,20 @@ impl<'a> Launch<'a> {
             write_in_place(&file, &with_control_socket(text, socket.as_deref()))?;
             self.arguments.push(file.into());
         }
+        let path = folder.path().join(self.log_file);
         let log = match self.log.take() {
             Some(log) => log,
-            None => {
-                let path = folder.path().join(LOG);
-                File::create(&path)
-                    .map_err(LaunchError::file(&path))?
-                    .into()
-            }
+            None => File::create(&path)
+                .map_err(LaunchError::file(&path))?
+                .into(),
         };
         let mut command = self.command()?;
         command
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
+            .stdout(match self.has_output {
+                true => Stdio::piped(),
+                false => Stdio::null(),
+            })
             .stderr(log)
             .envs(self.variables)
             .process_group(0);
@@ -189,7 +208,7 @@ impl<'a> Launch<'a> {
                 command.spawn().map_err(LaunchError::io(action))?
             }
         };
-        Program::new(name, child, folder, socket, self.grace)
+        Program::new(name, child, (folder, path), socket, self.grace)
     }
 
     /// Starts it, and waits until it is ready.

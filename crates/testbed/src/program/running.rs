@@ -82,6 +82,7 @@ pub struct Program {
     output: Option<ChildStdout>,
     socket: Option<PathBuf>,
     grace: Option<Duration>,
+    log: PathBuf,
     folder: Folder,
 }
 
@@ -89,7 +90,7 @@ impl Program {
     pub(super) fn new(
         name: String,
         mut child: Child,
-        folder: Folder,
+        (folder, log): (Folder, PathBuf),
         socket: Option<PathBuf>,
         grace: Option<Duration>,
     ) -> Result<Self, LaunchError> {
@@ -104,18 +105,20 @@ impl Program {
             output,
             socket,
             grace,
+            log,
             folder,
         })
     }
 
-    /// Waits until it is ready: it writes a byte to standard output.
+    /// Waits until it is ready: it writes a byte to standard output. Nobody reads what it writes
+    /// there afterwards.
     ///
     /// # Errors
     /// It ends before, or nothing comes within two minutes.
     pub fn until_ready(&mut self) -> Result<(), LaunchError> {
         let mut byte = [0];
-        let is_ready = self.output.as_mut().is_some_and(|output| {
-            let mut polled = [PollFd::new(output, PollFlags::IN)];
+        let is_ready = self.output.take().is_some_and(|mut output| {
+            let mut polled = [PollFd::new(&output, PollFlags::IN)];
             let limit = timespec(READY_LIMIT);
             matches!(poll(&mut polled, Some(&limit)), Ok(1))
                 && output.read(&mut byte).is_ok_and(|count| count == 1)
@@ -185,7 +188,7 @@ impl Program {
     /// What it has logged; empty if that went elsewhere.
     #[must_use]
     pub fn log(&self) -> String {
-        let log = fs::read(self.folder.path().join(LOG)).unwrap_or_default();
+        let log = fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
     }
 

@@ -88,7 +88,6 @@ impl Midspan {
 
     /// The relay's process id: the helper's only child.
     #[track_caller]
-    #[must_use]
     pub fn relay(&self) -> Pid {
         done(self.program.only_child())
     }

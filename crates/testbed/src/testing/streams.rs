@@ -23,8 +23,7 @@ pub fn bounded(stream: TcpStream) -> TcpStream {
 /// A connection from the test's own namespace.
 #[track_caller]
 pub fn connect(address: impl ToSocketAddrs + Debug) -> TcpStream {
-    let first = address.to_socket_addrs().unwrap().next().unwrap();
-    let connected = TcpStream::connect_timeout(&first, LIMIT);
+    let connected = TcpStream::connect(&address);
     bounded(connected.unwrap_or_else(|error| panic!("cannot connect to {address:?}: {error}")))
 }
 

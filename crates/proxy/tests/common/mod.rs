@@ -1,0 +1,115 @@
+//! What the proxy's kernel tests share: their program is the proxy, too, and its pages and commands
+//! can be asked.
+#![allow(dead_code, missing_docs, clippy::unwrap_used)]
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+
+use midspan_proxy::admin::client;
+use midspan_proxy::command::{Answer, Request, Status, ask};
+use midspan_proxy::{RunOptions, relay_main};
+use midspan_testbed::kernel_tests::Command;
+use midspan_testbed::program::AS;
+use midspan_testbed::testing::{Midspan, wait_until};
+use rustix::process::Signal;
+
+/// Where the tests' proxies have their pages.
+pub const ADMIN: &str = "127.0.0.1:9464";
+
+/// Keys of a small relay.
+pub const RELAY: &str = "[relay]\nthreads = 2\npipe_size = \"64 KiB\"\npipe_memory = \"1 MiB\"\n";
+
+/// The proxy, started by a test, and its relay, started by it.
+pub const COMMANDS: &[Command] = &[RUN_COMMAND, RELAY_COMMAND];
+
+pub const RUN_COMMAND: Command = ("run", |arguments| exit_code(run(arguments[0])));
+pub const RELAY_COMMAND: Command = ("relay", |_| exit_code(relay_main()));
+
+pub fn run(file: &str) -> Result<(), midspan_proxy::Error> {
+    midspan_proxy::run(RunOptions {
+        configuration: file.into(),
+        relay_arguments: vec![AS.to_owned(), "relay".to_owned()],
+        ready: Some(std::io::stdout().as_fd().try_clone_to_owned().unwrap()),
+    })
+}
+
+pub fn exit_code(result: Result<(), midspan_proxy::Error>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            midspan_log::say(&format!("error: {error}"));
+            midspan_log::finish();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Commands to a running proxy, and what it logs of sessions.
+pub trait Control {
+    fn ask(&self, request: &Request) -> Answer;
+
+    fn status(&self) -> Status {
+        self.ask(&Request::Status).status.unwrap()
+    }
+
+    /// Writes another configuration, asks for it by a command; the answer.
+    fn reload(&self, text: &str) -> Answer;
+
+    /// Writes another configuration, asks for it by a signal, and waits until it holds.
+    fn reload_by_signal(&self, text: &str);
+
+    /// The lines of sessions that have ended, of a log in JSON.
+    fn ended_sessions(&self) -> Vec<serde_json::Value>;
+}
+
+impl Control for Midspan {
+    fn ask(&self, request: &Request) -> Answer {
+        ask(&self.socket(), request).unwrap()
+    }
+
+    fn reload(&self, text: &str) -> Answer {
+        self.write(text);
+        self.ask(&Request::Reload)
+    }
+
+    fn reload_by_signal(&self, text: &str) {
+        let before = self.status();
+        self.write(text);
+        self.signal(Signal::HUP);
+        wait_until("reloaded", || {
+            let now = self.status();
+            now.reloads > before.reloads || now.reload_error != before.reload_error
+        });
+        let error = self.status().reload_error;
+        assert!(error.is_none(), "{error:?}: {}", self.log());
+    }
+
+    fn ended_sessions(&self) -> Vec<serde_json::Value> {
+        self.log()
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .filter(|line: &serde_json::Value| line["message"] == "session ended")
+            .collect()
+    }
+}
+
+pub fn admin() -> SocketAddr {
+    ADMIN.parse().unwrap()
+}
+
+/// A page of the proxy at [`ADMIN`].
+pub fn get(page: &str) -> (u16, String) {
+    client::get(admin(), page).unwrap()
+}
+
+/// The value of one line of the metrics.
+pub fn metric(name_with_labels: &str) -> f64 {
+    let (status, text) = get("/metrics");
+    assert_eq!(status, 200);
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name_with_labels)?.strip_prefix(' '));
+    let line = line.unwrap_or_else(|| panic!("no {name_with_labels} in\n{text}"));
+    line.parse().unwrap()
+}

@@ -24,7 +24,8 @@ pub use files::{configuration, overrides, path_file};
 pub use fragments::fragmenter;
 pub use measured::{iperf3, metrics, pcap, ping, ss};
 pub use midspan_linux::fuzzing::{
-    netfilter_messages, nft_listings, route_messages, socket_tables as unix_and_tcp_tables,
+    netfilter_messages, nft_listings, route_lists, route_messages,
+    socket_tables as unix_and_tcp_tables,
 };
 pub use midspan_proxy::fuzzing::{control_socket, gate_packets, process_messages, verdicts};
 pub use midspan_thin::fuzzing::{packets as thin_packets, process_messages as thin_messages};

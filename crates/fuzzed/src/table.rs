@@ -3,8 +3,8 @@
 use crate::{
     configuration, control_socket, fragmenter, gate_packets, http, http_answer, iperf3, metrics,
     netfilter_messages, nft_listings, overrides, path_file, pcap, ping, proc_tables,
-    process_messages, proxy_protocol, route_messages, socks5, ss, thin_messages, thin_packets,
-    verdicts,
+    process_messages, proxy_protocol, route_lists, route_messages, socks5, ss, thin_messages,
+    thin_packets, verdicts,
 };
 
 /// A fuzz target.
@@ -282,6 +282,32 @@ pub const TARGETS: &[Target] = &[
             functions(
                 "crates/linux/src/initial_window/tables.rs",
                 &["is_configured"],
+            ),
+        ],
+    },
+    Target {
+        name: "route_lists",
+        reads: "netlink: lists of interfaces, addresses, rules, routes",
+        run: route_lists,
+        longest: 4096,
+        lines: &[
+            functions(
+                "crates/linux/src/route_socket.rs",
+                &["take_in", "end", "messages"],
+            ),
+            functions(
+                "crates/linux/src/own_addresses.rs",
+                &[
+                    "address_in",
+                    "local_route_in",
+                    "table_in",
+                    "vrf_table_in",
+                    "own",
+                    "find",
+                    "number",
+                    "address_of",
+                    "first_bits",
+                ],
             ),
         ],
     },

@@ -3,10 +3,17 @@
 //! In no release: the feature `fuzzing` is for the crate of fuzz targets alone. Each function takes
 //! any bytes, and panics where what is read is not what it must be.
 
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+
+use rtnetlink::packet_route::AddressFamily;
+
 use crate::nfnetlink::{Received, attributes, messages};
+use crate::own_addresses::{OwnAddresses, OwnPrefix};
+use crate::route_socket::Answer;
 use crate::{
-    claim, connection_tracking, initial_window, interception, nftables, owner, packet_queue,
-    ruleset,
+    claim, connection_tracking, initial_window, interception, nftables, own_addresses, owner,
+    packet_queue, ruleset,
 };
 
 /// What one `recv` of a netfilter socket brings: packets of a queue, tracked connections, the
@@ -32,6 +39,60 @@ pub fn netfilter_messages(received: &[u8]) {
 /// What one `recv` of a route socket brings: routes and addresses, of which copies are made.
 pub fn route_messages(received: &[u8]) {
     initial_window::fuzzing::route_messages(received);
+}
+
+/// The number of the request to which [`route_lists`] is given answers.
+pub const LIST_NUMBER: u32 = 1;
+
+/// A list of the kernel, as several `recv` of a route socket bring it. The first byte chooses what
+/// is listed: interfaces, addresses, rules or routes, and of which family. Then the length of each
+/// part (16 bits, little-endian) stands before it.
+pub fn route_lists(input: &[u8]) {
+    let Some((&chosen, mut parts)) = input.split_first() else {
+        return;
+    };
+    let family = match chosen & 1 {
+        0 => AddressFamily::Inet,
+        _ => AddressFamily::Inet6,
+    };
+    let mut own: Vec<OwnPrefix> = Vec::new();
+    let mut answer = Answer::to(LIST_NUMBER);
+    let mut is_over = false;
+    while let Some((length, rest)) = parts.split_first_chunk() {
+        let (part, rest) = rest
+            .split_at_checked(usize::from(u16::from_le_bytes(*length)))
+            .unwrap_or((rest, &[]));
+        parts = rest;
+        let mut seen = 0;
+        let end = answer.take_in(part, &mut |content| {
+            assert!(!is_over);
+            seen += content.len();
+            let understood = match chosen / 2 % 4 {
+                0 => own_addresses::vrf_table_in(content).map(|_| ()),
+                1 => own_addresses::address_in(content).map(|found| own.extend(found)),
+                2 => own_addresses::table_in(family, content).map(|_| ()),
+                _ => own_addresses::local_route_in(family, content).map(|found| own.extend(found)),
+            };
+            is_over = understood.is_none();
+            match is_over {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        assert!(seen <= part.len());
+        if end.is_some() {
+            break;
+        }
+    }
+    for prefix in &own {
+        assert!(prefix.length <= if prefix.address.is_ipv4() { 32 } else { 128 });
+    }
+    let all: OwnAddresses = own.iter().copied().collect();
+    for prefix in all.prefixes() {
+        // Nobody connects to an IPv4 address that is written as one of IPv6.
+        let is_mapped = prefix.address != prefix.address.to_canonical();
+        assert!(is_mapped || all.contains(SocketAddr::new(prefix.address, 1)));
+    }
 }
 
 /// What `nft` prints: as JSON (`nft -j list ruleset`) or as its own text.

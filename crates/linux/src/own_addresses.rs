@@ -151,22 +151,26 @@ fn first_bits(address: IpAddr, length: u8) -> u128 {
 
 /// The addresses of all interfaces.
 fn addresses(socket: &RouteSocket) -> io::Result<Vec<OwnPrefix>> {
-    list(socket, List::Addresses, |content| {
-        // struct ifaddrmsg: family, length of the prefix, flags, scope, index of the interface.
-        let (&family, interface) = (content.first()?, number(content, 4)?);
-        let parts = content.get(8..)?;
-        if ![AddressFamily::Inet, AddressFamily::Inet6]
-            .map(u8::from)
-            .contains(&family)
-        {
-            return Some(None);
-        }
-        // Behind a peer-to-peer address, `IFA_LOCAL` is this machine's.
-        let address = find(parts, LOCAL_ADDRESS).or_else(|| find(parts, ADDRESS))?;
-        let address = address_of(address)?;
-        let length = if address.is_ipv4() { 32 } else { 128 };
-        Some(Some(own(address, length, Some(interface))))
-    })
+    list(socket, List::Addresses, address_in)
+}
+
+/// The address in a message of a list of addresses, whatever its interface. The outer `None` is for
+/// a message that cannot be understood.
+pub(crate) fn address_in(content: &[u8]) -> Option<Option<OwnPrefix>> {
+    // struct ifaddrmsg: family, length of the prefix, flags, scope, index of the interface.
+    let (&family, interface) = (content.first()?, number(content, 4)?);
+    let parts = content.get(8..)?;
+    if ![AddressFamily::Inet, AddressFamily::Inet6]
+        .map(u8::from)
+        .contains(&family)
+    {
+        return Some(None);
+    }
+    // Behind a peer-to-peer address, `IFA_LOCAL` is this machine's.
+    let address = find(parts, LOCAL_ADDRESS).or_else(|| find(parts, ADDRESS))?;
+    let address = address_of(address)?;
+    let length = if address.is_ipv4() { 32 } else { 128 };
+    Some(Some(own(address, length, Some(interface))))
 }
 
 /// The routes of a table that end at this machine; of this type alone unless that is 0.
@@ -182,22 +186,27 @@ fn routes(
         kind,
         protocol: 0,
     };
-    list(socket, routes, |content| {
-        // struct rtmsg: family, lengths of destination and source, type of service, table,
-        // protocol, scope, type, flags.
-        let (&of, &length, &kind) = (content.first()?, content.get(1)?, content.get(7)?);
-        let parts = content.get(12..)?;
-        if of != u8::from(family) || !matches!(kind, LOCAL | BROADCAST | ANYCAST | MULTICAST) {
-            return Some(None);
-        }
-        let interface = find(parts, INTERFACE).and_then(|index| number(index, 0));
-        let address = match find(parts, DESTINATION) {
-            Some(address) => address_of(address)?,
-            None if family == AddressFamily::Inet6 => Ipv6Addr::UNSPECIFIED.into(),
-            None => Ipv4Addr::UNSPECIFIED.into(),
-        };
-        Some(Some(own(address, length, interface)))
-    })
+    list(socket, routes, |content| local_route_in(family, content))
+}
+
+/// The prefix in a message of a list of routes of a family, if it ends at this machine. The outer
+/// `None` is for a message that cannot be understood.
+pub(crate) fn local_route_in(family: AddressFamily, content: &[u8]) -> Option<Option<OwnPrefix>> {
+    // struct rtmsg: family, lengths of destination and source, type of service, table,
+    // protocol, scope, type, flags.
+    let (&of, &length, &kind) = (content.first()?, content.get(1)?, content.get(7)?);
+    let parts = content.get(12..)?;
+    if of != u8::from(family) || !matches!(kind, LOCAL | BROADCAST | ANYCAST | MULTICAST) {
+        return Some(None);
+    }
+    let interface = find(parts, INTERFACE).and_then(|index| number(index, 0));
+    let address = match find(parts, DESTINATION) {
+        Some(address) => address_of(address)?,
+        None if family == AddressFamily::Inet6 => Ipv6Addr::UNSPECIFIED.into(),
+        None => Ipv4Addr::UNSPECIFIED.into(),
+    };
+    let longest = if address.is_ipv4() { 32 } else { 128 };
+    (length <= longest).then(|| Some(own(address, length, interface)))
 }
 
 /// The tables to which rules lead that do not ask for a mark, nor for the interface at which a
@@ -205,18 +214,9 @@ fn routes(
 fn tables(socket: &RouteSocket, family: AddressFamily) -> io::Result<BTreeSet<u32>> {
     let mut has_vrf = false;
     let mut tables: BTreeSet<u32> = list(socket, List::Rules(family), |content| {
-        // struct fib_rule_hdr: family, lengths of destination and source, type of service, table,
-        // two reserved bytes, action, flags.
-        let (&of, &action) = (content.first()?, content.get(7)?);
-        let parts = content.get(12..)?;
-        let of_arrival = find(parts, RULE_INTERFACE).is_some_and(|name| name != b"lo\0");
-        let of_mark = find(parts, RULE_MARK).is_some_and(|mark| mark.iter().any(|byte| *byte != 0));
-        has_vrf |= find(parts, RULE_VRF).is_some_and(|is| is.first() == Some(&1));
-        if of != u8::from(family) || action != TO_TABLE || of_arrival || of_mark {
-            return Some(None);
-        }
-        let table = find(parts, RULE_TABLE).and_then(|table| number(table, 0));
-        Some(Some(table.unwrap_or(u32::from(*content.get(4)?))))
+        let (table, of_vrf) = table_in(family, content)?;
+        has_vrf |= of_vrf;
+        Some(table)
     })?
     .into_iter()
     .collect();
@@ -226,16 +226,38 @@ fn tables(socket: &RouteSocket, family: AddressFamily) -> io::Result<BTreeSet<u3
     Ok(tables)
 }
 
+/// The table to which a rule in a list of rules of a family leads, if it counts, and whether it is
+/// the rule of all VRFs. `None` for a message that cannot be understood.
+pub(crate) fn table_in(family: AddressFamily, content: &[u8]) -> Option<(Option<u32>, bool)> {
+    // struct fib_rule_hdr: family, lengths of destination and source, type of service, table,
+    // two reserved bytes, action, flags.
+    let (&of, &action) = (content.first()?, content.get(7)?);
+    let parts = content.get(12..)?;
+    let of_arrival = find(parts, RULE_INTERFACE).is_some_and(|name| name != b"lo\0");
+    let of_mark = find(parts, RULE_MARK).is_some_and(|mark| mark.iter().any(|byte| *byte != 0));
+    let of_vrf = find(parts, RULE_VRF).is_some_and(|is| is.first() == Some(&1));
+    if of != u8::from(family) || action != TO_TABLE || of_arrival || of_mark {
+        return Some((None, of_vrf));
+    }
+    let table = find(parts, RULE_TABLE).and_then(|table| number(table, 0));
+    let table = table.unwrap_or(u32::from(*content.get(4)?));
+    Some((Some(table), of_vrf))
+}
+
 fn vrf_tables(socket: &RouteSocket) -> io::Result<Vec<u32>> {
-    list(socket, List::Links, |content| {
-        // struct ifinfomsg.
-        let link = find(content.get(16..)?, LINK_INFORMATION);
-        let vrf = link.filter(|link| {
-            find(link, LINK_KIND).is_some_and(|kind| kind.strip_suffix(b"\0") == Some(b"vrf"))
-        });
-        let table = vrf.and_then(|vrf| find(find(vrf, LINK_DATA)?, VRF_TABLE));
-        Some(table.and_then(|table| number(table, 0)))
-    })
+    list(socket, List::Links, vrf_table_in)
+}
+
+/// The table of a VRF in a list of interfaces. The outer `None` is for a message that cannot be
+/// understood.
+pub(crate) fn vrf_table_in(content: &[u8]) -> Option<Option<u32>> {
+    // struct ifinfomsg.
+    let link = find(content.get(16..)?, LINK_INFORMATION);
+    let vrf = link.filter(|link| {
+        find(link, LINK_KIND).is_some_and(|kind| kind.strip_suffix(b"\0") == Some(b"vrf"))
+    });
+    let table = vrf.and_then(|vrf| find(find(vrf, LINK_DATA)?, VRF_TABLE));
+    Some(table.and_then(|table| number(table, 0)))
 }
 
 /// What `parse` finds in a list: `None` for a message that cannot be understood, which is an error.

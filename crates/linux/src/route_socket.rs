@@ -117,34 +117,16 @@ impl RouteSocket {
             .wrapping_add(1);
         self.socket.send(&request(list, number), 0)?;
         let mut buffer = vec![0; BUFFER];
-        let (mut is_same, mut goes_on) = (true, true);
+        let mut answer = Answer::to(number);
         loop {
             let count = match self.socket.recv(&mut &mut buffer[..], 0) {
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
-            for message in messages(buffer.get(..count).unwrap_or_default()) {
-                if message.number != number {
-                    continue;
-                }
-                is_same &= message.flags & INTERRUPTED == 0;
-                match message.kind {
-                    ERROR | DONE => {
-                        let code = message
-                            .content
-                            .get(..4)
-                            .and_then(|code| code.try_into().ok());
-                        return match -code.map_or(0, i32::from_ne_bytes) {
-                            0 if is_same || !goes_on => Ok(goes_on),
-                            0 => Err(io::ErrorKind::Interrupted.into()),
-                            libc::ENOENT | libc::EAFNOSUPPORT | libc::EOPNOTSUPP => Ok(goes_on),
-                            number => Err(io::Error::from_raw_os_error(number)),
-                        };
-                    }
-                    // The rest must be taken off the socket, for the sake of the next list.
-                    _ => goes_on = goes_on && each(message.content).is_continue(),
-                }
+            let received = buffer.get(..count).unwrap_or_default();
+            if let Some(end) = answer.take_in(received, &mut each) {
+                return end;
             }
         }
     }
@@ -201,6 +183,60 @@ fn request(list: List, number: u32) -> Vec<u8> {
     request.extend([0; 4]);
     request.extend(content);
     request
+}
+
+/// The kernel's answer to a request for a list, which comes in several parts.
+pub(crate) struct Answer {
+    /// The number of the request.
+    number: u32,
+    /// The list has not changed while it was read.
+    is_same: bool,
+    /// More messages are wanted.
+    goes_on: bool,
+}
+
+impl Answer {
+    /// The answer to the request with this number, of which nothing has come yet.
+    pub const fn to(number: u32) -> Self {
+        Self {
+            number,
+            is_same: true,
+            goes_on: true,
+        }
+    }
+
+    /// Takes in what one `recv` brought: `each` gets the content of every message of the list, from
+    /// its header on, until it breaks off. `None` while the list has not ended; else whether it was
+    /// read to its end.
+    pub fn take_in(
+        &mut self,
+        received: &[u8],
+        each: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Option<io::Result<bool>> {
+        for message in messages(received) {
+            if message.number != self.number {
+                continue;
+            }
+            self.is_same &= message.flags & INTERRUPTED == 0;
+            match message.kind {
+                ERROR | DONE => return Some(self.end(message.content)),
+                // The rest must be taken off the socket, for the sake of the next list.
+                _ => self.goes_on = self.goes_on && each(message.content).is_continue(),
+            }
+        }
+        None
+    }
+
+    /// What the last message, with this content, means.
+    fn end(&self, content: &[u8]) -> io::Result<bool> {
+        let code = content.get(..4).and_then(|code| code.try_into().ok());
+        match code.map_or(0, i32::from_ne_bytes).wrapping_neg() {
+            0 if self.is_same || !self.goes_on => Ok(self.goes_on),
+            0 => Err(io::ErrorKind::Interrupted.into()),
+            libc::ENOENT | libc::EAFNOSUPPORT | libc::EOPNOTSUPP => Ok(self.goes_on),
+            number => Err(io::Error::from_raw_os_error(number)),
+        }
+    }
 }
 
 /// A message of the kernel.

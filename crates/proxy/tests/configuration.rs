@@ -409,6 +409,37 @@ fn an_error_found_at_the_start_is_located_too() {
     assert_eq!(located.to_string(), "midspan.toml:3:10: in use");
 }
 
+#[test]
+fn an_error_of_a_leg_points_to_the_key_of_that_leg() {
+    let of = |leg: &str| error(&format!("{LISTENER}{leg}"));
+    let message = "\"adaptive\" is for send_buffer only";
+    // Neither a comment nor a value is the key.
+    let text = "[listener.client_leg]\n# receive_buffer: as large as the path asks for\n\
+                send_buffer = \"1 MiB\" # not receive_buffer\nreceive_buffer = \"adaptive\"\n";
+    assert_eq!(of(text), format!("midspan.toml:8:1: {message}"));
+    let text = "client_leg.send_buffer = \"1 MiB\"\nserver_leg.receive_buffer = \"auto\"\n\
+                client_leg.receive_buffer = \"adaptive\"\n";
+    assert_eq!(of(text), format!("midspan.toml:7:12: {message}"));
+    let text = "[listener.client_leg]\ncongestion_control = \"keepalive\"\nkeepalive = \"0.1 s\"\n";
+    assert!(of(text).starts_with("midspan.toml:7:1: keepalive lies"));
+
+    // Neither is that of another leg: the leg without it is named, or else its listener.
+    let other = LISTENER.replace("web", "other").replace("8080", "8081");
+    let text = format!(
+        "# keepalive\n{LISTENER}client_leg = {{}}\n{other}client_leg = {{ keepalive = \"5 s\" }}\n"
+    );
+    let configuration = read(&text).unwrap();
+    let place = |number: usize, leg| {
+        let listener = &configuration.listeners[number];
+        let located = configuration.leg_error(listener, leg, "keepalive", "no");
+        located.to_string()
+    };
+    assert_eq!(place(0, Leg::Client), "midspan.toml:6:14: no");
+    assert_eq!(place(0, Leg::Server), "midspan.toml:3:8: no");
+    assert_eq!(place(1, Leg::Client), "midspan.toml:11:16: no");
+    assert_eq!(place(1, Leg::Server), "midspan.toml:8:8: no");
+}
+
 /// Texts near the format, so that many get far: lines of the format in any order, some damaged.
 fn near_texts() -> impl Strategy<Value = String> {
     let lines = prop::sample::select(vec![

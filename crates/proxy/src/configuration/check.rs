@@ -219,7 +219,7 @@ fn check_leg(source: &Source, leg: &LegSettings, place: &Range<usize>) -> Result
     let error = |key: &str, message: String| {
         Err(Located::new(
             source,
-            key_within(source, place, key),
+            source.key_span(place.clone(), key),
             message,
         ))
     };
@@ -272,21 +272,4 @@ fn within<T: PartialOrd + std::fmt::Display>(
         return Ok(());
     }
     Err(format!("{key} lies between {low} and {high}, not {value}"))
-}
-
-/// Where `key` stands in the table at `place`: reading keeps the place of the table only.
-pub(super) fn key_within(source: &Source, place: &Range<usize>, key: &str) -> Range<usize> {
-    let Some(text) = source.text().get(place.start..) else {
-        return place.clone();
-    };
-    let is_part_of_name = |character: char| character.is_alphanumeric() || "_-".contains(character);
-    let found = text.match_indices(key).find(|(at, _)| {
-        let before = text[..*at].chars().next_back();
-        let after = text[at + key.len()..].chars().next();
-        !before.is_some_and(is_part_of_name) && !after.is_some_and(is_part_of_name)
-    });
-    match found {
-        Some((at, _)) => place.start + at..place.start + at + key.len(),
-        None => place.clone(),
-    }
 }

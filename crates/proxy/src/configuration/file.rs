@@ -395,11 +395,13 @@ impl ListenerTable {
         let span = |address: &Option<Spanned<Address>>| {
             address.as_ref().map_or(name.clone(), Spanned::span)
         };
+        let of_leg =
+            |leg: &Option<Spanned<LegSettings>>| leg.as_ref().map_or(name.clone(), Spanned::span);
         let places = Places {
             listen: span(&self.listen),
             to: span(&self.to),
-            client_leg: self.client_leg.as_ref().map_or(0..0, Spanned::span),
-            server_leg: self.server_leg.as_ref().map_or(0..0, Spanned::span),
+            client_leg: of_leg(&self.client_leg),
+            server_leg: of_leg(&self.server_leg),
             name,
         };
         let connect_timeout = within(

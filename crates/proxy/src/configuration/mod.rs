@@ -206,8 +206,8 @@ impl Configuration {
         check::loops(self, is_local)
     }
 
-    /// An error at a key of a leg of one of [`listeners`](Self::listeners); at the leg where the
-    /// key is not found.
+    /// An error at a key of a leg of one of [`listeners`](Self::listeners); at the leg where it has
+    /// no such key, and at the listener's name where it has no such leg.
     #[must_use]
     pub fn leg_error(
         &self,
@@ -222,7 +222,7 @@ impl Configuration {
         };
         Located::new(
             &self.source,
-            check::key_within(&self.source, place, key),
+            self.source.key_span(place.clone(), key),
             message,
         )
     }

@@ -7,6 +7,8 @@
 
 mod rewrite;
 
+use std::mem::MaybeUninit;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use httparse::Header;
@@ -53,10 +55,10 @@ impl Http {
             Found::Nothing => return refuse(0, HEAD_TOO_LARGE, Refusal::Malformed),
             Found::Wrong => return refuse(0, BAD_REQUEST, Refusal::Malformed),
         };
-        let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
-        let mut request = httparse::Request::new(&mut fields);
+        let mut fields = [const { MaybeUninit::<Header<'_>>::uninit() }; MOST_FIELDS];
+        let mut request = httparse::Request::new(&mut []);
         let head = seen.get(..length).unwrap_or(seen);
-        match request.parse(head) {
+        match request.parse_with_uninit_headers(head, &mut fields) {
             Err(httparse::Error::TooManyHeaders) => {
                 return refuse(0, HEAD_TOO_LARGE, Refusal::Malformed);
             }

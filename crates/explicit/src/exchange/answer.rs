@@ -1,6 +1,8 @@
 //! The head of an answer, as the client gets it (RFC 9110 §7.6, RFC 9112 §6.3).
 
-use httparse::ParserConfig;
+use std::mem::MaybeUninit;
+
+use httparse::{Header, ParserConfig};
 
 use super::body::Body;
 use super::fields::{self, Ambiguous, Framing};
@@ -8,6 +10,8 @@ use super::{Asked, is_whole};
 
 /// Most header fields of an answer.
 const MOST_FIELDS: usize = 256;
+/// At most so many bytes are written besides those that were read: `Connection`, and numbers.
+const WRITTEN_BESIDES: usize = 64;
 
 /// A head that has been read.
 #[derive(Debug)]
@@ -36,13 +40,14 @@ pub(super) enum Next {
 /// # Errors
 /// The head is invalid, or two programs could find the end of its body at different positions.
 pub(super) fn read(head: &[u8], asked: &Asked, may_stay_open: bool) -> Result<Head, Ambiguous> {
-    let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
-    let mut response = httparse::Response::new(&mut fields);
+    // Most heads have few fields.
+    let mut fields = [const { MaybeUninit::<Header<'_>>::uninit() }; MOST_FIELDS];
+    let mut response = httparse::Response::new(&mut []);
     let mut config = ParserConfig::default();
     // A proxy has to repair these in an answer (RFC 9112 §5.1, §5.2).
     config.allow_spaces_after_header_name_in_responses(true);
     config.allow_obsolete_multiline_headers_in_responses(true);
-    let parsed = config.parse_response(&mut response, head);
+    let parsed = config.parse_response_with_uninit_headers(&mut response, head, &mut fields);
     if !is_whole(parsed, head.len()) {
         return Err(Ambiguous);
     }
@@ -76,8 +81,12 @@ pub(super) fn read(head: &[u8], asked: &Asked, may_stay_open: bool) -> Result<He
         && (framing.length.is_some() || version == 0 || asked.version == 0);
     let stays_open = may_stay_open && has_known_end && !is_doubtful;
 
-    let reason = response.reason.unwrap_or_default();
-    let mut written = format!("HTTP/1.1 {status:03} {reason}\r\n").into_bytes();
+    let mut written = Vec::with_capacity(head.len() + WRITTEN_BESIDES);
+    written.extend_from_slice(b"HTTP/1.1 ");
+    fields::write_number(&mut written, status.into());
+    written.push(b' ');
+    written.extend_from_slice(response.reason.unwrap_or_default().as_bytes());
+    written.extend_from_slice(b"\r\n");
     let named = fields::named_by_connection(fields);
     for field in fields {
         let is_wanted = is_upgrade && field.name.eq_ignore_ascii_case("upgrade");
@@ -91,11 +100,7 @@ pub(super) fn read(head: &[u8], asked: &Asked, may_stay_open: bool) -> Result<He
             fields::write(&mut written, b"Transfer-Encoding", coding.value);
         }
         (None, Some(length)) if may_have_body => {
-            fields::write(
-                &mut written,
-                b"Content-Length",
-                length.to_string().as_bytes(),
-            );
+            fields::write_length(&mut written, length);
         }
         _ => {}
     }

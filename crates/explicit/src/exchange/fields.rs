@@ -134,6 +134,30 @@ pub(crate) fn write(head: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     head.extend_from_slice(b"\r\n");
 }
 
+/// Writes `Content-Length`.
+pub(crate) fn write_length(head: &mut Vec<u8>, length: u64) {
+    head.extend_from_slice(b"Content-Length: ");
+    write_number(head, length);
+    head.extend_from_slice(b"\r\n");
+}
+
+/// Writes a number in decimal digits.
+pub(crate) fn write_number(head: &mut Vec<u8>, number: u64) {
+    let begin = head.len();
+    let mut rest = number;
+    loop {
+        let digit = u8::try_from(rest % 10).unwrap_or(0);
+        head.push(b'0' + digit);
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if let Some(digits) = head.get_mut(begin..) {
+        digits.reverse();
+    }
+}
+
 /// Removes spaces and tabs around a value; they have no meaning (RFC 9110 §5.5).
 fn trimmed(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {

@@ -25,20 +25,28 @@ pub(crate) enum Found {
 impl HeadEnd {
     /// Reads the bytes that have arrived since; `input` begins at the same position as before.
     pub fn search(&mut self, input: &[u8]) -> Found {
-        for (place, byte) in input.iter().enumerate().skip(self.seen) {
-            self.seen = place + 1;
+        let begin = self.seen.min(input.len());
+        let (_, new) = input.split_at(begin);
+        // In local variables, which the compiler keeps in registers.
+        let (mut line, mut after_return) = (self.line, self.after_return);
+        for (place, byte) in new.iter().enumerate() {
             match byte {
-                b'\n' if self.line == 0 => return Found::End(place + 1),
-                b'\n' => (self.line, self.after_return) = (0, false),
-                // An empty line consists of a carriage return and a line feed.
-                b'\r' if !self.after_return => self.after_return = true,
                 b'\t' | b' '.. => {
-                    self.line += 1 + usize::from(self.after_return);
-                    self.after_return = false;
+                    line += 1 + usize::from(after_return);
+                    after_return = false;
                 }
+                b'\n' if line == 0 => return Found::End(begin + place + 1),
+                b'\n' => (line, after_return) = (0, false),
+                // An empty line consists of a carriage return and a line feed.
+                b'\r' if !after_return => after_return = true,
                 _ => return Found::Wrong,
             }
         }
+        *self = Self {
+            seen: input.len(),
+            line,
+            after_return,
+        };
         Found::Nothing
     }
 }

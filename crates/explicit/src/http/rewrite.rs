@@ -10,6 +10,8 @@ use crate::{Destination, Host};
 
 const SCHEME: &str = "http://";
 const PORT: u16 = 80;
+/// Bytes that most heads have at most.
+const USUAL_LENGTH: usize = 512;
 
 /// The request for the server, and the exchange that begins with it.
 ///
@@ -35,11 +37,12 @@ pub(super) fn for_server(request: &httparse::Request<'_, '_>) -> Result<Request,
         stays_open: stays_open(fields, version),
         upgrade: version > 0 && body.is_complete() && wants_web_socket(fields),
     };
-    let mut head = format!(
-        "{method} {path} HTTP/1.{version}\r\nHost: {}\r\n",
-        authority(&destination)
-    )
-    .into_bytes();
+    let version_digit = if version == 0 { "0" } else { "1" };
+    let mut head = Vec::with_capacity(USUAL_LENGTH);
+    let line = [method, " ", &path, " HTTP/1.", version_digit, "\r\n"];
+    line.iter()
+        .for_each(|part| head.extend_from_slice(part.as_bytes()));
+    fields::write(&mut head, b"Host", authority(&destination).as_bytes());
     for field in fields {
         if fields::passes(field.name, &named) {
             fields::write(&mut head, field.name.as_bytes(), field.value);
@@ -47,12 +50,12 @@ pub(super) fn for_server(request: &httparse::Request<'_, '_>) -> Result<Request,
     }
     match (framing.coding, framing.length) {
         (Some(coding), _) => fields::write(&mut head, b"Transfer-Encoding", coding.value),
-        (None, Some(length)) => {
-            fields::write(&mut head, b"Content-Length", length.to_string().as_bytes());
-        }
+        (None, Some(length)) => fields::write_length(&mut head, length),
         (None, None) => {}
     }
-    head.extend_from_slice(format!("Via: 1.{version} midspan\r\n").as_bytes());
+    let via = ["Via: 1.", version_digit, " midspan\r\n"];
+    via.iter()
+        .for_each(|part| head.extend_from_slice(part.as_bytes()));
     head.extend_from_slice(match asked.upgrade {
         true => b"Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n".as_slice(),
         // Each request has its own connection to the server.

@@ -74,6 +74,11 @@ impl Queue {
         Some(entry)
     }
 
+    /// Whether the queue is full to a quarter.
+    pub const fn is_quarter_full(&self) -> bool {
+        self.lines >= LINES / 4 || self.bytes >= BYTES / 4
+    }
+
     /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

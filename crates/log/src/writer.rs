@@ -16,6 +16,10 @@ use crate::queue::{Entry, Queue};
 /// A write without progress for this time is stuck: nothing reads the log.
 const STUCK_AFTER: Duration = Duration::from_millis(250);
 
+/// After a line, the writer rests for this time before it waits to be woken for the next line. So a
+/// thread that logs many lines need not wake the writer for each of them.
+const REST: Duration = Duration::from_millis(2);
+
 /// Makes the line with the number of missing lines.
 pub type Notice = fn(u64) -> Vec<u8>;
 
@@ -37,6 +41,9 @@ struct State {
     /// The writer waits for something to write. Waking it is a system call even if it does not wait,
     /// and most lines arrive while it writes.
     writer_waits: bool,
+    /// The writer rests. It is woken only by a thread that waits for it, or if the queue is full to a
+    /// quarter.
+    writer_rests: bool,
     /// Threads that wait for the writer.
     waiting: usize,
 }
@@ -57,6 +64,7 @@ impl Log {
                 queue: Queue::default(),
                 still_since: None,
                 writer_waits: false,
+                writer_rests: false,
                 waiting: 0,
             }),
             wanted: Condvar::new(),
@@ -92,9 +100,10 @@ impl Log {
         loop {
             entry = match state.queue.put(entry) {
                 Ok(()) => {
-                    let writer_waits = state.writer_waits;
+                    let is_wanted =
+                        state.writer_waits || state.writer_rests && state.queue.is_quarter_full();
                     drop(state);
-                    if writer_waits {
+                    if is_wanted {
                         self.wanted.notify_one();
                     }
                     return true;
@@ -134,6 +143,9 @@ impl Log {
 
     fn wait<'a>(&self, mut state: MutexGuard<'a, State>, time: Duration) -> MutexGuard<'a, State> {
         state.waiting += 1;
+        if state.writer_rests {
+            self.wanted.notify_one();
+        }
         let waited = self.done.wait_timeout(state, time);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         state.waiting -= 1;
@@ -156,15 +168,24 @@ impl Log {
         let mut state = self.lock();
         state.still_since = None;
         self.note_done(&state);
+        let mut is_rested = false;
         loop {
             if let Some(entry) = state.queue.take() {
                 state.still_since = Some(Instant::now());
                 return entry;
             }
-            state.writer_waits = true;
-            let waited = self.wanted.wait(state);
-            state = waited.unwrap_or_else(PoisonError::into_inner);
-            state.writer_waits = false;
+            if is_rested || state.waiting > 0 {
+                state.writer_waits = true;
+                let waited = self.wanted.wait(state);
+                state = waited.unwrap_or_else(PoisonError::into_inner);
+                state.writer_waits = false;
+            } else {
+                state.writer_rests = true;
+                let waited = self.wanted.wait_timeout(state, REST);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                state.writer_rests = false;
+                is_rested = true;
+            }
         }
     }
 

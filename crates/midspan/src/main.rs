@@ -1,10 +1,13 @@
 //! Midspan, a TCP performance-enhancing proxy: the command line.
+// These panic where nobody reads any more: see `printing`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod arguments;
 mod commands;
 mod output_arguments;
 mod plan_arguments;
 mod presentation;
+mod printing;
 mod progress;
 mod thin_arguments;
 
@@ -12,6 +15,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use miette::miette;
 
 use arguments::{Arguments, Command, LabCommand};
 
@@ -56,6 +60,9 @@ fn main() -> ExitCode {
             None => commands::lab::lab(&lab.run),
         },
     };
+    let incomplete = |error| miette!("cannot write to standard output: {error}");
+    let outcome =
+        outcome.and_then(|is_met| printing::finish().map(|()| is_met).map_err(incomplete));
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(NOT_MET),

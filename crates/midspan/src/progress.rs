@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::printing;
+
 /// A bar that counts steps and names the current one.
 pub struct Bar(ProgressBar);
 
@@ -36,7 +38,7 @@ impl Bar {
     /// A line above the bar; on a stream that is not a terminal, a separate line.
     pub fn say(&self, line: &str) {
         if self.0.is_hidden() {
-            eprintln!("{line}");
+            printing::note(line);
         } else {
             self.0.println(line);
         }

@@ -13,6 +13,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::Outcome;
 use crate::arguments::CaptureOptions;
+use crate::printing;
 use crate::progress::Spinner;
 
 /// Captures until the session ends, a signal comes or a limit is reached.
@@ -47,22 +48,25 @@ pub fn capture(options: CaptureOptions) -> Outcome {
     });
     spinner.finish();
     let (captured, end) = result.map_err(explain)?;
-    println!("{}: {}", output.display(), line_of(&captured));
-    println!("{}", reason_of(end));
+    printing::line(format_args!("{}: {}", output.display(), line_of(&captured)));
+    printing::line(reason_of(end));
     for (leg, (packets, interface)) in ["client leg", "server leg"]
         .iter()
         .zip(captured.packets.iter().zip(&captured.interfaces))
     {
         if *packets == 0 {
-            eprintln!(
+            printing::note(format_args!(
                 "no packet of the {leg} was seen at {interface}: it was idle, or its packets pass \
                  another interface (--client-interface, --server-interface), or NAT gives it \
                  another port"
-            );
+            ));
         }
     }
     if captured.missed > 0 {
-        eprintln!("{} packets came too fast and are missing", captured.missed);
+        printing::note(format_args!(
+            "{} packets came too fast and are missing",
+            captured.missed
+        ));
     }
     Ok(true)
 }

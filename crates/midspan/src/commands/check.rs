@@ -8,6 +8,7 @@ use miette::IntoDiagnostic;
 
 use super::Outcome;
 use crate::arguments::CheckOptions;
+use crate::printing;
 
 /// Runs all checks.
 pub fn check(options: &CheckOptions) -> Outcome {
@@ -20,10 +21,7 @@ pub fn check(options: &CheckOptions) -> Outcome {
         rate: options.rate.map(u64::from),
     })?;
     if options.output.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&report).into_diagnostic()?
-        );
+        printing::line(serde_json::to_string_pretty(&report).into_diagnostic()?);
     } else {
         print(&report);
     }
@@ -45,7 +43,7 @@ fn print(report: &CheckReport) {
         let texts = [&finding.check, name(finding.state), &finding.found];
         table.add_row(texts.into_iter().map(Cell::new).collect());
     }
-    print!("{}", table.to_text(stdout_width()));
+    printing::text(table.to_text(stdout_width()));
     // Commands are not in the table, because it would wrap them.
     for (state, heading) in [
         (State::Missing, "Missing, and how to fix it:"),
@@ -53,11 +51,11 @@ fn print(report: &CheckReport) {
     ] {
         let mut findings = report.checks.iter().filter(|f| f.state == state).peekable();
         if findings.peek().is_some() {
-            println!("\n{heading}");
+            printing::line(format_args!("\n{heading}"));
         }
         for finding in findings {
             let mend = finding.mend.as_deref().unwrap_or_default();
-            println!("  {}\n    {mend}", finding.check);
+            printing::line(format_args!("  {}\n    {mend}", finding.check));
         }
     }
 }

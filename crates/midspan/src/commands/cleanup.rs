@@ -4,20 +4,18 @@ use miette::IntoDiagnostic;
 
 use super::Outcome;
 use crate::arguments::Output;
+use crate::printing;
 
 /// Removes the leftovers, and prints their number.
 pub fn cleanup(output: &Output) -> Outcome {
     let cleaned = midspan_proxy::cleanup()?;
     if output.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&cleaned).into_diagnostic()?
-        );
+        printing::line(serde_json::to_string_pretty(&cleaned).into_diagnostic()?);
     } else {
-        println!(
+        printing::line(format_args!(
             "removed: rules, routes and tables {}, tables of ACK thinning {}, lock files {}",
             cleaned.rules_and_routes, cleaned.thinning_tables, cleaned.lock_files
-        );
+        ));
     }
     Ok(true)
 }

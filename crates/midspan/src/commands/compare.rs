@@ -19,6 +19,7 @@ use super::lab::run_with_progress;
 use super::{Outcome, choose_flows};
 use crate::commands::plan::load;
 use crate::plan_arguments::CompareOptions;
+use crate::printing;
 
 /// The compared quantities: for flows of fixed size, and for bulk flows.
 const TIME: &str = "completion time";
@@ -47,9 +48,9 @@ pub fn compare(options: &CompareOptions) -> Outcome {
         let records = Records {
             records: rows.iter().flat_map(|row| row.records(&path)).collect(),
         };
-        println!("{}", records.to_json());
+        printing::line(records.to_json());
     } else {
-        print!("{}", table(&path, &rows).to_text(stdout_width()));
+        printing::text(table(&path, &rows).to_text(stdout_width()));
     }
     Ok(valid)
 }

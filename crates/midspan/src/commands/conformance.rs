@@ -9,6 +9,7 @@ use miette::{IntoDiagnostic, miette};
 
 use super::Outcome;
 use crate::arguments::ConformanceOptions;
+use crate::printing;
 use crate::progress::Bar;
 
 /// Runs the cases and prints the differences.
@@ -16,7 +17,7 @@ pub fn conformance(options: &ConformanceOptions) -> Outcome {
     let cases = chosen_cases(&options.cases)?;
     if options.list {
         for case in cases {
-            println!("{}", case.name);
+            printing::line(case.name);
         }
         return Ok(true);
     }
@@ -44,13 +45,13 @@ pub fn conformance(options: &ConformanceOptions) -> Outcome {
     bar.finish();
     let results = results.into_diagnostic()?;
     if options.output.json {
-        println!("{}", results::records(&results).to_json());
+        printing::line(results::records(&results).to_json());
     } else if options.markdown {
-        println!("{}", results::table(&results).to_markdown());
-        println!("### What both ends do and see without a proxy\n");
-        print!("{}", results::baseline(&results).to_markdown());
+        printing::line(results::table(&results).to_markdown());
+        printing::line("### What both ends do and see without a proxy\n");
+        printing::text(results::baseline(&results).to_markdown());
     } else {
-        print!("{}", results::table(&results).to_text(stdout_width()));
+        printing::text(results::table(&results).to_text(stdout_width()));
     }
     Ok(results.all_conform())
 }

@@ -9,6 +9,7 @@ use miette::{IntoDiagnostic, miette};
 
 use super::Outcome;
 use crate::arguments::{BypassOptions, ControlOptions, KickOptions, Switch};
+use crate::printing;
 
 /// Shows the state of the proxy.
 pub fn status(options: &ControlOptions) -> Outcome {
@@ -28,10 +29,7 @@ pub fn bypass(options: &BypassOptions) -> Outcome {
         Some(Switch::Off) => Request::BypassOff { prefix },
     };
     exchange(&options.control, &request, |answer| {
-        println!(
-            "{}",
-            bypassed(answer.bypasses.as_deref().unwrap_or_default())
-        );
+        printing::line(bypassed(answer.bypasses.as_deref().unwrap_or_default()));
     })
 }
 
@@ -42,31 +40,28 @@ pub fn kick(options: &KickOptions) -> Outcome {
     };
     exchange(&options.control, &request, |answer| {
         if let Some(kicked) = answer.kicked {
-            println!(
+            printing::line(format_args!(
                 "sessions reset: {}, clients without a session yet: {}, held SYNs: {}",
                 kicked.sessions, kicked.negotiations, kicked.held
-            );
+            ));
         }
     })
 }
 
 /// Makes the proxy read its file again.
 pub fn reload(options: &ControlOptions) -> Outcome {
-    exchange(options, &Request::Reload, |_| println!("reloaded"))
+    exchange(options, &Request::Reload, |_| printing::line("reloaded"))
 }
 
 fn exchange(options: &ControlOptions, request: &Request, print: impl FnOnce(&Answer)) -> Outcome {
     let socket = find_socket(options.socket.as_deref(), options.config.as_deref())?;
     let answer = ask(&socket, request)?;
     if options.output.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&answer).into_diagnostic()?
-        );
+        printing::line(serde_json::to_string_pretty(&answer).into_diagnostic()?);
     } else if answer.ok {
         print(&answer);
         for note in &answer.notes {
-            eprintln!("note: {note}");
+            printing::note(format_args!("note: {note}"));
         }
     }
     match answer.ok {
@@ -76,36 +71,46 @@ fn exchange(options: &ControlOptions, request: &Request, print: impl FnOnce(&Ans
 }
 
 fn print_status(status: &Status) {
-    println!("midspan {}: {}", status.version, status.state);
-    println!("configuration: {}", status.configuration);
-    println!(
+    printing::line(format_args!("midspan {}: {}", status.version, status.state));
+    printing::line(format_args!("configuration: {}", status.configuration));
+    printing::line(format_args!(
         "uptime: {} s, reloads: {}, processes: {} (helper), {} (relay)",
         status.uptime_seconds, status.reloads, status.pid, status.relay_pid
-    );
+    ));
     if let Some(error) = &status.reload_error {
-        println!("the last reload failed: {error}");
+        printing::line(format_args!("the last reload failed: {error}"));
     }
     if !status.passing.is_empty() {
         let reasons = status.passing.join(", ");
-        println!("new connections pass untouched: {reasons}");
+        printing::line(format_args!("new connections pass untouched: {reasons}"));
     }
     for late in &status.late_threads {
         let how = if late.stuck { "stuck" } else { "late" };
         let still = Duration::from_millis(late.still_milliseconds).as_secs_f64();
-        println!("thread {} is {how}: no turn for {still:.1} s", late.thread);
+        printing::line(format_args!(
+            "thread {} is {how}: no turn for {still:.1} s",
+            late.thread
+        ));
     }
     if status.log_lines_lost > 0 {
-        println!("lines lost of the helper's log: {}", status.log_lines_lost);
+        printing::line(format_args!(
+            "lines lost of the helper's log: {}",
+            status.log_lines_lost
+        ));
     }
     for listener in &status.listeners {
-        println!("listener {}: {}", listener.name, way(listener));
+        printing::line(format_args!(
+            "listener {}: {}",
+            listener.name,
+            way(listener)
+        ));
     }
-    println!("{}", bypassed(&status.bypasses));
+    printing::line(bypassed(&status.bypasses));
     if let Some(tracking) = &status.connection_tracking {
-        println!("{}", tracked(tracking));
+        printing::line(tracked(tracking));
     }
     for notice in &status.notices {
-        println!("note: {notice}");
+        printing::line(format_args!("note: {notice}"));
     }
 }
 

@@ -7,6 +7,7 @@ use midspan_path::Path;
 
 use super::{Outcome, lab};
 use crate::arguments::DemoOptions;
+use crate::printing;
 
 /// Downloads over the built-in GEO path, end to end and through Midspan.
 pub fn demo(options: &DemoOptions) -> Outcome {
@@ -16,9 +17,9 @@ pub fn demo(options: &DemoOptions) -> Outcome {
         Case::Midspan
     };
     let cases = vec![Case::Direct, midspan];
-    eprintln!("A satellite path of network namespaces, a real web server, real downloads.");
+    printing::note("A satellite path of network namespaces, a real web server, real downloads.");
     for case in &cases {
-        eprintln!("  {}", case.description());
+        printing::note(format_args!("  {}", case.description()));
     }
     let plan = Plan {
         path: Path::load("geo")?,

@@ -13,6 +13,7 @@ use miette::{Context, IntoDiagnostic};
 use super::{Outcome, choose_flows};
 use crate::arguments::LabRunOptions;
 use crate::presentation::Presentation;
+use crate::printing;
 use crate::progress::Bar;
 
 /// Runs a path and prints the results.
@@ -57,12 +58,12 @@ pub fn measure(
         records: flows.iter().chain(&comparisons).cloned().collect(),
     };
     if json {
-        println!("{}", records.to_json());
+        printing::line(records.to_json());
     } else {
-        print!("{}", pivot(title, &flows).to_text(stdout_width()));
+        printing::text(pivot(title, &flows).to_text(stdout_width()));
         if !comparisons.is_empty() {
             let ratios = pivot("Midspan against the others (below 1: faster)", &comparisons);
-            print!("\n{}", ratios.to_text(stdout_width()));
+            printing::text(format_args!("\n{}", ratios.to_text(stdout_width())));
         }
     }
     if let Some(file) = html {
@@ -76,7 +77,7 @@ pub fn measure(
         std::fs::write(file, page)
             .into_diagnostic()
             .wrap_err_with(|| format!("cannot write the report {}", file.display()))?;
-        eprintln!("report: {}", file.display());
+        printing::note(format_args!("report: {}", file.display()));
     }
     let valid = measurements.iter().all(|run| run.validity.is_valid());
     Ok(valid && records.all_ok())
@@ -84,7 +85,10 @@ pub fn measure(
 
 pub fn run_with_progress(plan: &Plan) -> miette::Result<Vec<Measurement>> {
     let mut bar = None;
-    eprintln!("setting up the network of \"{}\"", plan.path.name);
+    printing::note(format_args!(
+        "setting up the network of \"{}\"",
+        plan.path.name
+    ));
     let measurements = midspan_lab::run(plan, &mut |progress| match progress {
         Progress::Ready { runs } => bar = Some(Bar::new(runs)),
         Progress::Begin {

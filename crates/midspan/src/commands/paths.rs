@@ -4,6 +4,7 @@ use midspan_report::{Alignment, Cell, Table, stdout_width};
 
 use super::Outcome;
 use crate::arguments::Output;
+use crate::printing;
 
 /// Lists the built-in paths.
 pub fn paths(output: Output) -> Outcome {
@@ -13,7 +14,7 @@ pub fn paths(output: Output) -> Outcome {
             .iter()
             .map(|path| serde_json::json!({"name": path.name, "description": path.description}))
             .collect();
-        println!("{:#}", serde_json::json!({ "paths": list }));
+        printing::line(format_args!("{:#}", serde_json::json!({ "paths": list })));
         return Ok(true);
     }
     let mut table = Table::new("Built-in paths");
@@ -22,6 +23,6 @@ pub fn paths(output: Output) -> Outcome {
     for path in known {
         table.add_row(vec![Cell::new(path.name), Cell::new(path.description)]);
     }
-    print!("{}", table.to_text(stdout_width()));
+    printing::text(table.to_text(stdout_width()));
     Ok(true)
 }

@@ -12,6 +12,7 @@ use miette::IntoDiagnostic;
 use super::Outcome;
 use super::reproduce::lab::{extent, measure, say_void};
 use crate::arguments::RealPathsOptions;
+use crate::printing;
 
 /// Measures and prints. Returns `false` if a target is missed or a run is void.
 pub fn real_paths(options: &RealPathsOptions) -> Outcome {
@@ -39,15 +40,15 @@ pub fn real_paths(options: &RealPathsOptions) -> Outcome {
         records: figures.records,
     };
     if options.output.json {
-        println!("{}", records.to_json());
+        printing::line(records.to_json());
     } else {
         let width = stdout_width();
-        print!("{}", times(&plan, &records.records).to_text(width));
+        printing::text(times(&plan, &records.records).to_text(width));
         if !judged.is_empty() {
-            print!("\n{}", targets(&judged).to_text(width));
+            printing::text(format_args!("\n{}", targets(&judged).to_text(width)));
         }
     }
-    eprintln!("{}", summary(&judged));
+    printing::note(summary(&judged));
     say_void(void, runs);
     Ok(void == 0 && records.all_ok())
 }

@@ -15,6 +15,7 @@ use miette::{IntoDiagnostic, WrapErr, miette};
 
 use super::{Outcome, cores};
 use crate::arguments::ReproduceOptions;
+use crate::printing;
 use crate::progress::Spinner;
 
 /// Digits shown: one more than any paper prints.
@@ -62,10 +63,10 @@ fn show(
         write_figures(paper, folder, figures)?;
     }
     if options.output.json {
-        println!("{}", records.to_json());
+        printing::line(records.to_json());
     } else {
         let table = table(paper, &records.records, options.lab);
-        print!("{}", table.to_text(stdout_width()));
+        printing::text(table.to_text(stdout_width()));
     }
     if let Some(file) = &options.html {
         let page = report(paper, records, figures, options.lab)?
@@ -74,7 +75,7 @@ fn show(
         fs::write(file, page)
             .into_diagnostic()
             .wrap_err_with(|| format!("cannot write the report {}", file.display()))?;
-        eprintln!("report: {}", file.display());
+        printing::note(format_args!("report: {}", file.display()));
     }
     Ok(())
 }

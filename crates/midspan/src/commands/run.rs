@@ -6,12 +6,13 @@ use miette::{Context, IntoDiagnostic};
 
 use super::Outcome;
 use crate::arguments::RunOptions;
+use crate::printing;
 
 /// The privileged helper.
 pub fn run(options: RunOptions) -> Outcome {
     if options.dry_run {
         let configuration = Configuration::load(&options.config)?;
-        print!("{}", midspan_proxy::describe_rules(&configuration)?);
+        printing::text(midspan_proxy::describe_rules(&configuration)?);
         return Ok(true);
     }
     let ready = options

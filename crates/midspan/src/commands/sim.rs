@@ -12,6 +12,7 @@ use miette::{IntoDiagnostic, miette};
 
 use super::{Outcome, cores};
 use crate::arguments::SimOptions;
+use crate::printing;
 use crate::progress::Bar;
 
 /// Runs a path in the simulator, without its proxies and with them.
@@ -41,7 +42,7 @@ pub fn sim(options: &SimOptions) -> Outcome {
         bar.finish();
         let rows = rows?;
         if options.csv {
-            print!("{}", csv(&plan, &rows));
+            printing::text(csv(&plan, &rows));
             return Ok(true);
         }
         for row in &rows {
@@ -49,13 +50,10 @@ pub fn sim(options: &SimOptions) -> Outcome {
         }
     }
     if options.output.json {
-        println!("{}", records.to_json());
+        printing::line(records.to_json());
     } else {
         let title = format!("Simulated flows over the path \"{}\"", path.name);
-        print!(
-            "{}",
-            pivot(&title, &records.records).to_text(stdout_width())
-        );
+        printing::text(pivot(&title, &records.records).to_text(stdout_width()));
     }
     Ok(true)
 }

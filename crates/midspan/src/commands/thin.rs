@@ -10,6 +10,7 @@ use midspan_units::BitRate;
 use miette::IntoDiagnostic;
 
 use super::Outcome;
+use crate::printing;
 use crate::thin_arguments::ThinOptions;
 
 /// How often the display changes.
@@ -26,10 +27,7 @@ pub fn thin(options: &ThinOptions) -> Outcome {
         ..Settings::new(&options.interface)
     };
     if options.dry_run {
-        print!(
-            "{}",
-            midspan_thin::describe_rules(&settings).into_diagnostic()?
-        );
+        printing::text(midspan_thin::describe_rules(&settings).into_diagnostic()?);
         return Ok(true);
     }
     let mut display = Display {

@@ -8,6 +8,7 @@ use miette::IntoDiagnostic;
 
 use super::Outcome;
 use crate::arguments::VerifyOptions;
+use crate::printing;
 use crate::progress::Bar;
 
 /// Runs all checks.
@@ -20,7 +21,7 @@ pub fn verify(options: &VerifyOptions) -> Outcome {
         records: list.into_diagnostic()?,
     };
     if options.output.json {
-        println!("{}", records.to_json());
+        printing::line(records.to_json());
     } else {
         // One row per measured quantity: every check measures another quantity.
         let mut rows = records.records.clone();
@@ -28,10 +29,7 @@ pub fn verify(options: &VerifyOptions) -> Outcome {
             record.case = format!("{}: {}", record.case, record.quantity);
             "measured".clone_into(&mut record.quantity);
         }
-        print!(
-            "{}",
-            pivot("The lab's links", &rows).to_text(stdout_width())
-        );
+        printing::text(pivot("The lab's links", &rows).to_text(stdout_width()));
     }
     Ok(records.all_ok())
 }

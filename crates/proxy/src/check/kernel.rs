@@ -1,6 +1,6 @@
 //! What the kernel can do.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -80,8 +80,7 @@ pub fn kernel_main(configuration: &std::path::Path) -> Result<(), Error> {
     };
     let text = serde_json::to_string(&tried)
         .map_err(|error| Error::system("write what was found")(error.into()))?;
-    println!("{text}");
-    Ok(())
+    writeln!(std::io::stdout(), "{text}").map_err(Error::system("write what was found"))
 }
 
 pub(super) fn findings(context: &Context<'_>, arguments: &[String]) -> Vec<Finding> {

@@ -18,6 +18,7 @@ use miette::{Context, IntoDiagnostic, miette};
 use super::output;
 use crate::commands::Outcome;
 use crate::plan_arguments::AgreementOptions;
+use crate::printing;
 use crate::progress::Bar;
 
 /// Bounds for the errors.
@@ -56,7 +57,7 @@ pub fn agreement(options: &AgreementOptions) -> Outcome {
     let analysis = began.elapsed();
     let records = records(&drawn, options.worst);
     if options.output.json {
-        println!("{}", records.to_json());
+        printing::line(records.to_json());
     } else {
         let title = format!("Analysis against simulation, seeds {first} to {last}");
         // The predicted and the simulated value of a path are in one row.
@@ -64,15 +65,15 @@ pub fn agreement(options: &AgreementOptions) -> Outcome {
         for row in &mut rows {
             row.by = By::Analysis;
         }
-        print!("{}", pivot(&title, &rows).to_text(stdout_width()));
+        printing::text(pivot(&title, &rows).to_text(stdout_width()));
     }
-    eprintln!(
+    printing::note(format_args!(
         "{} paths simulated in {}, {} analysed in {}",
         missing.len(),
         format(simulations.as_secs_f64(), "s"),
         drawn.len(),
         format(analysis.as_secs_f64(), "s"),
-    );
+    ));
     if let Some(file) = &options.plot {
         let plot = plot(&drawn);
         output::write(file, &plot.to_svg().into_diagnostic()?)?;

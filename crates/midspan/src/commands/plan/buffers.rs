@@ -9,6 +9,7 @@ use miette::IntoDiagnostic;
 use super::{load, output};
 use crate::commands::Outcome;
 use crate::plan_arguments::BuffersOptions;
+use crate::printing;
 
 /// Computes and prints the curve of every direction with a proxy.
 pub fn buffers(options: &BuffersOptions) -> Outcome {
@@ -61,10 +62,10 @@ pub fn buffers(options: &BuffersOptions) -> Outcome {
     let title = format!("Send buffers on the path \"{}\"", path.name);
     let table = pivot(&title, &records.records);
     if options.path.results.output.json {
-        println!("{}", records.to_json());
+        printing::line(records.to_json());
     } else {
-        println!("{}\n", sentences.join("\n"));
-        print!("{}", table.to_text(stdout_width()));
+        printing::line(format_args!("{}\n", sentences.join("\n")));
+        printing::text(table.to_text(stdout_width()));
     }
     output::write_plot(&options.path.results, &plot, || Report {
         title,

@@ -16,6 +16,7 @@ use miette::{Context, IntoDiagnostic};
 use super::output;
 use crate::commands::Outcome;
 use crate::plan_arguments::{MeasuredOptions, ResultOptions};
+use crate::printing;
 
 /// Plans from the given measurement.
 pub fn measured(
@@ -75,14 +76,14 @@ pub fn measured(
         records.records.iter().cloned().partition(is_measured);
     let tables = [pivot("Measured", &seen), pivot("By analysis", &predicted)];
     if results.output.json {
-        println!("{}", records.to_json());
+        printing::line(records.to_json());
     } else {
-        println!("{}\n", text.join("\n"));
-        print!(
+        printing::line(format_args!("{}\n", text.join("\n")));
+        printing::text(format_args!(
             "{}\n{}",
             tables[0].to_text(stdout_width()),
             tables[1].to_text(stdout_width())
-        );
+        ));
     }
     output::write_plot(results, &plot, || Report {
         title: format!("Plan from {program}"),

@@ -22,6 +22,7 @@ use miette::{IntoDiagnostic, miette};
 use self::output::write;
 use super::Outcome;
 use crate::plan_arguments::{PlanCommand, PlanOptions, PlanPathOptions};
+use crate::printing;
 
 /// Runs one of the commands.
 pub fn plan(options: &PlanOptions) -> Outcome {
@@ -51,28 +52,28 @@ fn whole(options: &PlanPathOptions) -> Outcome {
     let began = Instant::now();
     let plan = Plan::new(&path).into_diagnostic()?;
     let took = format(began.elapsed().as_secs_f64(), "s");
-    eprintln!("{} analysed in {took}", plan.name);
+    printing::note(format_args!("{} analysed in {took}", plan.name));
     let records = Records {
         records: plan.records(),
     };
     if let Some(file) = &options.config {
         let text = configuration(&plan, options.proxy.as_deref())?;
         if file.as_os_str() == "-" {
-            print!("{text}");
+            printing::text(text);
             return Ok(true);
         }
         write(file, &text)?;
     }
     let tables: Vec<Table> = plan.ways.iter().flat_map(tables).collect();
     if options.results.output.json {
-        println!("{}", records.to_json());
+        printing::line(records.to_json());
     } else {
-        print!("{}", plan.text());
+        printing::text(plan.text());
         let texts: Vec<String> = tables
             .iter()
             .map(|table| table.to_text(stdout_width()))
             .collect();
-        print!("{}", texts.join("\n"));
+        printing::text(texts.join("\n"));
     }
     let plots: Vec<LinePlot> = plan.ways.iter().map(progress).collect();
     if let (Some(file), Some(plot)) = (&options.results.plot, plots.first()) {

@@ -6,13 +6,14 @@ use midspan_report::LinePlot;
 use miette::{Context, IntoDiagnostic};
 
 use crate::plan_arguments::ResultOptions;
+use crate::printing;
 
 /// Writes a file and prints its name.
 pub fn write(file: &Path, text: &str) -> miette::Result<()> {
     std::fs::write(file, text)
         .into_diagnostic()
         .wrap_err_with(|| format!("cannot write {}", file.display()))?;
-    eprintln!("written: {}", file.display());
+    printing::note(format_args!("written: {}", file.display()));
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use miette::IntoDiagnostic;
 use super::{load, output};
 use crate::commands::Outcome;
 use crate::plan_arguments::PlaceOptions;
+use crate::printing;
 
 /// Ranks and prints.
 pub fn place(options: &PlaceOptions) -> Outcome {
@@ -78,10 +79,10 @@ pub fn place(options: &PlaceOptions) -> Outcome {
     let title = format!("Places for a proxy on the path \"{}\"", path.name);
     let table = pivot(&title, &records.records);
     if options.path.results.output.json {
-        println!("{}", records.to_json());
+        printing::line(records.to_json());
     } else {
-        println!("{}\n", sentences.join("\n"));
-        print!("{}", table.to_text(stdout_width()));
+        printing::line(format_args!("{}\n", sentences.join("\n")));
+        printing::text(table.to_text(stdout_width()));
     }
     output::write_plot(&options.path.results, &plot, || Report {
         title,

@@ -9,6 +9,7 @@ use miette::IntoDiagnostic;
 
 use crate::commands::Outcome;
 use crate::plan_arguments::WhatifOptions;
+use crate::printing;
 
 /// Analyses the path as it is and each variant of it.
 pub fn whatif(options: &WhatifOptions) -> Outcome {
@@ -19,13 +20,10 @@ pub fn whatif(options: &WhatifOptions) -> Outcome {
         records.records.extend(variant(&options.path, text)?);
     }
     if options.output.json {
-        println!("{}", records.to_json());
+        printing::line(records.to_json());
     } else {
         let title = format!("Variants of the path \"{}\"", options.path);
-        print!(
-            "{}",
-            pivot(&title, &records.records).to_text(stdout_width())
-        );
+        printing::text(pivot(&title, &records.records).to_text(stdout_width()));
     }
     Ok(true)
 }

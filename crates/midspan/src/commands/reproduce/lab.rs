@@ -11,6 +11,7 @@ use miette::IntoDiagnostic;
 use super::super::{Outcome, cores};
 use super::show;
 use crate::arguments::ReproduceOptions;
+use crate::printing;
 use crate::progress::Bar;
 
 /// Measures, prints, writes the figures. Returns `false` if a bound is missed or a run is void.
@@ -52,7 +53,9 @@ pub const fn extent(quick: bool, full: bool) -> Extent {
 /// Prints the number of runs that do not count.
 pub fn say_void(void: usize, runs: usize) {
     if void > 0 {
-        eprintln!("{void} of {runs} runs are void and do not count; --state FILE makes them again");
+        printing::note(format_args!(
+            "{void} of {runs} runs are void and do not count; --state FILE makes them again"
+        ));
     }
 }
 
@@ -65,7 +68,7 @@ pub fn measure(plan: LabPlan, effort: &LabEffort) -> miette::Result<Laboratory> 
             finished,
             seconds,
         } => {
-            eprintln!("{}", describe(runs, finished, seconds));
+            printing::note(describe(runs, finished, seconds));
             bar = Some(Bar::new((runs - finished) as u64));
         }
         LabProgress::Begin(name) => bar.iter().for_each(|bar| bar.next(name)),

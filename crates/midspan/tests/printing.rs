@@ -1,0 +1,172 @@
+//! Commands whose output nobody reads, or nobody reads to its end.
+
+#![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
+
+use std::fs;
+use std::io::Read;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const MIDSPAN: &str = env!("CARGO_BIN_EXE_midspan");
+
+/// The far end of a pipe that nobody reads any more.
+fn unread() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+fn run(arguments: &[&str], stdout: Stdio, stderr: Stdio) -> Output {
+    let child = Command::new(MIDSPAN)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(stdout)
+        .stderr(stderr)
+        .spawn();
+    child.unwrap().wait_with_output().unwrap()
+}
+
+/// It ends as it does where all is read, and does not complain.
+fn ends_quietly(arguments: &[&str]) {
+    let read = run(arguments, Stdio::piped(), Stdio::piped());
+    assert!(!read.stdout.is_empty(), "{arguments:?} prints nothing");
+    let output = run(arguments, unread(), Stdio::piped());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        output.status.code(),
+        read.status.code(),
+        "{arguments:?}: {said}"
+    );
+    for complaint in ["panicked", "Broken pipe", "standard output"] {
+        assert!(!said.contains(complaint), "{arguments:?}: {said}");
+    }
+    // Nobody reads either of them.
+    let output = run(arguments, unread(), unread());
+    assert_eq!(output.status.code(), read.status.code(), "{arguments:?}");
+}
+
+#[test]
+fn commands_end_quietly_where_nobody_reads_what_they_print() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let transparent = file(
+        "transparent.toml",
+        "[[listener]]\nname = \"all\"\nmode = \"transparent\"\ninterfaces = [\"lo\"]\n",
+    );
+    let forward = file(
+        "forward.toml",
+        "[[listener]]\nname = \"web\"\nlisten = \"127.0.0.1:1\"\nto = \"192.0.2.1:80\"\n",
+    );
+    let commands: &[&[&str]] = &[
+        &["paths"],
+        &["paths", "--json"],
+        &["plan", "geo"],
+        &["plan", "geo", "--json"],
+        &["plan", "geo", "--config", "-"],
+        &["plan", "whatif", "geo", "link.satellite.loss=1 %"],
+        &["plan", "buffers", "geo"],
+        &["plan", "place", "geo"],
+        &["sim", "dsl", "--flows", "100 kB"],
+        &["sim", "dsl", "--flows", "100 kB", "--json"],
+        &[
+            "sim",
+            "dsl",
+            "--flows",
+            "100 kB",
+            "--sweep",
+            "link.line.loss=0 %,1 %",
+            "--csv",
+        ],
+        &["conformance", "--list"],
+        &["check", "--config", &forward],
+        &["check", "--config", &forward, "--json"],
+        &["run", "--config", &transparent, "--dry-run"],
+        &["thin", "--interface", "lo", "--dry-run"],
+        &["--help"],
+        &["--version"],
+    ];
+    for command in commands {
+        ends_quietly(command);
+    }
+}
+
+/// A proxy that is ended when this value goes.
+struct Proxy(Child);
+
+impl Proxy {
+    fn start(file: &Path) -> Self {
+        let mut child = Command::new("sh")
+            .args(["-c", "exec \"$0\" run --config \"$1\" --ready-fd 1"])
+            .arg(MIDSPAN)
+            .arg(file)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = child.stdout.take().unwrap();
+        let proxy = Self(child);
+        let mut ready = Vec::new();
+        stdout.take(1).read_to_end(&mut ready).unwrap();
+        assert_eq!(ready, b"\n");
+        proxy
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let process = Pid::from_child(&self.0);
+        let _ = kill_process(process, Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn commands_to_a_running_proxy_end_quietly_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, socket) = (folder.path().join("m.toml"), folder.path().join("socket"));
+    // Nobody gets it again so soon, unless by its number.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = listener.local_addr().unwrap();
+    drop(listener);
+    let text = format!(
+        "[control]\nsocket = \"{}\"\n[[listener]]\nname = \"web\"\nlisten = \"{listen}\"\n\
+         to = \"192.0.2.1:80\"\n",
+        socket.display()
+    );
+    fs::write(&file, text).unwrap();
+    let _proxy = Proxy::start(&file);
+    let config = ["--config", file.to_str().unwrap()];
+    for command in [
+        &["status"][..],
+        &["bypass"],
+        &["kick", "192.0.2.7"],
+        &["reload"],
+    ] {
+        for more in [&[][..], &["--json"]] {
+            ends_quietly(&[command, &config, more].concat());
+        }
+    }
+}
+
+#[test]
+fn output_that_is_not_taken_is_an_error() {
+    let full = || {
+        fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap()
+    };
+    let output = run(&["paths"], full().into(), Stdio::piped());
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("cannot write to standard output: No space left on device"),
+        "{said}"
+    );
+}

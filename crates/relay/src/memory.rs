@@ -121,10 +121,15 @@ impl Worker {
             (one.held + other.held, reserved)
         };
         note(session, &mut self.measuring, budget, sums(&memory));
-        let buffers = self.acceptors.get(usize::from(session.listener));
-        let Some(buffers) = buffers.map(|acceptor| acceptor.buffers) else {
+        let Some(acceptor) = self.acceptors.get_mut(usize::from(session.listener)) else {
             return;
         };
+        let buffers = acceptor.buffers;
+        // Each session is measured soon after it has begun, unless it has ended before.
+        if let Some(server) = session.server_to_keep_alive() {
+            let errors = acceptor.keep_server_alive(server);
+            self.counters.option_errors.add(errors);
+        }
         for leg in [Leg::Client, Leg::Server] {
             // What is set is counted before anything else is decided.
             let Some(share) = budget.share() else {

@@ -356,14 +356,32 @@ impl Acceptor {
     }
 
     fn set_up_server(&mut self, server: &OwnedFd, leg: &LegStart) -> u64 {
+        let mut leg = leg.clone();
+        // Most sessions end before it matters: see `keep_server_alive`.
+        if leg.keepalive == self.listener.session.server.keepalive {
+            leg.keepalive = None;
+        }
         let mut errors = u64::from(legs::set_common_options(server).is_err());
         if let Some(mark) = self.listener.marks.server {
             errors += self.note(tcp::set_mark(server, mark));
         }
-        if *leg != LegStart::default() {
-            errors += self.note(tcp::apply(server, leg));
+        if leg != LegStart::default() {
+            errors += self.note(tcp::apply(server, &leg));
         }
         errors
+    }
+
+    /// Sets keep-alive on the server leg of a session that lasts; the options that were refused.
+    pub fn keep_server_alive(&mut self, server: &OwnedFd) -> u64 {
+        let keepalive = self.listener.session.server.keepalive;
+        if keepalive.is_none() {
+            return 0;
+        }
+        let start = LegStart {
+            keepalive,
+            ..LegStart::default()
+        };
+        self.note(tcp::apply(server, &start))
     }
 
     /// Counts a refused option and logs the first: the session goes on without it.

@@ -181,6 +181,15 @@ impl Session {
         &self.client
     }
 
+    /// The socket towards the server, where it has not what sessions get that last; asked once.
+    pub const fn server_to_keep_alive(&mut self) -> Option<&OwnedFd> {
+        let is_kept_alive = std::mem::replace(&mut self.to_server.is_kept_alive, true);
+        match is_kept_alive {
+            true => None,
+            false => Some(&self.server),
+        }
+    }
+
     /// Takes in what epoll says of a leg; how the session ends, if it does.
     pub fn handle_event(
         &mut self,

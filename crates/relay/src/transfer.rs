@@ -99,6 +99,8 @@ pub struct Transfer {
     pub direction: Direction,
     /// It reads little at once, since memory is short.
     pub is_bounded: bool,
+    /// Its outbound leg has what those of sessions get that last.
+    pub is_kept_alive: bool,
     /// It has spliced into its outbound leg, which may have swallowed that leg's error.
     has_spliced: bool,
     held: Held,
@@ -112,6 +114,7 @@ impl Transfer {
         Self {
             direction: Direction::new(),
             is_bounded: false,
+            is_kept_alive: false,
             has_spliced: false,
             held: Held::Nothing,
             throttle: None,

@@ -83,21 +83,26 @@ impl Calling {
     fn look(&mut self, now: Time) -> Option<(SocketAddr, OwnedFd)> {
         let mut place = 0;
         while let Some((_, server, _)) = self.open.get(place) {
+            // A socket has a peer once that has answered, and none any more when it has failed.
+            if matches!(rustix::net::getpeername(server), Ok(Some(_))) {
+                let (address, server, _) = self.open.remove(place);
+                return Some((address, server));
+            }
             match sockopt::socket_error(server) {
                 Ok(Err(error)) | Err(error) => {
                     self.last_error = error;
                     self.attempts.handle_failure(now);
                     self.open.remove(place);
                 }
-                // A socket has a peer once that has answered.
-                Ok(Ok(())) if matches!(rustix::net::getpeername(server), Ok(Some(_))) => {
-                    let (address, server, _) = self.open.remove(place);
-                    return Some((address, server));
-                }
                 Ok(Ok(())) => place += 1,
             }
         }
         None
+    }
+
+    /// Whether any address has been called.
+    pub const fn has_begun(&self) -> bool {
+        !self.open.is_empty()
     }
 
     /// When the next attempt is due.

@@ -66,6 +66,8 @@ pub struct Talk {
     exchange: Option<Exchange>,
     /// It has had an answer, and has not begun another request.
     is_idle: bool,
+    /// The kernel may hold bytes of it: not all has been read, or it has been heard of since.
+    may_have_more: bool,
     /// What has been counted of its connection.
     reading: LastReading,
     deadline: Time,
@@ -142,7 +144,8 @@ impl Talk {
         credentials: Option<Arc<Credentials>>,
         now: Time,
     ) -> Self {
-        let called = rustix::net::getsockname(&client.socket);
+        // Only a PROXY header contains it.
+        let called = (settings.header).and_then(|_| rustix::net::getsockname(&client.socket).ok());
         Self {
             seat: client.seat,
             memory,
@@ -152,7 +155,6 @@ impl Talk {
             credentials,
             client_address: canonical(client.address),
             called: called
-                .ok()
                 .and_then(|address| address.try_into().ok())
                 .map(canonical),
             language: match settings.language {
@@ -171,6 +173,7 @@ impl Talk {
             destination: None,
             exchange: None,
             is_idle: false,
+            may_have_more: true,
             reading: LastReading::default(),
             deadline: now + settings.timeout,
             settings,
@@ -215,6 +218,7 @@ impl Talk {
             stage,
             client: client.socket,
             is_idle: leftover.is_empty(),
+            may_have_more: true,
             input: leftover,
             to_client: last.unwrap_or_default().into(),
             to_server: Vec::new(),
@@ -262,7 +266,10 @@ impl Talk {
     pub fn note_memory(&mut self) {
         let buffers = [&self.input, &self.to_client, &self.to_server];
         let buffers: usize = buffers.map(Vec::capacity).iter().sum();
-        let queued = tcp::memory(&self.client).map_or(0, |memory| memory.receive.bytes());
+        let queued = match self.may_have_more {
+            true => tcp::memory(&self.client).map_or(0, |memory| memory.receive.bytes()),
+            false => 0,
+        };
         self.memory.change(EACH_SESSION + buffers as u64 + queued);
     }
 
@@ -282,15 +289,19 @@ impl Talk {
         match &mut self.stage {
             Stage::Heading | Stage::Speaking => self.listen(now),
             Stage::Resolving => self.watch_client(),
-            Stage::Calling(calling) => match calling.advance(now, spare, call) {
-                Called::Waiting => self.watch_client(),
-                Called::Connected(address, server) => self.connected(address, server),
-                Called::Failed(error) => {
-                    let tried = self.wanted();
-                    self.fail(failure(error), None, now);
-                    Step::Unconnected(tried, error)
+            Stage::Calling(calling) => {
+                match (calling.has_begun(), calling.advance(now, spare, call)) {
+                    // The client has just been read.
+                    (false, Called::Waiting) => self.answer_now(),
+                    (true, Called::Waiting) => self.watch_client(),
+                    (_, Called::Connected(address, server)) => self.connected(address, server),
+                    (_, Called::Failed(error)) => {
+                        let tried = self.wanted();
+                        self.fail(failure(error), None, now);
+                        Step::Unconnected(tried, error)
+                    }
                 }
-            },
+            }
             Stage::Connected(..) => Step::Join,
             Stage::Refusing { .. } => self.part(),
             Stage::Over => Step::End(None),
@@ -402,6 +413,7 @@ impl Talk {
     /// A client that is gone needs no server. Its end alone does not say so: the answer may
     /// still be awaited.
     fn watch_client(&mut self) -> Step {
+        self.may_have_more = true;
         if let Ok(Err(_)) | Err(_) = sockopt::socket_error(&self.client) {
             return Step::End(Some(Reason::Gone));
         }
@@ -411,13 +423,18 @@ impl Talk {
     /// The server is there. What is to be said to both is sent as far as there is room; the rest
     /// goes into the session, and so does what a socket refuses: the session finds out why.
     fn connected(&mut self, address: SocketAddr, server: OwnedFd) -> Step {
-        let own = rustix::net::getsockname(&server);
-        let own = own.ok().and_then(|own| own.try_into().ok());
-        let outcome = Outcome::Connected(canonical(own.unwrap_or(address)));
         match &self.language {
             Speaker::Nobody(_) => {}
-            Speaker::Socks5(socks) => self.to_client.extend(socks.answer(outcome)),
-            Speaker::Http(http) => self.to_client.extend(http.answer(outcome)),
+            Speaker::Socks5(socks) => {
+                let own = rustix::net::getsockname(&server).ok();
+                let own = own.and_then(|own| own.try_into().ok()).unwrap_or(address);
+                let outcome = Outcome::Connected(canonical(own));
+                self.to_client.extend(socks.answer(outcome));
+            }
+            Speaker::Http(http) => {
+                let outcome = Outcome::Connected(address);
+                self.to_client.extend(http.answer(outcome));
+            }
         }
         let mut first = match self.settings.header {
             Some(version) => {
@@ -440,6 +457,7 @@ impl Talk {
     /// Lets the client read why, and waits for its end: a close with unread data would be a
     /// reset, which takes back what it was told.
     fn part(&mut self) -> Step {
+        self.may_have_more = true;
         let Stage::Refusing {
             reason,
             left,

@@ -52,12 +52,13 @@ impl Worker {
         }
         // Counted for this client alone; no password of one that gave too many wrong ones is
         // looked at for a while.
-        let is_blocked = self.negotiations.tries.is_blocked(address.ip(), self.now);
         let credentials = negotiator.credentials.as_ref().map(|known| {
-            Arc::new(match is_blocked {
-                false => Credentials::clone(known),
-                true => Credentials::default(),
-            })
+            Arc::new(
+                match self.negotiations.tries.is_blocked(address.ip(), self.now) {
+                    false => Credentials::clone(known),
+                    true => Credentials::default(),
+                },
+            )
         });
         // What it will have as a session.
         let memory = self.limits.set_aside(LEAST_OF_SESSION);

@@ -30,7 +30,10 @@ impl Talk {
                         self.deadline = now + self.settings.timeout;
                     }
                     Ok(_) => {}
-                    Err(Errno::AGAIN) => return self.answer_now(),
+                    Err(Errno::AGAIN) => {
+                        self.may_have_more = false;
+                        return self.answer_now();
+                    }
                     Err(Errno::INTR) => {}
                     Err(_) if self.is_idle => return Step::End(None),
                     Err(_) => return Step::End(Some(Reason::Gone)),
@@ -49,6 +52,7 @@ impl Talk {
             return Ok(0);
         };
         let (_, count) = rustix::net::recv(&self.client, &mut *buffer, RecvFlags::empty())?;
+        self.may_have_more = count == room;
         self.input.extend_from_slice(&buffer[..count]);
         Ok(count)
     }

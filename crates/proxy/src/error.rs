@@ -95,6 +95,15 @@ pub enum Error {
     /// The relay cannot start.
     #[error(transparent)]
     Relay(#[from] midspan_relay::Error),
+    /// Rules are being worked on, and cannot be read or changed now.
+    #[error(
+        "the rules are being worked on for long (does nft hang, or is the machine overloaded?); \
+         see the log, and try again"
+    )]
+    RulesLate,
+    /// The thread that works on rules ended, with the rules.
+    #[error("the thread that looks after rules ended unexpectedly; see the message above")]
+    RulesLost,
     /// A thread of the relay ended, with the sessions it had.
     #[error("a thread of the relay ended unexpectedly; see the message above")]
     ThreadEnded,

@@ -211,7 +211,7 @@ impl Supervisor {
             entries: occupancy.entries,
             limit: occupancy.limit,
             is_nearly_full: occupancy.is_nearly_full(),
-            has_timeouts: guard.interception().has_timeouts(),
+            has_timeouts: guard.has_timeouts(),
         })
     }
 

@@ -63,9 +63,7 @@ impl Supervisor {
                 "splitting does not help here: new connections pass untouched for a while"
             );
         }
-        if let Err(error) = guard.leave_alone(&pairs, time.into()) {
-            warn!("rules cannot be changed, they are tried again: {error}");
-        }
+        guard.leave_alone(pairs, time.into());
     }
 }
 

@@ -12,6 +12,7 @@ mod guard;
 mod interception;
 mod learned_windows;
 pub(crate) mod leaving_alone;
+mod lent;
 mod listening;
 mod memory;
 mod notify;
@@ -19,6 +20,7 @@ mod own_addresses;
 mod relay_process;
 mod reload;
 mod routes;
+mod rules;
 mod signals;
 mod slots;
 mod state;
@@ -150,7 +152,9 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
         relay,
         signals,
         windows,
-        guard: interception.map(|(interception, firewall)| Guard::new(interception, firewall)),
+        guard: interception
+            .map(|(interception, firewall)| Guard::new(interception, firewall))
+            .transpose()?,
         lives: 0,
         watch: Watch::of_beating(Instant::now(), LOOK_PAUSE, limit, Absence::Restarts),
         late: Vec::new(),

@@ -75,14 +75,11 @@ impl Supervisor {
         let fixed = new.keep_fixed(&self.configuration);
         check_machine(&new)?;
         let places = self.windows.as_ref().map(InitialWindows::places);
-        let plan = self.guard.as_ref();
-        let plan = plan.map(|guard| guard.interception().plan().clone());
+        let plan = self.guard.as_mut().map(Guard::plan).transpose()?;
         let result = self.reload_to(new);
         if result.is_err() {
-            if let (Some(guard), Some(plan)) = (&mut self.guard, plan)
-                && *guard.interception().plan() != plan
-            {
-                guard.change(plan);
+            if let (Some(guard), Some(plan)) = (&mut self.guard, plan) {
+                guard.restore(plan);
             }
             // Marks of the old configuration's windows are as they were.
             match (&mut self.windows, places) {
@@ -107,15 +104,14 @@ impl Supervisor {
         } = self.prepare(&new, &slots)?;
         let guard = match (&mut self.guard, &plan) {
             (Some(guard), Some(plan)) => {
-                guard.interception().check(plan)?;
-                guard.expect_legs(plan)?;
+                guard.expect(plan.clone())?;
                 None
             }
             (None, Some(plan)) => {
                 let interception = Interception::install(plan.clone())?;
                 log_timeouts(&interception);
                 let firewall = Firewall::open(interception.probe()?);
-                Some(Guard::new(interception, firewall))
+                Some(Guard::new(interception, firewall)?)
             }
             _ => None,
         };

@@ -186,7 +186,7 @@ impl Supervisor {
                 return Err(Error::RelayStill(self.watchdog_timeout()));
             }
             if let Some(guard) = &mut self.guard {
-                guard.handle_rules(events.rules, now);
+                guard.handle_rules(events.rules, now)?;
             }
             if events.end && self.signals.take_end() {
                 if self.is_draining() {
@@ -268,8 +268,8 @@ impl Supervisor {
         let windows = self.windows.as_ref();
         let routes = windows.and_then(|windows| self.routes.changes(windows));
         let waits_for_routes = routes.is_some();
-        let rules = (self.guard.as_ref()).map(|guard| guard.interception().changes());
-        let rules = rules.into_iter().flatten();
+        let rules = self.guard.as_ref().map(Guard::changes).unwrap_or_default();
+        let count_of_rules = rules.len();
         let clients = self.control.iter().flat_map(ControlSocket::interests);
         let machine = self.machine.changes();
         let sources: Vec<_> = [end, reload, relay, relay_end, machine]
@@ -293,7 +293,7 @@ impl Supervisor {
             relay_ended: take(1),
             machine: take(1),
             routes: take(usize::from(waits_for_routes)),
-            rules: take(2 * usize::from(self.guard.is_some())),
+            rules: take(count_of_rules),
         })
     }
 

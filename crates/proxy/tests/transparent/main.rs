@@ -18,6 +18,7 @@ mod flood;
 mod fragment_loss;
 mod full_table;
 mod handshake;
+mod hanging;
 mod health;
 mod keepalive;
 mod learning;

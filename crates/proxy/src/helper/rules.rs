@@ -1,0 +1,151 @@
+//! Rules in force and what is known of the host's firewall. A thread works on them, since each
+//! change and each look runs programs, which may take long or hang.
+
+use std::time::{Duration, Instant};
+
+use midspan_linux::interception::survey::ForeignRule;
+use midspan_linux::interception::{Interception, InterceptionError, Pair, Plan};
+use midspan_linux::netlink::Prefix;
+use tracing::warn;
+
+use super::firewall::Firewall;
+
+/// The least time between two looks, each of which runs programs.
+pub(super) const RULE_PAUSE: Duration = Duration::from_millis(300);
+/// After a look that failed, the least time to the next one.
+const FAILED_PAUSE: Duration = Duration::from_secs(1);
+
+/// What the thread works on.
+pub(super) struct Rules {
+    pub interception: Interception,
+    pub firewall: Firewall,
+    /// Routing rules of others that look at bits of our marks, which has been said.
+    foreign: Vec<ForeignRule>,
+    /// What has become of the last order.
+    pub report: Report,
+}
+
+/// What is to be changed.
+pub(super) enum Change {
+    /// Legs of this plan too may have their marks, which the kernel must take.
+    Expect(Box<Plan>),
+    /// Other rules.
+    Plan(Box<Plan>),
+    /// New connections from and to these hosts pass untouched.
+    Bypasses(Vec<Prefix>),
+    /// New connections between these, too, pass untouched for so long.
+    LeaveAlone(Vec<Pair>, Duration),
+}
+
+/// What the thread is to do.
+pub(super) struct Order {
+    pub changes: Vec<Change>,
+    /// Look whether the rules are there still, and what the firewall does.
+    pub look: bool,
+    /// Nothing speaks against taking new connections but perhaps the firewall.
+    pub may_take: bool,
+    pub is_draining: bool,
+}
+
+/// What has become of an order.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    /// The first change that failed.
+    pub error: Option<InterceptionError>,
+    /// Something is to be tried again, but not earlier.
+    pub retry_after: Option<Duration>,
+}
+
+impl Rules {
+    pub fn new(interception: Interception, firewall: Firewall) -> Self {
+        Self {
+            interception,
+            firewall,
+            foreign: Vec::new(),
+            report: Report::default(),
+        }
+    }
+
+    /// Does what is to be done, in this order: changes, the look, and then new connections are
+    /// taken or not.
+    pub fn carry_out(&mut self, order: Order) {
+        self.report = Report::default();
+        for change in order.changes {
+            if let Err(error) = self.change(change) {
+                self.report.retry_after = Some(RULE_PAUSE);
+                self.report.error.get_or_insert(error);
+            }
+        }
+        if order.look {
+            self.look(order.is_draining);
+        }
+        let taking = order.may_take && self.firewall.lets_pass();
+        if let Err(error) = self.interception.set_taking(taking) {
+            warn!("rules cannot be changed: {error}");
+            self.report.retry_after.get_or_insert(RULE_PAUSE);
+        }
+    }
+
+    fn change(&mut self, change: Change) -> Result<(), InterceptionError> {
+        match change {
+            Change::Expect(plan) => {
+                self.interception.check(&plan)?;
+                self.interception.expect_legs(&plan)
+            }
+            Change::Plan(plan) => self.change_plan(*plan),
+            Change::Bypasses(bypasses) => self.interception.set_bypasses(bypasses),
+            Change::LeaveAlone(pairs, time) => self.interception.leave_alone(&pairs, time),
+        }
+    }
+
+    fn change_plan(&mut self, mut plan: Plan) -> Result<(), InterceptionError> {
+        let old = self.interception.plan();
+        // A reload leaves alone what was left alone.
+        plan.left_alone.clone_from(&old.left_alone);
+        let is_other = old.selections != plan.selections;
+        let result = self.interception.change(plan);
+        if is_other {
+            match self.interception.probe() {
+                Ok(probe) => self.firewall = Firewall::open(probe),
+                Err(error) => {
+                    warn!("whether the firewall lets connections pass is not known: {error}")
+                }
+            }
+        }
+        result
+    }
+
+    fn look(&mut self, is_draining: bool) {
+        let start = Instant::now();
+        match self.interception.refresh() {
+            Ok(false) => {}
+            Ok(true) => warn!("rules or routes were gone or changed, and are put back"),
+            Err(error) => {
+                warn!("rules cannot be put back, connections may pass untouched: {error}");
+                // What waits for something for long is not tried all the time.
+                self.report.retry_after = Some(FAILED_PAUSE.max(start.elapsed() * 2));
+            }
+        }
+        if !is_draining {
+            self.look_for_foreign_rules();
+            self.firewall.look_again(start);
+        }
+    }
+
+    /// Says which routing rules of others have come that look at bits of our marks.
+    fn look_for_foreign_rules(&mut self) {
+        let Ok(rules) = self.interception.foreign_rules() else {
+            return;
+        };
+        let mask = self.interception.marks().mask;
+        for rule in rules.iter().filter(|rule| !self.foreign.contains(rule)) {
+            let (mark, of) = rule.mark.unwrap_or_default();
+            warn!(
+                "the routing rule {}: fwmark {mark:#x}/{of:#x} lookup {} looks at bits of Midspan's \
+                 marks, {mask:#010x}; `midspan check` says what to do",
+                rule.priority, rule.table
+            );
+        }
+        self.foreign = rules;
+    }
+}

@@ -1,0 +1,123 @@
+//! A program `nft` that hangs: the helper answers meanwhile, and no session is lost.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use midspan_linux::namespace::NetworkNamespace;
+use midspan_proxy::command::Request;
+use midspan_testbed::program::Launch;
+
+use crate::support::*;
+
+const NFT: &str = "/usr/sbin/nft";
+
+/// A program in the place of `nft` that can be told to hang.
+struct Hanging(tempfile::TempDir);
+
+impl Hanging {
+    fn new() -> Self {
+        let planted = Self(tempfile::tempdir().unwrap());
+        fs::copy(NFT, planted.path("nft")).unwrap();
+        let script = format!(
+            "#!/bin/sh\ncd {}\n[ ! -e hang ] || {{ echo $$ >> hanging; exec sleep 600; }}\n\
+             exec ./nft \"$@\"\n",
+            planted.0.path().display()
+        );
+        fs::write(planted.path("wrapper"), script).unwrap();
+        fs::set_permissions(planted.path("wrapper"), Permissions::from_mode(0o755)).unwrap();
+        planted
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Starts a Midspan for which this program is `nft`.
+    fn start(&self, gateway: &NetworkNamespace) -> Midspan {
+        let launch = Launch::this_program("run")
+            .configuration(TRANSPARENT)
+            .inside(gateway)
+            .in_place_of(self.path("wrapper"), NFT);
+        Midspan::of(launch)
+    }
+
+    fn hang(&self) {
+        fs::write(self.path("hang"), "").unwrap();
+    }
+
+    fn work_again(&self) {
+        fs::remove_file(self.path("hang")).unwrap();
+    }
+
+    /// The processes that have hung, or do.
+    fn hung(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.path("hanging")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Whether one hangs at this moment.
+    fn hangs(&self) -> bool {
+        let is_alive = |process: &String| {
+            let name = fs::read_to_string(format!("/proc/{process}/comm"));
+            name.is_ok_and(|name| name.trim() == "sleep")
+        };
+        self.hung().last().is_some_and(is_alive)
+    }
+}
+
+/// Commands are answered while `nft` hangs, one `nft` runs at a time, and the relay goes on.
+#[kernel_test]
+fn the_helper_does_not_wait_for_nft() {
+    if !Path::new(NFT).exists() {
+        return skip(&format!("there is no {NFT}"));
+    }
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let planted = Hanging::new();
+    let midspan = planted.start(&network.gateway);
+    let mut near = network.connect(SERVER, PORT).unwrap();
+    let (mut far, _) = accept(&listener);
+    let relay = midspan.relay();
+    planted.hang();
+    // Somebody else changes rules, so that it is looked whether these are there still.
+    rules(&network.gateway, "table inet other {}\n");
+    // It hangs before and after: the answer came meanwhile.
+    wait_until("answered meanwhile", || {
+        let hung = planted.hung();
+        let status = planted.hangs().then(|| midspan.status());
+        let meanwhile = planted.hangs() && planted.hung() == hung;
+        status.is_some_and(|status| meanwhile && status.pid == midspan.id())
+    });
+    // A change is made when it can be.
+    wait_until("refused meanwhile", || {
+        let hung = planted.hung();
+        let answer = planted
+            .hangs()
+            .then(|| midspan.ask(&Request::BypassOn { prefix: None }));
+        let meanwhile = planted.hangs() && planted.hung() == hung;
+        answer.is_some_and(|answer| {
+            assert!(!answer.ok);
+            let error = answer.error.unwrap();
+            meanwhile && error.contains("worked on for long")
+        })
+    });
+    wait_until("said", || midspan.log().contains("nft did not end"));
+    echoes(&mut near, &mut far);
+    planted.work_again();
+    network.wait_until_taken(&listener, SERVER, false, 1);
+    wait_until("bypassed", || {
+        output(
+            &network.gateway,
+            "nft",
+            &["list", "table", "inet", "midspan"],
+        )
+        .contains("meta nfproto ipv4 return")
+    });
+    assert!(midspan.ask(&Request::BypassOff { prefix: None }).ok);
+    network.wait_until_taken(&listener, SERVER, true, 1);
+    assert_eq!(midspan.relay(), relay);
+    assert!(!midspan.log().contains("no sign of life"));
+    abort(near);
+    midspan.stop();
+}

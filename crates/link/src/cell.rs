@@ -96,11 +96,11 @@ impl<P> Output<P> {
 /// - **Time never goes back.** A `now` earlier than a previous one is replaced by that one.
 /// - **Exact time.** Each event happens at the time at which it is due, even if the cell is polled
 ///   later: a late caller gets its packet late, but the times of other packets do not change. So
-///   `handle` first does everything that was due up to and including `now`; only then does the
-///   packet arrive.
-/// - **Order of outputs.** Deliveries come in order of their due times, and so do drops. A drop
-///   may be reported before or after deliveries that were due at about the same time, at the
-///   latest with the next delivery.
+///   `handle` first performs all events that were due up to and including `now`. The packet
+///   arrives after them.
+/// - **Order of outputs.** Deliveries come in order of their due times, and drops too. A drop may
+///   be reported before or after deliveries that were due at about the same time, at the latest
+///   with the next delivery.
 /// - **Every packet comes out once**, delivered or dropped. A cell that creates packets (such as
 ///   fragments) counts those that have not come out yet as held.
 pub trait Cell<P> {

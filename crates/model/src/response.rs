@@ -61,7 +61,7 @@ impl Response {
     /// The rate under `conditions`. `bandwidth` is that of the section in packets/s. `window`, the
     /// number of packets in flight that buffers allow, is part of the formulas of
     /// [`Response::RenoFull`] and [`Response::Window`]; `queue`, the number of packets that may
-    /// wait, is part of the latter.
+    /// wait, is part of [`Response::Window`].
     #[must_use]
     pub fn steady(
         self,

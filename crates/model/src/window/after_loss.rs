@@ -36,7 +36,7 @@ impl WindowModel {
         let saved_two = by_one * (1.0 - p) + by_two * (p - p * p);
         let time_out = (none + one * (1.0 - saved_one) + two * (1.0 - saved_two)).clamp(0.0, 1.0);
         // Both the retransmission and the first packet that is sent in recovery must arrive:
-        // without the latter, no second fast retransmit follows.
+        // without that packet, no second fast retransmit follows.
         let both = (1.0 - p) * (1.0 - p);
         let more = following + room;
         let recovers = match self.recovery {

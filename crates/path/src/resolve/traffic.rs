@@ -19,7 +19,7 @@ const PACKET_DEFAULT: ByteSize = ByteSize::from_bytes(1500);
 const SOURCES: RangeInclusive<u32> = 1..=10_000;
 /// Mean durations of on and off phases.
 const TURN: RangeInclusive<TimeSpan> = TimeSpan::from_milliseconds(1)..=DURATION_LIMIT;
-/// Shapes of the Pareto distribution: only above 1 is there a mean.
+/// Shapes of the Pareto distribution: it has a mean only if its shape is above 1.
 const SHAPE: RangeInclusive<f64> = 1.01..=100.0;
 const SHAPE_DEFAULT: f64 = 1.5;
 

@@ -249,7 +249,7 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
-    /// The sender of a leg has given up: its flow ends, and so does the other direction of the
+    /// The sender of a leg has given up: its flow ends, together with the other direction of the
     /// connection.
     pub(super) fn give_up(&mut self, leg: u32) {
         let at = self.now;

@@ -97,7 +97,7 @@ fn the_second_segment_or_the_timer_brings_a_delayed_ack() {
     assert_eq!(ack(&mut receiver), None);
     receiver.handle_timeout(at(150));
     assert_eq!(ack(&mut receiver), Some((300, 1000, vec![])));
-    // Data out of order is acknowledged at once, and so is data that fills the gap.
+    // Data out of order, and data that fills the gap, is acknowledged at once.
     assert_eq!(
         feed(&mut receiver, 400),
         Some((300, 1000, vec![(400, 500)]))

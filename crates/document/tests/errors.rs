@@ -102,7 +102,7 @@ fn a_missing_key_points_at_its_table() {
 }
 
 #[test]
-fn a_wrong_type_is_said_in_the_words_of_toml() {
+fn a_wrong_type_is_reported_in_the_words_of_toml() {
     assert_message(
         "[[link]]\nname = 5",
         "my.toml:2:8: expected text in quotes, found integer `5`",

@@ -93,7 +93,7 @@ impl Cell<Numbered> for Fragmenter {
 }
 
 #[test]
-fn a_scripted_loss_loses_what_the_script_says_on_both_paths() {
+fn a_scripted_loss_drops_the_same_packets_on_both_paths() {
     let script = Scripted {
         lost: vec![1, 3],
         sent: 0,

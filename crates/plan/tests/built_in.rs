@@ -121,7 +121,7 @@ fn bursts_that_overflow_a_queue_are_paced() {
 }
 
 #[test]
-fn a_path_without_a_proxy_says_so() {
+fn a_path_without_a_proxy_is_reported() {
     let text = "[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n[[link]]\nname = \"l\"\n\
                 between = [\"a\", \"b\"]\nrate = \"1 Mbit/s\"\n";
     let path = Path::read(&midspan_document::Source::new("p.toml", text)).unwrap();

@@ -19,7 +19,7 @@ fn near(value: Option<f64>, expected: f64) -> bool {
 }
 
 #[test]
-fn ss_tells_round_trip_loss_rate_and_congestion_control() {
+fn ss_contains_round_trip_loss_rate_and_congestion_control() {
     let found = ss::read(SS).unwrap();
     assert_eq!(found.len(), 2);
     let busiest = &found[0];
@@ -71,7 +71,7 @@ fn older_ss_prints_rates_with_prefixes() {
 }
 
 #[test]
-fn ping_tells_round_trip_and_loss() {
+fn ping_contains_round_trip_and_loss() {
     let found = ping::read(PING).unwrap();
     assert_eq!(found.name, "10.9.0.2");
     assert!(near(found.stretches[0].round_trip, 0.041e-3));
@@ -91,7 +91,7 @@ fn ping_tells_round_trip_and_loss() {
 }
 
 #[test]
-fn iperf3_tells_throughput_round_trip_and_retransmissions() {
+fn iperf3_contains_throughput_round_trip_and_retransmissions() {
     let found = iperf3::read(IPERF3).unwrap();
     assert!(found.throughput.unwrap() > 1.8e7 && found.throughput.unwrap() < 2e7);
     assert_eq!(found.segment, Some(1448));
@@ -228,7 +228,7 @@ fn as_pcapng(file: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn pcapng_tells_the_same() {
+fn pcapng_gives_the_same_values() {
     let [one, other] = [
         pcap::read(SENDER).unwrap(),
         pcap::read(as_pcapng(SENDER).as_slice()).unwrap(),

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reader_gets_what_it_asks_for() {
+    fn the_cap_falls_to_the_window_of_a_slow_reader_and_rises_again() {
         let mut ahead = SendingAhead::new(PAPER_WINDOW, 3);
         ahead.handle_sample(at(0), &sample(65_536, 3, 0));
         ahead.handle_sample(at(10), &sample(10_000, 3, 0));

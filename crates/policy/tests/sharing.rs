@@ -104,7 +104,7 @@ impl Policy for Counting {
 }
 
 #[test]
-fn a_narrow_leg_is_paced_at_its_link_and_shows_its_policy_only_what_that_asks_for() {
+fn a_narrow_leg_is_paced_at_its_link_and_its_policy_gets_only_due_samples() {
     let shown = std::sync::Arc::default();
     let client = Client {
         segment_size: 1448,

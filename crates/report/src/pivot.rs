@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_rows_apart_is_shown() {
+    fn fields_that_distinguish_rows_are_shown() {
         let mut simulated = record("a", "delay", "s", 1.0);
         simulated.by = By::Simulation;
         simulated.paper = Some(1.2);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_that_all_have_is_said_once() {
+    fn a_note_of_all_records_is_shown_once() {
         let records = [
             record("a", "x", "", 1.0).with_note("made up"),
             record("b", "x", "", 1.0).with_note("made up"),

@@ -37,7 +37,7 @@ fn rounding_moves_to_the_next_prefix() {
 }
 
 #[test]
-fn what_is_no_number_is_said() {
+fn a_value_that_is_no_number_is_shown() {
     assert_eq!(format(f64::NAN, "s"), "n/a");
     assert_eq!(format(f64::INFINITY, "bit/s"), "∞ bit/s");
     assert_eq!(format(f64::NEG_INFINITY, ""), "-∞");

@@ -317,7 +317,7 @@ proptest! {
     /// Packets are conserved on a cable (the auditor counts them), and the same seed gives the same
     /// results.
     #[test]
-    fn a_cable_is_deterministic_and_loses_no_packet_untold(seed in 0_u64..1000, users in 1_usize..12) {
+    fn a_cable_is_deterministic_and_counts_every_lost_packet(seed in 0_u64..1000, users in 1_usize..12) {
         let scenario = cable(seed, users, "1 %");
         let [one, other] = [(); 2].map(|()| {
             Simulation::observed(&scenario, Auditor::default()).unwrap().run()

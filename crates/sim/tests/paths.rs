@@ -24,7 +24,7 @@ fn seconds(path: &Path, proxies: bool) -> Vec<f64> {
 }
 
 #[test]
-fn every_built_in_path_is_simulated_or_says_what_is_missing() {
+fn every_built_in_path_is_simulated_or_needs_other_congestion_control() {
     for entry in built_in() {
         for proxies in [false, true] {
             match Scenario::from_path(&built_in_path(entry.name), proxies) {

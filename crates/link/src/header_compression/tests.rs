@@ -182,7 +182,7 @@ fn data_one_way_takes_three_bytes_and_an_echo_too() {
 }
 
 #[test]
-fn another_connection_says_its_number() {
+fn another_connection_sends_its_number() {
     let mut compressor = Compressor::default();
     let one = Fields::default();
     let other = Fields {

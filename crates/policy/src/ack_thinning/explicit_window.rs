@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_third_of_the_window_that_was_said_waits_for_its_ack() {
+    fn a_third_of_the_reported_window_waits_for_its_ack() {
         let mut policy = ExplicitWindow::new(5, TimeSpan::from_milliseconds(100));
         let one = AckSample {
             newly_covered: 1,

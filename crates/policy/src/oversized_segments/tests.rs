@@ -293,7 +293,7 @@ fn a_probe_waits_until_it_is_alone() {
 }
 
 #[test]
-fn a_probe_that_small_writes_cut_up_says_nothing() {
+fn a_probe_that_small_writes_cut_up_has_no_result() {
     let mut leg = Leg::new(None);
     leg.look();
     leg.flow(14_600);

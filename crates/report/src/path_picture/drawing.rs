@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn each_direction_says_what_it_is_like() {
+    fn each_direction_shows_its_properties() {
         let svg = path(3, &satellite()).to_svg().unwrap();
         for text in ["2 Mbit/s", "20 Mbit/s", "280 ms one way", "0.1 % loss"] {
             let count = svg.matches(&format!(">{text}<")).count();

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_said() {
+    fn the_number_of_omitted_series_is_shown() {
         let many: Vec<f64> = (0..100).map(f64::from).collect();
         let svg = plot(&many).to_svg().unwrap();
         assert!(svg.contains("not drawn: 40 more groups, 0 more series"));

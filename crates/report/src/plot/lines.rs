@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_said() {
+    fn the_number_of_omitted_series_is_shown() {
         let many = plot(vec![vec![(0.0, 0.0), (1.0, 1.0)]; 30]);
         assert!(many.to_svg().unwrap().contains("not drawn: 2 more series"));
     }

@@ -174,7 +174,7 @@ fn in_a_recovery_three_duplicates_leave_at_once_and_those_after_them_are_thinned
 }
 
 #[test]
-fn in_a_recovery_what_says_more_leaves_at_once() {
+fn in_a_recovery_an_ack_with_new_information_leaves_at_once() {
     for sample in [
         AckSample {
             congestion_echo: true,
@@ -196,7 +196,7 @@ fn in_a_recovery_what_says_more_leaves_at_once() {
 }
 
 #[test]
-fn without_sack_or_without_being_told_to_a_loss_is_as_in_the_paper() {
+fn without_sack_or_the_setting_a_loss_is_treated_as_in_the_paper() {
     let mut flow = in_recovery();
     flow.acknowledge(at(125), &ONE);
     for time in [130, 135, 140] {

@@ -73,7 +73,7 @@ fn what_is_proven_holds_for_the_prefix_and_the_time() {
 }
 
 #[test]
-fn after_an_early_handshake_the_next_connection_tells() {
+fn after_an_early_handshake_the_next_connection_decides() {
     let mut routes = AsymmetricRoutes::new(KEEP);
     let one = request("192.0.2.1:1000", "198.51.100.1:80");
     routes.suspect(at(30), &one);

@@ -54,7 +54,7 @@ fn more_than_two_segments_above_a_gap_are_enough_for_one_ack() {
 }
 
 #[test]
-fn an_ack_that_tells_nothing_new_is_not_a_duplicate() {
+fn an_ack_without_new_information_is_not_a_duplicate() {
     let mut script = eleven_under_way(Variant::Sack);
     assert_eq!(script.sack(101, 1, &[(2, 3)]), [12]);
     for now in 102..106 {

@@ -263,7 +263,8 @@ pub fn fastest_slowest_leg(
                 .collect()
         })
         .collect();
-    // best[to]: the fastest slowest leg over hops 0..to with the proxies placed so far.
+    // best[to]: the highest possible throughput of the slowest leg over hops 0..to, with the
+    // proxies placed so far.
     let mut best: Vec<Option<Throughput>> = (0..=hops)
         .map(|to| to.checked_sub(1).map(|last| alone[0][last]))
         .collect();

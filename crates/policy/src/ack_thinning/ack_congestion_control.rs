@@ -48,8 +48,8 @@ impl AckCongestionControl {
         self.marked = true;
     }
 
-    /// The largest number of segments for one ACK. The sender must get at least three ACKs for each
-    /// window, as far as the window is known.
+    /// The largest number of segments for one ACK. The sender must get at least three ACKs
+    /// (`MIN_ACK_PER_WIN`) for each window; the window is estimated from the arrivals.
     fn most(&self) -> u32 {
         let window = self.arrived.into_iter().max().unwrap_or(0);
         (window / MIN_ACK_PER_WIN).clamp(1, self.max_packets_per_ack)

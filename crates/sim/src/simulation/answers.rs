@@ -81,8 +81,8 @@ impl Parts {
 }
 
 impl<O: Observer> Simulation<O> {
-    /// The time before which packets are answered as they are sent, in a run up to and including
-    /// `until`.
+    /// In a run up to and including `until`: packets that reach a joined receiver before the
+    /// returned time are answered when they are sent.
     pub(super) fn answers_before(&self, until: Time) -> Time {
         // Policies may have to see each ACK when it leaves.
         if O::WATCHES || self.control.is_some() {

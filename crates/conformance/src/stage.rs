@@ -70,6 +70,12 @@ impl<'a> Stage<'a> {
         if self.quick { quick } else { full }
     }
 
+    /// Whether a proxy stands on the gateway.
+    #[must_use]
+    pub const fn has_proxy(&self) -> bool {
+        self.running.is_some()
+    }
+
     /// What the ends have seen so far.
     #[must_use]
     pub fn transcript(&self) -> Transcript {

@@ -17,6 +17,8 @@ const FAULTS: [(&str, &str, &[&str]); 6] = [
             "reset by server before data",
             "reset by client after data",
             "refused",
+            "reset by client lost, data shows it",
+            "reset by server lost, data shows it",
         ],
     ),
     (
@@ -38,6 +40,13 @@ const FAULTS: [(&str, &str, &[&str]); 6] = [
         &[
             "half-close by client, data back",
             "answer after the FIN of the client",
+            "data before the server answers",
+            "data in the SYN",
+            "first answer to the SYN lost",
+            "last part of the handshake lost",
+            "FIN lost before the proxy",
+            "FIN lost behind the proxy",
+            "idle for longer than keep-alive takes",
         ],
     ),
     (

@@ -6,7 +6,7 @@ use std::time::Duration;
 use midspan_linux::process::RunningProgram;
 
 use crate::case::Case;
-use crate::end::End;
+use crate::end::{End, WHILE};
 use crate::error::{Error, Played, Stop};
 use crate::network::Place;
 use crate::proxies::Conditions;
@@ -31,6 +31,7 @@ pub const CASES: &[Case] = &[
     })
     .under(KEEPALIVE)
     .leaves_connections(),
+    Case::new("idle for longer than keep-alive takes", idle).under(KEEPALIVE),
 ];
 
 const KEEPALIVE: Conditions = Conditions {
@@ -100,6 +101,24 @@ fn keepalive(stage: &mut Stage<'_>, server_goes: bool) -> Played {
     stays.receive_to_end()?;
     drop(gone);
     Ok(())
+}
+
+/// Every probe is answered, so nothing ends.
+fn idle(stage: &mut Stage<'_>) -> Played {
+    let (mut client, mut server) = established(stage)?;
+    for end in [&client, &server] {
+        let result = end.socket().set_keepalive(true);
+        result.map_err(Error::system("set SO_KEEPALIVE"))?;
+    }
+    let time = stage.amount(Duration::from_secs(10), Duration::from_secs(4));
+    server.expect_silence(time)?;
+    client.expect_silence(WHILE)?;
+    client.send(100)?;
+    client.finish()?;
+    server.receive_to_end()?;
+    server.send(100)?;
+    server.close();
+    client.receive_to_end()
 }
 
 fn established(stage: &mut Stage<'_>) -> Result<(End, End), Stop> {

@@ -3,15 +3,20 @@
 mod closing;
 mod data;
 mod ends;
+mod lost;
 mod many;
 mod opening;
 mod path;
 mod proxy;
 mod resetting;
 
+use std::time::Duration;
+
 use crate::case::Case;
 use crate::end::End;
 use crate::error::{Error, Played, Stop};
+use crate::network::Place;
+use crate::stage::Stage;
 
 /// All cases, in the order of tables.
 #[must_use]
@@ -21,6 +26,7 @@ pub fn all() -> Vec<Case> {
         closing::CASES,
         resetting::CASES,
         data::CASES,
+        lost::CASES,
         path::CASES,
         ends::CASES,
         proxy::CASES,
@@ -48,6 +54,28 @@ fn at_once(
     });
     near.map_err(|_| Stop::Failed(Error::Unknown("a script panicked".to_owned())))??;
     far
+}
+
+/// Does something while a router has a rule that drops packets, and takes the rule away after
+/// `time`, whether that is done or not.
+fn healed_while<T>(
+    stage: &Stage<'_>,
+    place: Place,
+    rule: &str,
+    time: Duration,
+    action: impl FnOnce() -> Result<T, Stop>,
+) -> Result<T, Stop> {
+    let network = stage.network;
+    network.filter(place, rule)?;
+    let (result, healed) = std::thread::scope(|scope| {
+        let healed = scope.spawn(|| {
+            std::thread::sleep(time);
+            network.heal(place)
+        });
+        (action(), healed.join())
+    });
+    healed.map_err(|_| Stop::Failed(Error::Unknown("a thread panicked".to_owned())))??;
+    result
 }
 
 #[cfg(test)]

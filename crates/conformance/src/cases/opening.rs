@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use midspan_linux::tcp;
+
+use super::healed_while;
 use crate::case::Case;
 use crate::end::WHILE;
-use crate::error::Played;
+use crate::error::{Error, Played};
 use crate::network::{Place, Target};
 use crate::stage::Stage;
 
@@ -28,12 +31,22 @@ pub const CASES: &[Case] = &[
     }),
     Case::new("refused, then open", refused_then_open),
     Case::new("first SYN lost", first_syn_lost),
+    Case::new("data before the server answers", data_before_the_server),
+    Case::new("data in the SYN", data_in_the_syn),
     Case::new("early data", early_data),
     Case::new("early data and FIN", early_data_and_fin),
     Case::new("server speaks first", server_speaks_first),
     Case::new("silent client", silent_client),
     Case::new("idle, then data", idle_then_data),
 ];
+
+/// What goes to the server's open port.
+const TO_SERVER: &str = "tcp dport 80 drop";
+
+/// `net.ipv4.tcp_fastopen`: of a client that asks for no cookie, of a server that wants none and
+/// takes data at every listener.
+const FAST_OPEN_CLIENT: &str = "5";
+const FAST_OPEN_SERVER: &str = "1538";
 
 fn fails(stage: &mut Stage<'_>, target: Target) -> Played {
     if target == Target::BlackHole {
@@ -58,23 +71,72 @@ fn refused_then_open(stage: &mut Stage<'_>) -> Played {
 
 /// The path drops the first SYN; the client sends it again after a second.
 fn first_syn_lost(stage: &mut Stage<'_>) -> Played {
-    stage.network.filter(Place::Router, "tcp dport 80 drop")?;
     let listener = stage.listen(Target::Open)?;
-    let network = stage.network;
-    let (client, healed) = std::thread::scope(|scope| {
-        let healed = scope.spawn(|| {
-            std::thread::sleep(2 * WHILE);
-            network.heal(Place::Router)
-        });
-        (stage.connect(Target::Open), healed.join())
-    });
-    healed.map_err(|_| crate::Error::Unknown("a thread panicked".to_owned()))??;
-    let mut client = client?;
+    let mut client = healed_while(stage, Place::Router, TO_SERVER, 2 * WHILE, || {
+        stage.connect(Target::Open)
+    })?;
     client.send(100)?;
     let mut server = stage.accept(&listener)?;
     server.receive(100)?;
     server.send(100)?;
     client.receive(100)
+}
+
+/// The first SYN to the server is lost. A client that was answered nevertheless sends all it has
+/// before there is a server.
+fn data_before_the_server(stage: &mut Stage<'_>) -> Played {
+    let listener = stage.listen(Target::Open)?;
+    let mut client = healed_while(stage, Place::Router, TO_SERVER, 2 * WHILE, || {
+        let mut client = stage.connect(Target::Open)?;
+        client.send(100_000)?;
+        client.finish()?;
+        Ok(client)
+    })?;
+    let mut server = stage.accept(&listener)?;
+    server.receive_to_end()?;
+    server.send(100)?;
+    server.close();
+    client.receive_to_end()
+}
+
+/// TCP Fast Open (RFC 7413) without cookies: the client's first bytes are in its SYN, and the
+/// server takes them from there.
+fn data_in_the_syn(stage: &mut Stage<'_>) -> Played {
+    let (client, server) = (&stage.network.client, &stage.network.server);
+    client.set_parameter("net/ipv4/tcp_fastopen", FAST_OPEN_CLIENT)?;
+    server.set_parameter("net/ipv4/tcp_fastopen", FAST_OPEN_SERVER)?;
+    let listener = stage.listen(Target::Open)?;
+    let socket = stage.client_socket()?;
+    tcp::set_fast_open(&socket).map_err(Error::system("set TCP_FASTOPEN_CONNECT"))?;
+    let mut client = stage.connect_with(socket, Target::Open, stage.client_log())?;
+    client.send(1000)?;
+    let mut server = stage.accept(&listener)?;
+    server.receive(1000)?;
+    if !stage.has_proxy() && taken_from_syns(stage)? == 0 {
+        return Err(Error::Unknown("the SYN had no data".to_owned()).into());
+    }
+    client.send(1000)?;
+    client.finish()?;
+    server.receive_to_end()?;
+    server.send(1000)?;
+    server.close();
+    client.receive_to_end()
+}
+
+/// Connections of the server that began with data.
+fn taken_from_syns(stage: &Stage<'_>) -> Result<u64, Error> {
+    let table = stage
+        .network
+        .server
+        .run(|| std::fs::read_to_string("/proc/thread-self/net/netstat"))?;
+    let table = table.map_err(Error::system("read the server's counters"))?;
+    // A line of names, and below it one of numbers.
+    let mut lines = table.lines().filter(|line| line.starts_with("TcpExt:"));
+    let names = lines.next().unwrap_or_default().split_whitespace();
+    let numbers = lines.next().unwrap_or_default().split_whitespace();
+    let mut counters = names.zip(numbers);
+    let found = counters.find(|(name, _)| *name == "TCPFastOpenPassive");
+    Ok(found.map_or(0, |(_, number)| number.parse().unwrap_or(0)))
 }
 
 /// The client writes at once; the server accepts a while later.

@@ -25,7 +25,7 @@ pub use listening::change_listener;
 pub use memory::{SocketMemory, limit_receive_queue, limit_send_queue, lock_queue_limits, memory};
 pub use options::{
     available_congestion_controls, congestion_control, keepalive, mark, notsent_lowat, pacing_rate,
-    receive_buffer, send_buffer, set_congestion_control, set_keepalive, set_mark,
+    receive_buffer, send_buffer, set_congestion_control, set_fast_open, set_keepalive, set_mark,
     set_notsent_lowat, set_pacing_rate, set_receive_buffer, set_reset_on_close, set_send_buffer,
     set_user_timeout, slow_start_again, try_repair, unacknowledged_bytes,
     unrestricted_congestion_controls, user_timeout,

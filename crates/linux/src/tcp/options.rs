@@ -265,6 +265,21 @@ pub fn set_reset_on_close(socket: impl AsFd, reset: bool) -> io::Result<()> {
     Ok(sockopt::set_socket_linger(socket, linger)?)
 }
 
+/// Lets `connect(2)` wait for the first data, and sends the data in the SYN, as far as
+/// `net.ipv4.tcp_fastopen` allows (`TCP_FASTOPEN_CONNECT` of tcp(7), RFC 7413).
+///
+/// # Errors
+/// Those of `setsockopt(2)`.
+pub fn set_fast_open(socket: impl AsFd) -> io::Result<()> {
+    let on = 1_i32.to_ne_bytes();
+    raw::set_option(
+        socket.as_fd(),
+        libc::IPPROTO_TCP,
+        libc::TCP_FASTOPEN_CONNECT,
+        &on,
+    )
+}
+
 /// The mark of packets of this socket (`SO_MARK`).
 ///
 /// # Errors

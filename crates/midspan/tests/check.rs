@@ -138,3 +138,51 @@ fn a_proxy_for_everybody_is_an_error_at_its_place() {
         }
     }
 }
+
+/// The rows are numbers of this machine, and the JSON object has the same.
+#[test]
+fn the_memory_table_adds_up() {
+    let output = check(1, "[limits]\nmemory = \"96 MiB\"\n", &["--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let found = |name: &str| {
+        let checks = report["checks"].as_array().unwrap();
+        let row = checks.iter().find(|row| row["check"] == name);
+        let row = row.unwrap_or_else(|| panic!("no row {name}: {report:#}"));
+        row["found"].as_str().unwrap().to_owned()
+    };
+    let capacity = &report["capacity"];
+    let bytes = |name: &str| capacity[name].as_u64().unwrap();
+    let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
+
+    let table = fs::read_to_string("/proc/meminfo").unwrap();
+    let total = table
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib: u64 = total
+        .unwrap()
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert_eq!(bytes("machine_bytes"), kib * 1024 / 4);
+    assert_eq!(found("memory: a quarter of the machine's"), mib(kib * 256));
+
+    let group = found("memory: three quarters of the control group's");
+    match capacity["control_group_bytes"].as_u64() {
+        Some(part) => assert!(group.starts_with(&mib(part)), "{group}"),
+        None => assert_eq!(group, "no limit"),
+    }
+    let queues = found("memory: queues, half of TCP's pressure");
+    assert!(queues.starts_with(&mib(bytes("queues_bytes"))), "{queues}");
+
+    assert_eq!(capacity["memory_bound"], "configuration");
+    assert_eq!(bytes("memory_budget_bytes"), 96 << 20);
+    let sessions = bytes("sessions_by_memory");
+    let budget = found("memory: budget");
+    let expected = format!("96 MiB, by limits.memory: {sessions} idle sessions at a time");
+    assert!(budget.starts_with(&expected), "{budget}");
+    // A client of forward listeners gets at most a quarter of what there is for all.
+    let one = bytes("sessions_of_one_client");
+    assert!(one <= (sessions / 4).max(100), "{one} of {sessions}");
+}

@@ -27,12 +27,15 @@ impl User {
     /// The user of this name or number in `/etc/passwd`; `None` where there is none. Without a
     /// name: the user `midspan`, or `nobody` where there is no such user.
     pub fn find(name: Option<&str>) -> Option<Self> {
-        let table = fs::read_to_string("/etc/passwd").unwrap_or_default();
+        Self::choose_from(&users(), name)
+    }
+
+    fn choose_from(table: &str, name: Option<&str>) -> Option<Self> {
         match name {
-            Some(name) => Self::find_in(&table, name),
-            None => Self::find_in(&table, OWN)
+            Some(name) => Self::find_in(table, name),
+            None => Self::find_in(table, OWN)
                 .filter(|user| user.id != 0)
-                .or_else(|| Self::find_in(&table, "nobody"))
+                .or_else(|| Self::find_in(table, "nobody"))
                 .or(Some(NOBODY)),
         }
         .filter(|user| user.id != 0)
@@ -40,8 +43,11 @@ impl User {
 
     /// Whether processes of others may be this user too, and end the relay.
     pub fn is_shared(self) -> bool {
-        let table = fs::read_to_string("/etc/passwd").unwrap_or_default();
-        let nobody = Self::find_in(&table, "nobody").unwrap_or(NOBODY);
+        self.is_nobody_in(&users())
+    }
+
+    fn is_nobody_in(self, table: &str) -> bool {
+        let nobody = Self::find_in(table, "nobody").unwrap_or(NOBODY);
         self.id == nobody.id
     }
 
@@ -62,6 +68,10 @@ impl User {
             Some(Self { id, group: id })
         })
     }
+}
+
+fn users() -> String {
+    fs::read_to_string("/etc/passwd").unwrap_or_default()
 }
 
 impl fmt::Display for User {
@@ -100,5 +110,33 @@ mod tests {
         assert_eq!(User::find_in(table, "nonsuch"), None);
         assert_eq!("990:985".parse::<User>().ok(), user(990, 985));
         assert_eq!(User::find(Some("0")), None);
+    }
+
+    const MIDSPAN: &str = "midspan:x:990:985::/:/usr/sbin/nologin\n";
+    const NOBODY_LINE: &str = "nobody:x:65533:65532:nobody:/:/usr/sbin/nologin\n";
+
+    #[test]
+    fn without_a_name_the_own_user_comes_before_nobody() {
+        let chosen = |table: &str| User::choose_from(table, None);
+        let user = |id, group| Some(User { id, group });
+        assert_eq!(chosen(&format!("{NOBODY_LINE}{MIDSPAN}")), user(990, 985));
+        assert_eq!(chosen(NOBODY_LINE), user(65_533, 65_532));
+        assert_eq!(chosen(""), Some(NOBODY));
+        // Never root, whatever root is called.
+        let root = "midspan:x:0:0::/:/bin/sh\n";
+        assert_eq!(chosen(root), Some(NOBODY));
+        assert_eq!(User::choose_from(root, Some("midspan")), None);
+    }
+
+    #[test]
+    fn nobody_is_shared_and_the_own_user_is_not() {
+        let table = format!("{MIDSPAN}{NOBODY_LINE}");
+        let chosen = |name: &str| User::choose_from(&table, Some(name)).unwrap();
+        assert!(!chosen("midspan").is_nobody_in(&table));
+        assert!(chosen("nobody").is_nobody_in(&table));
+        assert!(chosen("65533").is_nobody_in(&table));
+        // On a machine whose table has no such user.
+        assert!(NOBODY.is_nobody_in(MIDSPAN));
+        assert!(!NOBODY.is_nobody_in(&table));
     }
 }

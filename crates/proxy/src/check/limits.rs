@@ -210,3 +210,65 @@ fn pipes(context: &Context<'_>) -> Vec<Finding> {
     }
     findings
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::State;
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn capacity(budget: Option<u64>, bound: &'static str, sessions: u64) -> Capacity {
+        Capacity {
+            memory_budget_bytes: budget,
+            memory_bound: bound,
+            machine_bytes: 2048 * MIB,
+            control_group_bytes: None,
+            queues_bytes: 256 * MIB,
+            sessions_by_memory: budget.map(|_| sessions),
+            sessions_by_descriptors: Some(500_000),
+            sessions_of_one_client: None,
+        }
+    }
+
+    #[test]
+    fn the_budget_s_row_names_its_bound_and_what_it_carries() {
+        for (bound, named) in [
+            ("configuration", "limits.memory"),
+            ("machine", "a quarter of the machine's memory"),
+            ("control_group", "the control group"),
+            ("least", "the least there is"),
+        ] {
+            let row = budget(&capacity(Some(300 * MIB), bound, 5000));
+            let found = format!("300 MiB, by {named}: 5000 idle sessions at a time");
+            assert_eq!((row.state, row.found), (State::Ok, found));
+        }
+        let row = budget(&capacity(None, "configuration", 0));
+        assert_eq!(row.state, State::Ok);
+        assert_eq!(row.found, "none (limits.memory = \"0 B\")");
+    }
+
+    #[test]
+    fn a_budget_for_few_sessions_is_a_warning() {
+        let row = |sessions| budget(&capacity(Some(MIB), "least", sessions));
+        assert_eq!(row(FEW_SESSIONS).state, State::Ok);
+        let few = row(FEW_SESSIONS - 1);
+        assert_eq!(few.state, State::Warning);
+        assert!(few.found.contains("999 idle sessions"), "{}", few.found);
+    }
+
+    #[test]
+    fn a_budget_above_the_control_group_s_is_a_warning_with_the_bound() {
+        let of = |budget_bytes, group| {
+            budget(&Capacity {
+                control_group_bytes: Some(group),
+                ..capacity(Some(budget_bytes), "configuration", 5000)
+            })
+        };
+        assert_eq!(of(300 * MIB, 300 * MIB).state, State::Ok);
+        let beyond = of(300 * MIB, 200 * MIB);
+        assert_eq!(beyond.state, State::Warning);
+        let mend = beyond.mend.unwrap();
+        assert!(mend.starts_with("limits.memory = \"200 MiB\""), "{mend}");
+    }
+}

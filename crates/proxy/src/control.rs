@@ -195,7 +195,7 @@ mod tests {
     use midspan_policy::{Buffer, LegSettings, SessionSettings};
     use midspan_relay::ListenerMarks;
     use midspan_relay::access::AccessRules;
-    use midspan_relay::negotiation::{HeaderVersion, Language, Negotiation, Users};
+    use midspan_relay::{HeaderVersion, Language, Negotiation, Users};
     use midspan_units::ByteSize;
 
     #[test]

@@ -8,7 +8,7 @@ use midspan_explicit::Credentials;
 use midspan_policy::Request;
 
 use super::listener::Destination;
-use super::negotiation::Negotiation;
+use super::listener::Negotiation;
 use super::openings::{Openings, Released};
 
 /// How the server leg of a session comes about.

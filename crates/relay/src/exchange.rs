@@ -7,7 +7,7 @@ use midspan_explicit::Credentials;
 use midspan_explicit::http::{Exchange, Progress, Side, Verdict, Wanted};
 use midspan_units::{Time, TimeSpan};
 
-use super::negotiation::Negotiation;
+use super::listener::Negotiation;
 use super::observation::LastReading;
 use super::transfer::BUFFER_SIZE;
 

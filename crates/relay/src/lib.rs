@@ -139,7 +139,9 @@ pub use arrival::Arrival;
 pub use control::Clock;
 pub use legs::{Calling, ServerLeg, call_as_client, set_common_options};
 pub use limits::{Limits, ListenerLimits, RelayLimits, Seat, SessionLimits, SetAside, Shortage};
-pub use listener::{Destination, Listener, ListenerMarks};
+pub use listener::{
+    Destination, HeaderVersion, Language, Listener, ListenerMarks, Negotiation, Users,
+};
 pub use openings::{OpeningLimits, Openings, Reception, Released};
 pub use settings::{Error, OpenListener, Settings};
 pub use statistics::Statistics;

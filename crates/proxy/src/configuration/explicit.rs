@@ -8,7 +8,7 @@ use std::ops::Range;
 use midspan_document::{Located, Source, Spanned};
 use midspan_linux::netlink::Prefix;
 use midspan_relay::access::{AccessRule, AccessRules, Network};
-use midspan_relay::negotiation::{HeaderVersion, Language, Negotiation, Users};
+use midspan_relay::{HeaderVersion, Language, Negotiation, Users};
 use midspan_units::TimeSpan;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use midspan_document::{Located, Source, Spanned};
 use midspan_linux::initial_window::{MarkField, Place};
 use midspan_policy::{Handshake, LegSettings, PolicyName, SessionSettings};
-use midspan_relay::negotiation::HeaderVersion;
+use midspan_relay::HeaderVersion;
 use midspan_relay::profile::AccessProfile;
 use midspan_relay::{Destination, ListenerLimits, RelayLimits};
 use midspan_units::{ByteSize, Probability, TimeSpan};

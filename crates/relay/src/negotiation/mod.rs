@@ -26,13 +26,11 @@ mod calling;
 mod lookups;
 mod names;
 pub mod resolver;
-mod settings;
 mod talk;
 mod tries;
 
 pub use lookups::MOST_OF_ALL;
 pub use names::Names;
-pub use settings::{HeaderVersion, Language, Negotiation, Users};
 
 use calling::failure;
 pub(super) use lookups::Asked;

@@ -20,10 +20,11 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 
 use super::calling::{Called, Calling};
-use super::{Language, Negotiation, PARTING_TIME, Reason, failure};
+use super::{PARTING_TIME, Reason, failure};
 use crate::arrival::{Arrival, NewClient};
 use crate::exchange::{Framed, Kept};
 use crate::limits::{Seat, SetAside, Spare};
+use crate::listener::{Language, Negotiation};
 use crate::observation::LastReading;
 
 /// Most bytes that are dropped of a client that was sent away.

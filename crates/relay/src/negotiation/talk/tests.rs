@@ -13,7 +13,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use super::*;
 use crate::access::AccessRules;
 use crate::limits::{Limits, RelayLimits, SessionLimits};
-use crate::negotiation::HeaderVersion;
+use crate::listener::HeaderVersion;
 use crate::pipes::Pipes;
 use crate::transfer::{Shared, Transfer};
 

@@ -1,5 +1,9 @@
 //! What a listener does with connections.
 
+mod negotiation;
+
+pub use negotiation::{HeaderVersion, Language, Negotiation, Users};
+
 use std::net::SocketAddr;
 
 use midspan_policy::{Handshake, SessionSettings};
@@ -7,7 +11,6 @@ use midspan_units::Probability;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::ListenerLimits;
-use crate::negotiation::Negotiation;
 use crate::profile::{AccessProfile, SegmentMarks};
 
 /// A place where connections are accepted, and what becomes of them: plain data, without sockets.

@@ -13,12 +13,11 @@ use midspan_policy::Request;
 use midspan_units::{Time, TimeSpan};
 use serde::{Deserialize, Serialize};
 
-use super::Relay;
+use super::acceptors::Acceptors;
 use super::arrival::Arrival;
 use super::observation::Ending;
 use super::session::End;
-use super::update::Update;
-use super::worker::Worker;
+use super::sessions::Sessions;
 
 /// Places of the table that are looked at in one turn.
 const PLACES_AT_ONCE: usize = 8192;
@@ -114,6 +113,19 @@ pub struct Kick {
 }
 
 impl Kick {
+    /// With these answers to come, so many of them, and what was held at the gate and is reset.
+    pub(super) fn new(answers: Receiver<Kicked>, missing: usize, held: u64) -> Self {
+        let sum = Kicked {
+            held,
+            ..Kicked::default()
+        };
+        Self {
+            answers,
+            missing,
+            sum,
+        }
+    }
+
     /// What was reset, once all threads have answered; `None` where one has not yet.
     pub fn result(&mut self, wait: Duration) -> Option<Kicked> {
         while self.missing > 0 {
@@ -131,32 +143,9 @@ impl Kick {
     }
 }
 
-impl Relay {
-    /// Resets sessions; what the gate has refused already is added.
-    pub fn kick(&self, target: Target, held: u64) -> Kick {
-        let (sender, answers) = mpsc::channel();
-        let mut missing = 0;
-        for updates in &self.updates {
-            // A thread that has ended is noticed by its owner.
-            let sent = updates.send(Update::Kick(target, sender.clone()));
-            missing += usize::from(sent.is_ok());
-        }
-        self.control.wake();
-        let sum = Kicked {
-            held,
-            ..Kicked::default()
-        };
-        Kick {
-            answers,
-            missing,
-            sum,
-        }
-    }
-}
-
 /// What a thread has to reset.
 #[derive(Debug, Default)]
-pub struct Kicks {
+pub(crate) struct Kicks {
     /// Under way, the first one first.
     under_way: VecDeque<UnderWay>,
     /// Done, for connections that were being opened then.
@@ -182,63 +171,59 @@ impl Kicks {
         let mut remembered = self.remembered.iter();
         remembered.any(|(target, at)| began < *at && target.has_end_of(request))
     }
-}
 
-impl Worker {
-    /// Takes a command in.
-    pub(super) fn begin_kick(&mut self, target: Target, reply: Sender<Kicked>) {
-        let now = self.now;
-        let kicks = &mut self.kicks;
-        kicks.remembered.retain(|(_, at)| *at + REMEMBERED > now);
+    /// Takes a command in; so many clients that had no session yet were reset already.
+    pub fn begin(&mut self, target: Target, reply: Sender<Kicked>, negotiations: u64, now: Time) {
+        self.remembered.retain(|(_, at)| *at + REMEMBERED > now);
         if matches!(target, Target::Prefix { .. }) {
-            if kicks.remembered.len() >= REMEMBERED_LIMIT {
-                kicks.remembered.pop_front();
+            if self.remembered.len() >= REMEMBERED_LIMIT {
+                self.remembered.pop_front();
             }
-            kicks.remembered.push_back((target, now));
+            self.remembered.push_back((target, now));
         }
-        let mut kicked = Kicked::default();
-        if matches!(target, Target::Prefix { .. }) {
-            kicked.negotiations = self.kick_negotiations(target);
-        }
-        self.kicks.under_way.push_back(UnderWay {
+        self.under_way.push_back(UnderWay {
             target,
             place: 0,
-            kicked,
+            kicked: Kicked {
+                negotiations,
+                ..Kicked::default()
+            },
             reply,
         });
     }
 
     /// Whether a connection is to be reset instead of becoming a session.
-    pub(super) fn is_kicked(&self, arrival: &Arrival) -> bool {
-        self.kicks.is_meant(&arrival.request, arrival.since)
+    pub fn includes(&self, arrival: &Arrival) -> bool {
+        self.is_meant(&arrival.request, arrival.since)
     }
 
     /// Resets some of those that are meant.
-    pub(super) fn kick_some(&mut self) {
-        let Some(mut kick) = self.kicks.under_way.pop_front() else {
+    pub fn go_on(&mut self, sessions: &mut Sessions, acceptors: &mut Acceptors, now: Time) {
+        let Some(mut kick) = self.under_way.pop_front() else {
             return;
         };
-        let end = (kick.place + PLACES_AT_ONCE).min(self.sessions.places());
+        let end = (kick.place + PLACES_AT_ONCE).min(sessions.table().places());
         let mut reset = 0;
         while kick.place < end && reset < SESSIONS_AT_ONCE {
             let place = kick.place;
             kick.place += 1;
-            let Some(key) = self.sessions.key_at(place) else {
+            let table = sessions.table();
+            let Some(key) = table.key_at(place) else {
                 continue;
             };
-            let Some(session) = self.sessions.get_mut(key) else {
+            let Some(session) = table.get_mut(key) else {
                 continue;
             };
             let record = &mut session.record;
             if kick.target.is_session(record.id) || kick.target.has_end_of(&record.request()) {
                 record.note_failure(Ending::Kicked);
-                self.end(key, End::Reset);
+                sessions.end(key, End::Reset, acceptors, now);
                 kick.kicked.sessions += 1;
                 reset += 1;
             }
         }
-        if kick.place < self.sessions.places() {
-            self.kicks.under_way.push_front(kick);
+        if kick.place < sessions.table().places() {
+            self.under_way.push_front(kick);
         } else {
             // Whoever asked may have given up waiting.
             let _ = kick.reply.send(kick.kicked);

@@ -99,8 +99,11 @@
 //!
 //! SIGPIPE must be ignored, as the Rust runtime does at start: `splice` has no `MSG_NOSIGNAL`.
 
+mod acceptors;
 pub mod access;
 mod arrival;
+mod changes;
+mod clockwork;
 mod control;
 mod crowd;
 mod destination;
@@ -114,6 +117,7 @@ mod lifecycle;
 mod limits;
 mod listener;
 pub mod machine;
+mod making_way;
 mod memory;
 pub mod narrow;
 pub mod negotiation;
@@ -121,19 +125,20 @@ pub mod observation;
 mod opening;
 mod openings;
 mod pipes;
+mod poll;
 pub mod profile;
 pub mod remembered;
 pub mod seeded_faults;
 mod session;
+mod sessions;
 mod settings;
 mod statistics;
 mod system;
 mod table;
+mod thread;
 mod throttle;
 mod timers;
 mod transfer;
-mod update;
-mod worker;
 
 pub use arrival::Arrival;
 pub use control::Clock;
@@ -142,10 +147,10 @@ pub use limits::{Limits, ListenerLimits, RelayLimits, Seat, SessionLimits, SetAs
 pub use listener::{
     Destination, HeaderVersion, Language, Listener, ListenerMarks, Negotiation, Users,
 };
+pub use opening::ListenerId;
 pub use openings::{OpeningLimits, Openings, Reception, Released};
 pub use settings::{Error, OpenListener, Settings};
 pub use statistics::Statistics;
-pub use update::ListenerId;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -162,9 +167,9 @@ use observation::{Mailbox, Observer, Registry};
 use opening::{Acceptor, AcceptorParts};
 use pipes::Pipes;
 use remembered::Remembered;
+use sessions::Observation;
 use statistics::Counters;
-use update::Update;
-use worker::{Common, Observation, Worker};
+use thread::{RelayThread, ThreadParts, Update};
 
 /// Listening sockets, epoll and what else a relay has open besides its sessions.
 const OTHER_DESCRIPTORS: u64 = 128;
@@ -310,34 +315,35 @@ impl Relay {
         acceptors: Vec<Acceptor>,
         settings: &Settings,
     ) -> Result<(), Error> {
-        let observation = Observation {
-            registry: Arc::clone(&self.shared.registry),
-            mailbox: Arc::default(),
-            sampling_interval: settings.sampling_interval,
-        };
-        self.mailboxes.push(Arc::clone(&observation.mailbox));
-        let pipes = Pipes::new(settings.pipes_per_thread(), settings.real_pipe_size());
-        let common = Common {
+        let mailbox = Arc::<Mailbox>::default();
+        self.mailboxes.push(Arc::clone(&mailbox));
+        let (sender, updates) = mpsc::channel();
+        let parts = ThreadParts {
+            number,
             control: Arc::clone(&self.control),
+            updates,
             clock: self.clock,
             limits: Arc::clone(&self.shared.limits),
+            names: Arc::clone(&self.names),
+            tries: Arc::clone(&self.tries),
+            pipes: Pipes::new(settings.pipes_per_thread(), settings.real_pipe_size()),
+            observation: Observation {
+                registry: Arc::clone(&self.shared.registry),
+                mailbox,
+                sampling_interval: settings.sampling_interval,
+            },
             reset_timeout: settings.reset_timeout,
         };
-        let (sender, updates) = mpsc::channel();
-        let mut worker = Worker::new(acceptors, pipes, common, observation, updates)
-            .map_err(Error::kernel("set up epoll"))?;
-        worker.negotiations.names = Some(Arc::clone(&self.names));
-        worker.negotiations.thread = number;
-        worker.negotiations.tries = Arc::clone(&self.tries);
+        let thread = RelayThread::new(acceptors, parts).map_err(Error::kernel("set up epoll"))?;
         self.updates.push(sender);
-        let counters = worker.counters();
+        let counters = thread.counters();
         counters.threads_running.set(1);
         self.counters.push(Arc::clone(&counters));
         let thread = std::thread::Builder::new()
             .name(format!("relay {number}"))
             .spawn(move || {
                 let running = Running(counters);
-                if let Err(error) = worker.run() {
+                if let Err(error) = thread.run() {
                     tracing::error!("relay thread {number} ends, its sessions are reset: {error}");
                 }
                 drop(running);

@@ -5,14 +5,17 @@
 //! over all of them.
 //! Without a budget, only what is in use is known, and nothing is set.
 
+use std::sync::Arc;
+
 use midspan_policy::Leg;
 use midspan_policy::memory_share::{Bounding, OPENING};
 use midspan_units::{Time, TimeSpan};
 
-use super::limits::Budget;
+use super::acceptors::Acceptors;
+use super::limits::{Budget, Limits};
 use super::session::Session;
-use super::table::Key;
-use super::worker::Worker;
+use super::statistics::Counters;
+use super::table::Table;
 
 /// A session that has moved this much is measured, and one that has moved this much while much
 /// of the budget is reserved.
@@ -30,14 +33,14 @@ const SWEEP_INTERVAL: TimeSpan = TimeSpan::from_seconds(1);
 const PLACES_AT_ONCE: usize = 4096;
 const SESSIONS_AT_ONCE: usize = 512;
 
-/// The next round of measuring.
-#[derive(Debug, Default)]
+/// What the sessions of a thread take of the memory budget, and when they are measured next.
+#[derive(Debug)]
 pub struct Measuring {
+    limits: Arc<Limits>,
+    counters: Arc<Counters>,
     next: Option<Time>,
     place: usize,
-    /// KiB of all sessions of the thread, used and reserved.
-    measured: u64,
-    reserved: u64,
+    sums: Sums,
     /// When this turn through the table began, and whether it is a sweep.
     turn_began: Time,
     is_sweep: bool,
@@ -45,73 +48,80 @@ pub struct Measuring {
     still_limit: u64,
 }
 
+/// KiB of all sessions of the thread.
+#[derive(Debug, Default)]
+struct Sums {
+    measured: u64,
+    reserved: u64,
+}
+
 impl Measuring {
+    /// Without sessions.
+    pub fn new(limits: Arc<Limits>, counters: Arc<Counters>) -> Self {
+        Self {
+            limits,
+            counters,
+            next: None,
+            place: 0,
+            sums: Sums::default(),
+            turn_began: Time::ZERO,
+            is_sweep: false,
+            still_limit: 0,
+        }
+    }
+
     /// When the next round is due.
     pub const fn next(&self) -> Option<Time> {
         self.next
     }
-}
 
-impl Worker {
-    /// A session that has just been put in the table.
-    pub(super) fn begin_memory(&mut self, key: Key) {
+    /// A session that has just begun.
+    pub fn begin(&mut self, session: &mut Session) {
         let budget = &self.limits.budget;
         budget.begin_session();
-        if let Some(session) = self.sessions.get_mut(key) {
-            note(session, &mut self.measuring, budget, (0, OPENING));
-        }
+        note(session, &mut self.sums, budget, (0, OPENING));
     }
 
-    /// Both legs of a session are there, and it has read nothing. While memory is not short it is
-    /// taken to be like another that has just begun on its listener, until it is measured with
-    /// those of which anything was heard: many sessions end before.
-    pub(super) fn begin_bounding(&mut self, key: Key) {
+    /// Both legs of a session are there, and it has read nothing. While memory is not short, the
+    /// session is charged like the last one that was measured on its listener. It is measured
+    /// itself with those of which anything was heard; many sessions end before.
+    pub fn begin_bounding(&mut self, session: &mut Session, acceptors: &mut Acceptors, now: Time) {
         let budget = &self.limits.budget;
         if budget.limit().is_none() {
             return;
         }
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
         let listener = usize::from(session.listener);
-        let fresh = self.acceptors.get(listener).and_then(|it| it.fresh);
+        let fresh = acceptors.get(listener).and_then(|it| it.fresh);
         if let Some((until, reserved)) = fresh
-            && self.now < until
+            && now < until
             && !budget.is_short()
         {
-            note(session, &mut self.measuring, budget, (0, reserved));
+            note(session, &mut self.sums, budget, (0, reserved));
             session.upkeep.is_still = true;
             return;
         }
-        self.measure(key);
-        let reserved = self.sessions.get_mut(key).map(|it| it.upkeep.reserved);
-        if let (Some(reserved), Some(acceptor)) = (reserved, self.acceptors.get_mut(listener)) {
-            acceptor.fresh = Some((self.now + FRESH, u64::from(reserved) * 1024));
+        self.measure(session, acceptors);
+        if let Some(acceptor) = acceptors.get_mut(listener) {
+            acceptor.fresh = Some((now + FRESH, u64::from(session.upkeep.reserved) * 1024));
         }
     }
 
     /// Measures a session if it has moved much; has the rest of them measured in a while.
-    pub(super) fn note_memory(&mut self, key: Key) {
+    pub fn note_moved(&mut self, session: &mut Session, acceptors: &Acceptors, now: Time) {
         let short = usize::from(self.limits.budget.is_short());
         let watched = usize::from(self.limits.budget.is_watched());
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
         let upkeep = &session.upkeep;
         // What was still has small buffers, and wants more at once.
         let wakes_up = short == 1 && upkeep.is_still && upkeep.unmeasured > 0;
         if wakes_up || upkeep.unmeasured >= MOVED[watched] {
-            self.measure(key);
-        } else if upkeep.unmeasured > 0 && self.measuring.next.is_none() {
-            self.measuring.next = Some(self.now + INTERVAL[short]);
+            self.measure(session, acceptors);
+        } else if upkeep.unmeasured > 0 && self.next.is_none() {
+            self.next = Some(now + INTERVAL[short]);
         }
     }
 
     /// Measures a session, and sets its buffers if they are to change.
-    fn measure(&mut self, key: Key) {
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
+    fn measure(&mut self, session: &mut Session, acceptors: &Acceptors) {
         session.upkeep.unmeasured = 0;
         let budget = &self.limits.budget;
         let mut memory = session.memory();
@@ -120,8 +130,8 @@ impl Worker {
             let reserved = one.reservation() + other.reservation();
             (one.held + other.held, reserved)
         };
-        note(session, &mut self.measuring, budget, sums(&memory));
-        let Some(acceptor) = self.acceptors.get_mut(usize::from(session.listener)) else {
+        note(session, &mut self.sums, budget, sums(&memory));
+        let Some(acceptor) = acceptors.get(usize::from(session.listener)) else {
             return;
         };
         let buffers = acceptor.buffers;
@@ -144,114 +154,111 @@ impl Worker {
                 .directions_bounded
                 .add(u64::from(bounding != Bounding::Free));
             memory = session.memory();
-            note(session, &mut self.measuring, budget, sums(&memory));
+            note(session, &mut self.sums, budget, sums(&memory));
         }
         session.upkeep.is_settled = true;
         session.upkeep.is_still = memory.iter().all(|direction| !direction.is_active);
     }
 
-    /// Measures some of the sessions of which something was heard, or of all in a sweep.
-    pub(super) fn measure_some(&mut self) {
+    /// Measures some of the sessions of which something was heard, or of all in a sweep. Whether
+    /// other threads are to be woken, which may sleep with sessions that are to be bounded.
+    pub fn measure_some(
+        &mut self,
+        sessions: &mut Table<Session>,
+        acceptors: &Acceptors,
+        now: Time,
+    ) -> bool {
         let budget = &self.limits.budget;
-        if budget.has_become_short() {
-            // Other threads may sleep, with sessions that are to be bounded.
-            self.control.wake();
-        }
+        let wakes_others = budget.has_become_short();
         let is_short = budget.is_short();
         let still_limit = match budget.share() {
             Some(share) if is_short => share.still_limit(),
             _ => u64::MAX,
         };
-        if is_short && self.measuring.still_limit != still_limit && self.sessions.places() > 0 {
-            self.measuring.next = Some(self.now);
+        if is_short && self.still_limit != still_limit && sessions.places() > 0 {
+            self.next = Some(now);
             // What is settled is so at another limit.
-            self.unsettle();
+            unsettle(sessions);
         }
-        self.measuring.still_limit = still_limit;
-        let is_due = |next: Time| next <= self.now;
-        if !self.measuring.next.is_some_and(is_due) {
-            return;
+        self.still_limit = still_limit;
+        if self.next.is_none_or(|next| next > now) {
+            return wakes_others;
         }
-        self.measuring.next = None;
+        self.next = None;
         self.limits.budget.move_level();
-        let places = self.sessions.places();
+        let places = sessions.places();
         let most = places.min(PLACES_AT_ONCE);
         let (mut looked, mut measured) = (0, 0);
         while looked < most && measured < SESSIONS_AT_ONCE {
-            if self.measuring.place >= places {
-                self.begin_turn(is_short);
+            if self.place >= places {
+                self.begin_turn(is_short, now);
             }
-            measured += usize::from(self.visit(self.measuring.place));
-            self.measuring.place += 1;
+            if let Some(session) = sessions.at_place(self.place) {
+                measured += usize::from(self.visit(session, acceptors));
+            }
+            self.place += 1;
             looked += 1;
         }
-        if self.measuring.place >= places {
-            self.begin_turn(is_short);
+        if self.place >= places {
+            self.begin_turn(is_short, now);
         }
         // After a whole turn nothing is left, until something is heard again.
         if (is_short && places > 0) || looked < places {
-            self.measuring.next = Some(self.now + INTERVAL[usize::from(is_short)]);
+            self.next = Some(now + INTERVAL[usize::from(is_short)]);
+        }
+        wakes_others
+    }
+
+    fn begin_turn(&mut self, is_short: bool, now: Time) {
+        self.place = 0;
+        let is_due = now >= self.turn_began + SWEEP_INTERVAL;
+        self.is_sweep = is_short && is_due;
+        if self.is_sweep {
+            self.turn_began = now;
         }
     }
 
-    fn begin_turn(&mut self, is_short: bool) {
-        let measuring = &mut self.measuring;
-        measuring.place = 0;
-        let is_due = self.now >= measuring.turn_began + SWEEP_INTERVAL;
-        measuring.is_sweep = is_short && is_due;
-        if measuring.is_sweep {
-            measuring.turn_began = self.now;
-        }
-    }
-
-    /// Looks at one place of the table; whether its session was measured.
-    fn visit(&mut self, place: usize) -> bool {
-        let is_sweep = self.measuring.is_sweep;
-        let Some(key) = self.sessions.key_at(place) else {
-            return false;
-        };
-        let Some(session) = self.sessions.at_place(place) else {
-            return false;
-        };
-        if is_sweep && session.grow_still() {
+    /// Looks at a session; whether it was measured.
+    fn visit(&mut self, session: &mut Session, acceptors: &Acceptors) -> bool {
+        if self.is_sweep && session.grow_still() {
             session.upkeep.is_settled = false;
         }
-        let is_unsettled = self.measuring.still_limit != u64::MAX && !session.upkeep.is_settled;
+        let is_unsettled = self.still_limit != u64::MAX && !session.upkeep.is_settled;
         let is_wanted = is_unsettled || session.upkeep.unmeasured > 0;
         if is_wanted {
-            self.measure(key);
+            self.measure(session, acceptors);
         }
         is_wanted
     }
 
-    fn unsettle(&mut self) {
-        for place in 0..self.sessions.places() {
-            if let Some(session) = self.sessions.at_place(place) {
-                session.upkeep.is_settled = false;
-            }
-        }
-    }
-
     /// A session goes.
-    pub(super) fn forget_memory(&mut self, session: &mut Session) {
+    pub fn forget(&mut self, session: &mut Session) {
         let budget = &self.limits.budget;
-        note(session, &mut self.measuring, budget, (0, 0));
+        note(session, &mut self.sums, budget, (0, 0));
         budget.end_session();
     }
 
-    /// The thread ends, and with it all that its sessions have.
-    pub(super) fn forget_all_memory(&mut self) {
+    /// The thread ends, and with it all that its sessions have, of which there are so many.
+    pub fn forget_all(&self, sessions: usize) {
         let budget = &self.limits.budget;
-        budget.change_use(self.measuring.measured * 1024, 0);
-        budget.change_reserved(self.measuring.reserved * 1024, 0);
-        for _ in 0..self.sessions.iter().count() {
+        budget.change_use(self.sums.measured * 1024, 0);
+        budget.change_reserved(self.sums.reserved * 1024, 0);
+        for _ in 0..sessions {
             budget.end_session();
         }
     }
 }
 
+fn unsettle(sessions: &mut Table<Session>) {
+    for place in 0..sessions.places() {
+        if let Some(session) = sessions.at_place(place) {
+            session.upkeep.is_settled = false;
+        }
+    }
+}
+
 /// Counts what a session uses and has reserved, in bytes, instead of what it had.
-fn note(session: &mut Session, all: &mut Measuring, budget: &Budget, (used, reserved): (u64, u64)) {
+fn note(session: &mut Session, all: &mut Sums, budget: &Budget, (used, reserved): (u64, u64)) {
     let kibibytes = |bytes: u64| u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
     let upkeep = &mut session.upkeep;
     let used = replace(&mut upkeep.measured, kibibytes(used), &mut all.measured);

@@ -1,11 +1,12 @@
 //! From a waiting connection to a session: accept, ask the policy, set both sockets up, call the
 //! server.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use midspan_linux::tcp;
+use midspan_linux::tcp::{self, LegError};
 use midspan_policy::{Admission, Handshake, LegStart, Policy, Request, Start};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
@@ -23,7 +24,6 @@ use super::remembered::Remembered;
 use super::session::{Buffers, Session};
 use super::settings::Error;
 use super::system;
-use super::update::ListenerId;
 
 /// One listening socket of one thread, and who decides about its connections.
 pub struct Acceptor {
@@ -54,8 +54,12 @@ pub struct Acceptor {
     finder: Finder,
     profiles: Profiles,
     /// It has been logged that the kernel refused an option.
-    warned: bool,
+    warned: Cell<bool>,
 }
+
+/// Names a listener of one relay, for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListenerId(pub(super) u64);
 
 /// What the acceptors of a listener have in common, and what each has of its own.
 pub struct AcceptorParts {
@@ -148,8 +152,20 @@ impl Acceptor {
                 listener: Arc::clone(&listener),
                 verdicts,
             },
-            warned: false,
+            warned: Cell::new(false),
             listener,
+        }
+    }
+
+    /// Sets on a socket that listens already what connections inherit from it.
+    ///
+    /// # Errors
+    /// An option that the kernel refuses.
+    pub fn set_up_again(&self) -> Result<(), LegError> {
+        let start = LegStart::from(&self.listener.session.client);
+        match &self.socket {
+            Some(socket) => tcp::change_listener(socket, &start, self.listener.marks.client),
+            None => Ok(()),
         }
     }
 
@@ -372,7 +388,7 @@ impl Acceptor {
     }
 
     /// Sets keep-alive on the server leg of a session that lasts; the options that were refused.
-    pub fn keep_server_alive(&mut self, server: &OwnedFd) -> u64 {
+    pub fn keep_server_alive(&self, server: &OwnedFd) -> u64 {
         let keepalive = self.listener.session.server.keepalive;
         if keepalive.is_none() {
             return 0;
@@ -385,12 +401,11 @@ impl Acceptor {
     }
 
     /// Counts a refused option and logs the first: the session goes on without it.
-    fn note<E: std::fmt::Display>(&mut self, result: Result<(), E>) -> u64 {
+    fn note<E: std::fmt::Display>(&self, result: Result<(), E>) -> u64 {
         let Err(error) = result else {
             return 0;
         };
-        if !self.warned {
-            self.warned = true;
+        if !self.warned.replace(true) {
             tracing::warn!(
                 listener = self.listener.name,
                 "a leg goes on without an option: {error}"

@@ -6,7 +6,9 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Result;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketFlags, SocketType, acceptfrom_with,
@@ -104,10 +106,50 @@ pub fn connect(socket: &OwnedFd, address: SocketAddr) -> Result<()> {
     rustix::net::connect(socket, &address)
 }
 
-/// Has epoll tell of a session's socket.
-pub fn watch(epoll: &OwnedFd, socket: &OwnedFd, token: u64, interest: EventFlags) -> Result<()> {
+/// An epoll that watches nothing yet.
+pub fn epoll() -> Result<OwnedFd> {
+    epoll::create(epoll::CreateFlags::CLOEXEC)
+}
+
+/// Waits for events, at most so long; adds them to the list, as many as it has room for.
+pub fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, timeout: Option<&Timespec>) -> Result<()> {
+    epoll::wait(epoll, spare_capacity(events), timeout).map(|_| ())
+}
+
+/// Watches a leg of a session.
+pub fn watch_leg(
+    epoll: &OwnedFd,
+    socket: &OwnedFd,
+    token: u64,
+    interest: EventFlags,
+) -> Result<()> {
     may_fail!(Watch);
-    epoll::add(epoll, socket, EventData::new_u64(token), interest)
+    watch(epoll, socket, token, interest)
+}
+
+/// Watches a descriptor.
+pub fn watch(
+    epoll: &OwnedFd,
+    descriptor: impl AsFd,
+    token: u64,
+    interest: EventFlags,
+) -> Result<()> {
+    epoll::add(epoll, descriptor, EventData::new_u64(token), interest)
+}
+
+/// Watches a descriptor that is watched already, for something else or for somebody else.
+pub fn watch_anew(
+    epoll: &OwnedFd,
+    descriptor: impl AsFd,
+    token: u64,
+    interest: EventFlags,
+) -> Result<()> {
+    epoll::modify(epoll, descriptor, EventData::new_u64(token), interest)
+}
+
+/// Watches a descriptor no more.
+pub fn unwatch(epoll: &OwnedFd, descriptor: impl AsFd) -> Result<()> {
+    epoll::delete(epoll, descriptor)
 }
 
 /// Whether a call of this turn was made to say less than is true: then it must be asked again.

@@ -26,15 +26,17 @@ mod calling;
 mod lookups;
 mod names;
 pub mod resolver;
+mod serving;
 mod talk;
 mod tries;
 
 pub use lookups::MOST_OF_ALL;
 pub use names::Names;
+pub(super) use serving::Neighbours;
 
 use calling::failure;
-pub(super) use lookups::Asked;
-pub(super) use talk::{Joined, Step, Talk};
+use lookups::Asked;
+use talk::{Joined, Step, Talk};
 pub(super) use tries::Tries;
 
 use std::collections::BTreeMap;
@@ -42,9 +44,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use midspan_units::TimeSpan;
+use midspan_units::{Time, TimeSpan};
 
-use super::limits::Client;
+use super::limits::{Client, Limits};
+use super::poll::Poll;
+use super::statistics::Counters;
 use super::table::{Key, Table};
 use super::timers::Timers;
 use midspan_log::LogRate;
@@ -69,39 +73,47 @@ const REFUSAL_INTERVAL: Duration = Duration::from_millis(100);
 /// The negotiations of one thread.
 pub(super) struct Negotiations {
     /// By key.
-    pub talks: Table<Talk>,
+    talks: Table<Talk>,
     /// Their deadlines.
-    pub timers: Timers,
+    timers: Timers,
     /// How many there are.
-    pub count: usize,
+    count: usize,
     /// Of which clients, where these call themselves.
     clients: BTreeMap<Client, u32>,
     /// Where names are looked up.
     pub names: Option<Arc<Names>>,
     /// The number of this thread there.
     pub thread: usize,
-    /// What clients called the servers of live sessions, by the number of the session.
-    pub destinations: BTreeMap<u64, Box<str>>,
     /// Who gave wrong passwords; all threads have the same.
     pub tries: Arc<Tries>,
     /// How many clients that were sent away are logged.
-    pub refusals: LogRate,
+    refusals: LogRate,
+    poll: Arc<Poll>,
+    counters: Arc<Counters>,
+    limits: Arc<Limits>,
 }
 
 impl Negotiations {
     /// None, and nobody to ask for names.
-    pub fn new() -> Self {
+    pub fn new(poll: Arc<Poll>, counters: Arc<Counters>, limits: Arc<Limits>) -> Self {
         Self {
+            poll,
+            counters,
+            limits,
             talks: Table::new(),
             timers: Timers::default(),
             count: 0,
             clients: BTreeMap::new(),
             names: None,
             thread: 0,
-            destinations: BTreeMap::new(),
             tries: Arc::default(),
             refusals: LogRate::new(REFUSALS_AT_ONCE, REFUSAL_INTERVAL),
         }
+    }
+
+    /// The first deadline of one.
+    pub fn next_timer(&self) -> Option<Time> {
+        self.timers.next()
     }
 
     /// Whether there is room for one more; `None` for a client that is not known yet.

@@ -3,24 +3,27 @@
 //! Each thread looks for its own from time to time and keeps a list. Who is on it is decided by
 //! [`midspan_policy::client_share`].
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use midspan_policy::client_share::{IdleSession, makes_way};
 use midspan_units::{Time, TimeSpan};
 
-use super::Worker;
-use crate::limits::Places;
-use crate::session::{End, Phase};
-use crate::table::Key;
+use super::acceptors::Acceptors;
+use super::control::Control;
+use super::limits::{Limits, Places};
+use super::session::{End, Phase};
+use super::sessions::Sessions;
+use super::table::Key;
 
 /// Most that are found at a time, and least time from one look to the next.
 const MOST: usize = 64;
 const INTERVAL: TimeSpan = TimeSpan::from_milliseconds(100);
 
-/// Sessions that may make way, in this order.
-#[derive(Debug, Default)]
-pub struct Way {
+/// Sessions of one thread that may make way for new ones, in this order.
+pub struct MakingWay {
+    limits: Arc<Limits>,
+    control: Arc<Control>,
     /// Each with when it moved anything last.
     sessions: VecDeque<(Key, Time)>,
     /// Of these places.
@@ -30,12 +33,30 @@ pub struct Way {
     asked: u64,
 }
 
-impl Worker {
+impl MakingWay {
+    /// Nobody is known to be idle.
+    pub const fn new(limits: Arc<Limits>, control: Arc<Control>) -> Self {
+        Self {
+            limits,
+            control,
+            sessions: VecDeque::new(),
+            places: None,
+            next_look: Time::ZERO,
+            asked: 0,
+        }
+    }
+
     /// Before a connection is taken: has an idle session make way if the relay is crowded. The
     /// clients of transparent listeners lose nothing if they find no room, so nobody makes way for
     /// them, nor do they.
-    pub(super) fn make_way(&mut self, index: usize) {
-        let Some(acceptor) = self.acceptors.get(index) else {
+    pub fn make_way(
+        &mut self,
+        listener: usize,
+        sessions: &mut Sessions,
+        acceptors: &mut Acceptors,
+        now: Time,
+    ) {
+        let Some(acceptor) = acceptors.get(listener) else {
             return;
         };
         if acceptor.places.group().is_none() {
@@ -44,38 +65,49 @@ impl Worker {
         let Some(crowded) = self.limits.crowded(&acceptor.places) else {
             return;
         };
-        if !self.end_idle(&crowded) {
+        if !self.end_idle(&crowded, sessions, acceptors, now) {
             // It may be another thread that has the idle ones.
             self.limits.ask();
-            self.way.asked = self.way.asked.wrapping_add(1);
+            self.asked = self.asked.wrapping_add(1);
             self.control.wake();
         }
     }
 
     /// Another thread has no idle session.
-    pub(super) fn make_way_for_others(&mut self) {
+    pub fn make_way_for_others(
+        &mut self,
+        sessions: &mut Sessions,
+        acceptors: &mut Acceptors,
+        now: Time,
+    ) {
         let asked = self.limits.asked();
-        if asked == self.way.asked {
+        if asked == self.asked {
             return;
         }
-        self.way.asked = asked;
+        self.asked = asked;
         let shared = Arc::clone(self.limits.shared());
         if self.limits.crowded(&shared).is_some() {
-            self.end_idle(&shared);
+            self.end_idle(&shared, sessions, acceptors, now);
         }
     }
 
     /// Ends the first of those that may make way; whether there was one.
-    fn end_idle(&mut self, places: &Arc<Places>) -> bool {
+    fn end_idle(
+        &mut self,
+        places: &Arc<Places>,
+        sessions: &mut Sessions,
+        acceptors: &mut Acceptors,
+        now: Time,
+    ) -> bool {
         let is_other = |known: &Arc<Places>| !Arc::ptr_eq(known, places);
-        if self.way.places.as_ref().is_none_or(is_other) {
-            self.way.sessions.clear();
+        if self.places.as_ref().is_none_or(is_other) {
+            self.sessions.clear();
         }
-        if self.way.sessions.is_empty() {
-            self.look_for_idle(places);
+        if self.sessions.is_empty() {
+            self.look_for_idle(places, sessions, now);
         }
-        while let Some((key, since)) = self.way.sessions.pop_front() {
-            let Some(session) = self.sessions.get_mut(key) else {
+        while let Some((key, since)) = self.sessions.pop_front() {
+            let Some(session) = sessions.table().get_mut(key) else {
                 continue;
             };
             // It may have moved something since it was found.
@@ -83,29 +115,30 @@ impl Worker {
                 continue;
             }
             session.note_made_way();
-            self.end(key, End::Reset);
+            sessions.end(key, End::Reset, acceptors, now);
             return true;
         }
         false
     }
 
-    fn look_for_idle(&mut self, places: &Arc<Places>) {
-        if self.now < self.way.next_look {
+    fn look_for_idle(&mut self, places: &Arc<Places>, sessions: &mut Sessions, now: Time) {
+        if now < self.next_look {
             return;
         }
-        self.way.next_look = self.now + INTERVAL;
+        self.next_look = now + INTERVAL;
         let idle = self.limits.idle();
+        let table = sessions.table();
         let mut found = Vec::new();
-        for place in 0..self.sessions.places() {
-            let Some(key) = self.sessions.key_at(place) else {
+        for place in 0..table.places() {
+            let Some(key) = table.key_at(place) else {
                 continue;
             };
-            let Some(session) = self.sessions.at_place(place) else {
+            let Some(session) = table.at_place(place) else {
                 continue;
             };
             let since = session.still_after(TimeSpan::ZERO);
             if session.phase == Phase::Relaying
-                && since + idle < self.now
+                && since + idle < now
                 && let Some(seat) = session.seat()
                 && seat.is_of(places)
                 && let Some(client) = seat.client()
@@ -116,11 +149,10 @@ impl Worker {
         if found.is_empty() {
             return;
         }
-        let since: std::collections::BTreeMap<Key, Time> =
-            found.iter().map(|idle| (idle.key, idle.since)).collect();
+        let since: BTreeMap<Key, Time> = found.iter().map(|idle| (idle.key, idle.since)).collect();
         let chosen = makes_way(&places.of_clients(), found, MOST);
         let with_time = |key: Key| Some((key, *since.get(&key)?));
-        self.way.sessions = chosen.into_iter().filter_map(with_time).collect();
-        self.way.places = Some(Arc::clone(places));
+        self.sessions = chosen.into_iter().filter_map(with_time).collect();
+        self.places = Some(Arc::clone(places));
     }
 }

@@ -7,13 +7,26 @@ use midspan_policy::{Leg, SessionId, SessionSample};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 
-use super::Worker;
+use super::Sessions;
+use crate::acceptors::Acceptors;
 use crate::arrival::Arrival;
 use crate::observation::{
-    Ended, Ending, LegReport, Question, Record, ReportedPhase, SAMPLES_AT_ONCE, SessionReport,
+    Ended, Ending, LegReport, Mailbox, Question, Registry, ReportedPhase, SAMPLES_AT_ONCE,
+    SessionReport,
 };
 use crate::session::Session;
 use crate::statistics::Counters;
+
+/// Where a thread tells of its sessions.
+#[derive(Debug, Clone)]
+pub struct Observation {
+    /// Counts.
+    pub registry: Arc<Registry>,
+    /// Questions to this thread.
+    pub mailbox: Arc<Mailbox>,
+    /// How often live sessions are read.
+    pub sampling_interval: Option<TimeSpan>,
+}
 
 /// Most places of the table that are looked at for one round of samples.
 const PLACES_AT_ONCE: usize = 4096;
@@ -81,23 +94,35 @@ pub(super) fn last_words(
     (ended, sample)
 }
 
-impl Worker {
-    /// What a new session notes of itself.
-    pub(super) fn record(&self, acceptor: usize, arrival: &Arrival) -> Option<Record> {
-        let listener = Arc::clone(&self.acceptors.get(acceptor)?.counters);
-        let id = self.observation.registry.next_session();
-        Some(Record::new(id, listener, arrival))
+/// Adds to a report why the legs of a session of this listener have their congestion controls.
+pub(super) fn add_reasons(report: &mut SessionReport, listener: u16, acceptors: &Acceptors) {
+    let Some(acceptor) = acceptors.get(listener.into()) else {
+        return;
+    };
+    let session = SessionId(report.id);
+    for (leg, report) in [
+        (Leg::Client, &mut report.client_leg),
+        (Leg::Server, &mut report.server_leg),
+    ] {
+        let reason = acceptor.policy.reason(session, leg);
+        report.congestion_control_reason = Some(reason.name().to_owned());
     }
+}
 
-    /// A session that never had a server leg.
-    pub(super) fn note_unconnected(
+impl Sessions {
+    /// A session that never had a server leg, with what its client called the server.
+    pub fn note_unconnected(
         &self,
-        acceptor: usize,
+        listener: usize,
         arrival: &Arrival,
         error: Errno,
         name: Option<Box<str>>,
+        around: (&Acceptors, Time),
     ) {
-        let Some(mut record) = self.record(acceptor, arrival) else {
+        let (acceptors, now) = around;
+        self.counters.sessions_opened.add(1);
+        self.counters.sessions_unconnected.add(1);
+        let Some(mut record) = self.record(listener, arrival, acceptors) else {
             return;
         };
         record.note_failure(Ending::of_connecting(error));
@@ -106,7 +131,7 @@ impl Worker {
         self.log(Ended::is_wanted().then(|| Ended {
             report: SessionReport {
                 destination: name.map(String::from),
-                ..record.report(self.now, ReportedPhase::Ended, legs)
+                ..record.report(now, ReportedPhase::Ended, legs)
             },
             ending,
         }));
@@ -122,55 +147,37 @@ impl Worker {
 
     /// The relay ends: counts and logs the sessions that are left. Their sockets are closed, by a
     /// reset, when the thread drops them.
-    pub(super) fn end_all(&mut self) {
+    pub fn end_all(&mut self, acceptors: &Acceptors, now: Time) {
         let limit = Instant::now() + LAST_WAIT;
-        for place in 0..self.sessions.places() {
-            let Some(session) = self.sessions.at_place(place) else {
+        for place in 0..self.table.places() {
+            let Some(session) = self.table.at_place(place) else {
                 continue;
             };
             let listener = session.listener;
-            let (Some(ended), _) = last_words(session, false, self.now, &self.counters) else {
+            let (Some(mut ended), _) = last_words(session, false, now, &self.counters) else {
                 continue;
             };
-            let ended = self.with_reasons(ended, listener);
-            let ended = self.with_last_destination(ended);
+            add_reasons(&mut ended.report, listener, acceptors);
+            let name = self.destinations.remove(&ended.report.id);
+            ended.report.destination = name.map(String::from);
             if !Box::new(ended).log_until(limit) {
                 self.counters.lines_lost.add(1);
             }
         }
     }
 
-    /// With why the legs of a session of this listener have their congestion controls.
-    pub(super) fn with_reasons(&self, mut ended: Ended, listener: u16) -> Ended {
-        self.add_reasons(&mut ended.report, listener);
-        ended
-    }
-
-    fn add_reasons(&self, report: &mut SessionReport, listener: u16) {
-        let Some(acceptor) = self.acceptors.get(usize::from(listener)) else {
-            return;
-        };
-        let session = SessionId(report.id);
-        for (leg, report) in [
-            (Leg::Client, &mut report.client_leg),
-            (Leg::Server, &mut report.server_leg),
-        ] {
-            let reason = acceptor.policy.reason(session, leg);
-            report.congestion_control_reason = Some(reason.name().to_owned());
-        }
-    }
-
     /// Answers what was asked, if anything was.
-    pub(super) fn answer_questions(&self) {
+    pub fn answer_questions(&self, acceptors: &Acceptors, now: Time) {
         for inquiry in self.observation.mailbox.take() {
             // Whoever asked may have given up meanwhile.
-            let _ = inquiry.reply.try_send(self.answer(inquiry.question));
+            let answer = self.answer(inquiry.question, acceptors, now);
+            let _ = inquiry.reply.try_send(answer);
         }
     }
 
-    fn answer(&self, question: Question) -> Vec<SessionReport> {
+    fn answer(&self, question: Question, acceptors: &Acceptors, now: Time) -> Vec<SessionReport> {
         let mut found: Vec<&Session> = self
-            .sessions
+            .table
             .iter()
             .filter(|session| session.record.id > question.after)
             .collect();
@@ -182,16 +189,17 @@ impl Worker {
         found
             .into_iter()
             .map(|session| {
-                let mut report = session.report(self.now);
-                self.add_reasons(&mut report, session.listener);
-                self.with_destination(report)
+                let mut report = session.report(now);
+                add_reasons(&mut report, session.listener, acceptors);
+                let name = self.destinations.get(&report.id);
+                report.destination = name.map(ToString::to_string);
+                report
             })
             .collect()
     }
 
     /// Reads some of the sessions that moved data, in turn.
-    pub(super) fn sample_some(&mut self) {
-        let now = self.now;
+    pub fn sample_some(&mut self, now: Time) {
         let Some(sampling) = self
             .sampling
             .as_mut()
@@ -199,14 +207,14 @@ impl Worker {
         else {
             return;
         };
-        let places = self.sessions.places();
+        let places = self.table.places();
         let most = places.min(PLACES_AT_ONCE);
         let (mut looked, mut sampled) = (0, 0);
         while looked < most && sampled < SAMPLES_AT_ONCE {
             if sampling.place >= places {
                 sampling.place = 0;
             }
-            if let Some(session) = self.sessions.at_place(sampling.place)
+            if let Some(session) = self.table.at_place(sampling.place)
                 && session.record.unsampled
             {
                 session.sample_for_numbers();

@@ -1,0 +1,110 @@
+//! What the owner of a relay may change while it runs: its listeners, and which sessions go on.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use midspan_units::TimeSpan;
+
+use super::Relay;
+use super::kick::{Kick, Target};
+use super::listener::Listener;
+use super::opening::{self, Acceptor, ListenerId};
+use super::settings::{Error, OpenListener};
+use super::thread::Update;
+
+impl Relay {
+    /// The listeners that the relay was started with, in their order.
+    pub fn first_listeners(count: usize) -> impl Iterator<Item = ListenerId> {
+        (0..count as u64).map(ListenerId)
+    }
+
+    /// Accepts for one more listener, with sessions set up as its settings say.
+    ///
+    /// # Errors
+    /// It has not one socket per thread, or what the kernel refuses.
+    pub fn add_listener(&mut self, open: OpenListener) -> Result<ListenerId, Error> {
+        let OpenListener { listener, sockets } = open;
+        if sockets.len() != self.threads.len() {
+            return Err(Error::SocketCount {
+                listener: listener.name,
+                sockets: sockets.len(),
+                threads: self.threads.len(),
+            });
+        }
+        for socket in &sockets {
+            opening::prepare_listener(socket, &listener)?;
+        }
+        let id = ListenerId(self.next_listener);
+        self.next_listener += 1;
+        let listener = Arc::new(listener);
+        for (updates, socket) in self.updates.iter().zip(sockets) {
+            let acceptor = self.acceptor(id, Some(socket), &listener);
+            // A thread that has ended is noticed by its owner.
+            let _ = updates.send(Update::Add(Box::new(acceptor)));
+        }
+        self.control.wake();
+        Ok(id)
+    }
+
+    /// Accepts by other settings from now on, on the sockets that the listener has; sessions that
+    /// exist go on as they are.
+    pub fn change_listener(&mut self, id: ListenerId, listener: Listener) {
+        let listener = Arc::new(listener);
+        for updates in &self.updates {
+            let acceptor = self.acceptor(id, None, &listener);
+            let _ = updates.send(Update::Change(Box::new(acceptor)));
+        }
+        self.control.wake();
+    }
+
+    /// Accepts no more for a listener once this time is over; its sessions go on.
+    pub fn retire_listener(&mut self, id: ListenerId, after: TimeSpan) {
+        let at = self.clock.now() + after;
+        for updates in &self.updates {
+            let _ = updates.send(Update::Retire(id, at));
+        }
+        self.control.wake();
+    }
+
+    fn acceptor(
+        &self,
+        id: ListenerId,
+        socket: Option<OwnedFd>,
+        listener: &Arc<Listener>,
+    ) -> Acceptor {
+        let policy = midspan_policy::for_settings(&listener.session, self.offered, &self.knowledge);
+        let parts = self.shared.acceptor_parts(id, listener, policy);
+        Acceptor::new(socket, parts)
+    }
+
+    /// Resets sessions; what the gate has refused already is added.
+    pub fn kick(&self, target: Target, held: u64) -> Kick {
+        let (sender, answers) = mpsc::channel();
+        let mut missing = 0;
+        for updates in &self.updates {
+            // A thread that has ended is noticed by its owner.
+            let sent = updates.send(Update::Kick(target, sender.clone()));
+            missing += usize::from(sent.is_ok());
+        }
+        self.control.wake();
+        Kick::new(answers, missing, held)
+    }
+
+    /// Waits until all threads have done what they were told; whether they have.
+    #[must_use]
+    pub fn wait_for_updates(&self, limit: Duration) -> bool {
+        let (sender, reports) = mpsc::channel();
+        for updates in &self.updates {
+            let _ = updates.send(Update::Report(sender.clone()));
+        }
+        drop(sender);
+        self.control.wake();
+        let end = Instant::now() + limit;
+        self.updates.iter().all(|_| {
+            let left = end.saturating_duration_since(Instant::now());
+            reports.recv_timeout(left).is_ok()
+        })
+    }
+}

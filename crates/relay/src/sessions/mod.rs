@@ -1,0 +1,427 @@
+//! The sessions of one thread: their table, their deadlines, and what they share.
+
+mod observed;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use midspan_policy::Leg;
+use midspan_units::{Time, TimeSpan};
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+
+use super::acceptors::Acceptors;
+use super::arrival::Arrival;
+use super::legs::Legs;
+use super::lifecycle::Step;
+use super::limits::{Limits, Shortage};
+use super::memory::Measuring;
+use super::observation::{Ending, Record};
+use super::pipes::Pipes;
+use super::poll::Poll;
+use super::seeded_faults::{self, Fault};
+use super::session::{End, Phase, Session};
+use super::statistics::Counters;
+use super::table::{Key, Table};
+use super::timers::Timers;
+use super::transfer::Shared;
+
+pub use observed::Observation;
+use observed::Sampling;
+
+/// How long a session waits for memory of the kernel.
+const STARVED_PAUSE: TimeSpan = TimeSpan::from_milliseconds(10);
+
+/// The sessions of one thread.
+pub struct Sessions {
+    table: Table<Session>,
+    timers: Timers,
+    /// Those that have more to move than fitted into their last turn.
+    unfinished: VecDeque<Key>,
+    /// What they move data with.
+    shared: Shared,
+    measuring: Measuring,
+    observation: Observation,
+    sampling: Option<Sampling>,
+    /// What clients called the servers of live sessions, by the number of the session.
+    destinations: BTreeMap<u64, Box<str>>,
+    poll: Arc<Poll>,
+    counters: Arc<Counters>,
+    /// How long one side of a session outlives the failure of the other.
+    reset_timeout: TimeSpan,
+}
+
+impl Sessions {
+    /// None yet.
+    pub fn new(
+        poll: Arc<Poll>,
+        counters: Arc<Counters>,
+        limits: Arc<Limits>,
+        pipes: Pipes,
+        observation: Observation,
+        reset_timeout: TimeSpan,
+    ) -> Self {
+        Self {
+            table: Table::new(),
+            timers: Timers::default(),
+            unfinished: VecDeque::new(),
+            shared: Shared::new(pipes),
+            measuring: Measuring::new(limits, Arc::clone(&counters)),
+            sampling: observation.sampling_interval.map(Sampling::new),
+            observation,
+            destinations: BTreeMap::new(),
+            poll,
+            counters,
+            reset_timeout,
+        }
+    }
+
+    /// All of them, to look at.
+    pub const fn table(&mut self) -> &mut Table<Session> {
+        &mut self.table
+    }
+
+    /// The key that the next session gets.
+    pub fn next_key(&self) -> Key {
+        self.table.next_key()
+    }
+
+    /// Sessions of exchanges end with what they carry now.
+    pub const fn close_exchanges(&mut self) {
+        self.shared.is_closing = true;
+    }
+
+    /// The first deadline of a session.
+    pub fn next_timer(&self) -> Option<Time> {
+        self.timers.next()
+    }
+
+    /// When sessions are read for the metrics next.
+    pub fn next_sampling(&self) -> Option<Time> {
+        self.sampling.as_ref().and_then(Sampling::next)
+    }
+
+    /// When the memory of sessions is measured next.
+    pub const fn next_measuring(&self) -> Option<Time> {
+        self.measuring.next()
+    }
+
+    /// How many have more to move than fitted into their last turn.
+    pub fn unfinished(&self) -> usize {
+        self.unfinished.len()
+    }
+
+    /// What a new session notes of itself.
+    pub fn record(&self, listener: usize, arrival: &Arrival, of: &Acceptors) -> Option<Record> {
+        let counters = Arc::clone(&of.get(listener)?.counters);
+        let id = self.observation.registry.next_session();
+        Some(Record::new(id, counters, arrival))
+    }
+
+    /// Begins a session with these legs, whose server may not have answered yet.
+    pub fn begin(
+        &mut self,
+        listener: usize,
+        arrival: Arrival,
+        legs: Legs,
+        acceptors: &mut Acceptors,
+        now: Time,
+    ) {
+        let key = self.table.next_key();
+        if (self.poll)
+            .add_session(&legs.client, &legs.server, key)
+            .is_err()
+        {
+            // Dropping them resets both.
+            acceptors.count_shed(Shortage::Descriptors);
+            return;
+        }
+        let Some(record) = self.record(listener, &arrival, acceptors) else {
+            return;
+        };
+        let number = u16::try_from(listener).unwrap_or(u16::MAX);
+        let sockets = [legs.client, legs.server];
+        let mut session = Session::new(sockets, number, record, arrival.seat, now);
+        session.pace_from_start([legs.client_pacing, legs.server_pacing]);
+        session.set_narrow(legs.narrow);
+        self.measuring.begin(&mut session);
+        let key = self.take_in(session, acceptors);
+        if let Some(session) = self.table.get_mut(key) {
+            let deadline = arrival.connect_timeout.map(|timeout| now + timeout);
+            self.timers.set(key, &mut session.timer, deadline);
+        }
+    }
+
+    /// Takes in a session whose legs are connected and watched with the
+    /// [next key](Self::next_key), with what its client called the server.
+    pub fn begin_connected(
+        &mut self,
+        mut session: Session,
+        name: Option<Box<str>>,
+        acceptors: &mut Acceptors,
+        now: Time,
+    ) {
+        if let Some(name) = name {
+            self.destinations.insert(session.record.id, name);
+        }
+        self.measuring.begin(&mut session);
+        self.measuring.begin_bounding(&mut session, acceptors, now);
+        self.take_in(session, acceptors);
+    }
+
+    fn take_in(&mut self, session: Session, acceptors: &mut Acceptors) -> Key {
+        acceptors.begin_session(session.listener.into());
+        self.counters.sessions_opened.add(1);
+        self.counters.sessions_active.add(1);
+        self.table.insert(session)
+    }
+
+    /// Takes in what epoll says of a leg. Returns the key if the session carries an HTTP exchange
+    /// that is over.
+    pub fn handle_event(
+        &mut self,
+        key: Key,
+        leg: Leg,
+        flags: EventFlags,
+        acceptors: &mut Acceptors,
+        now: Time,
+    ) -> Option<Key> {
+        let session = self.table.get_mut(key)?;
+        let was_connecting = session.phase == Phase::Connecting;
+        if let Some(end) = session.handle_event(leg, flags, &mut self.shared, now) {
+            self.end(key, end, acceptors, now);
+            return None;
+        }
+        if session.phase == Phase::Connecting {
+            self.measuring.note_moved(session, acceptors, now);
+            return None;
+        }
+        if was_connecting {
+            self.timers.set(key, &mut session.timer, None);
+            self.measuring.begin_bounding(session, acceptors, now);
+        }
+        self.advance(key, acceptors, now)
+    }
+
+    /// Moves what a session can move and does what follows from it; returns as
+    /// [`handle_event`](Self::handle_event).
+    fn advance(&mut self, key: Key, acceptors: &mut Acceptors, now: Time) -> Option<Key> {
+        let session = self.table.get_mut(key)?;
+        let turn = session.advance(&mut self.shared, now, &self.counters);
+        if let Some(sampling) = &mut self.sampling
+            && session.record.unsampled
+        {
+            sampling.wish(now);
+        }
+        match turn.step {
+            Step::Close => {
+                session.close_in_order();
+                self.end(key, End::Closed, acceptors, now);
+            }
+            Step::Reset => self.end(key, End::Reset, acceptors, now),
+            Step::HandOver => return Some(key),
+            Step::Settle(leg) if session.is_acknowledged(leg) => {
+                self.end(key, End::Reset, acceptors, now);
+            }
+            Step::Continue | Step::Settle(_) => {
+                if turn.unfinished && !session.queued {
+                    session.queued = true;
+                    self.unfinished.push_back(key);
+                }
+                let starved = turn.starved.then(|| now + STARVED_PAUSE);
+                let again = starved.into_iter().chain(turn.resume_at).min();
+                self.schedule(key, again, acceptors, now);
+                if let Some(session) = self.table.get_mut(key) {
+                    self.measuring.note_moved(session, acceptors, now);
+                }
+            }
+        }
+        None
+    }
+
+    /// Sets the deadline that a session's state asks for, if it has no earlier one.
+    fn schedule(&mut self, key: Key, again: Option<Time>, acceptors: &Acceptors, now: Time) {
+        let Some(session) = self.table.get_mut(key) else {
+            return;
+        };
+        let deadline = match session.phase {
+            Phase::Relaying if session.has_failed() => {
+                session.settle_until(now + self.reset_timeout);
+                let look = session.next_look(now);
+                self.timers.set(key, &mut session.timer, look);
+                again
+            }
+            Phase::Relaying => {
+                let acceptor = acceptors.get(session.listener.into());
+                let interval = acceptor
+                    .filter(|_| session.active)
+                    .and_then(|acceptor| acceptor.policy.sampling_interval());
+                let still = acceptor.and_then(|acceptor| acceptor.still_after(session));
+                let sample = interval.map(|interval| {
+                    let due = session.upkeep.sampled_at + interval;
+                    // After a pause a while passes, so that there is something to see.
+                    if due > now { due } else { now + interval }
+                });
+                let narrow = session.narrow.as_ref().and_then(|leg| leg.next_look());
+                let wanted = [again, sample, still, narrow];
+                wanted.into_iter().flatten().min()
+            }
+            Phase::Connecting | Phase::Settling { .. } => again,
+        };
+        // A deadline that comes too early is looked at and set anew.
+        if deadline.is_some_and(|deadline| session.timer.is_none_or(|timer| deadline < timer)) {
+            self.timers.set(key, &mut session.timer, deadline);
+        }
+    }
+
+    /// One turn for the first session that has more to move; returns as
+    /// [`handle_event`](Self::handle_event).
+    pub fn go_on(&mut self, acceptors: &mut Acceptors, now: Time) -> Option<Key> {
+        let key = self.unfinished.pop_front()?;
+        self.table.get_mut(key)?.queued = false;
+        self.advance(key, acceptors, now)
+    }
+
+    /// Takes out one session whose deadline has come.
+    pub fn pop_due(&mut self, now: Time) -> Option<Key> {
+        self.timers.pop_due(now)
+    }
+
+    /// The deadline of a session has come; returns as [`handle_event`](Self::handle_event).
+    pub fn handle_timer(&mut self, key: Key, acceptors: &mut Acceptors, now: Time) -> Option<Key> {
+        let session = self.table.get_mut(key)?;
+        session.timer = None;
+        match session.phase {
+            Phase::Connecting => {
+                if let Some(acceptor) = acceptors.get(session.listener.into()) {
+                    acceptor.note_unanswered(session.client());
+                }
+                self.end(key, End::Unconnected(Errno::TIMEDOUT), acceptors, now);
+                None
+            }
+            Phase::Relaying => self.look_after(key, acceptors, now),
+            Phase::Settling { deadline, .. } => {
+                let delivered = match session.step() {
+                    Step::Settle(leg) => session.is_acknowledged(leg),
+                    _ => false,
+                };
+                if delivered || now >= deadline {
+                    self.end(key, End::Reset, acceptors, now);
+                    return None;
+                }
+                let look = session.next_look(now);
+                self.timers.set(key, &mut session.timer, look);
+                // It may have been short of memory.
+                self.advance(key, acceptors, now)
+            }
+        }
+    }
+
+    /// A session's deadline while it relays: it may be its last, or there may be more to move.
+    fn look_after(&mut self, key: Key, acceptors: &mut Acceptors, now: Time) -> Option<Key> {
+        let session = self.table.get_mut(key)?;
+        let acceptor = acceptors.get(session.listener.into());
+        let still = acceptor.and_then(|acceptor| acceptor.still_after(session));
+        if still.is_some_and(|still| still <= now) && session.is_idle(now) {
+            session.note_still();
+            self.end(key, End::Reset, acceptors, now);
+            return None;
+        }
+        let interval = acceptor.and_then(|acceptor| acceptor.policy.sampling_interval());
+        // What paces a session wakes it as well, and more often.
+        let is_due = interval.is_some_and(|interval| session.upkeep.sampled_at + interval <= now);
+        if session.active && is_due {
+            self.sample(key, acceptors, now);
+        }
+        self.advance(key, acceptors, now)
+    }
+
+    /// Shows a session to its policy and carries out what that decides.
+    fn sample(&mut self, key: Key, acceptors: &mut Acceptors, now: Time) {
+        let Some(session) = self.table.get_mut(key) else {
+            return;
+        };
+        let Some(acceptor) = acceptors.get_mut(session.listener.into()) else {
+            return;
+        };
+        session.active = false;
+        session.upkeep.sampled_at = now;
+        if let Ok(sample) = session.sample() {
+            let decision = acceptor.policy.sample(now, &sample);
+            self.counters.samples.add(1);
+            let refused = session.carry_out(&decision, &sample);
+            self.counters.option_errors.add(refused);
+        }
+    }
+
+    /// Ends a session; what its sockets do on closing was decided before.
+    pub fn end(&mut self, key: Key, end: End, acceptors: &mut Acceptors, now: Time) {
+        drop(self.take(key, end, acceptors, now));
+    }
+
+    /// The same, without closing its sockets yet.
+    pub fn take(
+        &mut self,
+        key: Key,
+        end: End,
+        acceptors: &mut Acceptors,
+        now: Time,
+    ) -> Option<Session> {
+        let mut session = self.table.remove(key)?;
+        acceptors.end_session(session.listener.into());
+        if let End::Unconnected(error) = end {
+            session.record.note_failure(Ending::of_connecting(error));
+        }
+        let closed = end == End::Closed;
+        let (ended, sample) = observed::last_words(&mut session, closed, now, &self.counters);
+        let name = self.destinations.remove(&session.record.id);
+        let ended = ended.map(|mut ended| {
+            ended.report.destination = name.map(String::from);
+            observed::add_reasons(&mut ended.report, session.listener, acceptors);
+            ended
+        });
+        if let Some(acceptor) = acceptors.get_mut(session.listener.into()) {
+            acceptor.policy.end(now, &sample);
+        }
+        self.log(ended);
+        if seeded_faults::is(Fault::FinForReset) {
+            session.close_in_order();
+        }
+        session.release(&mut self.shared);
+        self.measuring.forget(&mut session);
+        self.timers.set(key, &mut session.timer, None);
+        self.counters.sessions_active.decrement();
+        match end {
+            End::Closed => self.counters.sessions_closed.add(1),
+            End::Reset => self.counters.sessions_reset.add(1),
+            End::Unconnected(_) => self.counters.sessions_unconnected.add(1),
+        }
+        Some(session)
+    }
+
+    /// Measures some of the sessions of which something was heard; whether other threads are to be
+    /// woken to do the same.
+    pub fn measure_some(&mut self, acceptors: &Acceptors, now: Time) -> bool {
+        self.measuring.measure_some(&mut self.table, acceptors, now)
+    }
+
+    /// Shows how many pipes there are.
+    pub fn publish_pipes(&self) {
+        self.counters.pipes.set(self.shared.pipes.count() as u64);
+        let in_use = self.shared.pipes.in_use();
+        self.counters.pipes_in_use.set(in_use as u64);
+        self.counters.pipe_shortages.set(self.shared.pipe_shortages);
+    }
+}
+
+impl Drop for Sessions {
+    /// A thread that ends, for whatever reason, resets its sessions.
+    fn drop(&mut self) {
+        let active = self.counters.sessions_active.get();
+        self.counters.sessions_reset.add(active);
+        self.counters.sessions_active.set(0);
+        self.measuring.forget_all(self.table.iter().count());
+        self.counters.pipes.set(0);
+        self.counters.pipes_in_use.set(0);
+    }
+}

@@ -1,0 +1,311 @@
+//! One thread of the relay: its loop, and who does what an event asks for.
+//!
+//! | who | does what |
+//! | --- | --- |
+//! | [`Acceptors`] | the listening sockets: watched, at rest, about to go |
+//! | [`Negotiations`] | clients that are spoken with before a session |
+//! | [`Sessions`] | the sessions: moved, timed, measured, shown, ended |
+//! | [`Clockwork`] | the time of the turn, and the next deadline with its reason |
+//! | [`RelayThread`] | the loop that joins them: takes events, accepts, obeys its owner |
+
+mod updates;
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use midspan_units::{Time, TimeSpan};
+use rustix::event::epoll::Event;
+use rustix::io::Errno;
+
+use super::acceptors::Acceptors;
+use super::clockwork::{Clockwork, Deadline, Reason};
+use super::control::{Clock, Command, Control};
+use super::crowd::Crowd;
+use super::kick::Kicks;
+use super::limits::Limits;
+use super::making_way::MakingWay;
+use super::negotiation::{Names, Negotiations, Neighbours, Tries};
+use super::opening::{Acceptor, Opened};
+use super::pipes::Pipes;
+use super::poll::{Poll, Token};
+use super::sessions::{Observation, Sessions};
+use super::statistics::Counters;
+use super::table::Key;
+pub use updates::Update;
+
+/// Events taken at once.
+const EVENTS: usize = 512;
+/// The source of events that wakes a thread for its owner.
+const WAKE_UP: usize = 0;
+
+/// One thread of the relay.
+pub struct RelayThread {
+    poll: Arc<Poll>,
+    clockwork: Clockwork,
+    acceptors: Acceptors,
+    negotiations: Negotiations,
+    sessions: Sessions,
+    kicks: Kicks,
+    making_way: MakingWay,
+    control: Arc<Control>,
+    updates: Receiver<Update>,
+    limits: Arc<Limits>,
+    counters: Arc<Counters>,
+}
+
+/// What a thread is started with.
+pub struct ThreadParts {
+    /// Its number, from 0.
+    pub number: usize,
+    /// Commands to all threads.
+    pub control: Arc<Control>,
+    /// Commands to this one.
+    pub updates: Receiver<Update>,
+    /// The clock of all threads.
+    pub clock: Clock,
+    /// What they may take, all together.
+    pub limits: Arc<Limits>,
+    /// Where all threads ask for names.
+    pub names: Arc<Names>,
+    /// Who gave wrong passwords.
+    pub tries: Arc<Tries>,
+    /// What this thread splices with.
+    pub pipes: Pipes,
+    /// How it is observed.
+    pub observation: Observation,
+    /// How long one side of a session outlives the failure of the other.
+    pub reset_timeout: TimeSpan,
+}
+
+impl RelayThread {
+    /// A loop that is ready to run.
+    ///
+    /// # Errors
+    /// Those of `epoll_create1(2)` and `epoll_ctl(2)`.
+    pub fn new(acceptors: Vec<Acceptor>, parts: ThreadParts) -> rustix::io::Result<Self> {
+        let ThreadParts {
+            number,
+            control,
+            updates,
+            clock,
+            limits,
+            names,
+            tries,
+            pipes,
+            observation,
+            reset_timeout,
+        } = parts;
+        let poll = Arc::new(Poll::new()?);
+        let counters = Arc::new(Counters::default());
+        let common = || {
+            (
+                Arc::clone(&poll),
+                Arc::clone(&counters),
+                Arc::clone(&limits),
+            )
+        };
+        let (own_poll, own_counters, own_limits) = common();
+        let mut acceptors = Acceptors::new(acceptors, own_poll, own_counters, own_limits);
+        acceptors.keep_reserve()?;
+        poll.add_source(control.wake_up(), WAKE_UP)?;
+        acceptors.watch_all()?;
+        let (own_poll, own_counters, own_limits) = common();
+        let mut negotiations = Negotiations::new(own_poll, own_counters, own_limits);
+        negotiations.names = Some(names);
+        negotiations.thread = number;
+        negotiations.tries = tries;
+        let (own_poll, own_counters, own_limits) = common();
+        Ok(Self {
+            clockwork: Clockwork::new(clock),
+            acceptors,
+            negotiations,
+            sessions: Sessions::new(
+                own_poll,
+                own_counters,
+                own_limits,
+                pipes,
+                observation,
+                reset_timeout,
+            ),
+            kicks: Kicks::default(),
+            making_way: MakingWay::new(Arc::clone(&limits), Arc::clone(&control)),
+            poll,
+            control,
+            updates,
+            limits,
+            counters,
+        })
+    }
+
+    /// Its numbers.
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Runs until the relay is stopped; then all sessions are reset.
+    ///
+    /// # Errors
+    /// Those of `epoll_wait(2)`.
+    pub fn run(mut self) -> rustix::io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS);
+        while self.turn(&mut events)? {}
+        Ok(())
+    }
+
+    /// Waits for events, and does what they and the time ask for; whether to go on.
+    fn turn(&mut self, events: &mut Vec<Event>) -> rustix::io::Result<bool> {
+        events.clear();
+        let deadline = self.deadline();
+        let timeout = self.clockwork.wait_until(deadline);
+        match self.poll.wait(events, timeout.as_ref()) {
+            Ok(()) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+        self.clockwork.begin_turn(deadline, events.len());
+        self.counters.turns.add(1);
+        let now = self.clockwork.now();
+        for event in events.iter() {
+            self.handle_event(event, now);
+        }
+        for _ in 0..self.sessions.unfinished() {
+            let over = self.sessions.go_on(&mut self.acceptors, now);
+            self.take_back(over);
+        }
+        while let Some(key) = self.sessions.pop_due(now) {
+            let over = (self.sessions).handle_timer(key, &mut self.acceptors, now);
+            self.take_back(over);
+        }
+        let (negotiations, mut around) = self.negotiations();
+        negotiations.handle_names(&mut around);
+        negotiations.handle_timers(&mut around);
+        self.acceptors.resume(now);
+        (self.making_way).make_way_for_others(&mut self.sessions, &mut self.acceptors, now);
+        self.handle_updates();
+        (self.kicks).go_on(&mut self.sessions, &mut self.acceptors, now);
+        self.retire_due();
+        self.sessions.publish_pipes();
+        self.sessions.answer_questions(&self.acceptors, now);
+        self.sessions.sample_some(now);
+        if self.sessions.measure_some(&self.acceptors, now) {
+            // Other threads may sleep, with sessions that are to be bounded.
+            self.control.wake();
+        }
+        match self.control.command() {
+            Command::Run => {}
+            Command::Drain => self.stop_accepting(),
+            Command::Stop => {
+                self.sessions.end_all(&self.acceptors, now);
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The next thing to do that no event announces.
+    fn deadline(&self) -> Option<Deadline> {
+        let at_once = |is_busy: bool| is_busy.then_some(Time::ZERO);
+        Clockwork::next([
+            (Reason::Unfinished, at_once(self.sessions.unfinished() > 0)),
+            (Reason::Kick, at_once(self.kicks.is_busy())),
+            (Reason::Session, self.sessions.next_timer()),
+            (Reason::Negotiation, self.negotiations.next_timer()),
+            (Reason::Resume, self.acceptors.next_resume()),
+            (Reason::Retire, self.acceptors.next_retirement()),
+            (Reason::Sampling, self.sessions.next_sampling()),
+            (Reason::Measuring, self.sessions.next_measuring()),
+        ])
+    }
+
+    /// The negotiations, and the rest of the thread as they need it.
+    const fn negotiations(&mut self) -> (&mut Negotiations, Neighbours<'_>) {
+        let around = Neighbours {
+            acceptors: &mut self.acceptors,
+            sessions: &mut self.sessions,
+            kicks: &self.kicks,
+            now: self.clockwork.now(),
+        };
+        (&mut self.negotiations, around)
+    }
+
+    fn handle_event(&mut self, event: &Event, now: Time) {
+        match Token::from(event) {
+            Token::Session(key, leg) => {
+                let acceptors = &mut self.acceptors;
+                let over = (self.sessions).handle_event(key, leg, event.flags, acceptors, now);
+                self.take_back(over);
+            }
+            Token::Negotiation(key) => {
+                let (negotiations, mut around) = self.negotiations();
+                negotiations.go_on(key, &mut around);
+            }
+            Token::Acceptor(index) => self.accept_some(index),
+            // The wake-up descriptor needs nothing: commands are read in every turn.
+            Token::Source(_) => {}
+        }
+    }
+
+    /// The client of a session whose exchange is over is spoken with again.
+    fn take_back(&mut self, over: Option<Key>) {
+        if let Some(key) = over {
+            let (negotiations, mut around) = self.negotiations();
+            negotiations.take_back(key, &mut around);
+        }
+    }
+
+    /// Accepts from a listening socket, which is level-triggered: one connection for each event,
+    /// since probing for another costs almost as much as accepting it. A socket that kept having
+    /// more is drained in batches.
+    fn accept_some(&mut self, index: usize) {
+        let turn = self.clockwork.turn();
+        let Some(acceptor) = self.acceptors.get_mut(index) else {
+            return;
+        };
+        let most = acceptor.crowd.next_turn(turn);
+        if !self.accept(index, most)
+            && let Some(acceptor) = self.acceptors.get_mut(index)
+        {
+            acceptor.crowd = Crowd::default();
+        }
+    }
+
+    /// Accepts at most so many of the connections that wait; whether more may wait.
+    fn accept(&mut self, index: usize, most: usize) -> bool {
+        let now = self.clockwork.now();
+        for _ in 0..most {
+            (self.making_way).make_way(index, &mut self.sessions, &mut self.acceptors, now);
+            let Some(acceptor) = self.acceptors.get_mut(index) else {
+                return false;
+            };
+            match acceptor.open(now, &self.limits) {
+                Opened::Session(arrival, legs) => {
+                    self.counters.option_errors.add(legs.option_errors);
+                    // Otherwise both legs are dropped, which resets them.
+                    if !self.kicks.includes(&arrival) {
+                        (self.sessions).begin(index, arrival, legs, &mut self.acceptors, now);
+                    }
+                }
+                Opened::Negotiation(client, negotiator) => {
+                    let (negotiations, mut around) = self.negotiations();
+                    negotiations.begin(index, client, &negotiator, &mut around);
+                }
+                Opened::Refused => self.counters.refused_by_policy.add(1),
+                Opened::Denied(client) => {
+                    (self.negotiations).deny(index, client, &self.acceptors);
+                }
+                Opened::Unconnected(arrival, error) => {
+                    let at = (&self.acceptors, now);
+                    (self.sessions).note_unconnected(index, &arrival, error, None, at);
+                }
+                Opened::Gone => self.counters.accept_errors.add(1),
+                Opened::Nothing => return false,
+                Opened::Shed(shortage) => self.acceptors.count_shed(shortage),
+                Opened::Exhausted(error) => {
+                    if !self.acceptors.shed(index, error, now) {
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+}

@@ -20,6 +20,7 @@ pub mod proxies;
 mod receive_buffer;
 pub mod results;
 mod run;
+mod supported;
 pub mod tcp_counters;
 pub mod topology;
 mod validity;

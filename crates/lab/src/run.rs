@@ -8,10 +8,7 @@ use std::time::Duration;
 
 use midspan_linux::netlink::RouteMetrics;
 use midspan_linux::process::RunningProgram;
-use midspan_path::{
-    AckQueueing, Acknowledge, Flow, NodeIndex, Order, Path, ProxySettings, Workload,
-};
-use midspan_policy::oversized_segments::OversizedStart;
+use midspan_path::{Flow, NodeIndex, Order, Path, ProxySettings, Workload};
 use midspan_policy::{Handshake, LegSettings};
 use midspan_units::TimeSpan;
 use tempfile::TempDir;
@@ -25,6 +22,7 @@ use crate::measurement::{FlowMeasurement, FlowResult, Measurement};
 use crate::proxies::midspan::Taken;
 use crate::proxies::thin::{self, ThinOptions};
 use crate::proxies::{Case, Forward, haproxy, midspan};
+use crate::supported;
 use crate::tcp_counters::TcpCounters;
 use crate::topology::{Topology, interface};
 use crate::workload::web_server::{Files, WebServer};
@@ -73,45 +71,6 @@ pub enum Progress<'a> {
     End(&'a Measurement),
 }
 
-/// A lab that left these out would measure another path than the simulator.
-fn refuse_what_only_the_simulator_has(path: &Path) -> Result<(), LabError> {
-    let refuse = |what: String| {
-        Err(LabError::Unsupported(format!(
-            "{what}: only the simulator has it, the lab has not (docs/path-file.md)"
-        )))
-    };
-    if let Some(traffic) = path.traffic.first() {
-        return refuse(format!("the path has traffic \"{}\"", traffic.name));
-    }
-    if let Some(cable) = path.cables.first() {
-        return refuse(format!("the path has a cable \"{}\"", cable.name));
-    }
-    for link in &path.links {
-        let keys = [
-            ("mtu", link.mtu.is_some()),
-            ("drop_fragments", link.drop_fragments),
-            ("ack_queue", link.ack_queue != [AckQueueing::Plain; 2]),
-            ("header_compression", link.header_compression != [false; 2]),
-        ];
-        if let Some((key, _)) = keys.into_iter().find(|(_, given)| *given) {
-            return refuse(format!("link \"{}\" has `{key}`", link.name));
-        }
-    }
-    for (node, settings) in path.proxies() {
-        if settings.oversized_start != OversizedStart::Probe {
-            let name = &path.node(node).name;
-            return refuse(format!("proxy \"{name}\" has `oversized_start`"));
-        }
-    }
-    for (node, settings) in path.hosts() {
-        if settings.acknowledge != Acknowledge::Delayed {
-            let name = &path.node(node).name;
-            return refuse(format!("host \"{name}\" has `acknowledge`"));
-        }
-    }
-    Ok(())
-}
-
 /// How often a run is made until it is valid.
 pub(crate) const ATTEMPTS: u32 = 3;
 /// For what follows the last byte of a discarded transfer: some round trips of a satellite.
@@ -124,7 +83,7 @@ pub fn run(
     plan: &Plan,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Vec<Measurement>, LabError> {
-    refuse_what_only_the_simulator_has(&plan.path)?;
+    supported::check(&plan.path)?;
     let lab = Lab::build(plan)?;
     let groups = groups(&plan.path);
     let runs = groups.len() as u64 * u64::from(plan.repetitions) * plan.cases.len() as u64;

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use midspan_link::{
-    Cell, Configuration, Direction, FixedLink, Link, Packet, QueueLimit, Schedule, State, Step,
+    Configuration, Direction, FixedLink, Link, Packet, QueueLimit, Schedule, Stage, State, Step,
     stream,
 };
 use midspan_units::{BitRate, Probability, Time, TimeSpan};
@@ -45,8 +45,8 @@ fn configuration(schedule: Schedule) -> Configuration {
             loss: Probability::from_f64(0.001).unwrap_or_default(),
         },
         queue: QueueLimit::Packets(1000),
-        overhead: 0,
         schedule,
+        ..Configuration::default()
     }
 }
 

@@ -1,43 +1,51 @@
-//! Two cells in a row, as one cell.
+//! Two stages in a row, as one stage.
 
 use std::marker::PhantomData;
 
 use midspan_units::Time;
 
-use crate::cell::{Cell, Output};
+use crate::counters::Counters;
+use crate::packet::Packet;
+use crate::stage::{Output, Stage, Waiting};
 
 /// Hands each packet that `first` delivers to `second`, at the time at which it was due.
+///
+/// Only the drops of one of the two stages come in order of time. The counters are those of the
+/// first stage, with what the second one has delivered and dropped.
 #[derive(Debug, Clone)]
 pub struct Chain<P, A, B> {
     first: A,
     second: B,
-    packet: PhantomData<P>,
+    /// Packets that the second stage has delivered or dropped.
+    after: Counters,
+    packet: PhantomData<fn(P)>,
 }
 
-impl<P, A: Cell<P>, B: Cell<P>> Chain<P, A, B> {
+impl<P, A: Stage<P>, B: Stage<P>> Chain<P, A, B> {
     /// `first`, then `second`.
-    pub const fn new(first: A, second: B) -> Self {
+    pub fn new(first: A, second: B) -> Self {
         Self {
             first,
             second,
+            after: Counters::default(),
             packet: PhantomData,
         }
     }
 
-    /// The cell that packets reach first.
+    /// The stage that packets reach first.
     pub const fn first(&self) -> &A {
         &self.first
     }
 
-    /// The cell that packets reach last.
+    /// The stage that packets reach last.
     pub const fn second(&self) -> &B {
         &self.second
     }
 }
 
-impl<P, A: Cell<P>, B: Cell<P>> Cell<P> for Chain<P, A, B> {
+impl<P: Packet, A: Stage<P>, B: Stage<P>> Stage<P> for Chain<P, A, B> {
     fn handle(&mut self, now: Time, packet: P) {
-        // The second cell catches up at the next poll: it gets due times, not `now`.
+        // The second stage catches up at the next poll: it gets due times, not `now`.
         self.first.handle(now, packet);
     }
 
@@ -48,7 +56,9 @@ impl<P, A: Cell<P>, B: Cell<P>> Cell<P> for Chain<P, A, B> {
                 dropped @ Output::Dropped { .. } => return Some(dropped),
             }
         }
-        self.second.poll(now)
+        let output = self.second.poll(now)?;
+        output.count(&mut self.after);
+        Some(output)
     }
 
     fn poll_timeout(&self) -> Option<Time> {
@@ -58,5 +68,13 @@ impl<P, A: Cell<P>, B: Cell<P>> Cell<P> for Chain<P, A, B> {
 
     fn held(&self) -> usize {
         self.first.held() + self.second.held()
+    }
+
+    fn waiting(&self) -> Waiting {
+        self.first.waiting()
+    }
+
+    fn counters(&self) -> Counters {
+        self.first.counters().followed_by(&self.after)
     }
 }

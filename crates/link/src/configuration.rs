@@ -1,6 +1,10 @@
 //! The properties of one direction of a link, and how they change over time.
 
-use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
+use midspan_units::{BitRate, Probability, TimeSpan};
+
+use crate::ack_queue::QueueDiscipline;
+use crate::loss_process::LossPattern;
+use crate::queue::QueueLimit;
 
 /// One direction of a link.
 ///
@@ -16,6 +20,18 @@ pub struct Configuration {
     pub overhead: u32,
     /// How rate, delay and loss change over time.
     pub schedule: Schedule,
+    /// Which packets are lost.
+    pub losses: LossPattern,
+    /// How the queue treats pure ACKs; any other than the plain one needs a limit in packets.
+    pub queue_discipline: QueueDiscipline,
+    /// Largest packet that passes whole, in bytes (at least [`LEAST_MTU`](crate::LEAST_MTU));
+    /// larger ones pass in fragments. `None`: packets of any size pass whole.
+    pub mtu: Option<u32>,
+    /// Whether IP fragments are dropped, as by routers and firewalls that inspect transport
+    /// headers.
+    pub drops_fragments: bool,
+    /// Whether TCP/IP headers are compressed (RFC 1144).
+    pub header_compression: bool,
 }
 
 /// The properties of a direction that may change over time.
@@ -27,22 +43,6 @@ pub struct State {
     pub delay: TimeSpan,
     /// Probability that a packet is lost; independent for each packet.
     pub loss: Probability,
-}
-
-/// Room for waiting packets. A packet for which there is no room is dropped (drop-tail).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueueLimit {
-    /// This number of packets, whatever their size.
-    Packets(u32),
-    /// This number of bytes, overhead not counted.
-    Bytes(ByteSize),
-}
-
-impl Default for QueueLimit {
-    /// 1,000 packets, the default of Linux devices.
-    fn default() -> Self {
-        Self::Packets(1000)
-    }
 }
 
 /// How a direction changes over time, for example by hand-overs or fading.

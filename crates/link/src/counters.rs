@@ -1,6 +1,6 @@
 //! Counters for one direction of a link.
 
-use crate::cell::DropReason;
+use crate::drop_reason::DropReason;
 
 /// Packets and their bytes at the network layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,6 +45,8 @@ pub struct Counters {
     pub damaged: Count,
     /// ACKs that a later ACK replaced.
     pub filtered: Count,
+    /// Fragments on a link that drops them, and packets that are too large and cannot be cut.
+    pub refused: Count,
     /// The largest number of packets that waited at the same time.
     pub queue_peak_packets: u64,
     /// The largest number of bytes that waited at the same time.
@@ -61,6 +63,7 @@ impl Counters {
             DropReason::Contention => self.contention,
             DropReason::Damaged => self.damaged,
             DropReason::Filtered => self.filtered,
+            DropReason::Refused => self.refused,
             // Does not happen on a link.
             DropReason::Incomplete => Count {
                 packets: 0,
@@ -83,6 +86,32 @@ impl Counters {
             .plus(self.contention)
             .plus(self.damaged)
             .plus(self.filtered)
+            .plus(self.refused)
+    }
+
+    /// These counters for a link that continues with a further stage, which has delivered and
+    /// dropped what `after` counts.
+    pub(crate) fn followed_by(mut self, after: &Self) -> Self {
+        self.delivered = after.delivered;
+        for (count, more) in [
+            (&mut self.queue_full, after.queue_full),
+            (&mut self.lost, after.lost),
+            (&mut self.contention, after.contention),
+            (&mut self.damaged, after.damaged),
+            (&mut self.filtered, after.filtered),
+            (&mut self.refused, after.refused),
+        ] {
+            *count = count.plus(more);
+        }
+        self
+    }
+
+    /// These counters for a link whose entrance has refused further packets.
+    #[must_use]
+    pub fn with_refused(mut self, refused: Count) -> Self {
+        self.handled = self.handled.plus(refused);
+        self.refused = self.refused.plus(refused);
+        self
     }
 
     #[cold]
@@ -93,6 +122,7 @@ impl Counters {
             DropReason::Contention => self.contention.add(size),
             DropReason::Damaged => self.damaged.add(size),
             DropReason::Filtered => self.filtered.add(size),
+            DropReason::Refused => self.refused.add(size),
             DropReason::Incomplete => {}
         }
     }

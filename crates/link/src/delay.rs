@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use midspan_units::{Time, TimeSpan};
 
-use crate::cell::{Cell, Output};
+use crate::stage::{Output, Stage};
 
 /// Delays every packet by the delay that holds when it enters. Packets never overtake each
 /// other: after the delay has shrunk, a packet that would arrive before an earlier one arrives
 /// together with it.
 ///
-/// The number of packets in propagation has no limit here: the transmitter before this cell limits
-/// it, or, without one, the caller (see [`Cell::held`]).
+/// The number of packets in propagation has no limit here: the transmitter before this stage limits
+/// it, or, without one, the caller (see [`Stage::held`]).
 #[derive(Debug, Clone)]
 pub struct Delay<P> {
     delay: TimeSpan,
@@ -51,7 +51,7 @@ impl<P> Delay<P> {
     }
 }
 
-impl<P> Cell<P> for Delay<P> {
+impl<P> Stage<P> for Delay<P> {
     fn handle(&mut self, now: Time, packet: P) {
         self.latest_due = self.latest_due.max(now + self.delay);
         self.on_the_way.push_back((self.latest_due, packet));

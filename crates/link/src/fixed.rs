@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 
 use midspan_units::{BitRate, Time, TimeSpan};
 
-use crate::cell::{DropReason, Packet};
 use crate::configuration::Configuration;
 use crate::counters::Counters;
+use crate::drop_reason::DropReason;
 use crate::loss::{Bernoulli, LossModel};
+use crate::packet::Packet;
 use crate::queue::Room;
 use crate::seed::Stream;
 use crate::work::{Moment, Transmission};

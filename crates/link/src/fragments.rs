@@ -5,60 +5,117 @@ use std::collections::{BTreeMap, VecDeque};
 
 use midspan_units::{Time, TimeSpan};
 
-use crate::cell::{Cell, DropReason, Output, Outputs, Packet};
+use crate::counters::Count;
+use crate::drop_reason::DropReason;
+use crate::packet::{Packet, Piece};
+use crate::stage::{Output, Outputs, Stage};
 
-/// Which part of an IP packet a packet carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Piece {
-    /// The same in all fragments of one packet.
-    pub identification: u16,
-    /// Where the fragment's payload begins in the payload of the whole packet, in units of 8 bytes.
-    pub offset: u16,
-    /// Whether another fragment follows.
-    pub more: bool,
-}
-
-impl Piece {
-    /// Whether the packet is a fragment.
-    #[must_use]
-    pub const fn is_fragment(&self) -> bool {
-        self.more || self.offset > 0
-    }
-}
-
-/// A packet that can be fragmented and reassembled.
-pub trait Fragment: Packet + Sized {
+/// A packet that can be joined from its fragments.
+pub trait Reassemble: Packet {
     /// The fields that all fragments of a packet have in common: addresses, protocol,
     /// identification.
     type Key: Ord + Copy;
 
-    /// The key of the whole packet, and the part of it that this packet carries.
-    fn piece(&self) -> (Self::Key, Piece);
-
-    /// A fragment of this packet with `bytes` of its payload, from the byte `skip` on. The
-    /// identification of `piece` is used if this packet is whole.
-    fn cut(&self, piece: Piece, skip: u32, bytes: u32) -> Self;
+    /// The key of the whole packet.
+    fn key(&self) -> Self::Key;
 
     /// The whole packet from all its fragments, in order.
     fn join(pieces: Vec<Self>) -> Option<Self>;
 }
 
-/// Size of the IP header of every fragment, in bytes (IPv4 without options).
-pub const FRAGMENT_HEADER: u32 = 20;
 /// Smallest MTU that a link may have (RFC 791: every link must carry 68 bytes).
 pub const LEAST_MTU: u32 = 68;
 
-/// The fragments of `packet` for a link of `mtu` bytes (at least [`LEAST_MTU`]); the packet itself
-/// if it fits. `identification` is used if the packet is whole.
-pub fn fragments<P: Fragment>(packet: &P, mtu: u32, identification: u16) -> Vec<P> {
-    let (_, own) = packet.piece();
-    let payload = packet.size().saturating_sub(FRAGMENT_HEADER);
+/// The entrance of a link: it cuts packets larger than the MTU into fragments, or drops fragments.
+/// It takes no time.
+#[derive(Debug, Clone)]
+pub struct Entrance {
+    mtu: u32,
+    drops_fragments: bool,
+    identification: u16,
+    refused: Count,
+}
+
+/// What becomes of a packet at the entrance of a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entering<P> {
+    /// The packet enters as it is.
+    Whole(P),
+    /// These fragments enter instead of the packet, in this order.
+    Fragments(Vec<P>),
+    /// The packet does not enter.
+    Refused(P),
+}
+
+impl Entrance {
+    /// The entrance of a link of `mtu` bytes (at least [`LEAST_MTU`]); `None`: packets of any size
+    /// enter whole. A link that drops fragments drops packets that it would have to cut, too.
+    /// `identification`: of the first packet that it cuts.
+    #[must_use]
+    pub const fn new(mtu: Option<u32>, drops_fragments: bool, identification: u16) -> Self {
+        Self {
+            mtu: match mtu {
+                Some(mtu) if mtu < LEAST_MTU => LEAST_MTU,
+                Some(mtu) => mtu,
+                None => u32::MAX,
+            },
+            drops_fragments,
+            identification,
+            refused: Count {
+                packets: 0,
+                bytes: 0,
+            },
+        }
+    }
+
+    /// The packets that it has refused.
+    #[must_use]
+    pub const fn refused(&self) -> Count {
+        self.refused
+    }
+
+    /// The largest size of a packet that enters whole, whatever the packet is; zero if there is
+    /// none.
+    #[inline]
+    #[must_use]
+    pub const fn passes(&self) -> u32 {
+        if self.drops_fragments { 0 } else { self.mtu }
+    }
+
+    /// A packet arrives.
+    pub fn enter<P: Packet>(&mut self, packet: P) -> Entering<P> {
+        let whole = packet.size() <= self.mtu;
+        let refused = self.drops_fragments && (!whole || packet.piece().is_fragment());
+        if whole && !refused {
+            return Entering::Whole(packet);
+        }
+        if !refused {
+            self.identification = self.identification.wrapping_add(1);
+            if let Some(pieces) = fragments(&packet, self.mtu, self.identification) {
+                return Entering::Fragments(pieces);
+            }
+        }
+        self.refused.add(packet.size());
+        Entering::Refused(packet)
+    }
+}
+
+/// The fragments of `packet` for a link of `mtu` bytes (at least [`LEAST_MTU`]); `None` if it cannot
+/// be cut. `identification` is used if the packet is whole.
+pub fn fragments<P: Packet>(packet: &P, mtu: u32, identification: u16) -> Option<Vec<P>> {
+    let own = packet.piece();
+    let [header, fragment_header] = packet.fragment_headers();
+    let payload = packet.size().saturating_sub(header);
+    let room = mtu.max(LEAST_MTU).saturating_sub(fragment_header);
     // All fragments except the last carry a multiple of 8 bytes.
-    let most = (mtu.max(LEAST_MTU) - FRAGMENT_HEADER) & !7;
+    let most = room & !7;
+    if most == 0 {
+        return None;
+    }
     let mut pieces = Vec::new();
     let mut skip = 0;
     while skip < payload {
-        let fits = payload - skip <= mtu.max(LEAST_MTU) - FRAGMENT_HEADER;
+        let fits = payload - skip <= room;
         let bytes = if fits { payload - skip } else { most };
         let piece = Piece {
             identification: if own.is_fragment() {
@@ -71,61 +128,16 @@ pub fn fragments<P: Fragment>(packet: &P, mtu: u32, identification: u16) -> Vec<
                 .saturating_add(u16::try_from(skip / 8).unwrap_or(u16::MAX)),
             more: own.more || !fits,
         };
-        pieces.push(packet.cut(piece, skip, bytes));
+        pieces.push(packet.cut(piece, skip, bytes)?);
         skip += bytes;
     }
-    pieces
+    Some(pieces)
 }
 
-/// The cell at the entrance of a link: fragments packets larger than its MTU. Takes no time.
-#[derive(Debug, Clone)]
-pub struct Fragmentation<P> {
-    mtu: u32,
-    identification: u16,
-    outputs: Outputs<P>,
-}
-
-impl<P: Fragment> Fragmentation<P> {
-    /// A cell for a link of `mtu` bytes, at least [`LEAST_MTU`].
-    #[must_use]
-    pub fn new(mtu: u32) -> Self {
-        Self {
-            mtu,
-            identification: 0,
-            outputs: Outputs::default(),
-        }
-    }
-}
-
-impl<P: Fragment> Cell<P> for Fragmentation<P> {
-    fn handle(&mut self, now: Time, packet: P) {
-        if packet.size() <= self.mtu {
-            self.outputs.push(Output::Delivered { due: now, packet });
-            return;
-        }
-        self.identification = self.identification.wrapping_add(1);
-        for packet in fragments(&packet, self.mtu, self.identification) {
-            self.outputs.push(Output::Delivered { due: now, packet });
-        }
-    }
-
-    fn poll(&mut self, _now: Time) -> Option<Output<P>> {
-        self.outputs.pop()
-    }
-
-    fn poll_timeout(&self) -> Option<Time> {
-        self.outputs.due()
-    }
-
-    fn held(&self) -> usize {
-        self.outputs.len()
-    }
-}
-
-/// The cell at the end of the path: reassembles fragments, and drops those of a packet whose other
+/// The stage at the end of the path: reassembles fragments, and drops those of a packet whose other
 /// fragments do not arrive in time. Whole packets pass at once.
 #[derive(Debug, Clone)]
-pub struct Reassembly<P: Fragment> {
+pub struct Reassembly<P: Reassemble> {
     timeout: TimeSpan,
     /// Largest number of packets that are reassembled at the same time; the oldest one is dropped
     /// for a new one.
@@ -144,7 +156,7 @@ struct Waiting<P> {
     pieces: Vec<P>,
 }
 
-impl<P: Fragment> Reassembly<P> {
+impl<P: Reassemble> Reassembly<P> {
     /// Drops the fragments of a packet `timeout` after the first one, and reassembles at most
     /// `limit` packets at the same time.
     #[must_use]
@@ -160,7 +172,7 @@ impl<P: Fragment> Reassembly<P> {
     }
 
     fn add(&mut self, now: Time, packet: P) {
-        let (key, piece) = packet.piece();
+        let (key, piece) = (packet.key(), packet.piece());
         if !self.waiting.contains_key(&key) {
             while self.waiting.len() >= self.limit {
                 self.give_up_oldest(now);
@@ -174,9 +186,9 @@ impl<P: Fragment> Reassembly<P> {
         };
         let place = waiting
             .pieces
-            .partition_point(|other| other.piece().1.offset < piece.offset);
+            .partition_point(|other| other.piece().offset < piece.offset);
         let known = waiting.pieces.get(place);
-        if known.is_some_and(|other| other.piece().1.offset == piece.offset) {
+        if known.is_some_and(|other| other.piece().offset == piece.offset) {
             // A repeated identification: the later fragment is dropped.
             self.outputs
                 .push_dropped(now, packet, DropReason::Incomplete);
@@ -223,14 +235,14 @@ impl<P: Fragment> Reassembly<P> {
 }
 
 /// Whether these fragments, in order, are the whole packet.
-fn is_complete<P: Fragment>(pieces: &[P]) -> bool {
+fn is_complete<P: Reassemble>(pieces: &[P]) -> bool {
     let mut expected = 0;
     for packet in pieces {
-        let (_, piece) = packet.piece();
+        let piece = packet.piece();
         if u32::from(piece.offset) * 8 != expected {
             return false;
         }
-        expected += packet.size().saturating_sub(FRAGMENT_HEADER);
+        expected += packet.size().saturating_sub(packet.fragment_headers()[0]);
         if !piece.more {
             return true;
         }
@@ -238,11 +250,11 @@ fn is_complete<P: Fragment>(pieces: &[P]) -> bool {
     false
 }
 
-impl<P: Fragment> Cell<P> for Reassembly<P> {
+impl<P: Reassemble> Stage<P> for Reassembly<P> {
     fn handle(&mut self, now: Time, packet: P) {
         self.now = self.now.max(now);
         self.expire(self.now);
-        if packet.piece().1.is_fragment() {
+        if packet.piece().is_fragment() {
             self.add(self.now, packet);
         } else {
             let due = self.now;

@@ -1,25 +1,32 @@
-//! Pure link cells: rate, delay, loss, queue; generic over the packet type.
+//! Pure link stages: queue, rate, loss, delay and other effects; generic over the packet type.
 //!
-//! One direction of a link is a chain of cells: queue → transmitter → loss → delay. The caller
-//! passes the time in, virtual or real, and takes out what is due:
+//! [`build`] makes one direction of a link from its [`Configuration`]: the entrance, where packets
+//! are fragmented, and the [`Body`] behind it, queue → transmitter → loss → delay with further
+//! effects. The simulator and the lab's emulator use the same function. Each effect is a
+//! [`Stage`]; the caller passes the time in, virtual or real, and takes out what is due:
 //!
 //! | kind | calls |
 //! | --- | --- |
-//! | input | [`handle`](Cell::handle): a packet arrives |
-//! | output | [`poll`](Cell::poll): a packet that was delivered or dropped; [`poll_timeout`](Cell::poll_timeout): when to ask again |
-//! | getters | [`held`](Cell::held), [`Link::counters`] |
+//! | input | [`handle`](Stage::handle): a packet arrives |
+//! | output | [`poll`](Stage::poll): a packet that was delivered or dropped; [`poll_timeout`](Stage::poll_timeout): when to ask again |
+//! | getters | [`held`](Stage::held), [`waiting`](Stage::waiting), [`counters`](Stage::counters) |
 //!
-//! Two types implement the same model:
+//! | file | what it does |
+//! | --- | --- |
+//! | `pipeline` | makes a link from its configuration; a link as one stage |
+//! | `fragments` | MTU: fragments at the entrance of a link, and reassembly at the end of a path |
+//! | `queue`, `ack_queue` | which packets wait: first in, first out; ACKs filtered, preferred or marked |
+//! | `transmitter` | sends packets at a rate |
+//! | `loss`, `loss_process` | which packets are lost |
+//! | `delay` | propagation |
+//! | `link` | queue, transmitter, loss and delay, changed by a `schedule` |
+//! | `fixed` | the same for a link that never changes, without timers: the fast path |
+//! | `compressed_link` | a link with [`header_compression`] (RFC 1144) |
+//! | `polled_medium` | one upstream channel that several modems share |
+//! | `chain` | two stages in a row |
 //!
-//! - [`Link`] works in every case: any queue discipline, any loss model, changes by schedule;
-//! - [`FixedLink`] is for a link that never changes: the fate of a packet is decided when it
-//!   arrives, so there is no timer and nothing to poll. A property test compares it with [`Link`].
-//!
-//! [`PolledMedium`] is one upstream channel that several modems share, and [`header_compression`]
-//! compresses the headers of packets on a link (RFC 1144).
-//!
-//! Two cells are not part of a link: [`Fragmentation`] is placed before its entrance, and
-//! [`Reassembly`] at the end of a packet's path.
+//! A [`FixedLink`] decides the fate of a packet when it arrives, so there is no timer and nothing to
+//! poll. A property test compares it with [`Link`], which works in every case.
 //!
 //! [`Bursts`] and [`Histogram`] measure how packets are grouped in time.
 //!
@@ -27,38 +34,48 @@
 //!
 //! This crate is pure: no clock, no I/O; random numbers come from the [`stream`] of a seed.
 
+mod ack_queue;
 mod bursts;
-mod cell;
 mod chain;
+mod compressed_link;
 mod configuration;
 mod counters;
 mod delay;
+mod drop_reason;
 mod fixed;
 mod fragments;
 pub mod header_compression;
 mod link;
 mod loss;
+mod loss_process;
+mod packet;
+mod pipeline;
 mod polled_medium;
 mod queue;
 mod schedule;
 mod seed;
+mod stage;
 mod transmitter;
 mod work;
 
+pub use ack_queue::{Discipline, QueueDiscipline};
 pub use bursts::{Bursts, Histogram};
-pub use cell::{Cell, DropReason, Output, Outputs, Packet};
 pub use chain::Chain;
-pub use configuration::{Configuration, QueueLimit, Schedule, State, Step};
+pub use compressed_link::CompressedLink;
+pub use configuration::{Configuration, Schedule, State, Step};
 pub use counters::{Count, Counters};
 pub use delay::Delay;
+pub use drop_reason::DropReason;
 pub use fixed::{FixedLink, NotFixed, Verdict};
-pub use fragments::{
-    FRAGMENT_HEADER, Fragment, Fragmentation, LEAST_MTU, Piece, Reassembly, fragments,
-};
+pub use fragments::{Entering, Entrance, LEAST_MTU, Reassemble, Reassembly, fragments};
 pub use link::Link;
 pub use loss::{Bernoulli, Loss, LossModel};
+pub use loss_process::{LossPattern, LossProcess};
+pub use packet::{FRAGMENT_HEADER, Headers, Packet, Piece, PureAck};
+pub use pipeline::{Body, Parts, Pipeline, build, entrance, station};
 pub use polled_medium::{PolledConfiguration, PolledCounters, PolledMedium, Station};
-pub use queue::{DropTail, Queue};
+pub use queue::{DropTail, Queue, QueueLimit};
 pub use schedule::ScheduleError;
-pub use seed::{Direction, Stream, stream};
+pub use seed::{Direction, Stream, Streams, stream};
+pub use stage::{Output, Outputs, Stage, Waiting};
 pub use transmitter::Transmitter;

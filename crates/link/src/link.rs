@@ -2,14 +2,15 @@
 
 use midspan_units::Time;
 
-use crate::cell::{Cell, Output, Outputs, Packet};
 use crate::configuration::{Configuration, Schedule, Step};
 use crate::counters::Counters;
 use crate::delay::Delay;
 use crate::loss::{Bernoulli, Loss, LossModel};
+use crate::packet::Packet;
 use crate::queue::{DropTail, Queue};
 use crate::schedule::{ScheduleError, Timeline};
 use crate::seed::Stream;
+use crate::stage::{Output, Outputs, Stage, Waiting};
 use crate::transmitter::Transmitter;
 
 /// One direction of a link.
@@ -19,7 +20,7 @@ use crate::transmitter::Transmitter;
 ///
 /// The number of packets in a link is bounded by its queue, and by what its rate can send within
 /// its delay. With an unlimited rate, it is bounded only by what arrives within the delay (see
-/// [`Cell::held`]).
+/// [`Stage::held`]). A packet counts as delivered or dropped when it is polled.
 #[derive(Debug, Clone)]
 pub struct Link<P, Q = DropTail<P>, L = Bernoulli> {
     transmitter: Transmitter<P, Q>,
@@ -41,7 +42,7 @@ impl<P: Packet> Link<P> {
     pub fn new(configuration: Configuration, stream: Stream) -> Result<Self, ScheduleError> {
         let state = configuration.state;
         let queue = DropTail::new(configuration.queue);
-        Self::from_cells(
+        Self::from_stages(
             Transmitter::new(queue, state.rate, configuration.overhead),
             Loss::new(Bernoulli::new(state.loss, stream)),
             Delay::new(state.delay),
@@ -55,7 +56,7 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> Link<P, Q, L> {
     ///
     /// # Errors
     /// When the schedule is not in order.
-    pub fn from_cells(
+    pub fn from_stages(
         transmitter: Transmitter<P, Q>,
         loss: Loss<P, L>,
         delay: Delay<P>,
@@ -70,16 +71,6 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> Link<P, Q, L> {
             counters: Counters::default(),
             now: Time::ZERO,
         })
-    }
-
-    /// The counters so far. A packet counts as delivered or dropped when it is polled.
-    pub const fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    /// The queue discipline.
-    pub const fn queue(&self) -> &Q {
-        self.transmitter.queue()
     }
 
     /// The next packet that leaves the link, up to and including `until`.
@@ -126,14 +117,6 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> Link<P, Q, L> {
         }
     }
 
-    fn count(&mut self, output: &Output<P>) {
-        let size = output.packet().size();
-        match output {
-            Output::Delivered { .. } => self.counters.delivered.add(size),
-            Output::Dropped { reason, .. } => self.counters.add_dropped(size, *reason),
-        }
-    }
-
     fn check_invariants(&self) {
         debug_assert_eq!(
             self.counters.held_packets(),
@@ -144,10 +127,10 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> Link<P, Q, L> {
     }
 }
 
-impl<P: Packet, Q: Queue<P>, L: LossModel> Cell<P> for Link<P, Q, L> {
+impl<P: Packet, Q: Queue<P>, L: LossModel> Stage<P> for Link<P, Q, L> {
     fn handle(&mut self, now: Time, packet: P) {
         self.now = self.now.max(now);
-        // If the schedule does not change the link by now, the cells catch up by themselves: the
+        // If the schedule does not change the link by now, the stages catch up by themselves: the
         // transmitter in `handle`, the others in the next poll.
         if self.timeline.next_change().is_some_and(|at| at <= self.now) {
             while let Some(output) = self.run_scheduled(self.now) {
@@ -165,7 +148,7 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> Cell<P> for Link<P, Q, L> {
         self.now = self.now.max(now);
         let output = self.outputs.pop().or_else(|| self.run_scheduled(self.now));
         if let Some(output) = &output {
-            self.count(output);
+            output.count(&mut self.counters);
         }
         self.check_invariants();
         output
@@ -186,5 +169,13 @@ impl<P: Packet, Q: Queue<P>, L: LossModel> Cell<P> for Link<P, Q, L> {
 
     fn held(&self) -> usize {
         self.transmitter.held() + self.loss.held() + self.delay.held() + self.outputs.len()
+    }
+
+    fn waiting(&self) -> Waiting {
+        self.transmitter.waiting()
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
     }
 }

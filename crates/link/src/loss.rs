@@ -3,8 +3,10 @@
 use midspan_units::{Probability, Time};
 use rand_pcg::rand_core::Rng;
 
-use crate::cell::{Cell, DropReason, Output, Outputs, Packet};
+use crate::drop_reason::DropReason;
+use crate::packet::Packet;
 use crate::seed::Stream;
+use crate::stage::{Output, Outputs, Stage};
 
 /// Decides which packets are lost. Called once for each packet that was sent, in order.
 pub trait LossModel {
@@ -49,7 +51,7 @@ impl LossModel for Bernoulli {
     }
 }
 
-/// The cell that loses packets; it takes no time.
+/// The stage that loses packets; it takes no time.
 #[derive(Debug, Clone)]
 pub struct Loss<P, L = Bernoulli> {
     model: L,
@@ -72,7 +74,7 @@ impl<P, L: LossModel> Loss<P, L> {
     }
 }
 
-impl<P: Packet, L: LossModel> Cell<P> for Loss<P, L> {
+impl<P: Packet, L: LossModel> Stage<P> for Loss<P, L> {
     fn handle(&mut self, now: Time, packet: P) {
         if self.model.is_lost(now, packet.size()) {
             self.outputs.push_dropped(now, packet, DropReason::Lost);

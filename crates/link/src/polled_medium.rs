@@ -15,10 +15,12 @@ use std::collections::VecDeque;
 
 use midspan_units::{BitRate, Time, TimeSpan};
 
-use crate::cell::{DropReason, Output, Outputs, Packet};
+use crate::drop_reason::DropReason;
 use crate::loss::LossModel;
+use crate::packet::Packet;
 use crate::queue::Queue;
 use crate::seed::Stream;
+use crate::stage::{Output, Outputs};
 use crate::work::{self, Moment};
 use station::State;
 pub use station::Station;
@@ -60,7 +62,7 @@ pub struct PolledCounters {
 /// The back-off doubles at most this often.
 const BACK_OFF_LIMIT: u32 = 10;
 
-/// The channel with all its modems. It is driven like a [`Cell`](crate::Cell), with the modem given
+/// The channel with all its modems. It is driven like a [`Stage`](crate::Stage), with the modem given
 /// at each end.
 #[derive(Debug, Clone)]
 pub struct PolledMedium<P, Q, L> {

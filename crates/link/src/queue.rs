@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
-use midspan_units::Time;
+use midspan_units::{ByteSize, Time};
 
-use crate::cell::{DropReason, Outputs, Packet};
-use crate::configuration::QueueLimit;
+use crate::drop_reason::DropReason;
+use crate::packet::Packet;
+use crate::stage::Outputs;
 
 /// A queue discipline: which packets wait, in which order they are sent, and which are dropped.
 ///
@@ -19,11 +20,33 @@ pub trait Queue<P> {
     /// Removes the next packet to send, at `now`; `None` if no packet waits.
     fn dequeue(&mut self, now: Time, outputs: &mut Outputs<P>) -> Option<P>;
 
+    /// The transmission of `packet` starts at `now`, whether or not it has waited. What this
+    /// changes about the size of the packet counts for the transmission.
+    fn start(&mut self, now: Time, packet: &mut P) {
+        let _ = (now, packet);
+    }
+
     /// Number of waiting packets.
     fn packets(&self) -> usize;
 
     /// Number of waiting bytes, at the network layer.
     fn bytes(&self) -> u64;
+}
+
+/// Room for waiting packets. A packet for which there is no room is dropped (drop-tail).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueLimit {
+    /// This number of packets, whatever their size.
+    Packets(u32),
+    /// This number of bytes, overhead not counted.
+    Bytes(ByteSize),
+}
+
+impl Default for QueueLimit {
+    /// 1,000 packets, the default of Linux devices.
+    fn default() -> Self {
+        Self::Packets(1000)
+    }
 }
 
 /// First in, first out; a packet for which there is no room is dropped.
@@ -124,8 +147,7 @@ impl Room {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::Output;
-    use midspan_units::ByteSize;
+    use crate::stage::Output;
 
     fn offer(queue: &mut DropTail<Vec<u8>>, size: usize) -> bool {
         let mut outputs = Outputs::default();

@@ -54,6 +54,36 @@ pub fn stream(seed: u64, link: &str, direction: Direction) -> Stream {
     Stream::new(state, wide())
 }
 
+/// The random streams of one direction of a link: one for each purpose.
+#[derive(Debug, Clone, Copy)]
+pub struct Streams<'a> {
+    /// The seed of the run.
+    pub seed: u64,
+    /// The name of the link.
+    pub link: &'a str,
+    /// The direction.
+    pub direction: Direction,
+}
+
+impl Streams<'_> {
+    /// The stream of one purpose. The losses have the empty one; any other starts with a slash
+    /// ("/jitter"), so that it never equals that of another link.
+    #[must_use]
+    pub fn stream(&self, purpose: &str) -> Stream {
+        let name = format!("{}{purpose}", self.link);
+        stream(self.seed, &name, self.direction)
+    }
+
+    /// Where the IP identifications of packets that the link fragments start. Links on one path
+    /// start at different ones, so that the fragments of different packets do not mix.
+    #[must_use]
+    pub(crate) fn identification(&self) -> u16 {
+        use rand_pcg::rand_core::Rng;
+        let [low, high, ..] = self.stream("/fragments").next_u64().to_le_bytes();
+        u16::from_le_bytes([low, high])
+    }
+}
+
 /// FNV-1a, 64 bits (RFC 9923).
 struct Fnv1a(u64);
 

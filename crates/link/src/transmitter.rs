@@ -2,8 +2,9 @@
 
 use midspan_units::{BitRate, Time};
 
-use crate::cell::{Cell, Output, Outputs, Packet};
+use crate::packet::Packet;
 use crate::queue::{DropTail, Queue};
+use crate::stage::{Output, Outputs, Stage, Waiting};
 use crate::work::{self, Moment};
 
 /// A transmitter and the queue before it.
@@ -68,7 +69,8 @@ impl<P: Packet, Q: Queue<P>> Transmitter<P, Q> {
         self.sending.is_none()
     }
 
-    fn start(&mut self, since: Moment, packet: P) {
+    fn start(&mut self, since: Moment, mut packet: P) {
+        self.queue.start(since.at, &mut packet);
         let left = work::of_bytes(u64::from(packet.size()) + u64::from(self.overhead));
         self.sending = Some(Sending {
             packet,
@@ -124,7 +126,7 @@ impl<P> Sending<P> {
     }
 }
 
-impl<P: Packet, Q: Queue<P>> Cell<P> for Transmitter<P, Q> {
+impl<P: Packet, Q: Queue<P>> Stage<P> for Transmitter<P, Q> {
     fn handle(&mut self, now: Time, packet: P) {
         self.finish_until(now);
         if self.is_idle() {
@@ -150,12 +152,19 @@ impl<P: Packet, Q: Queue<P>> Cell<P> for Transmitter<P, Q> {
     fn held(&self) -> usize {
         self.outputs.len() + self.queue.packets() + usize::from(!self.is_idle())
     }
+
+    fn waiting(&self) -> Waiting {
+        Waiting {
+            packets: self.queue.packets(),
+            bytes: self.queue.bytes(),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::configuration::QueueLimit;
+    use crate::queue::QueueLimit;
 
     const FULL: usize = 1500;
 

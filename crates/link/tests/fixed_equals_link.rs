@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use midspan_link::{
-    Cell, Configuration, Direction, FixedLink, Link, QueueLimit, State, Verdict, stream,
+    Configuration, Direction, FixedLink, Link, QueueLimit, Stage, State, Verdict, stream,
 };
 use midspan_units::{BitRate, ByteSize, Probability, Time, TimeSpan};
 use proptest::prelude::*;
@@ -103,7 +103,7 @@ proptest! {
             .filter(|number| delivered(&expected[*number]))
             .collect();
         prop_assert_eq!(link_order, fixed_order);
-        prop_assert_eq!(*link.counters(), fixed.counters());
+        prop_assert_eq!(link.counters(), fixed.counters());
     }
 }
 

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use midspan_link::{
-    Cell, Configuration, Count, DropReason, Link, QueueLimit, Schedule, State, Step,
+    Configuration, Count, DropReason, Link, QueueLimit, Schedule, Stage, State, Step,
 };
 use midspan_units::{ByteSize, Probability, Time, TimeSpan};
 
@@ -333,7 +333,7 @@ fn counters_add_up_while_packets_are_on_the_way() {
         3,
         "two dropped, one delivered"
     );
-    let counters = *link.counters();
+    let counters = link.counters();
     let count = |packets| Count {
         packets,
         bytes: packets * 1500,

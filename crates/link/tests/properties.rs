@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use midspan_link::{
-    Cell, Configuration, Direction, Link, Output, QueueLimit, Schedule, State, Step, stream,
+    Configuration, Direction, Link, Output, QueueLimit, Schedule, Stage, State, Step, stream,
 };
 use midspan_units::{BitRate, ByteSize, Probability, Time, TimeSpan};
 use proptest::prelude::*;
@@ -63,7 +63,7 @@ prop_compose! {
         } else {
             QueueLimit::Bytes(ByteSize::from_bytes(u64::from(limit) * 1000))
         };
-        Configuration { state, queue, overhead, schedule }
+        Configuration { state, queue, overhead, schedule, ..Configuration::default() }
     }
 }
 
@@ -235,7 +235,7 @@ proptest! {
             let configuration = constant("", "1 ms", "50 %");
             let mut link = Link::new(configuration, stream(seed, "link", direction)).unwrap();
             let fates = run(&mut link, &arrivals);
-            (fates, *link.counters())
+            (fates, link.counters())
         };
         let up = run_with(Direction::Up);
         prop_assert_eq!(&up, &run_with(Direction::Up));

@@ -171,7 +171,7 @@ prop_compose! {
             QueueLimit::Bytes(ByteSize::from_bytes(u64::from(limit) * 100))
         };
         let state = State { rate, delay, loss: Probability::ZERO };
-        Configuration { state, queue, overhead, schedule }
+        Configuration { state, queue, overhead, schedule, ..Configuration::default() }
     }
 }
 

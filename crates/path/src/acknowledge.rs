@@ -1,7 +1,7 @@
-//! How a simulated host acknowledges, and how a simulated queue treats ACKs.
+//! How a simulated host acknowledges, and how a queue treats ACKs.
 
-use std::fmt;
-
+use midspan_link::QueueDiscipline;
+use midspan_policy::ack_thinning::{AckFilter, AckFirst};
 use serde::de::{self, Deserialize, Deserializer};
 
 /// How a host acknowledges data in the simulator; a real kernel is not changed.
@@ -65,7 +65,7 @@ impl<'de> Deserialize<'de> for Acknowledge {
     }
 }
 
-/// How a simulated queue treats ACKs.
+/// How the queue of a link treats pure ACKs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AckQueueing {
@@ -80,14 +80,20 @@ pub enum AckQueueing {
     Marked,
 }
 
-impl fmt::Display for AckQueueing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Plain => "plain",
-            Self::Filtered => "filtered",
-            Self::First => "first",
-            Self::Marked => "marked",
-        })
+impl AckQueueing {
+    /// The queue discipline. With `Marked`, ACKs that find two waiting packets are marked. With
+    /// `First`, data still gets a quarter of the link: a packet of 1,500 bytes after each 4,500
+    /// bytes of ACKs.
+    #[must_use]
+    pub fn discipline(self) -> QueueDiscipline {
+        let mut discipline = QueueDiscipline::default();
+        match self {
+            Self::Plain => {}
+            Self::Filtered => discipline.filter = Some(AckFilter::default()),
+            Self::First => discipline.first = Some(AckFirst::new(3 * 1500)),
+            Self::Marked => discipline.mark_from = Some(2),
+        }
+        discipline
     }
 }
 

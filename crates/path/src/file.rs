@@ -11,7 +11,8 @@ use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
-use crate::{AckQueueing, Acknowledge, Family, Order, Window};
+use crate::acknowledge::{AckQueueing, Acknowledge};
+use crate::{Family, Order, Window};
 
 /// A value that may be left out, with its place.
 pub type Given<T> = Option<Spanned<T>>;

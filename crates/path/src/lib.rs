@@ -19,7 +19,7 @@ mod path;
 mod resolve;
 mod route;
 
-pub use acknowledge::{AckQueueing, Acknowledge};
+pub use acknowledge::Acknowledge;
 pub use built_in::{BuiltIn, built_in};
 pub use capacity::{Rates, mean_rate};
 pub use load::Error;

@@ -6,7 +6,7 @@ use midspan_policy::{AccessLink, LegSettings, PolicyName};
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 use serde::Deserialize;
 
-use crate::acknowledge::{AckQueueing, Acknowledge};
+use crate::acknowledge::Acknowledge;
 
 /// Hosts, routers and proxies, the links that join them to a tree, and the flows over them.
 ///
@@ -136,14 +136,6 @@ pub struct Link {
     pub up: Configuration,
     /// From the second node to the first.
     pub down: Configuration,
-    /// The largest packet that the link carries whole, in the simulator; `None`: no limit.
-    pub mtu: Option<u32>,
-    /// Whether the link drops IP fragments, in the simulator.
-    pub drop_fragments: bool,
-    /// How the link's queues treat ACKs, up and down, in the simulator.
-    pub ack_queue: [AckQueueing; 2],
-    /// Whether the link compresses headers (RFC 1144), up and down, in the simulator.
-    pub header_compression: [bool; 2],
 }
 
 /// Links that share one channel in the upstream direction (Tam §4).

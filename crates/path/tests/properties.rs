@@ -32,10 +32,6 @@ fn tree(branches: &[Branch]) -> Path {
             between,
             up: Configuration::default(),
             down: Configuration::default(),
-            drop_fragments: false,
-            mtu: None,
-            ack_queue: Default::default(),
-            header_compression: [false; 2],
         }
     };
     Path {
@@ -131,10 +127,6 @@ proptest! {
             between: [NodeIndex(*first), NodeIndex(*second)],
             up: Configuration::default(),
             down: Configuration::default(),
-            mtu: None,
-            drop_fragments: false,
-            ack_queue: Default::default(),
-            header_compression: [false; 2],
         }).collect();
         let flow = flow(NodeIndex(from), NodeIndex(to));
         let way = path.way(flow.from, flow.to);

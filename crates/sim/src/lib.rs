@@ -30,7 +30,7 @@ mod simulation;
 pub mod tcp;
 pub mod trace;
 
-pub use network::{LossPattern, QueueDiscipline};
+pub use midspan_link::{LossPattern, QueueDiscipline};
 pub use observer::{NoObserver, Observer};
 pub use packet::{
     Acknowledgement, Data, DataKind, Packet, Segment, SelectiveBlock, SelectiveBlocks, Signals, Way,

@@ -1,6 +1,9 @@
 //! Simulated packets: small headers without payload.
 
-use midspan_link::{FRAGMENT_HEADER, Fragment, Packet as LinkPacket, Piece};
+mod headers;
+
+use midspan_link::{FRAGMENT_HEADER, Headers, Packet as LinkPacket, Piece, PureAck, Reassemble};
+use midspan_units::Time;
 
 /// A simulated packet: the header of a TCP segment, and the packet's position on its route.
 ///
@@ -222,23 +225,52 @@ impl LinkPacket for Packet {
     fn size(&self) -> u32 {
         self.size
     }
-}
 
-impl Fragment for Packet {
-    type Key = (u32, Way, u16);
-
-    fn piece(&self) -> (Self::Key, Piece) {
-        let piece = Self::piece(self);
-        let key = (self.connection, self.way(), piece.identification);
-        (key, piece)
+    fn flow(&self) -> u64 {
+        u64::from(self.connection) << 1 | u64::from(self.way() == Way::Back)
     }
 
-    fn cut(&self, piece: Piece, _: u32, bytes: u32) -> Self {
-        Self {
+    fn acknowledgement(&self) -> Option<PureAck> {
+        let Segment::Acknowledgement(ack) = &self.segment else {
+            return None;
+        };
+        Some(PureAck {
+            // The low 32 bits, as on the wire.
+            #[allow(clippy::cast_possible_truncation)]
+            number: ack.number as u32,
+            window: ack.window_edge.saturating_sub(ack.number),
+            selective: !ack.blocks.is_empty(),
+            marked: self.signals.marked,
+        })
+    }
+
+    fn mark(&mut self) {
+        self.signals.marked = true;
+    }
+
+    fn piece(&self) -> Piece {
+        Self::piece(self)
+    }
+
+    fn cut(&self, piece: Piece, _: u32, bytes: u32) -> Option<Self> {
+        Some(Self {
             size: FRAGMENT_HEADER + bytes,
             passage: self.passage.with_piece(piece),
             ..*self
-        }
+        })
+    }
+
+    fn headers(&self, now: Time, identification: u16) -> Option<Headers> {
+        self.build_headers(now, identification)
+    }
+}
+
+impl Reassemble for Packet {
+    type Key = (u32, Way, u16);
+
+    fn key(&self) -> Self::Key {
+        let identification = Self::piece(self).identification;
+        (self.connection, self.way(), identification)
     }
 
     fn join(pieces: Vec<Self>) -> Option<Self> {

@@ -144,7 +144,9 @@ fn a_policy_that_controls_congestion_thins_where_the_queue_marks() {
             mark_from,
             ..QueueDiscipline::default()
         };
-        scenario.set_discipline(LINE, Direction::Up, discipline);
+        scenario.configure(LINE, Direction::Up, |link| {
+            link.queue_discipline = discipline
+        });
         acks(&run(&scenario))
     };
     assert_eq!(thinned(None), 686);
@@ -159,7 +161,9 @@ fn a_filter_keeps_one_ack_waiting_and_regeneration_gives_them_back() {
             filter: Some(AckFilter::default()),
             ..QueueDiscipline::default()
         };
-        scenario.set_discipline(LINE, Direction::Up, discipline);
+        scenario.configure(LINE, Direction::Up, |link| {
+            link.queue_discipline = discipline
+        });
         if let Some(segments) = regenerate {
             let mut flow = scenario.flows()[0].clone();
             flow.regenerate_acks = Some(segments);
@@ -190,7 +194,9 @@ fn acks_that_go_first_let_a_download_pass_an_upload() {
             first: first.then(|| AckFirst::new(4500)),
             ..QueueDiscipline::default()
         };
-        scenario.set_discipline(LINE, Direction::Up, discipline);
+        scenario.configure(LINE, Direction::Up, |link| {
+            link.queue_discipline = discipline
+        });
         let results = Simulation::observed(&scenario, Auditor::default())
             .unwrap()
             .run();
@@ -215,8 +221,8 @@ fn compressed_headers_are_small_and_refreshed_after_a_loss() {
             link("4 Mbit/s", "10 ms", loss, 50),
         );
         let line = again.add_link("line", nodes[0], nodes[1], &up, &down);
-        again.set_header_compression(line, Direction::Up);
-        again.set_header_compression(line, Direction::Down);
+        again.configure(line, Direction::Up, |link| link.header_compression = true);
+        again.configure(line, Direction::Down, |link| link.header_compression = true);
         again.add_flow(flow);
         scenario = again;
         run(&scenario)

@@ -39,14 +39,14 @@ fn scenario(variant: Variant) -> Scenario {
     let end = scenario.add_node("end");
     scenario.add_link("fading", nodes[3], end, &fading, &fading);
     let per_bit = LossPattern::PerBit(probability(5e-7));
-    scenario.set_loss(LinkId(1), Direction::Up, per_bit);
+    scenario.configure(LinkId(1), Direction::Up, |link| link.losses = per_bit);
     let bursts = LossPattern::GilbertElliott {
         to_bad: probability(0.001),
         to_good: probability(0.3),
         good: probability(0.0001),
         bad: probability(0.5),
     };
-    scenario.set_loss(LinkId(2), Direction::Up, bursts);
+    scenario.configure(LinkId(2), Direction::Up, |link| link.losses = bursts);
     let relay = |local_ack, pacing: Option<&str>| RelayConfiguration {
         buffers: Buffers::Granted { size: 200_000 },
         service: Some(Service {

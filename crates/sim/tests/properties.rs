@@ -48,6 +48,7 @@ fn configuration() -> impl Strategy<Value = Configuration> {
                     .collect(),
                 repeat: None,
             },
+            ..Configuration::default()
         })
 }
 
@@ -255,7 +256,9 @@ fn lossy(
     let nodes = scenario.add_chain("wire", 3, &wire);
     for link in 0..2 {
         for (direction, lost) in [Direction::Up, Direction::Down].into_iter().zip(lost) {
-            scenario.set_loss(LinkId(link), direction, LossPattern::Scripted(lost.clone()));
+            scenario.configure(LinkId(link), direction, |link| {
+                link.losses = LossPattern::Scripted(lost.clone())
+            });
         }
     }
     scenario.add_flow(Flow {
@@ -381,9 +384,9 @@ proptest! {
         scenario.reassembly_timeout = TimeSpan::from_milliseconds(200);
         for (index, mtu) in mtus.into_iter().enumerate() {
             let direction = [Direction::Up, Direction::Down][index % 2];
-            scenario.set_mtu(LinkId(index / 2), direction, mtu);
+            scenario.configure(LinkId(index / 2), direction, |link| link.mtu = Some(mtu));
         }
-        scenario.set_loss(LinkId(0), Direction::Up, LossPattern::Scripted(lost));
+        scenario.configure(LinkId(0), Direction::Up, |link| link.losses = LossPattern::Scripted(lost));
         let simulation = Simulation::observed(&scenario, Auditor::default()).unwrap();
         let (results, simulation) = run(simulation);
         let mut leg_number = 0;

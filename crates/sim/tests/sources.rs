@@ -111,7 +111,7 @@ fn a_conversation_goes_on_whatever_is_lost() {
     });
     for direction in [Direction::Up, Direction::Down] {
         let pattern = LossPattern::Scripted((1..60).step_by(4).collect());
-        scenario.set_loss(LinkId(0), direction, pattern);
+        scenario.configure(LinkId(0), direction, |link| link.losses = pattern);
     }
     let results = Simulation::observed(&scenario, Auditor::default())
         .unwrap()
@@ -257,9 +257,13 @@ fn a_small_mtu_cuts_packets_and_one_lost_fragment_costs_the_whole() {
         let mut scenario = Scenario::new(1, TimeSpan::from_seconds(10));
         let nodes = scenario.add_chain("hop", 3, &link("8 Mbit/s", "5 ms", "0 %", 100));
         for hop in 0..2 {
-            scenario.set_mtu(LinkId(hop), Direction::Up, 1500 - 500 * hop as u32);
+            scenario.configure(LinkId(hop), Direction::Up, |link| {
+                link.mtu = Some(1500 - 500 * hop as u32)
+            });
         }
-        scenario.set_loss(LinkId(1), Direction::Up, LossPattern::Scripted(lost));
+        scenario.configure(LinkId(1), Direction::Up, |link| {
+            link.losses = LossPattern::Scripted(lost)
+        });
         scenario.reassembly_timeout = TimeSpan::from_seconds(1);
         let sender = SenderConfiguration {
             segment_size: 4420,
@@ -293,11 +297,9 @@ fn a_small_mtu_cuts_packets_and_one_lost_fragment_costs_the_whole() {
 fn a_connection_that_gets_nowhere_is_given_up() {
     let (mut scenario, [client, server]) = pair();
     scenario.duration = TimeSpan::from_seconds(100_000);
-    scenario.set_loss(
-        LinkId(0),
-        Direction::Down,
-        LossPattern::Scripted((2..100).collect()),
-    );
+    scenario.configure(LinkId(0), Direction::Down, |link| {
+        link.losses = LossPattern::Scripted((2..100).collect())
+    });
     scenario.add_flow(Flow {
         source: Source::Fixed(size(10_000)),
         sender: SenderConfiguration {
@@ -353,7 +355,7 @@ fn what_makes_no_sense_is_refused_with_its_place() {
         "traffic \"cross\": there is no node 9; the scenario has 2"
     );
     assert_eq!(
-        refuse(&|scenario| scenario.set_mtu(LinkId(0), Direction::Up, 67)),
+        refuse(&|scenario| scenario.configure(LinkId(0), Direction::Up, |link| link.mtu = Some(67))),
         "link \"wire 0\": the MTU is 67; it must be at least 68"
     );
     assert_eq!(

@@ -130,7 +130,9 @@ fn a_proxy_acknowledges_and_forwards() {
 fn a_lost_segment_is_repaired_by_fast_retransmit() {
     // The third packet on the link is the second segment.
     let mut scenario = scenario(1, 8, 5);
-    scenario.set_loss(LinkId(0), Direction::Up, LossPattern::Scripted(vec![3]));
+    scenario.configure(LinkId(0), Direction::Up, |link| {
+        link.losses = LossPattern::Scripted(vec![3])
+    });
     let log = log(&scenario);
     let sent: Vec<&str> = log
         .iter()

@@ -19,7 +19,9 @@ fn scenario(split: bool) -> Scenario {
     let mut scenario = Scenario::new(1, TimeSpan::from_seconds(10));
     let nodes = scenario.add_chain("hop, the", 3, &link("8 Mbit/s", "10 ms", "0 %", 3));
     // The SYN is the first packet.
-    scenario.set_loss(LinkId(1), Direction::Up, LossPattern::Scripted(vec![6]));
+    scenario.configure(LinkId(1), Direction::Up, |link| {
+        link.losses = LossPattern::Scripted(vec![6])
+    });
     let flow = Flow {
         source: Source::Fixed(ByteSize::from_bytes(8000)),
         ..Flow::bulk("file", nodes[0], nodes[2])
@@ -119,8 +121,12 @@ fn a_kind_that_is_not_asked_for_is_not_written() {
 fn bursts_and_forward_data_after_a_loss() {
     let mut scenario = scenario(true);
     // A loss on the inbound leg: the data after it is forwarded in one piece.
-    scenario.set_loss(LinkId(1), Direction::Up, LossPattern::Scripted(vec![]));
-    scenario.set_loss(LinkId(0), Direction::Up, LossPattern::Scripted(vec![2]));
+    scenario.configure(LinkId(1), Direction::Up, |link| {
+        link.losses = LossPattern::Scripted(vec![])
+    });
+    scenario.configure(LinkId(0), Direction::Up, |link| {
+        link.losses = LossPattern::Scripted(vec![2])
+    });
     let watch = BurstWatch::new(&scenario, TimeSpan::ZERO).unwrap();
     let mut simulation = Simulation::observed(&scenario, watch).unwrap();
     simulation.run();

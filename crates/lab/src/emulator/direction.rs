@@ -1,11 +1,9 @@
-//! One direction of an emulated link: cells, counters, lateness.
-
-use std::collections::VecDeque;
+//! One direction of an emulated link: stages, counters, lateness.
 
 use hdrhistogram::Histogram;
 use midspan_link::{
-    Cell, Configuration, Counters, Direction as LinkDirection, DropReason, FixedLink, Link, Output,
-    ScheduleError, Verdict, stream,
+    Configuration, Counters, Direction as LinkDirection, DropReason, Output, Pipeline,
+    ScheduleError, Stage as _, Streams,
 };
 use midspan_units::{Time, TimeSpan};
 
@@ -55,7 +53,7 @@ pub struct Lateness {
 
 /// The state of one direction.
 pub(super) struct Direction {
-    cells: Cells,
+    link: Pipeline<Frame>,
     pure_acks: u64,
     data_segments: u64,
     delivered: Vec<u64>,
@@ -67,30 +65,25 @@ pub(super) struct Direction {
     due: Time,
 }
 
-enum Cells {
-    /// Constant: departures are known at arrival.
-    Fixed {
-        link: FixedLink,
-        under_way: VecDeque<(Time, Frame)>,
-    },
-    /// With a schedule.
-    Scheduled(Link<Frame>),
+/// A frame that has left the link.
+pub(super) enum Departed {
+    /// It is due at the far end.
+    Delivered(Vec<u8>),
+    /// Its buffer is free again.
+    Dropped(Vec<u8>),
 }
 
 impl Direction {
     /// Both directions of a link.
     pub(super) fn pair(setup: &Setup) -> Result<Box<(Self, Self)>, ScheduleError> {
         let make = |configuration: &Configuration, direction| {
-            let stream = || stream(setup.seed, &setup.name, direction);
-            let cells = match FixedLink::new(configuration, stream()) {
-                Ok(link) => Cells::Fixed {
-                    link,
-                    under_way: VecDeque::new(),
-                },
-                Err(_) => Cells::Scheduled(Link::new(configuration.clone(), stream())?),
+            let streams = Streams {
+                seed: setup.seed,
+                link: &setup.name,
+                direction,
             };
             Ok(Self {
-                cells,
+                link: Pipeline::new(configuration, streams)?,
                 pure_acks: 0,
                 data_segments: 0,
                 delivered: Vec::new(),
@@ -106,52 +99,41 @@ impl Direction {
         )))
     }
 
-    /// A frame arrives at the link; returns its buffer if it is dropped at once.
-    pub(super) fn arrive(&mut self, at: Time, kind: Kind, bytes: Vec<u8>) -> Option<Vec<u8>> {
+    /// A frame arrives at the link.
+    pub(super) fn arrive(&mut self, at: Time, kind: Kind, bytes: Vec<u8>) {
         match kind {
             Kind::PureAck => self.pure_acks += 1,
             Kind::Data(_) => {
                 self.data_segments += 1;
                 self.seconds.data(at);
             }
+            Kind::Rest(_) => self.seconds.data(at),
             Kind::Other | Kind::NotCarried => {}
         }
-        let frame = Frame { bytes, kind };
-        match &mut self.cells {
-            Cells::Fixed { link, under_way } => match link.handle(at, &frame) {
-                Verdict::Delivered { due } => under_way.push_back((due, frame)),
-                Verdict::Dropped { reason, due } => {
-                    if reason == DropReason::QueueFull {
-                        self.seconds.queue_full(due);
-                    }
-                    return Some(frame.bytes);
-                }
-            },
-            Cells::Scheduled(link) => link.handle(at, frame),
-        }
-        None
+        self.link.handle(at, Frame { bytes, kind });
     }
 
-    /// The next frame that is due at `now`.
-    pub(super) fn depart(&mut self, now: Time) -> Option<Vec<u8>> {
-        let (due, frame) = match &mut self.cells {
-            Cells::Fixed { under_way, .. } => under_way.pop_front_if(|(due, _)| *due <= now)?,
-            Cells::Scheduled(link) => loop {
-                match link.poll(now)? {
-                    Output::Delivered { due, packet } => break (due, packet),
-                    Output::Dropped { due, reason, .. } => {
-                        if reason == DropReason::QueueFull {
-                            self.seconds.queue_full(due);
-                        }
-                    }
+    /// The next frame that has left the link by `now`.
+    pub(super) fn depart(&mut self, now: Time) -> Option<Departed> {
+        match self.link.poll(now)? {
+            Output::Delivered { due, packet } => {
+                self.due = due;
+                if let Kind::Data(length) | Kind::Rest(length) = packet.kind {
+                    self.count_delivered(due, length);
                 }
-            },
-        };
-        self.due = due;
-        if let Kind::Data(length) = frame.kind {
-            self.count_delivered(due, length);
+                Some(Departed::Delivered(packet.bytes))
+            }
+            Output::Dropped {
+                due,
+                packet,
+                reason,
+            } => {
+                if reason == DropReason::QueueFull {
+                    self.seconds.queue_full(due);
+                }
+                Some(Departed::Dropped(packet.bytes))
+            }
         }
-        Some(frame.bytes)
     }
 
     fn count_delivered(&mut self, due: Time, length: u32) {
@@ -174,20 +156,14 @@ impl Direction {
 
     /// When the next frame may be due.
     pub(super) fn deadline(&self) -> Option<Time> {
-        match &self.cells {
-            Cells::Fixed { under_way, .. } => under_way.front().map(|(due, _)| *due),
-            Cells::Scheduled(link) => link.poll_timeout(),
-        }
+        self.link.poll_timeout()
     }
 
     /// What passed so far.
     pub(super) fn report(&self) -> DirectionReport {
         let quantile = |share| TimeSpan::from_nanoseconds(self.lateness.value_at_quantile(share));
         DirectionReport {
-            counters: match &self.cells {
-                Cells::Fixed { link, .. } => link.counters(),
-                Cells::Scheduled(link) => *link.counters(),
-            },
+            counters: self.link.counters(),
             pure_acks: self.pure_acks,
             data_segments: self.data_segments,
             delivered: self.delivered.clone(),

@@ -1,9 +1,8 @@
-//! Frames as the link crate sees them.
+//! Frames, and what they are to the lab's counters.
 
 use std::time::Duration;
 
-use etherparse::{NetSlice, SlicedPacket, TransportSlice};
-use midspan_link::Packet;
+use etherparse::{IpNumber, Ipv6ExtensionSlice, NetSlice, SlicedPacket, TcpSlice, TransportSlice};
 
 /// Bytes of an Ethernet header.
 pub const ETHERNET_HEADER: usize = 14;
@@ -17,19 +16,15 @@ pub struct Frame {
     pub kind: Kind,
 }
 
-impl Packet for Frame {
-    fn size(&self) -> u32 {
-        u32::try_from(self.bytes.len().saturating_sub(ETHERNET_HEADER)).unwrap_or(u32::MAX)
-    }
-}
-
 /// What a frame is to the lab's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A TCP segment without data that only acknowledges.
     PureAck,
-    /// A TCP segment with so many bytes of data.
+    /// A TCP segment with so many bytes of data, or its first fragment.
     Data(u32),
+    /// A later fragment of a TCP segment, with so many bytes of data.
+    Rest(u32),
     /// Any other IP packet.
     Other,
     /// Not unicast IP: neighbour discovery and the like, which a link does not carry.
@@ -50,12 +45,59 @@ pub fn classify(frame: &[u8]) -> Kind {
         return Kind::NotCarried;
     }
     let Some(TransportSlice::Tcp(tcp)) = packet.transport else {
-        return Kind::Other;
+        return packet
+            .net
+            .as_ref()
+            .and_then(fragment)
+            .unwrap_or(Kind::Other);
     };
     match tcp.payload().len() {
         0 if tcp.ack() && !tcp.syn() && !tcp.fin() && !tcp.rst() => Kind::PureAck,
         0 => Kind::Other,
         length => Kind::Data(u32::try_from(length).unwrap_or(u32::MAX)),
+    }
+}
+
+/// What a fragment of a TCP segment is; `None` for any other packet.
+fn fragment(net: &NetSlice<'_>) -> Option<Kind> {
+    let (payload, offset) = match net {
+        NetSlice::Ipv4(four) => (four.payload(), four.header().fragments_offset()),
+        NetSlice::Ipv6(six) => (
+            six.payload(),
+            six.extensions()
+                .clone()
+                .into_iter()
+                .find_map(|extension| match extension {
+                    Ipv6ExtensionSlice::Fragment(fragment) => Some(fragment.fragment_offset()),
+                    _ => None,
+                })?,
+        ),
+        _ => return None,
+    };
+    if !payload.fragmented || payload.ip_number != IpNumber::TCP {
+        return None;
+    }
+    let length = u32::try_from(payload.payload.len()).unwrap_or(u32::MAX);
+    if offset.value() > 0 {
+        return Some(Kind::Rest(length));
+    }
+    let tcp = TcpSlice::from_slice(payload.payload).ok()?;
+    let data = u32::try_from(tcp.payload().len()).unwrap_or(u32::MAX);
+    Some(Kind::Data(data))
+}
+
+impl Kind {
+    /// What a fragment of a packet of this kind is, with `bytes` of its `payload` bytes behind the
+    /// IP header, from the byte `skip` on.
+    pub(super) fn of_part(self, payload: u32, skip: u32, bytes: u32) -> Self {
+        match self {
+            Self::Data(data) if skip == 0 => {
+                let headers = payload.saturating_sub(data);
+                Self::Data(bytes.saturating_sub(headers))
+            }
+            Self::Data(_) | Self::Rest(_) => Self::Rest(bytes),
+            other => other,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
-//! A link between two namespaces: packet sockets around the cells of the link crate.
+//! A link between two namespaces: packet sockets around the stages of the link crate.
 //!
 //! Each node's interface is one end of a veth pair; the other end, its *tap*, lies in the
-//! emulator's namespace. What a node sends arrives at its tap, goes through the cells of that
+//! emulator's namespace. What a node sends arrives at its tap, goes through the stages of that
 //! direction in real time, and is sent out of the other node's tap. One thread serves one link.
 //!
 //! A packet counts as arrived when the kernel stamped it, not when the thread got to it, so that a
@@ -9,6 +9,7 @@
 
 mod direction;
 mod frame;
+mod packet;
 mod seconds;
 mod thread;
 

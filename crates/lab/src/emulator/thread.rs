@@ -12,7 +12,7 @@ use midspan_units::Time;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::time::ClockId;
 
-use super::direction::Direction;
+use super::direction::{Departed, Direction};
 use super::frame::{Kind, classify, to_monotonic};
 use super::{Command, LinkReport};
 
@@ -101,10 +101,7 @@ impl LinkThread {
                 return false;
             };
             if let Some((at, kind, bytes)) = taken {
-                let at = since(at, self.start);
-                if let Some(dropped) = direction.arrive(at, kind, bytes) {
-                    keep(&mut self.spare, dropped);
-                }
+                direction.arrive(since(at, self.start), kind, bytes);
             }
         }
         true
@@ -114,7 +111,14 @@ impl LinkThread {
     fn deliver(&mut self) {
         for (direction, tap) in [(&mut self.up, &self.second), (&mut self.down, &self.first)] {
             let now = since(clock(ClockId::Monotonic), self.start);
-            while let Some(bytes) = direction.depart(now) {
+            while let Some(departed) = direction.depart(now) {
+                let bytes = match departed {
+                    Departed::Delivered(bytes) => bytes,
+                    Departed::Dropped(bytes) => {
+                        keep(&mut self.spare, bytes);
+                        continue;
+                    }
+                };
                 // The only frames refused are those larger than the device takes, which never
                 // came from the other device of the pair; a down interface loses frames as a
                 // real one does.

@@ -3,11 +3,12 @@
 use midspan_units::{Time, TimeSpan};
 
 use super::back_off;
-use crate::cell::{Outputs, Packet};
 use crate::counters::Counters;
 use crate::loss::LossModel;
+use crate::packet::Packet;
 use crate::queue::Queue;
 use crate::seed::Stream;
+use crate::stage::Outputs;
 
 /// A modem: its queue, and its path to the router.
 #[derive(Debug, Clone)]

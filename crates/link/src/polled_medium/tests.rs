@@ -4,9 +4,9 @@ use midspan_units::Probability;
 use proptest::prelude::*;
 
 use super::*;
-use crate::configuration::QueueLimit;
 use crate::loss::Bernoulli;
 use crate::queue::DropTail;
+use crate::queue::QueueLimit;
 use crate::seed::{Direction, stream};
 
 type Medium = PolledMedium<Vec<u8>, DropTail<Vec<u8>>, Bernoulli>;

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use midspan_link::{
-    Cell, Configuration, Direction, DropReason, Link, Output, Packet, State, Step, Stream, stream,
+    Configuration, Direction, DropReason, Link, Output, Packet, Stage, State, Step, Stream, stream,
 };
 use midspan_units::{Probability, Time, TimeSpan};
 use proptest::test_runner::{Config, RngSeed};
@@ -114,42 +114,42 @@ pub fn link(configuration: Configuration) -> Link<Numbered> {
 }
 
 /// Polls until nothing else is due.
-pub fn drain(cell: &mut impl Cell<Numbered>, now: Time) -> Vec<Output<Numbered>> {
-    std::iter::from_fn(|| cell.poll(now)).collect()
+pub fn drain(stage: &mut impl Stage<Numbered>, now: Time) -> Vec<Output<Numbered>> {
+    std::iter::from_fn(|| stage.poll(now)).collect()
 }
 
-/// Runs `arrivals` (time, size) through a cell that is polled according to its contract, until it
+/// Runs `arrivals` (time, size) through a stage that is polled according to its contract, until it
 /// is empty. Returns the fate of each packet, in the order of arrival.
-pub fn run(cell: &mut impl Cell<Numbered>, arrivals: &[(Time, u32)]) -> Vec<Fate> {
+pub fn run(stage: &mut impl Stage<Numbered>, arrivals: &[(Time, u32)]) -> Vec<Fate> {
     let mut outputs = Vec::new();
     for (number, (at, size)) in arrivals.iter().enumerate() {
-        drive(cell, *at, &mut outputs);
-        cell.handle(
+        drive(stage, *at, &mut outputs);
+        stage.handle(
             *at,
             Numbered {
                 number,
                 size: *size,
             },
         );
-        outputs.extend(drain(cell, *at));
+        outputs.extend(drain(stage, *at));
     }
-    drive(cell, END, &mut outputs);
+    drive(stage, END, &mut outputs);
     by_number(&outputs, arrivals.len())
 }
 
 /// Polls at each deadline until `end`.
-pub fn drive(cell: &mut impl Cell<Numbered>, end: Time, outputs: &mut Vec<Output<Numbered>>) {
+pub fn drive(stage: &mut impl Stage<Numbered>, end: Time, outputs: &mut Vec<Output<Numbered>>) {
     let mut last = Time::ZERO;
-    while let Some(deadline) = cell.poll_timeout().filter(|deadline| *deadline <= end) {
+    while let Some(deadline) = stage.poll_timeout().filter(|deadline| *deadline <= end) {
         assert!(deadline >= last, "deadlines go back");
-        let due = drain(cell, deadline);
+        let due = drain(stage, deadline);
         for output in &due {
             if let Output::Delivered { due, .. } = output {
                 assert_eq!(*due, deadline, "delivered at its deadline");
             }
         }
         assert!(
-            !due.is_empty() || cell.poll_timeout() > Some(deadline),
+            !due.is_empty() || stage.poll_timeout() > Some(deadline),
             "spins"
         );
         outputs.extend(due);

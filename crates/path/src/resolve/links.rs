@@ -10,8 +10,9 @@ use midspan_units::{ByteSize, Probability, TimeSpan};
 use super::Check;
 use super::limits::{DURATION_LIMIT, LINK_LIMIT, SCHEDULE_LIMIT};
 use super::nodes::NodeNames;
+use crate::acknowledge::AckQueueing;
 use crate::file::{DirectionTable, LinkTable, Queue, ScheduleTable, StepTable};
-use crate::{AckQueueing, Link, NodeIndex};
+use crate::{Link, NodeIndex};
 
 /// Largest number of packets in a queue, so that it fits into a machine's memory.
 const QUEUE_PACKETS: u32 = 1_000_000;
@@ -52,63 +53,38 @@ fn link(
     table: &LinkTable,
     nodes: &NodeNames,
 ) -> Result<Link, Located> {
-    let [up, down] = [
-        direction(check, table, &table.up)?,
-        direction(check, table, &table.down)?,
-    ];
-    let headers = [
-        acknowledgements(check, table, &table.up, &up)?,
-        acknowledgements(check, table, &table.down, &down)?,
-    ];
     Ok(Link {
         name: name.to_owned(),
         between: ends(check, table, nodes)?,
-        up,
-        down,
-        ack_queue: headers.map(|(queue, _)| queue),
-        header_compression: headers.map(|(_, compression)| compression),
-        mtu: match &table.mtu {
-            Some(given) => {
-                let bytes = check.within("an MTU", given, MTU)?.bytes();
-                Some(u32::try_from(bytes).unwrap_or(u32::MAX))
-            }
-            None => None,
-        },
-        drop_fragments: table.drop_fragments,
+        up: direction(check, table, &table.up)?,
+        down: direction(check, table, &table.down)?,
     })
 }
 
-/// How a direction treats ACKs and headers.
-fn acknowledgements(
+/// The keys of a direction that fit only some others.
+fn check_effects(
     check: &Check<'_>,
-    shared: &LinkTable,
-    own: &DirectionTable,
     configuration: &Configuration,
-) -> Result<(AckQueueing, bool), Located> {
-    let queue = own.ack_queue.as_ref().or(shared.ack_queue.as_ref());
-    let compression = own
-        .header_compression
-        .as_ref()
-        .or(shared.header_compression.as_ref());
-    let queueing = queue.map_or(AckQueueing::Plain, |given| *given.get_ref());
-    if let (Some(given), QueueLimit::Bytes(_)) = (queue, configuration.queue)
-        && queueing != AckQueueing::Plain
+    ack_queue: Option<&Spanned<AckQueueing>>,
+    compression: Option<&Spanned<bool>>,
+) -> Result<(), Located> {
+    let plain = configuration.queue_discipline.is_plain();
+    if let (Some(given), QueueLimit::Bytes(_)) = (ack_queue, configuration.queue)
+        && !plain
     {
+        let message = "this queue counts bytes, and one for ACKs counts packets";
         return Err(check
-            .error(
-                given,
-                "this queue counts bytes, and one for ACKs counts packets",
-            )
+            .error(given, message)
             .with_help("write its `queue` in packets"));
     }
-    let Some(given) = compression.filter(|given| *given.get_ref()) else {
-        return Ok((queueing, false));
-    };
-    if queueing != AckQueueing::Plain || !configuration.schedule.steps.is_empty() {
+    if let Some(given) = compression
+        && configuration.header_compression
+        && !(plain && configuration.schedule.steps.is_empty())
+    {
         let message = "headers are compressed behind a plain queue, on a link without a schedule";
         return Err(check.error(given, message));
     }
-    Ok((queueing, true))
+    Ok(())
 }
 
 fn ends(
@@ -139,7 +115,10 @@ fn direction(
     let queue = own.queue.as_ref().or(shared.queue.as_ref());
     let overhead = own.overhead.as_ref().or(shared.overhead.as_ref());
     let schedule = own.schedule.as_ref().or(shared.schedule.as_ref());
-    Ok(Configuration {
+    let ack_queue = own.ack_queue.as_ref().or(shared.ack_queue.as_ref());
+    let compression = own.header_compression.as_ref();
+    let compression = compression.or(shared.header_compression.as_ref());
+    let configuration = Configuration {
         state: State {
             rate: rate.map(|given| check.rate(given)).transpose()?,
             delay: delay
@@ -163,7 +142,25 @@ fn direction(
             .map(|given| changes(check, given))
             .transpose()?
             .unwrap_or_default(),
-    })
+        queue_discipline: ack_queue
+            .map(|given| given.get_ref().discipline())
+            .unwrap_or_default(),
+        header_compression: compression.is_some_and(|given| *given.get_ref()),
+        mtu: shared
+            .mtu
+            .as_ref()
+            .map(|given| mtu(check, given))
+            .transpose()?,
+        drops_fragments: shared.drop_fragments,
+        ..Configuration::default()
+    };
+    check_effects(check, &configuration, ack_queue, compression)?;
+    Ok(configuration)
+}
+
+fn mtu(check: &Check<'_>, given: &Spanned<ByteSize>) -> Result<u32, Located> {
+    let bytes = check.within("an MTU", given, MTU)?.bytes();
+    Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
 }
 
 /// A loss of 100 % is an outage, and an outage ends.

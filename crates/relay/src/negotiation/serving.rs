@@ -57,12 +57,10 @@ impl Negotiations {
         // Counted for this client alone; no password of one that gave too many wrong ones is
         // looked at for a while.
         let credentials = negotiator.credentials.as_ref().map(|known| {
-            Arc::new(
-                match self.tries.is_blocked(address.ip(), around.now) {
-                    false => Credentials::clone(known),
-                    true => Credentials::default(),
-                },
-            )
+            Arc::new(match self.tries.is_blocked(address.ip(), around.now) {
+                false => Credentials::clone(known),
+                true => Credentials::default(),
+            })
         });
         // What it will have as a session.
         let memory = self.limits.set_aside(LEAST_OF_SESSION);

@@ -198,9 +198,11 @@ impl Testbed {
         let near = line(SWITCH, TimeSpan::ZERO, Probability::ZERO);
         scenario.add_link("premises", client, router, &near, &near);
         scenario.add_link("switch", gateway, server, &near, &near);
-        scenario.set_mtu(ACCESS, Direction::Down, MTU);
+        scenario.configure(ACCESS, Direction::Down, |link| link.mtu = Some(MTU));
         if self.drops_fragments {
-            scenario.set_drops_fragments(PREMISES, Direction::Down);
+            scenario.configure(PREMISES, Direction::Down, |link| {
+                link.drops_fragments = true
+            });
         }
         let flow = scenario.add_flow(self.flow([server, gateway, client]));
         self.set_access(&mut scenario, flow);

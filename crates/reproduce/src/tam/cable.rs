@@ -135,7 +135,9 @@ impl Download {
         };
         let link = scenario.add_link(&format!("modem {user}"), node, router, &modem, &modem);
         if user == 0 || self.load == Load::Downloads {
-            scenario.set_discipline(link, Direction::Up, self.scheme.discipline());
+            scenario.configure(link, Direction::Up, |link| {
+                link.queue_discipline = self.scheme.discipline()
+            });
         }
         node
     }

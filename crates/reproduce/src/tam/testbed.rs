@@ -93,9 +93,13 @@ impl Testbed {
         if self.acks_first {
             discipline = acks_first(SEGMENT + HEADER);
         }
-        scenario.set_discipline(ASYMMETRIC, Direction::Up, discipline);
+        scenario.configure(ASYMMETRIC, Direction::Up, |link| {
+            link.queue_discipline = discipline
+        });
         if self.compression {
-            scenario.set_header_compression(ASYMMETRIC, Direction::Up);
+            scenario.configure(ASYMMETRIC, Direction::Up, |link| {
+                link.header_compression = true
+            });
         }
         let mut flows = Vec::new();
         for terminal in 0..self.terminals {

@@ -5,38 +5,27 @@
 //! then *joined*: a packet passes both in one step, without an event in between. The results are
 //! the same as with one event for each link (a test compares them).
 
-mod compressed;
 mod directed;
-mod discipline;
-mod headers;
-mod loss;
 
-pub use discipline::QueueDiscipline;
-pub use loss::LossPattern;
-
-pub(crate) use directed::{Directed, NewLink};
-pub(crate) use discipline::Discipline;
-pub(crate) use loss::Loss;
+pub(crate) use directed::Directed;
 
 use std::collections::VecDeque;
 
 use midspan_link::{
-    Cell, Counters, DropReason, Output, PolledCounters, PolledMedium, Queue as _, Verdict,
-    fragments,
+    Body, Counters, Discipline, DropReason, Entering, LossProcess, Output, PolledCounters,
+    PolledMedium, Queue as _, Stage as _, Verdict, Waiting,
 };
 use midspan_units::Time;
 
 use crate::engine::Schedule;
 use crate::packet::Packet;
-use directed::Kind;
+use directed::Carrier;
 
 /// All directions of all links. The place of a direction in the event queue is its index.
 #[derive(Debug)]
 pub(crate) struct Network {
     links: Vec<Directed>,
     media: Vec<Medium>,
-    /// Identification of the next packet that is fragmented.
-    identification: u16,
     /// Fragments that were dropped and not yet reported.
     dropped_fragments: Vec<Dropped>,
     /// No packet is handed to a link after this time.
@@ -46,7 +35,7 @@ pub(crate) struct Network {
 /// A medium that several links share in one direction.
 #[derive(Debug)]
 pub(crate) struct Medium {
-    pub(crate) medium: PolledMedium<Packet, Discipline, Loss>,
+    pub(crate) medium: PolledMedium<Packet, Discipline<Packet>, LossProcess>,
     /// The numbers of the modems' links. The medium's events have the first of these numbers as
     /// their place.
     pub(crate) links: Vec<u32>,
@@ -95,7 +84,6 @@ impl Network {
         Self {
             links,
             media,
-            identification: 0,
             dropped_fragments: Vec::new(),
             end,
         }
@@ -121,8 +109,8 @@ impl Network {
         loop {
             let place = route[passage.hop()];
             let link = &mut self.links[place as usize];
-            let verdict = match &mut link.kind {
-                Kind::Fixed(fixed) if packet.size <= link.mtu && !link.drops_fragments => {
+            let verdict = match &mut link.carrier {
+                Carrier::Own(Body::Fixed(fixed)) if packet.size <= link.entrance.passes() => {
                     fixed.handle(at, packet)
                 }
                 _ => {
@@ -179,25 +167,27 @@ impl Network {
     ) -> Option<Verdict> {
         let place = route[packet.passage.hop()];
         let link = &mut self.links[place as usize];
-        if link.drops_fragments && (packet.passage.is_fragment() || packet.size > link.mtu) {
-            let reason = DropReason::Lost;
-            return Some(Verdict::Dropped { due: at, reason });
+        match link.entrance.enter(*packet) {
+            Entering::Whole(_) => {}
+            Entering::Fragments(fragments) => {
+                self.handle_fragments(schedule, at, route, fragments);
+                return None;
+            }
+            Entering::Refused(_) => {
+                let reason = DropReason::Refused;
+                return Some(Verdict::Dropped { due: at, reason });
+            }
         }
-        if packet.size > link.mtu {
-            self.handle_fragments(schedule, at, route, packet);
-            return None;
-        }
-        match &mut link.kind {
-            Kind::Fixed(fixed) => Some(fixed.handle(at, packet)),
-            Kind::Changing(changing) => {
-                changing.handle(at, *packet);
+        match &mut link.carrier {
+            Carrier::Own(Body::Fixed(fixed)) => Some(fixed.handle(at, packet)),
+            Carrier::Own(Body::Staged(stage)) => {
+                stage.handle(at, *packet);
                 // If a packet is ready already, an event at this very time polls it.
-                let ready = changing.poll_timeout().unwrap_or(at);
+                let ready = stage.poll_timeout().unwrap_or(at);
                 schedule.wake(place, ready.max(at));
                 None
             }
-            Kind::Compressed(link) => Some(link.handle(at, packet)),
-            Kind::Shared { medium, station } => {
+            Carrier::Shared { medium, station } => {
                 let (medium, station) = (*medium, *station);
                 self.share(schedule, at, medium, station, *packet);
                 None
@@ -226,8 +216,8 @@ impl Network {
 
     /// The shared medium that a place's link belongs to.
     fn medium_of(&self, place: u32) -> Option<&Medium> {
-        match self.links.get(place as usize)?.kind {
-            Kind::Shared { medium, .. } => self.media.get(medium),
+        match self.links.get(place as usize)?.carrier {
+            Carrier::Shared { medium, .. } => self.media.get(medium),
             _ => None,
         }
     }
@@ -237,18 +227,16 @@ impl Network {
         self.media.iter().map(|medium| *medium.medium.counters())
     }
 
-    /// Hands a packet over in fragments.
+    /// Hands a packet over in these fragments.
     #[cold]
     fn handle_fragments(
         &mut self,
         schedule: &mut Schedule,
         at: Time,
         route: &[u32],
-        packet: &Packet,
+        fragments: Vec<Packet>,
     ) {
-        let mtu = self.links[route[packet.passage.hop()] as usize].mtu;
-        self.identification = self.identification.wrapping_add(1);
-        for mut fragment in fragments(packet, mtu, self.identification) {
+        for mut fragment in fragments {
             let handed = self.handle(schedule, at, route, &mut fragment, Time::ZERO);
             if let Handed::Dropped(dropped) = handed {
                 self.dropped_fragments.push(dropped);
@@ -270,20 +258,19 @@ impl Network {
     #[inline]
     pub(crate) fn on_its_way(&mut self, place: u32) -> Option<&mut VecDeque<(Time, Packet)>> {
         let link = &mut self.links[place as usize];
-        match link.kind {
-            Kind::Fixed(_) | Kind::Compressed(_) => Some(&mut link.on_the_way),
-            Kind::Changing(_) | Kind::Shared { .. } => None,
+        match link.carrier {
+            Carrier::Own(Body::Fixed(_)) => Some(&mut link.on_the_way),
+            Carrier::Own(Body::Staged(_)) | Carrier::Shared { .. } => None,
         }
     }
 
     /// The next packet that has come out of a link by `now`, and that link: on a shared medium, it
     /// may be a link other than that of `place`.
     pub(crate) fn poll(&mut self, place: u32, now: Time) -> Option<(u32, Output<Packet>)> {
-        let link = &mut self.links[place as usize];
-        match &mut link.kind {
-            Kind::Fixed(_) | Kind::Compressed(_) => None,
-            Kind::Changing(changing) => Some((place, changing.poll(now)?)),
-            Kind::Shared { medium, .. } => {
+        match &mut self.links[place as usize].carrier {
+            Carrier::Own(Body::Fixed(_)) => None,
+            Carrier::Own(Body::Staged(stage)) => Some((place, stage.poll(now)?)),
+            Carrier::Shared { medium, .. } => {
                 let medium = self.media.get_mut(*medium)?;
                 let (station, output) = medium.medium.poll(now)?;
                 Some((*medium.links.get(station)?, output))
@@ -293,24 +280,23 @@ impl Network {
 
     /// When the next packet may come out of a link that is [polled](Self::poll).
     pub(crate) fn poll_timeout(&self, place: u32) -> Option<Time> {
-        match &self.links[place as usize].kind {
-            Kind::Fixed(_) | Kind::Compressed(_) => None,
-            Kind::Changing(changing) => changing.poll_timeout(),
-            Kind::Shared { medium, .. } => self.media.get(*medium)?.medium.poll_timeout(),
+        match &self.links[place as usize].carrier {
+            Carrier::Own(Body::Fixed(_)) => None,
+            Carrier::Own(Body::Staged(stage)) => stage.poll_timeout(),
+            Carrier::Shared { medium, .. } => self.media.get(*medium)?.medium.poll_timeout(),
         }
     }
 
-    /// Packets and bytes that wait, as of the last packet that was handed over.
-    pub(crate) fn queue(&self, place: u32) -> (usize, u64) {
-        match &self.links[place as usize].kind {
-            Kind::Fixed(link) => (link.queue_packets(), link.queue_bytes()),
-            Kind::Changing(link) => (link.queue().packets(), link.queue().bytes()),
-            Kind::Compressed(link) => (link.link.queue_packets(), link.link.queue_bytes()),
-            Kind::Shared { station, .. } => {
+    /// The packets that wait, as of the last packet that was handed over.
+    pub(crate) fn waiting(&self, place: u32) -> Waiting {
+        match &self.links[place as usize].carrier {
+            Carrier::Own(body) => body.waiting(),
+            Carrier::Shared { station, .. } => {
                 let medium = self.medium_of(place);
                 let modem = medium.and_then(|medium| medium.medium.station(*station));
-                modem.map_or((0, 0), |modem| {
-                    (modem.queue().packets(), modem.queue().bytes())
+                modem.map_or_else(Waiting::default, |modem| Waiting {
+                    packets: modem.queue().packets(),
+                    bytes: modem.queue().bytes(),
                 })
             }
         }
@@ -324,8 +310,8 @@ impl Network {
 
     /// Whether a link is fixed, and every packet takes some time on it.
     pub(crate) fn is_fixed_and_takes_time(&self, place: u32) -> bool {
-        match self.links.get(place as usize).map(|link| &link.kind) {
-            Some(Kind::Fixed(fixed)) => fixed.takes_time(),
+        match self.links.get(place as usize).map(|link| &link.carrier) {
+            Some(Carrier::Own(Body::Fixed(fixed))) => fixed.takes_time(),
             _ => false,
         }
     }
@@ -336,11 +322,13 @@ impl Network {
 
     pub(crate) fn counters(&self, place: usize) -> Option<Counters> {
         let link = self.links.get(place)?;
-        if let Kind::Shared { medium, station } = link.kind {
-            let modem = self.media.get(medium)?.medium.station(station)?;
-            return Some(*modem.counters());
-        }
-        Some(link.counters())
+        let counters = match link.carrier {
+            Carrier::Own(ref body) => body.counters(),
+            Carrier::Shared { medium, station } => {
+                *self.media.get(medium)?.medium.station(station)?.counters()
+            }
+        };
+        Some(counters.with_refused(link.entrance.refused()))
     }
 
     /// Packets that were handed to a link and neither dropped nor polled.

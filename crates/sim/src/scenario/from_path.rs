@@ -4,11 +4,9 @@ mod acknowledge;
 mod linux;
 
 use midspan_path::{
-    AckQueueing, Direction, Flow as PathFlow, Node, NodeKind, Order, Path, Traffic as PathTraffic,
-    Workload,
+    Flow as PathFlow, Node, NodeKind, Order, Path, Traffic as PathTraffic, Workload,
 };
 use midspan_policy::SessionSettings;
-use midspan_policy::ack_thinning::{AckFilter, AckFirst};
 use midspan_policy::oversized_segments::{Wish, size::PLANNED_MTU};
 use midspan_units::{ByteSize, TimeSpan};
 
@@ -16,7 +14,6 @@ use super::{
     Client, Dialogue, Flow, FlowId, LinkId, NodeId, Pattern, Scenario, ScenarioError, Source,
     Traffic,
 };
-use crate::network::QueueDiscipline;
 use crate::random::Distribution;
 use linux::{host_receiver, host_sender, leave_out_sack, split};
 
@@ -88,21 +85,12 @@ impl<'a> Builder<'a> {
         let cut = (proxies && sends_oversized_segments(path)).then_some(PLANNED_MTU);
         for link in &path.links {
             let [first, second] = link.between.map(|node| NodeId(node.0));
-            let added = scenario.add_link(&link.name, first, second, &link.up, &link.down);
-            if let Some(mtu) = link.mtu.or(cut) {
-                scenario.set_mtu(added, Direction::Up, mtu);
-                scenario.set_mtu(added, Direction::Down, mtu);
-            }
-            if link.drop_fragments {
-                scenario.set_drops_fragments(added, Direction::Up);
-                scenario.set_drops_fragments(added, Direction::Down);
-            }
-            for (end, direction) in [Direction::Up, Direction::Down].into_iter().enumerate() {
-                scenario.set_discipline(added, direction, of_queueing(link.ack_queue[end]));
-                if link.header_compression[end] {
-                    scenario.set_header_compression(added, direction);
-                }
-            }
+            let [up, down] = [&link.up, &link.down].map(|direction| {
+                let mut direction = direction.clone();
+                direction.mtu = direction.mtu.or(cut);
+                direction
+            });
+            scenario.add_link(&link.name, first, second, &up, &down);
         }
         for cable in &path.cables {
             let links: Vec<LinkId> = cable.links.iter().map(|link| LinkId(link.0)).collect();
@@ -280,19 +268,6 @@ fn sends_oversized_segments(path: &Path) -> bool {
         let access = proxy.access.unwrap_or_default();
         access.oversized_segments != Wish::Off
     })
-}
-
-/// With `Marked`, ACKs that find two waiting packets are marked. With `First`, data still gets a
-/// quarter of the link: a packet of 1,500 bytes after each 4,500 bytes of ACKs.
-fn of_queueing(queueing: AckQueueing) -> QueueDiscipline {
-    let mut discipline = QueueDiscipline::default();
-    match queueing {
-        AckQueueing::Plain => {}
-        AckQueueing::Filtered => discipline.filter = Some(AckFilter::default()),
-        AckQueueing::First => discipline.first = Some(AckFirst::new(3 * 1500)),
-        AckQueueing::Marked => discipline.mark_from = Some(2),
-    }
-    discipline
 }
 
 fn of_traffic(traffic: &PathTraffic) -> Traffic {

@@ -16,8 +16,6 @@ use midspan_policy::oversized_segments::OversizedStart;
 use midspan_policy::{AccessLink, SessionSettings};
 use midspan_units::TimeSpan;
 
-use crate::network::{LossPattern, QueueDiscipline};
-
 pub(crate) use route::{Routes, feeders, route_of, routes};
 
 /// A node, by its index in the scenario.
@@ -92,11 +90,6 @@ pub(crate) struct ScenarioLink {
     pub(crate) name: String,
     pub(crate) between: [NodeId; 2],
     pub(crate) directions: [Configuration; 2],
-    pub(crate) loss: [LossPattern; 2],
-    pub(crate) mtu: [Option<u32>; 2],
-    pub(crate) drops_fragments: [bool; 2],
-    pub(crate) discipline: [QueueDiscipline; 2],
-    pub(crate) compression: [bool; 2],
 }
 
 impl Scenario {
@@ -139,11 +132,6 @@ impl Scenario {
             name: name.to_owned(),
             between: [first, second],
             directions: [up.clone(), down.clone()],
-            loss: [LossPattern::default(), LossPattern::default()],
-            mtu: [None, None],
-            drops_fragments: [false; 2],
-            discipline: [QueueDiscipline::default(); 2],
-            compression: [false; 2],
         });
         LinkId(self.links.len() - 1)
     }
@@ -160,48 +148,15 @@ impl Scenario {
         nodes
     }
 
-    /// Sets how packets are lost in one direction of a link. Does nothing if the link does not
-    /// exist.
-    pub fn set_loss(&mut self, link: LinkId, direction: Direction, pattern: LossPattern) {
-        if let Some(link) = self.links.get_mut(link.0) {
-            link.loss[usize::from(direction == Direction::Down)] = pattern;
-        }
-    }
-
-    /// Sets the largest packet that one direction of a link carries whole, in bytes (at least 68);
-    /// larger ones are fragmented. Does nothing if the link does not exist.
-    pub fn set_mtu(&mut self, link: LinkId, direction: Direction, mtu: u32) {
-        if let Some(link) = self.links.get_mut(link.0) {
-            link.mtu[usize::from(direction == Direction::Down)] = Some(mtu);
-        }
-    }
-
-    /// Makes one direction of a link drop every IP fragment, as routers and firewalls do that
-    /// inspect transport headers. Does nothing if the link does not exist.
-    pub fn set_drops_fragments(&mut self, link: LinkId, direction: Direction) {
-        if let Some(link) = self.links.get_mut(link.0) {
-            link.drops_fragments[usize::from(direction == Direction::Down)] = true;
-        }
-    }
-
-    /// Sets how the queue of one direction of a link treats ACKs; the limit of the queue must be in
-    /// packets. Does nothing if the link does not exist.
-    pub fn set_discipline(
+    /// Changes one direction of a link. Does nothing if the link does not exist.
+    pub fn configure(
         &mut self,
         link: LinkId,
         direction: Direction,
-        discipline: QueueDiscipline,
+        change: impl FnOnce(&mut Configuration),
     ) {
         if let Some(link) = self.links.get_mut(link.0) {
-            link.discipline[usize::from(direction == Direction::Down)] = discipline;
-        }
-    }
-
-    /// Makes one direction of a link compress TCP/IP headers (RFC 1144); its queue must be plain,
-    /// and it must not change over time. Does nothing if the link does not exist.
-    pub fn set_header_compression(&mut self, link: LinkId, direction: Direction) {
-        if let Some(link) = self.links.get_mut(link.0) {
-            link.compression[usize::from(direction == Direction::Down)] = true;
+            change(&mut link.directions[usize::from(direction == Direction::Down)]);
         }
     }
 
@@ -228,7 +183,7 @@ impl Scenario {
     /// proxy runs the policy of the real proxy
     /// ([`NarrowSession`](midspan_policy::narrow_session::NarrowSession)) and begins with
     /// oversized segments in this `way`. This affects only the last proxy before a client that
-    /// downloads. Packets are fragmented if a link has an [MTU](Self::set_mtu).
+    /// downloads. Packets are fragmented if a link has an [MTU](Configuration::mtu).
     pub fn set_access(
         &mut self,
         flow: FlowId,

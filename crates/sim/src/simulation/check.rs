@@ -20,8 +20,8 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), ScenarioError> {
                 name: link.name.clone(),
             });
         }
-        for mtu in link.mtu.iter().flatten() {
-            if *mtu < LEAST_MTU {
+        for mtu in link.directions.iter().filter_map(|end| end.mtu) {
+            if mtu < LEAST_MTU {
                 return Err(ScenarioError::Setting {
                     place: format!("link \"{}\"", link.name),
                     setting: "the MTU",

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use midspan_link::{Direction, PolledMedium};
+use midspan_link::{Direction, PolledMedium, Streams};
 use midspan_units::Time;
 
 use super::application::{DialogueState, FlowState};
 use super::background::TrafficSource;
-use crate::network::{Directed, Medium, Network, NewLink};
+use crate::network::{Directed, Medium, Network};
 use crate::packet::Way;
 use crate::proxy::{Buffers, Relay};
 use crate::random::stream_for;
@@ -175,34 +175,28 @@ pub(super) fn network(
     for (number, link) in scenario.links.iter().enumerate() {
         let ends = [Direction::Up, Direction::Down];
         for (end, direction) in ends.into_iter().enumerate() {
-            let new = NewLink {
+            let configuration = &link.directions[end];
+            let streams = Streams {
                 seed: scenario.seed,
-                name: &link.name,
+                link: &link.name,
                 direction,
-                configuration: &link.directions[end],
-                loss: &link.loss[end],
-                mtu: link.mtu[end],
-                drops_fragments: link.drops_fragments[end],
-                discipline: link.discipline[end],
-                compression: link.compression[end],
             };
             let of_cable = |cable: &Cable| cable.links.contains(&LinkId(number));
             let cable = scenario.cables.iter().position(of_cable);
             if let Some(cable) = cable.filter(|_| direction == Direction::Up) {
-                links.push(Directed::shared(
-                    cable,
-                    stations[cable].len(),
-                    new.mtu,
-                    new.drops_fragments,
-                ));
-                stations[cable].push(new.station());
+                let entrance = midspan_link::entrance(configuration, streams);
+                links.push(Directed::shared(entrance, cable, stations[cable].len()));
+                stations[cable].push(midspan_link::station(configuration, streams));
                 places[cable].push(index(2 * number)?);
                 continue;
             }
-            links.push(Directed::new(new).map_err(|error| ScenarioError::Schedule {
-                link: link.name.clone(),
-                error,
-            })?);
+            let parts = midspan_link::build(configuration, streams);
+            links.push(Directed::own(parts.map_err(|error| {
+                ScenarioError::Schedule {
+                    link: link.name.clone(),
+                    error,
+                }
+            })?));
         }
     }
     for ((cable, stations), links) in scenario.cables.iter().zip(stations).zip(places) {

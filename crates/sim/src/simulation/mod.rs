@@ -147,10 +147,10 @@ impl<O: Observer> Simulation<O> {
         check::check(scenario)?;
         let mut parts = leg::build(scenario)?;
         let network = leg::network(scenario, &parts.legs, join)?;
-        let cut = scenario.links.iter().flat_map(|link| link.mtu).flatten();
-        let cut = cut.min();
+        let mut directions = scenario.links.iter().flat_map(|link| &link.directions);
+        let cuts = directions.any(|direction| direction.mtu.is_some());
         let signals = signals::signals(scenario);
-        if join && !O::WATCHES && cut.is_none() && signals.is_empty() {
+        if join && !O::WATCHES && !cuts && signals.is_empty() {
             answers::join(&mut parts, &network);
         }
         let places = Places::new([
@@ -172,7 +172,7 @@ impl<O: Observer> Simulation<O> {
         for (index, source) in (0..).zip(&parts.traffic) {
             schedule.wake(places.traffic(index), source.start);
         }
-        let reassembly = cut.map(|_| {
+        let reassembly = cuts.then(|| {
             let timeout = scenario.reassembly_timeout;
             Box::new(Reassembly::new(timeout, REASSEMBLY_LIMIT))
         });
@@ -268,7 +268,7 @@ impl<O: Observer> Simulation<O> {
     /// Packets on links, and fragments that wait for others, at this time. Packets on a link that
     /// will be lost are not counted.
     pub fn packets_on_the_way(&self) -> u64 {
-        use midspan_link::Cell;
+        use midspan_link::Stage as _;
         let waiting = self.reassembly.as_ref().map_or(0, |cell| cell.held());
         self.network.on_the_way() + waiting as u64
     }

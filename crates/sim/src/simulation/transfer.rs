@@ -1,7 +1,7 @@
 //! Transfers packets from a sender or receiver over links to the other end; handles the timers of
 //! both.
 
-use midspan_link::{Cell, Output};
+use midspan_link::{Output, Stage as _, Waiting};
 use midspan_units::Time;
 
 use super::Simulation;
@@ -328,7 +328,7 @@ impl<O: Observer> Simulation<O> {
     fn report_queue(&mut self, packet: &Packet) {
         let route = self.legs[packet.connection as usize].route(packet.way());
         let place = route[packet.passage.hop()];
-        let (packets, bytes) = self.network.queue(place);
+        let Waiting { packets, bytes } = self.network.waiting(place);
         let link = LinkId(place as usize / 2);
         let up = place.is_multiple_of(2);
         self.observer.queue(self.now, link, up, packets, bytes);

@@ -1,10 +1,9 @@
 //! The bytes that a simulated packet's header would have on the wire, for a compressor.
 
-use std::collections::BTreeMap;
-
+use midspan_link::Headers;
 use midspan_units::Time;
 
-use crate::packet::{Data, DataKind, Packet, Segment, Way};
+use super::{Data, DataKind, Packet, Segment, SelectiveBlocks, Way};
 
 /// Size of IPv4 and TCP headers, in bytes: without options, and with timestamps.
 const PLAIN: u32 = 40;
@@ -14,27 +13,21 @@ const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 const PSH: u8 = 0x08;
 
-/// Builds the headers of packets.
-#[derive(Debug, Default)]
-pub(super) struct Headers {
-    /// IP identifications count up for each connection and direction.
-    identifications: BTreeMap<(u32, Way), u16>,
-}
-
-impl Headers {
-    /// The header of a packet, and the number of bytes of data after it. `None` if RFC 1144 does
-    /// not cover the header: not TCP, IPv6, a fragment, or options other than timestamps and SACK.
+impl Packet {
+    /// The headers of a packet. `None` if RFC 1144 does not cover them: not TCP, IPv6, a fragment,
+    /// or options other than timestamps and SACK.
     ///
     /// Ports and addresses are derived from the connection. The window is scaled by 2⁸. The
     /// checksum covers the header only, so that a wrongly restored header is detected.
-    pub(super) fn of(&mut self, now: Time, packet: &Packet) -> Option<(Vec<u8>, u16)> {
+    pub(super) fn build_headers(&self, now: Time, identification: u16) -> Option<Headers> {
+        let packet = self;
         if packet.passage.is_fragment() {
             return None;
         }
         let fields = Fields::of(packet)?;
         let blocks = match &packet.segment {
             Segment::Acknowledgement(ack) => ack.blocks,
-            _ => crate::packet::SelectiveBlocks::default(),
+            _ => SelectiveBlocks::default(),
         };
         let blocks = blocks.as_slice();
         let with_blocks = match u32::try_from(blocks.len()).ok()? {
@@ -51,11 +44,6 @@ impl Headers {
             TIMESTAMPS => true,
             _ => return None,
         };
-        let identification = self
-            .identifications
-            .entry((packet.connection, packet.way()))
-            .or_default();
-        *identification = identification.wrapping_add(1);
         let size = u16::try_from(packet.size).ok()?;
         let mut header = vec![0x45, 0];
         header.extend(size.to_be_bytes());
@@ -92,7 +80,10 @@ impl Headers {
         }
         let sum = checksum(header.get(12..)?);
         header.splice(36..38, sum);
-        Some((header, u16::try_from(data).ok()?))
+        Some(Headers {
+            bytes: header,
+            data: u16::try_from(data).ok()?,
+        })
     }
 }
 

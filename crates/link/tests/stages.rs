@@ -1,4 +1,4 @@
-//! Other cells fit in: a loss model, a queue discipline and a new cell.
+//! Other stages fit in: a loss model, a queue discipline and a new stage.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 use common::*;
 use midspan_link::{
-    Bernoulli, Cell, Chain, Configuration, Delay, DropReason, DropTail, FixedLink, Link, Loss,
-    LossModel, Output, Outputs, Packet, Queue, QueueLimit, Schedule, Transmitter, Verdict,
+    Bernoulli, Chain, Configuration, Delay, DropReason, DropTail, FixedLink, Link, Loss, LossModel,
+    Output, Outputs, Packet, Queue, QueueLimit, Schedule, Stage, Transmitter, Verdict,
 };
 use midspan_units::{Probability, Time, TimeSpan};
 use proptest::prelude::*;
@@ -68,7 +68,7 @@ struct Fragmenter {
     outputs: Outputs<Numbered>,
 }
 
-impl Cell<Numbered> for Fragmenter {
+impl Stage<Numbered> for Fragmenter {
     fn handle(&mut self, now: Time, packet: Numbered) {
         let mut left = packet.size;
         while left > 0 {
@@ -102,7 +102,7 @@ fn a_scripted_loss_drops_the_same_packets_on_both_paths() {
         queue: QueueLimit::Packets(3),
         ..constant("10 Mbit/s", "1 ms", "0 %")
     };
-    let mut link: Link<Numbered, _, _> = Link::from_cells(
+    let mut link: Link<Numbered, _, _> = Link::from_stages(
         Transmitter::new(
             DropTail::new(configuration.queue),
             configuration.state.rate,
@@ -140,7 +140,7 @@ fn a_queue_may_drop_another_packet_than_the_one_that_arrives() {
         limit: 1,
         waiting: VecDeque::new(),
     };
-    let mut link = Link::from_cells(
+    let mut link = Link::from_stages(
         Transmitter::new(queue, Some("10 Mbit/s".parse().unwrap()), 0),
         Loss::new(Bernoulli::new(Probability::ZERO, loss_stream())),
         Delay::new(TimeSpan::ZERO),
@@ -203,7 +203,7 @@ proptest! {
     #![proptest_config(cases(300))]
 
     #[test]
-    fn a_link_is_the_chain_of_its_cells(
+    fn a_link_is_the_chain_of_its_stages(
         packets in proptest::collection::vec((0u64..2_000_000, 20u32..1500), 1..100),
         rate in 1u64..50,
         loss in 0.0..0.3,

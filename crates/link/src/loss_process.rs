@@ -1,8 +1,10 @@
-//! How packets are lost on a link.
+//! Which packets are lost: the patterns that a link can have.
 
-use midspan_link::{Bernoulli, LossModel, Stream};
 use midspan_units::{Probability, Time};
 use rand_pcg::rand_core::Rng;
+
+use crate::loss::{Bernoulli, LossModel};
+use crate::seed::Stream;
 
 /// How packets are lost on one direction of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -30,9 +32,12 @@ pub enum LossPattern {
     },
 }
 
-/// The state of a [`LossPattern`].
-#[derive(Debug)]
-pub(crate) enum Loss {
+/// A [`LossPattern`] at work.
+#[derive(Debug, Clone)]
+pub struct LossProcess(Process);
+
+#[derive(Debug, Clone)]
+enum Process {
     /// Nothing is lost, and no number is drawn: only if that never changes.
     Never,
     Independent(Bernoulli),
@@ -54,24 +59,19 @@ pub(crate) enum Loss {
     },
 }
 
-impl Loss {
-    /// Like [`new`](Self::new), for a link that never changes.
-    pub(crate) fn fixed(pattern: &LossPattern, configured: Probability, stream: Stream) -> Self {
-        match pattern {
-            LossPattern::Independent if configured == Probability::ZERO => Self::Never,
-            _ => Self::new(pattern, configured, stream),
-        }
-    }
-
-    pub(crate) fn new(pattern: &LossPattern, configured: Probability, stream: Stream) -> Self {
-        match pattern {
-            LossPattern::Independent => Self::Independent(Bernoulli::new(configured, stream)),
+impl LossProcess {
+    /// Loses packets by `pattern`, with random numbers from `stream`. `configured` is the
+    /// probability of a link's configuration, for [`LossPattern::Independent`].
+    #[must_use]
+    pub fn new(pattern: &LossPattern, configured: Probability, stream: Stream) -> Self {
+        Self(match pattern {
+            LossPattern::Independent => Process::Independent(Bernoulli::new(configured, stream)),
             LossPattern::Scripted(ordinals) => {
                 let mut lost = ordinals.clone();
                 lost.sort_unstable_by(|one, other| other.cmp(one));
-                Self::Scripted { lost, sent: 0 }
+                Process::Scripted { lost, sent: 0 }
             }
-            LossPattern::PerBit(bit) => Self::PerBit {
+            LossPattern::PerBit(bit) => Process::PerBit {
                 bit: *bit,
                 last: (0, Probability::ZERO),
                 stream,
@@ -81,15 +81,27 @@ impl Loss {
                 to_good,
                 good,
                 bad,
-            } => Self::GilbertElliott {
+            } => Process::GilbertElliott {
                 leave: [*to_bad, *to_good],
                 lose: [*good, *bad],
                 bad: false,
                 stream,
             },
-        }
+        })
     }
 
+    /// Like [`new`](Self::new), for a link that never changes. It draws no random number if nothing
+    /// can be lost.
+    #[must_use]
+    pub fn unchanging(pattern: &LossPattern, configured: Probability, stream: Stream) -> Self {
+        match pattern {
+            LossPattern::Independent if configured == Probability::ZERO => Self(Process::Never),
+            _ => Self::new(pattern, configured, stream),
+        }
+    }
+}
+
+impl Process {
     /// Whether a packet is lost by one of the rarer patterns.
     #[inline(never)]
     fn is_lost_by_pattern(&mut self, size: u32) -> bool {
@@ -124,23 +136,23 @@ impl Loss {
     }
 }
 
-impl LossModel for Loss {
+impl LossModel for LossProcess {
     #[inline]
     fn is_lost(&mut self, now: Time, size: u32) -> bool {
-        match self {
-            Self::Never => false,
-            Self::Independent(model) => model.is_lost(now, size),
-            _ => self.is_lost_by_pattern(size),
+        match &mut self.0 {
+            Process::Never => false,
+            Process::Independent(model) => model.is_lost(now, size),
+            other => other.is_lost_by_pattern(size),
         }
     }
 
     fn set_probability(&mut self, probability: Probability) {
-        match self {
-            Self::Independent(model) => model.set_probability(probability),
-            Self::Never
-            | Self::Scripted { .. }
-            | Self::PerBit { .. }
-            | Self::GilbertElliott { .. } => {}
+        match &mut self.0 {
+            Process::Independent(model) => model.set_probability(probability),
+            Process::Never
+            | Process::Scripted { .. }
+            | Process::PerBit { .. }
+            | Process::GilbertElliott { .. } => {}
         }
     }
 }
@@ -156,10 +168,14 @@ fn any_bit(bit: Probability, size: u32) -> Probability {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::stream_for;
+    use crate::seed::{Direction, stream};
 
     fn run(pattern: &LossPattern, size: u32, packets: u32) -> Vec<bool> {
-        let mut loss = Loss::new(pattern, Probability::ZERO, stream_for(1, "loss", "test"));
+        let mut loss = LossProcess::new(
+            pattern,
+            Probability::ZERO,
+            stream(1, "loss/test", Direction::Up),
+        );
         (0..packets)
             .map(|_| loss.is_lost(Time::ZERO, size))
             .collect()

@@ -1,0 +1,155 @@
+//! The effects of a path file's links on real packets between two kernels.
+//!
+//! Runs in a network namespace of its own, which a process may enter only before it has threads.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use midspan_document::Source;
+use midspan_lab::emulator::LinkReport;
+use midspan_lab::topology::Topology;
+use midspan_path::{LinkIndex, NodeIndex, Path};
+
+const CLIENT: NodeIndex = NodeIndex(0);
+const SERVER: NodeIndex = NodeIndex(1);
+const PORT: u16 = 7000;
+/// Longest wait for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn main() {
+    let tests: [(&str, fn()); 4] = [
+        ("packets_above_the_mtu_pass_in_fragments", fragments),
+        (
+            "a_link_that_drops_fragments_drops_large_packets",
+            no_fragments,
+        ),
+        ("a_newer_acknowledgement_replaces_an_older_one", filtered),
+        ("headers_are_compressed", compressed),
+    ];
+    midspan_linux::namespace::isolate().unwrap();
+    for (name, run) in tests {
+        println!("test {name}");
+        run();
+    }
+}
+
+/// Two hosts on one link; `link` are lines of the path file's `[[link]]`.
+fn network(family: &str, link: &str) -> Topology {
+    let text = format!(
+        "family = \"{family}\"\n[[host]]\nname = \"client\"\n[[host]]\nname = \"server\"\n\
+         [[link]]\nname = \"link\"\nbetween = [\"client\", \"server\"]\ndelay = \"1 ms\"\n{link}\n"
+    );
+    let path = Path::read(&Source::new("test", text)).unwrap();
+    Topology::build(&path).unwrap()
+}
+
+fn report(network: &Topology) -> LinkReport {
+    network.link(LinkIndex(0)).report().unwrap()
+}
+
+fn socket(network: &Topology, node: NodeIndex) -> UdpSocket {
+    let at = SocketAddr::new(network.address(node), PORT);
+    let socket = network.node(node).run(move || UdpSocket::bind(at));
+    let socket = socket.unwrap().unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// Sends datagrams of these sizes from the client to the server, which must get those of `expected`.
+fn send(network: &Topology, sizes: &[usize], expected: &[usize]) {
+    let [client, server] = [CLIENT, SERVER].map(|node| socket(network, node));
+    client.connect(server.local_addr().unwrap()).unwrap();
+    let content =
+        |size: usize| -> Vec<u8> { (0..size).map(|byte| (byte * 7 + size) as u8).collect() };
+    for size in sizes {
+        client.send(&content(*size)).unwrap();
+    }
+    let mut buffer = [0; 2048];
+    for size in expected {
+        let received = server.recv(&mut buffer).unwrap();
+        assert!(
+            buffer[..received] == content(*size),
+            "{received} for {size} bytes"
+        );
+    }
+}
+
+/// Sends `bytes` bytes from the server to the client over TCP.
+fn download(network: &Topology, bytes: usize) {
+    let at = SocketAddr::new(network.address(SERVER), PORT);
+    let listener = network.node(SERVER).run(move || TcpListener::bind(at));
+    let listener = listener.unwrap().unwrap();
+    let content: Vec<u8> = (0..bytes).map(|byte| (byte % 251) as u8).collect();
+    let sent = content.clone();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&sent).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        // Until the client ends, so that its last ACKs are on the link.
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let _ = stream.read(&mut [0]);
+    });
+    let stream = network.node(CLIENT).run(move || TcpStream::connect(at));
+    let mut stream = stream.unwrap().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).unwrap();
+    assert!(received == content, "{} bytes received", received.len());
+    drop(stream);
+    server.join().unwrap();
+}
+
+fn fragments() {
+    for family in ["ipv4", "ipv6"] {
+        let network = network(family, "mtu = \"600 B\"");
+        send(&network, &[1400; 10], &[1400; 10]);
+        let up = report(&network).up.counters;
+        // 1,408 bytes behind the IP header in fragments of at most 576 bytes (IPv6: 552).
+        let passed = (up.handled.packets, up.delivered.packets);
+        assert_eq!(passed, (30, 30), "{family}");
+        assert_eq!(up.refused.packets, 0);
+        download(&network, 100_000);
+        let down = report(&network).down;
+        assert!(down.counters.delivered.packets > 2 * down.data_segments);
+        assert!(down.counters.delivered.bytes <= 600 * down.counters.delivered.packets);
+        let data: u64 = down.delivered.iter().sum();
+        assert!(data >= 100_000, "{family}: {data} bytes of data");
+    }
+}
+
+fn no_fragments() {
+    let network = network("ipv4", "mtu = \"600 B\"\ndrop_fragments = true");
+    send(&network, &[1400, 1400, 1400, 572, 1400, 100], &[572, 100]);
+    let up = report(&network).up.counters;
+    assert_eq!((up.refused.packets, up.delivered.packets), (4, 2));
+    assert_eq!(up.handled.packets, 6);
+}
+
+fn filtered() {
+    let link = "down = { rate = \"10 Mbit/s\" }\n\
+                up = { rate = \"16 kbit/s\", queue = \"20 packets\", ack_queue = \"filtered\" }";
+    let network = network("ipv4", link);
+    download(&network, 200_000);
+    let up = report(&network).up;
+    let counters = up.counters;
+    assert!(counters.filtered.packets > 5, "{counters:?}");
+    assert!(up.pure_acks > counters.filtered.packets);
+    assert_eq!(counters.queue_full.packets, 0, "{counters:?}");
+}
+
+fn compressed() {
+    let network = network("ipv4", "rate = \"10 Mbit/s\"\nheader_compression = true");
+    // With timestamps, headers are sent as they are.
+    for node in network.nodes() {
+        node.set_parameter("net/ipv4/tcp_timestamps", "0").unwrap();
+    }
+    download(&network, 100_000);
+    let up = report(&network).up.counters;
+    assert!(up.handled.bytes >= 40 * up.handled.packets);
+    assert!(up.delivered.bytes < 20 * up.delivered.packets, "{up:?}");
+    assert_eq!(up.damaged.packets, 0);
+}

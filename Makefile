@@ -7,12 +7,13 @@ as_namespace_root := $(if $(filter 0,$(shell id -u)),,unshare --user --map-root-
 
 PREFIX ?= /usr/local
 
-.PHONY: help dependencies build install demo test soak still lint bench verify conformance conformance-self-test real-clients fuzz fuzz-coverage fuzz-self-test docs clean
+.PHONY: help dependencies build install demo test test-kernel soak still lint bench verify conformance conformance-self-test real-clients fuzz fuzz-coverage fuzz-self-test docs clean
 
 help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
 	@echo "make install build, and put the program and its unit file under $(PREFIX)"
 	@echo "make test    run all tests (under 30 minutes)"
+	@echo "make test-kernel  build the kernel tests once, run them REPEAT times, name those that needed a second try"
 	@echo "make soak    200,000 sessions over a lossy path, with resets, reloads and restarts; a full table (15 minutes)"
 	@echo "make still   eight busy programs beside Midspan: nothing is taken for hanging (10 minutes)"
 	@echo "make lint    check format, lints, documentation links, circles between modules"
@@ -48,14 +49,25 @@ install:
 demo: build
 	target/release/midspan demo
 
+# Kernel tests that passed in their second try only (MIDSPAN_TEST_TRIES=2) are named at the end.
+second_tries := $(CURDIR)/target/second-tries
+
 test: dependencies
-	$(as_namespace_root) cargo test --workspace --no-fail-fast
+	@mkdir -p target && rm -f $(second_tries)
+	MIDSPAN_SECOND_TRIES=$(second_tries) $(as_namespace_root) cargo test --workspace --no-fail-fast; \
+	status=$$?; scripts/second-tries $(second_tries); exit $$status
+
+# For example: make test-kernel REPEAT=10
+REPEAT ?= 1
+
+test-kernel: dependencies
+	$(as_namespace_root) scripts/test-kernel $(REPEAT)
 
 soak: dependencies
-	MIDSPAN_SOAK=full $(as_namespace_root) cargo test --package midspan-proxy --test transparent -- soak
+	MIDSPAN_SOAK=full MIDSPAN_TEST_LIMIT=3600 $(as_namespace_root) cargo test --package midspan-proxy --test transparent -- soak --nocapture
 
 still: dependencies
-	MIDSPAN_BUSY=full $(as_namespace_root) cargo test --package midspan-proxy --test transparent -- busy
+	MIDSPAN_BUSY=full MIDSPAN_TEST_LIMIT=3600 $(as_namespace_root) cargo test --package midspan-proxy --test transparent -- busy --nocapture
 
 lint: dependencies
 	cargo fmt --all --check

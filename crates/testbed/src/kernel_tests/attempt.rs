@@ -19,7 +19,7 @@ const SHOWN: u64 = 64 << 10;
 /// A test that prints more is ended.
 const MOST_PRINTED: u64 = 1 << 30;
 
-/// What became of a test.
+/// The result of a try.
 #[derive(Debug)]
 pub(super) enum End {
     Passed,
@@ -47,7 +47,7 @@ impl Attempt {
         }
     }
 
-    /// The reasons of what the test has left out, each once.
+    /// The reasons why the test left parts out, each once.
     pub(super) fn skipped(&self) -> Vec<&str> {
         let lines = self.printed.lines();
         let mut reasons: Vec<&str> = lines

@@ -8,7 +8,7 @@ use midspan_linux::namespace::{self, Privilege};
 
 use super::KernelTests;
 
-/// Begins a line that tells what was skipped, and why.
+/// Begins a line with the reason why a test, or a part of it, was skipped.
 pub(super) const SKIPPED: &str = "skipped: ";
 
 /// The exit status of a test that was left out.

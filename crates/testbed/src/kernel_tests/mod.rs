@@ -30,7 +30,7 @@
 //!
 //! | variable | what it does | unless set |
 //! | --- | --- | --- |
-//! | `MIDSPAN_TEST_TRIES` | a test that fails is run again until it has had so many tries | 1 |
+//! | `MIDSPAN_TEST_TRIES` | tries of each test: one that fails is run again | 1 |
 //! | `MIDSPAN_SECOND_TRIES` | file to which the names of tests are added that passed, but not in their first try | no file |
 //! | `MIDSPAN_TEST_LIMIT` | seconds after which a test is ended, and has failed | 900 |
 
@@ -217,7 +217,7 @@ impl KernelTests {
     }
 }
 
-/// What is told at the end of the run, also of tests that pass.
+/// Printed at the end of the run, also about tests that pass.
 type Notes = Arc<Mutex<Vec<String>>>;
 
 /// Runs a test until it passes or has had all its tries.

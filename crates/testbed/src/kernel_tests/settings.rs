@@ -1,4 +1,4 @@
-//! What the environment asks of the harness.
+//! The settings of the harness, from environment variables.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -24,7 +24,7 @@ pub(super) struct Settings {
     pub(super) limit: Duration,
     /// Whether what tests print is kept until it is known how they end.
     pub(super) captures: bool,
-    /// Whether the list of results has no reason beside a test that was left out.
+    /// Whether the list of results has no reason next to a test that was left out.
     pub(super) names_no_reasons: bool,
     /// Whether what passing tests print is shown.
     pub(super) shows_output: bool,

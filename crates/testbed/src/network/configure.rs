@@ -68,7 +68,7 @@ pub trait Configure {
         self.add_route_with(to, gateway, interface, &RouteMetrics::default())
     }
 
-    /// The same, with what the route says of the connections that use it.
+    /// The same, with settings of the connections that use the route.
     ///
     /// # Errors
     /// A text is no address, or the kernel refuses the route.

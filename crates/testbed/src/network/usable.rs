@@ -15,7 +15,7 @@ const TENTATIVE: u32 = 0x40;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Waits until no IPv6 address of these hosts is tentative any more: the kernel may take a second
-/// to see that the other end of a link is up, and nobody can use the address before.
+/// to see that the other end of a link is up, and the address cannot be used before.
 ///
 /// # Errors
 /// The addresses cannot be read.

@@ -152,7 +152,7 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// With at most so many open descriptors.
+    /// With a limit on the number of open descriptors.
     #[must_use]
     pub const fn open_files(mut self, limit: u64) -> Self {
         self.open_files = Some(limit);

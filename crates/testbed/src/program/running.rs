@@ -53,7 +53,7 @@ pub(super) fn with_control_socket(text: String, socket: Option<&Path>) -> String
     }
 }
 
-/// Puts a file in its place at once, so that nobody reads half of it.
+/// Puts a file in its place at once, so that no program reads half of it.
 pub(super) fn write_in_place(file: &Path, text: &str) -> Result<(), LaunchError> {
     let new = file.with_extension("new");
     fs::write(&new, text).map_err(LaunchError::file(&new))?;
@@ -110,8 +110,8 @@ impl Program {
         })
     }
 
-    /// Waits until it is ready: it writes a byte to standard output. Nobody reads what it writes
-    /// there afterwards.
+    /// Waits until it is ready: it writes a byte to standard output. Its later output there
+    /// is not read.
     ///
     /// # Errors
     /// It ends before, or nothing comes within two minutes.
@@ -193,7 +193,7 @@ impl Program {
     }
 
     /// Waits until a line of the log contains this; all of the log. A thread of its own writes
-    /// the log, so a line may come a moment after what it tells of.
+    /// the log, so a line may come a moment after the event.
     ///
     /// # Errors
     /// It does not come within [`LIMIT`].
@@ -261,7 +261,7 @@ impl Program {
         })
     }
 
-    /// Asks it to end (SIGTERM); what it has logged.
+    /// Ends it with SIGTERM; returns its log.
     ///
     /// # Errors
     /// It does not end within [`LIMIT`], or ends with a failure.
@@ -362,7 +362,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // With a time of grace, what follows asks it first.
+        // With a time of grace, the field's own drop sends SIGTERM first.
         if self.grace.is_none() {
             self.kill();
         }

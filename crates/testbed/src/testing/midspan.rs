@@ -13,7 +13,7 @@ use crate::program::{Launch, Program};
 /// A running Midspan: the command `run` of the test program, unless another is named.
 ///
 /// It is killed when this value goes, and its relay has then ended, too. The test fails if the log
-/// tells of a system call that a sandbox has refused. If the test fails for another reason, the
+/// reports a system call that a sandbox has refused. If the test fails for another reason, the
 /// log is printed.
 #[derive(Debug)]
 pub struct Midspan {
@@ -57,14 +57,14 @@ impl Midspan {
         Self::of(Launch::this_program("run").configuration(text))
     }
 
-    /// As this says, and ready.
+    /// Started as described by `launch`, and ready.
     #[track_caller]
     #[must_use]
     pub fn of(launch: Launch<'_>) -> Self {
         Self::started(launch).until_ready()
     }
 
-    /// As this says, and perhaps not yet ready.
+    /// Started as described by `launch`, and perhaps not yet ready.
     #[track_caller]
     #[must_use]
     pub fn started(launch: Launch<'_>) -> Self {
@@ -123,7 +123,7 @@ impl Midspan {
         done(self.program.wait())
     }
 
-    /// Ends it in good order.
+    /// Ends it with SIGTERM; its exit status must be success.
     #[track_caller]
     pub fn stop(self) {
         self.end();
@@ -165,8 +165,8 @@ impl Drop for Midspan {
     }
 }
 
-/// Fails where the log tells of a system call that a sandbox has refused: it is missing on the list
-/// of calls, or a call is made that should not be.
+/// Fails if the log reports a system call that a sandbox has refused: either the call is missing on
+/// the list of calls, or it should not be made.
 pub fn assert_no_refused_call(log: &str) {
     let refused: Vec<&str> = (log.lines())
         .filter(|line| line.contains("sandbox") && line.contains("has refused"))

@@ -98,7 +98,7 @@ pub fn echoes(client: &mut TcpStream, server: &mut TcpStream) {
     assert_eq!(&exactly::<4>(client), b"pong");
 }
 
-/// The next so many bytes.
+/// The next `N` bytes.
 #[track_caller]
 pub fn exactly<const N: usize>(stream: &mut TcpStream) -> [u8; N] {
     let mut bytes = [0; N];

@@ -9,68 +9,40 @@ mod two_namespaces;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::process::{Command, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::time::Instant;
 
 use midspan_linux::initial_window::{
     self, InitialWindowError, InitialWindows, PROTOCOL, ROUTE_LIMIT, Refreshed,
 };
-use midspan_linux::namespace::{self, NetworkNamespace};
+use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::netlink::{Netlink, interface_index};
 use midspan_linux::tcp;
+use midspan_testbed::kernel_tests::Command;
+use midspan_testbed::network::Configure;
+use midspan_testbed::program::Launch;
+use midspan_testbed::{KernelTests, kernel_test};
 use rtnetlink::packet_route::route::{
     RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 use rtnetlink::{RouteMessageBuilder, RouteNextHopBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use socket2::{Domain, Socket, Type};
-use two_namespaces::{LIMIT, connect, connect_namespaces, listener, place, prefix, set_route};
+use two_namespaces::{LIMIT, connect, listener, place, two_namespaces};
 
 fn windows() -> BTreeSet<u32> {
     [77, 200].into()
 }
 
-type Test = fn(&NetworkNamespace, &NetworkNamespace);
-
 /// Started again in the test's namespace, to die without cleaning up.
-const LEAVE_BEHIND: &str = "leave-behind";
+const COMMANDS: &[Command] = &[("leave-behind", |_| {
+    let installed = InitialWindows::install(place(), &windows()).unwrap();
+    std::mem::forget(installed);
+    std::process::exit(0);
+})];
 
-fn main() {
-    if std::env::args().nth(1).as_deref() == Some(LEAVE_BEHIND) {
-        let installed = InitialWindows::install(place(), &windows()).unwrap();
-        std::mem::forget(installed);
-        std::process::exit(0);
-    }
-    match namespace::isolate() {
-        Ok(privilege) => println!("in a network namespace of its own, as {privilege:?}"),
-        Err(error) => return println!("skipped: {error}"),
-    }
-    let proxy = NetworkNamespace::new("proxy").unwrap();
-    let client = NetworkNamespace::new("client").unwrap();
-    connect_namespaces(&proxy, &client);
-
-    let tests: [(&str, Test); 10] = [
-        (
-            "accepted and opened connections",
-            connections_start_with_their_window,
-        ),
-        ("routes that change", copies_follow_the_main_table),
-        ("too many routes", with_too_many_routes_there_are_no_copies),
-        (
-            "every kind of route",
-            every_kind_of_route_is_copied_and_removed,
-        ),
-        ("a refused copy", a_refused_copy_is_left_to_the_main_table),
-        ("nothing is left", nothing_is_left),
-        ("a killed run", what_a_killed_run_left_is_removed),
-        ("a second run", a_second_run_is_refused),
-        ("foreign routes", a_table_in_use_is_refused),
-        ("too many windows", too_many_windows_are_refused),
-    ];
-    for (name, test) in tests {
-        test(&proxy, &client);
-        println!("test {name} ... ok");
-    }
+fn main() -> ExitCode {
+    KernelTests::new().commands(COMMANDS).main()
 }
 
 fn install(proxy: &NetworkNamespace) -> Result<InitialWindows, InitialWindowError> {
@@ -114,7 +86,9 @@ fn opened_window(
     tcp::sample(&opened).unwrap().congestion_window
 }
 
-fn connections_start_with_their_window(proxy: &NetworkNamespace, client: &NetworkNamespace) {
+#[kernel_test]
+fn connections_start_with_their_window() {
+    let (proxy, client) = &two_namespaces();
     let installed = install(proxy).unwrap();
     assert_eq!(installed.mark(10), None);
     // Attached to the same link, behind a gateway, and IPv6.
@@ -137,18 +111,15 @@ fn connections_start_with_their_window(proxy: &NetworkNamespace, client: &Networ
     }
 }
 
-fn copies_follow_the_main_table(proxy: &NetworkNamespace, client: &NetworkNamespace) {
+#[kernel_test]
+fn copies_follow_the_main_table() {
+    let (proxy, client) = &two_namespaces();
     let mut installed = install(proxy).unwrap();
     settle(&mut installed);
-    client
-        .run(|| {
-            let netlink = Netlink::open().unwrap();
-            netlink
-                .add_address("lo", prefix("203.0.113.1", 32))
-                .unwrap();
-        })
+    client.add_address("lo", "203.0.113.1").unwrap();
+    proxy
+        .add_route("203.0.113.0/24", Some("192.0.2.2"), "near")
         .unwrap();
-    set_route(proxy, "203.0.113.0", Some("192.0.2.2"));
     assert!(is_readable(&installed), "the new route was not noticed");
     let refreshed = installed.refresh(false).unwrap();
     assert_eq!((refreshed.added, refreshed.removed), (2, 0));
@@ -320,7 +291,9 @@ fn add_routes_of_every_kind(proxy: &NetworkNamespace) {
         .unwrap();
 }
 
-fn every_kind_of_route_is_copied_and_removed(proxy: &NetworkNamespace, _: &NetworkNamespace) {
+#[kernel_test]
+fn every_kind_of_route_is_copied_and_removed() {
+    let (proxy, _client) = &two_namespaces();
     add_routes_of_every_kind(proxy);
     let mut installed = install(proxy).unwrap();
     assert_eq!(installed.refresh(true).unwrap().not_copied, 0);
@@ -354,7 +327,9 @@ fn every_kind_of_route_is_copied_and_removed(proxy: &NetworkNamespace, _: &Netwo
 }
 
 /// The main table keeps a route whose gateway has become unreachable; a copy is refused.
-fn a_refused_copy_is_left_to_the_main_table(proxy: &NetworkNamespace, _: &NetworkNamespace) {
+#[kernel_test]
+fn a_refused_copy_is_left_to_the_main_table() {
+    let (proxy, _client) = &two_namespaces();
     let add = |message: RouteMessage| {
         proxy
             .run(move || {
@@ -422,7 +397,7 @@ fn a_refused_copy_is_left_to_the_main_table(proxy: &NetworkNamespace, _: &Networ
 
 /// Runs `ip -batch` with these lines (ip(8)).
 fn batch(namespace: &NetworkNamespace, lines: &str) {
-    let mut command = Command::new("ip");
+    let mut command = std::process::Command::new("ip");
     command.args(["-batch", "-"]).stdin(Stdio::piped());
     let mut child = namespace.spawn(command).unwrap();
     let mut input = child.stdin.take().unwrap();
@@ -433,7 +408,9 @@ fn batch(namespace: &NetworkNamespace, lines: &str) {
 
 /// Copies that are out of date would lead to a wrong place: beyond the limit there are none, no
 /// matter what happens to routes, and they come back when there are few again.
-fn with_too_many_routes_there_are_no_copies(proxy: &NetworkNamespace, client: &NetworkNamespace) {
+#[kernel_test]
+fn with_too_many_routes_there_are_no_copies() {
+    let (proxy, client) = &two_namespaces();
     let mut installed = install(proxy).unwrap();
     let mark = installed.mark(200);
     let routes = |verb: &str, first: usize, last: usize| {
@@ -487,7 +464,9 @@ fn with_too_many_routes_there_are_no_copies(proxy: &NetworkNamespace, client: &N
     assert!(our_routes(proxy).is_empty());
 }
 
-fn nothing_is_left(proxy: &NetworkNamespace, _client: &NetworkNamespace) {
+#[kernel_test]
+fn nothing_is_left() {
+    let (proxy, _client) = &two_namespaces();
     let before = rules(proxy);
     let installed = install(proxy).unwrap();
     assert!(our_routes(proxy).len() >= 6);
@@ -497,13 +476,13 @@ fn nothing_is_left(proxy: &NetworkNamespace, _client: &NetworkNamespace) {
     assert_eq!(rules(proxy), before);
 }
 
-fn what_a_killed_run_left_is_removed(proxy: &NetworkNamespace, _client: &NetworkNamespace) {
+#[kernel_test]
+fn what_a_killed_run_left_is_removed() {
+    let (proxy, _client) = &two_namespaces();
     let before = rules(proxy);
     let leave_behind = || {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.arg(LEAVE_BEHIND);
-        let mut child = proxy.spawn(command).unwrap();
-        assert!(child.wait().unwrap().success());
+        let launch = Launch::this_program("leave-behind").inside(proxy);
+        assert!(launch.finish().unwrap().status.success());
         assert!(!our_routes(proxy).is_empty());
     };
     leave_behind();
@@ -520,7 +499,9 @@ fn what_a_killed_run_left_is_removed(proxy: &NetworkNamespace, _client: &Network
     assert_eq!(rules(proxy), before);
 }
 
-fn a_second_run_is_refused(proxy: &NetworkNamespace, _client: &NetworkNamespace) {
+#[kernel_test]
+fn a_second_run_is_refused() {
+    let (proxy, _client) = &two_namespaces();
     let installed = install(proxy).unwrap();
     let refused = install(proxy).err();
     assert!(matches!(
@@ -535,7 +516,9 @@ fn a_second_run_is_refused(proxy: &NetworkNamespace, _client: &NetworkNamespace)
     drop(installed);
 }
 
-fn a_table_in_use_is_refused(proxy: &NetworkNamespace, _client: &NetworkNamespace) {
+#[kernel_test]
+fn a_table_in_use_is_refused() {
+    let (proxy, _client) = &two_namespaces();
     let route = RouteMessageBuilder::<Ipv4Addr>::new()
         .destination_prefix(Ipv4Addr::new(203, 0, 113, 0), 24)
         .kind(RouteType::BlackHole)
@@ -557,7 +540,9 @@ fn a_table_in_use_is_refused(proxy: &NetworkNamespace, _client: &NetworkNamespac
     assert_eq!(our_routes(proxy), []);
 }
 
-fn too_many_windows_are_refused(proxy: &NetworkNamespace, _client: &NetworkNamespace) {
+#[kernel_test]
+fn too_many_windows_are_refused() {
+    let (proxy, _client) = &two_namespaces();
     let refused = proxy
         .run(|| InitialWindows::install(place(), &(1..=16).collect()).err())
         .unwrap();

@@ -10,14 +10,16 @@ mod two_namespaces;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use midspan_linux::initial_window::{InitialWindows, MarkedRoute};
-use midspan_linux::namespace::{self, NetworkNamespace};
+use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::nftables;
 use midspan_linux::packet_socket::{PacketSocket, Sight};
 use midspan_linux::tcp::{self, Repair};
-use two_namespaces::{LIMIT, connect, connect_namespaces, listener, place};
+use midspan_testbed::{KernelTests, kernel_test, skip, skip_part};
+use two_namespaces::{LIMIT, connect, listener, place, two_namespaces};
 
 /// Data of an oversized segment in three fragments of 1,500 bytes (Hasegawa §6.4).
 const THREE_FRAGMENTS: u16 = 4420;
@@ -32,33 +34,8 @@ fn route(size: u16) -> MarkedRoute {
     }
 }
 
-fn main() {
-    match namespace::isolate() {
-        Ok(privilege) => println!("in a network namespace of its own, as {privilege:?}"),
-        Err(error) => return println!("skipped: {error}"),
-    }
-    let proxy = NetworkNamespace::new("proxy").unwrap();
-    let client = NetworkNamespace::new("client").unwrap();
-    connect_namespaces(&proxy, &client);
-    type Test = fn(&NetworkNamespace, &NetworkNamespace);
-    let tests: [(&str, Test); 6] = [
-        ("what was agreed on", what_was_agreed_on_is_read),
-        ("fragments", oversized_segments_leave_as_fragments),
-        (
-            "a live connection",
-            a_live_connection_takes_the_size_at_once,
-        ),
-        ("dropped fragments", going_back_cuts_the_queue_again),
-        ("a lost probe", the_first_retransmission_of_a_probe_arrives),
-        (
-            "after the first byte",
-            nothing_is_changed_after_the_first_byte,
-        ),
-    ];
-    for (name, test) in tests {
-        test(&proxy, &client);
-        println!("test {name} ... ok");
-    }
+fn main() -> ExitCode {
+    KernelTests::new().main()
 }
 
 /// The proxy's and the client's end of a connection that the client opened.
@@ -91,7 +68,9 @@ fn prepare(proxy: &NetworkNamespace, accepted: &TcpStream) -> (InitialWindows, u
     (installed, mark)
 }
 
-fn what_was_agreed_on_is_read(proxy: &NetworkNamespace, client: &NetworkNamespace) {
+#[kernel_test]
+fn what_was_agreed_on_is_read() {
+    let (proxy, client) = &two_namespaces();
     let (accepted, opened) = pair(proxy, client);
     let (near, far) = (
         tcp::agreed(&accepted).unwrap(),
@@ -149,7 +128,9 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 /// What is written first after the change leaves whole, though nothing was under way.
-fn a_live_connection_takes_the_size_at_once(proxy: &NetworkNamespace, client: &NetworkNamespace) {
+#[kernel_test]
+fn a_live_connection_takes_the_size_at_once() {
+    let (proxy, client) = &two_namespaces();
     let (accepted, opened) = pair(proxy, client);
     let (_installed, mark) = prepare(proxy, &accepted);
     let carry = |count: usize| {
@@ -174,7 +155,9 @@ fn a_live_connection_takes_the_size_at_once(proxy: &NetworkNamespace, client: &N
     assert_eq!(after - before, 1);
 }
 
-fn oversized_segments_leave_as_fragments(proxy: &NetworkNamespace, client: &NetworkNamespace) {
+#[kernel_test]
+fn oversized_segments_leave_as_fragments() {
+    let (proxy, client) = &two_namespaces();
     let (accepted, opened) = pair(proxy, client);
     let (_installed, mark) = prepare(proxy, &accepted);
     let mut capture = proxy
@@ -252,12 +235,11 @@ fn take_fragments(client: &NetworkNamespace) {
 }
 
 /// As soon as it has left, segments are of the normal size again. Then slow start may begin again.
-fn the_first_retransmission_of_a_probe_arrives(
-    proxy: &NetworkNamespace,
-    client: &NetworkNamespace,
-) {
+#[kernel_test]
+fn the_first_retransmission_of_a_probe_arrives() {
+    let (proxy, client) = &two_namespaces();
     if let Err(error) = drop_fragments(client) {
-        return println!("skipped: {error}");
+        return skip(&error.to_string());
     }
     let (accepted, opened) = pair(proxy, client);
     tcp::set_congestion_control(&accepted, "reno").unwrap();
@@ -290,7 +272,7 @@ fn the_first_retransmission_of_a_probe_arrives(
     assert!(again >= 4, "{again}");
     assert!(sample.slow_start_threshold.is_some());
     if !tcp::slow_start_again(&accepted).unwrap() {
-        return println!("skipped: no BBR");
+        return skip_part("no BBR");
     }
     assert_eq!(tcp::congestion_control(&accepted).unwrap(), "reno");
     let after = tcp::sample(&accepted).unwrap();
@@ -298,9 +280,11 @@ fn the_first_retransmission_of_a_probe_arrives(
     assert_eq!(after.congestion_window, sample.congestion_window);
 }
 
-fn going_back_cuts_the_queue_again(proxy: &NetworkNamespace, client: &NetworkNamespace) {
+#[kernel_test]
+fn going_back_cuts_the_queue_again() {
+    let (proxy, client) = &two_namespaces();
     if let Err(error) = drop_fragments(client) {
-        return println!("skipped: {error}");
+        return skip(&error.to_string());
     }
     let (accepted, opened) = pair(proxy, client);
     let (_installed, mark) = prepare(proxy, &accepted);
@@ -318,7 +302,9 @@ fn going_back_cuts_the_queue_again(proxy: &NetworkNamespace, client: &NetworkNam
     take_fragments(client);
 }
 
-fn nothing_is_changed_after_the_first_byte(proxy: &NetworkNamespace, client: &NetworkNamespace) {
+#[kernel_test]
+fn nothing_is_changed_after_the_first_byte() {
+    let (proxy, client) = &two_namespaces();
     let (accepted, opened) = pair(proxy, client);
     (&accepted).write_all(b"x").unwrap();
     (&opened).read_exact(&mut [0]).unwrap();

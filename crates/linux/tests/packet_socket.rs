@@ -2,27 +2,23 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use midspan_linux::netlink::Netlink;
+use midspan_linux::packet_filter;
 use midspan_linux::packet_socket::{PacketSocket, Sight};
-use midspan_linux::{namespace, packet_filter};
+use midspan_testbed::{KernelTests, kernel_test};
 
 /// For what the kernel may do later.
 const LIMIT: Duration = Duration::from_secs(20);
 
-fn main() {
-    match namespace::isolate() {
-        Ok(privilege) => println!("in a network namespace of its own, as {privilege:?}"),
-        Err(error) => return println!("skipped: {error}"),
-    }
-    the_ring_is_not_copied_at_a_fork();
-    println!("test the ring is not copied at a fork ... ok");
-    whole_segments_and_first_fragments_pass_the_filter();
-    println!("test whole segments and first fragments pass the filter ... ok");
+fn main() -> ExitCode {
+    KernelTests::new().main()
 }
 
 /// The emulator's rings are a gigabyte and more, and each program that a run starts is a fork.
+#[kernel_test]
 fn the_ring_is_not_copied_at_a_fork() {
     Netlink::open().unwrap().set_up("lo").unwrap();
     let _socket = PacketSocket::open("lo", 64, Sight::Incoming).unwrap();
@@ -40,7 +36,9 @@ fn the_ring_is_not_copied_at_a_fork() {
 }
 
 /// The headers of TCP are in a whole segment and in the first fragment of one.
+#[kernel_test]
 fn whole_segments_and_first_fragments_pass_the_filter() {
+    Netlink::open().unwrap().set_up("lo").unwrap();
     let filter = packet_filter::tcp_headers(192);
     let mut tap = PacketSocket::open_filtered("lo", 64, Sight::Incoming, &filter).unwrap();
     let four = |kind: u8, fragment: u16| {

@@ -2,27 +2,21 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::process::ExitCode;
+
 use midspan_linux::acknowledgement_queue::{AcknowledgementRules, LONGEST};
 use midspan_linux::initial_window::MarkField;
 use midspan_linux::interception::{Interception, LeftAlone, Place, Plan, Selection};
-use midspan_linux::namespace;
 use midspan_linux::netlink::Netlink;
 use midspan_linux::nftables::Generation::OthersChanged;
 use midspan_linux::nftables::{self, NftablesError};
+use midspan_testbed::{KernelTests, kernel_test};
 
-fn main() {
-    match namespace::isolate() {
-        Ok(privilege) => println!("in a network namespace of its own, as {privilege:?}"),
-        Err(error) => return println!("skipped: {error}"),
-    }
-    own_changes_are_told_from_those_of_others();
-    println!("test own changes are told from those of others ... ok");
-    rules_of_ack_thinning_are_one_change();
-    println!("test rules of ACK thinning are one change ... ok");
-    rules_of_interception_are_known_once_they_are_set();
-    println!("test rules of interception are known once they are set ... ok");
+fn main() -> ExitCode {
+    KernelTests::new().main()
 }
 
+#[kernel_test]
 fn own_changes_are_told_from_those_of_others() {
     let apply = |text: &str| nftables::apply(text);
     let own = || {
@@ -51,6 +45,7 @@ fn own_changes_are_told_from_those_of_others() {
 }
 
 /// In place of nothing, and in place of old ones: so the helper counts them.
+#[kernel_test]
 fn rules_of_ack_thinning_are_one_change() {
     let rules = AcknowledgementRules::new("lo", 5317, LONGEST).unwrap();
     for _ in 0..2 {
@@ -60,6 +55,7 @@ fn rules_of_ack_thinning_are_one_change() {
 }
 
 /// Where nobody else changes rules, they are read back once and then left.
+#[kernel_test]
 fn rules_of_interception_are_known_once_they_are_set() {
     Netlink::open().unwrap().set_up("lo").unwrap();
     let place = Place {

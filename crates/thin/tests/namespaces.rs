@@ -2,23 +2,19 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../proxy/tests/tries/mod.rs"]
-mod tries;
-
-use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use midspan_linux::ethtool;
-use midspan_linux::namespace::{self, NetworkNamespace};
-use midspan_linux::netlink::{Netlink, Prefix};
+use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::nftables;
+use midspan_testbed::network::{End, Link, Node};
+use midspan_testbed::program::{AS, Launch, Program};
+use midspan_testbed::testing::rules;
+use midspan_testbed::{KernelTests, kernel_test, kernel_tests};
 use midspan_thin::{
     PagesOptions, RunOptions, Settings, Status, Watcher, pages_main, run, worker_main,
 };
@@ -29,24 +25,27 @@ const SIZE: usize = 2_000_000;
 /// Where metrics are asked for, on the client.
 const PAGES: &str = "127.0.0.1:9465";
 
-fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match arguments[..] {
-        ["thin", interface, policy] => end(thin(interface, policy, false)),
-        ["thin", interface, policy, "first"] => end(thin(interface, policy, true)),
-        ["thin-worker"] => end(worker_main()),
-        ["thin-pages"] => end(pages_main()),
-        [filter] if !filter.starts_with('-') => test(filter),
-        _ => test(""),
-    }
+const COMMANDS: &[kernel_tests::Command] = &[
+    ("thin", |arguments| {
+        let ack_first = arguments.get(2) == Some(&"first");
+        exit_code(thin(arguments[0], arguments[1], ack_first))
+    }),
+    ("thin-worker", |_| exit_code(worker_main())),
+    ("thin-pages", |_| exit_code(pages_main())),
+];
+
+fn main() -> ExitCode {
+    KernelTests::new().commands(COMMANDS).main()
 }
 
-fn end(result: Result<(), midspan_thin::Error>) {
-    if let Err(error) = result {
-        midspan_log::say(&format!("error: {error}"));
-        midspan_log::finish();
-        std::process::exit(1);
+fn exit_code(result: Result<(), midspan_thin::Error>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            midspan_log::say(&format!("error: {error}"));
+            midspan_log::finish();
+            ExitCode::FAILURE
+        }
     }
 }
 
@@ -68,35 +67,14 @@ fn thin(interface: &str, policy: &str, ack_first: bool) -> Result<(), midspan_th
             ack_first,
             ..Settings::new(interface)
         },
-        worker_arguments: vec!["thin-worker".to_owned()],
+        worker_arguments: [AS, "thin-worker"].map(str::to_owned).to_vec(),
         pages: Some(PagesOptions {
             listen: PAGES.parse().unwrap(),
-            arguments: vec!["thin-pages".to_owned()],
+            arguments: [AS, "thin-pages"].map(str::to_owned).to_vec(),
         }),
         ready: Some(&mut std::io::stdout()),
         watch: Some(&mut Lines),
     })
-}
-
-fn test(filter: &str) {
-    let privilege = match namespace::isolate() {
-        Ok(privilege) => privilege,
-        Err(error) => return println!("skipped: {error}"),
-    };
-    println!("in network namespaces of its own, as {privilege:?}");
-    let tests: &[tries::Test] = &[
-        ("downloads are thinned and arrive whole", downloads),
-        ("a killed worker", a_killed_worker),
-        ("a log that nobody reads", an_unread_log),
-        ("a stopped worker", a_stopped_worker),
-        ("a killed helper", a_killed_helper),
-        ("a firewall reload", a_firewall_reload),
-        ("one at a time", one_at_a_time),
-        ("ACKs go before data", acks_go_first),
-        ("metrics", metrics),
-        ("a killed process of metrics", killed_metrics),
-    ];
-    tries::run_all(filter, tests);
 }
 
 /// client – server, with an upstream of 64 kbit/s and a deep queue on the client.
@@ -107,55 +85,18 @@ struct Network {
 
 impl Network {
     fn new() -> Self {
-        let make = |name: &str| {
-            let namespace = NetworkNamespace::new(name).unwrap();
-            for group in ["all", "default"] {
-                let parameter = format!("net/ipv6/conf/{group}/accept_dad");
-                namespace.set_parameter(&parameter, "0").unwrap();
-            }
-            namespace
-        };
         let network = Self {
-            client: make("client"),
-            server: make("server"),
+            client: Node::host("client").make().unwrap(),
+            server: Node::host("server").make().unwrap(),
         };
-        let other = network.server.as_fd().try_clone_to_owned().unwrap();
-        let add = move || {
-            let netlink = Netlink::open().unwrap();
-            netlink.add_veth("up", "down").unwrap();
-            netlink.move_interface("down", other.as_fd()).unwrap();
-        };
-        network.client.run(add).unwrap();
-        for (namespace, name, host) in [(&network.client, "up", 2), (&network.server, "down", 1)] {
-            let set_up = move || {
-                let netlink = Netlink::open().unwrap();
-                for (address, length) in [
-                    (format!("10.1.0.{host}"), 24),
-                    (format!("fd01::{host}"), 64),
-                ] {
-                    let address = address.parse().unwrap();
-                    netlink
-                        .add_address(name, Prefix { address, length })
-                        .unwrap();
-                }
-                netlink.set_up("lo").unwrap();
-                netlink.set_up(name).unwrap();
-                // Segments as they are on a real link, each with an ACK.
-                ethtool::switch_off_offloads(name).unwrap();
-            };
-            namespace.run(set_up).unwrap();
-        }
-        let mut command = Command::new("tc");
-        command.args("qdisc add dev up root tbf rate 64kbit burst 1600 limit 20000".split(' '));
-        assert!(
-            network
-                .client
-                .spawn(command)
-                .unwrap()
-                .wait()
-                .unwrap()
-                .success()
-        );
+        // Segments as they are on a real link, each with an ACK.
+        Link::between(
+            End::numbered(&network.client, "up", 1, 2).without_offloads(),
+            End::numbered(&network.server, "down", 1, 1).without_offloads(),
+        )
+        .make()
+        .unwrap();
+        network.tc("qdisc add dev up root tbf rate 64kbit burst 1600 limit 20000");
         network
     }
 
@@ -187,7 +128,9 @@ impl Network {
         let mut command = Command::new("tc");
         command.args(arguments.split(' ')).stdout(Stdio::piped());
         let output = self.client.spawn(command).unwrap().wait_with_output();
-        String::from_utf8(output.unwrap().stdout).unwrap()
+        let output = output.unwrap();
+        assert!(output.status.success(), "tc {arguments}");
+        String::from_utf8(output.stdout).unwrap()
     }
 
     fn tables(&self) -> Vec<String> {
@@ -209,43 +152,30 @@ fn finish(mut stream: TcpStream) {
 
 /// `midspan thin` on the client.
 struct Thin {
-    child: Child,
+    program: Program,
     /// The newest report.
     status: Arc<Mutex<Status>>,
-    /// Its output on standard error.
-    said: Arc<Mutex<String>>,
+}
+
+/// On the interface `up`, with further arguments.
+fn launch<'a>(network: &'a Network, arguments: &[&str]) -> Launch<'a> {
+    Launch::this_program("thin")
+        .arg("up")
+        .args(arguments)
+        .inside(&network.client)
 }
 
 impl Thin {
     fn start(network: &Network, policy: &str) -> Self {
-        Self::start_with(network, &["thin", "up", policy])
+        Self::of(launch(network, &[policy]))
     }
 
-    fn start_with(network: &Network, arguments: &[&str]) -> Self {
-        let mut thin = Self::start_logging_to(network, arguments, Stdio::piped());
-        let (complaints, all) = (thin.child.stderr.take().unwrap(), Arc::clone(&thin.said));
-        std::thread::spawn(move || {
-            for line in BufReader::new(complaints).lines().map_while(Result::ok) {
-                eprintln!("{line}");
-                all.lock().unwrap().push_str(&format!("{line}\n"));
-            }
-        });
-        thin
-    }
-
-    fn start_logging_to(network: &Network, arguments: &[&str], log: Stdio) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .process_group(0);
-        let mut child = network.client.spawn(command).unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
+    fn of(launch: Launch<'_>) -> Self {
+        let mut program = launch.start().unwrap();
+        let mut lines = BufReader::new(program.take_output().unwrap());
         let mut line = String::new();
         lines.read_line(&mut line).unwrap();
-        assert_eq!(line, "thinning ACKs on up\n");
+        assert_eq!(line, "thinning ACKs on up\n", "{}", program.log());
         let status = Arc::new(Mutex::new(Status::default()));
         let newest = Arc::clone(&status);
         std::thread::spawn(move || {
@@ -253,11 +183,7 @@ impl Thin {
                 *newest.lock().unwrap() = serde_json::from_str(&line).unwrap();
             }
         });
-        Self {
-            child,
-            status,
-            said: Arc::default(),
-        }
+        Self { program, status }
     }
 
     /// The first report of which this holds.
@@ -274,47 +200,29 @@ impl Thin {
     }
 
     fn helper(&self) -> Pid {
-        Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap()
+        self.program.pid().unwrap()
     }
 
     fn worker(&self) -> Pid {
-        self.process("thin-worker")
-    }
-
-    /// That of its processes which was started with this argument.
-    fn process(&self, argument: &str) -> Pid {
-        let id = self.child.id();
-        let file = format!("/proc/{id}/task/{id}/children");
-        let start = Instant::now();
-        loop {
-            // Programs that the helper runs come and go.
-            let children = fs::read_to_string(&file).unwrap_or_default();
-            let is_it = |child: &&str| {
-                let command = fs::read_to_string(format!("/proc/{child}/cmdline"));
-                command.is_ok_and(|command| command.contains(argument))
-            };
-            if let Some(found) = children.split_whitespace().find(is_it) {
-                return Pid::from_raw(found.parse().unwrap()).unwrap();
-            }
-            assert!(start.elapsed() < LIMIT, "no {argument}: {children}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        self.program.child_with("thin-worker").unwrap()
     }
 
     fn end(mut self, network: &Network) {
-        kill_process(self.helper(), Signal::TERM).unwrap();
-        assert!(self.child.wait().unwrap().success());
+        self.program.signal(Signal::TERM).unwrap();
+        assert!(self.program.wait_for(LIMIT).unwrap().success());
         assert_eq!(network.tables(), Vec::<String>::new());
     }
 }
 
 impl Drop for Thin {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("log of the agent:\n{}", self.program.log());
+        }
     }
 }
 
+#[kernel_test]
 fn downloads() {
     for policy in ["fda:8", "ace", "pass"] {
         let network = Network::new();
@@ -357,6 +265,7 @@ fn page(network: &Network, path: &'static str) -> String {
     network.client.run(ask).unwrap()
 }
 
+#[kernel_test]
 fn metrics() {
     let network = Network::new();
     let thin = Thin::start(&network, "fda:8");
@@ -393,13 +302,14 @@ fn metrics() {
 }
 
 /// This is reported once, and thinning continues.
+#[kernel_test]
 fn killed_metrics() {
     let network = Network::new();
     let thin = Thin::start(&network, "fda:8");
-    kill_process(thin.process("thin-pages"), Signal::KILL).unwrap();
+    kill_process(thin.program.child_with("thin-pages").unwrap(), Signal::KILL).unwrap();
     let told = || {
-        let said = thin.said.lock().unwrap();
-        said.matches("metrics can no longer be asked for").count()
+        let log = thin.program.log();
+        log.matches("metrics can no longer be asked for").count()
     };
     let start = Instant::now();
     while told() == 0 {
@@ -415,12 +325,13 @@ fn killed_metrics() {
 }
 
 /// Neither the helper nor its worker waits for the reader of the log.
+#[kernel_test]
 fn an_unread_log() {
     let network = Network::new();
     let (reader, mut writer) = std::io::pipe().unwrap();
     let size = rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
     writer.write_all(&vec![b'x'; size]).unwrap();
-    let mut thin = Thin::start_logging_to(&network, &["thin", "up", "fda:8"], writer.into());
+    let mut thin = Thin::of(launch(&network, &["fda:8"]).log_to(writer));
     for _ in 0..2 {
         let worker = thin.worker();
         kill_process(worker, Signal::KILL).unwrap();
@@ -435,12 +346,13 @@ fn an_unread_log() {
         thin.status_when("saved", |status| status.acks_saved > 10);
     }
     kill_process(thin.helper(), Signal::TERM).unwrap();
-    assert!(thin.child.wait().unwrap().success());
+    assert!(thin.program.wait_for(LIMIT).unwrap().success());
     assert_eq!(network.tables(), Vec::<String>::new());
     // The helper's output is truncated, or was never written.
     drop(reader);
 }
 
+#[kernel_test]
 fn a_killed_worker() {
     let network = Network::new();
     let thin = Thin::start(&network, "fda:8");
@@ -468,6 +380,7 @@ fn a_killed_worker() {
     thin.end(&network);
 }
 
+#[kernel_test]
 fn a_stopped_worker() {
     let network = Network::new();
     let thin = Thin::start(&network, "fda:8");
@@ -483,6 +396,7 @@ fn a_stopped_worker() {
     thin.end(&network);
 }
 
+#[kernel_test]
 fn a_killed_helper() {
     let network = Network::new();
     let mut thin = Thin::start(&network, "fda:8");
@@ -490,7 +404,7 @@ fn a_killed_helper() {
     let stream = network.connect("10.1.0.1");
     thin.status_when("saved", |status| status.acks_saved > 10);
     kill_process(thin.helper(), Signal::KILL).unwrap();
-    thin.child.wait().unwrap();
+    thin.program.wait_for(LIMIT).unwrap();
     finish(stream);
     finish(network.connect("fd01::1"));
     server.join().unwrap();
@@ -499,11 +413,11 @@ fn a_killed_helper() {
     Thin::start(&network, "fda:8").end(&network);
 }
 
+#[kernel_test]
 fn a_firewall_reload() {
     let network = Network::new();
     let thin = Thin::start(&network, "fda:8");
-    let flush = || nftables::apply("flush ruleset").unwrap();
-    network.client.run(flush).unwrap();
+    rules(&network.client, "flush ruleset\n");
     let start = Instant::now();
     while network.tables() != ["midspan_thin_up"; 2] {
         assert!(start.elapsed() < LIMIT, "the rules do not come back");
@@ -512,34 +426,26 @@ fn a_firewall_reload() {
     thin.end(&network);
 }
 
+#[kernel_test]
 fn one_at_a_time() {
     let network = Network::new();
     let thin = Thin::start(&network, "fda:8");
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["thin", "up", "ace"]).stderr(Stdio::piped());
-    let other = network.client.spawn(command).unwrap();
-    let output = other.wait_with_output().unwrap();
-    let complaint = String::from_utf8(output.stderr).unwrap();
+    let complaint = launch(&network, &["ace"]).finish().unwrap().log;
     assert_eq!(complaint, "error: another process thins ACKs on up\n");
     assert_eq!(network.tables().len(), 2);
     thin.end(&network);
 }
 
+#[kernel_test]
 fn acks_go_first() {
     let network = Network::new();
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["thin", "up", "ace", "first"])
-        .stderr(Stdio::piped());
-    let refused = network.client.spawn(command).unwrap();
-    let complaint = refused.wait_with_output().unwrap().stderr;
-    let complaint = String::from_utf8(complaint).unwrap();
+    let complaint = launch(&network, &["ace", "first"]).finish().unwrap().log;
     assert!(
         complaint.starts_with("error: up has a queue discipline of its own (qdisc tbf"),
         "{complaint}"
     );
     network.tc("qdisc del dev up root");
-    let thin = Thin::start_with(&network, &["thin", "up", "fda:2", "first"]);
+    let thin = Thin::of(launch(&network, &["fda:2", "first"]));
     let server = network.serve(1);
     // Data up and down at once.
     let stream = network.connect("10.1.0.1");

@@ -12,6 +12,7 @@ use midspan_policy::Offered;
 use midspan_policy::congestion::BBR;
 use midspan_relay::kick::{Kick, Target};
 use midspan_relay::machine::{self, Machine};
+use midspan_relay::remembered::Remembered;
 use midspan_relay::{self as relay, OpenListener, Relay};
 use midspan_units::TimeSpan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -91,8 +92,7 @@ fn serve() -> Result<(), Error> {
     let limit = received.watchdog_timeout;
     let is_observed = received.admin.is_some();
     let (verdicts, mut keeper) = keeper::start(received.verdicts);
-    let mut relay = relay_settings(&settings, is_observed, offered);
-    relay.verdicts = verdicts;
+    let relay = relay_settings(&settings, is_observed, offered, verdicts);
     let fragments = FragmentCounters::default();
     let fragment_sizes = FragmentSizes::default();
     fragment_sizes.set(&received.listeners);
@@ -404,6 +404,7 @@ fn relay_settings(
     settings: &RelaySettings,
     is_observed: bool,
     offered: Offered,
+    verdicts: Remembered,
 ) -> relay::Settings {
     relay::Settings {
         offered,
@@ -413,7 +414,7 @@ fn relay_settings(
         pipe_memory: settings.pipe_memory,
         reset_timeout: settings.reset_timeout,
         limits: settings.limits,
-        ..relay::Settings::default()
+        verdicts,
     }
 }
 

@@ -12,6 +12,7 @@ use super::kick::{Kick, Target};
 use super::listener::Listener;
 use super::opening::{self, Acceptor, ListenerId};
 use super::settings::{Error, OpenListener};
+use super::source::EventSource;
 use super::thread::Update;
 
 impl Relay {
@@ -90,6 +91,16 @@ impl Relay {
         }
         self.control.wake();
         Kick::new(answers, missing, held)
+    }
+
+    /// Has a thread, counted from 0, watch one more source of events until the relay ends. Whether
+    /// there is such a thread.
+    #[must_use]
+    pub fn add_source(&self, thread: usize, source: Box<dyn EventSource>) -> bool {
+        let updates = self.updates.get(thread);
+        let sent = updates.is_some_and(|updates| updates.send(Update::Source(source)).is_ok());
+        self.control.wake();
+        sent
     }
 
     /// Waits until all threads have done what they were told; whether they have.

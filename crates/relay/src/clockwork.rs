@@ -30,6 +30,8 @@ pub enum Reason {
     Sampling,
     /// The memory of sessions is measured.
     Measuring,
+    /// A foreign source of events asks for it.
+    Source,
 }
 
 /// When a thread has to do something that no event announces.

@@ -9,7 +9,7 @@ use midspan_units::{Time, TimeSpan};
 
 use super::listener::Negotiation;
 use super::observation::LastReading;
-use super::transfer::BUFFER_SIZE;
+use super::pipes::BUFFER_SIZE;
 
 /// How long the server may take to end its connection once it has answered, as it was asked to, and
 /// the client where it was told so. Whoever ends a connection first keeps its ports for a minute

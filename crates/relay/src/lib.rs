@@ -11,6 +11,11 @@
 //!
 //! | module | job | pure |
 //! | --- | --- | --- |
+//! | `thread` | the loop of one thread: takes events, accepts, obeys its owner | |
+//! | `acceptors` | the listening sockets of a thread: watched, at rest, about to go | |
+//! | `sessions` | the sessions of a thread: moved, timed, measured, shown, ended | |
+//! | `clockwork` | the time of a thread, and its next deadline with the reason | |
+//! | `source` | sources of events that are not the relay's | |
 //! | `direction` | one direction of data: what to do next | yes |
 //! | `throttle` | what holds its writing back: pacing, a cap of what is in flight | yes |
 //! | `lifecycle` | a session: go on, close, settle or reset | yes |
@@ -24,13 +29,13 @@
 //! | `listener` | what a listener does with connections: plain data | yes |
 //! | `destination` | which server, and how its leg comes about | |
 //! | [`negotiation`] | what is said before a session | |
-//! | `worker` | the loop of one thread | |
 //! | `limits` | how much is taken on: sessions, memory, descriptors | |
 //! | [`narrow`], [`remembered`] | legs towards narrow clients, and what these were found to take | |
 //! | `memory` | what sessions take, and what their buffers may hold | |
-//! | `system` | the system calls of all these | |
-//! | `table`, `timers`, `pipes` | its sessions, deadlines and pipes | |
-//! | `update` | listeners that come, change and go while it runs | |
+//! | `making_way`, `kick` | idle sessions that make way for new ones; those that an operator ends | |
+//! | `system` | the system calls of all these, for tests also scripted | |
+//! | `poll`, `table`, `timers`, `pipes` | a thread's epoll, table, deadlines and pipes | |
+//! | `changes` | listeners that come, change and go while the relay runs | |
 //! | [`observation`] | what can be seen of it all, at little cost | |
 //! | `statistics`, `control`, `settings` | numbers out, commands in, what it starts with | |
 //!
@@ -132,6 +137,7 @@ pub mod seeded_faults;
 mod session;
 mod sessions;
 mod settings;
+mod source;
 mod statistics;
 mod system;
 mod table;
@@ -150,6 +156,7 @@ pub use listener::{
 pub use opening::ListenerId;
 pub use openings::{OpeningLimits, Openings, Reception, Released};
 pub use settings::{Error, OpenListener, Settings};
+pub use source::{EventSource, NotBegun, SourceHost};
 pub use statistics::Statistics;
 
 use std::os::fd::OwnedFd;

@@ -12,6 +12,10 @@ use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 
 use super::system;
 
+/// Bytes in the shared buffer; also the most that a session can keep in a buffer of its own, per
+/// direction.
+pub const BUFFER_SIZE: usize = 32 << 10;
+
 /// How long the kernel is not asked again after it has refused a pipe.
 const PAUSE: TimeSpan = TimeSpan::from_seconds(1);
 

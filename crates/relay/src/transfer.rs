@@ -17,14 +17,10 @@ use rustix::net::Shutdown;
 
 use super::direction::{Action, BULK_AT_LEAST, Direction, Method, Reading};
 use super::exchange::Framed;
-use super::pipes::{Pipe, Pipes};
+use super::pipes::{BUFFER_SIZE, Pipe, Pipes};
 use super::system;
 use super::throttle::{CapBy, Throttle};
 use crate::seeded_faults::{self, Fault};
-
-/// Bytes in the shared buffer; also the most that a session can keep in a buffer of its own, per
-/// direction.
-pub const BUFFER_SIZE: usize = 32 << 10;
 
 /// Actions of one direction before the other sessions have their turn: about 16 reads and writes.
 const ACTIONS_PER_TURN: usize = 32;

@@ -10,6 +10,7 @@
 
 mod updates;
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
@@ -29,14 +30,13 @@ use super::opening::{Acceptor, Opened};
 use super::pipes::Pipes;
 use super::poll::{Poll, Token};
 use super::sessions::{Observation, Sessions};
+use super::source::{EventSource, SourceHost};
 use super::statistics::Counters;
 use super::table::Key;
 pub use updates::Update;
 
 /// Events taken at once.
 const EVENTS: usize = 512;
-/// The source of events that wakes a thread for its owner.
-const WAKE_UP: usize = 0;
 
 /// One thread of the relay.
 pub struct RelayThread {
@@ -47,10 +47,24 @@ pub struct RelayThread {
     sessions: Sessions,
     kicks: Kicks,
     making_way: MakingWay,
+    /// The first is the wake-up by the relay's owner.
+    sources: Vec<Box<dyn EventSource>>,
     control: Arc<Control>,
     updates: Receiver<Update>,
     limits: Arc<Limits>,
     counters: Arc<Counters>,
+}
+
+/// Wakes the thread for its owner, or for what the resolver has found out. Both are looked for in
+/// every turn, so there is nothing to do for the event itself.
+struct WakeUp(Arc<Control>);
+
+impl EventSource for WakeUp {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.wake_up().as_fd()
+    }
+
+    fn handle(&mut self, _: &mut SourceHost<'_>) {}
 }
 
 /// What a thread is started with.
@@ -107,7 +121,6 @@ impl RelayThread {
         let (own_poll, own_counters, own_limits) = common();
         let mut acceptors = Acceptors::new(acceptors, own_poll, own_counters, own_limits);
         acceptors.keep_reserve()?;
-        poll.add_source(control.wake_up(), WAKE_UP)?;
         acceptors.watch_all()?;
         let (own_poll, own_counters, own_limits) = common();
         let mut negotiations = Negotiations::new(own_poll, own_counters, own_limits);
@@ -115,7 +128,7 @@ impl RelayThread {
         negotiations.thread = number;
         negotiations.tries = tries;
         let (own_poll, own_counters, own_limits) = common();
-        Ok(Self {
+        let mut thread = Self {
             clockwork: Clockwork::new(clock),
             acceptors,
             negotiations,
@@ -129,12 +142,27 @@ impl RelayThread {
             ),
             kicks: Kicks::default(),
             making_way: MakingWay::new(Arc::clone(&limits), Arc::clone(&control)),
+            sources: Vec::new(),
             poll,
             control,
             updates,
             limits,
             counters,
-        })
+        };
+        let wake_up = WakeUp(Arc::clone(&thread.control));
+        thread.add_source(Box::new(wake_up))?;
+        Ok(thread)
+    }
+
+    /// Watches one more source of events.
+    ///
+    /// # Errors
+    /// Those of `epoll_ctl(2)`.
+    fn add_source(&mut self, source: Box<dyn EventSource>) -> rustix::io::Result<()> {
+        self.poll
+            .add_source(source.descriptor(), self.sources.len())?;
+        self.sources.push(source);
+        Ok(())
     }
 
     /// Its numbers.
@@ -175,6 +203,12 @@ impl RelayThread {
             let over = (self.sessions).handle_timer(key, &mut self.acceptors, now);
             self.take_back(over);
         }
+        for index in 0..self.sources.len() {
+            let deadline = self.sources[index].deadline();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                self.handle_source(index);
+            }
+        }
         let (negotiations, mut around) = self.negotiations();
         negotiations.handle_names(&mut around);
         negotiations.handle_timers(&mut around);
@@ -203,6 +237,7 @@ impl RelayThread {
 
     /// The next thing to do that no event announces.
     fn deadline(&self) -> Option<Deadline> {
+        let sources = self.sources.iter().filter_map(|source| source.deadline());
         let at_once = |is_busy: bool| is_busy.then_some(Time::ZERO);
         Clockwork::next([
             (Reason::Unfinished, at_once(self.sessions.unfinished() > 0)),
@@ -213,6 +248,7 @@ impl RelayThread {
             (Reason::Retire, self.acceptors.next_retirement()),
             (Reason::Sampling, self.sessions.next_sampling()),
             (Reason::Measuring, self.sessions.next_measuring()),
+            (Reason::Source, sources.min()),
         ])
     }
 
@@ -239,8 +275,19 @@ impl RelayThread {
                 negotiations.go_on(key, &mut around);
             }
             Token::Acceptor(index) => self.accept_some(index),
-            // The wake-up descriptor needs nothing: commands are read in every turn.
-            Token::Source(_) => {}
+            Token::Source(index) => self.handle_source(index),
+        }
+    }
+
+    fn handle_source(&mut self, index: usize) {
+        if let Some(source) = self.sources.get_mut(index) {
+            source.handle(&mut SourceHost {
+                acceptors: &mut self.acceptors,
+                sessions: &mut self.sessions,
+                kicks: &self.kicks,
+                limits: &self.limits,
+                now: self.clockwork.now(),
+            });
         }
     }
 

@@ -13,6 +13,7 @@ use super::RelayThread;
 use crate::crowd::ACCEPTS_PER_TURN;
 use crate::kick::{Kicked, Target};
 use crate::opening::{Acceptor, ListenerId};
+use crate::source::EventSource;
 
 /// Such turns when accepting ends; more than any backlog needs.
 const LAST_ACCEPT_TURNS: usize = 4096;
@@ -27,6 +28,8 @@ pub enum Update {
     Retire(ListenerId, Time),
     /// Sessions are to be reset; how many that were goes back.
     Kick(Target, Sender<Kicked>),
+    /// One more source of events.
+    Source(Box<dyn EventSource>),
     /// Confirms that all commands before this one are carried out.
     Report(Sender<()>),
 }
@@ -63,6 +66,11 @@ impl RelayThread {
                     };
                     let now = self.clockwork.now();
                     self.kicks.begin(target, reply, negotiations, now);
+                }
+                Update::Source(source) => {
+                    if let Err(error) = self.add_source(source) {
+                        tracing::warn!("a source of events cannot be watched: {error}");
+                    }
                 }
                 Update::Report(sender) => {
                     // Its owner may have given up waiting.

@@ -7,6 +7,8 @@ use std::time::Instant;
 use midspan_units::Time;
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::system;
+
 /// What the threads are to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
@@ -74,13 +76,13 @@ impl Clock {
     /// Starts now.
     pub fn start() -> Self {
         Self {
-            start: Instant::now(),
+            start: system::now(),
         }
     }
 
     /// The present time.
     pub fn now(self) -> Time {
-        self.at(Instant::now())
+        self.at(system::now())
     }
 
     /// The time of a moment; that of the start for an earlier one.

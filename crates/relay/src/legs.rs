@@ -123,7 +123,7 @@ pub fn set_common_options(socket: impl AsFd) -> io::Result<()> {
     let socket = socket.as_fd();
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_socket_oobinline(socket, true)?;
-    tcp::set_reset_on_close(socket, true)
+    system::set_reset_on_close(socket, true)
 }
 
 fn errno(error: io::Error) -> Errno {

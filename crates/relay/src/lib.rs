@@ -133,6 +133,8 @@ mod pipes;
 mod poll;
 pub mod profile;
 pub mod remembered;
+#[cfg(test)]
+mod scripted;
 pub mod seeded_faults;
 mod session;
 mod sessions;

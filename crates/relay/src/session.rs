@@ -12,9 +12,7 @@ use midspan_policy::Leg;
 use midspan_units::{Time, TimeSpan};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, sockopt};
-
-use midspan_linux::tcp;
+use rustix::net::RecvFlags;
 
 use super::exchange::Framed;
 use super::lifecycle::{self, Failures, Step};
@@ -219,7 +217,7 @@ impl Session {
             *self.end_seen(leg) = true;
         }
         if flags.contains(EventFlags::ERR)
-            && let Ok(Err(error)) = sockopt::socket_error(self.socket(leg))
+            && let Ok(Err(error)) = system::socket_error(self.socket(leg))
         {
             if self.phase == Phase::Connecting {
                 return self.handle_failed_connecting(leg, error, shared);
@@ -363,7 +361,7 @@ impl Session {
     /// Nothing has moved for as long as is allowed: whether peers have not even acknowledged
     /// anything meanwhile. Otherwise it counts as moving now.
     pub fn is_idle(&mut self, now: Time) -> bool {
-        let of = |leg| tcp::unacknowledged_bytes(self.socket(leg)).map_or(0, |bytes| bytes.bytes());
+        let of = |leg| system::unacknowledged_bytes(self.socket(leg)).unwrap_or(0);
         let undelivered = of(Leg::Client) + of(Leg::Server);
         let undelivered = u32::try_from(undelivered).unwrap_or(u32::MAX);
         if undelivered == 0 || undelivered == self.upkeep.undelivered {
@@ -402,7 +400,7 @@ impl Session {
     /// Whether the peer of a leg has acknowledged all that was written to it.
     pub fn is_acknowledged(&self, leg: Leg) -> bool {
         // A socket that cannot be asked has failed, and nothing more will be acknowledged.
-        tcp::unacknowledged_bytes(self.socket(leg)).map_or(true, |bytes| bytes.bytes() == 0)
+        system::unacknowledged_bytes(self.socket(leg)).map_or(true, |bytes| bytes == 0)
     }
 
     /// When to look next while settling; `None` in other phases.
@@ -426,7 +424,7 @@ impl Session {
     pub fn close_in_order(&self) {
         for socket in [&self.client, &self.server] {
             // Without this the close is a reset, which loses data but feigns nothing.
-            let _ = tcp::set_reset_on_close(socket, false);
+            let _ = system::set_reset_on_close(socket, false);
         }
     }
 

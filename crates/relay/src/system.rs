@@ -1,17 +1,25 @@
-//! The system calls by which the relay takes, opens and moves; each goes through here.
+//! What a thread asks of the kernel: the clock, its epoll, and the calls by which it takes, opens,
+//! moves and closes.
 //!
-//! In test builds with the feature `failing-calls` they can be made to fail, see
-//! [`failing_calls`](super::failing_calls); without it this is nothing but the calls.
+//! In test builds with the feature `failing-calls` some of them can be made to fail, see
+//! [`failing_calls`](super::failing_calls). In the tests of this crate itself a kernel that a test
+//! plays can stand in for Linux (`scripted`). Without these this is nothing but the calls. Options of
+//! sockets are set by [`midspan_linux::tcp`] directly, but for the one that makes a close a reset.
 
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
+use midspan_linux::tcp;
+use midspan_units::ByteSize;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Result;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketFlags, SocketType, acceptfrom_with,
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketFlags, SocketType,
+    acceptfrom_with,
 };
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with};
 
@@ -38,8 +46,36 @@ macro_rules! may_fail {
     };
 }
 
+/// Asks the kernel that a test plays, if there is one, and returns its answer.
+#[cfg(test)]
+macro_rules! scripted {
+    ($call:ident($($argument:expr),*)) => {
+        if let Some(answer) = super::scripted::call(|kernel| kernel.$call($($argument),*)) {
+            return answer;
+        }
+    };
+}
+
+#[cfg(not(test))]
+macro_rules! scripted {
+    ($($anything:tt)*) => {};
+}
+
+/// The number of a descriptor, by which a kernel that a test plays knows it.
+#[cfg(test)]
+fn number(descriptor: impl AsFd) -> std::os::fd::RawFd {
+    std::os::fd::AsRawFd::as_raw_fd(&descriptor.as_fd())
+}
+
+/// The present time.
+pub fn now() -> Instant {
+    scripted!(now());
+    Instant::now()
+}
+
 /// Reads into the buffer; 0 at the end.
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
+    scripted!(receive(number(socket), buffer));
     let most = may_fail!(Receive, buffer.len());
     let (count, _) = rustix::net::recv(socket, &mut buffer[..most], RecvFlags::empty())?;
     Ok(count)
@@ -54,6 +90,7 @@ pub fn peek(socket: BorrowedFd<'_>) -> Result<usize> {
 
 /// Writes some of the bytes.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize> {
+    scripted!(send(number(socket), bytes));
     let most = may_fail!(Send, bytes.len());
     rustix::net::send(socket, &bytes[..most], send_flags())
 }
@@ -80,12 +117,14 @@ pub fn pipe() -> Result<(OwnedFd, OwnedFd)> {
 
 /// Takes a waiting connection.
 pub fn accept(socket: impl AsFd) -> Result<(OwnedFd, Option<SocketAddrAny>)> {
+    scripted!(accept(number(&socket)));
     may_fail!(Accept);
     acceptfrom_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
 }
 
 /// A TCP socket of the family of this address.
 pub fn socket(address: SocketAddr) -> Result<OwnedFd> {
+    scripted!(socket(address));
     may_fail!(Socket);
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -102,6 +141,7 @@ pub fn bind(socket: &OwnedFd, address: SocketAddr) -> Result<()> {
 
 /// Calls a server.
 pub fn connect(socket: &OwnedFd, address: SocketAddr) -> Result<()> {
+    scripted!(connect(number(socket), address));
     may_fail!(Connect);
     rustix::net::connect(socket, &address)
 }
@@ -113,6 +153,7 @@ pub fn epoll() -> Result<OwnedFd> {
 
 /// Waits for events, at most so long; adds them to the list, as many as it has room for.
 pub fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, timeout: Option<&Timespec>) -> Result<()> {
+    scripted!(wait(events, timeout));
     epoll::wait(epoll, spare_capacity(events), timeout).map(|_| ())
 }
 
@@ -134,6 +175,7 @@ pub fn watch(
     token: u64,
     interest: EventFlags,
 ) -> Result<()> {
+    scripted!(watch(number(&descriptor), token, interest));
     epoll::add(epoll, descriptor, EventData::new_u64(token), interest)
 }
 
@@ -144,12 +186,44 @@ pub fn watch_anew(
     token: u64,
     interest: EventFlags,
 ) -> Result<()> {
+    scripted!(watch(number(&descriptor), token, interest));
     epoll::modify(epoll, descriptor, EventData::new_u64(token), interest)
 }
 
 /// Watches a descriptor no more.
 pub fn unwatch(epoll: &OwnedFd, descriptor: impl AsFd) -> Result<()> {
+    scripted!(unwatch(number(&descriptor)));
     epoll::delete(epoll, descriptor)
+}
+
+/// Sends a FIN.
+pub fn end_writing(socket: impl AsFd) -> Result<()> {
+    scripted!(end_writing(number(&socket)));
+    rustix::net::shutdown(socket, Shutdown::Write)
+}
+
+/// The error of a socket, which is given once.
+pub fn socket_error(socket: impl AsFd) -> Result<Result<()>> {
+    scripted!(socket_error(number(&socket)));
+    rustix::net::sockopt::socket_error(socket)
+}
+
+/// The far end of a socket, if it has one.
+pub fn peer_address(socket: impl AsFd) -> Result<Option<SocketAddrAny>> {
+    scripted!(peer_address(number(&socket)));
+    rustix::net::getpeername(socket)
+}
+
+/// Bytes that were written to a socket and that its peer has not acknowledged.
+pub fn unacknowledged_bytes(socket: impl AsFd) -> io::Result<u64> {
+    scripted!(unacknowledged_bytes(number(&socket)));
+    tcp::unacknowledged_bytes(socket).map(ByteSize::bytes)
+}
+
+/// Whether the close of a socket is to be a reset, whatever it has sent.
+pub fn set_reset_on_close(socket: impl AsFd, is_on: bool) -> io::Result<()> {
+    scripted!(set_reset_on_close(number(&socket), is_on));
+    tcp::set_reset_on_close(socket, is_on)
 }
 
 /// Whether a call of this turn was made to say less than is true: then it must be asked again.

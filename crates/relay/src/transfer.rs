@@ -9,11 +9,9 @@
 use std::os::fd::BorrowedFd;
 
 use midspan_explicit::http::{Side as Message, Wanted};
-use midspan_linux::tcp;
 use midspan_policy::memory_share::PIECE;
-use midspan_units::{ByteSize, Time};
+use midspan_units::Time;
 use rustix::io::Errno;
-use rustix::net::Shutdown;
 
 use super::direction::{Action, BULK_AT_LEAST, Direction, Method, Reading};
 use super::exchange::Framed;
@@ -191,7 +189,7 @@ impl Transfer {
                     Action::Finish => {
                         if !last {
                             // Fails only where the leg has failed; epoll tells that as well.
-                            let _ = rustix::net::shutdown(to, Shutdown::Write);
+                            let _ = system::end_writing(to);
                         }
                         self.direction.handle_finished();
                         Ok(())
@@ -370,7 +368,7 @@ impl Transfer {
             return Ok(held as usize);
         };
         // A socket that cannot be asked has failed; writing to it will tell.
-        let in_flight = || tcp::unacknowledged_bytes(to).map_or(0, ByteSize::bytes);
+        let in_flight = || system::unacknowledged_bytes(to).unwrap_or(0);
         let allowed = throttle.allow(now, held, in_flight)?;
         Ok(allowed as usize)
     }
@@ -501,10 +499,10 @@ impl Transfer {
 /// into which nothing was spliced, or nothing is written any more, is not asked: each other call
 /// hands its error on.
 fn verify_end(read: rustix::io::Result<usize>, from: BorrowedFd<'_>) -> rustix::io::Result<usize> {
-    if read != Ok(0) || rustix::net::getpeername(from).is_ok_and(|peer| peer.is_some()) {
+    if read != Ok(0) || system::peer_address(from).is_ok_and(|peer| peer.is_some()) {
         return read;
     }
-    match rustix::net::sockopt::socket_error(from) {
+    match system::socket_error(from) {
         // EPIPE here: the FIN came first, then the reset.
         Ok(Err(error)) => Err(error),
         _ => Err(Errno::CONNRESET),

@@ -6,9 +6,9 @@ use std::os::fd::OwnedFd;
 use midspan_explicit::{Attempts, Failure};
 use midspan_units::Time;
 use rustix::io::Errno;
-use rustix::net::sockopt;
 
 use crate::limits::Spare;
+use crate::system;
 
 /// Attempts under way; the first that succeeds is kept.
 #[derive(Debug)]
@@ -84,11 +84,11 @@ impl Calling {
         let mut place = 0;
         while let Some((_, server, _)) = self.open.get(place) {
             // A socket has a peer once that has answered, and none any more when it has failed.
-            if matches!(rustix::net::getpeername(server), Ok(Some(_))) {
+            if matches!(system::peer_address(server), Ok(Some(_))) {
                 let (address, server, _) = self.open.remove(place);
                 return Some((address, server));
             }
-            match sockopt::socket_error(server) {
+            match system::socket_error(server) {
                 Ok(Err(error)) | Err(error) => {
                     self.last_error = error;
                     self.attempts.handle_failure(now);

@@ -1,17 +1,16 @@
 //! A session that carries one request of HTTP and its answer.
 
 use midspan_explicit::http::{Progress, Side as Message, Wanted};
-use midspan_linux::tcp;
 use midspan_policy::Leg;
 use midspan_units::Time;
 use rustix::io::Errno;
-use rustix::net::Shutdown;
 
 use super::{End, Session};
 use crate::arrival::NewClient;
 use crate::exchange::{Framed, Kept, LegState};
 use crate::lifecycle::Step;
 use crate::observation::Ending;
+use crate::system;
 use crate::transfer::Shared;
 
 /// Where the client of an exchange goes that is over.
@@ -87,7 +86,7 @@ impl Session {
                 let again = framed.look(legs, now);
                 if framed.is_client_finished() && !was_finished {
                     // Fails only where the leg has failed; epoll tells that as well.
-                    let _ = rustix::net::shutdown(&self.client, Shutdown::Write);
+                    let _ = system::end_writing(&self.client);
                 }
                 (again, false)
             }
@@ -130,10 +129,10 @@ impl Session {
         // but a reset could overtake what the server has not acknowledged yet.
         let server_ended = self.server_end_seen && !self.failures.server;
         if is_asked && (server_ended || !self.is_acknowledged(Leg::Server)) {
-            let _ = tcp::set_reset_on_close(&self.server, false);
+            let _ = system::set_reset_on_close(&self.server, false);
         }
         let client = if self.to_server.direction.has_ended() {
-            let _ = tcp::set_reset_on_close(&self.client, false);
+            let _ = system::set_reset_on_close(&self.client, false);
             Client::IsGone
         } else if may_stay && framed.stays_open() {
             Client::Stays

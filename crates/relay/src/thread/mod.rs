@@ -8,6 +8,8 @@
 //! | [`Clockwork`] | the time of the turn, and the next deadline with its reason |
 //! | [`RelayThread`] | the loop that joins them: takes events, accepts, obeys its owner |
 
+#[cfg(test)]
+mod tests;
 mod updates;
 
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,0 +1,46 @@
+//! A kernel that a test plays: what a thread asks of the kernel goes to it instead of to Linux, and
+//! its clock stands still unless the test moves it.
+//!
+//! It holds for the thread that has installed it, until that thread ends.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::os::fd::{OwnedFd, RawFd};
+use std::time::Instant;
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{Event, EventFlags};
+use rustix::io::Result;
+use rustix::net::SocketAddrAny;
+
+/// The calls of `system.rs`, by the numbers of the descriptors.
+pub trait Kernel {
+    fn now(&mut self) -> Instant;
+    fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<&Timespec>) -> Result<()>;
+    fn watch(&mut self, descriptor: RawFd, token: u64, interest: EventFlags) -> Result<()>;
+    fn unwatch(&mut self, descriptor: RawFd) -> Result<()>;
+    fn accept(&mut self, socket: RawFd) -> Result<(OwnedFd, Option<SocketAddrAny>)>;
+    fn socket(&mut self, address: SocketAddr) -> Result<OwnedFd>;
+    fn connect(&mut self, socket: RawFd, address: SocketAddr) -> Result<()>;
+    fn receive(&mut self, socket: RawFd, buffer: &mut [u8]) -> Result<usize>;
+    fn send(&mut self, socket: RawFd, bytes: &[u8]) -> Result<usize>;
+    fn end_writing(&mut self, socket: RawFd) -> Result<()>;
+    fn socket_error(&mut self, socket: RawFd) -> Result<Result<()>>;
+    fn peer_address(&mut self, socket: RawFd) -> Result<Option<SocketAddrAny>>;
+    fn unacknowledged_bytes(&mut self, socket: RawFd) -> std::io::Result<u64>;
+    fn set_reset_on_close(&mut self, socket: RawFd, is_on: bool) -> std::io::Result<()>;
+}
+
+thread_local! {
+    static KERNEL: RefCell<Option<Box<dyn Kernel>>> = const { RefCell::new(None) };
+}
+
+/// From now on this thread's calls go to this kernel.
+pub fn install(kernel: Box<dyn Kernel>) {
+    KERNEL.set(Some(kernel));
+}
+
+/// What the kernel of this thread answers, if one is installed.
+pub fn call<T>(ask: impl FnOnce(&mut dyn Kernel) -> T) -> Option<T> {
+    KERNEL.with_borrow_mut(|kernel| kernel.as_mut().map(|kernel| ask(kernel.as_mut())))
+}

@@ -196,6 +196,7 @@ pub const TARGETS: &[Target] = &[
             file("crates/proxy/src/configuration/profile.rs"),
             file("crates/proxy/src/configuration/state.rs"),
             file("crates/proxy/src/configuration/transparent.rs"),
+            file("crates/proxy/src/configuration/values.rs"),
         ],
     },
     Target {

@@ -31,6 +31,12 @@ use crate::gate::GateSettings;
 use crate::health::HelperState;
 use crate::liveness::{LateThread, ThreadName};
 
+/// Most routes of one message.
+pub(crate) const ROUTES_AT_ONCE: usize = 64;
+
+/// The gate's settings, and its raw sockets if it is new.
+pub(crate) type GateAndSockets = (GateSettings, Vec<OwnedFd>);
+
 /// From the helper to the relay process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

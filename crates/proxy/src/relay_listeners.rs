@@ -10,9 +10,8 @@ use midspan_units::TimeSpan;
 use tracing::warn;
 
 use crate::Error;
-use crate::control::ControlError;
+use crate::control::{ControlError, GateAndSockets};
 use crate::gate::{Gate, GateListener, RelaySide};
-use crate::relay_process::GateAndSockets;
 
 /// How long the threads may take to hear of other listeners.
 const UPDATE_LIMIT: Duration = Duration::from_secs(2);

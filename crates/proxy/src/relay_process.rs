@@ -25,11 +25,10 @@ use crate::admin::NarrowObserver;
 use crate::admin::host::HostCounters;
 use crate::configuration::RelaySettings;
 use crate::control::KeptVerdicts;
-use crate::control::{self, ControlError, FromRelay, ToRelay};
+use crate::control::{self, ControlError, FromRelay, GateAndSockets, ROUTES_AT_ONCE, ToRelay};
 use crate::fragmenting::{self, FragmentCounters, FragmentSizes};
-use crate::gate::{Gate, GateSettings, GateStatistics};
+use crate::gate::{Gate, GateStatistics};
 use crate::health::Health;
-use crate::helper::leaving_alone::ROUTES_AT_ONCE;
 use crate::keeper::{self, Saved};
 use crate::liveness::ThreadName;
 use crate::relay_listeners::RunningListeners;
@@ -283,9 +282,6 @@ fn ignore_signals() -> std::io::Result<()> {
     }
     Ok(())
 }
-
-/// The gate, and its raw sockets if it is new.
-pub(crate) type GateAndSockets = (GateSettings, Vec<OwnedFd>);
 
 /// Listeners, with their sockets as far as they are new, and the gate if one is transparent.
 type ListenersAndGate = (Vec<OpenListener>, Option<GateAndSockets>);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use midspan_document::{Located, Source, Spanned};
 use serde::Deserialize;
 
-use super::file::Address;
+use super::values::Address;
 
 /// `[admin]`
 #[derive(Debug, Deserialize)]

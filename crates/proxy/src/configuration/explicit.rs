@@ -13,8 +13,8 @@ use midspan_units::TimeSpan;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 
-use super::file::{Address, within};
 use super::transparent::{Ports, TransparentKeys, prefix};
+use super::values::{Address, within};
 use super::{Explicit, Mode};
 
 const DEFAULT_NEGOTIATION_TIMEOUT: TimeSpan = TimeSpan::from_seconds(10);

@@ -1,8 +1,6 @@
 //! The file as it is written: one struct per table, one field per key.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::net::SocketAddr;
 
 use midspan_document::{Located, Source, Spanned};
 use midspan_linux::initial_window::{MarkField, Place};
@@ -11,7 +9,6 @@ use midspan_relay::HeaderVersion;
 use midspan_relay::profile::AccessProfile;
 use midspan_relay::{Destination, ListenerLimits, RelayLimits};
 use midspan_units::{ByteSize, Probability, TimeSpan};
-use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
 use super::admin::AdminTable;
@@ -21,6 +18,7 @@ use super::limits::{LimitsTable, ListenerLimitKeys};
 use super::profile::{ProfileTable, profiles};
 use super::state::state_directory;
 use super::transparent::{Family, Hosts, InterceptionTable, Ports, TransparentKeys};
+use super::values::{Address, within};
 
 use super::{Configuration, Forward, Listener, Mode, Places, RelaySettings, THREAD_LIMIT};
 
@@ -185,35 +183,6 @@ enum ModeKey {
     Transparent,
 }
 
-/// An address with a port.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Address(pub(super) SocketAddr);
-
-impl<'de> Deserialize<'de> for Address {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AddressVisitor;
-
-        impl Visitor<'_> for AddressVisitor {
-            type Value = Address;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an address with a port in quotes, as in \"192.0.2.1:80\"")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Address, E> {
-                text.parse().map(Address).map_err(|_| {
-                    E::custom(format_args!(
-                        "\"{text}\" is not an address with a port: write \"192.0.2.1:80\" or \
-                         \"[2001:db8::1]:80\"; names are not looked up"
-                    ))
-                })
-            }
-        }
-
-        deserializer.deserialize_str(AddressVisitor)
-    }
-}
-
 /// Data is in a pipe for a moment only, so that a few serve many sessions.
 const DEFAULT_PIPES_PER_THREAD: u64 = 8;
 /// Below the 64 MiB that the kernel allows an ordinary user before it hands out small pipes
@@ -263,29 +232,6 @@ pub(super) fn read(source: &Source) -> Result<Configuration, Located> {
             .with_help("write at least one [[listener]] with name, listen and to"));
     }
     Ok(configuration)
-}
-
-/// The value, or its default; an error at its place where it is outside `range`.
-pub(super) fn within<T: PartialOrd + fmt::Display>(
-    source: &Source,
-    key: &str,
-    value: Option<Spanned<T>>,
-    default: T,
-    range: std::ops::RangeInclusive<T>,
-) -> Result<T, Located> {
-    let Some(value) = value else {
-        return Ok(default);
-    };
-    if range.contains(value.get_ref()) {
-        return Ok(value.into_inner());
-    }
-    let message = format!(
-        "{key} lies between {} and {}, not {}",
-        range.start(),
-        range.end(),
-        value.get_ref()
-    );
-    Err(Located::new(source, value.span(), message))
 }
 
 impl RelayTable {

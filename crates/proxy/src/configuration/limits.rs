@@ -6,7 +6,7 @@ use midspan_relay::{ListenerLimits, RelayLimits, SessionLimits};
 use midspan_units::{ByteSize, TimeSpan};
 use serde::Deserialize;
 
-use super::file::within;
+use super::values::within;
 use crate::machine_memory;
 
 /// `[limits]`

@@ -15,6 +15,7 @@ pub(crate) mod passwords;
 mod profile;
 mod state;
 mod transparent;
+mod values;
 
 use std::net::SocketAddr;
 use std::ops::Range;

@@ -10,7 +10,7 @@ use midspan_units::{BitRate, ByteSize, TimeSpan};
 use serde::Deserialize;
 
 use super::explicit::Networks;
-use super::file::within;
+use super::values::within;
 
 /// Most profiles of one file.
 pub const PROFILE_LIMIT: usize = 100;

@@ -14,7 +14,7 @@ use midspan_units::{Probability, TimeSpan};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
-use super::file::within;
+use super::values::within;
 
 /// What a transparent listener takes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use midspan_relay::kick::Target;
 
 use super::statistics::Counters;
-use super::thread::Worker;
+use super::thread::{Update, Worker};
 use super::{GateListener, GateSettings, GateStatistics, RawSockets, RelaySide};
 
 /// Room in the queue beyond the connections being opened: SYNs that came together.
@@ -24,14 +24,6 @@ pub struct Gate {
     counters: Arc<Counters>,
     thread: Option<JoinHandle<()>>,
     updates: Sender<Update>,
-}
-
-/// What the thread is told.
-pub(super) enum Update {
-    /// Other listeners from now on, and whom to tell that they are known.
-    Listeners(Vec<GateListener>, Sender<()>),
-    /// SYNs that are held are to be refused, and whom to tell how many those were.
-    Kick(Target, Sender<u64>),
 }
 
 impl Gate {

@@ -8,7 +8,7 @@ mod verdicts;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use midspan_linux::connection_tracking::ConnectionTracking;
@@ -17,6 +17,7 @@ use midspan_linux::raw_packet::RawSocket;
 use midspan_log::LogRate;
 use midspan_policy::leave_alone::{AsymmetricRoutes, Passage};
 use midspan_policy::{Admission, Handshake, Knowledge, Request};
+use midspan_relay::kick::Target;
 use midspan_relay::seeded_faults::{self, Fault};
 use midspan_relay::{
     Arrival, Clock, Limits, Openings, Reception, Released, Shortage, call_as_client,
@@ -31,7 +32,6 @@ use tracing::{debug, warn};
 
 use super::control_group::ControlGroup;
 use super::held::{Held, HeldSyns, Packet};
-use super::running::Update;
 use super::settled::SettledSyns;
 use super::statistics::{Counters, count};
 use super::syn::{self, Segment};
@@ -57,6 +57,14 @@ const READS_PER_TURN: usize = 64;
 const STALE_READS: usize = 16_384;
 /// Token of the queue; held connections count from 1.
 const QUEUE: u64 = 0;
+
+/// A command to the thread.
+pub(super) enum Update {
+    /// Other listeners from now on, and whom to tell that they are known.
+    Listeners(Vec<GateListener>, Sender<()>),
+    /// SYNs that are held are to be refused, and whom to tell how many those were.
+    Kick(Target, Sender<u64>),
+}
 
 pub(super) struct Worker {
     updates: Receiver<Update>,

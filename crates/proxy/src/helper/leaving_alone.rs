@@ -12,9 +12,8 @@ use midspan_policy::leave_alone::Route;
 use tracing::{info, warn};
 
 use super::supervision::Supervisor;
+use crate::control::ROUTES_AT_ONCE;
 
-/// Most routes of one message.
-pub(crate) const ROUTES_AT_ONCE: usize = 64;
 /// The least time between two changes of the rules, which run a program.
 const PAUSE: Duration = Duration::from_secs(1);
 

@@ -11,7 +11,7 @@ mod fragmenting;
 mod guard;
 mod interception;
 mod learned_windows;
-pub(crate) mod leaving_alone;
+mod leaving_alone;
 mod lent;
 mod listening;
 mod memory;

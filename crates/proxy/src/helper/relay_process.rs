@@ -19,9 +19,8 @@ use super::fragmenting::Fragmenting;
 use super::state::State;
 use crate::Error;
 use crate::configuration::Configuration;
-use crate::control::{self, AdminMessage, FromRelay, KeptVerdicts, ToRelay};
+use crate::control::{self, AdminMessage, FromRelay, GateAndSockets, KeptVerdicts, ToRelay};
 use crate::health::HelperState;
-use crate::relay_process::GateAndSockets;
 use crate::user::{USER_VARIABLE, User};
 
 /// How long the relay may leave a message unread before the next.

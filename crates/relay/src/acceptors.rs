@@ -1,4 +1,4 @@
-//! The listening sockets of one thread: which are watched, which rest, which are about to go.
+//! The listening sockets of one thread: watched, paused, or about to be closed.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use super::opening::{Acceptor, ListenerId};
 use super::poll::Poll;
 use super::statistics::Counters;
 
-/// How long accepting rests when descriptors or memory are short.
+/// How long accepting is paused when descriptors or memory are short.
 const ACCEPT_PAUSE: TimeSpan = TimeSpan::from_milliseconds(100);
 
 /// Descriptors that a thread keeps for resetting connections. While one is in use another thread
-/// may take it; those that are left go on.
+/// may take it; the remaining descriptors still serve.
 const RESERVE: usize = 4;
 
 /// A session names its acceptor by 16 bits. Each old one has a session at least.
@@ -111,14 +111,14 @@ impl Acceptors {
         }
     }
 
-    /// Watches one for connections; it rests where that fails.
+    /// Watches one for connections; it is paused if that fails.
     pub fn watch_or_pause(&mut self, index: usize, now: Time) {
         if let Err(error) = self.watch(index) {
             self.pause(index, error, now);
         }
     }
 
-    /// Rests for a moment instead of failing in a circle; old sessions go on.
+    /// Accepts no more for a moment, instead of failing again at once; old sessions continue.
     pub fn pause(&mut self, index: usize, error: Errno, now: Time) {
         self.counters.accept_errors.add(1);
         let Some(acceptor) = self.list.get_mut(index) else {
@@ -141,7 +141,7 @@ impl Acceptors {
         self.counters.accept_pauses.add(1);
     }
 
-    /// Those whose rest is over accept again.
+    /// Those whose pause is over accept again.
     pub fn resume(&mut self, now: Time) {
         for index in 0..self.list.len() {
             let acceptor = &mut self.list[index];
@@ -155,12 +155,12 @@ impl Acceptors {
         }
     }
 
-    /// When the first that rests accepts again.
+    /// When the first paused one accepts again.
     pub fn next_resume(&self) -> Option<Time> {
         self.list.iter().filter_map(|it| it.paused_until).min()
     }
 
-    /// When the first that is to go is closed.
+    /// When the next retired one is closed.
     pub fn next_retirement(&self) -> Option<Time> {
         self.list.iter().filter_map(|it| it.retire_at).min()
     }
@@ -198,7 +198,7 @@ impl Acceptors {
     }
 
     /// Resets a connection that cannot be taken, rather than let it wait; whether more may be taken
-    /// at once. Old sessions go on.
+    /// at once. Old sessions continue.
     pub fn shed(&mut self, index: usize, error: Errno, now: Time) -> bool {
         let Some(acceptor) = self.list.get(index) else {
             return false;

@@ -1,4 +1,4 @@
-//! A connection on its way to a session.
+//! A connection that is to become a session.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -20,12 +20,12 @@ pub struct Arrival {
     pub request: Request,
     /// When the client is answered.
     pub handshake: Handshake,
-    /// When the client was first heard of: its first SYN at the gate, or its accepted connection.
+    /// When the first segment of the client was seen: its SYN at the gate, or its accepted connection.
     pub since: Time,
     /// Longest time for connecting to the server; `None`: as long as the kernel tries.
     pub connect_timeout: Option<TimeSpan>,
-    /// The policy wants no part in it, but it has been accepted already: its legs stay as the kernel
-    /// makes them.
+    /// The policy bypasses it, but it has been accepted already: its legs stay as the kernel makes
+    /// them.
     pub is_bypassed: bool,
     /// Its place among the sessions; `None` until one is taken, on accepting at the latest.
     pub seat: Option<Seat>,

@@ -8,21 +8,21 @@ use super::control::Clock;
 /// Longest wait for an event: the kernel takes at most 24 days.
 const LONGEST_WAIT: TimeSpan = TimeSpan::from_seconds(3600);
 
-/// So many turns in a row without an event and for the same reason are worth a line in the log.
+/// This many turns in a row without an event and for the same reason are worth a line in the log.
 const SPINNING: u64 = 1 << 16;
 
-/// Why a thread wakes up though no event tells it to.
+/// Why a thread wakes up without an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// Sessions have more to move than fits into one turn.
     Unfinished,
-    /// An operator's command to reset sessions is under way.
+    /// An operator's command to reset sessions is not carried out completely.
     Kick,
     /// A session's time-out, pause or sample.
     Session,
     /// A negotiation's time-out, or the next address of a server.
     Negotiation,
-    /// A listener that rests for want of descriptors or memory accepts again.
+    /// A listener accepts again, after a pause because descriptors or memory were short.
     Resume,
     /// A listener that is no longer wanted is closed.
     Retire,
@@ -30,14 +30,14 @@ pub enum Reason {
     Sampling,
     /// The memory of sessions is measured.
     Measuring,
-    /// A foreign source of events asks for it.
+    /// A foreign source of events has a deadline.
     Source,
 }
 
 /// When a thread has to do something that no event announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline {
-    /// Then.
+    /// When it is.
     pub at: Time,
     /// What there is to do.
     pub reason: Reason,
@@ -95,7 +95,7 @@ impl Clockwork {
         })
     }
 
-    /// A turn begins, with so many events, after a wait for this deadline.
+    /// A turn begins with this number of events, after a wait until this deadline.
     pub fn begin_turn(&mut self, waited_for: Option<Deadline>, events: usize) {
         self.now = self.clock.now();
         self.turn = self.turn.wrapping_add(1);

@@ -1,4 +1,4 @@
-//! Where an accepted connection goes, and how far it is on its way.
+//! The server of an accepted connection, and how the leg to it is opened.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -25,9 +25,9 @@ pub enum Way {
 /// What an accepted connection is found to be.
 #[derive(Debug)]
 pub enum Found {
-    /// A connection that nobody has decided about yet: its server, and the way there.
+    /// A connection about which no policy has decided yet: its server, and the way there.
     Undecided(SocketAddr, Way),
-    /// A connection that was taken at its SYN.
+    /// A connection that was intercepted at its SYN.
     Released(Released),
 }
 
@@ -36,9 +36,9 @@ pub enum Found {
 pub enum Finder {
     /// To one server.
     Fixed(SocketAddr),
-    /// To where the client wanted to go; those that were taken at their SYN are found here.
+    /// To the server that the client called; connections intercepted at their SYN are found here.
     Original(Arc<Openings>),
-    /// To where the client says.
+    /// To the server that the client names.
     Negotiated(Negotiator),
 }
 
@@ -52,7 +52,7 @@ pub struct Negotiator {
 }
 
 impl Finder {
-    /// For this destination, and these connections that are taken at their SYN.
+    /// For this destination, and these connections that are intercepted at their SYN.
     pub fn new(destination: &Destination, openings: &Arc<Openings>) -> Self {
         match destination {
             Destination::Fixed(server) => Self::Fixed(*server),
@@ -91,7 +91,7 @@ impl Finder {
         let openings = match self {
             Self::Fixed(server) => return Some(Found::Undecided(*server, Way::New)),
             Self::Negotiated(negotiator) => {
-                // Only where nothing is to be said.
+                // Only without a negotiation.
                 let server = negotiator.settings.silent()?;
                 let access = &negotiator.settings.access;
                 let is_allowed = access.admits(address.ip())

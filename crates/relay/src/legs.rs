@@ -24,7 +24,7 @@ pub struct Legs {
     pub client_pacing: InputStart,
     /// How the server's leg is paced at the input of TCP.
     pub server_pacing: InputStart,
-    /// How the client's access link is dealt with, where its profile asks for it.
+    /// How the client's access link is dealt with, if it has an access profile.
     pub narrow: Option<Box<NarrowLeg>>,
     /// Options that the kernel refused for either.
     pub option_errors: u64,
@@ -115,7 +115,7 @@ fn connect(socket: OwnedFd, server: SocketAddr, option_errors: u64) -> rustix::i
 }
 
 /// Sets what holds for every socket of a session: small writes leave at once, urgent data stays in
-/// its place in the stream, and a crash resets instead of closing in good order.
+/// its place in the stream, and a crash resets the connection instead of closing it with a FIN.
 ///
 /// # Errors
 /// Those of `setsockopt(2)`.

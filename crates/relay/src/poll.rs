@@ -1,4 +1,4 @@
-//! What a thread waits for: the descriptors that it has in its epoll, and whose they are.
+//! The epoll of one thread, and the tokens by which it recognises the owner of a descriptor.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -29,8 +29,8 @@ const NEGOTIATION_INTEREST: EventFlags = EventFlags::IN
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
 
-/// Whose descriptor an event is for. An event may come for a session that has just ended: its key
-/// finds nothing then.
+/// The owner of the descriptor of an event. An event may come for a session that has just ended;
+/// its key finds nothing then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Token {
     /// A leg of a session.
@@ -115,7 +115,7 @@ impl Poll {
         add(server, Leg::Server)
     }
 
-    /// Watches both sockets of a negotiation anew, as the legs of the session that gets this key.
+    /// Watches both sockets of a negotiation from now on as the legs of the session that gets this key.
     ///
     /// # Errors
     /// Those of `epoll_ctl(2)`.
@@ -137,7 +137,7 @@ impl Poll {
         system::watch(&self.epoll, socket, token, NEGOTIATION_INTEREST)
     }
 
-    /// Watches the client's leg of a session anew, as the socket of a negotiation.
+    /// Watches the client's leg of a session from now on as the socket of a negotiation.
     ///
     /// # Errors
     /// Those of `epoll_ctl(2)`.

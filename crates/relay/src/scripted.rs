@@ -1,7 +1,7 @@
-//! A kernel that a test plays: what a thread asks of the kernel goes to it instead of to Linux, and
-//! its clock stands still unless the test moves it.
+//! A scripted kernel for tests: the calls of a thread go to it instead of to Linux, and its clock
+//! shows the time that the test sets.
 //!
-//! It holds for the thread that has installed it, until that thread ends.
+//! It serves the thread that has installed it, until that thread ends.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

@@ -16,9 +16,9 @@ use super::sessions::Sessions;
 
 /// A source of events on a thread of the relay: a descriptor, and what to do when it is readable.
 ///
-/// The descriptor is watched edge-triggered: a source that is called takes all that there is, or
-/// asks by its deadline to be called again. It must not wait for anything, since the thread has
-/// sessions to serve.
+/// The descriptor is watched edge-triggered: a source that is called must take everything that is
+/// there, or set its deadline so that the thread calls it again. It must not block, because the
+/// thread has sessions to serve.
 pub trait EventSource: Send {
     /// What the thread watches, from the registration on until the thread ends.
     fn descriptor(&self) -> BorrowedFd<'_>;

@@ -1,10 +1,10 @@
-//! What a thread asks of the kernel: the clock, its epoll, and the calls by which it takes, opens,
+//! All calls of a thread to the kernel: the clock, its epoll, and the calls by which it takes, opens,
 //! moves and closes.
 //!
 //! In test builds with the feature `failing-calls` some of them can be made to fail, see
-//! [`failing_calls`](super::failing_calls). In the tests of this crate itself a kernel that a test
-//! plays can stand in for Linux (`scripted`). Without these this is nothing but the calls. Options of
-//! sockets are set by [`midspan_linux::tcp`] directly, but for the one that makes a close a reset.
+//! [`failing_calls`](super::failing_calls). In the unit tests of this crate a scripted kernel can
+//! replace Linux (`scripted`). Other builds contain only the calls themselves. Options of sockets are
+//! set by [`midspan_linux::tcp`] directly, except the one that makes a close a reset.
 
 use std::io;
 use std::net::SocketAddr;
@@ -46,7 +46,7 @@ macro_rules! may_fail {
     };
 }
 
-/// Asks the kernel that a test plays, if there is one, and returns its answer.
+/// Returns the answer of the scripted kernel, if one is installed.
 #[cfg(test)]
 macro_rules! scripted {
     ($call:ident($($argument:expr),*)) => {
@@ -61,7 +61,7 @@ macro_rules! scripted {
     ($($anything:tt)*) => {};
 }
 
-/// The number of a descriptor, by which a kernel that a test plays knows it.
+/// The number of a descriptor, for the scripted kernel.
 #[cfg(test)]
 fn number(descriptor: impl AsFd) -> std::os::fd::RawFd {
     std::os::fd::AsRawFd::as_raw_fd(&descriptor.as_fd())

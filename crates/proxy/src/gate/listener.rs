@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use midspan_policy::{Configured, LegStart, Policy};
 use midspan_relay::{Listener, ServerLeg};
 
-/// A transparent listener, and who decides at the SYN which of its connections are taken.
+/// A transparent listener, with the policy that decides at the SYN which of its connections are
+/// intercepted.
 pub struct GateListener {
     pub(super) listener: Listener,
     /// The mark of SYNs for it.
@@ -15,17 +16,17 @@ pub struct GateListener {
 }
 
 impl GateListener {
-    /// A listener whose connections are taken as its settings say.
+    /// A listener whose connections are intercepted by its settings.
     #[must_use]
     pub fn new(listener: Listener) -> Self {
         let policy = Configured::new(listener.session.clone()).with_handshake(listener.handshake);
         Self::with_policy(listener, Box::new(policy))
     }
 
-    /// A listener of which `policy` decides what is taken.
+    /// A listener with this policy.
     #[must_use]
     pub fn with_policy(mut listener: Listener, policy: Box<dyn Policy + Send>) -> Self {
-        // All that the gate wants of profiles is whether to leave timestamps out.
+        // The gate needs profiles only to leave timestamps out.
         if listener.profiles.iter().all(|profile| profile.timestamps) {
             listener.profiles.clear();
         }

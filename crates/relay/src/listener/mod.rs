@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::limits::ListenerLimits;
 use crate::profile::{AccessProfile, SegmentMarks};
 
-/// A place where connections are accepted, and what becomes of them: plain data, without sockets.
+/// A place where connections are accepted, and what the relay does with them: plain data, without
+/// sockets.
 ///
 /// The configuration resolves to it, the helper sends it to the relay process, and the relay's
 /// threads and the gate use it as it is. A key of a listener is a field here.
@@ -27,21 +28,21 @@ pub struct Listener {
     pub listen: Option<SocketAddr>,
     /// Where its sessions go.
     pub to: Destination,
-    /// How legs are set up. `initial_window` is not the relay's: Linux has it on routes only, which
-    /// whoever opens the listener selects by the [marks](Self::marks).
+    /// How legs are set up. `initial_window` is not the relay's: Linux has it on routes only, and the
+    /// process that opens the listener selects the route by the [marks](Self::marks).
     pub session: SessionSettings,
     /// How many sessions it takes, and how long they may be still.
     pub limits: ListenerLimits,
     /// What is known of clients' access links.
     pub profiles: Vec<AccessProfile>,
-    /// Of connections that are taken at their SYN: when that is answered.
+    /// When the SYN of an intercepted connection is answered.
     pub handshake: Handshake,
-    /// Of connections that are taken at their SYN: the initial windows in segments that a client may
-    /// get by what is known of its path; empty where none is chosen.
+    /// The initial windows in segments from which one is selected for each intercepted connection, by
+    /// earlier measurements of its path; empty if none is selected.
     pub learned_windows: Vec<u32>,
-    /// Of connections that are taken at their SYN: the part that passes untouched, to compare with.
+    /// The share of connections that are not intercepted, as a control group.
     pub control_group: Probability,
-    /// Packet marks, which whoever opens the listener gives it.
+    /// Packet marks, which the process that opens the listener fills in.
     pub marks: ListenerMarks,
 }
 
@@ -68,7 +69,7 @@ pub enum Destination {
     /// To where the client wanted to go, from the client's own address and port. The listening
     /// sockets are transparent.
     Original,
-    /// To where the client says, or to one server after a word with one of the two.
+    /// To the server that the client names, or to one server after a negotiation with one of the two.
     Negotiated(Box<Negotiation>),
 }
 
@@ -98,7 +99,7 @@ impl Listener {
         matches!(self.to, Destination::Original)
     }
 
-    /// What is said before a session; `None` where nothing is, and anybody may have one.
+    /// The negotiation before a session; `None` if there is none, and every client may have one.
     #[must_use]
     pub fn negotiation(&self) -> Option<&Negotiation> {
         match &self.to {

@@ -38,12 +38,12 @@ pub struct Sessions {
     timers: Timers,
     /// Those that have more to move than fitted into their last turn.
     unfinished: VecDeque<Key>,
-    /// What they move data with.
+    /// The buffer and the pipes of all.
     shared: Shared,
     measuring: Measuring,
     observation: Observation,
     sampling: Option<Sampling>,
-    /// What clients called the servers of live sessions, by the number of the session.
+    /// The names by which clients requested the servers of live sessions, by the session's number.
     destinations: BTreeMap<u64, Box<str>>,
     poll: Arc<Poll>,
     counters: Arc<Counters>,
@@ -153,7 +153,7 @@ impl Sessions {
     }
 
     /// Takes in a session whose legs are connected and watched with the
-    /// [next key](Self::next_key), with what its client called the server.
+    /// [next key](Self::next_key), and the name by which its client requested the server.
     pub fn begin_connected(
         &mut self,
         mut session: Session,
@@ -176,7 +176,7 @@ impl Sessions {
         self.table.insert(session)
     }
 
-    /// Takes in what epoll says of a leg. Returns the key if the session carries an HTTP exchange
+    /// Handles an event of a leg. Returns the key if the session carries an HTTP exchange
     /// that is over.
     pub fn handle_event(
         &mut self,
@@ -239,7 +239,7 @@ impl Sessions {
         None
     }
 
-    /// Sets the deadline that a session's state asks for, if it has no earlier one.
+    /// Sets the deadline that a session's state needs, if it has no earlier one.
     fn schedule(&mut self, key: Key, again: Option<Time>, acceptors: &Acceptors, now: Time) {
         let Some(session) = self.table.get_mut(key) else {
             return;
@@ -268,7 +268,7 @@ impl Sessions {
             }
             Phase::Connecting | Phase::Settling { .. } => again,
         };
-        // A deadline that comes too early is looked at and set anew.
+        // A deadline that comes too early is set again then.
         if deadline.is_some_and(|deadline| session.timer.is_none_or(|timer| deadline < timer)) {
             self.timers.set(key, &mut session.timer, deadline);
         }
@@ -399,7 +399,7 @@ impl Sessions {
         Some(session)
     }
 
-    /// Measures some of the sessions of which something was heard; whether other threads are to be
+    /// Measures some of the sessions that had events; whether other threads are to be
     /// woken to do the same.
     pub fn measure_some(&mut self, acceptors: &Acceptors, now: Time) -> bool {
         self.measuring.measure_some(&mut self.table, acceptors, now)

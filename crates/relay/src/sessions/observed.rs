@@ -1,4 +1,4 @@
-//! What a thread tells of its sessions.
+//! Sessions in the log, in metrics and in the list of sessions.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::observation::{
 use crate::session::Session;
 use crate::statistics::Counters;
 
-/// Where a thread tells of its sessions.
+/// Where a thread reports its sessions.
 #[derive(Debug, Clone)]
 pub struct Observation {
     /// Counts.
@@ -64,8 +64,8 @@ impl Sampling {
     }
 }
 
-/// Counts a session that ends, in good order if `closed`; the line for the log, if anybody wants
-/// it, and what was measured last.
+/// Counts a session that ends, with a FIN each way if `closed`. Returns its line for the log, if
+/// lines of this kind are logged, and the last measurement.
 pub(super) fn last_words(
     session: &mut Session,
     closed: bool,
@@ -110,7 +110,7 @@ pub(super) fn add_reasons(report: &mut SessionReport, listener: u16, acceptors: 
 }
 
 impl Sessions {
-    /// A session that never had a server leg, with what its client called the server.
+    /// A session that never had a server leg, with the name by which its client requested the server.
     pub fn note_unconnected(
         &self,
         listener: usize,

@@ -1,8 +1,8 @@
-//! One thread of the relay: its loop, and who does what an event asks for.
+//! One thread of the relay: its loop, and the types that handle its events.
 //!
-//! | who | does what |
+//! | type | job |
 //! | --- | --- |
-//! | [`Acceptors`] | the listening sockets: watched, at rest, about to go |
+//! | [`Acceptors`] | the listening sockets: watched, paused, about to be closed |
 //! | [`Negotiations`] | clients that are spoken with before a session |
 //! | [`Sessions`] | the sessions: moved, timed, measured, shown, ended |
 //! | [`Clockwork`] | the time of the turn, and the next deadline with its reason |
@@ -57,8 +57,8 @@ pub struct RelayThread {
     counters: Arc<Counters>,
 }
 
-/// Wakes the thread for its owner, or for what the resolver has found out. Both are looked for in
-/// every turn, so there is nothing to do for the event itself.
+/// Wakes the thread for a command of its owner, or for an answer of the resolver. The thread looks
+/// for both in every turn, so there is nothing to do for the event itself.
 struct WakeUp(Arc<Control>);
 
 impl EventSource for WakeUp {
@@ -182,7 +182,7 @@ impl RelayThread {
         Ok(())
     }
 
-    /// Waits for events, and does what they and the time ask for; whether to go on.
+    /// Waits for events, and handles them and the deadlines that have come; whether to continue.
     fn turn(&mut self, events: &mut Vec<Event>) -> rustix::io::Result<bool> {
         events.clear();
         let deadline = self.deadline();
@@ -317,7 +317,7 @@ impl RelayThread {
         }
     }
 
-    /// Accepts at most so many of the connections that wait; whether more may wait.
+    /// Accepts at most this many of the waiting connections; whether more may wait.
     fn accept(&mut self, index: usize, most: usize) -> bool {
         let now = self.clockwork.now();
         for _ in 0..most {

@@ -1,4 +1,4 @@
-//! A thread over a kernel that the test plays: no socket, no epoll and no clock of Linux.
+//! A thread over a scripted kernel: no socket, no epoll and no clock of Linux.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -25,7 +25,7 @@ use crate::scripted::{self, Kernel};
 const CLIENT: &str = "192.0.2.1:1000";
 const SERVER: &str = "198.51.100.1:80";
 
-/// One end of a leg, as the script plays it.
+/// The far end of a leg.
 #[derive(Default)]
 struct Far {
     /// What it has sent and the relay has not read; an empty piece is its FIN.
@@ -38,7 +38,7 @@ struct Far {
     is_reset_on_close: Option<bool>,
 }
 
-/// All that the kernel knows, which the test changes between turns.
+/// The state of the scripted kernel, which the test changes between turns.
 #[derive(Default)]
 struct World {
     /// Time since the start.
@@ -282,7 +282,7 @@ fn a_session_lives_and_ends_over_a_kernel_that_a_test_plays() {
     bench.turn(MOMENT, &[(server, EventFlags::IN | EventFlags::RDHUP)]);
     assert_eq!(counters.sessions_closed.get(), 1);
     let world = bench.world.borrow();
-    // In good order: the last FIN is that of the close.
+    // With a FIN each: the last FIN is that of the close.
     assert!(
         [client, server]
             .iter()

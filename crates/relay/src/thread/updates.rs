@@ -2,7 +2,7 @@
 //!
 //! Each thread gets its part by a channel and carries it out between two turns of its loop. A
 //! change keeps the listening socket, so that no connection is lost: what connections inherit
-//! from it is set anew, and a new [`Acceptor`] takes it over. The old one stays, without a socket,
+//! from it is set again, and a new [`Acceptor`] takes it over. The old one stays, without a socket,
 //! until the last session that it has accepted ends: that session's policy is the old one's.
 
 use std::sync::mpsc::Sender;

@@ -107,7 +107,7 @@ impl Measuring {
     }
 
     /// Measures a session if it has moved much; has the rest of them measured in a while.
-    pub fn note_moved(&mut self, session: &mut Session, acceptors: &Acceptors, now: Time) {
+    pub fn note_moved(&mut self, session: &mut Session, acceptors: &mut Acceptors, now: Time) {
         let short = usize::from(self.limits.budget.is_short());
         let watched = usize::from(self.limits.budget.is_watched());
         let upkeep = &session.upkeep;
@@ -121,7 +121,7 @@ impl Measuring {
     }
 
     /// Measures a session, and sets its buffers if they are to change.
-    fn measure(&mut self, session: &mut Session, acceptors: &Acceptors) {
+    fn measure(&mut self, session: &mut Session, acceptors: &mut Acceptors) {
         session.upkeep.unmeasured = 0;
         let budget = &self.limits.budget;
         let mut memory = session.memory();
@@ -131,7 +131,7 @@ impl Measuring {
             (one.held + other.held, reserved)
         };
         note(session, &mut self.sums, budget, sums(&memory));
-        let Some(acceptor) = acceptors.get(usize::from(session.listener)) else {
+        let Some(acceptor) = acceptors.get_mut(usize::from(session.listener)) else {
             return;
         };
         let buffers = acceptor.buffers;
@@ -165,7 +165,7 @@ impl Measuring {
     pub fn measure_some(
         &mut self,
         sessions: &mut Table<Session>,
-        acceptors: &Acceptors,
+        acceptors: &mut Acceptors,
         now: Time,
     ) -> bool {
         let budget = &self.limits.budget;
@@ -219,7 +219,7 @@ impl Measuring {
     }
 
     /// Looks at a session; whether it was measured.
-    fn visit(&mut self, session: &mut Session, acceptors: &Acceptors) -> bool {
+    fn visit(&mut self, session: &mut Session, acceptors: &mut Acceptors) -> bool {
         if self.is_sweep && session.grow_still() {
             session.upkeep.is_settled = false;
         }

@@ -1,7 +1,6 @@
 //! From a waiting connection to a session: accept, ask the policy, set both sockets up, call the
 //! server.
 
-use std::cell::Cell;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -54,7 +53,7 @@ pub struct Acceptor {
     finder: Finder,
     profiles: Profiles,
     /// It has been logged that the kernel refused an option.
-    warned: Cell<bool>,
+    warned: bool,
 }
 
 /// Names a listener of one relay, for ever.
@@ -152,7 +151,7 @@ impl Acceptor {
                 listener: Arc::clone(&listener),
                 verdicts,
             },
-            warned: Cell::new(false),
+            warned: false,
             listener,
         }
     }
@@ -388,7 +387,7 @@ impl Acceptor {
     }
 
     /// Sets keep-alive on the server leg of a session that lasts; the options that were refused.
-    pub fn keep_server_alive(&self, server: &OwnedFd) -> u64 {
+    pub fn keep_server_alive(&mut self, server: &OwnedFd) -> u64 {
         let keepalive = self.listener.session.server.keepalive;
         if keepalive.is_none() {
             return 0;
@@ -401,11 +400,12 @@ impl Acceptor {
     }
 
     /// Counts a refused option and logs the first: the session goes on without it.
-    fn note<E: std::fmt::Display>(&self, result: Result<(), E>) -> u64 {
+    fn note<E: std::fmt::Display>(&mut self, result: Result<(), E>) -> u64 {
         let Err(error) = result else {
             return 0;
         };
-        if !self.warned.replace(true) {
+        if !self.warned {
+            self.warned = true;
             tracing::warn!(
                 listener = self.listener.name,
                 "a leg goes on without an option: {error}"

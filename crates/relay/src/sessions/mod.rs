@@ -401,7 +401,7 @@ impl Sessions {
 
     /// Measures some of the sessions that had events; whether other threads are to be
     /// woken to do the same.
-    pub fn measure_some(&mut self, acceptors: &Acceptors, now: Time) -> bool {
+    pub fn measure_some(&mut self, acceptors: &mut Acceptors, now: Time) -> bool {
         self.measuring.measure_some(&mut self.table, acceptors, now)
     }
 

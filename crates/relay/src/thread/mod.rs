@@ -222,7 +222,7 @@ impl RelayThread {
         self.sessions.publish_pipes();
         self.sessions.answer_questions(&self.acceptors, now);
         self.sessions.sample_some(now);
-        if self.sessions.measure_some(&self.acceptors, now) {
+        if self.sessions.measure_some(&mut self.acceptors, now) {
             // Other threads may sleep, with sessions that are to be bounded.
             self.control.wake();
         }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use midspan_lab::LabError;
 use midspan_linux::namespace::NamespaceError;
-use midspan_linux::netlink::NetlinkError;
-use midspan_linux::nftables::NftablesError;
+use midspan_testbed::network::NetworkError;
+use midspan_testbed::program::LaunchError;
 use thiserror::Error;
 
 /// A case could not be run.
@@ -17,10 +17,10 @@ pub enum Error {
     Namespace(#[from] NamespaceError),
     /// The network could not be set up.
     #[error(transparent)]
-    Netlink(#[from] NetlinkError),
-    /// The filters on the path could not be set.
+    Network(#[from] NetworkError),
+    /// Midspan could not be started.
     #[error(transparent)]
-    Filter(#[from] NftablesError),
+    Launch(#[from] LaunchError),
     /// A program of others is not there.
     #[error(transparent)]
     Program(#[from] LabError),

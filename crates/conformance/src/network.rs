@@ -8,13 +8,11 @@
 //! A router on either side of the gateway, so that what they report or drop comes from a place
 //! that is neither an end nor the proxy.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::net::{IpAddr, SocketAddr};
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::netlink::{Netlink, NetlinkError, Prefix, RouteMetrics};
-use midspan_linux::nftables;
+use midspan_linux::netlink::{Prefix, RouteMetrics};
+use midspan_testbed::network::{Configure, End, Link, Node, numbered, wait_until_usable};
 
 use crate::Error;
 
@@ -123,11 +121,11 @@ pub const EXPLICIT_PORT: u16 = 1080;
 /// The gateway's interface towards clients.
 pub const CLIENT_SIDE: &str = "acc";
 
-/// An end of a link: its namespace, its interface's name, its host number.
-type LinkEnd<'a> = (&'a NetworkNamespace, &'static str, u8);
-
 impl Network {
     /// A fresh one, with nothing wrong on the way.
+    ///
+    /// Each end of a link knows the other's link-layer address from the start, so that only the
+    /// case's packets are on the way.
     pub fn new() -> Result<Self, Error> {
         let network = Self {
             client: host("client")?,
@@ -136,30 +134,34 @@ impl Network {
             router: host("router")?,
             server: host("server")?,
         };
-        link(1, (&network.client, "eth", 2), (&network.access, "in", 1))?;
-        link(
-            4,
-            (&network.access, "out", 2),
-            (&network.gateway, CLIENT_SIDE, 1),
-        )?;
-        link(2, (&network.gateway, "wan", 1), (&network.router, "in", 2))?;
-        link(3, (&network.router, "out", 1), (&network.server, "eth", 2))?;
-        let everywhere = None;
-        route(&network.client, everywhere, 1, 1, "eth")?;
-        route(&network.access, everywhere, 4, 1, "out")?;
-        route(&network.gateway, everywhere, 2, 2, "wan")?;
-        route(&network.gateway, Some(1), 4, 2, CLIENT_SIDE)?;
-        route(&network.router, everywhere, 2, 1, "in")?;
-        route(&network.server, everywhere, 3, 1, "eth")?;
-        for host in [
-            &network.client,
-            &network.access,
-            &network.gateway,
-            &network.router,
-            &network.server,
+        let Self {
+            client,
+            access,
+            gateway,
+            router,
+            server,
+        } = &network;
+        for (number, (from, name, host), (to, peer, other)) in [
+            (1, (client, "eth", 2), (access, "in", 1)),
+            (4, (access, "out", 2), (gateway, CLIENT_SIDE, 1)),
+            (2, (gateway, "wan", 1), (router, "in", 2)),
+            (3, (router, "out", 1), (server, "eth", 2)),
         ] {
-            wait_until_usable(host)?;
+            let end = |node, name, host| {
+                End::numbered(node, name, number, host).link_address([2, 78, 0, 0, number, host])
+            };
+            Link::between(end(from, name, host), end(to, peer, other)).make()?;
         }
+        client.add_numbered_default_routes("eth", 1, 1)?;
+        access.add_numbered_default_routes("out", 4, 1)?;
+        gateway.add_numbered_default_routes("wan", 2, 2)?;
+        router.add_numbered_default_routes("in", 2, 1)?;
+        server.add_numbered_default_routes("eth", 3, 1)?;
+        for family in [Family::V4, Family::V6] {
+            let clients = link_prefix(family, 1);
+            gateway.add_route(clients, Some(address(family, 4, 2)), CLIENT_SIDE)?;
+        }
+        wait_until_usable([client, access, gateway, router, server])?;
         Ok(network)
     }
 
@@ -203,14 +205,12 @@ impl Network {
         let ruleset = format!(
             "table inet path {{\nchain through {{\ntype filter hook forward priority 0\n{rule}\n}}\n}}\n"
         );
-        self.place(place).run(move || nftables::apply(&ruleset))??;
-        Ok(())
+        Ok(self.place(place).apply_rules(&ruleset)?)
     }
 
     /// Takes all rules of a router away.
     pub fn heal(&self, place: Place) -> Result<(), Error> {
-        (self.place(place)).run(|| nftables::apply("delete table inet path\n"))??;
-        Ok(())
+        Ok((self.place(place)).apply_rules("delete table inet path\n")?)
     }
 
     /// Makes a router send nothing larger than this to either of its sides: it reports what does
@@ -220,51 +220,23 @@ impl Network {
             Place::Access => ((1, 2, "in"), (4, 1, "out")),
             Place::Router => ((2, 1, "in"), (3, 2, "out")),
         };
+        let metrics = RouteMetrics {
+            locked_mtu: Some(mtu),
+            ..RouteMetrics::default()
+        };
+        let router = self.place(place);
         for family in [Family::V4, Family::V6] {
             for (number, last, interface) in [near, far] {
-                self.narrow_route(
-                    place,
-                    host_prefix(address(family, number, last)),
-                    interface,
-                    mtu,
-                )?;
+                let neighbour = address(family, number, last);
+                router.add_route_with(neighbour, None::<IpAddr>, interface, &metrics)?;
             }
             // Beyond the gateway, too.
-            if place == Place::Access {
-                let server = host_prefix(address(family, 3, 2));
-                self.narrow_via(place, server, address(family, 4, 1), "out", mtu)?;
-            } else {
-                let client = host_prefix(address(family, 1, 2));
-                self.narrow_via(place, client, address(family, 2, 1), "in", mtu)?;
-            }
+            let (end, gateway, interface) = match place {
+                Place::Access => (address(family, 3, 2), address(family, 4, 1), "out"),
+                Place::Router => (address(family, 1, 2), address(family, 2, 1), "in"),
+            };
+            router.add_route_with(end, Some(gateway), interface, &metrics)?;
         }
-        Ok(())
-    }
-
-    fn narrow_route(
-        &self,
-        place: Place,
-        to: Prefix,
-        interface: &'static str,
-        mtu: u32,
-    ) -> Result<(), Error> {
-        let metrics = narrow(mtu);
-        self.place(place)
-            .run(move || Netlink::open()?.set_route(to, None, interface, &metrics))??;
-        Ok(())
-    }
-
-    fn narrow_via(
-        &self,
-        place: Place,
-        to: Prefix,
-        gateway: IpAddr,
-        interface: &'static str,
-        mtu: u32,
-    ) -> Result<(), Error> {
-        let metrics = narrow(mtu);
-        self.place(place)
-            .run(move || Netlink::open()?.set_route(to, Some(gateway), interface, &metrics))??;
         Ok(())
     }
 
@@ -295,138 +267,27 @@ impl Network {
     }
 }
 
-fn narrow(mtu: u32) -> RouteMetrics {
-    RouteMetrics {
-        locked_mtu: Some(mtu),
-        ..RouteMetrics::default()
-    }
-}
-
-/// A namespace that forwards, reports without limit of rate, and has usable addresses at once.
+/// A namespace that forwards, and reports without limit of rate.
 fn host(name: &str) -> Result<NetworkNamespace, Error> {
-    let host = NetworkNamespace::new(name)?;
-    for (parameter, value) in [
-        ("net/ipv6/conf/all/accept_dad", "0"),
-        ("net/ipv6/conf/default/accept_dad", "0"),
-        ("net/ipv4/ip_forward", "1"),
-        ("net/ipv6/conf/all/forwarding", "1"),
-        ("net/ipv4/icmp_ratelimit", "0"),
-        ("net/ipv6/icmp/ratelimit", "0"),
-    ] {
-        host.set_parameter(parameter, value)?;
+    Ok(Node::router(name)
+        .parameter("net/ipv4/icmp_ratelimit", "0")
+        .parameter("net/ipv6/icmp/ratelimit", "0")
+        .make()?)
+}
+
+/// All of a link.
+fn link_prefix(family: Family, link: u8) -> Prefix {
+    let [four, six] = numbered(link, 0);
+    match family {
+        Family::V4 => four,
+        Family::V6 => six,
     }
-    host.run(|| Netlink::open()?.set_up("lo"))??;
-    Ok(host)
-}
-
-/// Joins two namespaces by link `number`, whose addresses are 10.NUMBER.0.HOST, fdNUMBER::HOST.
-///
-/// Both ends are up before they get addresses, and each knows the other's link-layer address, so
-/// that nothing has to be found out first and only the case's packets are on the way.
-fn link(number: u8, from: LinkEnd<'_>, to: LinkEnd<'_>) -> Result<(), Error> {
-    let other = to.0.as_fd().try_clone_to_owned();
-    let other = other.map_err(Error::system("copy a descriptor"))?;
-    let (name, peer) = (from.1, to.1);
-    from.0.run(move || -> Result<(), NetlinkError> {
-        let netlink = Netlink::open()?;
-        netlink.add_veth(name, peer)?;
-        netlink.move_interface(peer, other.as_fd())
-    })??;
-    for (namespace, interface, host) in [from, to] {
-        namespace.run(move || -> Result<(), NetlinkError> {
-            let netlink = Netlink::open()?;
-            netlink.set_link_address(interface, link_address(number, host))?;
-            netlink.set_up(interface)
-        })??;
-    }
-    for ((namespace, interface, host), (_, _, neighbour)) in [(from, to), (to, from)] {
-        namespace.run(move || -> Result<(), NetlinkError> {
-            let netlink = Netlink::open()?;
-            for (family, length) in [(Family::V4, 24), (Family::V6, 64)] {
-                let own = prefix(address(family, number, host), length);
-                netlink.add_address(interface, own)?;
-                let other = address(family, number, neighbour);
-                netlink.add_neighbour(interface, other, link_address(number, neighbour))?;
-            }
-            Ok(())
-        })??;
-    }
-    Ok(())
-}
-
-/// Waits until no IPv6 address is tentative any more: the kernel may take a second to see that
-/// the other end of a link is up, and lets nobody use the address before.
-fn wait_until_usable(host: &NetworkNamespace) -> Result<(), Error> {
-    let usable = host.run(|| {
-        let begin = Instant::now();
-        loop {
-            // Address, index, prefix, scope, flags, name: proc_net(5).
-            let text = std::fs::read_to_string("/proc/thread-self/net/if_inet6")?;
-            let flags = text
-                .lines()
-                .filter_map(|line| line.split_whitespace().nth(4));
-            let mut flags = flags.filter_map(|flags| u32::from_str_radix(flags, 16).ok());
-            if !flags.any(|flags| flags & TENTATIVE != 0) || begin.elapsed() > USABLE_LIMIT {
-                return Ok::<_, std::io::Error>(());
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    })?;
-    usable.map_err(Error::system("read the addresses of a network namespace"))
-}
-
-/// `IFA_F_TENTATIVE` of `linux/if_addr.h`.
-const TENTATIVE: u32 = 0x40;
-
-/// Beyond this the next step says what is wrong.
-const USABLE_LIMIT: Duration = Duration::from_secs(20);
-
-/// A locally administered address.
-const fn link_address(number: u8, host: u8) -> [u8; 6] {
-    [2, 78, 0, 0, number, host]
-}
-
-/// A route of both families to link `to` (or to everywhere), by `host` on link `number`.
-fn route(
-    namespace: &NetworkNamespace,
-    to: Option<u8>,
-    number: u8,
-    host: u8,
-    interface: &'static str,
-) -> Result<(), Error> {
-    namespace.run(move || -> Result<(), NetlinkError> {
-        let netlink = Netlink::open()?;
-        for family in [Family::V4, Family::V6] {
-            let destination = match (to, family) {
-                (None, Family::V4) => prefix(Ipv4Addr::UNSPECIFIED.into(), 0),
-                (None, Family::V6) => prefix(Ipv6Addr::UNSPECIFIED.into(), 0),
-                (Some(link), Family::V4) => prefix(address(family, link, 0), 24),
-                (Some(link), Family::V6) => prefix(address(family, link, 0), 64),
-            };
-            let gateway = address(family, number, host);
-            netlink.set_route(
-                destination,
-                Some(gateway),
-                interface,
-                &RouteMetrics::default(),
-            )?;
-        }
-        Ok(())
-    })??;
-    Ok(())
-}
-
-const fn prefix(address: IpAddr, length: u8) -> Prefix {
-    Prefix { address, length }
-}
-
-fn host_prefix(address: IpAddr) -> Prefix {
-    prefix(address, if address.is_ipv4() { 32 } else { 128 })
 }
 
 fn address(family: Family, link: u8, host: u8) -> IpAddr {
+    let [four, six] = numbered(link, host);
     match family {
-        Family::V4 => Ipv4Addr::new(10, link, 0, host).into(),
-        Family::V6 => Ipv6Addr::new(0xfd00 + u16::from(link), 0, 0, 0, 0, 0, 0, host.into()).into(),
+        Family::V4 => four.address,
+        Family::V6 => six.address,
     }
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use midspan_linux::namespace::NamespaceError;
 use midspan_linux::netlink::NetlinkError;
+use midspan_testbed::network::NetworkError;
+use midspan_testbed::program::LaunchError;
 use thiserror::Error;
 
 /// A lab run failed. A run that finished but could not keep up is no error: it is void
@@ -17,6 +19,12 @@ pub enum LabError {
     /// The network of a namespace could not be set up.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
+    /// The network of a path could not be built.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// A proxy could not be started.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
     /// A program of others is not there.
     #[error("{name} is not installed: apt-get install {package}")]
     MissingProgram {

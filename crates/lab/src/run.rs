@@ -7,9 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use midspan_linux::netlink::RouteMetrics;
-use midspan_linux::process::RunningProgram;
 use midspan_path::{Flow, NodeIndex, Order, Path, ProxySettings, Workload};
 use midspan_policy::{Handshake, LegSettings};
+use midspan_testbed::program::Program;
 use midspan_units::TimeSpan;
 use tempfile::TempDir;
 
@@ -370,7 +370,7 @@ impl<'a> Lab<'a> {
         links.into_iter().map(interface).collect()
     }
 
-    fn start_proxies(&self, case: Case) -> Result<Vec<RunningProgram>, LabError> {
+    fn start_proxies(&self, case: Case) -> Result<Vec<Program>, LabError> {
         let mut running = Vec::new();
         for (index, settings) in self.plan.path.proxies() {
             let forwards = self.forwards(index);

@@ -6,10 +6,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use midspan_linux::ethtool;
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::netlink::{Netlink, NetlinkError, Prefix, RouteMetrics};
-use midspan_path::{Direction, Family, HostSettings, Link, LinkIndex, NodeIndex, NodeKind, Path};
+use midspan_linux::netlink::{Prefix, RouteMetrics};
+use midspan_path::{
+    self as path, Direction, Family, HostSettings, LinkIndex, NodeIndex, NodeKind, Path,
+};
+use midspan_testbed::network::{Configure, End, Link, Node};
 
 use crate::LabError;
 use crate::emulator::{LinkEmulator, Setup};
@@ -27,10 +29,8 @@ pub struct Topology {
 impl Topology {
     /// Builds the network of `path` and starts its links.
     pub fn build(path: &Path) -> Result<Self, LabError> {
-        let emulator = NetworkNamespace::new("emulator")?;
         // Taps only carry frames: no addresses, no traffic of their own.
-        emulator.set_parameter("net/ipv6/conf/all/disable_ipv6", "1")?;
-        emulator.set_parameter("net/ipv6/conf/default/disable_ipv6", "1")?;
+        let emulator = Node::host("emulator").without_ipv6().make()?;
         let nodes = path
             .nodes
             .iter()
@@ -115,7 +115,7 @@ impl Topology {
             let attached = hop.node == destination;
             let gateway = (!attached).then(|| self.address(hop.node));
             let route = (
-                host_prefix(self.address(destination)),
+                Prefix::of_host(self.address(destination)),
                 gateway,
                 interface(hop.link),
                 metrics(destination),
@@ -127,107 +127,54 @@ impl Topology {
                 routes.push(route);
             }
         }
-        self.configure(node, move |netlink| {
+        // Many routes by one connection to the kernel.
+        Ok(self.node(node).by_netlink(move |netlink| {
             routes
                 .iter()
                 .try_for_each(|(to, gateway, interface, metrics)| {
                     netlink.set_route(*to, *gateway, interface, metrics)
                 })
-        })
+        })?)
     }
 
     fn add_interfaces(&self, path: &Path, index: LinkIndex) -> Result<(), LabError> {
         let ends = path.link(index).between;
         for (direction, node) in [Direction::Up, Direction::Down].into_iter().zip(ends) {
-            let (name, tap) = (interface(index), tap(index, direction));
-            let namespace = std::os::fd::AsFd::as_fd(self.node(node))
-                .try_clone_to_owned()
-                .map_err(|source| LabError::Emulator {
-                    link: path.link(index).name.clone(),
-                    action: "copy a descriptor",
-                    source,
-                })?;
-            let (moved, kept) = (name.clone(), tap.clone());
-            self._emulator.run(move || {
-                let netlink = Netlink::open()?;
-                netlink.add_veth(&kept, &moved)?;
-                netlink.move_interface(&moved, std::os::fd::AsFd::as_fd(&namespace))?;
-                netlink.set_up(&kept)
-            })??;
-            let address = link_address(index, node);
-            let up = name.clone();
-            self.configure(node, move |netlink| {
-                netlink.set_link_address(&up, address)?;
-                netlink.set_up(&up)
-            })?;
-            let link = path.link(index).name.clone();
-            self.node(node)
-                .run(move || ethtool::switch_off_offloads(&name))?
-                .map_err(|source| LabError::Emulator {
-                    link,
-                    action: "switch off the offloads of an interface",
-                    source,
-                })?;
+            Link::between(
+                End::new(&self._emulator, &tap(index, direction)),
+                End::new(self.node(node), &interface(index))
+                    .link_address(link_address(index, node))
+                    .without_offloads(),
+            )
+            .make()?;
         }
         Ok(())
     }
 
     fn add_address(&self, node: NodeIndex) -> Result<(), LabError> {
-        let prefix = host_prefix(self.address(node));
-        self.configure(node, move |netlink| {
-            netlink.set_up("lo")?;
-            netlink.add_address("lo", prefix)
-        })
+        Ok(self.node(node).add_address("lo", self.address(node))?)
     }
 
     fn add_neighbours(&self, path: &Path, node: NodeIndex) -> Result<(), LabError> {
-        let neighbours: Vec<_> = path
-            .neighbours(node)
-            .map(|hop| {
-                (
-                    interface(hop.link),
-                    self.address(hop.node),
-                    link_address(hop.link, hop.node),
-                )
-            })
-            .collect();
-        self.configure(node, move |netlink| {
-            neighbours
-                .iter()
-                .try_for_each(|(interface, address, link_address)| {
-                    netlink.add_neighbour(interface, *address, *link_address)
-                })
-        })
-    }
-
-    fn configure(
-        &self,
-        node: NodeIndex,
-        change: impl FnOnce(&Netlink) -> Result<(), NetlinkError> + Send + 'static,
-    ) -> Result<(), LabError> {
-        self.node(node)
-            .run(move || change(&Netlink::open()?))?
-            .map_err(LabError::from)
+        Ok(path.neighbours(node).try_for_each(|hop| {
+            let link_address = link_address(hop.link, hop.node);
+            let address = self.address(hop.node);
+            (self.node(node)).add_neighbour(&interface(hop.link), address, link_address)
+        })?)
     }
 }
 
 fn new_node(name: &str, kind: &NodeKind) -> Result<NetworkNamespace, LabError> {
-    let node = NetworkNamespace::new(name)?;
-    let forwards = !matches!(kind, NodeKind::Host(_));
-    for (parameter, value) in [
-        ("net/ipv4/ip_forward", if forwards { "1" } else { "0" }),
-        (
-            "net/ipv6/conf/all/forwarding",
-            if forwards { "1" } else { "0" },
-        ),
-        ("net/ipv6/conf/default/accept_dad", "0"),
-        ("net/ipv6/conf/default/router_solicitations", "0"),
-        ("net/ipv6/conf/default/addr_gen_mode", "1"),
+    let node = match kind {
+        NodeKind::Host(_) => Node::host(name),
+        NodeKind::Router | NodeKind::Proxy(_) => Node::router(name),
+    };
+    let node = node
+        .parameter("net/ipv6/conf/default/router_solicitations", "0")
+        .parameter("net/ipv6/conf/default/addr_gen_mode", "1")
         // A run must not learn from the run before.
-        ("net/ipv4/tcp_no_metrics_save", "1"),
-    ] {
-        node.set_parameter(parameter, value)?;
-    }
+        .parameter("net/ipv4/tcp_no_metrics_save", "1")
+        .make()?;
     if let NodeKind::Host(settings) = kind {
         let receive_buffer = settings.receive_buffer.map(receive_buffer::to_set);
         set_buffer_limit(&node, "net/ipv4/tcp_rmem", receive_buffer)?;
@@ -273,7 +220,7 @@ fn host_metrics(settings: &HostSettings) -> RouteMetrics {
     }
 }
 
-fn link_setup(link: &Link, seed: u64) -> Setup {
+fn link_setup(link: &path::Link, seed: u64) -> Setup {
     Setup {
         name: link.name.clone(),
         up: link.up.clone(),
@@ -293,13 +240,6 @@ fn tap(link: LinkIndex, from: Direction) -> String {
     match from {
         Direction::Up => format!("tap{}a", link.0),
         Direction::Down => format!("tap{}b", link.0),
-    }
-}
-
-fn host_prefix(address: IpAddr) -> Prefix {
-    Prefix {
-        address,
-        length: if address.is_ipv4() { 32 } else { 128 },
     }
 }
 

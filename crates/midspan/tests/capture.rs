@@ -6,12 +6,15 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitCode, Output, Stdio};
+use std::time::Duration;
 
 use common::{MIDSPAN, midspan};
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::netlink::Netlink;
+use midspan_testbed::network::Node;
+use midspan_testbed::program::Launch;
+use midspan_testbed::testing::wait_until;
+use midspan_testbed::{KernelTests, kernel_test};
 
 const CONFIGURATION: &str = r#"
 [admin]
@@ -22,14 +25,8 @@ listen = "127.0.0.1:8080"
 to = "127.0.0.1:9090"
 "#;
 
-/// Started with its configuration, ended when it goes.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn main() -> ExitCode {
+    KernelTests::new().main()
 }
 
 fn run(namespace: &NetworkNamespace, arguments: &[&str]) -> Output {
@@ -46,27 +43,18 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-#[test]
+#[kernel_test]
 fn a_session_is_captured_by_its_number() {
-    let namespace = match NetworkNamespace::new("capture") {
-        Ok(namespace) => namespace,
-        Err(error) => return println!("skipped: {error}"),
-    };
-    namespace
-        .run(|| Netlink::open().unwrap().set_up("lo").unwrap())
-        .unwrap();
+    let namespace = Node::host("capture").make().unwrap();
     let folder = tempfile::tempdir().unwrap();
+    let launch = Launch::midspan(MIDSPAN).configuration(CONFIGURATION);
+    let proxy = launch
+        .folder(folder.path())
+        .inside(&namespace)
+        .ready()
+        .unwrap();
     let file = folder.path().join("midspan.toml");
-    std::fs::write(&file, CONFIGURATION).unwrap();
     let configuration = file.to_str().unwrap();
-    let mut command = Command::new(MIDSPAN);
-    command
-        .args(["run", "--ready-fd", "1", "-c", configuration])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    let mut proxy = Running(namespace.spawn(command).unwrap());
-    let mut ready = proxy.0.stdout.take().unwrap();
-    ready.read_exact(&mut [0; 1]).unwrap();
     let (mut client, mut server, _listener) = namespace
         .run(|| {
             let listener = TcpListener::bind("127.0.0.1:9090").unwrap();
@@ -109,20 +97,15 @@ fn a_session_is_captured_by_its_number() {
     assert!(said.contains("session 99 does not exist"), "{said}");
     drop(proxy);
     // The relay ends a moment after its helper.
-    let start = Instant::now();
-    loop {
+    wait_until("nobody answers", || {
         let gone = run(&namespace, &["capture", "1"]);
-        let said = text(&gone.stderr);
-        if said.contains("nobody answers at 127.0.0.1:9464") {
-            break;
-        }
-        assert!(start.elapsed() < Duration::from_secs(20), "{said}");
-    }
+        text(&gone.stderr).contains("nobody answers at 127.0.0.1:9464")
+    });
     // The proxy is gone, and with it the session.
     let _ = talking.join();
 }
 
-#[test]
+#[kernel_test]
 fn what_is_missing_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("midspan.toml");

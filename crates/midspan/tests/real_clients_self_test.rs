@@ -3,61 +3,65 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::ExitCode;
 
 use midspan_conformance::Family;
 use midspan_real_clients::{Gateway, Plan, Verdict, cases, run};
-
-/// A fault by its name, and the case that must find it, over both protocols.
-const FAULTS: [(&str, &str); 5] = [
-    (
-        "fin-for-reset",
-        "reset by the server after its answer, reset by the client",
-    ),
-    ("accept-before-connect", "curl: closed port"),
-    (
-        "last-pipe-dropped",
-        "slow readers of what a server sends before it closes",
-    ),
-    ("reset-overtakes-data", "100 resets right behind data"),
-    (
-        "half-close-ends-both",
-        "nc: half-close by the client, by the server",
-    ),
-];
+use midspan_testbed::program::Launch;
+use midspan_testbed::{KernelTests, kernel_test, kernel_tests};
 
 const FAULT: &str = "MIDSPAN_SEEDED_FAULT";
 
-fn main() {
-    if let Some(name) = std::env::args().skip_while(|word| word != "inside").nth(1) {
-        return play(&name);
-    }
-    for (fault, case) in FAULTS {
-        for seeded in ["", fault] {
-            let program = std::env::current_exe().unwrap();
-            let output = Command::new(program)
-                .args(["inside", case])
-                .env(FAULT, seeded)
-                .output()
-                .unwrap();
-            let said = String::from_utf8_lossy(&output.stdout).into_owned()
-                + &String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{said}");
-            let expected = if seeded.is_empty() {
-                "same"
-            } else {
-                "different"
-            };
-            let found = said.lines().filter(|line| *line == expected).count();
-            assert_eq!(found, 2, "\"{case}\" with the fault \"{seeded}\": {said}");
-        }
-        println!("{fault}: found by \"{case}\"");
+const COMMANDS: &[kernel_tests::Command] = &[("play", |arguments| play(arguments[0]))];
+
+fn main() -> ExitCode {
+    KernelTests::new().commands(COMMANDS).main()
+}
+
+#[kernel_test]
+fn a_fin_for_a_reset() {
+    const CASE: &str = "reset by the server after its answer, reset by the client";
+    is_found("fin-for-reset", CASE);
+}
+
+#[kernel_test]
+fn an_answer_before_the_servers() {
+    is_found("accept-before-connect", "curl: closed port");
+}
+
+#[kernel_test]
+fn a_last_pipe_that_is_dropped() {
+    const CASE: &str = "slow readers of what a server sends before it closes";
+    is_found("last-pipe-dropped", CASE);
+}
+
+#[kernel_test]
+fn a_reset_that_overtakes_data() {
+    is_found("reset-overtakes-data", "100 resets right behind data");
+}
+
+#[kernel_test]
+fn a_half_close_that_ends_both() {
+    const CASE: &str = "nc: half-close by the client, by the server";
+    is_found("half-close-ends-both", CASE);
+}
+
+/// Whether this case finds a fault, over both protocols, and nothing without it.
+fn is_found(fault: &str, case: &str) {
+    for (seeded, expected) in [("", "same"), (fault, "different")] {
+        let launch = Launch::this_program("play")
+            .arg(case)
+            .environment(FAULT, seeded);
+        let finished = launch.finish().unwrap();
+        let said = finished.output + &finished.log;
+        assert!(finished.status.success(), "{said}");
+        let found = said.lines().filter(|line| *line == expected).count();
+        assert_eq!(found, 2, "\"{case}\" with the fault \"{seeded}\": {said}");
     }
 }
 
 /// Runs a case and prints how it compares, a line for each protocol.
-fn play(name: &str) {
-    midspan_linux::namespace::isolate().unwrap();
+fn play(name: &str) -> ExitCode {
     let mut chosen = cases::all();
     chosen.retain(|case| case.name == name);
     let plan = Plan {
@@ -77,4 +81,5 @@ fn play(name: &str) {
     for skipped in results.skipped {
         println!("skipped: {}", skipped.reason);
     }
+    ExitCode::SUCCESS
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use midspan_linux::namespace::NamespaceError;
-use midspan_linux::nftables::NftablesError;
+use midspan_testbed::network::NetworkError;
 use thiserror::Error;
 
 /// The suite cannot go on.
@@ -18,7 +18,7 @@ pub enum Error {
     Namespace(#[from] NamespaceError),
     /// The gateway's firewall could not be set.
     #[error("cannot set the firewall of the gateway: {0}")]
-    Firewall(#[from] NftablesError),
+    Firewall(#[from] NetworkError),
     /// The gateway guide has no such part any more.
     #[error("docs/gateway.md has no {0}")]
     Guide(&'static str),

@@ -1,14 +1,14 @@
 //! HAProxy from Debian, in TCP mode with splicing.
 
 use std::fmt::Write as _;
-use std::process::Stdio;
 
 use midspan_lab::programs::Program;
 use midspan_linux::namespace::NetworkNamespace;
+use midspan_testbed::program::Launch;
 use rustix::process::Signal;
 
 use super::{
-    Conditions, Proxy, Running, Signals, first_line, folder, forwards, spawn, wait_until_listening,
+    Conditions, Proxy, Running, Signals, first_line, folder, forwards, on_gateway, start_listening,
 };
 use crate::Error;
 
@@ -41,18 +41,13 @@ impl Proxy for Haproxy {
         let folder = folder()?;
         let file = folder.path().join("haproxy.cfg");
         std::fs::write(&file, configuration(conditions)).map_err(Error::file(&file))?;
-        let mut command = Program::Haproxy.command()?;
-        command
+        let launch = Launch::new(Program::Haproxy.command()?.get_program())
             .args(["-W", "-db", "-f"])
             .arg(&file)
-            .stdout(Stdio::null());
+            .folder(folder.path());
         // It sets the limit of descriptors itself, from `maxconn`.
-        let unlimited = Conditions {
-            few_descriptors: false,
-            ..conditions
-        };
-        let (mut program, log) = spawn(gateway, command, unlimited, folder.path())?;
-        wait_until_listening("haproxy", gateway, &mut program, &log)?;
+        let launch = on_gateway(launch, gateway, Conditions::default());
+        let program = start_listening("haproxy", gateway, launch)?;
         Ok(Some(Running {
             program,
             signals: Signals {
@@ -60,8 +55,7 @@ impl Proxy for Haproxy {
                 drain: Signal::USR1,
                 stop: Signal::TERM,
             },
-            log,
-            _folder: folder,
+            _folder: Some(folder),
         }))
     }
 }

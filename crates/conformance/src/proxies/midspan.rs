@@ -1,17 +1,18 @@
 //! Midspan in its modes, as an operator would run it.
 
 use std::fmt::Write as _;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use midspan_linux::namespace::NetworkNamespace;
+use midspan_testbed::program::{Launch, LaunchError};
 use rustix::process::Signal;
 use socket2::Socket;
 
 use super::{
-    Conditions, Proxy, Running, Signals, Unconnected, did_not_start, first_line, folder, forwards,
-    negotiation, spawn,
+    Conditions, Proxy, Running, Signals, Unconnected, did_not_start, first_line, forwards,
+    negotiation, on_gateway,
 };
 use crate::Error;
 use crate::network::{CLIENT_SIDE, Family, Network, Target};
@@ -231,28 +232,19 @@ pub fn start(
     conditions: Conditions,
     configuration: &str,
 ) -> Result<Running, Error> {
-    let folder = folder()?;
-    let file = folder.path().join("midspan.toml");
-    std::fs::write(&file, configuration).map_err(Error::file(&file))?;
-    let mut command = Command::new(program);
-    // It writes one byte to standard output when it is ready.
-    command
-        .args(["run", "--ready-fd", "1", "--config"])
-        .arg(&file)
-        .stdout(Stdio::piped());
-    let (mut program, log) = spawn(gateway, command, conditions, folder.path())?;
-    let ready = program.child().stdout.take();
-    match ready.map(|mut ready| ready.read(&mut [0])) {
-        Some(Ok(1)) => Ok(Running {
-            program,
-            signals: Signals {
-                reload: Signal::HUP,
-                drain: Signal::TERM,
-                stop: Signal::TERM,
-            },
-            log,
-            _folder: folder,
-        }),
-        _ => Err(did_not_start(name, &log)),
-    }
+    let launch = Launch::midspan(program).configuration(configuration);
+    let program = match on_gateway(launch, gateway, conditions).ready() {
+        Ok(program) => program,
+        Err(LaunchError::NotReady { log, .. }) => return Err(did_not_start(name, &log)),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Running {
+        program,
+        signals: Signals {
+            reload: Signal::HUP,
+            drain: Signal::TERM,
+            stop: Signal::TERM,
+        },
+        _folder: None,
+    })
 }

@@ -9,15 +9,13 @@ mod negotiation;
 mod nginx;
 mod without;
 
-use std::fs::File;
 use std::io;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::process::{RunningProgram, limit_open_files};
+use midspan_testbed::program::{Launch, Program};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use socket2::Socket;
@@ -125,27 +123,31 @@ struct Signals {
 /// A proxy that runs; it is ended when this value goes.
 #[derive(Debug)]
 pub struct Running {
-    program: RunningProgram,
+    program: Program,
     signals: Signals,
-    log: PathBuf,
-    // Its configuration and log, as long as it runs.
-    _folder: tempfile::TempDir,
+    // Its files, as long as it runs, where the program has no folder of its own.
+    _folder: Option<tempfile::TempDir>,
 }
 
 impl Running {
     /// Asks it to read its configuration again.
     pub fn reload(&mut self) {
-        self.program.signal(self.signals.reload);
+        self.signal(self.signals.reload);
     }
 
     /// Asks it to end with its last session.
     pub fn drain(&mut self) {
-        self.program.signal(self.signals.drain);
+        self.signal(self.signals.drain);
     }
 
     /// Asks it to end now.
     pub fn stop(&mut self) {
-        self.program.signal(self.signals.stop);
+        self.signal(self.signals.stop);
+    }
+
+    /// One that has ended needs no signal.
+    fn signal(&self, signal: Signal) {
+        let _ = self.program.signal(signal);
     }
 
     /// Kills all of its processes.
@@ -164,11 +166,9 @@ impl Running {
     }
 
     /// What it has logged so far.
-    ///
-    /// # Errors
-    /// The file with it cannot be read.
-    pub fn log(&self) -> Result<String, Error> {
-        std::fs::read_to_string(&self.log).map_err(Error::file(&self.log))
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.program.log()
     }
 }
 
@@ -191,38 +191,34 @@ pub fn without() -> Box<dyn Proxy> {
     Box::new(without::WithoutProxy)
 }
 
-/// Starts a program in a process group of its own, with its output in a file.
-fn spawn(
-    gateway: &NetworkNamespace,
-    mut command: Command,
+/// How every proxy runs: on the gateway, and with a moment to end when it is no longer needed.
+fn on_gateway<'a>(
+    launch: Launch<'a>,
+    gateway: &'a NetworkNamespace,
     conditions: Conditions,
-    folder: &Path,
-) -> Result<(RunningProgram, PathBuf), Error> {
-    let log = folder.join("log");
-    let file = File::create(&log).map_err(Error::file(&log))?;
-    command.stdin(Stdio::null()).stderr(file).process_group(0);
-    if conditions.few_descriptors {
-        limit_open_files(&mut command, FEW_DESCRIPTORS);
+) -> Launch<'a> {
+    let launch = launch.inside(gateway).grace(Duration::from_secs(2));
+    match conditions.few_descriptors {
+        true => launch.open_files(FEW_DESCRIPTORS),
+        false => launch,
     }
-    let child = gateway.spawn(command)?;
-    Ok((RunningProgram::new(child, Duration::from_secs(2)), log))
 }
 
-/// Waits until something listens on all targets' ports of the gateway.
-fn wait_until_listening(
+/// Starts a program, and waits until it listens on all targets' ports of the gateway.
+fn start_listening(
     name: &str,
     gateway: &NetworkNamespace,
-    program: &mut RunningProgram,
-    log: &Path,
-) -> Result<(), Error> {
+    launch: Launch<'_>,
+) -> Result<Program, Error> {
+    let mut program = launch.without_output().start()?;
     let begin = Instant::now();
     while !listens(gateway)? {
         let ended = program.wait_for(Duration::from_millis(10)).is_some();
         if ended || begin.elapsed() > START_LIMIT {
-            return Err(did_not_start(name, log));
+            return Err(did_not_start(name, &program.log()));
         }
     }
-    Ok(())
+    Ok(program)
 }
 
 fn listens(gateway: &NetworkNamespace) -> Result<bool, Error> {
@@ -246,13 +242,10 @@ fn listens(gateway: &NetworkNamespace) -> Result<bool, Error> {
     complete.map_err(Error::system("read the gateway's listening sockets"))
 }
 
-fn did_not_start(name: &str, log: &Path) -> Error {
+fn did_not_start(name: &str, log: &str) -> Error {
     Error::Start {
         proxy: name.to_owned(),
-        reason: std::fs::read_to_string(log)
-            .unwrap_or_default()
-            .trim()
-            .to_owned(),
+        reason: log.trim().to_owned(),
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Stdio;
 
 use midspan_lab::programs::Program;
 use midspan_linux::namespace::NetworkNamespace;
+use midspan_testbed::program::Launch;
 use rustix::process::Signal;
 
 use super::{
-    Conditions, Proxy, Running, Signals, first_line, folder, forwards, spawn, wait_until_listening,
+    Conditions, Proxy, Running, Signals, first_line, folder, forwards, on_gateway, start_listening,
 };
 use crate::Error;
 
@@ -51,15 +51,14 @@ impl Proxy for Nginx {
         let file = folder.path().join("nginx.conf");
         std::fs::write(&file, configuration(conditions, folder.path()))
             .map_err(Error::file(&file))?;
-        let mut command = Program::Nginx.command()?;
-        command
+        let launch = Launch::new(Program::Nginx.command()?.get_program())
             .arg("-c")
             .arg(&file)
             .arg("-e")
             .arg(folder.path().join("error.log"))
-            .stdout(Stdio::null());
-        let (mut program, log) = spawn(gateway, command, Conditions::default(), folder.path())?;
-        wait_until_listening("nginx", gateway, &mut program, &log)?;
+            .folder(folder.path());
+        let launch = on_gateway(launch, gateway, Conditions::default());
+        let program = start_listening("nginx", gateway, launch)?;
         Ok(Some(Running {
             program,
             signals: Signals {
@@ -67,8 +66,7 @@ impl Proxy for Nginx {
                 drain: Signal::QUIT,
                 stop: Signal::TERM,
             },
-            log,
-            _folder: folder,
+            _folder: Some(folder),
         }))
     }
 }

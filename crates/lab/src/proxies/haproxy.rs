@@ -3,11 +3,10 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::process::RunningProgram;
+use midspan_testbed::program::{Launch, Program as Running};
 
 use super::Forward;
 use crate::LabError;
@@ -22,21 +21,20 @@ pub fn start(
     node: &NetworkNamespace,
     forwards: &[Forward],
     folder: &Path,
-) -> Result<RunningProgram, LabError> {
+) -> Result<Running, LabError> {
     let configuration = folder.join("haproxy.cfg");
     fs::write(&configuration, configuration_text(forwards)).map_err(at(&configuration))?;
-    let log = folder.join("haproxy.log");
-    let file = fs::File::create(&log).map_err(at(&log))?;
-    let mut command = Program::Haproxy.command()?;
-    command
-        .arg("-db")
-        .arg("-f")
+    let launch = Launch::new(Program::Haproxy.command()?.get_program())
+        .args(["-db", "-f"])
         .arg(&configuration)
-        .stdout(Stdio::null())
-        .stderr(file);
-    let mut program = RunningProgram::new(node.spawn(command)?, Duration::from_secs(1));
+        .folder(folder)
+        .log_file("haproxy.log")
+        .without_output()
+        .inside(node)
+        .grace(Duration::from_secs(1));
+    let mut program = launch.start()?;
     for forward in forwards {
-        wait_until_listening(node, forward.listen, "haproxy", &mut program, &log)?;
+        wait_until_listening(node, forward.listen, "haproxy", &mut program)?;
     }
     Ok(program)
 }

@@ -1,20 +1,16 @@
 //! Midspan itself, as an operator would run it.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::process::RunningProgram;
 use midspan_path::ProxySettings;
 use midspan_policy::{AccessLink, Handshake, LegSettings, PolicyName};
+use midspan_testbed::program::{Launch, LaunchError, Program};
 use serde::Serialize;
 
 use super::Forward;
-use crate::error::at;
 use crate::{LabError, receive_buffer};
 
 #[derive(Serialize)]
@@ -91,37 +87,24 @@ pub fn start(
     taken: &Taken,
     settings: &ProxySettings,
     folder: &Path,
-) -> Result<RunningProgram, LabError> {
+) -> Result<Program, LabError> {
     let text = toml::to_string(&configuration(taken, &receive_buffer::of_proxy(settings)))
         .map_err(|error| failed(error.to_string()))?;
-    let configuration = folder.join("midspan.toml");
-    fs::write(&configuration, text).map_err(at(&configuration))?;
-    let log = folder.join("midspan.log");
-    let file = fs::File::create(&log).map_err(at(&log))?;
     let this = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
-    let mut command = Command::new(this);
-    // Ready is said on standard output: one byte.
-    command
-        .args(["run", "--ready-fd", "1", "--config"])
-        .arg(&configuration)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(file);
-    let mut child = node.spawn(command)?;
-    let ready = child.stdout.take();
-    let program = RunningProgram::new(child, Duration::from_secs(5));
-    let mut byte = [0];
-    match ready.map(|mut ready| ready.read(&mut byte)) {
-        Some(Ok(1)) => Ok(program),
-        _ => {
-            let said = fs::read_to_string(&log).unwrap_or_default();
-            let reason = said.trim().to_owned();
-            Err(match taken {
-                Taken::Forwards(_) => failed(format!("it did not become ready: {reason}")),
-                Taken::Interfaces(..) => LabError::NoInterception { reason },
-            })
+    let launch = Launch::midspan(this)
+        .configuration(&text)
+        .folder(folder)
+        .inside(node)
+        .grace(Duration::from_secs(5));
+    launch.ready().map_err(|error| match (error, taken) {
+        (LaunchError::NotReady { log, .. }, Taken::Forwards(_)) => {
+            failed(format!("it did not become ready: {log}"))
         }
-    }
+        (LaunchError::NotReady { log, .. }, Taken::Interfaces(..)) => {
+            LabError::NoInterception { reason: log }
+        }
+        (error, _) => error.into(),
+    })
 }
 
 fn configuration<'a>(taken: &Taken, settings: &'a ProxySettings) -> Configuration<'a> {

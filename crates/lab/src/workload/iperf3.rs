@@ -1,18 +1,16 @@
 //! Bulk transfers of a fixed time by iperf3.
 
-use std::fs::File;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::process::RunningProgram;
+use midspan_testbed::program::{Launch, Program as Running};
 use serde::Deserialize;
 
 use super::wait_until_listening;
 use crate::LabError;
-use crate::error::at;
 use crate::programs::Program;
 
 /// The port it listens on.
@@ -29,7 +27,7 @@ pub enum Direction {
 
 /// A running server; it ends with this value.
 pub struct BulkServer {
-    _program: RunningProgram,
+    _program: Running,
 }
 
 impl BulkServer {
@@ -39,15 +37,15 @@ impl BulkServer {
         address: SocketAddr,
         folder: &Path,
     ) -> Result<Self, LabError> {
-        let log = folder.join("iperf3.log");
-        let file = File::create(&log).map_err(at(&log))?;
-        let mut command = Program::Iperf3.command()?;
-        command
+        let launch = Launch::new(Program::Iperf3.command()?.get_program())
             .args(["--server", "--port", &address.port().to_string()])
-            .stdout(file)
-            .stderr(Stdio::null());
-        let mut program = RunningProgram::new(host.spawn(command)?, Duration::from_secs(1));
-        wait_until_listening(host, address, "iperf3", &mut program, &log)?;
+            .folder(folder)
+            .log_file("iperf3.log")
+            .without_output()
+            .inside(host)
+            .grace(Duration::from_secs(1));
+        let mut program = launch.start()?;
+        wait_until_listening(host, address, "iperf3", &mut program)?;
         Ok(Self { _program: program })
     }
 }

@@ -5,11 +5,10 @@ pub mod iperf3;
 pub mod web_server;
 
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::process::RunningProgram;
+use midspan_testbed::program::Program;
 
 use crate::LabError;
 
@@ -21,8 +20,7 @@ pub(crate) fn wait_until_listening(
     host: &NetworkNamespace,
     address: SocketAddr,
     name: &str,
-    program: &mut RunningProgram,
-    log: &Path,
+    program: &mut Program,
 ) -> Result<(), LabError> {
     let start = Instant::now();
     let failed = |reason: String| LabError::Program {
@@ -38,7 +36,7 @@ pub(crate) fn wait_until_listening(
             return Ok(());
         }
         if let Some(status) = program.wait_for(Duration::from_millis(20)) {
-            let log = std::fs::read_to_string(log).unwrap_or_default();
+            let log = program.log();
             return Err(failed(format!(
                 "it ended with {status} at start: {}",
                 log.trim()

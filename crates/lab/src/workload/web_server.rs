@@ -5,11 +5,10 @@ use std::fs;
 use std::io::{BufWriter, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::process::RunningProgram;
+use midspan_testbed::program::{Launch, Program as Running};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
@@ -77,7 +76,7 @@ fn write_random(path: &Path, size: u64) -> std::io::Result<()> {
 
 /// A running nginx; it ends with this value.
 pub struct WebServer {
-    _program: RunningProgram,
+    _program: Running,
 }
 
 impl WebServer {
@@ -91,26 +90,20 @@ impl WebServer {
         fs::create_dir_all(folder).map_err(at(folder))?;
         let configuration = folder.join("nginx.conf");
         fs::write(&configuration, configuration_text(files, folder)).map_err(at(&configuration))?;
-        let error_log = folder.join("error.log");
-        let log = fs::File::create(&error_log).map_err(at(&error_log))?;
-        let mut command = Program::Nginx.command()?;
-        command
+        let launch = Launch::new(Program::Nginx.command()?.get_program())
             .arg("-p")
             .arg(folder)
             .arg("-c")
             .arg(&configuration)
             // Otherwise it starts with the system's log, which only root may write.
             .args(["-e", "stderr"])
-            .stdout(Stdio::null())
-            .stderr(log);
-        let mut program = RunningProgram::new(host.spawn(command)?, Duration::from_secs(1));
-        wait_until_listening(
-            host,
-            SocketAddr::new(address, PORT),
-            "nginx",
-            &mut program,
-            &error_log,
-        )?;
+            .folder(folder)
+            .log_file("error.log")
+            .without_output()
+            .inside(host)
+            .grace(Duration::from_secs(1));
+        let mut program = launch.start()?;
+        wait_until_listening(host, SocketAddr::new(address, PORT), "nginx", &mut program)?;
         Ok(Self { _program: program })
     }
 }

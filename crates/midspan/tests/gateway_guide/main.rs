@@ -11,15 +11,15 @@ mod page;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::Read;
 use std::net::IpAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use midspan_lab::workload::web_server::{Files, WebServer};
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::process::RunningProgram;
+use midspan_testbed::program::{Launch, Program};
+use midspan_testbed::{KernelTests, kernel_test, kernel_tests, skip};
 use network::{Network, OUTSIDE, SERVER, run, shell};
 use page::Step;
 
@@ -51,25 +51,30 @@ const UNIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/midspan.se
 const MIDSPAN: &str = env!("CARGO_BIN_EXE_midspan");
 const NEEDED: [&str; 7] = ["unshare", "nft", "ip", "ss", "sysctl", "curl", "nginx"];
 
-fn main() {
-    match std::env::args().nth(1).as_deref() {
-        Some("inside") => try_the_page(),
-        // As `cargo test NAME` or its options ask for; there is one test here.
-        Some(filter) if !filter.starts_with('-') && !"gateway_guide".contains(filter) => {}
-        _ => start(),
-    }
+const COMMANDS: &[kernel_tests::Command] = &[("follow-the-page", |_| {
+    try_the_page();
+    ExitCode::SUCCESS
+})];
+
+fn main() -> ExitCode {
+    KernelTests::new().commands(COMMANDS).main()
 }
 
-/// Runs this program in namespaces.
-fn start() {
+#[kernel_test]
+fn what_is_shown_is_found_in_what_is_printed() {
     page::check_matching();
+}
+
+/// Runs this program in a mount namespace.
+#[kernel_test]
+fn the_page_can_be_followed() {
     let path = "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
     for program in NEEDED {
         let there = path
             .split(':')
             .any(|folder| Path::new(folder).join(program).is_file());
         if !there {
-            return println!("skipped: there is no program {program}");
+            return skip(&format!("there is no program {program}"));
         }
     }
     let script = r#"
@@ -80,14 +85,11 @@ fn start() {
         mount --bind "$1/run" /run
         ln -s "$2" "$1/bin/midspan"
         mount --bind "$1/bin" /usr/local/bin
-        TMPDIR="$1/tmp" exec "$3" inside
+        TMPDIR="$1/tmp" exec "$3" --as follow-the-page
     "#;
     let folder = tempfile::tempdir().unwrap();
-    let mut unshare = Command::new("unshare");
-    let is_root = rustix::process::geteuid().is_root();
-    unshare.args((!is_root).then_some("--map-root-user"));
-    let status = unshare
-        .args(["--mount", "--net", "sh", "-ec", script, "sh"])
+    let status = Command::new("unshare")
+        .args(["--mount", "sh", "-ec", script, "sh"])
         .args([folder.path(), Path::new(MIDSPAN)])
         .arg(std::env::current_exe().unwrap())
         .env("PATH", path)
@@ -95,7 +97,6 @@ fn start() {
         .status()
         .unwrap();
     assert!(status.success(), "{status}");
-    println!("test the gateway guide ... ok");
 }
 
 fn try_the_page() {
@@ -141,7 +142,7 @@ fn try_the_page() {
 /// Who follows the page.
 struct Reader<'a> {
     network: &'a Network,
-    midspan: Option<RunningProgram>,
+    midspan: Option<Program>,
     background: Vec<Child>,
     /// The host's own rules and routes before Midspan was started.
     before: String,
@@ -197,20 +198,15 @@ impl Reader<'_> {
             .find_map(|line| line.strip_prefix("ExecStart="));
         let mut words = line.unwrap().split_whitespace();
         assert!(words.next().unwrap().ends_with("/midspan"));
-        let mut command = Command::new("/usr/local/bin/midspan");
-        command
+        let launch = Launch::new("/usr/local/bin/midspan")
             .args(words)
             .args(["--ready-fd", "1"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(File::create(&self.log).unwrap());
-        let mut child = self.network.gateway.spawn(command).unwrap();
-        let mut ready = Vec::new();
-        let stdout = child.stdout.take().unwrap();
-        stdout.take(1).read_to_end(&mut ready).unwrap();
+            .log_to(File::create(&self.log).unwrap())
+            .inside(&self.network.gateway)
+            .grace(Duration::from_secs(10));
+        let midspan = launch.ready();
         let said = fs::read_to_string(&self.log).unwrap();
-        assert_eq!(ready.len(), 1, "it did not start: {said}");
-        self.midspan = Some(RunningProgram::new(child, Duration::from_secs(10)));
+        self.midspan = Some(midspan.unwrap_or_else(|error| panic!("{error}: {said}")));
     }
 
     fn stop_midspan(&mut self) {
@@ -220,7 +216,7 @@ impl Reader<'_> {
             child.wait().unwrap();
         }
         let mut midspan = self.midspan.take().unwrap();
-        midspan.signal(rustix::process::Signal::TERM);
+        midspan.signal(rustix::process::Signal::TERM).unwrap();
         let status = midspan.wait_for(Duration::from_secs(45));
         let said = fs::read_to_string(&self.log).unwrap();
         assert!(status.is_some_and(|status| status.success()), "{said}");

@@ -9,16 +9,15 @@
 use std::error::Error;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::IpAddr;
-use std::os::fd::AsFd;
-use std::process::{Child, Command, Stdio};
+use std::num::NonZeroI32;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use midspan_linux::namespace::{self, NetworkNamespace};
-use midspan_linux::netlink::{Netlink, Prefix};
 use midspan_linux::raw_packet::{Family, RawSocket};
 use midspan_records::{By, Record};
+use midspan_testbed::network::{End, Link, Node};
+use midspan_testbed::program::Launch;
 use midspan_thin::{RunOptions, Settings, Status, Watcher};
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -98,13 +97,12 @@ impl Watcher for Lines {
 fn measure(plan: &Plan) -> Result<(), Failure> {
     namespace::isolate()?;
     let (client, _server) = network()?;
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["thin", &plan.policy]).stdout(Stdio::piped());
-    let mut child = client.spawn(command)?;
-    let output = child.stdout.take().ok_or("no output")?;
+    let launch = Launch::new(std::env::current_exe()?).args(["thin", &plan.policy]);
+    let mut agent = launch.inside(&client).start()?;
+    let output = agent.take_output().ok_or("no output")?;
     let mut lines = BufReader::new(output).lines();
     lines.next().ok_or("the agent does not start")??;
-    let worker = worker_of(&child)?;
+    let worker = agent.only_child()?.as_raw_nonzero();
     let before = processor_time(worker)?;
     let (flows, span) = (plan.flows, Duration::from_secs(plan.seconds));
     // The namespace comes back with the result: the agent ends with it.
@@ -118,8 +116,7 @@ fn measure(plan: &Plan) -> Result<(), Failure> {
     let used = processor_time(worker)? - before;
     let (sent, _client) = sender.join().map_err(|_| "the sender has failed")?;
     let sent = sent??;
-    let _ = child.kill();
-    let _ = child.wait();
+    agent.kill();
     print(plan, &status, used, sent);
     Ok(())
 }
@@ -168,42 +165,16 @@ fn print(plan: &Plan, status: &Status, used: f64, sent: u64) {
 
 /// A client with the interface `up` and a server behind it.
 fn network() -> Result<(NetworkNamespace, NetworkNamespace), Failure> {
-    let client = NetworkNamespace::new("client")?;
-    let server = NetworkNamespace::new("server")?;
-    let other = server.as_fd().try_clone_to_owned()?;
-    client.run(move || -> Result<(), Failure> {
-        let netlink = Netlink::open()?;
-        netlink.add_veth("up", "down")?;
-        netlink.move_interface("down", other.as_fd())?;
-        Ok(())
-    })??;
-    for (namespace, name, address) in [(&client, "up", "10.1.0.2"), (&server, "down", "10.1.0.1")] {
-        let address: IpAddr = address.parse()?;
-        namespace.run(move || -> Result<(), Failure> {
-            let netlink = Netlink::open()?;
-            netlink.add_address(
-                name,
-                Prefix {
-                    address,
-                    length: 24,
-                },
-            )?;
-            netlink.set_up(name)?;
-            Ok(())
-        })??;
-    }
+    let client = Node::host("client").make()?;
+    let server = Node::host("server").make()?;
+    let near = End::new(&client, "up").address("10.1.0.2/24");
+    let far = End::new(&server, "down").address("10.1.0.1/24");
+    Link::between(near, far).make()?;
     Ok((client, server))
 }
 
-/// The only child of the helper.
-fn worker_of(helper: &Child) -> Result<u32, Failure> {
-    let id = helper.id();
-    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"))?;
-    Ok(children.trim().parse()?)
-}
-
 /// Seconds of processor time that a process has used (proc_pid_stat(5)).
-fn processor_time(process: u32) -> Result<f64, Failure> {
+fn processor_time(process: NonZeroI32) -> Result<f64, Failure> {
     let text = fs::read_to_string(format!("/proc/{process}/stat"))?;
     // The name in brackets may hold anything; the times are fields 14 and 15.
     let fields = text.rsplit(')').next().unwrap_or_default();

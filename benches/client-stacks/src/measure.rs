@@ -86,9 +86,8 @@ pub fn measure(
     let pair = |size: usize, what: &str| -> Result<Pair, Failure> {
         let what = format!("{size} B{what}");
         let midspan = Midspan::start(&network.gateway, Some(size), plan.rate)?;
-        let with_log = |failure: Failure| -> Failure {
-            format!("{failure}\n{}", midspan.log().unwrap_or_default()).into()
-        };
+        let with_log =
+            |failure: Failure| -> Failure { format!("{failure}\n{}", midspan.log()).into() };
         let downloads = [one(&what).map_err(with_log)?, one(&what).map_err(with_log)?];
         let sessions = midspan.sessions(downloads.len())?;
         let sum = |name: &str| sessions.iter().filter_map(|one| one.get(name)).sum();

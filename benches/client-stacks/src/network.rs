@@ -1,15 +1,13 @@
 //! client – access router – gateway – server; between router and gateway a link with a rate.
 
-use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use midspan_lab::emulator::{LinkEmulator, Setup};
 use midspan_link::{Configuration, State};
-use midspan_linux::ethtool;
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::netlink::{Netlink, Prefix, RouteMetrics};
-use midspan_linux::nftables;
+use midspan_linux::netlink::Netlink;
 use midspan_linux::tun::Tun;
+use midspan_testbed::network::{Configure, End, Link, Node, numbered};
 use midspan_units::BitRate;
 
 use crate::Failure;
@@ -94,25 +92,24 @@ impl Network {
     /// # Errors
     /// No right to make namespaces, or no `/dev/net/tun`.
     pub fn build(kernel: bool, rate: BitRate) -> Result<Self, Failure> {
-        let [access, gateway, server] = ["access", "gateway", "server"].map(router);
+        let [access, gateway, server] =
+            ["access", "gateway", "server"].map(|name| Node::router(name).make());
         let (access, gateway, server) = (access?, gateway?, server?);
         let client = if kernel {
-            let client = router("client")?;
-            link(&client, "eth", &access, "inner", 1)?;
-            route(&client, "0.0.0.0", 0, "10.1.0.1", "eth")?;
-            route(&client, "::", 0, "fd01::1", "eth")?;
+            let client = Node::router("client").make()?;
+            link((&client, "eth"), (&access, "inner"), 1)?;
+            client.add_numbered_default_routes("eth", 1, 1)?;
             Client::Kernel(client)
         } else {
             Client::Device(device(&access)?)
         };
         let (narrow, emulator) = emulated(&access, &gateway, rate)?;
-        route(&access, "0.0.0.0", 0, "10.5.0.1", OUTER)?;
-        route(&access, "::", 0, "fd05::1", OUTER)?;
-        route(&gateway, "10.1.0.0", 24, "10.5.0.2", CLIENT_SIDE)?;
-        route(&gateway, "fd01::", 64, "fd05::2", CLIENT_SIDE)?;
-        link(&server, "eth", &gateway, "wan", 3)?;
-        route(&server, "0.0.0.0", 0, "10.3.0.1", "eth")?;
-        route(&server, "::", 0, "fd03::1", "eth")?;
+        access.add_numbered_default_routes(OUTER, 5, 1)?;
+        for (clients, router) in numbered(1, 0).iter().zip(numbered(5, 2)) {
+            gateway.add_route(clients, Some(router.address), CLIENT_SIDE)?;
+        }
+        link((&server, "eth"), (&gateway, "wan"), 3)?;
+        server.add_numbered_default_routes("eth", 3, 1)?;
         Ok(Self {
             client,
             access,
@@ -130,20 +127,8 @@ impl Network {
     pub fn drop_fragments(&self) -> Result<(), Failure> {
         const DROP: &str = "table inet path {\n chain in {\n type filter hook prerouting priority \
             -450;\n ip frag-off & 0x3fff != 0 drop\n exthdr frag exists drop\n }\n}\n";
-        Ok(self.access.run(|| nftables::apply(DROP))??)
+        Ok(self.access.apply_rules(DROP)?)
     }
-}
-
-/// A namespace that forwards, and whose addresses can be used at once.
-fn router(name: &str) -> Result<NetworkNamespace, Failure> {
-    let namespace = NetworkNamespace::new(name)?;
-    for group in ["all", "default"] {
-        namespace.set_parameter(&format!("net/ipv6/conf/{group}/accept_dad"), "0")?;
-    }
-    namespace.set_parameter("net/ipv4/ip_forward", "1")?;
-    namespace.set_parameter("net/ipv6/conf/all/forwarding", "1")?;
-    namespace.run(|| Netlink::open()?.set_up("lo"))??;
-    Ok(namespace)
 }
 
 /// The access router's way to a program.
@@ -153,8 +138,9 @@ fn device(access: &NetworkNamespace) -> Result<OwnedFd, Failure> {
         let tun = Tun::make("inner")?;
         let netlink = Netlink::open()?;
         netlink.set_mtu(NAME, MTU)?;
-        netlink.add_address(NAME, prefix("10.1.0.1", 24)?)?;
-        netlink.add_address(NAME, prefix("fd01::1", 64)?)?;
+        for prefix in numbered(1, 1) {
+            netlink.add_address(NAME, prefix)?;
+        }
         Ok(tun.packets)
     })?
 }
@@ -165,32 +151,23 @@ fn emulated(
     gateway: &NetworkNamespace,
     rate: BitRate,
 ) -> Result<(LinkEmulator, NetworkNamespace), Failure> {
-    let emulator = NetworkNamespace::new("emulator")?;
-    for group in ["all", "default"] {
-        emulator.set_parameter(&format!("net/ipv6/conf/{group}/disable_ipv6"), "1")?;
-    }
+    let emulator = Node::host("emulator").without_ipv6().make()?;
     for (namespace, name, tap, host) in [
         (access, OUTER, "first", 2),
         (gateway, CLIENT_SIDE, "second", 1),
     ] {
-        let other = namespace.as_fd().try_clone_to_owned()?;
-        emulator.run(move || -> Result<(), Failure> {
-            let netlink = Netlink::open()?;
-            netlink.add_veth(tap, name)?;
-            netlink.move_interface(name, other.as_fd())?;
-            Ok(netlink.set_up(tap)?)
-        })??;
-        namespace.run(move || Netlink::open()?.set_link_address(name, link_address(host)))??;
-        interface(namespace, name, 5, host)?;
-        namespace.run(move || -> Result<(), Failure> {
-            let netlink = Netlink::open()?;
-            // The link carries nothing but IP: neighbours know each other from the start.
-            let other = 3 - host;
-            for address in [format!("10.5.0.{other}"), format!("fd05::{other}")] {
-                netlink.add_neighbour(name, address.parse()?, link_address(other))?;
-            }
-            Ok(ethtool::switch_off_offloads(name)?)
-        })??;
+        Link::between(
+            End::new(&emulator, tap),
+            End::numbered(namespace, name, 5, host)
+                .link_address(link_address(host))
+                .without_offloads(),
+        )
+        .make()?;
+        // The link carries nothing but IP: neighbours know each other from the start.
+        let other = 3 - host;
+        for neighbour in numbered(5, other) {
+            namespace.add_neighbour(name, neighbour.address, link_address(other))?;
+        }
     }
     let down = Configuration {
         state: State {
@@ -216,54 +193,11 @@ const fn link_address(host: u8) -> [u8; 6] {
 
 /// Joins two namespaces, with the addresses 10.N.0.2 and 10.N.0.1 (fdN::2, fdN::1).
 fn link(
-    far: &NetworkNamespace,
-    far_name: &'static str,
-    near: &NetworkNamespace,
-    near_name: &'static str,
+    (far, far_name): (&NetworkNamespace, &str),
+    (near, near_name): (&NetworkNamespace, &str),
     number: u8,
 ) -> Result<(), Failure> {
-    let other = near.as_fd().try_clone_to_owned()?;
-    far.run(move || -> Result<(), Failure> {
-        let netlink = Netlink::open()?;
-        netlink.add_veth(far_name, near_name)?;
-        Ok(netlink.move_interface(near_name, other.as_fd())?)
-    })??;
-    interface(far, far_name, number, 2)?;
-    interface(near, near_name, number, 1)
-}
-
-/// Gives an interface its addresses and sets it up.
-fn interface(
-    namespace: &NetworkNamespace,
-    name: &'static str,
-    number: u8,
-    host: u8,
-) -> Result<(), Failure> {
-    namespace.run(move || -> Result<(), Failure> {
-        let netlink = Netlink::open()?;
-        netlink.add_address(name, prefix(&format!("10.{number}.0.{host}"), 24)?)?;
-        netlink.add_address(name, prefix(&format!("fd0{number}::{host}"), 64)?)?;
-        Ok(netlink.set_up(name)?)
-    })?
-}
-
-fn route(
-    namespace: &NetworkNamespace,
-    to: &str,
-    length: u8,
-    gateway: &str,
-    interface: &'static str,
-) -> Result<(), Failure> {
-    let destination = prefix(to, length)?;
-    let gateway: IpAddr = gateway.parse()?;
-    namespace.run(move || {
-        let metrics = RouteMetrics::default();
-        Netlink::open()?.set_route(destination, Some(gateway), interface, &metrics)
-    })??;
-    Ok(())
-}
-
-fn prefix(address: &str, length: u8) -> Result<Prefix, Failure> {
-    let address = address.parse()?;
-    Ok(Prefix { address, length })
+    let far = End::numbered(far, far_name, number, 2);
+    let near = End::numbered(near, near_name, number, 1);
+    Ok(Link::between(far, near).make()?)
 }

@@ -10,42 +10,61 @@ use client_stacks::download::download;
 use client_stacks::midspan::{self, Midspan};
 use client_stacks::network::{Family, Network};
 use client_stacks::server::serve;
+use midspan_testbed::kernel_tests::Command;
+use midspan_testbed::program::AS;
+use midspan_testbed::{KernelTests, kernel_test};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_smoltcp-client");
 const BYTES: usize = 1_000_000;
 const SIZE: usize = 4420;
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+const COMMANDS: &[Command] = &[
+    ("run", |arguments| be_midspan(&[AS, "run", arguments[0]])),
+    ("relay", |_| be_midspan(&[AS, "relay"])),
+];
+
+fn be_midspan(arguments: &[&str]) -> ExitCode {
+    let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
     match midspan::main(&arguments) {
         Some(Ok(())) => ExitCode::SUCCESS,
-        Some(Err(failure)) => {
-            eprintln!("{failure}");
+        other => {
+            eprintln!("{other:?}");
             ExitCode::FAILURE
         }
-        None => test(),
     }
 }
 
-fn test() -> ExitCode {
-    // An ordinary user may not always open it.
-    let device = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/net/tun");
-    if let Err(error) = device {
-        println!("left out: /dev/net/tun: {error}");
-        return ExitCode::SUCCESS;
-    }
-    midspan_linux::namespace::isolate().unwrap();
-    for family in Family::ALL {
-        for dropped in [false, true] {
-            finishes(family, dropped);
-            let path = if dropped { ", no fragments arrive" } else { "" };
-            println!("test smoltcp over {}{path} ... ok", family.name());
-        }
-    }
-    ExitCode::SUCCESS
+fn main() -> ExitCode {
+    KernelTests::new().commands(COMMANDS).needs(device).main()
+}
+
+/// An ordinary user may not always open it.
+fn device() -> Result<(), String> {
+    let mut options = std::fs::File::options();
+    let opened = options.read(true).write(true).open("/dev/net/tun");
+    opened
+        .map(|_| ())
+        .map_err(|error| format!("/dev/net/tun: {error}"))
+}
+
+#[kernel_test]
+fn downloads_over_ipv4_finish() {
+    finishes(Family::Ipv4, false);
+}
+
+#[kernel_test]
+fn downloads_over_ipv4_finish_though_no_fragments_arrive() {
+    finishes(Family::Ipv4, true);
+}
+
+#[kernel_test]
+fn downloads_over_ipv6_finish() {
+    finishes(Family::Ipv6, false);
+}
+
+#[kernel_test]
+fn downloads_over_ipv6_finish_though_no_fragments_arrive() {
+    finishes(Family::Ipv6, true);
 }
 
 fn finishes(family: Family, dropped: bool) {
@@ -59,7 +78,7 @@ fn finishes(family: Family, dropped: bool) {
     let program = Some(Path::new(PROGRAM));
     let downloads = [0; 3].map(|_| {
         download(&network, program, family, BYTES)
-            .unwrap_or_else(|failure| panic!("{failure}: {}", midspan.log().unwrap()))
+            .unwrap_or_else(|failure| panic!("{failure}: {}", midspan.log()))
     });
     let sessions = midspan.sessions(downloads.len()).unwrap();
     let sum = |name: &str| -> u64 { sessions.iter().filter_map(|one| one.get(name)).sum() };

@@ -1,15 +1,11 @@
 //! client – gateway – server, in network namespaces.
 
-use std::io::Read;
-use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::AsFd;
-use std::process::{Child, Command, Stdio};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::netlink::{Netlink, Prefix, RouteMetrics};
-use midspan_linux::nftables;
-use rustix::process::{Pid, Signal, kill_process};
+use midspan_testbed::network::{Configure, End, Link, Node};
+use midspan_testbed::program::{Launch, Program};
 
 use crate::Failure;
 use crate::load::Servers;
@@ -65,13 +61,13 @@ pub struct Chain {
 impl Chain {
     /// Builds it, and starts what is to run in it.
     pub fn new(case: Case, threads: usize) -> Result<Self, Failure> {
-        let [client, gateway, server] = ["client", "gateway", "server"].map(NetworkNamespace::new);
-        let (client, gateway, server) = (client?, gateway?, server?);
-        gateway.set_parameter("net/ipv4/ip_forward", "1")?;
+        let [client, server] = ["client", "server"].map(|name| Node::host(name).make());
+        let (client, server) = (client?, server?);
+        let gateway = Node::router("gateway").make()?;
         link(&client, &gateway, "acc", 1)?;
         link(&server, &gateway, "wan", 2)?;
         if case != Case::Routing {
-            gateway.run(|| nftables::apply(TRACKING))??;
+            gateway.apply_rules(TRACKING)?;
             // As many connections as are made here in two minutes do not fit into the table.
             gateway.set_parameter("net/netfilter/nf_conntrack_tcp_timeout_time_wait", "5")?;
         }
@@ -110,82 +106,35 @@ const TRACKING: &str = "table inet host {\n chain forward {\n type filter hook f
 fn link(
     host: &NetworkNamespace,
     gateway: &NetworkNamespace,
-    name: &'static str,
+    name: &str,
     number: u8,
 ) -> Result<(), Failure> {
-    let other = gateway.as_fd().try_clone_to_owned()?;
-    host.run(move || -> Result<(), Failure> {
-        let netlink = Netlink::open()?;
-        netlink.add_veth("eth", name)?;
-        netlink.move_interface(name, other.as_fd())?;
-        Ok(())
-    })??;
-    for (namespace, interface, last) in [(host, "eth", 2), (gateway, name, 1)] {
-        namespace.run(move || -> Result<(), Failure> {
-            let netlink = Netlink::open()?;
-            netlink.set_up("lo")?;
-            netlink.add_address(interface, prefix([10, number, 0, last], 24))?;
-            netlink.set_up(interface)?;
-            Ok(())
-        })??;
-    }
-    host.run(move || -> Result<(), Failure> {
-        let gateway = IpAddr::from([10, number, 0, 1]);
-        let everything = prefix([0; 4], 0);
-        let metrics = RouteMetrics::default();
-        Netlink::open()?.set_route(everything, Some(gateway), "eth", &metrics)?;
-        Ok(())
-    })?
-}
-
-fn prefix(address: [u8; 4], length: u8) -> Prefix {
-    Prefix {
-        address: address.into(),
-        length,
-    }
+    let far = End::new(host, "eth").address(format!("10.{number}.0.2/24"));
+    let near = End::new(gateway, name).address(format!("10.{number}.0.1/24"));
+    Link::between(far, near).make()?;
+    Ok(host.add_route("0.0.0.0/0", Some(format!("10.{number}.0.1")), "eth")?)
 }
 
 /// A running Midspan; this program, started again.
 struct Midspan {
-    helper: Child,
-    _directory: tempfile::TempDir,
+    program: Program,
 }
 
 impl Midspan {
     fn start(gateway: &NetworkNamespace, handshake: &str) -> Result<Self, Failure> {
-        let directory = tempfile::tempdir()?;
-        let file = directory.path().join("midspan.toml");
         let threads = std::thread::available_parallelism()?;
-        std::fs::write(
-            &file,
-            format!(
-                "[relay]\nthreads = {threads}\n[log]\nlevel = \"warn\"\n[[listener]]\n\
-                 name = \"bench\"\nmode = \"transparent\"\ninterfaces = [\"acc\"]\n\
-                 handshake = \"{handshake}\"\n"
-            ),
-        )?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command
-            .arg("run")
-            .arg(&file)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        let mut helper = gateway.spawn(command)?;
-        let mut byte = [0];
-        let mut stdout = helper.stdout.take().ok_or("no output")?;
-        stdout
-            .read_exact(&mut byte)
-            .map_err(|_| "midspan does not start")?;
-        Ok(Self {
-            helper,
-            _directory: directory,
-        })
+        let text = format!(
+            "[relay]\nthreads = {threads}\n[log]\nlevel = \"warn\"\n[[listener]]\n\
+             name = \"bench\"\nmode = \"transparent\"\ninterfaces = [\"acc\"]\n\
+             handshake = \"{handshake}\"\n"
+        );
+        let launch = Launch::new(std::env::current_exe()?).arg("run");
+        let program = launch.configuration(&text).inside(gateway).ready()?;
+        Ok(Self { program })
     }
 
     fn relay_time(&self) -> Result<Duration, Failure> {
-        let id = self.helper.id();
-        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"))?;
-        let relay = children.split_whitespace().next().ok_or("no relay")?;
+        let relay = self.program.only_child()?.as_raw_nonzero();
         let statistics = std::fs::read_to_string(format!("/proc/{relay}/stat"))?;
         let (_, after_name) = statistics.rsplit_once(") ").ok_or("no statistics")?;
         // Fields 14 and 15 of proc(5): user and system time in ticks.
@@ -197,12 +146,8 @@ impl Midspan {
         Ok(Duration::from_nanos(ticks * 1_000_000_000 / tick))
     }
 
-    fn stop(mut self) -> Result<(), Failure> {
-        let id = Pid::from_raw(i32::try_from(self.helper.id())?).ok_or("no process")?;
-        kill_process(id, Signal::TERM)?;
-        match self.helper.wait()?.success() {
-            true => Ok(()),
-            false => Err("midspan has failed".into()),
-        }
+    fn stop(self) -> Result<(), Failure> {
+        self.program.end()?;
+        Ok(())
     }
 }

@@ -1,21 +1,20 @@
 //! On the kernel's path: a real Midspan, TCP over its fragmenter.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use midspan_linux::namespace::{self, NetworkNamespace};
-use midspan_linux::netlink::{Netlink, Prefix};
-use midspan_linux::process::RunningProgram;
+use midspan_linux::netlink::Prefix;
 use midspan_proxy::RunOptions;
+use midspan_testbed::network::{End, Link, Node};
+use midspan_testbed::program::{AS, Launch, Program};
 use socket2::{Domain, Socket, Type};
 
 use crate::{Arguments, Failure, Measured};
@@ -33,8 +32,8 @@ const THREAD: &str = "fragmenter";
 pub fn midspan(arguments: &[String]) -> Option<Result<(), Failure>> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["relay"] => Some(midspan_proxy::relay_main().map_err(Into::into)),
-        ["run", file] => Some(run(file.as_ref())),
+        [AS, "relay"] => Some(midspan_proxy::relay_main().map_err(Into::into)),
+        [AS, "run", file] => Some(run(file.as_ref())),
         _ => None,
     }
 }
@@ -42,7 +41,7 @@ pub fn midspan(arguments: &[String]) -> Option<Result<(), Failure>> {
 fn run(file: &Path) -> Result<(), Failure> {
     Ok(midspan_proxy::run(RunOptions {
         configuration: file.into(),
-        relay_arguments: vec!["relay".to_owned()],
+        relay_arguments: [AS, "relay"].map(str::to_owned).to_vec(),
         ready: Some(std::io::stdout().as_fd().try_clone_to_owned()?),
     })?)
 }
@@ -74,8 +73,7 @@ fn measure_family(
 ) -> Result<Vec<Measured>, Failure> {
     let (gateway, client) = network(arguments.connections, is_four)?;
     serve(&gateway)?;
-    let directory = tempfile::tempdir()?;
-    let mut program = start(&gateway, directory.path(), arguments, is_four)?;
+    let mut program = start(&gateway, arguments, is_four)?;
     let (received, is_over) = (
         Arc::new(AtomicU64::new(0)),
         Arc::new(AtomicBool::new(false)),
@@ -93,8 +91,8 @@ fn measure_family(
     for download in downloads {
         download.join().map_err(|_| "a download failed")??;
     }
-    program.child.kill_group();
-    let _ = program.child.wait_for(LIMIT);
+    program.midspan.kill_group();
+    let _ = program.midspan.wait_for(LIMIT);
     let seconds = after.at.duration_since(before.at).as_secs_f64();
     let bits = (after.received - before.received) as f64 * 8.0;
     let processor = (after.processor - before.processor) as f64 / 1e9;
@@ -134,32 +132,18 @@ fn measure_family(
 
 /// The gateway and the clients behind it, in one namespace with many addresses.
 fn network(clients: u8, is_four: bool) -> Result<(NetworkNamespace, NetworkNamespace), Failure> {
-    let gateway = NetworkNamespace::new("gateway")?;
-    let client = NetworkNamespace::new("client")?;
-    let other = client.as_fd().try_clone_to_owned()?;
-    gateway.run(move || -> Result<(), Failure> {
-        let netlink = Netlink::open()?;
-        netlink.add_veth("acc", "eth")?;
-        Ok(netlink.move_interface("eth", other.as_fd())?)
-    })??;
-    let near = vec![addresses(is_four, 0)?.1];
-    let far: Result<Vec<IpAddr>, Failure> = (0..clients)
-        .map(|place| Ok(addresses(is_four, place)?.0))
-        .collect();
-    for (namespace, name, addresses) in [(&gateway, "acc", near), (&client, "eth", far?)] {
-        // Without this an IPv6 address is of no use for its first second.
-        namespace.set_parameter(&format!("net/ipv6/conf/{name}/accept_dad"), "0")?;
-        namespace.run(move || -> Result<(), Failure> {
-            let netlink = Netlink::open()?;
-            netlink.set_up("lo")?;
-            netlink.set_up(name)?;
-            for address in addresses {
-                let length = if address.is_ipv4() { 24 } else { 64 };
-                netlink.add_address(name, Prefix { address, length })?;
-            }
-            Ok(())
-        })??;
+    let gateway = Node::host("gateway").make()?;
+    let client = Node::host("client").make()?;
+    let prefix = |address| Prefix {
+        address,
+        length: if is_four { 24 } else { 64 },
+    };
+    let near = End::new(&gateway, "acc").address(prefix(addresses(is_four, 0)?.1));
+    let mut far = End::new(&client, "eth");
+    for place in 0..clients {
+        far = far.address(prefix(addresses(is_four, place)?.0));
     }
+    Link::between(near, far).make()?;
     Ok((gateway, client))
 }
 
@@ -205,58 +189,33 @@ fn download(
 }
 
 /// A running Midspan, and the file in `/proc` with the processor time of its fragmenter's thread.
-struct Program {
-    child: RunningProgram,
+struct Running {
+    midspan: Program,
     schedule: std::path::PathBuf,
 }
 
 fn start(
     gateway: &NetworkNamespace,
-    directory: &Path,
     arguments: &Arguments,
     is_four: bool,
-) -> Result<Program, Failure> {
-    let (file, log) = (directory.join("midspan.toml"), directory.join("log"));
+) -> Result<Running, Failure> {
     let listen = SocketAddr::new(addresses(is_four, 0)?.1, PORTS.0);
-    fs::write(
-        &file,
-        format!(
-            "[profile.wide]\nclients = \"all\"\ndownstream = \"{}\"\n\
-             oversized_segments = \"{} B\"\nfragment_size = \"{} B\"\n[[listener]]\n\
-             name = \"all\"\nlisten = \"{listen}\"\nto = \"127.0.0.1:{}\"\n",
-            arguments.rate, arguments.size, arguments.fragment_size, PORTS.1
-        ),
-    )?;
-    let mut command = Command::new(std::env::current_exe()?);
-    command
-        .arg("run")
-        .arg(file)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(File::create(&log)?)
-        .process_group(0);
-    let mut child = gateway.spawn(command)?;
-    let stdout = child.stdout.take().ok_or("no standard output")?;
-    let mut ready = Vec::new();
-    stdout.take(1).read_to_end(&mut ready)?;
-    let schedule = thread_of(&child);
-    let child = RunningProgram::new(child, LIMIT);
-    match (ready.is_empty(), schedule) {
-        (false, Ok(schedule)) => Ok(Program { child, schedule }),
-        (_, schedule) => {
-            let why = schedule.err().map(|error| error.to_string());
-            let log = fs::read_to_string(log)?;
-            Err(format!("Midspan does not start {}: {log}", why.unwrap_or_default()).into())
-        }
-    }
+    let text = format!(
+        "[profile.wide]\nclients = \"all\"\ndownstream = \"{}\"\n\
+         oversized_segments = \"{} B\"\nfragment_size = \"{} B\"\n[[listener]]\n\
+         name = \"all\"\nlisten = \"{listen}\"\nto = \"127.0.0.1:{}\"\n",
+        arguments.rate, arguments.size, arguments.fragment_size, PORTS.1
+    );
+    let launch = Launch::this_program("run").configuration(&text);
+    let midspan = launch.inside(gateway).grace(LIMIT).ready()?;
+    let schedule = thread_of(&midspan)?;
+    Ok(Running { midspan, schedule })
 }
 
 /// Finds the fragmenter's thread in the helper's child.
-fn thread_of(helper: &Child) -> Result<std::path::PathBuf, Failure> {
-    let id = helper.id();
-    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"))?;
-    for child in children.split_whitespace() {
-        for task in fs::read_dir(format!("/proc/{child}/task"))? {
+fn thread_of(helper: &Program) -> Result<std::path::PathBuf, Failure> {
+    for child in helper.children() {
+        for task in fs::read_dir(format!("/proc/{}/task", child.as_raw_nonzero()))? {
             let task = task?.path();
             if fs::read_to_string(task.join("comm"))?.trim() == THREAD {
                 return Ok(task.join("schedstat"));
@@ -284,7 +243,7 @@ struct Reading {
 
 impl Reading {
     fn take(
-        program: &Program,
+        program: &Running,
         client: &NetworkNamespace,
         received: &AtomicU64,
     ) -> Result<Self, Failure> {

@@ -1,10 +1,10 @@
 //! A client, a gateway and a server.
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::AsFd;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::netlink::{Netlink, NetlinkError, Prefix, RouteMetrics};
+use midspan_linux::netlink::Prefix;
+use midspan_testbed::network::{Configure, End, Link, Node};
 
 use crate::Failure;
 
@@ -46,30 +46,19 @@ pub fn proxy(index: usize, service: u16) -> SocketAddr {
 impl Network {
     /// Builds the network.
     pub fn build() -> Result<Self, Failure> {
-        let this = Self {
-            client: NetworkNamespace::new("client")?,
-            gateway: NetworkNamespace::new("gateway")?,
-            server: NetworkNamespace::new("server")?,
+        let node = |name| {
+            Node::router(name)
+                .parameter("net/ipv4/ip_local_port_range", "2048 65000")
+                .parameter("net/ipv4/tcp_tw_reuse", "1")
+                .make()
         };
-        for namespace in [&this.client, &this.gateway, &this.server] {
-            namespace.set_parameter("net/ipv4/ip_forward", "1")?;
-            namespace.set_parameter("net/ipv4/ip_local_port_range", "2048 65000")?;
-            namespace.set_parameter("net/ipv4/tcp_tw_reuse", "1")?;
-            namespace.run(|| Netlink::open()?.set_up("lo"))??;
-        }
+        let this = Self {
+            client: node("client")?,
+            gateway: node("gateway")?,
+            server: node("server")?,
+        };
         link(&this.client, &this.gateway, CLIENT_SIDE, 1)?;
         link(&this.server, &this.gateway, "srv", 2)?;
-        for (namespace, subnet) in [(&this.client, 1), (&this.server, 2)] {
-            let everything = Prefix {
-                address: Ipv4Addr::UNSPECIFIED.into(),
-                length: 0,
-            };
-            let gateway = Some(host(subnet, 1).into());
-            namespace.run(move || {
-                let metrics = RouteMetrics::default();
-                Netlink::open()?.set_route(everything, gateway, "eth", &metrics)
-            })??;
-        }
         Ok(this)
     }
 }
@@ -78,25 +67,15 @@ impl Network {
 fn link(
     far: &NetworkNamespace,
     gateway: &NetworkNamespace,
-    name: &'static str,
+    name: &str,
     subnet: u8,
 ) -> Result<(), Failure> {
-    let near = gateway.as_fd().try_clone_to_owned()?;
-    far.run(move || -> Result<(), NetlinkError> {
-        let netlink = Netlink::open()?;
-        netlink.add_veth("eth", name)?;
-        netlink.move_interface(name, near.as_fd())?;
-        for last in 2..2 + ADDRESSES {
-            netlink.add_address("eth", prefix(host(subnet, last)))?;
-        }
-        netlink.set_up("eth")
-    })??;
-    gateway.run(move || -> Result<(), NetlinkError> {
-        let netlink = Netlink::open()?;
-        netlink.add_address(name, prefix(host(subnet, 1)))?;
-        netlink.set_up(name)
-    })??;
-    Ok(())
+    let addresses = (2..2 + ADDRESSES).map(|last| prefix(host(subnet, last)));
+    let end = addresses.fold(End::new(far, "eth"), End::address);
+    let near = End::new(gateway, name).address(prefix(host(subnet, 1)));
+    Link::between(end, near).make()?;
+    let gateway = IpAddr::from(host(subnet, 1));
+    Ok(far.add_route("0.0.0.0/0", Some(gateway), "eth")?)
 }
 
 fn prefix(address: Ipv4Addr) -> Prefix {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use midspan_linux::process::RunningProgram;
 use midspan_records::statistics::quantile;
+use midspan_testbed::program::Program;
 use serde::{Deserialize, Serialize};
 
 use crate::network::Network;
@@ -56,11 +56,8 @@ pub fn measure(
     memory: bool,
 ) -> Result<Vec<Value>, Failure> {
     let folder = tempfile::tempdir()?;
-    let mut program = peer.start(network, arguments, folder.path())?;
-    let process = program
-        .as_mut()
-        .map(RunningProgram::child)
-        .map(|child| child.id());
+    let program = peer.start(network, arguments, folder.path())?;
+    let process = program.as_ref().map(Program::id);
     let cpu = || process.map_or(Duration::ZERO, usage::cpu_time);
     let mut values = Vec::new();
 

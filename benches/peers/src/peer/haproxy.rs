@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 
 use midspan_lab::programs::Program;
+use midspan_testbed::program::Launch;
 
 use crate::Failure;
 
 /// `tuned`: splicing forced, with pipes of 1 MB, its fastest settings for bulk.
-pub fn command(tuned: bool, folder: &Path) -> Result<Command, Failure> {
+pub fn launch(tuned: bool, folder: &Path) -> Result<Launch<'static>, Failure> {
     let mut text = String::from("global\n    maxconn 9500\n");
     if tuned {
         // So many pipes as the flows need, and no more: it wants descriptors for all beforehand,
@@ -29,7 +29,8 @@ pub fn command(tuned: bool, folder: &Path) -> Result<Command, Failure> {
     }
     let file = folder.join("haproxy.cfg");
     std::fs::write(&file, text)?;
-    let mut command = Program::Haproxy.command()?;
-    command.arg("-db").arg("-f").arg(file);
-    Ok(command)
+    let program = Program::Haproxy.command()?;
+    Ok(Launch::new(program.get_program())
+        .args(["-db", "-f"])
+        .arg(file))
 }

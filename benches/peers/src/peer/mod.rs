@@ -4,14 +4,12 @@ mod haproxy;
 mod midspan;
 mod nginx;
 
-use std::fs::File;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use midspan_linux::process::RunningProgram;
+use midspan_testbed::program::{Launch, Program};
 use serde::{Deserialize, Serialize};
 
 use crate::load::Target;
@@ -93,17 +91,25 @@ impl Peer {
         network: &Network,
         arguments: &Arguments,
         folder: &Path,
-    ) -> Result<Option<RunningProgram>, Failure> {
-        let command = match self {
+    ) -> Result<Option<Program>, Failure> {
+        let launch = match self {
             Self::Routing => return Ok(None),
             Self::MidspanForward | Self::MidspanEarly | Self::MidspanEndToEnd => {
-                midspan::command(self, arguments.midspan.as_deref(), folder)?
+                midspan::launch(self, arguments.midspan.as_deref())?
             }
-            Self::HaproxyTuned => haproxy::command(true, folder)?,
-            Self::Haproxy => haproxy::command(false, folder)?,
-            Self::Nginx => nginx::command(folder)?,
+            Self::HaproxyTuned => haproxy::launch(true, folder)?,
+            Self::Haproxy => haproxy::launch(false, folder)?,
+            Self::Nginx => nginx::launch(folder)?,
         };
-        start(self, command, network, folder).map(Some)
+        let launch = launch
+            .folder(folder)
+            .inside(&network.gateway)
+            .grace(Duration::from_secs(2));
+        let is_midspan = !matches!(self, Self::HaproxyTuned | Self::Haproxy | Self::Nginx);
+        Ok(Some(match is_midspan {
+            true => launch.ready()?,
+            false => start_listening(self, launch.without_output(), network)?,
+        }))
     }
 }
 
@@ -115,39 +121,22 @@ fn forwards() -> impl Iterator<Item = (SocketAddr, SocketAddr)> {
     })
 }
 
-fn start(
-    peer: Peer,
-    mut command: Command,
-    network: &Network,
-    folder: &Path,
-) -> Result<RunningProgram, Failure> {
-    let log = folder.join("peer.log");
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(File::create(&log)?);
-    let child = network.gateway.spawn(command)?;
-    let mut program = RunningProgram::new(child, Duration::from_secs(2));
+/// Starts a program, and waits until it listens at the last of its ports.
+fn start_listening(peer: Peer, launch: Launch<'_>, network: &Network) -> Result<Program, Failure> {
+    let last = network::proxy(usize::from(ADDRESSES) - 1, (SERVICES.len() - 1) as u16);
+    let mut program = launch.start()?;
     let began = Instant::now();
     loop {
-        if program.child().try_wait()?.is_some() || began.elapsed() > START_LIMIT {
-            let said = std::fs::read_to_string(&log).unwrap_or_default();
+        if !program.is_running() || began.elapsed() > START_LIMIT {
+            let said = program.log();
             return Err(format!("{} does not start: {}", peer.name(), said.trim()).into());
         }
-        if is_ready(peer, network, folder)? {
+        let attempt = network
+            .gateway
+            .run(move || TcpStream::connect_timeout(&last, Duration::from_secs(1)))?;
+        if attempt.is_ok() {
             return Ok(program);
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-}
-
-fn is_ready(peer: Peer, network: &Network, folder: &Path) -> Result<bool, Failure> {
-    if peer.is_transparent() {
-        return Ok(midspan::is_ready(folder));
-    }
-    let last = network::proxy(usize::from(ADDRESSES) - 1, (SERVICES.len() - 1) as u16);
-    let attempt = network
-        .gateway
-        .run(move || TcpStream::connect_timeout(&last, Duration::from_secs(1)))?;
-    Ok(attempt.is_ok())
 }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 
 use midspan_lab::programs::Program;
+use midspan_testbed::program::Launch;
 
 use crate::Failure;
 
@@ -13,7 +13,7 @@ const MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
 /// As it comes, but for the number of connections, and that an end of one direction does not end
 /// the other: the server's count would be lost.
-pub fn command(folder: &Path) -> Result<Command, Failure> {
+pub fn launch(folder: &Path) -> Result<Launch<'static>, Failure> {
     if !Path::new(MODULE).exists() {
         return Err(format!("{MODULE} is missing: apt install libnginx-mod-stream").into());
     }
@@ -29,8 +29,7 @@ pub fn command(folder: &Path) -> Result<Command, Failure> {
     text.push_str("}\n");
     let file = folder.join("nginx.conf");
     std::fs::write(&file, text)?;
-    let mut command = Program::Nginx.command()?;
-    command.arg("-p").arg(folder).arg("-c").arg(file);
-    command.args(["-e", "stderr"]);
-    Ok(command)
+    let program = Program::Nginx.command()?;
+    let launch = Launch::new(program.get_program()).args(["-e", "stderr", "-p"]);
+    Ok(launch.arg(folder).arg("-c").arg(file))
 }

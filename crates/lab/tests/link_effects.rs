@@ -1,11 +1,10 @@
 //! The effects of a path file's links on real packets between two kernels.
-//!
-//! Runs in a network namespace of its own, which a process may enter only before it has threads.
 
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use midspan_document::Source;
 use midspan_lab::emulator::LinkReport;
 use midspan_lab::topology::Topology;
 use midspan_path::{LinkIndex, NodeIndex, Path};
+use midspan_testbed::{KernelTests, kernel_test};
 
 const CLIENT: NodeIndex = NodeIndex(0);
 const SERVER: NodeIndex = NodeIndex(1);
@@ -20,21 +20,8 @@ const PORT: u16 = 7000;
 /// Longest wait for what must come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn main() {
-    let tests: [(&str, fn()); 4] = [
-        ("packets_above_the_mtu_pass_in_fragments", fragments),
-        (
-            "a_link_that_drops_fragments_drops_large_packets",
-            no_fragments,
-        ),
-        ("a_newer_acknowledgement_replaces_an_older_one", filtered),
-        ("headers_are_compressed", compressed),
-    ];
-    midspan_linux::namespace::isolate().unwrap();
-    for (name, run) in tests {
-        println!("test {name}");
-        run();
-    }
+fn main() -> ExitCode {
+    KernelTests::new().main()
 }
 
 /// Two hosts on one link; `link` are lines of the path file's `[[link]]`.
@@ -103,7 +90,8 @@ fn download(network: &Topology, bytes: usize) {
     server.join().unwrap();
 }
 
-fn fragments() {
+#[kernel_test]
+fn packets_above_the_mtu_pass_in_fragments() {
     for family in ["ipv4", "ipv6"] {
         let network = network(family, "mtu = \"600 B\"");
         send(&network, &[1400; 10], &[1400; 10]);
@@ -121,7 +109,8 @@ fn fragments() {
     }
 }
 
-fn no_fragments() {
+#[kernel_test]
+fn a_link_that_drops_fragments_drops_large_packets() {
     let network = network("ipv4", "mtu = \"600 B\"\ndrop_fragments = true");
     send(&network, &[1400, 1400, 1400, 572, 1400, 100], &[572, 100]);
     let up = report(&network).up.counters;
@@ -129,7 +118,8 @@ fn no_fragments() {
     assert_eq!(up.handled.packets, 6);
 }
 
-fn filtered() {
+#[kernel_test]
+fn a_newer_acknowledgement_replaces_an_older_one() {
     let link = "down = { rate = \"10 Mbit/s\" }\n\
                 up = { rate = \"16 kbit/s\", queue = \"20 packets\", ack_queue = \"filtered\" }";
     let network = network("ipv4", link);
@@ -141,7 +131,8 @@ fn filtered() {
     assert_eq!(counters.queue_full.packets, 0, "{counters:?}");
 }
 
-fn compressed() {
+#[kernel_test]
+fn headers_are_compressed() {
     let network = network("ipv4", "rate = \"10 Mbit/s\"\nheader_compression = true");
     // With timestamps, headers are sent as they are.
     for node in network.nodes() {

@@ -11,7 +11,7 @@ use crate::stage::{Output, Stage, Waiting};
 /// Hands each packet that `first` delivers to `second`, at the time at which it was due.
 ///
 /// Only the drops of one of the two stages come in order of time. The counters are those of the
-/// first stage, with what the second one has delivered and dropped.
+/// first stage, with the deliveries and the drops of the second one.
 #[derive(Debug, Clone)]
 pub struct Chain<P, A, B> {
     first: A,

@@ -30,7 +30,7 @@ pub struct Configuration {
     /// Whether IP fragments are dropped, as by routers and firewalls that inspect transport
     /// headers.
     pub drops_fragments: bool,
-    /// Whether TCP/IP headers are compressed (RFC 1144).
+    /// Whether TCP/IP headers are compressed (RFC 1144); this needs a plain queue and no schedule.
     pub header_compression: bool,
 }
 

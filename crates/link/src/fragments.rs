@@ -36,7 +36,7 @@ pub struct Entrance {
     refused: Count,
 }
 
-/// What becomes of a packet at the entrance of a link.
+/// How a packet passes the entrance of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entering<P> {
     /// The packet enters as it is.

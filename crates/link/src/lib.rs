@@ -21,7 +21,7 @@
 //! | `delay` | propagation |
 //! | `link` | queue, transmitter, loss and delay, changed by a `schedule` |
 //! | `fixed` | the same for a link that never changes, without timers: the fast path |
-//! | `compressed_link` | a link with [`header_compression`] (RFC 1144) |
+//! | `pipeline/compressed_link` | a link with [`header_compression`] (RFC 1144) |
 //! | `polled_medium` | one upstream channel that several modems share |
 //! | `chain` | two stages in a row |
 //!
@@ -37,7 +37,6 @@
 mod ack_queue;
 mod bursts;
 mod chain;
-mod compressed_link;
 mod configuration;
 mod counters;
 mod delay;
@@ -61,7 +60,6 @@ mod work;
 pub use ack_queue::{Discipline, QueueDiscipline};
 pub use bursts::{Bursts, Histogram};
 pub use chain::Chain;
-pub use compressed_link::CompressedLink;
 pub use configuration::{Configuration, Schedule, State, Step};
 pub use counters::{Count, Counters};
 pub use delay::Delay;
@@ -72,7 +70,7 @@ pub use link::Link;
 pub use loss::{Bernoulli, Loss, LossModel};
 pub use loss_process::{LossPattern, LossProcess};
 pub use packet::{FRAGMENT_HEADER, Headers, Packet, Piece, PureAck};
-pub use pipeline::{Body, Parts, Pipeline, build, entrance, station};
+pub use pipeline::{Body, CompressedLink, LinkError, Parts, Pipeline, build, entrance, station};
 pub use polled_medium::{PolledConfiguration, PolledCounters, PolledMedium, Station};
 pub use queue::{DropTail, Queue, QueueLimit};
 pub use schedule::ScheduleError;

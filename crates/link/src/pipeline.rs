@@ -1,12 +1,13 @@
 //! One direction of a link, made from its configuration: for the simulator and for the emulator.
 
+mod compressed_link;
+
 use std::collections::VecDeque;
 use std::fmt;
 
 use midspan_units::Time;
 
 use crate::ack_queue::Discipline;
-use crate::compressed_link::CompressedLink;
 use crate::configuration::Configuration;
 use crate::counters::Counters;
 use crate::delay::Delay;
@@ -22,6 +23,7 @@ use crate::schedule::ScheduleError;
 use crate::seed::Streams;
 use crate::stage::{Output, Outputs, Stage, Waiting};
 use crate::transmitter::Transmitter;
+pub use compressed_link::CompressedLink;
 
 /// The stages of one direction: what a packet meets first, and the link behind it.
 #[derive(Debug)]
@@ -33,30 +35,48 @@ pub struct Parts<P> {
 }
 
 /// The stages behind the [`Entrance`].
+///
+/// The fate of a packet on a link that never changes and sends packets in their order is decided
+/// when the packet arrives: [`decide`](Self::decide) returns it, and the caller keeps the packet.
+/// Other links keep their packets: [`stage`](Self::stage).
 pub enum Body<P> {
-    /// A link that never changes, with a plain queue and without other effects. The fate of a packet
-    /// is decided when it arrives, and the caller keeps the packet.
+    /// A link that never changes, with a plain queue and without other effects: the fast path.
     Fixed(FixedLink<LossProcess>),
+    /// The same with compressed headers.
+    Compressed(Box<CompressedLink>),
     /// Any other link.
     Staged(Box<dyn Stage<P> + Send>),
 }
 
+/// Why a link cannot be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LinkError {
+    /// The schedule is not in order.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    /// Headers are to be compressed on a link that changes over time, or that treats ACKs
+    /// differently from data.
+    #[error("header compression needs a plain queue and no schedule")]
+    Compression,
+}
+
 /// Makes one direction of a link. A new effect is a [`Stage`], a [`LossModel`](crate::LossModel) or
-/// a [`Queue`](crate::Queue), and a place in this function.
+/// a [`Queue`](crate::Queue), and a line here.
 ///
 /// # Errors
-/// When the schedule is not in order.
-pub fn build<P>(
-    configuration: &Configuration,
-    streams: Streams<'_>,
-) -> Result<Parts<P>, ScheduleError>
+/// See [`LinkError`].
+pub fn build<P>(configuration: &Configuration, streams: Streams<'_>) -> Result<Parts<P>, LinkError>
 where
     P: Packet + Send + 'static,
 {
     Ok(Parts {
         entrance: entrance(configuration, streams),
         body: match fixed(configuration, streams) {
+            Some(fixed) if configuration.header_compression => {
+                Body::Compressed(Box::new(CompressedLink::new(fixed)))
+            }
             Some(fixed) => Body::Fixed(fixed),
+            None if configuration.header_compression => return Err(LinkError::Compression),
             None => Body::Staged(staged(configuration, streams)?),
         },
     })
@@ -91,7 +111,7 @@ pub fn station<P: Packet>(
 
 /// The fast path, if the link has no effect that needs more.
 fn fixed(configuration: &Configuration, streams: Streams<'_>) -> Option<FixedLink<LossProcess>> {
-    if !configuration.queue_discipline.is_plain() || configuration.header_compression {
+    if !configuration.queue_discipline.is_plain() {
         return None;
     }
     let loss = configuration.state.loss;
@@ -108,9 +128,6 @@ where
 {
     let state = configuration.state;
     let loss = LossProcess::new(&configuration.losses, state.loss, streams.stream(""));
-    if configuration.header_compression {
-        return Ok(Box::new(CompressedLink::new(configuration, loss)?));
-    }
     let queue = Discipline::new(configuration.queue_discipline, configuration.queue);
     Ok(Box::new(Link::from_stages(
         Transmitter::new(queue, state.rate, configuration.overhead),
@@ -121,11 +138,41 @@ where
 }
 
 impl<P: Packet> Body<P> {
-    /// The counters so far. See [`FixedLink::counters`] for when a packet counts.
+    /// The fate of a packet that arrives at `now`, if it is decided then.
+    pub fn decide(&mut self, now: Time, packet: &P) -> Option<Verdict> {
+        match self {
+            Self::Fixed(link) => Some(link.handle(now, packet)),
+            Self::Compressed(link) => Some(link.handle(now, packet)),
+            Self::Staged(_) => None,
+        }
+    }
+
+    /// The stages that keep their packets; `None` if the caller keeps them.
+    #[inline]
+    pub fn stage_mut(&mut self) -> Option<&mut (dyn Stage<P> + Send)> {
+        match self {
+            Self::Fixed(_) | Self::Compressed(_) => None,
+            Self::Staged(stage) => Some(stage.as_mut()),
+        }
+    }
+
+    /// Like [`stage_mut`](Self::stage_mut), to read.
+    #[inline]
+    #[must_use]
+    pub fn stage(&self) -> Option<&(dyn Stage<P> + Send)> {
+        match self {
+            Self::Fixed(_) | Self::Compressed(_) => None,
+            Self::Staged(stage) => Some(stage.as_ref()),
+        }
+    }
+
+    /// The counters so far. A packet whose fate is decided when it arrives counts at once; see
+    /// [`FixedLink::counters`].
     #[must_use]
     pub fn counters(&self) -> Counters {
         match self {
             Self::Fixed(link) => link.counters(),
+            Self::Compressed(link) => link.counters(),
             Self::Staged(stage) => stage.counters(),
         }
     }
@@ -138,6 +185,7 @@ impl<P: Packet> Body<P> {
                 packets: link.queue_packets(),
                 bytes: link.queue_bytes(),
             },
+            Self::Compressed(link) => link.waiting(),
             Self::Staged(stage) => stage.waiting(),
         }
     }
@@ -147,6 +195,7 @@ impl<P> fmt::Debug for Body<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(link) => f.debug_tuple("Fixed").field(link).finish(),
+            Self::Compressed(link) => f.debug_tuple("Compressed").field(link).finish(),
             Self::Staged(_) => f.write_str("Staged"),
         }
     }
@@ -159,9 +208,9 @@ impl<P> fmt::Debug for Body<P> {
 #[derive(Debug)]
 pub struct Pipeline<P> {
     parts: Parts<P>,
-    /// Packets that a fixed link will deliver, in order of time.
+    /// Packets that will be delivered, in order of time, if their fate is decided already.
     on_the_way: VecDeque<(Time, P)>,
-    /// Packets that the entrance or a fixed link has dropped.
+    /// Packets that were dropped when they arrived.
     dropped: Outputs<P>,
 }
 
@@ -169,8 +218,8 @@ impl<P: Packet + Send + 'static> Pipeline<P> {
     /// One direction of a link, as [`build`] makes it.
     ///
     /// # Errors
-    /// When the schedule is not in order.
-    pub fn new(configuration: &Configuration, streams: Streams<'_>) -> Result<Self, ScheduleError> {
+    /// See [`LinkError`].
+    pub fn new(configuration: &Configuration, streams: Streams<'_>) -> Result<Self, LinkError> {
         Ok(Self {
             parts: build(configuration, streams)?,
             on_the_way: VecDeque::new(),
@@ -181,12 +230,16 @@ impl<P: Packet + Send + 'static> Pipeline<P> {
 
 impl<P: Packet> Pipeline<P> {
     fn pass_entrance(&mut self, now: Time, packet: P) {
-        match &mut self.parts.body {
-            Body::Staged(stage) => stage.handle(now, packet),
-            Body::Fixed(link) => match link.handle(now, &packet) {
-                Verdict::Delivered { due } => self.on_the_way.push_back((due, packet)),
-                Verdict::Dropped { due, reason } => self.dropped.push_dropped(due, packet, reason),
-            },
+        match self.parts.body.decide(now, &packet) {
+            Some(Verdict::Delivered { due }) => self.on_the_way.push_back((due, packet)),
+            Some(Verdict::Dropped { due, reason }) => {
+                self.dropped.push_dropped(due, packet, reason)
+            }
+            None => {
+                if let Some(stage) = self.parts.body.stage_mut() {
+                    stage.handle(now, packet);
+                }
+            }
         }
     }
 }
@@ -210,27 +263,25 @@ impl<P: Packet> Stage<P> for Pipeline<P> {
     }
 
     fn poll(&mut self, now: Time) -> Option<Output<P>> {
-        self.dropped.pop().or_else(|| match &mut self.parts.body {
-            Body::Staged(stage) => stage.poll(now),
-            Body::Fixed(_) => {
-                let (due, packet) = self.on_the_way.pop_front_if(|(due, _)| *due <= now)?;
-                Some(Output::Delivered { due, packet })
-            }
-        })
+        if let Some(dropped) = self.dropped.pop() {
+            return Some(dropped);
+        }
+        if let Some(stage) = self.parts.body.stage_mut() {
+            return stage.poll(now);
+        }
+        let (due, packet) = self.on_the_way.pop_front_if(|(due, _)| *due <= now)?;
+        Some(Output::Delivered { due, packet })
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        match &self.parts.body {
-            Body::Staged(stage) => stage.poll_timeout(),
-            Body::Fixed(_) => self.on_the_way.front().map(|(due, _)| *due),
+        match self.parts.body.stage() {
+            Some(stage) => stage.poll_timeout(),
+            None => self.on_the_way.front().map(|(due, _)| *due),
         }
     }
 
     fn held(&self) -> usize {
-        let staged = match &self.parts.body {
-            Body::Staged(stage) => stage.held(),
-            Body::Fixed(_) => 0,
-        };
+        let staged = self.parts.body.stage().map_or(0, Stage::held);
         staged + self.on_the_way.len() + self.dropped.len()
     }
 
@@ -244,7 +295,7 @@ impl<P: Packet> Stage<P> for Pipeline<P> {
 }
 
 impl<P: Packet> Parts<P> {
-    /// The counters so far, with what the entrance has refused.
+    /// The counters so far, with the packets that the entrance has refused.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let refused = self.entrance.refused();

@@ -20,12 +20,6 @@ pub trait Queue<P> {
     /// Removes the next packet to send, at `now`; `None` if no packet waits.
     fn dequeue(&mut self, now: Time, outputs: &mut Outputs<P>) -> Option<P>;
 
-    /// The transmission of `packet` starts at `now`, whether or not it has waited. What this
-    /// changes about the size of the packet counts for the transmission.
-    fn start(&mut self, now: Time, packet: &mut P) {
-        let _ = (now, packet);
-    }
-
     /// Number of waiting packets.
     fn packets(&self) -> usize;
 

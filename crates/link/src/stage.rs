@@ -94,7 +94,7 @@ pub trait Stage<P> {
         Waiting::default()
     }
 
-    /// What has passed; all zero for a stage that does not count.
+    /// The packets that have passed; all zero for a stage that does not count.
     fn counters(&self) -> Counters {
         Counters::default()
     }

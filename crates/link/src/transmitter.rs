@@ -69,8 +69,7 @@ impl<P: Packet, Q: Queue<P>> Transmitter<P, Q> {
         self.sending.is_none()
     }
 
-    fn start(&mut self, since: Moment, mut packet: P) {
-        self.queue.start(since.at, &mut packet);
+    fn start(&mut self, since: Moment, packet: P) {
         let left = work::of_bytes(u64::from(packet.size()) + u64::from(self.overhead));
         self.sending = Some(Sending {
             packet,

@@ -7,9 +7,9 @@ mod common;
 
 use common::{END, cases, span};
 use midspan_link::{
-    Body, Configuration, Counters, Direction, DropReason, FRAGMENT_HEADER, LossPattern, Output,
-    Packet, Piece, Pipeline, PureAck, QueueDiscipline, QueueLimit, Schedule, Stage, State, Step,
-    Streams, build,
+    Body, Configuration, Counters, Direction, DropReason, FRAGMENT_HEADER, LinkError, LossPattern,
+    Output, Packet, Piece, Pipeline, PureAck, QueueDiscipline, QueueLimit, Schedule, Stage, State,
+    Step, Streams, build,
 };
 use midspan_policy::ack_thinning::{AckFilter, AckFirst};
 use midspan_units::{BitRate, Probability, Time, TimeSpan};
@@ -191,14 +191,13 @@ proptest! {
         arrivals in arrivals(),
         filter in any::<bool>(),
         first in any::<bool>(),
-        header_compression in any::<bool>(),
     ) {
         configuration.queue_discipline = QueueDiscipline {
             filter: filter.then(AckFilter::default),
             first: first.then(|| AckFirst::new(4500)),
             mark_from: None,
         };
-        configuration.header_compression = header_compression;
+        configuration.header_compression = !filter && !first;
         configuration.mtu = None;
         configuration.drops_fragments = false;
         let (events, counters) = run(&configuration, &arrivals);
@@ -224,6 +223,16 @@ fn a_poll_does_not_delay_a_packet_that_arrived_before_it() {
     link.handle(common::ms(3), packet);
     let due = common::ms(5);
     assert_eq!(link.poll(due), Some(Output::Delivered { due, packet }));
+}
+
+#[test]
+fn headers_are_not_compressed_on_a_link_that_changes() {
+    let mut configuration = common::constant("8 Mbit/s", "1 ms", "0 %");
+    configuration.header_compression = true;
+    assert!(build::<Numbered>(&configuration, STREAMS).is_ok());
+    configuration.schedule.steps.push(Step::default());
+    let error = build::<Numbered>(&configuration, STREAMS).unwrap_err();
+    assert_eq!(error, LinkError::Compression);
 }
 
 #[test]

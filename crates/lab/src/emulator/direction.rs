@@ -2,8 +2,8 @@
 
 use hdrhistogram::Histogram;
 use midspan_link::{
-    Configuration, Counters, Direction as LinkDirection, DropReason, Output, Pipeline,
-    ScheduleError, Stage as _, Streams,
+    Configuration, Counters, Direction as LinkDirection, DropReason, LinkError, Output, Pipeline,
+    Stage as _, Streams,
 };
 use midspan_units::{Time, TimeSpan};
 
@@ -75,8 +75,8 @@ pub(super) enum Departed {
 
 impl Direction {
     /// Both directions of a link.
-    pub(super) fn pair(setup: &Setup) -> Result<Box<(Self, Self)>, ScheduleError> {
-        let make = |configuration: &Configuration, direction| {
+    pub(super) fn pair(setup: &Setup) -> Result<Box<(Self, Self)>, LinkError> {
+        let make = |configuration: &Configuration, direction| -> Result<Self, LinkError> {
             let streams = Streams {
                 seed: setup.seed,
                 link: &setup.name,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use midspan_link::{Body, Entrance, Parts, Stage as _};
+use midspan_link::{Body, Entrance, Parts};
 use midspan_units::Time;
 
 use crate::packet::Packet;
@@ -55,8 +55,10 @@ impl Directed {
 
     pub(super) fn on_the_way(&self) -> u64 {
         match &self.carrier {
-            Carrier::Own(Body::Fixed(_)) => self.on_the_way.len() as u64,
-            Carrier::Own(Body::Staged(stage)) => stage.held() as u64,
+            Carrier::Own(body) => match body.stage() {
+                Some(stage) => stage.held() as u64,
+                None => self.on_the_way.len() as u64,
+            },
             // The medium counts them.
             Carrier::Shared { .. } => 0,
         }

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use midspan_link::{
     Body, Counters, Discipline, DropReason, Entering, LossProcess, Output, PolledCounters,
-    PolledMedium, Queue as _, Stage as _, Verdict, Waiting,
+    PolledMedium, Queue as _, Verdict, Waiting,
 };
 use midspan_units::Time;
 
@@ -179,8 +179,10 @@ impl Network {
             }
         }
         match &mut link.carrier {
-            Carrier::Own(Body::Fixed(fixed)) => Some(fixed.handle(at, packet)),
-            Carrier::Own(Body::Staged(stage)) => {
+            Carrier::Own(body) => {
+                let Some(stage) = body.stage_mut() else {
+                    return body.decide(at, packet);
+                };
                 stage.handle(at, *packet);
                 // If a packet is ready already, an event at this very time polls it.
                 let ready = stage.poll_timeout().unwrap_or(at);
@@ -259,7 +261,7 @@ impl Network {
     pub(crate) fn on_its_way(&mut self, place: u32) -> Option<&mut VecDeque<(Time, Packet)>> {
         let link = &mut self.links[place as usize];
         match link.carrier {
-            Carrier::Own(Body::Fixed(_)) => Some(&mut link.on_the_way),
+            Carrier::Own(Body::Fixed(_) | Body::Compressed(_)) => Some(&mut link.on_the_way),
             Carrier::Own(Body::Staged(_)) | Carrier::Shared { .. } => None,
         }
     }
@@ -268,8 +270,7 @@ impl Network {
     /// may be a link other than that of `place`.
     pub(crate) fn poll(&mut self, place: u32, now: Time) -> Option<(u32, Output<Packet>)> {
         match &mut self.links[place as usize].carrier {
-            Carrier::Own(Body::Fixed(_)) => None,
-            Carrier::Own(Body::Staged(stage)) => Some((place, stage.poll(now)?)),
+            Carrier::Own(body) => Some((place, body.stage_mut()?.poll(now)?)),
             Carrier::Shared { medium, .. } => {
                 let medium = self.media.get_mut(*medium)?;
                 let (station, output) = medium.medium.poll(now)?;
@@ -281,8 +282,7 @@ impl Network {
     /// When the next packet may come out of a link that is [polled](Self::poll).
     pub(crate) fn poll_timeout(&self, place: u32) -> Option<Time> {
         match &self.links[place as usize].carrier {
-            Carrier::Own(Body::Fixed(_)) => None,
-            Carrier::Own(Body::Staged(stage)) => stage.poll_timeout(),
+            Carrier::Own(body) => body.stage()?.poll_timeout(),
             Carrier::Shared { medium, .. } => self.media.get(*medium)?.medium.poll_timeout(),
         }
     }

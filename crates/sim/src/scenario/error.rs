@@ -1,6 +1,6 @@
 //! Errors in a scenario, with their place.
 
-use midspan_link::ScheduleError;
+use midspan_link::LinkError;
 
 /// Why a scenario cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -71,13 +71,13 @@ pub enum ScenarioError {
         /// The error, and what the setting must be.
         problem: String,
     },
-    /// The schedule of a link is not in order.
+    /// A link cannot be made; for example, its schedule is not in order.
     #[error("link \"{link}\": {error}")]
-    Schedule {
+    Link {
         /// The link.
         link: String,
         /// The error in it.
-        error: ScheduleError,
+        error: LinkError,
     },
     /// There are more links, flows and legs than the event queue can number.
     #[error("the scenario has {count} links, legs and flows; at most 2³² are possible")]

@@ -192,7 +192,7 @@ pub(super) fn network(
             }
             let parts = midspan_link::build(configuration, streams);
             links.push(Directed::own(parts.map_err(|error| {
-                ScenarioError::Schedule {
+                ScenarioError::Link {
                     link: link.name.clone(),
                     error,
                 }

@@ -39,6 +39,10 @@ pub struct Parts<P> {
 /// The fate of a packet on a link that never changes and sends packets in their order is decided
 /// when the packet arrives: [`decide`](Self::decide) returns it, and the caller keeps the packet.
 /// Other links keep their packets: [`stage`](Self::stage).
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the fast path needs no pointer, and a network has few links"
+)]
 pub enum Body<P> {
     /// A link that never changes, with a plain queue and without other effects: the fast path.
     Fixed(FixedLink<LossProcess>),

@@ -10,7 +10,7 @@ use super::{Asked, is_whole};
 
 /// Most header fields of an answer.
 const MOST_FIELDS: usize = 256;
-/// At most so many bytes are written besides those that were read: `Connection`, and numbers.
+/// Largest number of bytes that are written in addition to the bytes read: `Connection`, and numbers.
 const WRITTEN_BESIDES: usize = 64;
 
 /// A head that has been read.

@@ -3,7 +3,7 @@
 //! Two processes. The privileged helper ([`run`]) reads the configuration, opens the listening
 //! sockets, sets up routes and rules, starts the relay process, hands it the sockets, and watches
 //! over it. The relay process ([`relay_main`]) gives up every capability but `CAP_NET_ADMIN`,
-//! which a few socket options need, never runs a program, and moves the data ([`relay`]).
+//! which a few socket options need, never runs a program, and moves the data ([`midspan_relay`]).
 //! Either ends when the other does.
 
 pub mod admin;

@@ -11,8 +11,8 @@ use super::limits::Seat;
 
 /// A connection that is to become a session, with all that is decided before its legs are there.
 ///
-/// Three sources make one: the gate at the client's SYN, an [acceptor](super::opening::Acceptor)
-/// for a connection that no gate has seen, and a [negotiation](super::negotiation) when its client
+/// Three sources make one: the gate at the client's SYN, an acceptor for a
+/// connection that no gate has seen, and a [negotiation](super::negotiation) when its client
 /// has named a server. From then on it goes unchanged into the session.
 #[derive(Debug)]
 pub struct Arrival {

@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn what_is_no_packet_is_not_cut() {
         let noise = Frame {
-            bytes: vec![0x45; 200],
+            bytes: vec![0; 200],
             kind: Kind::Other,
         };
         assert_eq!(fragments(&noise, 100, 1), None);

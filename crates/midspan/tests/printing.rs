@@ -58,7 +58,7 @@ fn commands_end_quietly_where_nobody_reads_what_they_print() {
     };
     let transparent = file(
         "transparent.toml",
-        "[[listener]]\nname = \"all\"\nmode = \"transparent\"\ninterfaces = [\"lo\"]\n",
+        "[[listener]]\nname = \"all\"\nmode = \"transparent\"\ninterfaces = [\"eth1\"]\n",
     );
     let forward = file(
         "forward.toml",

@@ -2,9 +2,9 @@
 //!
 //! - [`network`]: hosts, routers, links, addresses and routes, each host a network namespace.
 //! - [`program`]: a program is started with a configuration, waited for, asked to end.
-//! - [`kernel_tests`] (feature `kernel-tests`): the harness of tests that need a kernel to
+//! - `kernel_tests` (feature `kernel-tests`): the harness of tests that need a kernel to
 //!   themselves, each in a process and a network namespace of its own.
-//! - [`testing`] (the same feature): the short forms for such tests; they panic where the others
+//! - `testing` (the same feature): the short forms for such tests; they panic where the others
 //!   return an error.
 //!
 //! The lab, the conformance suite, the benches and all kernel tests build on it.

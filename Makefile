@@ -14,7 +14,7 @@ help:
 	@echo "make install build, and put the program and its unit file under $(PREFIX)"
 	@echo "make test    run all tests (under 30 minutes)"
 	@echo "make test-kernel  build the kernel tests once, run them REPEAT times, name those that needed a second try"
-	@echo "make soak    200,000 sessions over a lossy path, with resets, reloads and restarts; a full table (15 minutes)"
+	@echo "make soak    200,000 sessions over a lossy path, with resets, reloads and restarts; a full table (7 minutes)"
 	@echo "make still   eight busy programs beside Midspan: nothing is taken for hanging (10 minutes)"
 	@echo "make lint    check format, lints, documentation links, circles between modules"
 	@echo "make verify  measure the emulated links against independent clocks (midspan lab verify)"

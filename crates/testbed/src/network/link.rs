@@ -91,7 +91,8 @@ impl<'a> End<'a> {
     }
 
     /// Gives the interface its addresses, and the host the link-layer address of the other end
-    /// where that is fixed.
+    /// where that is fixed. An end without an address of a family needs no neighbour of that family:
+    /// the kernel refuses it where the family is switched off.
     fn give_addresses(
         &self,
         own: &[Prefix],
@@ -99,19 +100,25 @@ impl<'a> End<'a> {
         others: &[Prefix],
     ) -> Result<(), NetworkError> {
         let (name, own) = (self.name.clone(), own.to_vec());
-        let (others, link_address) = (others.to_vec(), other.link_address);
+        let mut others = others.to_vec();
+        others.retain(|other| own.iter().any(|own| is_same_family(own, other)));
+        let link_address = other.link_address;
         self.node.by_netlink(move |netlink| {
             for prefix in own {
                 netlink.add_address(&name, prefix)?;
             }
-            for (prefix, link_address) in others.iter().zip(std::iter::repeat(link_address)) {
-                if let Some(link_address) = link_address {
-                    netlink.add_neighbour(&name, prefix.address, link_address)?;
+            if let Some(link_address) = link_address {
+                for other in others {
+                    netlink.add_neighbour(&name, other.address, link_address)?;
                 }
             }
             Ok(())
         })
     }
+}
+
+fn is_same_family(one: &Prefix, other: &Prefix) -> bool {
+    one.address.is_ipv4() == other.address.is_ipv4()
 }
 
 /// A link that is to be made.

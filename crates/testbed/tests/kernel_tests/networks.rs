@@ -45,6 +45,19 @@ fn a_host_forwards_nothing() {
 }
 
 #[kernel_test]
+fn an_end_without_addresses_and_without_ipv6_needs_no_neighbours() {
+    let host = Node::host("host").make().unwrap();
+    let tap = Node::host("tap").without_ipv6().make().unwrap();
+    Link::between(
+        End::new(&tap, "tap"),
+        End::numbered(&host, "link", 3, 1).link_address([2, 77, 0, 0, 0, 1]),
+    )
+    .make()
+    .unwrap();
+    assert_eq!(output(&tap, "ip", &["neighbour", "show"]), "");
+}
+
+#[kernel_test]
 fn fixed_link_addresses_are_known_from_the_start() {
     let one = Node::host("one").make().unwrap();
     let other = Node::host("other").make().unwrap();

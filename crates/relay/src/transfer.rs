@@ -261,10 +261,7 @@ impl Transfer {
         moved: &mut Moved,
     ) -> Result<(), (Side, Errno)> {
         let most = at_most(BUFFER_SIZE, most);
-        let mut read = system::receive(from, &mut shared.buffer[..most]);
-        if doubtful {
-            read = verify_end(read, from);
-        }
+        let read = receive(from, &mut shared.buffer[..most], doubtful);
         let Some(count) = self.note_read(Method::Copy, read, most)? else {
             return Ok(());
         };
@@ -282,10 +279,7 @@ impl Transfer {
         moved: &mut Moved,
     ) -> Result<(), (Side, Errno)> {
         let most = framed.piece(message);
-        let mut read = system::receive(from, &mut shared.buffer[..most]);
-        if doubtful {
-            read = verify_end(read, from);
-        }
+        let read = receive(from, &mut shared.buffer[..most], doubtful);
         let Some(count) = self.note_read(Method::Copy, read, most)? else {
             return Ok(());
         };
@@ -488,6 +482,15 @@ impl Transfer {
             shared.pipes.discard(pipe);
         }
         Ok(())
+    }
+}
+
+/// Reads once. `doubtful`: an end that is read here may be a reset ([`verify_end`]).
+fn receive(from: BorrowedFd<'_>, buffer: &mut [u8], doubtful: bool) -> rustix::io::Result<usize> {
+    let read = system::receive(from, buffer);
+    match doubtful {
+        true => verify_end(read, from),
+        false => read,
     }
 }
 

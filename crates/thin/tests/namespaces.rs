@@ -13,7 +13,7 @@ use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::nftables;
 use midspan_testbed::network::{End, Link, Node};
 use midspan_testbed::program::{AS, Launch, Program};
-use midspan_testbed::testing::rules;
+use midspan_testbed::testing::{exit_code, rules};
 use midspan_testbed::{KernelTests, kernel_test, kernel_tests};
 use midspan_thin::{
     PagesOptions, RunOptions, Settings, Status, Watcher, pages_main, run, worker_main,
@@ -36,17 +36,6 @@ const COMMANDS: &[kernel_tests::Command] = &[
 
 fn main() -> ExitCode {
     KernelTests::new().commands(COMMANDS).main()
-}
-
-fn exit_code(result: Result<(), midspan_thin::Error>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            midspan_log::say(&format!("error: {error}"));
-            midspan_log::finish();
-            ExitCode::FAILURE
-        }
-    }
 }
 
 /// Each report is a line.

@@ -4,13 +4,13 @@
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::process::ExitCode;
 
 use midspan_proxy::admin::client;
 use midspan_proxy::command::{Answer, Request, Status, ask};
 use midspan_proxy::{RunOptions, relay_main};
 use midspan_testbed::kernel_tests::Command;
 use midspan_testbed::program::AS;
+pub use midspan_testbed::testing::exit_code;
 use midspan_testbed::testing::{Midspan, wait_until};
 use rustix::process::Signal;
 
@@ -32,17 +32,6 @@ pub fn run(file: &str) -> Result<(), midspan_proxy::Error> {
         relay_arguments: vec![AS.to_owned(), "relay".to_owned()],
         ready: Some(std::io::stdout().as_fd().try_clone_to_owned().unwrap()),
     })
-}
-
-pub fn exit_code(result: Result<(), midspan_proxy::Error>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            midspan_log::say(&format!("error: {error}"));
-            midspan_log::finish();
-            ExitCode::FAILURE
-        }
-    }
 }
 
 /// Commands to a running proxy, and what it logs of sessions.

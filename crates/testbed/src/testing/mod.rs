@@ -15,6 +15,7 @@ pub use streams::{
 };
 
 use std::fmt::Display;
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// Waits until this holds, for at most [`LIMIT`].
@@ -30,6 +31,19 @@ pub fn wait_within(limit: Duration, what: &str, condition: impl FnMut() -> bool)
         crate::program::wait_until(limit, condition),
         "never: {what}"
     );
+}
+
+/// Ends a command of a test program: the error goes to the log, whose last line is then written.
+#[must_use]
+pub fn exit_code(result: Result<(), impl Display>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            midspan_log::say(&format!("error: {error}"));
+            midspan_log::finish();
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// The result of what must not fail.

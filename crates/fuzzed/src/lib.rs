@@ -23,19 +23,24 @@ pub use explicit::{http, http_answer, proxy_protocol, socks5};
 pub use files::{configuration, overrides, path_file};
 pub use fragments::fragmenter;
 pub use measured::{iperf3, metrics, pcap, ping, ss};
-pub use midspan_linux::fuzzing::{
-    netfilter_messages, nft_listings, route_lists, route_messages,
-    socket_tables as unix_and_tcp_tables,
-};
+pub use midspan_gateway::fuzzing::route_messages;
+pub use midspan_linux::fuzzing::{netfilter_messages, route_lists};
 pub use midspan_proxy::fuzzing::{control_socket, gate_packets, process_messages, verdicts};
 pub use midspan_thin::fuzzing::{packets as thin_packets, process_messages as thin_messages};
 pub use table::{Lines, TARGETS, Target};
 
 use std::path::PathBuf;
 
-/// Tables of `/proc/net`: sockets, queues, counters.
+/// What `nft` prints: as JSON (`nft -j list ruleset`) or as its own text.
+pub fn nft_listings(input: &[u8]) {
+    midspan_linux::fuzzing::nft_listings(input);
+    midspan_gateway::fuzzing::nft_listings(input);
+}
+
+/// Tables of `/proc/net`: sockets, queues, counters; and names of lock files.
 pub fn proc_tables(input: &[u8]) {
-    unix_and_tcp_tables(input);
+    midspan_linux::fuzzing::socket_tables(input);
+    midspan_gateway::fuzzing::files_and_queues(input);
     midspan_proxy::fuzzing::counters(&String::from_utf8_lossy(input));
 }
 

@@ -267,21 +267,19 @@ pub const TARGETS: &[Target] = &[
         run: route_messages,
         longest: 2048,
         lines: &[
-            file("crates/linux/src/initial_window/copy.rs"),
+            file("crates/gateway/src/initial_window/copy.rs"),
             functions(
-                "crates/linux/src/initial_window/metrics.rs",
+                "crates/gateway/src/initial_window/metrics.rs",
                 &["set", "lead_through"],
             ),
             functions(
-                "crates/linux/src/initial_window/mirror.rs",
+                "crates/gateway/src/initial_window/mirror.rs",
                 &["identity", "key"],
             ),
+            functions("crates/linux/src/routing.rs", &["table_of", "set_table"]),
+            functions("crates/gateway/src/ours.rs", &["is_ours"]),
             functions(
-                "crates/linux/src/initial_window/ours.rs",
-                &["table_of", "set_table", "is_ours"],
-            ),
-            functions(
-                "crates/linux/src/initial_window/tables.rs",
+                "crates/gateway/src/initial_window/tables.rs",
                 &["is_configured"],
             ),
         ],
@@ -319,7 +317,7 @@ pub const TARGETS: &[Target] = &[
         longest: 8192,
         lines: &[
             functions(
-                "crates/linux/src/ruleset.rs",
+                "crates/gateway/src/ruleset.rs",
                 &[
                     "uses_of",
                     "statement",
@@ -332,7 +330,7 @@ pub const TARGETS: &[Target] = &[
             ),
             functions("crates/linux/src/nftables.rs", &["listed", "chains_at"]),
             functions(
-                "crates/linux/src/interception/own_tables.rs",
+                "crates/gateway/src/interception/own_tables.rs",
                 &["tables", "note"],
             ),
         ],
@@ -344,8 +342,8 @@ pub const TARGETS: &[Target] = &[
         longest: 4096,
         lines: &[
             functions("crates/linux/src/owner.rs", &["listener"]),
-            functions("crates/linux/src/claim.rs", &["encode", "decode"]),
-            functions("crates/linux/src/interception/survey.rs", &["holder"]),
+            functions("crates/gateway/src/claim.rs", &["encode", "decode"]),
+            functions("crates/gateway/src/interception/survey.rs", &["holder"]),
             functions("crates/proxy/src/admin/host.rs", &["find"]),
         ],
     },

@@ -13,6 +13,7 @@ use rtnetlink::packet_route::link::{InfoData, InfoVeth};
 use rtnetlink::packet_route::neighbour::NeighbourState;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric};
 use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use rustix::io::Errno;
 use thiserror::Error;
 use tokio::runtime::Runtime;
 
@@ -53,6 +54,18 @@ pub enum NetlinkError {
         /// Why not.
         reason: String,
     },
+}
+
+impl NetlinkError {
+    /// Whether the kernel's answer was this error number.
+    #[must_use]
+    pub fn is(&self, errno: Errno) -> bool {
+        matches!(
+            self,
+            Self::Request { source: rtnetlink::Error::NetlinkError(message), .. }
+                if message.raw_code() == -errno.raw_os_error()
+        )
+    }
 }
 
 /// A netlink connection with its own small runtime, for callers that are not asynchronous.

@@ -3,7 +3,8 @@
 
 use std::io;
 
-use crate::nfnetlink::{ACKNOWLEDGE, APPEND, Attributes, CREATE, Request, Socket, message_type};
+use crate::nfnetlink::{ACKNOWLEDGE, APPEND, CREATE, Socket, message_type};
+pub use crate::nfnetlink::{Attributes, Request};
 
 const SUBSYSTEM: u8 = 10;
 const NEW_TABLE: u16 = message_type(SUBSYSTEM, 0);
@@ -27,23 +28,32 @@ pub const FAMILIES: [u8; 2] = [2, 10];
 
 /// `enum nf_inet_hooks`.
 pub mod hook {
+    /// `NF_INET_FORWARD`: packets that this machine forwards.
     pub const FORWARD: u32 = 2;
+    /// `NF_INET_POST_ROUTING`: packets that leave this machine.
     pub const POSTROUTING: u32 = 4;
 }
 
 /// `enum nft_meta_keys`.
 pub mod meta {
+    /// Length of the packet, in bytes.
     pub const LENGTH: u32 = 0;
+    /// `skb->priority`.
     pub const PRIORITY: u32 = 2;
+    /// The packet mark.
     pub const MARK: u32 = 3;
+    /// Name of the interface by which the packet leaves.
     pub const OUT_INTERFACE_NAME: u32 = 7;
+    /// Number of the transport protocol.
     pub const TRANSPORT: u32 = 16;
 }
 
 /// `enum nft_cmp_ops`.
 #[derive(Debug, Clone, Copy)]
 pub enum Comparison {
+    /// `NFT_CMP_EQ`.
     Equal = 0,
+    /// `NFT_CMP_LTE`.
     AtMost = 3,
 }
 

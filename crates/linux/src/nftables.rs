@@ -5,6 +5,7 @@
 
 mod bounded;
 pub(crate) mod generation;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,6 +18,7 @@ use thiserror::Error;
 
 use crate::capability::{self, Capability};
 pub use generation::{Generation, generation, generation_after};
+pub use watch::RulesetWatch;
 
 /// Most of nft's complaint that is shown, in bytes.
 const COMPLAINT_LIMIT: usize = 2_000;
@@ -162,7 +164,10 @@ pub fn tables() -> Result<Vec<(String, String)>, NftablesError> {
 }
 
 /// All rules as libnftables-json(5) has them.
-pub(crate) fn rules() -> Result<Vec<Value>, NftablesError> {
+///
+/// # Errors
+/// As [`base_chains`].
+pub fn rules() -> Result<Vec<Value>, NftablesError> {
     objects(&["-j", "list", "ruleset"], "rule")
 }
 
@@ -201,7 +206,10 @@ fn objects(arguments: &[&str], kind: &str) -> Result<Vec<Value>, NftablesError> 
 }
 
 /// The objects of one kind in a listing, as libnftables-json(5) has them.
-pub(crate) fn listed(listing: &[u8], kind: &str) -> Result<Vec<Value>, serde_json::Error> {
+///
+/// # Errors
+/// The listing is not JSON.
+pub fn listed(listing: &[u8], kind: &str) -> Result<Vec<Value>, serde_json::Error> {
     let mut list: Value = serde_json::from_slice(listing)?;
     let all = list.get_mut("nftables").and_then(Value::as_array_mut);
     Ok(all

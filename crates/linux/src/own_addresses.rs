@@ -23,9 +23,9 @@ use rustix::net::{RecvFlags, SocketFlags, SocketType};
 
 use socket2::SockRef;
 
-use crate::initial_window::routing::{TYPE, event_filter};
 use crate::nfnetlink::attributes;
 use crate::route_socket::{List, RouteSocket};
+use crate::route_watch::{TYPE, event_filter};
 
 /// Addresses of interfaces and routes: so many and no more are kept.
 pub const LIMIT: usize = 200_000;

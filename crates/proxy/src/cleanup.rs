@@ -3,8 +3,8 @@
 //! The next start does the same. A service manager calls it after each end, so that a machine on
 //! which Midspan is not started again is as it was before.
 
+use midspan_gateway::leftovers;
 use midspan_linux::capability::{self, Capability};
-use midspan_linux::{acknowledgement_queue, claim, interception};
 use serde::Serialize;
 
 use crate::Error;
@@ -31,11 +31,9 @@ pub fn cleanup() -> Result<Cleaned, Error> {
     if !capability::is_held(Capability::CAP_NET_ADMIN)? {
         return Err(Error::NoCleanup);
     }
-    let rules_and_routes = interception::remove_all_leftovers()?;
-    let thinning_tables = acknowledgement_queue::remove_all_leftovers()?;
     Ok(Cleaned {
-        rules_and_routes,
-        thinning_tables,
-        lock_files: claim::remove_stale(),
+        rules_and_routes: leftovers::rules_and_routes()?,
+        thinning_tables: leftovers::thinning_tables()?,
+        lock_files: leftovers::lock_files(),
     })
 }

@@ -3,9 +3,9 @@
 use std::io;
 use std::process::ExitStatus;
 
+use midspan_gateway::initial_window::InitialWindowError;
+use midspan_gateway::interception::InterceptionError;
 use midspan_linux::capability::CapabilityError;
-use midspan_linux::initial_window::InitialWindowError;
-use midspan_linux::interception::InterceptionError;
 use midspan_units::TimeSpan;
 use miette::Diagnostic;
 use thiserror::Error;
@@ -57,7 +57,7 @@ pub enum Error {
     NoCleanup,
     /// Leftovers of `midspan thin` cannot be removed.
     #[error(transparent)]
-    Thinning(#[from] midspan_linux::acknowledgement_queue::RulesError),
+    Thinning(#[from] midspan_gateway::acknowledgement_queue::RulesError),
     /// The relay cannot give up system calls.
     #[error(transparent)]
     Sandbox(#[from] midspan_linux::sandbox::SandboxError),

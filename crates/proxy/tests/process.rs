@@ -11,8 +11,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::ExitCode;
 
+use midspan_gateway::leftovers;
 use midspan_linux::capability;
-use midspan_linux::initial_window::{self, MarkField, Place};
 use midspan_linux::namespace::Privilege;
 use midspan_linux::netlink::Netlink;
 use midspan_testbed::kernel_tests::{Command, privilege};
@@ -268,11 +268,6 @@ fn listening_sockets(id: Pid) -> usize {
 
 #[kernel_test]
 fn initial_windows_come_and_go() {
-    let place = Place {
-        marks: MarkField::new(0x0f00_0000).unwrap(),
-        table: 7700,
-        priority: 32_765,
-    };
     let text = format!(
         "{}client_leg = {{ initial_window = 77 }}\nserver_leg = {{ initial_window = 20 }}\n",
         configuration("")
@@ -287,7 +282,7 @@ fn initial_windows_come_and_go() {
             kill_process(proxy.relay(), Signal::KILL).unwrap();
         }
         assert_eq!(proxy.wait().success(), end == "signal", "{}", proxy.log());
-        assert_eq!(initial_window::remove_leftovers(place).unwrap(), 0);
+        assert_eq!(leftovers::rules_and_routes().unwrap(), 0);
     }
     let mut proxy = Midspan::here(&text);
     proxy.kill();
@@ -300,7 +295,7 @@ fn initial_windows_come_and_go() {
             .contains("removed rules and routes of an earlier run")
     );
     drop(proxy);
-    assert_eq!(initial_window::remove_leftovers(place).unwrap(), 0);
+    assert_eq!(leftovers::rules_and_routes().unwrap(), 0);
 }
 
 #[kernel_test]

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use midspan_linux::initial_window::{MarkedRoute, ThroughDevice};
+use midspan_gateway::initial_window::{MarkedRoute, ThroughDevice};
 use midspan_policy::oversized_segments::Wish;
 use midspan_policy::sending_ahead::SendAhead;
 use midspan_units::{BitRate, TimeSpan};

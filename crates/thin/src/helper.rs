@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use midspan_linux::acknowledgement_queue::AcknowledgementRules;
-use midspan_linux::acknowledgements_first::AckFirstQueue;
+use midspan_gateway::acknowledgement_queue::AcknowledgementRules;
+use midspan_gateway::acknowledgements_first::AckFirstQueue;
 use midspan_linux::{capability, descriptor_passing, nftables};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};

@@ -45,8 +45,8 @@ pub use worker::worker_main;
 use std::io;
 use std::net::SocketAddr;
 
-use midspan_linux::acknowledgement_queue::RulesError;
-use midspan_linux::acknowledgements_first::AckFirstError;
+use midspan_gateway::acknowledgement_queue::RulesError;
+use midspan_gateway::acknowledgements_first::AckFirstError;
 use midspan_linux::capability::CapabilityError;
 use midspan_linux::descriptor_passing::PassingError;
 use midspan_linux::sandbox::SandboxError;

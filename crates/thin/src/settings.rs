@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use midspan_linux::acknowledgement_queue::{AcknowledgementRules, LONGEST};
+use midspan_gateway::acknowledgement_queue::{AcknowledgementRules, LONGEST};
 use midspan_policy::AckPolicy;
 use midspan_policy::ack_thinning::{
     AceSettings, AceThinning, FixedDelay, MaximumPacketsPerAck, PacedAckFilter,

@@ -1,8 +1,8 @@
 //! Names and numbers that may be somebody else's, a Midspan that runs, and what a crashed one
 //! has left.
 
-use midspan_linux::interception::survey::{self, Survey};
-use midspan_linux::ruleset::{self, Use};
+use midspan_gateway::interception::survey::{self, Survey};
+use midspan_gateway::ruleset::{self, Use};
 use midspan_linux::{nftables, owner::Owner};
 
 use super::{Context, Finding};

@@ -1,7 +1,7 @@
 //! Whether the host's firewall lets intercepted connections work.
 
+use midspan_gateway::interception::survey::Survey;
 use midspan_linux::capability::{self, Capability};
-use midspan_linux::interception::survey::Survey;
 
 use super::conflicts::has_leftovers;
 use super::{Context, Finding};

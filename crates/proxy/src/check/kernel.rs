@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use midspan_linux::interception::features;
+use midspan_gateway::interception::features;
 use midspan_linux::namespace;
 use midspan_linux::netlink::Netlink;
 use midspan_linux::process::{self, RunningProgram};

@@ -1,8 +1,8 @@
 //! Who else uses marks.
 
-use midspan_linux::interception::Marks;
-use midspan_linux::interception::survey::{ForeignRule, Survey};
-use midspan_linux::ruleset::{self, RuleUse, Use};
+use midspan_gateway::interception::Marks;
+use midspan_gateway::interception::survey::{ForeignRule, Survey};
+use midspan_gateway::ruleset::{self, RuleUse, Use};
 
 use super::{Context, Finding};
 

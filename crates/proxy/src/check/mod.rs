@@ -17,7 +17,7 @@ mod tracking;
 
 use std::path::PathBuf;
 
-use midspan_linux::interception::survey;
+use midspan_gateway::interception::survey;
 use midspan_linux::owner::Owner;
 use serde::Serialize;
 

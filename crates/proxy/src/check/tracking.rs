@@ -1,9 +1,9 @@
 //! Connection tracking: whether its table carries what is expected, whether it forgets sessions that
 //! live, and rules of the host that see less of a session than of a connection.
 
+use midspan_gateway::interception::timeouts;
+use midspan_gateway::ruleset::{self, ConnectionUse};
 use midspan_linux::connection_tracking::Occupancy;
-use midspan_linux::interception::timeouts;
-use midspan_linux::ruleset::{self, ConnectionUse};
 use midspan_policy::Leg;
 use midspan_units::TimeSpan;
 

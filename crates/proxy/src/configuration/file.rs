@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use midspan_document::{Located, Source, Spanned};
-use midspan_linux::initial_window::{MarkField, Place};
+use midspan_gateway::initial_window::{MarkField, Place};
 use midspan_policy::{Handshake, LegSettings, PolicyName, SessionSettings};
 use midspan_relay::HeaderVersion;
 use midspan_relay::profile::AccessProfile;

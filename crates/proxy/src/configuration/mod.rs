@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use midspan_document::{Located, Source};
-use midspan_linux::initial_window::Place;
+use midspan_gateway::initial_window::Place;
 use midspan_policy::LegSettings;
 use midspan_relay::RelayLimits;
 use midspan_relay::profile::AccessProfile;

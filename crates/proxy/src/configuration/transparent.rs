@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use midspan_document::{Located, Source, Spanned};
-use midspan_linux::initial_window::MarkField;
-use midspan_linux::interception::Place;
+use midspan_gateway::initial_window::MarkField;
+use midspan_gateway::interception::Place;
 use midspan_linux::netlink::Prefix;
 use midspan_policy::Handshake;
 use midspan_policy::learned_start::{LEAST_WINDOW, MOST_WINDOW, windows};

@@ -1,7 +1,7 @@
 //! The gate: decides what becomes of the SYNs that clients send.
 //!
 //! The kernel's rules put the SYNs that a transparent listener may take into a queue (see
-//! [`midspan_linux::interception`]). For each one:
+//! [`midspan_gateway::interception`]). For each one:
 //!
 //! - *Handshake end to end*: the gate calls the server from the client's own address and port
 //!   while the SYN waits. When the server answers, the SYN is sent on to the listener, and whoever

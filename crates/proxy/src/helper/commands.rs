@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
+use midspan_gateway::initial_window::InitialWindows;
 use midspan_linux::connection_tracking::Occupancy;
-use midspan_linux::initial_window::InitialWindows;
 use midspan_linux::netlink::Prefix;
 use midspan_relay::kick::Target;
 use tracing::{info, warn};

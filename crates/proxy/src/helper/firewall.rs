@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use midspan_linux::interception::probe::{Obstacle, Probe};
+use midspan_gateway::interception::probe::{Obstacle, Probe};
 use midspan_linux::ipv6;
 use midspan_linux::nftables;
 use tracing::{debug, error, info, warn};

@@ -7,7 +7,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use midspan_linux::interception::{Interception, Pair, Plan};
+use midspan_gateway::interception::{Interception, Pair, Plan};
 use midspan_linux::netlink::Prefix;
 use tracing::{info, warn};
 

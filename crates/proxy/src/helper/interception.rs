@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
-use midspan_linux::initial_window::{InitialWindows, MarkedRoute};
-use midspan_linux::interception::{
+use midspan_gateway::initial_window::{InitialWindows, MarkedRoute};
+use midspan_gateway::interception::{
     self, InterceptionError, LeftAlone, Marks, Plan, Rung, Selection,
 };
 use midspan_linux::netlink::Prefix;

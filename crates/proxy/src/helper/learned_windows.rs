@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use midspan_linux::interception::Marks;
+use midspan_gateway::interception::Marks;
 
 use crate::configuration::Configuration;
 

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use midspan_linux::interception::{Accounting, Pair};
+use midspan_gateway::interception::{Accounting, Pair};
 use midspan_linux::netlink::Prefix;
 use midspan_policy::leave_alone::Route;
 use tracing::{info, warn};

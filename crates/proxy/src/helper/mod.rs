@@ -33,9 +33,9 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use midspan_gateway::initial_window::InitialWindows;
+use midspan_gateway::interception::{Accounting, Interception};
 use midspan_linux::capability::{self, Capability};
-use midspan_linux::initial_window::InitialWindows;
-use midspan_linux::interception::{Accounting, Interception};
 use midspan_linux::netlink::Prefix;
 use midspan_linux::tcp;
 use midspan_policy::LegStart;
@@ -240,7 +240,7 @@ fn remove_leftovers() -> Result<(), Error> {
     if !capability::is_held(Capability::CAP_NET_ADMIN)? {
         return Ok(());
     }
-    match midspan_linux::interception::remove_all_leftovers() {
+    match midspan_gateway::leftovers::rules_and_routes() {
         Ok(0) => {}
         Ok(removed) => info!(removed, "removed rules and routes of an earlier run"),
         Err(error) => warn!("rules and routes of an earlier run may be left: {error}"),

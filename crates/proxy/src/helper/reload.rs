@@ -7,8 +7,8 @@
 
 use std::os::fd::OwnedFd;
 
-use midspan_linux::initial_window::InitialWindows;
-use midspan_linux::interception::{Interception, Plan};
+use midspan_gateway::initial_window::InitialWindows;
+use midspan_gateway::interception::{Interception, Plan};
 use midspan_relay::OpenListener;
 use midspan_units::TimeSpan;
 use tracing::{error, info, warn};

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use midspan_linux::initial_window::InitialWindows;
+use midspan_gateway::initial_window::InitialWindows;
 use tracing::{debug, info, warn};
 
 /// Route changes come in groups: one look at the tables serves a whole one.

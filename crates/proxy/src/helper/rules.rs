@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use midspan_linux::interception::survey::ForeignRule;
-use midspan_linux::interception::{Interception, InterceptionError, Pair, Plan};
+use midspan_gateway::interception::survey::ForeignRule;
+use midspan_gateway::interception::{Interception, InterceptionError, Pair, Plan};
 use midspan_linux::netlink::Prefix;
 use tracing::warn;
 

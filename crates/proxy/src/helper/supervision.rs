@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use midspan_linux::initial_window::InitialWindows;
-use midspan_linux::interception::Accounting;
+use midspan_gateway::initial_window::InitialWindows;
+use midspan_gateway::interception::Accounting;
 use midspan_linux::netlink::Prefix;
 use midspan_relay::kick::Kicked;
 use midspan_units::TimeSpan;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use midspan_linux::interception::probe::{Obstacle, Probe};
-use midspan_linux::interception::{Interception, InterceptionError, Selection};
+use midspan_gateway::interception::probe::{Obstacle, Probe};
+use midspan_gateway::interception::{Interception, InterceptionError, Selection};
 use midspan_linux::own_addresses::OwnAddresses;
 
 use super::interception::{Marking, slot_limit};

@@ -3,8 +3,8 @@
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
 
-use midspan_linux::initial_window::MarkField;
-use midspan_linux::interception::{Interception, LeftAlone, Place, Plan, Selection};
+use midspan_gateway::initial_window::MarkField;
+use midspan_gateway::interception::{Interception, LeftAlone, Place, Plan, Selection};
 use midspan_linux::raw_packet::{Family, RawSocket};
 use midspan_policy::{
     Admission, Configured, Decision, Knowledge, Policy, Request, SessionSample, SessionSettings,

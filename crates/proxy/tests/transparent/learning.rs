@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
-use midspan_linux::acknowledgement_queue::AcknowledgementRules;
+use midspan_gateway::acknowledgement_queue::AcknowledgementRules;
 use midspan_linux::packet_queue::{BUFFER, PacketQueue, Verdict, WHOLE};
 
 use crate::support::*;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use midspan_linux::acknowledgement_queue::AcknowledgementRules;
+use midspan_gateway::acknowledgement_queue::AcknowledgementRules;
 use midspan_linux::packet_queue::{BUFFER, PacketQueue, Verdict};
 use midspan_linux::raw_packet::{Family, RawSocket};
 use socket2::{Domain, Socket, Type};

@@ -1,0 +1,175 @@
+//! The rules and tables in the kernel.
+
+use rtnetlink::packet_core::{NLM_F_APPEND, NLM_F_CREATE};
+use rtnetlink::packet_route::route::{RouteFlags, RouteHeader, RouteMessage, RouteType};
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use super::copy::{configured, throw_route};
+use super::{InitialWindowError, Place};
+use crate::ours::{OUR_ROUTES, is_our_rule, is_ours, protocol};
+use midspan_linux::netlink::{Netlink, NetlinkError};
+use midspan_linux::routing::{
+    Which, families, family_name, is_same_rule, routes, rule_table, rules, some_routes, table_of,
+    unless_gone, usable_families,
+};
+use rustix::io::Errno;
+
+/// The main table.
+pub(super) const MAIN: Which = Which::Table(RouteHeader::RT_TABLE_MAIN as u32);
+
+/// A configured route, not one the kernel learned for one destination.
+pub(crate) fn is_configured(route: &RouteMessage) -> bool {
+    !route.header.flags.contains(RouteFlags::Cloned)
+}
+
+/// A netlink connection for the work on tables.
+pub(super) struct Tables(Netlink);
+
+impl Tables {
+    pub fn open() -> Result<Self, NetlinkError> {
+        Netlink::open().map(Self)
+    }
+
+    /// Routes of both families.
+    pub fn routes(&self, which: Which) -> Result<Vec<RouteMessage>, NetlinkError> {
+        routes(&self.0, which)
+    }
+
+    /// The same, so many of each family at most; whether there were more.
+    pub fn some_routes(
+        &self,
+        which: Which,
+        limit: usize,
+    ) -> Result<(Vec<RouteMessage>, bool), NetlinkError> {
+        some_routes(&self.0, which, limit)
+    }
+
+    pub fn add_route(&self, route: &RouteMessage) -> Result<(), NetlinkError> {
+        // Append: two routes may differ in nothing but their next hop.
+        let flags = NLM_F_CREATE | NLM_F_APPEND;
+        let result = self.0.change(
+            || "copy a route".to_owned(),
+            RouteNetlinkMessage::NewRoute(route.clone()),
+            flags,
+        );
+        match result {
+            Err(error) if error.is(Errno::EXIST) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Removes a route; `false` where it was gone already.
+    pub fn remove_route(&self, route: &RouteMessage) -> Result<bool, NetlinkError> {
+        let result = self.0.change(
+            || "remove the copy of a route".to_owned(),
+            RouteNetlinkMessage::DelRoute(route.clone()),
+            0,
+        );
+        unless_gone(result)
+    }
+
+    /// Adds those rules of ours that are missing: from each mark to its table. Returns how many.
+    pub fn ensure_rules(
+        &self,
+        place: Place,
+        marks_and_tables: &[(u32, u32)],
+    ) -> Result<usize, NetlinkError> {
+        let mut added = 0;
+        for family in usable_families() {
+            let present = rules(&self.0, family)?;
+            for (mark, table) in marks_and_tables {
+                let rule = rule(family, place, *mark, *table);
+                if present.iter().any(|other| is_same_rule(other, &rule)) {
+                    continue;
+                }
+                self.0.change(
+                    || format!("add the {} rule of an initial window", family_name(family)),
+                    RouteNetlinkMessage::NewRule(rule),
+                    NLM_F_CREATE,
+                )?;
+                added += 1;
+            }
+        }
+        Ok(added)
+    }
+
+    /// Removes all rules and routes of ours that belong to `place`, as far as possible; returns
+    /// how many.
+    pub fn remove_ours(&self, place: Place) -> Result<usize, InitialWindowError> {
+        let tables = place.table..=place.table.saturating_add(place.marks.count() - 1);
+        let mut results = Vec::new();
+        // Rules first, so that nothing leads to a half-empty table.
+        for family in families() {
+            let rules = rules(&self.0, family)?.into_iter();
+            results.extend(
+                rules
+                    .filter(|rule| is_our_rule(rule) && tables.contains(&rule_table(rule)))
+                    .map(|rule| self.remove_rule(rule)),
+            );
+        }
+        let routes = self.routes(OUR_ROUTES)?;
+        results.extend(
+            routes
+                .iter()
+                .filter(|route| is_ours(route) && tables.contains(&table_of(route)))
+                .map(|route| self.remove_route(&removable(route))),
+        );
+        let mut removed = 0;
+        for result in results {
+            removed += usize::from(result?);
+        }
+        Ok(removed)
+    }
+
+    fn remove_rule(&self, rule: RuleMessage) -> Result<bool, NetlinkError> {
+        let family = family_name(rule.header.family);
+        let result = self.0.change(
+            || format!("remove the {family} rule of an initial window"),
+            RouteNetlinkMessage::DelRule(rule),
+            0,
+        );
+        unless_gone(result)
+    }
+}
+
+/// Removes all routes of ours, whatever their table; how many that were.
+pub(crate) fn remove_all_routes(netlink: &Netlink) -> Result<usize, NetlinkError> {
+    let mut removed = 0;
+    for route in &routes(netlink, OUR_ROUTES)? {
+        let route = match route.header.kind {
+            // As it was given.
+            RouteType::Local => route.clone(),
+            _ => removable(route),
+        };
+        let result = netlink.change(
+            || "remove an old route".to_owned(),
+            RouteNetlinkMessage::DelRoute(route),
+            0,
+        );
+        removed += usize::from(unless_gone(result)?);
+    }
+    Ok(removed)
+}
+
+/// A route as the kernel shows it, in the form in which it can be removed.
+fn removable(route: &RouteMessage) -> RouteMessage {
+    match route.header.kind {
+        RouteType::Unicast => configured(route),
+        _ => throw_route(route),
+    }
+}
+
+fn rule(family: AddressFamily, place: Place, mark: u32, table: u32) -> RuleMessage {
+    let mut rule = RuleMessage::default();
+    rule.header.family = family;
+    rule.header.action = RuleAction::ToTable;
+    rule.attributes = vec![
+        RuleAttribute::Priority(place.priority),
+        RuleAttribute::FwMark(mark),
+        RuleAttribute::FwMask(place.marks.mask()),
+        RuleAttribute::Table(table),
+        RuleAttribute::Protocol(protocol()),
+    ];
+    rule
+}

@@ -1,0 +1,191 @@
+//! What interception needs of a kernel, tried one by one.
+
+use std::io;
+
+use super::plan::{Marks, Place, Plan, Selection};
+use super::rules::{self, Machine, QueueWay};
+use super::{local_delivery, queue_target, timeouts};
+use midspan_linux::netlink::Netlink;
+use midspan_linux::nftables;
+use midspan_linux::routing::usable_families;
+
+/// One thing that a kernel may lack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Feature {
+    /// What it is.
+    pub name: &'static str,
+    /// What was found, or why it cannot be used.
+    pub found: Result<String, String>,
+    /// What to do where it is missing.
+    pub mend: &'static str,
+    /// Without it, nothing can be intercepted.
+    pub is_needed: bool,
+}
+
+/// Rules that ask for one thing each: name, rules, the kernel's option.
+const EXPRESSIONS: [(&str, &str, &str); 7] = [
+    (
+        "nf_tables",
+        "chain c { type filter hook forward priority 0; }",
+        "a kernel with CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET (modprobe nf_tables)",
+    ),
+    (
+        "tproxy, IPv4",
+        "chain c { type filter hook prerouting priority -150; \
+         meta nfproto ipv4 meta l4proto tcp tproxy ip to 127.0.0.1:1 accept; }",
+        "a kernel with CONFIG_NFT_TPROXY (modprobe nft_tproxy)",
+    ),
+    (
+        "tproxy, IPv6",
+        "chain c { type filter hook prerouting priority -150; \
+         meta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:1 accept; }",
+        "a kernel with CONFIG_NFT_TPROXY, CONFIG_NF_TPROXY_IPV6 (modprobe nft_tproxy)",
+    ),
+    (
+        "socket expression",
+        "chain c { type filter hook prerouting priority -150; \
+         meta l4proto tcp socket transparent 1 socket wildcard 0 socket mark 1 accept; }",
+        "a kernel from 5.10 with CONFIG_NFT_SOCKET (modprobe nft_socket)",
+    ),
+    (
+        "conntrack zones",
+        "chain c { type filter hook output priority -250; \
+         meta mark 1 ct zone set 1; meta mark 2 ct original zone set 2; }",
+        "a kernel with CONFIG_NFT_CT, CONFIG_NF_CONNTRACK_ZONES (modprobe nft_ct)",
+    ),
+    (
+        "NAT",
+        "chain c { type nat hook postrouting priority 90; \
+         meta nfproto ipv4 meta l4proto tcp snat ip to ip saddr; }",
+        "a kernel with CONFIG_NFT_NAT (modprobe nft_nat)",
+    ),
+    (
+        "refusal by RST",
+        "chain c { type filter hook forward priority 0; \
+         meta l4proto tcp reject with tcp reset; }",
+        "a kernel with CONFIG_NFT_REJECT_INET (modprobe nft_reject_inet)",
+    ),
+];
+
+const TABLE: &str = "midspan_features";
+
+/// Tries everything, and leaves rules and routes behind: for a network namespace of its own, with
+/// `lo` set up.
+#[must_use]
+pub fn features(place: &Place) -> Vec<Feature> {
+    let mut features: Vec<Feature> = EXPRESSIONS
+        .into_iter()
+        .map(|(name, chain, mend)| {
+            let text = format!("table inet {TABLE} {{\n{chain}\n}}\ndelete table inet {TABLE}\n");
+            Feature {
+                name,
+                found: nftables::apply(&text)
+                    .map(|()| "there".to_owned())
+                    .map_err(|error| one_line(&error.to_string())),
+                mend,
+                is_needed: true,
+            }
+        })
+        .collect();
+    features.push(Feature {
+        name: "queue for SYNs",
+        found: queue(place),
+        mend: "a kernel with CONFIG_NFT_QUEUE (modprobe nft_queue), or with NFQUEUE of xtables \
+               (modprobe xt_NFQUEUE nft_compat)",
+        is_needed: true,
+    });
+    features.push(Feature {
+        name: "policy routing",
+        found: routing(place),
+        mend: "a kernel with CONFIG_IP_MULTIPLE_TABLES, CONFIG_IPV6_MULTIPLE_TABLES",
+        is_needed: true,
+    });
+    features.push(Feature {
+        name: "conntrack time-outs",
+        found: conntrack_timeouts(place),
+        mend: "a kernel with CONFIG_NF_CONNTRACK_TIMEOUT and nft from 0.9.1; until then, \
+               nf_conntrack_max with room for two entries of each session for two minutes after its \
+               end",
+        is_needed: false,
+    });
+    features.push(Feature {
+        name: "all rules together",
+        found: whole(place),
+        mend: "report this, with the output of midspan run --dry-run",
+        is_needed: true,
+    });
+    features
+}
+
+fn queue(place: &Place) -> Result<String, String> {
+    let probe = rules::queue_probe(&place.table);
+    match nftables::is_possible(&probe) {
+        Ok(true) => return Ok("as a statement of nftables".to_owned()),
+        Ok(false) => {}
+        Err(error) => return Err(error.to_string()),
+    }
+    let target = || -> Result<(), io::Error> {
+        let marks = Marks::new(place.marks, 1, 0).map_err(io::Error::other)?;
+        queue_target::install(place, &marks)?;
+        queue_target::remove(&queue_target::table(place))
+    };
+    match target() {
+        Ok(()) => Ok("as a target of xtables (nftables has no statement for it here)".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn conntrack_timeouts(place: &Place) -> Result<String, String> {
+    match timeouts::are_possible(place) {
+        Ok(true) => Ok(format!(
+            "entries of sessions go {} s after their end",
+            timeouts::ENDED_SECONDS
+        )),
+        Ok(false) => {
+            let missing = "neither the kernel nor nft has them: the two entries of each session stay \
+                           as long as the host's (two minutes) after its end";
+            Err(missing.to_owned())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn routing(place: &Place) -> Result<String, String> {
+    let marks = Marks::new(place.marks, 1, 0).map_err(|error| error.to_string())?;
+    let netlink = Netlink::open().map_err(|error| error.to_string())?;
+    local_delivery::ensure(&netlink, place, &marks, usable_families())
+        .and_then(|_| local_delivery::remove(&netlink, place))
+        .map(|_| "rules by marks, local routes".to_owned())
+        .map_err(|error| error.to_string())
+}
+
+/// The rules of a listener as they would be in force.
+fn whole(place: &Place) -> Result<String, String> {
+    let marks = Marks::new(place.marks, 1, 0).map_err(|error| error.to_string())?;
+    let plan = Plan {
+        place: place.clone(),
+        selections: vec![Selection {
+            interfaces: vec!["lo".to_owned()],
+            ipv4_port: Some(1),
+            ipv6_port: Some(1),
+            ..Selection::default()
+        }],
+        more_interfaces: [].into(),
+        bypasses: Vec::new(),
+        left_alone: Default::default(),
+        client_leg_marks: [].into(),
+        server_leg_marks: [].into(),
+    };
+    let machine = Machine {
+        queue: QueueWay::Target,
+        early_demux: true,
+        early_demux_was: true,
+    };
+    nftables::apply(&rules::ruleset(&plan, &marks, machine, true))
+        .map(|()| "taken by the kernel".to_owned())
+        .map_err(|error| one_line(&error.to_string()))
+}
+
+fn one_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,171 @@
+//! Marked packets are for this machine, whatever their destination: rules and a table with one
+//! route each (`ip rule add fwmark …`, `ip route add local default dev lo table …`).
+
+use rtnetlink::packet_core::NLM_F_CREATE;
+use rtnetlink::packet_route::route::{
+    RouteAttribute, RouteHeader, RouteMessage, RouteScope, RouteType,
+};
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use rustix::io::Errno;
+
+use super::plan::{Marks, Place};
+use crate::ours::{is_our_rule, is_ours, protocol};
+use midspan_linux::netlink::{Netlink, NetlinkError, interface_index};
+use midspan_linux::routing::{
+    Which, families, family_name, is_same_rule, routes, rule_table, rules, unless_gone,
+};
+
+/// Adds what is missing in these families; how many rules and routes that was.
+pub fn ensure(
+    netlink: &Netlink,
+    place: &Place,
+    marks: &Marks,
+    families: impl Iterator<Item = AddressFamily>,
+) -> Result<usize, NetlinkError> {
+    let mut added = 0;
+    let present = routes(netlink, Which::Table(place.routing_table))?;
+    for family in families {
+        let is_there = present.iter().any(|route| {
+            route.header.address_family == family
+                && route.header.kind == RouteType::Local
+                && is_ours(route)
+        });
+        if !is_there {
+            add_route(netlink, family, place.routing_table)?;
+            added += 1;
+        }
+        let present = rules(netlink, family)?;
+        for mark in &marks.listeners {
+            let rule = rule(family, place, *mark);
+            if present.iter().any(|other| is_same_rule(other, &rule)) {
+                continue;
+            }
+            netlink.change(
+                || {
+                    format!(
+                        "add the {} rule for intercepted packets",
+                        family_name(family)
+                    )
+                },
+                RouteNetlinkMessage::NewRule(rule),
+                NLM_F_CREATE,
+            )?;
+            added += 1;
+        }
+    }
+    Ok(added)
+}
+
+/// Removes rules of ours that lead to the table for other marks than these.
+pub fn remove_other_marks(
+    netlink: &Netlink,
+    place: &Place,
+    marks: &Marks,
+) -> Result<(), NetlinkError> {
+    for family in families() {
+        let wanted: Vec<RuleMessage> = marks
+            .listeners
+            .iter()
+            .map(|mark| rule(family, place, *mark))
+            .collect();
+        for present in rules(netlink, family)? {
+            if is_our_rule(&present)
+                && rule_table(&present) == place.routing_table
+                && !wanted.iter().any(|wanted| is_same_rule(&present, wanted))
+            {
+                remove_rule(netlink, family, present)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn remove_rule(
+    netlink: &Netlink,
+    family: AddressFamily,
+    rule: RuleMessage,
+) -> Result<bool, NetlinkError> {
+    unless_gone(netlink.change(
+        || {
+            format!(
+                "remove the {} rule for intercepted packets",
+                family_name(family)
+            )
+        },
+        RouteNetlinkMessage::DelRule(rule),
+        0,
+    ))
+}
+
+/// Removes all rules and routes of ours that lead to the table; how many that were.
+pub fn remove(netlink: &Netlink, place: &Place) -> Result<usize, NetlinkError> {
+    let mut removed = 0;
+    for family in families() {
+        let ours = rules(netlink, family)?
+            .into_iter()
+            .filter(|rule| is_our_rule(rule) && rule_table(rule) == place.routing_table);
+        for rule in ours {
+            removed += usize::from(remove_rule(netlink, family, rule)?);
+        }
+    }
+    for route in routes(netlink, Which::Table(place.routing_table))? {
+        if is_ours(&route) {
+            let result = netlink.change(
+                || "remove the route for intercepted packets".to_owned(),
+                RouteNetlinkMessage::DelRoute(route),
+                0,
+            );
+            removed += usize::from(unless_gone(result)?);
+        }
+    }
+    Ok(removed)
+}
+
+/// Whether somebody else has routes in the table.
+pub fn is_table_taken(netlink: &Netlink, place: &Place) -> Result<bool, NetlinkError> {
+    let routes = routes(netlink, Which::Table(place.routing_table))?;
+    Ok(routes.iter().any(|route| !is_ours(route)))
+}
+
+fn add_route(netlink: &Netlink, family: AddressFamily, table: u32) -> Result<(), NetlinkError> {
+    let mut route = RouteMessage::default();
+    route.header.address_family = family;
+    route.header.kind = RouteType::Local;
+    route.header.scope = RouteScope::Host;
+    route.header.protocol = protocol();
+    route.header.table = RouteHeader::RT_TABLE_UNSPEC;
+    route.attributes = vec![
+        RouteAttribute::Table(table),
+        RouteAttribute::Oif(interface_index("lo")?),
+    ];
+    let result = netlink.change(
+        || {
+            format!(
+                "add the {} route for intercepted packets",
+                family_name(family)
+            )
+        },
+        RouteNetlinkMessage::NewRoute(route),
+        NLM_F_CREATE,
+    );
+    match result {
+        Err(error) if error.is(Errno::EXIST) => Ok(()),
+        other => other,
+    }
+}
+
+fn rule(family: AddressFamily, place: &Place, mark: u32) -> RuleMessage {
+    let mut rule = RuleMessage::default();
+    rule.header.family = family;
+    rule.header.action = RuleAction::ToTable;
+    rule.attributes = vec![
+        RuleAttribute::Priority(place.rule_priority),
+        RuleAttribute::FwMark(mark),
+        RuleAttribute::FwMask(place.marks.mask()),
+        RuleAttribute::Table(place.routing_table),
+        RuleAttribute::Protocol(protocol()),
+    ];
+    rule
+}

@@ -1,0 +1,573 @@
+//! Taking TCP connections that this machine forwards: rules, routes and marks.
+//!
+//! The way of a packet, hook by hook:
+//!
+//! | packet | hook | what happens |
+//! | --- | --- | --- |
+//! | SYN of a client | `forward`, behind the host's filter | chosen by interface, addresses and ports; marked; into the queue, where the relay decides |
+//! | the same SYN, let go by the relay | `output`, `prerouting` of `lo` | sent again by the relay with its listener's mark, which a rule routes to `lo`; there `tproxy` gives it to the listener |
+//! | later packets of the client | `prerouting` | their socket is found; conntrack zone; marked, so that a rule routes them to this machine |
+//! | packets of the server | `prerouting` | the same, with the zone that the server leg's conntrack entry has |
+//! | packets of both legs | `output` | conntrack zone by the socket's mark |
+//! | a SYN that the relay refuses | `forward` | answered with a RST |
+//! | a SYN that the relay lets pass, or that finds no relay | `forward` | goes on as if nothing had happened |
+//! | a client's answer to a server whose own answer has not come by | `forward` | where the relay asked for it: into the queue, so that the relay learns of the asymmetric route |
+//!
+//! So the host's filter sees a connection as forwarded first, and refuses it there if it will;
+//! then as a connection by `lo`, which hosts accept, and established from its second packet on.
+//! Addresses of this machine are never taken, since packets to them are not forwarded.
+//!
+//! The host's own tables are not touched. All of it needs `CAP_NET_ADMIN` of the network
+//! namespace, and the program `nft`.
+
+pub(crate) mod accounting;
+mod as_put;
+mod bypass;
+pub(crate) mod early_demux;
+pub mod features;
+mod left_alone;
+mod local_delivery;
+pub(crate) mod own_tables;
+mod plan;
+pub mod probe;
+pub(crate) mod queue_target;
+pub(crate) mod rules;
+#[cfg(test)]
+mod rules_tests;
+pub mod survey;
+pub mod timeouts;
+
+pub use accounting::Accounting;
+pub use left_alone::{LEFT_ALONE_LIMIT, LeftAlone, Pair};
+pub use plan::{Marks, Place, Plan, Rung, Selection, TooFewMarks};
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use rtnetlink::packet_route::AddressFamily;
+use thiserror::Error;
+
+use crate::claim::{Claim, Kind};
+use as_put::AsPut;
+use bypass::Bypass;
+use early_demux::EarlyDemux;
+use midspan_linux::netlink::{Netlink, NetlinkError, Prefix};
+use midspan_linux::nftables::RulesetWatch;
+use midspan_linux::nftables::{self, NftablesError};
+use midspan_linux::route_watch::RouteWatch;
+use midspan_linux::routing::usable_families;
+use probe::Probe;
+use rules::{Machine, QueueWay};
+use rustix::io::Errno;
+use survey::ForeignRule;
+
+/// Why connections cannot be intercepted.
+#[derive(Debug, Error)]
+pub enum InterceptionError {
+    /// The mark field is too small.
+    #[error(transparent)]
+    TooFewMarks(#[from] TooFewMarks),
+    /// Another process intercepts with the same tables.
+    #[error(
+        "another Midspan uses the nftables table \"{0}\": stop it, or give this one tables, marks \
+         and a queue of its own ([interception], [marks])"
+    )]
+    InUse(String),
+    /// The routing table has routes of somebody else.
+    #[error(
+        "routing table {0} has routes that are not Midspan's: choose another one with \
+         interception.routing_table"
+    )]
+    RoutingTableInUse(u32),
+    /// The process may not change rules.
+    #[error(
+        "transparent listeners need CAP_NET_ADMIN to change rules and routes: run as root, or \
+         give the program the capability (setcap cap_net_admin,cap_net_raw+ep)"
+    )]
+    NotPermitted,
+    /// Rules cannot be read or changed.
+    #[error(transparent)]
+    Nftables(#[from] NftablesError),
+    /// The queue's rules cannot be changed.
+    #[error(
+        "the kernel offers no way to hold a SYN: neither the statement `queue` of nftables \
+         (CONFIG_NFT_QUEUE) nor the target NFQUEUE ({0})"
+    )]
+    NoQueue(#[source] io::Error),
+    /// Routes cannot be read or changed.
+    #[error(transparent)]
+    Netlink(NetlinkError),
+    /// Changes cannot be watched.
+    #[error("cannot watch rules and routes: {0}")]
+    Watch(#[source] io::Error),
+    /// Whether another process has the same tables cannot be found out.
+    #[error("cannot make sure that no other Midspan uses the same tables: {0}")]
+    Claim(#[source] io::Error),
+    /// The firewall cannot be tried.
+    #[error("cannot open a raw socket to try the host's firewall with (CAP_NET_RAW): {0}")]
+    Probe(#[source] io::Error),
+}
+
+impl From<NetlinkError> for InterceptionError {
+    fn from(error: NetlinkError) -> Self {
+        if error.is(Errno::PERM) {
+            Self::NotPermitted
+        } else {
+            Self::Netlink(error)
+        }
+    }
+}
+
+/// The rules that would be put in force, as text; nothing is changed.
+///
+/// # Errors
+/// The mark field is too small, or `nft` cannot be run.
+pub fn describe(plan: &Plan) -> Result<String, InterceptionError> {
+    let marks = marks(plan)?;
+    let way = queue_way(plan)?;
+    let machine = Machine {
+        queue: way,
+        early_demux: false,
+        early_demux_was: true,
+    };
+    let mut text = rules::ruleset(plan, &marks, machine, true);
+    if timeouts::are_possible(&plan.place)? {
+        text.push_str(&timeouts::ruleset(&plan.place));
+    }
+    if way == QueueWay::Target {
+        text.push_str(&format!(
+            "# tables ip {0} and ip6 {0}, hook forward, priority {1}: NFQUEUE {2} with bypass\n",
+            queue_target::table(&plan.place),
+            plan.place.forward_priority.saturating_add(1),
+            plan.place.queue,
+        ));
+    }
+    for mark in &marks.listeners {
+        text.push_str(&format!(
+            "# ip rule add priority {} fwmark {mark:#010x}/{:#010x} lookup {}  (and ip -6)\n",
+            plan.place.rule_priority, marks.mask, plan.place.routing_table,
+        ));
+    }
+    text.push_str(&format!(
+        "# ip route add local default dev lo table {}  (and ip -6)\n# sysctl {}=0\n",
+        plan.place.routing_table,
+        EarlyDemux::NAME,
+    ));
+    Ok(text)
+}
+
+fn marks(plan: &Plan) -> Result<Marks, TooFewMarks> {
+    let others = plan.client_leg_marks.len() + plan.server_leg_marks.len();
+    let slots: Vec<usize> = plan.selections.iter().map(|s| s.slot).collect();
+    Marks::with_slots(plan.place.marks, &slots, others)
+}
+
+fn queue_way(plan: &Plan) -> Result<QueueWay, NftablesError> {
+    let probe = rules::queue_probe(&plan.place.table);
+    Ok(match nftables::is_possible(&probe)? {
+        true => QueueWay::Statement,
+        false => QueueWay::Target,
+    })
+}
+
+/// Rules and routes in force; all is removed when this value goes.
+///
+/// The caller waits until one of [`changes`](Self::changes) is readable, or for some seconds, and
+/// then calls [`refresh`](Self::refresh).
+pub struct Interception {
+    plan: Plan,
+    marks: Marks,
+    way: QueueWay,
+    early_demux: EarlyDemux,
+    taking: bool,
+    /// IPv6 connections can be brought here: its route is in force.
+    has_ipv6: bool,
+    netlink: Netlink,
+    /// The tables as the kernel shows them.
+    as_put: AsPut,
+    timeouts: Timeouts,
+    rules: RulesetWatch,
+    routes: RouteWatch,
+    /// Tells other processes of this network namespace that the tables are in use.
+    _claim: Claim,
+}
+
+impl Interception {
+    /// Puts rules and routes in force, in the network namespace of the calling thread, but
+    /// [takes](Self::set_taking) no connections yet. What an earlier run left behind is replaced.
+    ///
+    /// # Errors
+    /// See [`InterceptionError`]; nothing stays in force then.
+    pub fn install(plan: Plan) -> Result<Self, InterceptionError> {
+        // A check that was killed: its rules would be in the way.
+        remove_leftovers(&plan.place.trial())?;
+        Self::install_with(plan, true)
+    }
+
+    /// The same for a moment, to [probe](Self::probe) only: no parameter of the kernel is changed,
+    /// which a process that is killed could not set back.
+    ///
+    /// # Errors
+    /// As [`install`](Self::install).
+    pub fn install_to_probe(plan: Plan) -> Result<Self, InterceptionError> {
+        Self::install_with(plan, false)
+    }
+
+    fn install_with(plan: Plan, change_parameters: bool) -> Result<Self, InterceptionError> {
+        let marks = marks(&plan)?;
+        let claim = claim(&plan.place)?;
+        let netlink = Netlink::open()?;
+        local_delivery::remove(&netlink, &plan.place)?;
+        if local_delivery::is_table_taken(&netlink, &plan.place)? {
+            return Err(InterceptionError::RoutingTableInUse(
+                plan.place.routing_table,
+            ));
+        }
+        let way = queue_way(&plan)?;
+        let timeouts = match change_parameters && timeouts::are_possible(&plan.place)? {
+            true => Timeouts::Wanted { shown: None },
+            false => Timeouts::Unwanted,
+        };
+        let mut installed = Self {
+            plan,
+            marks,
+            way,
+            early_demux: match change_parameters {
+                true => EarlyDemux::read(),
+                false => EarlyDemux::leave(),
+            },
+            taking: false,
+            has_ipv6: has_ipv6(),
+            netlink,
+            as_put: AsPut::default(),
+            timeouts,
+            rules: RulesetWatch::open().map_err(InterceptionError::Watch)?,
+            routes: RouteWatch::open_beside_main().map_err(InterceptionError::Watch)?,
+            _claim: claim,
+        };
+        // An error from here on drops `installed`, which removes what is there.
+        installed.ensure_delivery()?;
+        // First the rules, in which it is written what the parameter was.
+        installed.put_rules()?;
+        if change_parameters && installed.early_demux.switch_off() {
+            installed.put_rules()?;
+        }
+        Ok(installed)
+    }
+
+    /// Whether the kernel would take the rules of another plan for the same place.
+    ///
+    /// # Errors
+    /// The mark field is too small, or the kernel refuses.
+    pub fn check(&self, plan: &Plan) -> Result<(), InterceptionError> {
+        let rules = rules::ruleset(plan, &marks(plan)?, self.machine(), true);
+        nftables::check(&rules)?;
+        Ok(())
+    }
+
+    /// Knows the legs of another plan too, which is about to be put in force: sockets may have its
+    /// marks already.
+    ///
+    /// # Errors
+    /// The rules could not be changed; the next [`refresh`](Self::refresh) tries again.
+    pub fn expect_legs(&mut self, next: &Plan) -> Result<(), InterceptionError> {
+        let known = [&self.plan.client_leg_marks, &self.plan.server_leg_marks];
+        let new = [&next.client_leg_marks, &next.server_leg_marks];
+        if new[0].is_subset(known[0]) && new[1].is_subset(known[1]) {
+            return Ok(());
+        }
+        self.plan.client_leg_marks.extend(new[0]);
+        self.plan.server_leg_marks.extend(new[1]);
+        self.put_rules()
+    }
+
+    /// The plan in force.
+    #[must_use]
+    pub const fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Puts another plan for the same place in force, all rules at once. Connections that exist
+    /// go on if their marks and interfaces are in the new plan.
+    ///
+    /// # Errors
+    /// What could not be changed; the next [`refresh`](Self::refresh) tries again.
+    pub fn change(&mut self, plan: Plan) -> Result<(), InterceptionError> {
+        self.marks = marks(&plan)?;
+        self.plan = plan;
+        // It may have come or gone since the last look.
+        self.has_ipv6 = has_ipv6();
+        self.ensure_delivery()?;
+        self.put_rules()?;
+        local_delivery::remove_other_marks(&self.netlink, &self.plan.place, &self.marks)?;
+        Ok(())
+    }
+
+    /// New connections from and to these hosts pass untouched from now on; those that exist go on.
+    ///
+    /// # Errors
+    /// The rules could not be changed; the next [`refresh`](Self::refresh) tries again.
+    pub fn set_bypasses(&mut self, bypasses: Vec<Prefix>) -> Result<(), InterceptionError> {
+        self.plan.bypasses = bypasses;
+        self.put_rules()
+    }
+
+    /// New connections between these, too, pass untouched for so long from now on.
+    ///
+    /// # Errors
+    /// The rules could not be changed; the next [`refresh`](Self::refresh) tries again.
+    pub fn leave_alone(&mut self, pairs: &[Pair], time: Duration) -> Result<(), InterceptionError> {
+        let now = Instant::now();
+        self.plan.left_alone.add(pairs, now, time);
+        let additions = (self.plan.left_alone).additions(pairs, &self.plan.place.table, now);
+        // The sets may be full, or somebody may have removed the table.
+        if self.taking && nftables::apply(&additions).is_ok() {
+            return Ok(());
+        }
+        self.put_rules()
+    }
+
+    fn machine(&self) -> Machine {
+        Machine {
+            queue: self.way,
+            early_demux: EarlyDemux::is_on(),
+            early_demux_was: self.early_demux.was_on(),
+        }
+    }
+
+    /// The marks in use.
+    #[must_use]
+    pub const fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    /// What tries whether the host's firewall lets these connections work.
+    ///
+    /// # Errors
+    /// It cannot be opened: it needs `CAP_NET_RAW`.
+    pub fn probe(&self) -> Result<Probe, InterceptionError> {
+        Probe::new(&self.plan.place, &self.plan.selections, &self.marks)
+    }
+
+    /// Whether new connections are taken.
+    #[must_use]
+    pub const fn is_taking(&self) -> bool {
+        self.taking
+    }
+
+    /// Takes new connections, or lets them pass untouched; those that exist go on either way.
+    ///
+    /// # Errors
+    /// The rules could not be changed.
+    pub fn set_taking(&mut self, taking: bool) -> Result<(), InterceptionError> {
+        if taking != self.taking {
+            self.taking = taking;
+            self.put_rules()?;
+        }
+        Ok(())
+    }
+
+    /// Readable when rules (of anybody) or routes have changed.
+    #[must_use]
+    pub fn changes(&self) -> [BorrowedFd<'_>; 2] {
+        [self.rules.descriptor(), self.routes.descriptor()]
+    }
+
+    /// [`changes`](Self::changes) are no longer readable for what has changed so far.
+    pub fn forget_changes(&self) {
+        self.rules.forget();
+        self.routes.forget();
+    }
+
+    /// Routing rules of others that look at bits of our marks.
+    ///
+    /// # Errors
+    /// The kernel does not list rules.
+    pub fn foreign_rules(&self) -> Result<Vec<ForeignRule>, InterceptionError> {
+        let rules = survey::foreign_rules(&self.netlink)?;
+        let is_near = |rule: &ForeignRule| {
+            rule.mark
+                .is_some_and(|(_, mask)| mask & self.marks.mask != 0)
+        };
+        Ok(rules.into_iter().filter(is_near).collect())
+    }
+
+    /// Puts back what somebody has removed or changed; whether there was anything.
+    ///
+    /// # Errors
+    /// It could not be put back.
+    pub fn refresh(&mut self) -> Result<bool, InterceptionError> {
+        self.forget_changes();
+        let has_ipv6 = has_ipv6();
+        let routes = self.ensure_delivery()?;
+        // The route comes before the rules that need it; while IPv6 is switched off there is none.
+        let family = has_ipv6 != self.has_ipv6 && self.plan.takes_ipv6();
+        self.has_ipv6 = has_ipv6;
+        let parameter = self.early_demux.switch_off();
+        let rules = parameter || !self.is_as_put()?;
+        if rules || family {
+            self.put_rules()?;
+        }
+        Ok(rules || routes > 0 && !family)
+    }
+
+    /// Adds the rules and routes that are missing, of the families that are taken. One that is not
+    /// there now need not have any: its packets come again when it does.
+    fn ensure_delivery(&self) -> Result<usize, NetlinkError> {
+        let takes = |family: &AddressFamily| match family {
+            AddressFamily::Inet6 => self.plan.takes_ipv6(),
+            _ => true,
+        };
+        let families = usable_families().filter(takes);
+        local_delivery::ensure(&self.netlink, &self.plan.place, &self.marks, families)
+    }
+
+    /// Whether the kernel still shows the tables as they were put. Asked only where anything has
+    /// changed: their sets may have thousands of elements, all of which `nft` reads.
+    fn is_as_put(&mut self) -> Result<bool, InterceptionError> {
+        let number = nftables::generation().ok();
+        if self.as_put.is_known(number) {
+            return Ok(true);
+        }
+        let tables = self.tables()?;
+        Ok(self.as_put.handle_list(number, &tables))
+    }
+
+    /// Whether connection tracking forgets our sessions soon after their end; where the kernel or
+    /// `nft` cannot be told so, it keeps them as long as all others.
+    #[must_use]
+    pub const fn has_timeouts(&self) -> bool {
+        matches!(self.timeouts, Timeouts::Wanted { .. })
+    }
+
+    fn put_rules(&mut self) -> Result<(), InterceptionError> {
+        // Unless all goes well, the next refresh tries again.
+        self.as_put.forget();
+        let mut plan = self.plan.clone();
+        if !self.has_ipv6 {
+            plan.leave_out_ipv6();
+        }
+        let rules = rules::ruleset(&plan, &self.marks, self.machine(), self.taking);
+        for _ in 0..PUT_TRIES {
+            let mut shown = Vec::new();
+            let mut rules = rules.clone();
+            if !self.timeouts.are_as_put(&self.plan.place)? {
+                rules.push_str(&timeouts::ruleset(&self.plan.place));
+            }
+            let generation = nftables::generation_after(|| {
+                nftables::apply(&rules)?;
+                let changes = match self.way {
+                    QueueWay::Target => {
+                        queue_target::install(&self.plan.place, &self.marks)
+                            .map_err(InterceptionError::NoQueue)?;
+                        2
+                    }
+                    QueueWay::Statement => 1,
+                };
+                shown = self.tables()?;
+                Ok::<_, InterceptionError>(changes)
+            })?;
+            if let Timeouts::Wanted { shown: timeouts } = &mut self.timeouts {
+                *timeouts = shown.last().cloned().flatten();
+            }
+            if self.as_put.handle_put(generation, shown) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn tables(&self) -> Result<Vec<Option<String>>, InterceptionError> {
+        let table = &self.plan.place.table;
+        // Sets whose elements come and go by themselves may have thousands of them.
+        let mut tables = vec![nftables::table_without_elements("inet", table)?];
+        for set in Bypass::of(&self.plan.bypasses).names() {
+            tables.push(nftables::set("inet", table, &set)?);
+        }
+        if self.way == QueueWay::Target {
+            let name = queue_target::table(&self.plan.place);
+            for family in ["ip", "ip6"] {
+                tables.push(nftables::table(family, &name)?);
+            }
+        }
+        // The last, see `put_rules`.
+        if self.has_timeouts() {
+            let name = timeouts::table(&self.plan.place);
+            tables.push(nftables::table("inet", &name)?);
+        }
+        Ok(tables)
+    }
+}
+
+/// Whether IPv6 takes routes, so that its connections can be brought to this machine.
+fn has_ipv6() -> bool {
+    !midspan_linux::ipv6::is_switched_off()
+}
+
+/// The table with the time-outs of connection tracking.
+enum Timeouts {
+    /// Not for a trial, and not where the kernel has none.
+    Unwanted,
+    /// As the kernel shows the table since it was put.
+    Wanted { shown: Option<String> },
+}
+
+impl Timeouts {
+    /// Whether there is nothing to put. It is put again only where it is not as it was: when it
+    /// goes, all sessions lose their times.
+    fn are_as_put(&self, place: &Place) -> Result<bool, NftablesError> {
+        match self {
+            Self::Unwanted => Ok(true),
+            Self::Wanted { shown: None } => Ok(false),
+            Self::Wanted { shown } => {
+                Ok(nftables::table("inet", &timeouts::table(place))? == *shown)
+            }
+        }
+    }
+}
+
+impl Drop for Interception {
+    fn drop(&mut self) {
+        // Nobody is left to tell; without a relay the rules let everything pass, and the next run
+        // replaces them.
+        let _ = nftables::apply(&rules::removal(&self.plan.place.table));
+        if self.has_timeouts() {
+            let _ = nftables::apply(&rules::removal(&timeouts::table(&self.plan.place)));
+        }
+        let _ = Probe::remove(&self.plan.place);
+        let _ = queue_target::remove(&queue_target::table(&self.plan.place));
+        let _ = local_delivery::remove(&self.netlink, &self.plan.place);
+        if self.early_demux.was_on() {
+            let _ = midspan_linux::waiting_sockets::end(self.marks.mask);
+        }
+        self.early_demux.restore();
+    }
+}
+
+/// Removes what a process that was killed left behind at a place, unless another uses it.
+///
+/// # Errors
+/// What is there cannot be removed.
+fn remove_leftovers(place: &Place) -> Result<(), InterceptionError> {
+    let Ok(_claim) = claim(place) else {
+        return Ok(());
+    };
+    let netlink = Netlink::open()?;
+    local_delivery::remove(&netlink, place)?;
+    nftables::apply(&rules::removal(&place.table))?;
+    nftables::apply(&rules::removal(&timeouts::table(place)))?;
+    Probe::remove(place)?;
+    queue_target::remove(&queue_target::table(place)).map_err(InterceptionError::NoQueue)
+}
+
+/// How often rules are put at once, where somebody else changes rules at the same moment; the next
+/// refresh tries again.
+const PUT_TRIES: usize = 3;
+
+/// A second run on the same table would remove what the first has set.
+fn claim(place: &Place) -> Result<Claim, InterceptionError> {
+    crate::claim::claim(Kind::Interception, &place.table)
+        .map_err(InterceptionError::Claim)?
+        .ok_or_else(|| InterceptionError::InUse(place.table.clone()))
+}

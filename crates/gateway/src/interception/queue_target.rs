@@ -1,0 +1,50 @@
+//! The target NFQUEUE of xtables, in nftables tables of our own.
+//!
+//! Where the kernel lacks the statement `queue` of nftables, it may still have the target, which
+//! `iptables-nft` uses through the expression `target` of nf_tables (the kernel's nft_compat).
+//! `nft` cannot write that expression, so the tables are made here; no table of the host is
+//! touched. One table for each family, since xtables knows none for both.
+
+use std::io;
+
+use super::own_tables;
+use super::plan::{Marks, Place};
+use midspan_linux::nf_tables::{
+    Comparison, FAMILIES, compare, delete_table, hook, load_meta, mask, meta, new_chain, new_rule,
+    new_table, queue_by_target, transaction,
+};
+
+/// Name of the tables.
+pub fn table(place: &Place) -> String {
+    format!("{}_queue", place.table)
+}
+
+/// Makes the tables, in place of old ones.
+pub fn install(place: &Place, marks: &Marks) -> io::Result<()> {
+    let table = table(place);
+    transaction(|request| {
+        for family in FAMILIES {
+            delete_table(request, family, &table, own_tables::OURS);
+            new_table(request, family, &table, own_tables::OURS);
+            let priority = place.forward_priority.saturating_add(1);
+            new_chain(request, family, &table, hook::FORWARD, priority);
+            for mark in &marks.listeners {
+                new_rule(request, family, &table, |rule| {
+                    load_meta(rule, meta::MARK);
+                    mask(rule, marks.mask);
+                    compare(rule, Comparison::Equal, &mark.to_ne_bytes());
+                    queue_by_target(rule, place.queue);
+                });
+            }
+        }
+    })
+}
+
+/// Removes the tables, whether they are there or not.
+pub fn remove(table: &str) -> io::Result<()> {
+    transaction(|request| {
+        for family in FAMILIES {
+            delete_table(request, family, table, own_tables::OURS);
+        }
+    })
+}

@@ -1,0 +1,328 @@
+//! The text, line by line; whether kernels take it is tested in namespaces.
+
+use std::collections::BTreeSet;
+
+use super::plan::{Marks, Place, Plan, Selection};
+use super::rules::{Machine, QueueWay, ruleset};
+use crate::initial_window::MarkField;
+use midspan_linux::netlink::Prefix;
+
+fn plan() -> Plan {
+    Plan {
+        place: Place {
+            table: "midspan".to_owned(),
+            marks: MarkField::new(0x0f00_0000).unwrap(),
+            routing_table: 7690,
+            rule_priority: 100,
+            zone: 7700,
+            queue: 7700,
+            forward_priority: 100,
+        },
+        selections: vec![
+            Selection {
+                slot: 0,
+                rungs: Vec::new(),
+                interfaces: vec!["acc".to_owned(), "ppp*".to_owned()],
+                ipv4_port: Some(1234),
+                ipv6_port: Some(2345),
+                ports: vec![8000..=8100, 80..=80, 8101..=8200],
+                except_ports: vec![22..=22],
+                except: vec![
+                    Prefix {
+                        address: "192.0.2.0".parse().unwrap(),
+                        length: 24,
+                    },
+                    Prefix {
+                        address: "2001:db8::1".parse().unwrap(),
+                        length: 128,
+                    },
+                ],
+            },
+            Selection {
+                slot: 1,
+                interfaces: vec!["acc".to_owned()],
+                ipv4_port: Some(3456),
+                ..Selection::default()
+            },
+        ],
+        more_interfaces: BTreeSet::new(),
+        bypasses: Vec::new(),
+        left_alone: Default::default(),
+        client_leg_marks: BTreeSet::from([0x0100_0000]),
+        server_leg_marks: BTreeSet::new(),
+    }
+}
+
+fn text(way: QueueWay, taking: bool) -> String {
+    let plan = plan();
+    let marks = Marks::new(plan.place.marks, 2, 1).unwrap();
+    let machine = Machine {
+        queue: way,
+        early_demux: false,
+        early_demux_was: true,
+    };
+    ruleset(&plan, &marks, machine, taking)
+}
+
+/// The lines of a chain, without indentation.
+fn chain(text: &str, name: &str) -> Vec<String> {
+    text.split_once(&format!("\tchain {name} {{\n"))
+        .map(|(_, rest)| rest.split_once("\t}\n").unwrap().0)
+        .unwrap_or_default()
+        .lines()
+        .map(|line| line.trim().to_owned())
+        .collect()
+}
+
+#[test]
+fn the_table_is_replaced_as_a_whole() {
+    let text = text(QueueWay::Statement, true);
+    let start = "table inet midspan\ndelete table inet midspan\ntable inet midspan {\n";
+    assert!(text.starts_with(start), "{text}");
+    assert!(text.ends_with("\t}\n}\n"));
+}
+
+#[test]
+fn a_listener_takes_what_it_is_told_and_leaves_the_rest() {
+    assert_eq!(
+        chain(&text(QueueWay::Statement, true), "take_0"),
+        [
+            "ct status confirmed return",
+            "ct status dnat return",
+            "ct state untracked return",
+            "tcp sport < 1024 return",
+            "ip daddr 192.0.2.0/24 return",
+            "ip saddr 192.0.2.0/24 return",
+            "ip6 daddr 2001:db8::1/128 return",
+            "ip6 saddr 2001:db8::1/128 return",
+            "tcp dport { 22 } return",
+            "tcp dport != { 80, 8000-8200 } return",
+            "meta mark set meta mark & 0xf0ffffff | 0x0b000000 accept",
+        ]
+    );
+    assert_eq!(
+        chain(&text(QueueWay::Statement, true), "take_1")[4..],
+        [
+            "meta nfproto ipv6 return",
+            "meta mark set meta mark & 0xf0ffffff | 0x0a000000 accept",
+        ]
+    );
+}
+
+#[test]
+fn only_first_segments_from_client_interfaces_are_taken() {
+    let syn = "tcp flags & (fin|syn|rst|ack) == syn";
+    assert_eq!(
+        chain(&text(QueueWay::Statement, true), "take")
+            .into_iter()
+            .filter(|rule| !rule.contains("@watched") && !rule.contains("@left_alone"))
+            .collect::<Vec<_>>(),
+        [
+            "type filter hook forward priority 100; policy accept;".to_owned(),
+            format!("iifname \"acc\" {syn} jump take_0"),
+            format!("iifname \"ppp*\" {syn} jump take_0"),
+            format!("iifname \"acc\" {syn} jump take_1"),
+        ]
+    );
+}
+
+#[test]
+fn while_nothing_is_taken_the_legs_keep_their_rules() {
+    let (on, off) = (
+        text(QueueWay::Statement, true),
+        text(QueueWay::Statement, false),
+    );
+    assert!(!off.contains("chain take"));
+    for name in [
+        "client_side",
+        "from_this_machine",
+        "from_clients",
+        "server_side",
+        "output",
+        "untaken",
+    ] {
+        assert_eq!(chain(&on, name), chain(&off, name));
+        assert!(!chain(&on, name).is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn packets_of_other_interfaces_and_of_sessions_that_go_on_see_few_rules() {
+    let text = text(QueueWay::Statement, true);
+    assert_eq!(
+        chain(&text, "client_side")[1..],
+        [
+            "iifname \"lo\" goto from_this_machine",
+            "iifname \"acc\" goto from_clients",
+            "iifname \"ppp*\" goto from_clients",
+        ]
+    );
+    // Behind the rule for SYNs, before any other look for a socket.
+    assert_eq!(
+        chain(&text, "from_clients")[1],
+        "meta l4proto tcp socket transparent 1 \
+         socket mark & 0x0f000000 == { 0x0f000000, 0x01000000 } goto client_leg"
+    );
+    let ours = "meta mark & 0x0f000000 != 0 accept";
+    assert_eq!(chain(&text, "server_side")[1], ours);
+    assert_eq!(
+        chain(&text, "server_side_behind_nat")[1],
+        "meta nfproto ipv4 accept"
+    );
+}
+
+#[test]
+fn the_queue_lets_pass_when_nobody_listens() {
+    assert_eq!(
+        chain(&text(QueueWay::Statement, true), "queue"),
+        [
+            "type filter hook forward priority 101; policy accept;",
+            "meta mark & 0x0f000000 == { 0x0b000000, 0x0a000000 } queue flags bypass to 7700",
+        ]
+    );
+    assert!(!text(QueueWay::Target, true).contains("queue flags"));
+}
+
+#[test]
+fn zones_are_for_our_sockets_only() {
+    assert_eq!(
+        chain(&text(QueueWay::Statement, true), "output")[1..],
+        [
+            "meta mark & 0x0f000000 == { 0x0f000000, 0x01000000, 0x0b000000, 0x0a000000 } \
+             ct zone set 7700",
+            "meta mark & 0x0f000000 == 0x0e000000 ct original zone set 7701",
+        ]
+    );
+}
+
+#[test]
+fn with_early_demux_an_old_socket_makes_room() {
+    let plan = plan();
+    let marks = Marks::new(plan.place.marks, 2, 1).unwrap();
+    let text = |early_demux| {
+        let machine = Machine {
+            queue: QueueWay::Statement,
+            early_demux,
+            early_demux_was: true,
+        };
+        chain(&ruleset(&plan, &marks, machine, true), "syn_for_socket")
+    };
+    assert_eq!(text(false).len(), 1);
+    assert_eq!(
+        text(true)[1..],
+        [
+            "socket wildcard 0 return",
+            "socket wildcard 1 return",
+            "meta nfproto ipv4 meta l4proto tcp tproxy ip to 127.0.0.1:1234 drop",
+            "meta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:2345 drop",
+        ]
+    );
+}
+
+#[test]
+fn what_completes_a_watched_connection_is_shown_to_the_relay_once() {
+    let text = text(QueueWay::Statement, true);
+    let ends = "ip6 saddr . tcp sport . ip6 daddr . tcp dport";
+    let rule = format!(
+        "iifname \"ppp*\" tcp flags & (fin|syn|rst|ack) == ack ct state != established {ends} \
+         @watched_ipv6 delete @watched_ipv6 {{ {ends} }} \
+         meta mark set meta mark & 0xf0ffffff | 0x0b000000 accept"
+    );
+    let take = chain(&text, "take");
+    assert!(take.contains(&rule), "{take:?}");
+    let watch = format!("meta mark & 0x0f000000 == 0x0c000000 add @watched_ipv6 {{ {ends} }}");
+    assert!(chain(&text, "untaken").contains(&watch));
+}
+
+#[test]
+fn what_is_bypassed_is_asked_first() {
+    let prefix = |address: &str, length| Prefix {
+        address: address.parse().unwrap(),
+        length,
+    };
+    let mut plan = plan();
+    plan.bypasses = vec![
+        prefix("192.0.2.0", 24),
+        prefix("192.0.2.7", 32),
+        prefix("::", 0),
+    ];
+    let marks = Marks::new(plan.place.marks, 2, 1).unwrap();
+    let machine = Machine {
+        queue: QueueWay::Statement,
+        early_demux: false,
+        early_demux_was: false,
+    };
+    let text = ruleset(&plan, &marks, machine, true);
+    assert!(
+        text.contains("elements = { 192.0.2.0/24, 192.0.2.7/32 }"),
+        "{text}"
+    );
+    assert_eq!(
+        chain(&text, "take")[1..4],
+        [
+            "ip daddr @bypass_ipv4 return",
+            "ip saddr @bypass_ipv4 return",
+            "meta nfproto ipv6 return",
+        ]
+    );
+}
+
+#[test]
+fn connections_of_a_listener_that_has_gone_go_on() {
+    let mut plan = plan();
+    plan.more_interfaces = BTreeSet::from(["old".to_owned()]);
+    plan.selections.clear();
+    let marks = Marks::with_slots(plan.place.marks, &[], 1).unwrap();
+    let machine = Machine {
+        queue: QueueWay::Statement,
+        early_demux: false,
+        early_demux_was: false,
+    };
+    let text = ruleset(&plan, &marks, machine, true);
+    let rules = chain(&text, "client_side");
+    let way = "iifname \"old\" goto from_clients".to_owned();
+    assert!(rules.contains(&way), "{rules:?}");
+    assert!(!text.contains("jump take_"));
+}
+
+#[test]
+fn a_socket_that_is_just_being_replaced_is_looked_for_twice_and_never_missed_for_long() {
+    let text = text(QueueWay::Statement, true);
+    let look = "meta l4proto { tcp, icmp, ipv6-icmp } socket transparent 1 jump our_socket";
+    let looks = chain(&text, "from_clients");
+    assert_eq!(looks.iter().filter(|rule| *rule == look).count(), 2);
+    // The packet that completes the handshake is noted before the kernel replaces the socket …
+    let ours = chain(&text, "our_socket");
+    let note = "update @opening_ipv4 { ip saddr . tcp sport . ip daddr . tcp dport }";
+    assert!(ours.contains(&note.to_owned()), "{ours:?}");
+    // … and a SYN is not: there may be more of them at a time than the set holds.
+    assert!(!looks.iter().any(|rule| rule.contains("opening")));
+    assert!(text.contains("size 65536; flags dynamic,timeout; timeout 200ms"));
+    // A whole socket is never taken for another's because it was half open at an earlier look.
+    assert!(!ours.iter().any(|rule| rule.contains("return")), "{ours:?}");
+}
+
+#[test]
+fn a_syn_for_another_window_goes_to_other_sockets() {
+    let mut plan = plan();
+    plan.selections[0].rungs.push(crate::interception::Rung {
+        hop_limit: 66,
+        ipv4_port: Some(4567),
+        ipv6_port: Some(5678),
+    });
+    let marks = Marks::new(plan.place.marks, 2, 1).unwrap();
+    let machine = Machine {
+        queue: QueueWay::Statement,
+        early_demux: false,
+        early_demux_was: true,
+    };
+    let text = ruleset(&plan, &marks, machine, true);
+    let four = text
+        .find("ip ttl 66 tproxy ip to 127.0.0.1:4567 accept")
+        .unwrap();
+    let six = text
+        .find("ip6 hoplimit 66 tproxy ip6 to [::1]:5678 accept")
+        .unwrap();
+    let usual = text.find("tproxy ip to 127.0.0.1:1234 accept").unwrap();
+    assert!(four < usual && six < usual);
+}

@@ -1,0 +1,129 @@
+//! Who else uses what interception takes: marks, routing tables, priorities, the queue, names.
+//! Nothing is changed.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use rtnetlink::packet_route::rule::RuleAttribute;
+
+use super::{InterceptionError, Place};
+use crate::claim::{self, Kind};
+use crate::ours::{is_our_rule, is_ours};
+use midspan_linux::netlink::{Netlink, NetlinkError};
+use midspan_linux::owner::{self, Owner};
+use midspan_linux::routing::{Which, families, routes, rule_table, rules, table_of};
+
+/// A routing rule of somebody else (`ip rule`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignRule {
+    /// Its priority.
+    pub priority: u32,
+    /// The mark it asks for, and the bits of it that count; `None` where it asks for none.
+    pub mark: Option<(u32, u32)>,
+    /// The table it leads to.
+    pub table: u32,
+}
+
+/// What there is on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Survey {
+    /// Rules of others, both families.
+    pub rules: Vec<ForeignRule>,
+    /// Routing tables that have routes of others.
+    pub routing_tables: BTreeSet<u32>,
+    /// There are rules or routes of a Midspan with this place, running or not.
+    pub has_ours: bool,
+}
+
+impl Survey {
+    /// Looks. Needs no capability.
+    ///
+    /// # Errors
+    /// The kernel does not list rules or routes.
+    pub fn take(place: &Place) -> Result<Self, InterceptionError> {
+        let netlink = Netlink::open()?;
+        let mut survey = Self {
+            rules: Vec::new(),
+            routing_tables: BTreeSet::new(),
+            has_ours: false,
+        };
+        survey.rules = foreign_rules(&netlink)?;
+        for family in families() {
+            survey.has_ours |= (rules(&netlink, family)?.iter())
+                .any(|rule| is_our_rule(rule) && rule_table(rule) == place.routing_table);
+        }
+        for route in routes(&netlink, Which::All)? {
+            let table = table_of(&route);
+            match is_ours(&route) {
+                true => survey.has_ours |= table == place.routing_table,
+                false => {
+                    survey.routing_tables.insert(table);
+                }
+            }
+        }
+        Ok(survey)
+    }
+}
+
+/// Rules of others, both families.
+pub(super) fn foreign_rules(netlink: &Netlink) -> Result<Vec<ForeignRule>, NetlinkError> {
+    let mut found = Vec::new();
+    for family in families() {
+        for rule in rules(netlink, family)? {
+            if is_our_rule(&rule) {
+                continue;
+            }
+            let number =
+                |wanted: fn(&RuleAttribute) -> Option<u32>| rule.attributes.iter().find_map(wanted);
+            let mark = number(|attribute| match attribute {
+                RuleAttribute::FwMark(mark) => Some(*mark),
+                _ => None,
+            });
+            let mask = number(|attribute| match attribute {
+                RuleAttribute::FwMask(mask) => Some(*mask),
+                _ => None,
+            });
+            let priority = number(|attribute| match attribute {
+                RuleAttribute::Priority(priority) => Some(*priority),
+                _ => None,
+            });
+            found.push(ForeignRule {
+                priority: priority.unwrap_or(0),
+                mark: mark.map(|mark| (mark, mask.unwrap_or(u32::MAX))),
+                table: rule_table(&rule),
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// The Midspan that intercepts with this place at present, if one does; its process where `/proc`
+/// shows it.
+///
+/// # Errors
+/// It cannot be found out.
+pub fn running(place: &Place) -> Result<Option<Option<Owner>>, InterceptionError> {
+    let taken = claim::taken(Kind::Interception).map_err(InterceptionError::Claim)?;
+    let is_running = taken.contains(&place.table);
+    Ok(is_running
+        .then(|| claim::holder(Kind::Interception, &place.table).and_then(owner::of_process)))
+}
+
+/// Who has taken a queue for packets (NFQUEUE); `None` where nobody has, `Some(None)` where the
+/// process is not to be found.
+#[must_use]
+pub fn queue_owner(queue: u16) -> Option<Option<Owner>> {
+    let text = fs::read_to_string("/proc/self/net/netfilter/nfnetlink_queue").ok()?;
+    // A port's number is mostly that of the process, but need not be.
+    holder(queue, &text).map(|process| process.and_then(owner::of_process))
+}
+
+/// The port's number of a queue in `/proc/net/netfilter/nfnetlink_queue`.
+pub(crate) fn holder(queue: u16, table: &str) -> Option<Option<u32>> {
+    table.lines().find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let number: u16 = fields.next()?.parse().ok()?;
+        let process = fields.next()?.parse().ok();
+        (number == queue).then_some(process)
+    })
+}

@@ -1,0 +1,101 @@
+//! Removes what a process that was killed has left behind, whatever its tables, marks and routes
+//! were called.
+//!
+//! Our nftables tables have a comment (`own_tables`), our rules and routes a protocol number
+//! ([`PROTOCOL`](crate::PROTOCOL)), and the tables of ACK thinning a name. What a running process
+//! has [claimed](crate::claim) stays.
+
+use rtnetlink::packet_route::RouteNetlinkMessage;
+
+use midspan_linux::netlink::Netlink;
+use midspan_linux::nftables;
+use midspan_linux::routing::{families, family_name, rules as routing_rules, unless_gone};
+
+use crate::acknowledgement_queue::{self, RulesError};
+use crate::claim::{self, Kind};
+use crate::initial_window::remove_all_routes;
+use crate::interception::early_demux::EarlyDemux;
+use crate::interception::own_tables::{Parameter, tables};
+use crate::interception::{InterceptionError, accounting, queue_target, rules, timeouts};
+use crate::ours::is_our_rule;
+
+/// What the names of the tables of one Midspan end with, behind the one that it is told.
+const SUFFIXES: [&str; 5] = ["", "_queue", "_probe", accounting::SUFFIX, timeouts::SUFFIX];
+
+/// Removes all rules, routes and tables of Midspans that no longer run, and sets
+/// parameters of the kernel back to what they were; returns how many of them there were. While
+/// another Midspan runs in this network namespace, routes and rules are left alone, since they do
+/// not say whose they are.
+///
+/// # Errors
+/// What is there cannot be removed.
+pub fn rules_and_routes() -> Result<usize, InterceptionError> {
+    let taken = |kind| claim::taken(kind).map_err(InterceptionError::Claim);
+    let intercepting = taken(Kind::Interception)?;
+    let mut removed = 0;
+    if intercepting.is_empty() && taken(Kind::InitialWindows)?.is_empty() {
+        let netlink = Netlink::open()?;
+        // Rules first, so that nothing leads to a half-empty table.
+        for family in families() {
+            for rule in routing_rules(&netlink, family)? {
+                if !is_our_rule(&rule) {
+                    continue;
+                }
+                let result = netlink.change(
+                    || format!("remove an old {} rule", family_name(family)),
+                    RouteNetlinkMessage::DelRule(rule),
+                    0,
+                );
+                removed += usize::from(unless_gone(result)?);
+            }
+        }
+        removed += remove_all_routes(&netlink)?;
+    }
+    // Without the program there are no tables of ours, or no way to them.
+    let Ok(text) = nftables::all() else {
+        return Ok(removed);
+    };
+    let intercepting = taken(Kind::Interception)?;
+    for table in tables(&text) {
+        let belongs_to = |owner: &String| {
+            table
+                .name
+                .strip_prefix(owner.as_str())
+                .is_some_and(|rest| SUFFIXES.contains(&rest))
+        };
+        if intercepting.iter().any(belongs_to) {
+            continue;
+        }
+        if table.family == "inet" {
+            nftables::apply(&rules::removal(&table.name))?;
+        } else {
+            queue_target::remove(&table.name).map_err(InterceptionError::NoQueue)?;
+        }
+        removed += 1;
+        if intercepting.is_empty() {
+            table.changed.into_iter().for_each(set_back);
+        }
+    }
+    Ok(removed)
+}
+
+/// Removes the tables of ACK thinning of processes that no longer run; returns how many those were.
+///
+/// # Errors
+/// What is there cannot be removed.
+pub fn thinning_tables() -> Result<usize, RulesError> {
+    acknowledgement_queue::remove_leftovers("")
+}
+
+/// Removes lock files of processes that were killed, of all network namespaces; returns how many.
+#[must_use]
+pub fn lock_files() -> usize {
+    claim::remove_stale()
+}
+
+fn set_back(parameter: Parameter) {
+    match parameter {
+        Parameter::EarlyDemuxWasOn => EarlyDemux::switch_on(),
+        Parameter::AccountingWasOff => accounting::switch_off(),
+    }
+}

@@ -1,0 +1,26 @@
+//! What Midspan changes on a machine, and what removes it again.
+//!
+//! | module | what it changes |
+//! | --- | --- |
+//! | [`interception`] | rules, routes and marks that bring forwarded connections to the relay |
+//! | [`initial_window`] | routes and rules that give marked connections an initial window or an MTU |
+//! | [`acknowledgement_queue`], [`acknowledgements_first`] | rules and queues of ACK thinning |
+//!
+//! [`interception::survey`] and [`ruleset`] look at what the host has set up itself, and change
+//! nothing. Everything belongs to one network namespace and to one process at a time
+//! ([`claim`]), which removes it when it ends; [`leftovers`] removes what a process that was killed
+//! has left behind. The crate `linux` sends all requests to the kernel; this crate has no `unsafe`
+//! code and does not decide anything about connections.
+
+pub mod acknowledgement_queue;
+pub mod acknowledgements_first;
+pub mod claim;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+pub mod initial_window;
+pub mod interception;
+pub mod leftovers;
+mod ours;
+pub mod ruleset;
+
+pub use ours::PROTOCOL;

@@ -66,7 +66,7 @@ fn accepted_window(
     let address = listener.local_addr().unwrap();
     let opened = client.run(move || connect(far, address, None)).unwrap();
     let (accepted, _) = listener.accept().unwrap();
-    let window = tcp::sample(&accepted).unwrap().congestion_window;
+    let window = tcp::information(&accepted).unwrap().congestion_window();
     drop(opened);
     window
 }
@@ -84,7 +84,7 @@ fn opened_window(
     let listener = client.run(move || listener(far, None)).unwrap();
     let address = listener.local_addr().unwrap();
     let opened = proxy.run(move || connect(near, address, mark)).unwrap();
-    tcp::sample(&opened).unwrap().congestion_window
+    tcp::information(&opened).unwrap().congestion_window()
 }
 
 #[kernel_test]

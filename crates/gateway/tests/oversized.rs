@@ -81,7 +81,7 @@ fn what_was_agreed_on_is_read() {
     // Each end's own scale is the other's peer's.
     assert_eq!(near.peer_window_scale, far.own_window_scale);
     assert_eq!(near.own_window_scale, far.peer_window_scale);
-    let window = tcp::sample(&accepted).unwrap().peer_window;
+    let window = tcp::information(&accepted).unwrap().peer_window();
     let repair = Repair {
         segment_ceiling: None,
         window_scales: Some((near.peer_window_scale + 2, near.own_window_scale)),
@@ -93,7 +93,7 @@ fn what_was_agreed_on_is_read() {
     // The next packet of the client is read with it.
     (&opened).write_all(b"x").unwrap();
     (&accepted).read_exact(&mut [0]).unwrap();
-    let seen = tcp::sample(&accepted).unwrap().peer_window;
+    let seen = tcp::information(&accepted).unwrap().peer_window();
     assert!(seen >= window * 3, "{window} became {seen}");
 }
 
@@ -140,11 +140,11 @@ fn a_live_connection_takes_the_size_at_once() {
         (&opened).read_exact(&mut received).unwrap();
         assert!(received == bytes, "not what was sent");
         let begun = Instant::now();
-        while tcp::sample(&accepted).unwrap().unacknowledged > 0 {
+        while tcp::information(&accepted).unwrap().unacknowledged() > 0 {
             assert!(begun.elapsed() < LIMIT, "never acknowledged");
             std::thread::sleep(Duration::from_millis(1));
         }
-        tcp::sample(&accepted).unwrap().segments_sent
+        tcp::information(&accepted).unwrap().segments_sent()
     };
     let before = carry(3000);
     tcp::set_fragmenting(&accepted, true).unwrap();
@@ -195,7 +195,7 @@ fn oversized_segments_leave_as_fragments() {
             .is_some()
         {}
     };
-    let segment = tcp::sample(&accepted).unwrap().segment_size;
+    let segment = tcp::information(&accepted).unwrap().segment_size();
     transfer(accepted, &opened, &bytes, &mut look);
     look(&opened);
     assert_eq!(capture.take_drops().unwrap(), 0);
@@ -257,27 +257,27 @@ fn the_first_retransmission_of_a_probe_arrives() {
     assert!(received == bytes, "not what was sent");
     let begun = Instant::now();
     let sample = loop {
-        let sample = tcp::sample(&accepted).unwrap();
-        if sample.unacknowledged == 0 {
+        let sample = tcp::information(&accepted).unwrap();
+        if sample.unacknowledged() == 0 {
             break sample;
         }
         assert!(begun.elapsed() < LIMIT, "never acknowledged");
         std::thread::sleep(Duration::from_millis(1));
     };
     take_fragments(client);
-    let again = sample.segments_retransmitted;
+    let again = sample.segments_retransmitted();
     println!("{again} segments sent again");
     // Four of the normal size; had one left oversized again, it would be one more, or its reply late.
-    assert_eq!(sample.segments_sent - again, 1);
+    assert_eq!(sample.segments_sent() - again, 1);
     assert!(again >= 4, "{again}");
-    assert!(sample.slow_start_threshold.is_some());
+    assert!(sample.slow_start_threshold().is_some());
     if !tcp::slow_start_again(&accepted).unwrap() {
         return skip_part("no BBR");
     }
     assert_eq!(tcp::congestion_control(&accepted).unwrap(), "reno");
-    let after = tcp::sample(&accepted).unwrap();
-    assert_eq!(after.slow_start_threshold, None);
-    assert_eq!(after.congestion_window, sample.congestion_window);
+    let after = tcp::information(&accepted).unwrap();
+    assert_eq!(after.slow_start_threshold(), None);
+    assert_eq!(after.congestion_window(), sample.congestion_window());
 }
 
 #[kernel_test]
@@ -292,7 +292,7 @@ fn going_back_cuts_the_queue_again() {
     tcp::set_mark(&accepted, mark).unwrap();
     let mut went_back = false;
     transfer(accepted, &opened, &pattern(300_000), |watched| {
-        if !went_back && tcp::sample(watched).unwrap().timeouts_pending > 0 {
+        if !went_back && tcp::information(watched).unwrap().timeouts_pending() > 0 {
             went_back = true;
             tcp::set_mark(watched, 0).unwrap();
             tcp::set_fragmenting(watched, false).unwrap();

@@ -10,6 +10,7 @@ use midspan_units::BitRate;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
+use super::leg_options;
 use super::narrow::NarrowLeg;
 use super::system;
 
@@ -84,7 +85,7 @@ pub fn call_as_client(
     tcp::set_mark(&socket, host_mark | leg.mark).map_err(errno)?;
     let mut option_errors = 0;
     if leg.start != LegStart::default() {
-        option_errors += u64::from(tcp::apply(&socket, &leg.start).is_err());
+        option_errors += u64::from(leg_options::apply(&socket, &leg.start).is_err());
     }
     system::bind(&socket, request.client)?;
     connect(socket, request.server, option_errors)

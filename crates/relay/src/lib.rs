@@ -97,7 +97,7 @@
 //! listener, at its SYN by the gate with a policy of its own; [`Policy::start`] when
 //! both sockets exist and before the server is called (what is offered in the SYN depends on it),
 //! and [`Policy::sample`] at most every [`Policy::sampling_interval`] while data flows. Carried
-//! out: all of [`LegStart`](midspan_policy::LegStart) that [`midspan_linux::tcp::apply`] can set;
+//! out: all of [`LegStart`](midspan_policy::LegStart) that [`leg_options::apply`] can set;
 //! all of a [`Decision`](midspan_policy::Decision) but its segment size, which legs with an access
 //! profile have from [`narrow`]. Not carried out yet: the initial-window class (set by whoever opens the listener); for forward listeners the
 //! handshake, and a bypass (`Bypass` relays without any set-up).
@@ -117,6 +117,7 @@ mod exchange;
 #[cfg(feature = "failing-calls")]
 pub mod failing_calls;
 pub mod kick;
+pub mod leg_options;
 mod legs;
 mod lifecycle;
 mod limits;
@@ -133,6 +134,7 @@ mod pipes;
 mod poll;
 pub mod profile;
 pub mod remembered;
+mod sample;
 #[cfg(test)]
 mod scripted;
 pub mod seeded_faults;

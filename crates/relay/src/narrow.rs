@@ -8,12 +8,13 @@ use std::sync::Arc;
 use midspan_linux::tcp::{self, Repair};
 use midspan_policy::oversized_segments::{Event, OversizedSegments, Verdict};
 use midspan_policy::sending_ahead::{SendAhead, SendingAhead};
-use midspan_policy::{Buffer, LegDecision, LegSample};
+use midspan_policy::{LegDecision, LegSample};
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 use serde::{Deserialize, Serialize};
 
 use super::listener::Listener;
 use super::remembered::Remembered;
+use super::sample::sample;
 use super::statistics::Counters;
 use super::throttle::kernel_rate;
 use crate::profile::{self, AccessProfile, HEADERS, SIX_HEADERS, SegmentMarks};
@@ -121,7 +122,7 @@ impl NarrowLeg {
         now: Time,
     ) -> std::io::Result<Option<Self>> {
         let agreed = tcp::agreed(socket)?;
-        let sample = tcp::sample(socket)?;
+        let sample = sample(socket)?;
         let inherited = tcp::mark(socket)?;
         let is_four = client.to_canonical().is_ipv4();
         let marks = profiles.marks().oversized(profile, is_four);
@@ -142,7 +143,7 @@ impl NarrowLeg {
         let added_scale =
             (profile.send_ahead).added_scale(sample.peer_window, agreed.peer_window_scale);
         if let SendAhead::Wso(size) = profile.send_ahead {
-            tcp::set_send_buffer(socket, Buffer::Fixed(size))?;
+            tcp::set_send_buffer(socket, size)?;
         }
         let largest = sizes
             .last()
@@ -249,7 +250,7 @@ impl NarrowLeg {
         if self.next_look.is_none_or(|at| now < at) {
             return 0;
         }
-        let Ok(sample) = tcp::sample(socket) else {
+        let Ok(sample) = sample(socket) else {
             self.next_look = None;
             return 0;
         };

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use midspan_linux::tcp::{self, LegError};
+use midspan_linux::tcp;
 use midspan_policy::{Admission, Handshake, LegStart, Policy, Request, Start};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use super::arrival::{Arrival, NewClient};
 use super::crowd::Crowd;
 use super::destination::{Finder, Found, Negotiator, Way};
+use super::leg_options::{self, LegError, apply_before_listen, change_listener};
 use super::legs::{self, Calling, InputStart, Legs, ServerLeg};
 use super::limits::{Limits, Places, Shortage};
 use super::listener::Listener;
@@ -117,7 +118,7 @@ pub fn prepare_listener(socket: &OwnedFd, listener: &Listener) -> Result<(), Err
     let action = || format!("set up the socket of listener \"{}\"", listener.name);
     legs::set_common_options(socket).map_err(Error::kernel(action()))?;
     let start = LegStart::from(&listener.session.client);
-    tcp::apply_before_listen(socket, &start)
+    apply_before_listen(socket, &start)
         .map_err(std::io::Error::other)
         .map_err(Error::kernel(action()))
 }
@@ -163,7 +164,7 @@ impl Acceptor {
     pub fn set_up_again(&self) -> Result<(), LegError> {
         let start = LegStart::from(&self.listener.session.client);
         match &self.socket {
-            Some(socket) => tcp::change_listener(socket, &start, self.listener.marks.client),
+            Some(socket) => change_listener(socket, &start, self.listener.marks.client),
             None => Ok(()),
         }
     }
@@ -366,7 +367,7 @@ impl Acceptor {
         }
         match start == LegStart::default() {
             true => 0,
-            false => self.note(tcp::apply(client, &start)),
+            false => self.note(leg_options::apply(client, &start)),
         }
     }
 
@@ -381,7 +382,7 @@ impl Acceptor {
             errors += self.note(tcp::set_mark(server, mark));
         }
         if leg != LegStart::default() {
-            errors += self.note(tcp::apply(server, &leg));
+            errors += self.note(leg_options::apply(server, &leg));
         }
         errors
     }
@@ -396,7 +397,7 @@ impl Acceptor {
             keepalive,
             ..LegStart::default()
         };
-        self.note(tcp::apply(server, &start))
+        self.note(leg_options::apply(server, &start))
     }
 
     /// Counts a refused option and logs the first: the session goes on without it.

@@ -9,7 +9,7 @@ use landlock::{
     RulesetError, RulesetStatus, Scope,
 };
 
-/// Names everything that this version of Midspan can forbid; the kernel's part of it holds.
+/// Contains everything that this version of the crate `landlock` can forbid; the kernel's part of it holds.
 const NEWEST: ABI = ABI::V10;
 /// The newest without the ways to sockets that have a name in the file system.
 const WITHOUT_SOCKETS: ABI = ABI::V7;

@@ -1,10 +1,9 @@
-//! `TCP_INFO` as a [`LegSample`].
+//! `TCP_INFO`: what the kernel reports of a TCP socket.
 
 use std::io;
 use std::os::fd::AsFd;
 
-use midspan_policy::{LegSample, LimitedTimes};
-use midspan_units::{ByteSize, TimeSpan};
+use midspan_units::{BitRate, ByteSize, TimeSpan};
 
 use super::options::rate_from_bytes_per_second;
 use super::raw;
@@ -15,71 +14,202 @@ const LARGEST: usize = 512;
 /// Slow-start threshold that stands for "none yet" (`TCP_INFINITE_SSTHRESH`).
 const INFINITE_THRESHOLD: u32 = 0x7fff_ffff;
 
-/// Reads a leg (`TCP_INFO`). About a microsecond; takes the socket's lock.
+/// Reads a socket (`TCP_INFO`). About a microsecond; takes the socket's lock.
 ///
 /// # Errors
 /// Those of `getsockopt(2)`.
-pub fn sample(socket: impl AsFd) -> io::Result<LegSample> {
-    let mut buffer = [0; LARGEST];
-    let length = raw::get_option(
-        socket.as_fd(),
-        libc::IPPROTO_TCP,
-        libc::TCP_INFO,
-        &mut buffer,
-    )?;
-    Ok(parse_information(&buffer[..length]))
-}
-
-/// How many bytes of `TCP_INFO` this kernel gives: newer ones give more.
-///
-/// # Errors
-/// Those of `getsockopt(2)`.
-pub fn information_length(socket: impl AsFd) -> io::Result<usize> {
-    let mut buffer = [0; LARGEST];
+pub fn information(socket: impl AsFd) -> io::Result<Information> {
+    let mut bytes = [0; LARGEST];
     let socket = socket.as_fd();
-    raw::get_option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut buffer)
+    let length = raw::get_option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes)?;
+    Ok(Information { bytes, length })
 }
 
-/// Reads the bytes of a `struct tcp_info`, in the machine's byte order.
+/// A `struct tcp_info` of `<linux/tcp.h>`.
 ///
 /// The structure has only ever grown at its end, so an older kernel gives fewer bytes: what is
 /// missing is `None` or 0.
-#[must_use]
-pub fn parse_information(bytes: &[u8]) -> LegSample {
-    let information = Information(bytes);
-    LegSample {
-        round_trip_time: information
-            .nonzero_u32(field::RTT)
-            .map(span_from_microseconds),
-        minimum_round_trip_time: information
-            .nonzero_u32(field::MIN_RTT)
+#[derive(Debug, Clone, Copy)]
+pub struct Information {
+    bytes: [u8; LARGEST],
+    length: usize,
+}
+
+impl Information {
+    /// How many bytes the kernel has given: newer ones give more.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Smoothed round-trip time.
+    #[must_use]
+    pub fn round_trip_time(&self) -> Option<TimeSpan> {
+        self.nonzero_u32(field::RTT).map(span_from_microseconds)
+    }
+
+    /// Smallest round-trip time of the last minutes (`net.ipv4.tcp_min_rtt_wlen`).
+    #[must_use]
+    pub fn minimum_round_trip_time(&self) -> Option<TimeSpan> {
+        self.nonzero_u32(field::MIN_RTT)
             .filter(|microseconds| *microseconds != u32::MAX)
-            .map(span_from_microseconds),
-        delivery_rate: rate_from_bytes_per_second(information.u64(field::DELIVERY_RATE)),
-        pacing_rate: rate_from_bytes_per_second(information.u64(field::PACING_RATE)),
-        segment_size: information.u32(field::SND_MSS),
-        congestion_window: information.u32(field::SND_CWND),
-        slow_start_threshold: information
-            .nonzero_u32(field::SND_SSTHRESH)
-            .filter(|threshold| *threshold < INFINITE_THRESHOLD),
-        peer_window: u64::from(information.u32(field::SND_WND)),
-        advertised_window: u64::from(information.u32(field::RCV_WND)),
-        unacknowledged: information.u32(field::UNACKED),
-        not_sent: ByteSize::from_bytes(u64::from(information.u32(field::NOTSENT_BYTES))),
-        bytes_acknowledged: ByteSize::from_bytes(information.u64(field::BYTES_ACKED)),
-        bytes_received: ByteSize::from_bytes(information.u64(field::BYTES_RECEIVED)),
-        bytes_retransmitted: ByteSize::from_bytes(information.u64(field::BYTES_RETRANS)),
-        segments_retransmitted: information.u32(field::TOTAL_RETRANS),
-        timeouts: information.u16(field::TOTAL_RTO),
-        segments_sent: information.u32(field::DATA_SEGS_OUT),
-        segments_received: information.u32(field::SEGS_IN),
-        data_segments_received: information.u32(field::DATA_SEGS_IN),
-        timeouts_pending: u32::from(information.u8(field::RETRANSMITS)),
-        limited: LimitedTimes {
-            busy: information.span(field::BUSY_TIME),
-            receive_window: information.span(field::RWND_LIMITED),
-            send_buffer: information.span(field::SNDBUF_LIMITED),
-        },
+            .map(span_from_microseconds)
+    }
+
+    /// Delivery rate of the newest window.
+    #[must_use]
+    pub fn delivery_rate(&self) -> Option<BitRate> {
+        rate_from_bytes_per_second(self.u64(field::DELIVERY_RATE))
+    }
+
+    /// Rate at which the kernel paces.
+    #[must_use]
+    pub fn pacing_rate(&self) -> Option<BitRate> {
+        rate_from_bytes_per_second(self.u64(field::PACING_RATE))
+    }
+
+    /// Segment size towards the peer in bytes of data.
+    #[must_use]
+    pub fn segment_size(&self) -> u32 {
+        self.u32(field::SND_MSS)
+    }
+
+    /// Congestion window in segments.
+    #[must_use]
+    pub fn congestion_window(&self) -> u32 {
+        self.u32(field::SND_CWND)
+    }
+
+    /// Slow-start threshold in segments; `None` while in the first slow start.
+    #[must_use]
+    pub fn slow_start_threshold(&self) -> Option<u32> {
+        self.nonzero_u32(field::SND_SSTHRESH)
+            .filter(|threshold| *threshold < INFINITE_THRESHOLD)
+    }
+
+    /// The window that the peer advertises, in bytes.
+    #[must_use]
+    pub fn peer_window(&self) -> u32 {
+        self.u32(field::SND_WND)
+    }
+
+    /// The window that this socket advertises, in bytes.
+    #[must_use]
+    pub fn advertised_window(&self) -> u32 {
+        self.u32(field::RCV_WND)
+    }
+
+    /// Segments sent and not acknowledged.
+    #[must_use]
+    pub fn unacknowledged(&self) -> u32 {
+        self.u32(field::UNACKED)
+    }
+
+    /// Bytes in the send buffer that were never sent.
+    #[must_use]
+    pub fn not_sent(&self) -> ByteSize {
+        ByteSize::from_bytes(u64::from(self.u32(field::NOTSENT_BYTES)))
+    }
+
+    /// Bytes acknowledged by the peer.
+    #[must_use]
+    pub fn bytes_acknowledged(&self) -> ByteSize {
+        ByteSize::from_bytes(self.u64(field::BYTES_ACKED))
+    }
+
+    /// Bytes received from the peer.
+    #[must_use]
+    pub fn bytes_received(&self) -> ByteSize {
+        ByteSize::from_bytes(self.u64(field::BYTES_RECEIVED))
+    }
+
+    /// Bytes sent again.
+    #[must_use]
+    pub fn bytes_retransmitted(&self) -> ByteSize {
+        ByteSize::from_bytes(self.u64(field::BYTES_RETRANS))
+    }
+
+    /// Segments sent again.
+    #[must_use]
+    pub fn segments_retransmitted(&self) -> u32 {
+        self.u32(field::TOTAL_RETRANS)
+    }
+
+    /// Retransmission time-outs, a 16-bit counter (Linux 6.7).
+    #[must_use]
+    pub fn timeouts(&self) -> u16 {
+        self.u16(field::TOTAL_RTO)
+    }
+
+    /// Consecutive retransmission time-outs since the last answer from the peer.
+    #[must_use]
+    pub fn timeouts_pending(&self) -> u8 {
+        self.u8(field::RETRANSMITS)
+    }
+
+    /// Segments with data sent, those sent again included.
+    #[must_use]
+    pub fn segments_sent(&self) -> u32 {
+        self.u32(field::DATA_SEGS_OUT)
+    }
+
+    /// Segments received, ACKs without data included.
+    #[must_use]
+    pub fn segments_received(&self) -> u32 {
+        self.u32(field::SEGS_IN)
+    }
+
+    /// Segments received that contain data.
+    #[must_use]
+    pub fn data_segments_received(&self) -> u32 {
+        self.u32(field::DATA_SEGS_IN)
+    }
+
+    /// For how long there was data to send.
+    #[must_use]
+    pub fn busy_time(&self) -> TimeSpan {
+        self.span(field::BUSY_TIME)
+    }
+
+    /// For how long the peer's window held sending back.
+    #[must_use]
+    pub fn receive_window_limited_time(&self) -> TimeSpan {
+        self.span(field::RWND_LIMITED)
+    }
+
+    /// For how long too small a send buffer held sending back.
+    #[must_use]
+    pub fn send_buffer_limited_time(&self) -> TimeSpan {
+        self.span(field::SNDBUF_LIMITED)
+    }
+
+    fn field<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        let bytes = self.bytes.get(..self.length)?;
+        bytes.get(offset..offset + N)?.try_into().ok()
+    }
+
+    fn u8(&self, offset: usize) -> u8 {
+        self.field(offset).map_or(0, u8::from_ne_bytes)
+    }
+
+    fn u16(&self, offset: usize) -> u16 {
+        self.field(offset).map_or(0, u16::from_ne_bytes)
+    }
+
+    fn u32(&self, offset: usize) -> u32 {
+        self.field(offset).map_or(0, u32::from_ne_bytes)
+    }
+
+    fn u64(&self, offset: usize) -> u64 {
+        self.field(offset).map_or(0, u64::from_ne_bytes)
+    }
+
+    fn nonzero_u32(&self, offset: usize) -> Option<u32> {
+        Some(self.u32(offset)).filter(|value| *value != 0)
+    }
+
+    fn span(&self, offset: usize) -> TimeSpan {
+        TimeSpan::from_nanoseconds(self.u64(offset).saturating_mul(1_000))
     }
 }
 
@@ -116,39 +246,6 @@ mod field {
 
 fn span_from_microseconds(microseconds: u32) -> TimeSpan {
     TimeSpan::from_nanoseconds(u64::from(microseconds) * 1_000)
-}
-
-/// As many bytes of a `struct tcp_info` as the kernel gave; what is beyond reads as 0.
-struct Information<'a>(&'a [u8]);
-
-impl Information<'_> {
-    fn bytes<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
-        self.0.get(offset..offset + N)?.try_into().ok()
-    }
-
-    fn u8(&self, offset: usize) -> u8 {
-        self.bytes(offset).map_or(0, u8::from_ne_bytes)
-    }
-
-    fn u16(&self, offset: usize) -> u16 {
-        self.bytes(offset).map_or(0, u16::from_ne_bytes)
-    }
-
-    fn u32(&self, offset: usize) -> u32 {
-        self.bytes(offset).map_or(0, u32::from_ne_bytes)
-    }
-
-    fn u64(&self, offset: usize) -> u64 {
-        self.bytes(offset).map_or(0, u64::from_ne_bytes)
-    }
-
-    fn nonzero_u32(&self, offset: usize) -> Option<u32> {
-        Some(self.u32(offset)).filter(|value| *value != 0)
-    }
-
-    fn span(&self, offset: usize) -> TimeSpan {
-        TimeSpan::from_nanoseconds(self.u64(offset).saturating_mul(1_000))
-    }
 }
 
 #[cfg(test)]
@@ -211,15 +308,19 @@ mod tests {
     }
 
     #[test]
-    fn any_length_is_read_and_nothing_is_known_of_nothing() {
-        let full: Vec<u8> = (1..=LARGEST).map(|i| (i % 251) as u8).collect();
-        for length in 0..full.len() {
-            let _ = parse_information(&full[..length]);
-        }
-        assert_eq!(parse_information(&[]), LegSample::default());
+    fn fields_beyond_the_end_are_empty() {
+        let of = |length| Information {
+            bytes: std::array::from_fn(|i| (i % 250 + 1) as u8),
+            length,
+        };
+        let nothing = of(0);
+        assert_eq!(nothing.round_trip_time(), None);
+        assert_eq!(nothing.segments_sent(), 0);
+        assert_eq!(nothing.busy_time(), TimeSpan::ZERO);
         // A kernel before 5.4 ends before tcpi_snd_wnd.
-        let old = parse_information(&full[..field::SND_WND]);
-        assert_eq!(old.peer_window, 0);
-        assert!(old.round_trip_time.is_some());
+        let old = of(field::SND_WND);
+        assert_eq!(old.peer_window(), 0);
+        assert!(old.round_trip_time().is_some());
+        assert_ne!(of(field::SND_WND + 4).peer_window(), 0);
     }
 }

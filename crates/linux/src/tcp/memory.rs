@@ -1,9 +1,8 @@
 //! Kernel memory of a socket's queues, and its bounds.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
-use midspan_policy::Buffer;
 use midspan_units::ByteSize;
 
 use super::raw;
@@ -63,7 +62,7 @@ pub fn memory(socket: impl AsFd) -> io::Result<SocketMemory> {
 /// Those of `setsockopt(2)`.
 pub fn limit_receive_queue(socket: impl AsFd, limit: ByteSize) -> io::Result<()> {
     let socket = socket.as_fd();
-    super::set_receive_buffer(socket, Buffer::Fixed(half(limit)))?;
+    super::set_receive_buffer(socket, half(limit))?;
     // Without this the window stays as small as a smaller buffer had made it: Linux (6.10) notes
     // a clamp whenever it learns the overhead of packets, and never raises that with the buffer.
     raw::set_option(
@@ -79,7 +78,7 @@ pub fn limit_receive_queue(socket: impl AsFd, limit: ByteSize) -> io::Result<()>
 /// # Errors
 /// Those of `setsockopt(2)`.
 pub fn limit_send_queue(socket: impl AsFd, limit: ByteSize) -> io::Result<()> {
-    super::set_send_buffer(socket, Buffer::Fixed(half(limit)))
+    super::set_send_buffer(socket, half(limit))
 }
 
 /// Whether the kernel leaves the limits of a socket's queues as they are, instead of tuning them
@@ -95,6 +94,23 @@ pub fn lock_queue_limits(socket: impl AsFd, receive: bool, send: bool) -> io::Re
         SO_BUF_LOCK,
         &bits.to_ne_bytes(),
     )
+}
+
+/// Lets the kernel tune the receive buffer again, after [`set_receive_buffer`](super::set_receive_buffer)
+/// has fixed it (`SO_BUF_LOCK`, Linux 5.14). The send buffer stays as it is.
+///
+/// # Errors
+/// Those of `getsockopt(2)` and `setsockopt(2)`; `ENOPROTOOPT` before Linux 5.14.
+pub fn unlock_receive_queue(socket: impl AsFd) -> io::Result<()> {
+    let socket = socket.as_fd();
+    let lock = queue_locks(socket)? & !RECEIVE_LOCK;
+    raw::set_option(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &lock.to_ne_bytes())
+}
+
+fn queue_locks(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut bits = [0; 4];
+    raw::get_option(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &mut bits)?;
+    Ok(u32::from_ne_bytes(bits))
 }
 
 const fn half(limit: ByteSize) -> ByteSize {
@@ -115,9 +131,10 @@ mod tests {
         let now = memory(&socket).unwrap();
         assert_eq!((now.receive_limit, now.send_limit), (limit, limit));
         lock_queue_limits(&socket, false, true).unwrap();
-        let mut bits = [0; 4];
-        raw::get_option(socket.as_fd(), libc::SOL_SOCKET, SO_BUF_LOCK, &mut bits).unwrap();
-        assert_eq!(u32::from_ne_bytes(bits), SEND_LOCK);
+        assert_eq!(queue_locks(socket.as_fd()).unwrap(), SEND_LOCK);
         assert_eq!(memory(&socket).unwrap(), now);
+        lock_queue_limits(&socket, true, true).unwrap();
+        unlock_receive_queue(&socket).unwrap();
+        assert_eq!(queue_locks(socket.as_fd()).unwrap(), SEND_LOCK);
     }
 }

@@ -1,17 +1,13 @@
-//! TCP sockets: what a leg is set to, and what the kernel says of it.
+//! TCP sockets: their options, and what the kernel reports of them.
 //!
 //! `tcp(7)`, `socket(7)` and `<linux/tcp.h>` describe the options. Every function takes anything
 //! that has a descriptor; the descriptor stays with the caller.
 //!
 //! - One option at a time: the functions `set_…` and those that read them back.
-//! - All that a [`LegStart`](midspan_policy::LegStart) asks for, with errors an operator can act
-//!   on: [`apply`], [`apply_before_listen`], [`check`].
 //! - What the handshake fixed, changed before the first byte: [`repair`].
-//! - `TCP_INFO` as a [`LegSample`](midspan_policy::LegSample): [`sample`].
+//! - `TCP_INFO`: [`information`].
 
 mod information;
-mod leg;
-mod listening;
 mod memory;
 mod options;
 mod raw;
@@ -19,10 +15,11 @@ mod repair;
 mod signature;
 mod transparent;
 
-pub use information::{information_length, parse_information, sample};
-pub use leg::{LegError, apply, apply_before_listen, check};
-pub use listening::change_listener;
-pub use memory::{SocketMemory, limit_receive_queue, limit_send_queue, lock_queue_limits, memory};
+pub use information::{Information, information};
+pub use memory::{
+    SocketMemory, limit_receive_queue, limit_send_queue, lock_queue_limits, memory,
+    unlock_receive_queue,
+};
 pub use options::{
     available_congestion_controls, congestion_control, keepalive, mark, notsent_lowat, pacing_rate,
     receive_buffer, send_buffer, set_congestion_control, set_fast_open, set_keepalive, set_mark,

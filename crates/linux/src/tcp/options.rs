@@ -4,7 +4,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use midspan_policy::Buffer;
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 use rustix::net::sockopt;
 use socket2::SockRef;
@@ -206,18 +205,15 @@ pub fn receive_buffer(socket: impl AsFd) -> io::Result<ByteSize> {
     Ok(ByteSize::from_bytes(bytes as u64))
 }
 
-/// Sets the send buffer (`SO_SNDBUF`); [`Buffer::Auto`] and [`Buffer::Adaptive`] change nothing, since the kernel cannot
-/// go back to autotuning. Beyond `net.core.wmem_max` it needs `CAP_NET_ADMIN` of the initial
-/// user namespace.
+/// Sets the send buffer (`SO_SNDBUF`), which ends the kernel's autotuning. Beyond
+/// `net.core.wmem_max` it needs `CAP_NET_ADMIN` of the initial user namespace.
 ///
 /// # Errors
 /// Those of `setsockopt(2)`. A size beyond the limit is *not* an error of the kernel: read it
-/// back with [`send_buffer`], or use [`apply`](super::apply).
-pub fn set_send_buffer(socket: impl AsFd, buffer: Buffer) -> io::Result<()> {
+/// back with [`send_buffer`].
+pub fn set_send_buffer(socket: impl AsFd, size: ByteSize) -> io::Result<()> {
     let socket = socket.as_fd();
-    let Some(size) = fixed_size(buffer) else {
-        return Ok(());
-    };
+    let size = buffer_size(size);
     if sockopt::set_socket_send_buffer_size_force(socket, size).is_ok() {
         return Ok(());
     }
@@ -231,26 +227,19 @@ pub fn set_send_buffer(socket: impl AsFd, buffer: Buffer) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`set_send_buffer`].
-pub fn set_receive_buffer(socket: impl AsFd, buffer: Buffer) -> io::Result<()> {
+pub fn set_receive_buffer(socket: impl AsFd, size: ByteSize) -> io::Result<()> {
     let socket = socket.as_fd();
-    let Some(size) = fixed_size(buffer) else {
-        return Ok(());
-    };
+    let size = buffer_size(size);
     if sockopt::set_socket_recv_buffer_size_force(socket, size).is_ok() {
         return Ok(());
     }
     Ok(sockopt::set_socket_recv_buffer_size(socket, size)?)
 }
 
-/// The size to ask for, at most what the kernel can double in an int.
-fn fixed_size(buffer: Buffer) -> Option<usize> {
-    match buffer {
-        Buffer::Auto | Buffer::Adaptive => None,
-        Buffer::Fixed(size) => {
-            let limit = usize::try_from(i32::MAX / 2).unwrap_or(usize::MAX);
-            Some(usize::try_from(size.bytes()).unwrap_or(limit).min(limit))
-        }
-    }
+/// The size for the system call, at most what the kernel can double in an int.
+fn buffer_size(size: ByteSize) -> usize {
+    let limit = usize::try_from(i32::MAX / 2).unwrap_or(usize::MAX);
+    usize::try_from(size.bytes()).unwrap_or(limit).min(limit)
 }
 
 /// Whether closing resets the connection (`SO_LINGER` with a time of 0) or ends it cleanly.

@@ -9,8 +9,9 @@ use midspan_gateway::interception::features;
 use midspan_linux::namespace;
 use midspan_linux::netlink::Netlink;
 use midspan_linux::process::{self, RunningProgram};
-use midspan_linux::tcp::{self, LegError};
+use midspan_linux::tcp;
 use midspan_policy::LegStart;
+use midspan_relay::leg_options::{self, LegError};
 use serde::{Deserialize, Serialize};
 
 use super::{Context, Finding};
@@ -72,7 +73,8 @@ pub fn kernel_main(configuration: &std::path::Path) -> Result<(), Error> {
                 is_needed: feature.is_needed,
             })
             .collect(),
-        information_length: listener.and_then(|socket| tcp::information_length(socket).ok()),
+        information_length: listener
+            .and_then(|socket| Some(tcp::information(socket).ok()?.length())),
         repair: socket
             .and_then(tcp::try_repair)
             .map_err(|error| error.to_string()),
@@ -189,7 +191,7 @@ fn legs(context: &Context<'_>) -> Vec<Finding> {
         };
         let check = format!("{leg} of \"{}\"", listener.relay.name);
         let start = LegStart::from(settings);
-        findings.push(match tcp::check(&start) {
+        findings.push(match leg_options::check(&start) {
             Ok(()) => {
                 let control = settings.congestion_control.as_deref();
                 let mut found = format!("congestion control {}", control.unwrap_or("as it is"));

@@ -4,9 +4,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-use midspan_linux::tcp::{self, LegError};
+use midspan_linux::tcp;
 use midspan_policy::LegStart;
 use midspan_relay as relay;
+use midspan_relay::leg_options::{LegError, apply_before_listen};
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 
@@ -208,7 +209,7 @@ impl Place<'_> {
         }
         // The kernel accepts connections before the relay has these sockets.
         relay::set_common_options(&socket).map_err(self.failed())?;
-        tcp::apply_before_listen(
+        apply_before_listen(
             &socket,
             &LegStart::from(&self.listener.relay.session.client),
         )?;

@@ -37,9 +37,8 @@ use midspan_gateway::initial_window::InitialWindows;
 use midspan_gateway::interception::{Accounting, Interception};
 use midspan_linux::capability::{self, Capability};
 use midspan_linux::netlink::Prefix;
-use midspan_linux::tcp;
 use midspan_policy::LegStart;
-use midspan_relay::OpenListener;
+use midspan_relay::{OpenListener, leg_options};
 use tracing::{info, warn};
 
 use crate::configuration::{Configuration, Listener, Mode, passwords, ports};
@@ -252,7 +251,7 @@ fn remove_leftovers() -> Result<(), Error> {
 fn check_machine(configuration: &Configuration) -> Result<(), Error> {
     check_addresses(configuration)?;
     for (listener, leg, settings) in configuration.legs() {
-        tcp::check(&LegStart::from(settings)).map_err(|error| {
+        leg_options::check(&LegStart::from(settings)).map_err(|error| {
             midspan_document::Error::from(configuration.leg_error(
                 listener,
                 leg,

@@ -150,10 +150,10 @@ fn restore<'a>(
     socket: &'a OwnedFd,
     limit: impl Fn(&'a OwnedFd) -> u64,
     set_limit: impl Fn(&'a OwnedFd, ByteSize) -> std::io::Result<()>,
-    set: impl Fn(&'a OwnedFd, Buffer) -> std::io::Result<()>,
+    set: impl Fn(&'a OwnedFd, ByteSize) -> std::io::Result<()>,
 ) {
     let _ = match configured {
-        Buffer::Fixed(_) => set(socket, configured),
+        Buffer::Fixed(size) => set(socket, size),
         _ if limit(socket) < STARTING => set_limit(socket, ByteSize::from_bytes(STARTING)),
         _ => Ok(()),
     };

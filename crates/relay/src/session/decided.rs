@@ -1,13 +1,14 @@
 //! Carries out on a session's sockets what its policy decides.
 
 use midspan_linux::tcp;
-use midspan_policy::{Buffer, Decision, Leg, PacingBy, SessionSample, learned_start};
+use midspan_policy::{Decision, Leg, PacingBy, SessionSample, learned_start};
 
 use midspan_units::{Time, TimeSpan};
 
 use super::Session;
 use crate::legs::InputStart;
 use crate::narrow::NarrowLeg;
+use crate::sample::sample;
 use crate::statistics::Counters;
 use crate::throttle::{CapBy, kernel_rate};
 
@@ -40,7 +41,7 @@ impl Session {
 
     /// As the kernel knows it, after its handshake from that.
     fn round_trip_time(&self, leg: Leg) -> Option<TimeSpan> {
-        tcp::sample(self.socket(leg)).ok()?.round_trip_time
+        sample(self.socket(leg)).ok()?.round_trip_time
     }
 
     /// Deals with the client's access link in this way from its first byte on.
@@ -108,7 +109,7 @@ impl Session {
                 note(tcp::set_pacing_rate(socket, rate).is_err());
             }
             if let Some(size) = decision.send_buffer.filter(|_| !is_bounded) {
-                note(tcp::set_send_buffer(socket, Buffer::Fixed(size)).is_err());
+                note(tcp::set_send_buffer(socket, size).is_err());
             }
             if let Some(limit) = decision.not_sent_limit {
                 note(tcp::set_notsent_lowat(socket, limit).is_err());

@@ -8,6 +8,7 @@ use midspan_units::{ByteSize, Time};
 
 use super::{Phase, Session};
 use crate::observation::{LegReport, ReportedPhase, SessionReport};
+use crate::sample::sample;
 use crate::transfer::Transfer;
 
 impl Session {
@@ -24,8 +25,8 @@ impl Session {
                 client: self.record.client,
                 server: self.record.server,
             }),
-            client: tcp::sample(&self.client)?,
-            server: tcp::sample(&self.server)?,
+            client: sample(&self.client)?,
+            server: sample(&self.server)?,
             held_towards_client: held(&self.to_client),
             held_towards_server: held(&self.to_server),
         })
@@ -46,7 +47,7 @@ impl Session {
     /// The session as it is shown, with a reading of both legs.
     pub fn report(&self, now: Time) -> SessionReport {
         let leg = |socket: &OwnedFd| {
-            let sample = tcp::sample(socket).unwrap_or_default();
+            let sample = sample(socket).unwrap_or_default();
             let local = rustix::net::getsockname(socket).ok();
             let peer = rustix::net::getpeername(socket).ok().flatten();
             LegReport {
@@ -63,7 +64,7 @@ impl Session {
         };
         let legs = [leg(&self.client), leg(&self.server)];
         let narrow = self.narrow.as_ref();
-        let sample = || tcp::sample(&self.client).unwrap_or_default();
+        let sample = || sample(&self.client).unwrap_or_default();
         SessionReport {
             narrow: narrow.map(|leg| leg.report(&sample())),
             ..self.record.report(now, phase, legs)

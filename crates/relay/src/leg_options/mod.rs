@@ -1,14 +1,19 @@
-//! All that a leg is set to before its first byte.
+//! What a leg is set to before its first byte: carries a [`LegStart`] out, with errors on which an
+//! operator can act.
+
+mod listening;
+
+pub use listening::change_listener;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use midspan_linux::tcp;
 use midspan_policy::{Buffer, LegStart, PacingBy};
 use midspan_units::{ByteSize, TimeSpan};
-use socket2::{Domain, Protocol, Socket, Type};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use thiserror::Error;
-
-use super::options;
 
 /// Longest time that `TCP_KEEPIDLE` takes.
 const KEEPALIVE_LIMIT: TimeSpan = TimeSpan::from_seconds(32_767);
@@ -113,17 +118,17 @@ pub fn apply(socket: impl AsFd, start: &LegStart) -> Result<(), LegError> {
     set_send_buffer(socket, start.send_buffer)?;
     set_receive_buffer(socket, start.receive_buffer)?;
     if let Some(limit) = start.notsent_lowat {
-        options::set_notsent_lowat(socket, limit).map_err(refused("notsent_lowat", limit))?;
+        tcp::set_notsent_lowat(socket, limit).map_err(refused("notsent_lowat", limit))?;
     }
     let by_kernel = start.pacing_by == PacingBy::Kernel;
     if let Some(rate) = start.pacing_rate.filter(|_| by_kernel) {
-        options::set_pacing_rate(socket, Some(rate)).map_err(refused("pacing_rate", rate))?;
+        tcp::set_pacing_rate(socket, Some(rate)).map_err(refused("pacing_rate", rate))?;
     }
     if let Some(idle) = start.keepalive {
         set_keepalive(socket, idle)?;
     }
     if let Some(timeout) = start.user_timeout {
-        options::set_user_timeout(socket, timeout).map_err(refused("user_timeout", timeout))?;
+        tcp::set_user_timeout(socket, timeout).map_err(refused("user_timeout", timeout))?;
     }
     Ok(())
 }
@@ -148,8 +153,7 @@ fn set_congestion_control(socket: BorrowedFd<'_>, start: &LegStart) -> Result<()
     let Some(name) = &start.congestion_control else {
         return Ok(());
     };
-    options::set_congestion_control(socket, name)
-        .map_err(|error| congestion_control_error(name, error))
+    tcp::set_congestion_control(socket, name).map_err(|error| congestion_control_error(name, error))
 }
 
 /// Whether this process, on this machine, could set up such a leg: tries it on a socket of its
@@ -158,10 +162,15 @@ fn set_congestion_control(socket: BorrowedFd<'_>, start: &LegStart) -> Result<()
 /// # Errors
 /// As [`apply`]; `Refused` with key `socket` where no socket can be opened.
 pub fn check(start: &LegStart) -> Result<(), LegError> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))
-        .or_else(|_| Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP)))
-        .map_err(refused("socket", "tcp"))?;
+    let socket = fresh_socket().map_err(refused("socket", "tcp"))?;
     apply(&socket, start)
+}
+
+/// A new TCP socket of this network namespace, of a family that the kernel has.
+fn fresh_socket() -> io::Result<OwnedFd> {
+    let open =
+        |family| rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    Ok(open(AddressFamily::INET).or_else(|_| open(AddressFamily::INET6))?)
 }
 
 fn refused<V: ToString>(key: &'static str, value: V) -> impl FnOnce(io::Error) -> LegError {
@@ -193,14 +202,14 @@ fn congestion_control_error(name: &str, error: io::Error) -> LegError {
         Ok(names) if !names.is_empty() => names.join(", "),
         _ => "none that it names".to_owned(),
     };
-    match error.raw_os_error() {
-        Some(libc::ENOENT) => LegError::UnknownCongestionControl {
+    match Errno::from_io_error(&error) {
+        Some(Errno::NOENT) => LegError::UnknownCongestionControl {
             name: name.to_owned(),
-            available: list(options::available_congestion_controls()),
+            available: list(tcp::available_congestion_controls()),
         },
-        Some(libc::EPERM) => LegError::RestrictedCongestionControl {
+        Some(Errno::PERM) => LegError::RestrictedCongestionControl {
             name: name.to_owned(),
-            unrestricted: list(options::unrestricted_congestion_controls()),
+            unrestricted: list(tcp::unrestricted_congestion_controls()),
         },
         _ => refused("congestion_control", name)(error),
     }
@@ -211,8 +220,8 @@ fn set_send_buffer(socket: BorrowedFd<'_>, buffer: Buffer) -> Result<(), LegErro
     let Buffer::Fixed(wanted) = buffer else {
         return Ok(());
     };
-    options::set_send_buffer(socket, buffer).map_err(refused(KEY, wanted))?;
-    let given = options::send_buffer(socket).map_err(refused(KEY, wanted))?;
+    tcp::set_send_buffer(socket, wanted).map_err(refused(KEY, wanted))?;
+    let given = tcp::send_buffer(socket).map_err(refused(KEY, wanted))?;
     compare_buffer(KEY, wanted, given, "net.core.wmem_max")
 }
 
@@ -221,8 +230,8 @@ fn set_receive_buffer(socket: BorrowedFd<'_>, buffer: Buffer) -> Result<(), LegE
     let Buffer::Fixed(wanted) = buffer else {
         return Ok(());
     };
-    options::set_receive_buffer(socket, buffer).map_err(refused(KEY, wanted))?;
-    let given = options::receive_buffer(socket).map_err(refused(KEY, wanted))?;
+    tcp::set_receive_buffer(socket, wanted).map_err(refused(KEY, wanted))?;
+    let given = tcp::receive_buffer(socket).map_err(refused(KEY, wanted))?;
     compare_buffer(KEY, wanted, given, "net.core.rmem_max")
 }
 
@@ -254,5 +263,5 @@ fn set_keepalive(socket: BorrowedFd<'_>, idle: TimeSpan) -> Result<(), LegError>
             high: KEEPALIVE_LIMIT.to_string(),
         });
     }
-    options::set_keepalive(socket, idle).map_err(refused(KEY, idle))
+    tcp::set_keepalive(socket, idle).map_err(refused(KEY, idle))
 }

@@ -1,19 +1,13 @@
 //! Changing what connections inherit from a socket that listens already.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use midspan_linux::tcp;
 use midspan_policy::{Buffer, LegStart};
 use midspan_units::ByteSize;
-use socket2::{Domain, Protocol, Socket, Type};
 
-use super::leg::{LegError, apply_before_listen};
-use super::{options, raw};
-
-/// `SO_BUF_LOCK` of <asm-generic/socket.h>, since Linux 5.14: which buffers have a fixed size.
-const BUFFER_LOCK: libc::c_int = 72;
-/// `SOCK_RCVBUF_LOCK`.
-const RECEIVE_BUFFER: u32 = 2;
+use super::{LegError, apply_before_listen, fresh_socket};
 
 /// Sets on a listening socket what connections accepted from now on inherit: receive buffer,
 /// congestion control, keep-alive and mark. What `start` and `mark` leave out goes back to what the kernel
@@ -28,9 +22,9 @@ pub fn change_listener(
     mark: Option<u32>,
 ) -> Result<(), LegError> {
     let listener = listener.as_fd();
-    let marked = match options::mark(listener) {
+    let marked = match tcp::mark(listener) {
         Ok(present) if present == mark.unwrap_or(0) => Ok(()),
-        _ => options::set_mark(listener, mark.unwrap_or(0)),
+        _ => tcp::set_mark(listener, mark.unwrap_or(0)),
     };
     let defaults = set_to_defaults(listener, start);
     apply_before_listen(listener, start)?;
@@ -47,9 +41,7 @@ fn set_to_defaults(
     listener: BorrowedFd<'_>,
     start: &LegStart,
 ) -> Result<(), (&'static str, io::Error)> {
-    let fresh = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))
-        .or_else(|_| Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP)))
-        .map_err(|error| ("receive_buffer", error))?;
+    let fresh = fresh_socket().map_err(|error| ("receive_buffer", error))?;
     if start.congestion_control.is_none() {
         congestion_control(listener, &fresh).map_err(|error| ("congestion_control", error))?;
     }
@@ -63,42 +55,35 @@ fn set_to_defaults(
     Ok(())
 }
 
-fn congestion_control(listener: BorrowedFd<'_>, fresh: &Socket) -> io::Result<()> {
-    let default = options::congestion_control(fresh)?;
-    if options::congestion_control(listener)? == default {
+fn congestion_control(listener: BorrowedFd<'_>, fresh: &OwnedFd) -> io::Result<()> {
+    let default = tcp::congestion_control(fresh)?;
+    if tcp::congestion_control(listener)? == default {
         return Ok(());
     }
-    options::set_congestion_control(listener, &default)
+    tcp::set_congestion_control(listener, &default)
 }
 
-fn receive_buffer(listener: BorrowedFd<'_>, fresh: &Socket) -> io::Result<()> {
-    let default = options::receive_buffer(fresh)?;
-    if options::receive_buffer(listener)? == default {
+fn receive_buffer(listener: BorrowedFd<'_>, fresh: &OwnedFd) -> io::Result<()> {
+    let default = tcp::receive_buffer(fresh)?;
+    if tcp::receive_buffer(listener)? == default {
         return Ok(());
     }
-    // The kernel doubles what it is asked for.
-    let half = Buffer::Fixed(ByteSize::from_bytes(default.bytes() / 2));
-    options::set_receive_buffer(listener, half)?;
-    let mut lock = [0; 4];
-    raw::get_option(listener, libc::SOL_SOCKET, BUFFER_LOCK, &mut lock)?;
-    let unlocked = u32::from_ne_bytes(lock) & !RECEIVE_BUFFER;
-    raw::set_option(
-        listener,
-        libc::SOL_SOCKET,
-        BUFFER_LOCK,
-        &unlocked.to_ne_bytes(),
-    )
+    // The kernel doubles the size that is set.
+    tcp::set_receive_buffer(listener, ByteSize::from_bytes(default.bytes() / 2))?;
+    tcp::unlock_receive_queue(listener)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::io::Errno;
+    use socket2::{Domain, Socket, Type};
 
     #[test]
     fn a_listener_goes_back_to_the_defaults() {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        let default = options::receive_buffer(&socket).unwrap();
-        let control = options::congestion_control(&socket).unwrap();
+        let default = tcp::receive_buffer(&socket).unwrap();
+        let control = tcp::congestion_control(&socket).unwrap();
         let start = LegStart {
             congestion_control: Some("reno".to_owned()),
             receive_buffer: Buffer::Fixed(ByteSize::from_bytes(100_000)),
@@ -106,21 +91,18 @@ mod tests {
         };
         socket.listen(1).unwrap();
         change_listener(&socket, &start, None).unwrap();
-        assert_eq!(options::congestion_control(&socket).unwrap(), "reno");
-        assert_eq!(options::receive_buffer(&socket).unwrap().bytes(), 200_000);
+        assert_eq!(tcp::congestion_control(&socket).unwrap(), "reno");
+        assert_eq!(tcp::receive_buffer(&socket).unwrap().bytes(), 200_000);
         match change_listener(&socket, &LegStart::default(), None) {
             Ok(()) => {}
             Err(LegError::Refused { source, .. })
-                if source.raw_os_error() == Some(libc::ENOPROTOOPT) =>
+                if Errno::from_io_error(&source) == Some(Errno::NOPROTOOPT) =>
             {
                 return println!("skipped: this kernel has no SO_BUF_LOCK");
             }
             Err(error) => panic!("{error}"),
         }
-        assert_eq!(options::congestion_control(&socket).unwrap(), control);
-        assert_eq!(options::receive_buffer(&socket).unwrap(), default);
-        let mut lock = [0; 4];
-        raw::get_option(socket.as_fd(), libc::SOL_SOCKET, BUFFER_LOCK, &mut lock).unwrap();
-        assert_eq!(u32::from_ne_bytes(lock) & RECEIVE_BUFFER, 0);
+        assert_eq!(tcp::congestion_control(&socket).unwrap(), control);
+        assert_eq!(tcp::receive_buffer(&socket).unwrap(), default);
     }
 }

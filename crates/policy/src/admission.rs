@@ -25,12 +25,6 @@ pub enum Handshake {
     Early,
 }
 
-/// Identifies the configured initial window that a client's leg starts with.
-///
-/// Linux has no socket option for the initial window: a mark and a route carry the class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct InitialWindowClass(pub u8);
-
 /// Whether a connection is split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
@@ -38,8 +32,6 @@ pub enum Admission {
     Intercept {
         /// How the client's SYN is answered.
         handshake: Handshake,
-        /// The initial window towards the client.
-        initial_window: InitialWindowClass,
         /// Give up connecting to the server after this time; `None` leaves it to the kernel.
         connect_timeout: Option<TimeSpan>,
     },

@@ -8,13 +8,10 @@
 //! other and with the data already in flight, so that many at once do not flood the path.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use midspan_units::{BitRate, Time, TimeSpan};
 
 use crate::cold_start::ColdStarts;
-use crate::leave_alone::Gains;
-use crate::shared_path::SharedPaths;
 use crate::taken_flight::TakenFlight;
 use crate::{FirstFlight, LegSample, SessionId};
 
@@ -87,32 +84,6 @@ struct Path {
     starts: VecDeque<(Time, u64)>,
     /// Bytes that each session has in flight, and the time until which that reading counts.
     running: BTreeMap<SessionId, (Time, u64)>,
-}
-
-/// The measurements that the sessions of a proxy leave for later sessions. Clones share them.
-#[derive(Debug, Clone, Default)]
-pub struct Knowledge {
-    paths: Arc<Mutex<LearnedPaths>>,
-    gains: Arc<Mutex<Gains>>,
-    shared: Arc<Mutex<SharedPaths>>,
-}
-
-impl Knowledge {
-    /// The learned properties of the paths to peers.
-    pub fn paths(&self) -> MutexGuard<'_, LearnedPaths> {
-        // A panic elsewhere while the lock was held does no harm: the numbers stay usable.
-        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The rates of running sessions that share a bottleneck.
-    pub fn shared(&self) -> MutexGuard<'_, SharedPaths> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The measured gain of splitting.
-    pub fn gains(&self) -> MutexGuard<'_, Gains> {
-        self.gains.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The learned properties of the paths to all peers.

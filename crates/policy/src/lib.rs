@@ -6,7 +6,7 @@
 //!
 //! | decision | moment | content |
 //! | --- | --- | --- |
-//! | [`Admission`] | before there is a socket | intercept or bypass, handshake, initial-window class |
+//! | [`Admission`] | before there is a socket | intercept or bypass, handshake |
 //! | [`Start`] | before the first byte on a leg | congestion control, segment ceiling, window scale, buffers |
 //! | [`Decision`] | while data flows | rate, buffers, segment size up to the ceiling, in-flight cap |
 //! | [`AckVerdict`] | for each ACK that may be thinned | pass, pass after a held one, hold |
@@ -28,16 +28,15 @@ mod access;
 pub mod ack_thinning;
 mod acknowledgement;
 mod admission;
-mod automatic;
 pub mod buffers;
 pub mod client_share;
 pub mod cold_start;
-mod configured;
 pub mod congestion;
 mod decision;
 mod first_flight;
 mod initial_window;
 mod input_pacing;
+mod knowledge;
 pub mod learned_start;
 pub mod leave_alone;
 pub mod making_room;
@@ -47,6 +46,7 @@ pub mod narrow_session;
 pub mod oversized_segments;
 pub mod pacing;
 mod peer;
+pub mod policies;
 mod recent_maximum;
 mod sample;
 pub mod sending_ahead;
@@ -59,17 +59,18 @@ pub use access::AccessLink;
 pub use acknowledgement::{
     AckEstimate, AckPolicy, AckSample, AckVerdict, RoundTrip, RoundTripSource,
 };
-pub use admission::{Admission, Handshake, InitialWindowClass, Request};
-pub use automatic::{Automatic, Offered, for_settings};
-pub use configured::Configured;
+pub use admission::{Admission, Handshake, Request};
 pub use decision::{Decision, LegDecision};
 pub use first_flight::FirstFlight;
 pub use input_pacing::InputPacing;
-pub use learned_start::Knowledge;
+pub use knowledge::Knowledge;
+pub use policies::{Automatic, Configured, Offered, PolicyName, SessionSettings, make};
 pub use sample::{LegSample, LimitedTimes, SessionId, SessionSample};
-pub use settings::{Buffer, LegSettings, Pacing, PacingBy, PolicyName, SessionSettings};
+pub use settings::{Buffer, LegSettings, Pacing, PacingBy};
 pub use start::{LegStart, Start};
 
+use learned_start::LearnedStart;
+use leave_alone::Passage;
 use midspan_units::{Time, TimeSpan};
 
 /// One of the two legs that a session joins.
@@ -92,35 +93,68 @@ impl Leg {
     }
 }
 
-/// Decides for the sessions of one proxy.
+/// Decides for the sessions of one proxy: every decision of a proxy about a session is a method
+/// here. [`make`] makes the policy of a name; the relay, the gate and the simulator ask it.
 ///
-/// Order of calls for a session: [`admit`](Policy::admit) once; if it returns
-/// [`Admission::Intercept`], [`start`](Policy::start) once; then [`sample`](Policy::sample) at each
-/// [`sampling_interval`](Policy::sampling_interval) while data flows; and [`end`](Policy::end)
-/// once.
+/// Order of calls for a session: [`passage`](Policy::passage) where its SYN is seen;
+/// [`admit`](Policy::admit) once; if it returns [`Admission::Intercept`],
+/// [`window`](Policy::window) where there are windows to choose from, [`start`](Policy::start) once;
+/// then [`sample`](Policy::sample) at each [`sampling_interval`](Policy::sampling_interval) while
+/// data flows; and [`end`](Policy::end) once. One session may have its SYN decided by one instance
+/// and the rest by another.
+///
+/// `known` is what all sessions of the proxy have left for others. The caller owns it, since several
+/// policies share it.
 pub trait Policy {
-    /// Called before there is a socket: decides whether and how this connection is split.
-    fn admit(&mut self, now: Time, request: &Request) -> Admission;
-
-    /// Called when both legs exist and no byte has been sent: decides how the legs are set up.
-    fn start(&mut self, now: Time, request: &Request) -> Start;
-
-    /// Like [`start`](Policy::start), for a client leg whose start was already chosen at its SYN
-    /// (`client`).
-    fn start_as(
+    /// Called for a connection whose SYN is seen, before [`admit`](Policy::admit), and at each
+    /// repetition of the SYN (`repetitions` of them so far) while the server has not answered:
+    /// decides whether the connection passes untouched because of its route.
+    fn passage(
         &mut self,
         now: Time,
         request: &Request,
-        _client: Option<learned_start::LearnedStart>,
-    ) -> Start {
-        self.start(now, request)
+        repetitions: u32,
+        known: &mut Knowledge,
+    ) -> Passage {
+        match repetitions {
+            0 => known.routes.arrive(now, request),
+            count => known.routes.repeat(now, request, count),
+        }
     }
 
+    /// Called before there is a socket: decides whether and how this connection is split.
+    fn admit(&mut self, now: Time, request: &Request) -> Admission;
+
+    /// Called at the SYN of a connection that is split: chooses the initial window towards the
+    /// client, from these (in segments) and [`LEAST_WINDOW`](learned_start::LEAST_WINDOW). `None`
+    /// if there is nothing to choose.
+    fn window(
+        &mut self,
+        now: Time,
+        request: &Request,
+        windows: &[u32],
+        known: &mut Knowledge,
+    ) -> Option<LearnedStart> {
+        let peer = request.client.ip().into();
+        let choose = || (known.paths).start(now, peer, learned_start::SEGMENT, windows);
+        (!windows.is_empty()).then(choose)
+    }
+
+    /// Called when both legs exist and no byte has been sent: decides how the legs are set up.
+    /// `window` is what [`window`](Policy::window) chose.
+    fn start(
+        &mut self,
+        now: Time,
+        request: &Request,
+        window: Option<LearnedStart>,
+        known: &mut Knowledge,
+    ) -> Start;
+
     /// Takes a reading of both legs, and returns what changes.
-    fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision;
+    fn sample(&mut self, now: Time, sample: &SessionSample, known: &mut Knowledge) -> Decision;
 
     /// The session is over; `sample` is its last reading.
-    fn end(&mut self, _now: Time, _sample: &SessionSample) {}
+    fn end(&mut self, _now: Time, _sample: &SessionSample, _known: &mut Knowledge) {}
 
     /// Why a leg of a session has its congestion control.
     fn reason(&self, _session: SessionId, _leg: Leg) -> congestion::Reason {

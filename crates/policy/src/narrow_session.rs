@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
+use crate::learned_start::LearnedStart;
 use crate::oversized_segments::{Measured, OversizedSegments, OversizedStart, Wish};
 use crate::sending_ahead::{SendAhead, SendingAhead};
 use crate::{
-    AccessLink, Admission, Buffer, Decision, LegDecision, Policy, Request, SessionSample, Start,
+    AccessLink, Admission, Buffer, Decision, Knowledge, LegDecision, Policy, Request,
+    SessionSample, Start,
 };
 
 /// Time until the first reading of the leg, before data flows.
@@ -160,8 +162,14 @@ impl Policy for NarrowSession {
         self.inner.admit(now, request)
     }
 
-    fn start(&mut self, now: Time, request: &Request) -> Start {
-        let mut start = self.inner.start(now, request);
+    fn start(
+        &mut self,
+        now: Time,
+        request: &Request,
+        window: Option<LearnedStart>,
+        known: &mut Knowledge,
+    ) -> Start {
+        let mut start = self.inner.start(now, request, window, known);
         let leg = &mut start.client;
         if let Some(ceiling) = self.ceiling() {
             leg.segment_ceiling = Some(ByteSize::from_bytes(u64::from(ceiling)));
@@ -177,11 +185,11 @@ impl Policy for NarrowSession {
         start
     }
 
-    fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision {
+    fn sample(&mut self, now: Time, sample: &SessionSample, known: &mut Knowledge) -> Decision {
         let mut decision = match self.is_due(now) {
             true => {
                 self.shown = Some(now);
-                self.inner.sample(now, sample)
+                self.inner.sample(now, sample, known)
             }
             false => Decision::default(),
         };
@@ -193,8 +201,8 @@ impl Policy for NarrowSession {
         decision
     }
 
-    fn end(&mut self, now: Time, sample: &SessionSample) {
-        self.inner.end(now, sample);
+    fn end(&mut self, now: Time, sample: &SessionSample, known: &mut Knowledge) {
+        self.inner.end(now, sample, known);
     }
 
     fn sampling_interval(&self) -> Option<TimeSpan> {

@@ -41,28 +41,6 @@ impl Serialize for Buffer {
     }
 }
 
-/// Whether the kernel or the proxy chooses the settings that the configuration leaves open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, DeriveDeserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PolicyName {
-    /// The kernel chooses ([`Configured`](crate::Configured)).
-    #[default]
-    Configured,
-    /// The proxy chooses, from its measurements ([`Automatic`](crate::Automatic)).
-    Auto,
-}
-
-impl PolicyName {
-    /// The settings of a leg under this policy.
-    #[must_use]
-    pub fn leg(self, settings: LegSettings) -> LegSettings {
-        match self {
-            Self::Configured => settings,
-            Self::Auto => settings.left_to_policy(),
-        }
-    }
-}
-
 /// Where the pacing rate of a leg comes from (Shikama §3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, DeriveDeserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -118,16 +96,4 @@ pub struct LegSettings {
     /// (`TCP_USER_TIMEOUT`, RFC 5482).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_timeout: Option<TimeSpan>,
-}
-
-/// The configured settings of both legs of a session.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, DeriveDeserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SessionSettings {
-    /// The leg towards the client.
-    pub client: LegSettings,
-    /// The leg towards the server.
-    pub server: LegSettings,
-    /// Give up connecting to the server after this time; `None` leaves it to the kernel.
-    pub connect_timeout: Option<TimeSpan>,
 }

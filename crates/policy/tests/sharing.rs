@@ -4,11 +4,12 @@
 
 use std::net::SocketAddr;
 
+use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::narrow_session::{Client, NarrowSession};
 use midspan_policy::oversized_segments::{OversizedStart, Wish};
 use midspan_policy::{
-    AccessLink, Admission, Automatic, Decision, LegSample, LegSettings, Offered, Policy, Request,
-    SessionId, SessionSample, SessionSettings, Start,
+    AccessLink, Admission, Automatic, Decision, Knowledge, LegSample, LegSettings, Offered, Policy,
+    Request, SessionId, SessionSample, SessionSettings, Start,
 };
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
@@ -51,6 +52,7 @@ fn sample(number: u8, milliseconds: u64, acknowledged: u64) -> SessionSample {
 #[test]
 fn those_that_share_a_queue_are_held_back_until_one_is_alone() {
     let mut policy = Automatic::new(settings(), Offered::default());
+    let known = &mut Knowledge::default();
     let mut now = Time::ZERO;
     let mut rates = [None; 3];
     let mut acknowledged = 0;
@@ -61,7 +63,7 @@ fn those_that_share_a_queue_are_held_back_until_one_is_alone() {
                 // 8 Mbit/s each.
                 acknowledged += 100_000;
                 for number in 0..sessions {
-                    let decision = policy.sample(now, &sample(number, 300, acknowledged));
+                    let decision = policy.sample(now, &sample(number, 300, acknowledged), known);
                     let rate = &mut rates[usize::from(number)];
                     *rate = decision.client.pacing_rate.or(*rate);
                 }
@@ -89,11 +91,11 @@ impl Policy for Counting {
         Admission::Bypass
     }
 
-    fn start(&mut self, _: Time, _: &Request) -> Start {
+    fn start(&mut self, _: Time, _: &Request, _: Option<LearnedStart>, _: &mut Knowledge) -> Start {
         Start::default()
     }
 
-    fn sample(&mut self, _: Time, _: &SessionSample) -> Decision {
+    fn sample(&mut self, _: Time, _: &SessionSample, _: &mut Knowledge) -> Decision {
         self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Decision::default()
     }
@@ -106,11 +108,7 @@ impl Policy for Counting {
 #[test]
 fn a_narrow_leg_is_paced_at_its_link_and_its_policy_gets_only_due_samples() {
     let shown = std::sync::Arc::default();
-    let client = Client {
-        segment_size: 1448,
-        window: 65_536,
-        window_scale: 7,
-    };
+    let known = &mut Knowledge::default();
     let access = AccessLink {
         downstream: "8 Mbit/s".parse().ok(),
         upstream: "32 kbit/s".parse().ok(),
@@ -118,12 +116,17 @@ fn a_narrow_leg_is_paced_at_its_link_and_its_policy_gets_only_due_samples() {
         ..AccessLink::default()
     };
     let inner = Box::new(Counting(std::sync::Arc::clone(&shown)));
+    let client = Client {
+        segment_size: 1448,
+        window: 65_536,
+        window_scale: 7,
+    };
     let mut session = NarrowSession::new(inner, client, access, OversizedStart::Probe);
-    let start = session.start(Time::ZERO, &request(1));
+    let start = session.start(Time::ZERO, &request(1), None, known);
     assert_eq!(start.client.pacing_rate, access.downstream);
     for turn in 0..1000 {
         let now = Time::ZERO + TimeSpan::from_milliseconds(turn);
-        session.sample(now, &sample(1, 0, turn * 1000));
+        session.sample(now, &sample(1, 0, turn * 1000), known);
     }
     assert_eq!(shown.load(std::sync::atomic::Ordering::Relaxed), 10);
 }

@@ -198,7 +198,7 @@ pub(crate) fn receive<T: DeserializeOwned>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use midspan_policy::{Buffer, LegSettings, SessionSettings};
+    use midspan_policy::{Buffer, LegSettings, PolicyName, SessionSettings};
     use midspan_relay::ListenerMarks;
     use midspan_relay::access::AccessRules;
     use midspan_relay::{HeaderVersion, Language, Negotiation, Users};
@@ -218,6 +218,7 @@ mod tests {
         let listener = Listener {
             listen: Some("[::1]:8080".parse().unwrap()),
             session: SessionSettings {
+                policy: PolicyName::Auto,
                 client: LegSettings {
                     congestion_control: Some("bbr".to_owned()),
                     initial_window: Some(200),

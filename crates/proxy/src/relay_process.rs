@@ -196,7 +196,7 @@ fn serve() -> Result<(), Error> {
         if listeners.gate.is_some() && found_at.elapsed() >= FOUND_INTERVAL {
             found_at = Instant::now();
             let (knowledge, _) = listeners.relay.learned();
-            let routes = knowledge.gains().take_found(ROUTES_AT_ONCE);
+            let routes = knowledge.lock().gains.take_found(ROUTES_AT_ONCE);
             if !routes.is_empty() {
                 control::send(&helper, &FromRelay::LeaveAlone(routes), &[])?;
             }

@@ -75,7 +75,7 @@ impl Relay {
         socket: Option<OwnedFd>,
         listener: &Arc<Listener>,
     ) -> Acceptor {
-        let policy = midspan_policy::for_settings(&listener.session, self.offered, &self.knowledge);
+        let policy = midspan_policy::make(&listener.session, listener.handshake, self.offered);
         let parts = self.shared.acceptor_parts(id, listener, policy);
         Acceptor::new(socket, parts)
     }

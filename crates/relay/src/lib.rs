@@ -99,7 +99,7 @@
 //! and [`Policy::sample`] at most every [`Policy::sampling_interval`] while data flows. Carried
 //! out: all of [`LegStart`](midspan_policy::LegStart) that [`leg_options::apply`] can set;
 //! all of a [`Decision`](midspan_policy::Decision) but its segment size, which legs with an access
-//! profile have from [`narrow`]. Not carried out yet: the initial-window class (set by whoever opens the listener); for forward listeners the
+//! profile have from [`narrow`]. Not carried out yet, for forward listeners: the
 //! handshake, and a bypass (`Bypass` relays without any set-up).
 //!
 //! SIGPIPE must be ignored, as the Rust runtime does at start: `splice` has no `MSG_NOSIGNAL`.
@@ -117,6 +117,7 @@ mod exchange;
 #[cfg(feature = "failing-calls")]
 pub mod failing_calls;
 pub mod kick;
+mod knowledge;
 pub mod leg_options;
 mod legs;
 mod lifecycle;
@@ -152,6 +153,7 @@ mod transfer;
 
 pub use arrival::Arrival;
 pub use control::Clock;
+pub use knowledge::SharedKnowledge;
 pub use legs::{Calling, ServerLeg, call_as_client, set_common_options};
 pub use limits::{Limits, ListenerLimits, RelayLimits, Seat, SessionLimits, SetAside, Shortage};
 pub use listener::{
@@ -168,7 +170,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
-use midspan_policy::{Knowledge, Offered, Policy};
+use midspan_policy::{Offered, Policy};
 use midspan_units::Time;
 
 use control::{Command, Control};
@@ -196,6 +198,8 @@ struct Shared {
     openings: Arc<Openings>,
     /// What clients were found to take.
     verdicts: Remembered,
+    /// What sessions have left for later ones.
+    knowledge: SharedKnowledge,
 }
 
 impl Shared {
@@ -214,6 +218,7 @@ impl Shared {
             counters: self.registry.counters(&listener.name),
             places: (self.limits).set_listener(&listener.name, limits, is_called),
             verdicts: self.verdicts.clone(),
+            knowledge: self.knowledge.clone(),
             listener: Arc::clone(listener),
         }
     }
@@ -231,8 +236,6 @@ pub struct Relay {
     next_listener: u64,
     clock: Clock,
     offered: Offered,
-    /// What sessions have learned, for those of further listeners.
-    knowledge: Knowledge,
     names: Arc<Names>,
     /// Who gave wrong passwords.
     tries: Arc<Tries>,
@@ -245,14 +248,9 @@ impl Relay {
     /// # Errors
     /// As [`Relay::start_with`].
     pub fn start(settings: &Settings, listeners: Vec<OpenListener>) -> Result<Self, Error> {
-        let knowledge = Knowledge::default();
-        let known = knowledge.clone();
-        let policy = |listener: &Listener| {
-            midspan_policy::for_settings(&listener.session, settings.offered, &known)
-        };
-        let mut relay = Self::start_with(settings, listeners, policy)?;
-        relay.knowledge = knowledge;
-        Ok(relay)
+        Self::start_with(settings, listeners, |listener| {
+            midspan_policy::make(&listener.session, listener.handshake, settings.offered)
+        })
     }
 
     /// Starts a relay whose sessions are decided on by `policy`, which is called once for each
@@ -275,6 +273,7 @@ impl Relay {
             limits: Arc::new(Limits::new(&settings.limits, pipes + OTHER_DESCRIPTORS)),
             openings: Arc::default(),
             verdicts: settings.verdicts.clone(),
+            knowledge: SharedKnowledge::default(),
         };
         let mut acceptors: Vec<Vec<Acceptor>> = Vec::new();
         acceptors.resize_with(settings.threads, Vec::new);
@@ -312,7 +311,6 @@ impl Relay {
             next_listener: count,
             clock,
             offered: settings.offered,
-            knowledge: Knowledge::default(),
         };
         for (number, acceptors) in acceptors.into_iter().enumerate() {
             relay.start_thread(number, acceptors, settings)?;
@@ -416,8 +414,8 @@ impl Relay {
 
     /// What its sessions learn of paths, and the clock by which they do.
     #[must_use]
-    pub fn learned(&self) -> (Knowledge, Clock) {
-        (self.knowledge.clone(), self.clock)
+    pub fn learned(&self) -> (SharedKnowledge, Clock) {
+        (self.shared.knowledge.clone(), self.clock)
     }
 
     /// Other limits of all listeners together from now on.
@@ -436,7 +434,7 @@ impl Relay {
                 .collect(),
             registry: Arc::clone(&self.shared.registry),
             limits: Arc::clone(&self.shared.limits),
-            knowledge: self.knowledge.clone(),
+            knowledge: self.shared.knowledge.clone(),
         }
     }
 

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use midspan_linux::tcp;
+use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{Admission, Handshake, LegStart, Policy, Request, Start};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
@@ -13,6 +14,7 @@ use rustix::io::Errno;
 use super::arrival::{Arrival, NewClient};
 use super::crowd::Crowd;
 use super::destination::{Finder, Found, Negotiator, Way};
+use super::knowledge::SharedKnowledge;
 use super::leg_options::{self, LegError, apply_before_listen, change_listener};
 use super::legs::{self, Calling, InputStart, Legs, ServerLeg};
 use super::limits::{Limits, Places, Shortage};
@@ -39,6 +41,8 @@ pub struct Acceptor {
     pub socket: Option<OwnedFd>,
     /// Decides about the sessions.
     pub policy: Box<dyn Policy + Send>,
+    /// What sessions have left for later ones, of all listeners.
+    pub knowledge: SharedKnowledge,
     /// Counts its sessions.
     pub counters: Arc<ListenerCounters>,
     /// Its sessions' buffers while memory is not short.
@@ -77,6 +81,8 @@ pub struct AcceptorParts {
     pub places: Arc<Places>,
     /// What clients were found to take.
     pub verdicts: Remembered,
+    /// What sessions have left for later ones, of all listeners.
+    pub knowledge: SharedKnowledge,
 }
 
 /// What became of a waiting connection.
@@ -134,6 +140,7 @@ impl Acceptor {
             counters,
             places,
             verdicts,
+            knowledge,
         } = parts;
         Self {
             id,
@@ -141,6 +148,7 @@ impl Acceptor {
             retire_at: None,
             socket,
             policy,
+            knowledge,
             counters,
             buffers: Buffers::from(&listener.session),
             places,
@@ -255,7 +263,7 @@ impl Acceptor {
     fn connect(&mut self, client: OwnedFd, arrival: Arrival, way: Way, now: Time) -> Opened {
         let request = arrival.request;
         let start = match arrival.is_bypassed {
-            false => self.policy.start_as(now, &request, arrival.start),
+            false => self.start(now, &request, arrival.start),
             true => Start::default(),
         };
         let [client_pacing, server_pacing] = [&start.client, &start.server].map(InputStart::from);
@@ -288,6 +296,11 @@ impl Acceptor {
                 Opened::Unconnected(arrival, error)
             }
         }
+    }
+
+    fn start(&mut self, now: Time, request: &Request, window: Option<LearnedStart>) -> Start {
+        let known = &mut self.knowledge.lock();
+        self.policy.start(now, request, window, known)
     }
 
     /// A server leg that is being connected, or is connected. `start` is what it is set to if it is
@@ -338,7 +351,7 @@ impl Acceptor {
                 connect_timeout, ..
             } => connect_timeout,
         };
-        let start = self.policy.start(now, request).client;
+        let start = self.start(now, request, None).client;
         Some(Admitted {
             connect_timeout,
             option_errors: self.set_up_client(client, start),
@@ -350,7 +363,7 @@ impl Acceptor {
     /// # Errors
     /// Those of `socket(2)` and `connect(2)`.
     pub fn call(&mut self, now: Time, request: &Request) -> rustix::io::Result<Calling> {
-        let start = self.policy.start(now, request).server;
+        let start = self.start(now, request, None).server;
         self.call_server(Way::New, *request, start)
     }
 

@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{
-    Admission, Configured, Decision, FirstFlight, LegDecision, LegSettings, Pacing, PacingBy,
-    Policy, Request, SessionSample, SessionSettings, Start,
+    Admission, Configured, Decision, FirstFlight, Knowledge, LegDecision, LegSettings, Pacing,
+    PacingBy, Policy, Request, SessionSample, SessionSettings, Start,
 };
 use midspan_relay::{Relay, Settings};
 use midspan_units::{ByteSize, Time, TimeSpan};
@@ -131,8 +132,14 @@ impl Policy for Spread {
         self.0.admit(now, request)
     }
 
-    fn start(&mut self, now: Time, request: &Request) -> Start {
-        let mut start = self.0.start(now, request);
+    fn start(
+        &mut self,
+        now: Time,
+        request: &Request,
+        window: Option<LearnedStart>,
+        known: &mut Knowledge,
+    ) -> Start {
+        let mut start = self.0.start(now, request, window, known);
         start.client.first_flight = Some(FirstFlight {
             segments: 110,
             rate: Some("8 Mbit/s".parse().unwrap()),
@@ -140,7 +147,7 @@ impl Policy for Spread {
         start
     }
 
-    fn sample(&mut self, _: Time, _: &SessionSample) -> Decision {
+    fn sample(&mut self, _: Time, _: &SessionSample, _: &mut Knowledge) -> Decision {
         Decision::default()
     }
 
@@ -197,11 +204,17 @@ impl Policy for Cap {
         self.otherwise.admit(now, request)
     }
 
-    fn start(&mut self, now: Time, request: &Request) -> Start {
-        self.otherwise.start(now, request)
+    fn start(
+        &mut self,
+        now: Time,
+        request: &Request,
+        window: Option<LearnedStart>,
+        known: &mut Knowledge,
+    ) -> Start {
+        self.otherwise.start(now, request, window, known)
     }
 
-    fn sample(&mut self, _: Time, sample: &SessionSample) -> Decision {
+    fn sample(&mut self, _: Time, sample: &SessionSample, _: &mut Knowledge) -> Decision {
         self.samples.lock().unwrap().push(*sample);
         Decision {
             server: LegDecision {

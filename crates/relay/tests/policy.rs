@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{
-    Admission, Decision, Handshake, InitialWindowClass, LegDecision, LegSettings, Policy, Request,
+    Admission, Decision, Handshake, Knowledge, LegDecision, LegSettings, Policy, Request,
     SessionSample, SessionSettings, Start,
 };
 use midspan_relay::{Error, Relay, Settings};
@@ -40,12 +41,18 @@ impl Policy for Recorder {
         self.admission
     }
 
-    fn start(&mut self, _now: Time, request: &Request) -> Start {
+    fn start(
+        &mut self,
+        _now: Time,
+        request: &Request,
+        _: Option<LearnedStart>,
+        _: &mut Knowledge,
+    ) -> Start {
         self.calls.lock().unwrap().push(Call::Start(*request));
         Start::default()
     }
 
-    fn sample(&mut self, _now: Time, sample: &SessionSample) -> Decision {
+    fn sample(&mut self, _now: Time, sample: &SessionSample, _: &mut Knowledge) -> Decision {
         self.calls
             .lock()
             .unwrap()
@@ -60,7 +67,6 @@ impl Policy for Recorder {
 
 const INTERCEPT: Admission = Admission::Intercept {
     handshake: Handshake::Early,
-    initial_window: InitialWindowClass(0),
     connect_timeout: None,
 };
 

@@ -22,7 +22,7 @@ fn fixed_buffers(size: u64) -> SessionSettings {
     SessionSettings {
         client: leg.clone(),
         server: leg,
-        connect_timeout: None,
+        ..SessionSettings::default()
     }
 }
 

@@ -53,7 +53,9 @@ pub enum Passage {
 }
 
 /// Routes, by client and server, on which the answers do not come back through the proxy.
-#[derive(Debug)]
+///
+/// The default never learns anything.
+#[derive(Debug, Clone, Default)]
 pub struct AsymmetricRoutes {
     keep: TimeSpan,
     routes: BTreeMap<Route, Known>,

@@ -376,8 +376,7 @@ impl ListenerTable {
         let policy = self.policy;
         let fixed = self.client_leg.as_ref();
         let fixed = fixed.and_then(|leg| leg.get_ref().initial_window);
-        let is_auto = matches!(policy, PolicyName::Auto);
-        let learns = (is_auto, is_auto && fixed.is_none());
+        let learns = (policy.learns(), policy.learns() && fixed.is_none());
         let explicit_keys = ExplicitKeys {
             users: self.users,
             clients: self.clients,
@@ -416,6 +415,7 @@ impl ListenerTable {
         let mut relay = midspan_relay::Listener {
             listen: mode.listen(),
             session: SessionSettings {
+                policy,
                 client: leg(self.client_leg),
                 server: leg(self.server_leg),
                 connect_timeout: Some(connect_timeout),

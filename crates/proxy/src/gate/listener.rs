@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use midspan_policy::{Configured, LegStart, Policy};
+use midspan_policy::{LegStart, Offered, Policy};
 use midspan_relay::{Listener, ServerLeg};
 
 /// A transparent listener, with the policy that decides at the SYN which of its connections are
-/// intercepted.
+/// intercepted, and with which initial window.
 pub struct GateListener {
     pub(super) listener: Listener,
     /// The mark of SYNs for it.
@@ -16,11 +16,13 @@ pub struct GateListener {
 }
 
 impl GateListener {
-    /// A listener whose connections are intercepted by its settings.
+    /// A listener with the policy of its settings.
     #[must_use]
     pub fn new(listener: Listener) -> Self {
-        let policy = Configured::new(listener.session.clone()).with_handshake(listener.handshake);
-        Self::with_policy(listener, Box::new(policy))
+        // Nothing of what the machine offers is decided at the SYN.
+        let offered = Offered::default();
+        let policy = midspan_policy::make(&listener.session, listener.handshake, offered);
+        Self::with_policy(listener, policy)
     }
 
     /// A listener with this policy.

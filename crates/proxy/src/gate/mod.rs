@@ -40,8 +40,7 @@ pub use syn::hop_limit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use midspan_policy::Knowledge;
-use midspan_relay::{Clock, Limits, OpeningLimits, Openings, Relay};
+use midspan_relay::{Clock, Limits, OpeningLimits, Openings, Relay, SharedKnowledge};
 use midspan_units::TimeSpan;
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +74,7 @@ pub struct RelaySide {
     /// Whether the relay has room for one more; `None`: always.
     pub limits: Option<Arc<Limits>>,
     /// What the relay's sessions have taught of the paths to clients.
-    pub knowledge: Knowledge,
+    pub knowledge: SharedKnowledge,
     /// The relay's clock.
     pub clock: Clock,
 }

@@ -16,11 +16,12 @@ use midspan_linux::packet_queue::{BUFFER, PacketQueue, Verdict};
 use midspan_linux::raw_packet::RawSocket;
 use midspan_log::LogRate;
 use midspan_policy::leave_alone::{AsymmetricRoutes, Passage};
-use midspan_policy::{Admission, Handshake, Knowledge, Request};
+use midspan_policy::{Admission, Handshake, Request};
 use midspan_relay::kick::Target;
 use midspan_relay::seeded_faults::{self, Fault};
 use midspan_relay::{
-    Arrival, Clock, Limits, Openings, Reception, Released, Shortage, call_as_client,
+    Arrival, Clock, Limits, Openings, Reception, Released, SharedKnowledge, Shortage,
+    call_as_client,
 };
 use midspan_units::Time;
 use rustix::buffer::spare_capacity;
@@ -80,9 +81,8 @@ pub(super) struct Worker {
     listeners: Vec<GateListener>,
     openings: Arc<Openings>,
     limits: Option<Arc<Limits>>,
-    knowledge: Knowledge,
+    knowledge: SharedKnowledge,
     clock: Clock,
-    routes: AsymmetricRoutes,
     held: HeldSyns,
     control_group: ControlGroup,
     settled: SettledSyns,
@@ -91,7 +91,6 @@ pub(super) struct Worker {
     now: Instant,
     next_expiry: Instant,
     next_log: Instant,
-    start: Instant,
     next_route_log: Instant,
     trouble: LogRate,
 }
@@ -111,6 +110,7 @@ impl Worker {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &queue, EventData::new_u64(QUEUE), EventFlags::IN)?;
         let now = Instant::now();
+        relay.knowledge.lock().routes = AsymmetricRoutes::new(settings.asymmetric_route_time);
         Ok(Self {
             updates,
             queue,
@@ -127,7 +127,6 @@ impl Worker {
             limits: relay.limits,
             knowledge: relay.knowledge,
             clock: relay.clock,
-            routes: AsymmetricRoutes::new(settings.asymmetric_route_time),
             held: HeldSyns::default(),
             control_group: ControlGroup::default(),
             settled: SettledSyns::default(),
@@ -136,7 +135,6 @@ impl Worker {
             now,
             next_expiry: now + EXPIRY_INTERVAL,
             next_log: now,
-            start: now,
             next_route_log: now,
             trouble: LogRate::new(1, LOG_INTERVAL),
         })
@@ -314,8 +312,8 @@ impl Worker {
     /// Decides whether a new connection is taken.
     fn admit(&mut self, packet: Packet, request: Request, listener: usize) {
         self.suspect_routes();
-        let now = self.time();
-        match self.routes.arrive(now, &request) {
+        let now = self.relay_time();
+        match self.passage(request, listener, 0) {
             Passage::Take => {}
             Passage::Pass => {
                 count(&self.counters.passed_asymmetric);
@@ -434,12 +432,15 @@ impl Worker {
 
     /// The client has sent its SYN once more, while the first is held.
     fn handle_repetition(&mut self, packet: &Packet, request: Request) {
-        let now = self.time();
         let Some((token, held)) = self.held.of(request) else {
             return self.decide(packet.id, Verdict::Drop);
         };
         held.repetitions = held.repetitions.saturating_add(1);
-        let passage = self.routes.repeat(now, &request, held.repetitions);
+        let (listener, repetitions) = (held.listener, held.repetitions);
+        let passage = self.passage(request, listener, repetitions);
+        let Some((_, held)) = self.held.of(request) else {
+            return self.decide(packet.id, Verdict::Drop);
+        };
         // The server may have answered since this turn began.
         let is_answered = rustix::net::getpeername(&held.server).is_ok();
         if passage == Passage::Take || is_answered {
@@ -458,10 +459,20 @@ impl Worker {
         self.leave_watched(packet, request);
     }
 
+    /// Whether a connection passes untouched because of its route; its SYN has come again so often.
+    fn passage(&mut self, request: Request, listener: usize, repetitions: u32) -> Passage {
+        let now = self.relay_time();
+        let known = &mut self.knowledge.lock();
+        match self.listeners.get_mut(listener) {
+            Some(of) => of.policy.passage(now, &request, repetitions, known),
+            None => Passage::Take,
+        }
+    }
+
     /// A client acknowledges what its server has answered by another way.
     fn prove_asymmetric(&mut self, request: Request) {
-        let now = self.time();
-        self.routes.prove(now, &request);
+        let now = self.relay_time();
+        self.knowledge.lock().routes.prove(now, &request);
         count(&self.counters.asymmetric_routes_found);
         if self.now >= self.next_route_log {
             self.next_route_log = self.now + LOG_INTERVAL;
@@ -476,9 +487,14 @@ impl Worker {
 
     /// Sessions accepted early whose servers never answered.
     fn suspect_routes(&mut self) {
-        let now = self.time();
-        for request in self.openings.take_unanswered() {
-            self.routes.suspect(now, &request);
+        let unanswered = self.openings.take_unanswered();
+        if unanswered.is_empty() {
+            return;
+        }
+        let now = self.relay_time();
+        let routes = &mut self.knowledge.lock().routes;
+        for request in unanswered {
+            routes.suspect(now, &request);
         }
     }
 
@@ -565,10 +581,5 @@ impl Worker {
     /// The time of this turn on the relay's clock.
     fn relay_time(&self) -> Time {
         self.clock.at(self.now)
-    }
-
-    /// The time that the policy crate is told.
-    fn time(&self) -> Time {
-        Time::ZERO + self.now.saturating_duration_since(self.start).into()
     }
 }

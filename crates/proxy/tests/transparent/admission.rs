@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use midspan_gateway::initial_window::MarkField;
 use midspan_gateway::interception::{Interception, LeftAlone, Place, Plan, Selection};
 use midspan_linux::raw_packet::{Family, RawSocket};
+use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{
     Admission, Configured, Decision, Knowledge, Policy, Request, SessionSample, SessionSettings,
     Start,
 };
 use midspan_proxy::gate::{Gate, GateListener, GateSettings, RelaySide};
-use midspan_relay::{Clock, Destination, Listener, ListenerMarks, OpeningLimits};
+use midspan_relay::{Clock, Destination, Listener, ListenerMarks, OpeningLimits, SharedKnowledge};
 use midspan_units::{Time, TimeSpan};
 
 use crate::support::*;
@@ -35,12 +36,18 @@ impl Policy for ByPort {
         }
     }
 
-    fn start(&mut self, now: Time, request: &Request) -> Start {
-        self.otherwise.start(now, request)
+    fn start(
+        &mut self,
+        now: Time,
+        request: &Request,
+        window: Option<LearnedStart>,
+        known: &mut Knowledge,
+    ) -> Start {
+        self.otherwise.start(now, request, window, known)
     }
 
-    fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision {
-        self.otherwise.sample(now, sample)
+    fn sample(&mut self, now: Time, sample: &SessionSample, known: &mut Knowledge) -> Decision {
+        self.otherwise.sample(now, sample, known)
     }
 
     fn sampling_interval(&self) -> Option<TimeSpan> {
@@ -98,7 +105,7 @@ fn start(policy: ByPort) -> (Interception, Gate) {
     let relay = RelaySide {
         openings: Arc::default(),
         limits: None,
-        knowledge: Knowledge::default(),
+        knowledge: SharedKnowledge::default(),
         clock: Clock::start(),
     };
     let raw = [Family::V4, Family::V6].map(|family| Some(RawSocket::open(family).unwrap()));

@@ -42,10 +42,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use midspan_policy::Knowledge;
 use midspan_policy::leave_alone::{SIZES, SizeGain};
 
 use super::control::Control;
+use super::knowledge::SharedKnowledge;
 use super::limits::Limits;
 use super::statistics::{Counters, Statistics};
 
@@ -75,7 +75,7 @@ pub struct Observer {
     pub(super) threads: Vec<(Arc<Counters>, Arc<Mailbox>)>,
     pub(super) registry: Arc<Registry>,
     pub(super) limits: Arc<Limits>,
-    pub(super) knowledge: Knowledge,
+    pub(super) knowledge: SharedKnowledge,
 }
 
 /// What splitting gains.
@@ -107,7 +107,8 @@ impl Observer {
     /// What splitting gains.
     #[must_use]
     pub fn gains(&self) -> GainTotals {
-        let gains = self.knowledge.gains();
+        let known = self.knowledge.lock();
+        let gains = &known.gains;
         GainTotals {
             sizes: gains.sizes(),
             routes_left_alone: gains.found(),

@@ -347,7 +347,7 @@ impl Sessions {
         session.active = false;
         session.upkeep.sampled_at = now;
         if let Ok(sample) = session.sample() {
-            let decision = acceptor.policy.sample(now, &sample);
+            let decision = (acceptor.policy).sample(now, &sample, &mut acceptor.knowledge.lock());
             self.counters.samples.add(1);
             let refused = session.carry_out(&decision, &sample);
             self.counters.option_errors.add(refused);
@@ -381,7 +381,7 @@ impl Sessions {
             ended
         });
         if let Some(acceptor) = acceptors.get_mut(session.listener.into()) {
-            acceptor.policy.end(now, &sample);
+            (acceptor.policy).end(now, &sample, &mut acceptor.knowledge.lock());
         }
         self.log(ended);
         if seeded_faults::is(Fault::FinForReset) {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use midspan_policy::{Knowledge, Offered, SessionSettings};
+use midspan_policy::{Handshake, Offered, SessionSettings};
 use rustix::event::Timespec;
 use rustix::event::epoll::{EventData, EventFlags};
 use rustix::io::Result;
@@ -192,11 +192,7 @@ impl Bench {
             mailbox: Arc::default(),
             sampling_interval: None,
         };
-        let policy = midspan_policy::for_settings(
-            &listener.session,
-            Offered::default(),
-            &Knowledge::default(),
-        );
+        let policy = midspan_policy::make(&listener.session, Handshake::Early, Offered::default());
         let acceptor = AcceptorParts {
             id: ListenerId(0),
             finder: Finder::new(&listener.to, &Arc::default()),
@@ -204,6 +200,7 @@ impl Bench {
             counters: observation.registry.counters("test"),
             places: limits.set_listener("test", listener.limits.sessions, true),
             verdicts: Default::default(),
+            knowledge: Default::default(),
             listener,
         };
         let acceptor = Acceptor::new(Some(socket), acceptor);

@@ -129,6 +129,7 @@ impl<'a> Builder<'a> {
                 let node = path.node(midspan_path::NodeIndex(node.0));
                 if let NodeKind::Proxy(settings) = &node.kind {
                     let settings = SessionSettings {
+                        policy: settings.policy,
                         client: settings.client_leg.clone(),
                         server: settings.server_leg.clone(),
                         connect_timeout: None,

@@ -173,7 +173,7 @@ impl Scenario {
     }
 
     /// Sets the policy of a flow's proxy number `split`, counted from 0: it chooses everything that
-    /// `settings` leave open, as the real proxy does ([`midspan_policy::Automatic`]). Does nothing
+    /// `settings` leave open, as the real proxy does ([`midspan_policy::make`]). Does nothing
     /// if the proxy does not exist.
     pub fn set_policy(&mut self, flow: FlowId, split: usize, settings: &SessionSettings) {
         self.policies.push((flow, split, settings.clone()));

@@ -5,21 +5,24 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use midspan_policy::{
-    AckPolicy, AckSample, AckVerdict, Leg as Side, LegDecision, Policy, SessionId, SessionSample,
+    AckPolicy, AckSample, AckVerdict, Knowledge, Leg as Side, LegDecision, Policy, SessionId,
+    SessionSample,
 };
 use midspan_units::{ByteSize, Time};
 
 use super::Simulation;
-use super::policies::{outbound_side, request};
+use super::policies::{Session, outbound_side, request};
 use crate::observer::Observer;
 use crate::packet::Acknowledgement;
-use crate::scenario::FlowId;
+use crate::scenario::{FlowId, NodeId};
 
 /// All policies of a simulation.
 #[derive(Default)]
 pub(super) struct Control {
-    /// By relay.
-    sessions: BTreeMap<u32, Box<dyn Policy + Send>>,
+    /// By relay: the policy of its session, and the node of its proxy.
+    sessions: BTreeMap<u32, (NodeId, Box<dyn Policy + Send>)>,
+    /// What the sessions of each proxy have left for later ones.
+    known: BTreeMap<NodeId, Knowledge>,
     /// By leg.
     thinning: BTreeMap<u32, Thinning>,
 }
@@ -43,13 +46,14 @@ struct Thinning {
 }
 
 impl<O: Observer> Simulation<O> {
-    /// Adds a policy for the session of `flow` at its proxy number `split`, which exists.
-    pub(super) fn add_policy(
-        &mut self,
-        flow: FlowId,
-        split: usize,
-        policy: Box<dyn Policy + Send>,
-    ) {
+    /// Adds a policy for a session at a proxy that exists.
+    pub(super) fn add_policy(&mut self, session: Session) {
+        let Session {
+            flow,
+            split,
+            node,
+            policy,
+        } = session;
         let Some(state) = self.flows.get(flow.0) else {
             return;
         };
@@ -61,7 +65,7 @@ impl<O: Observer> Simulation<O> {
             self.schedule.wake(self.places.control(relay), at);
         }
         let control = self.control.get_or_insert_default();
-        control.sessions.insert(relay, policy);
+        control.sessions.insert(relay, (node, policy));
     }
 
     /// Sets the policy that decides which ACKs of a leg, counted from 0, leave its receiver.
@@ -96,14 +100,14 @@ impl<O: Observer> Simulation<O> {
         }
         let sample = self.session_sample(relay);
         let side = self.outbound_side(relay);
-        let Some(policy) = self
-            .control
-            .as_mut()
-            .and_then(|control| control.sessions.get_mut(&relay))
-        else {
+        let Some(control) = &mut self.control else {
             return;
         };
-        let decision = *policy.sample(self.now, &sample).leg(side);
+        let Some((node, policy)) = control.sessions.get_mut(&relay) else {
+            return;
+        };
+        let known = control.known.entry(*node).or_default();
+        let decision = *policy.sample(self.now, &sample, known).leg(side);
         if let Some(interval) = policy.sampling_interval() {
             let at = self.now + interval.max(midspan_units::TimeSpan::from_nanoseconds(1));
             self.schedule.wake(self.places.control(relay), at);

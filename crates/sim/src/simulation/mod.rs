@@ -202,8 +202,8 @@ impl<O: Observer> Simulation<O> {
             event_limit: scenario.event_limit,
             observer,
         };
-        for (flow, split, policy) in policies {
-            simulation.add_policy(flow, split, policy);
+        for session in policies {
+            simulation.add_policy(session);
         }
         Ok(simulation)
     }

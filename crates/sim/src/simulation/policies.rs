@@ -1,20 +1,19 @@
 //! Carries out the decisions of policies before the first byte on a scenario: whether a connection
 //! is split, and how the legs of a session start.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use midspan_policy::narrow_session::{Client as NarrowClient, NarrowSession};
 use midspan_policy::oversized_segments::OversizedStart;
 use midspan_policy::{
-    Admission, Automatic, Buffer, Configured, Knowledge, Leg as Side, LegStart, Offered, PacingBy,
-    Policy, Request, SessionSettings,
+    Admission, Buffer, Handshake, Knowledge, Leg as Side, LegStart, Offered, PacingBy, Policy,
+    Request, SessionSettings, make,
 };
 use midspan_units::Time;
 
 use crate::proxy::{Buffers, RelayConfiguration};
-use crate::scenario::{Client, FlowId, Scenario, ScenarioError, Split};
+use crate::scenario::{Client, FlowId, NodeId, Scenario, ScenarioError, Split};
 use crate::tcp::{Receiver, SenderConfiguration, Variant, WindowGrowth};
 
 /// The policies that decide for sessions at the proxies of a scenario.
@@ -39,11 +38,18 @@ use crate::tcp::{Receiver, SenderConfiguration, Variant, WindowGrowth};
 /// A policy given here replaces the [scenario](Scenario::set_policy)'s policy for the same proxy.
 #[derive(Default)]
 pub struct Policies {
-    sessions: Vec<Session>,
+    sessions: Vec<(FlowId, usize, Box<dyn Policy + Send>)>,
 }
 
-/// The policy of a flow's session at its proxy of this number, counted from 0.
-pub(super) type Session = (FlowId, usize, Box<dyn Policy + Send>);
+/// A session that is split at a proxy.
+pub(super) struct Session {
+    pub(super) flow: FlowId,
+    /// The number of the proxy along the flow's path, counted from 0.
+    pub(super) split: usize,
+    /// The node of the proxy.
+    pub(super) node: NodeId,
+    pub(super) policy: Box<dyn Policy + Send>,
+}
 
 impl fmt::Debug for Policies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -75,17 +81,13 @@ impl Policies {
 
     /// Adds the policies of the scenario itself, if the proxy exists and none is given for it.
     pub(super) fn with_those_of(mut self, scenario: &Scenario) -> Self {
-        // The knowledge of each proxy, by its number along the path of a flow.
-        let mut known: BTreeMap<usize, Knowledge> = BTreeMap::new();
         for (flow, split, settings) in &scenario.policies {
             let exists =
                 (scenario.flows.get(flow.0)).is_some_and(|flow| *split < flow.splits.len());
             let given = (self.sessions.iter()).any(|(of, at, _)| (of, at) == (flow, split));
             if exists && !given {
-                let known = known.entry(*split).or_default().clone();
-                let policy = Automatic::new(settings.clone(), Offered::default());
-                let policy = policy.with_knowledge(known);
-                self.sessions.push((*flow, *split, Box::new(policy)));
+                let policy = make(settings, Handshake::Early, Offered::default());
+                self.sessions.push((*flow, *split, policy));
             }
         }
         self.with_narrow_legs(scenario)
@@ -114,7 +116,11 @@ impl Policies {
             let at = (self.sessions.iter()).position(|(flow, at, _)| (flow, at) == (id, index));
             let inner: Box<dyn Policy + Send> = match at {
                 Some(at) => self.sessions.remove(at).2,
-                None => Box::new(Configured::new(SessionSettings::default())),
+                None => make(
+                    &SessionSettings::default(),
+                    Handshake::Early,
+                    Offered::default(),
+                ),
             };
             let session = NarrowSession::new(inner, client, *access, *way);
             self.sessions.push((*id, *index, Box::new(session)));
@@ -145,8 +151,8 @@ impl Policies {
             match policy.admit(now, &request) {
                 Admission::Bypass => {
                     flow.splits.remove(index);
-                    for (_, later, _) in kept.iter_mut().filter(|(flow, ..)| *flow == id) {
-                        *later -= 1;
+                    for later in kept.iter_mut().filter(|later| later.flow == id) {
+                        later.split -= 1;
                     }
                     continue;
                 }
@@ -156,7 +162,7 @@ impl Policies {
                 }
                 Admission::Intercept { handshake, .. } => split.relay.handshake = handshake,
             }
-            let start = policy.start(now, &request);
+            let start = policy.start(now, &request, None, &mut Knowledge::default());
             let (inbound, outbound) = match outbound_side(flow.client) {
                 Side::Client => (&start.server, &start.client),
                 Side::Server => (&start.client, &start.server),
@@ -169,7 +175,12 @@ impl Policies {
                     known: KNOWN,
                 }
             })?;
-            kept.push((id, index, policy));
+            kept.push(Session {
+                flow: id,
+                split: index,
+                node: split.node,
+                policy,
+            });
         }
         Ok(kept)
     }

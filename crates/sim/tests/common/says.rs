@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{
-    Admission, Decision, Handshake, InitialWindowClass, Policy, Request, SessionSample, Start,
+    Admission, Decision, Handshake, Knowledge, Policy, Request, SessionSample, Start,
 };
 use midspan_units::{Time, TimeSpan};
 
@@ -21,7 +22,6 @@ impl Default for Says {
         Self {
             admission: Admission::Intercept {
                 handshake: Handshake::Early,
-                initial_window: InitialWindowClass::default(),
                 connect_timeout: None,
             },
             start: Start::default(),
@@ -36,11 +36,11 @@ impl Policy for Says {
         self.admission
     }
 
-    fn start(&mut self, _: Time, _: &Request) -> Start {
+    fn start(&mut self, _: Time, _: &Request, _: Option<LearnedStart>, _: &mut Knowledge) -> Start {
         self.start.clone()
     }
 
-    fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision {
+    fn sample(&mut self, now: Time, sample: &SessionSample, _: &mut Knowledge) -> Decision {
         self.samples.lock().unwrap().push((now, *sample));
         self.decision
     }

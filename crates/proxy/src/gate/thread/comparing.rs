@@ -30,8 +30,8 @@ impl Worker {
         for ended in self.control_group.look(self.now, &self.tracking) {
             match ended {
                 Ended::Measured(request, carried, lasted) => {
-                    let mut gains = self.knowledge.gains();
-                    gains.note_direct(&request, carried, lasted);
+                    let known = &mut self.knowledge.lock();
+                    known.gains.note_direct(&request, carried, lasted);
                 }
                 Ended::Unmeasured => {
                     let unmeasured = &self.counters.control_unmeasured;

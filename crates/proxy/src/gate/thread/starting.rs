@@ -4,11 +4,12 @@ use std::io;
 
 use midspan_linux::packet_queue::Verdict;
 use midspan_policy::Request;
-use midspan_policy::learned_start::{LEAST_WINDOW, LearnedStart, SEGMENT};
+use midspan_policy::learned_start::{LEAST_WINDOW, LearnedStart};
 use midspan_relay::Released;
 use midspan_relay::profile;
 use rustix::io::Errno;
 
+use super::super::GateListener;
 use super::super::held::Packet;
 use super::super::statistics::count;
 use super::super::syn;
@@ -36,14 +37,13 @@ impl Worker {
     }
 
     /// How the leg towards this client begins, where the listener has windows to choose from.
-    fn start_of(&self, request: Request, listener: usize) -> Option<LearnedStart> {
-        let windows = &self.listeners.get(listener)?.listener.learned_windows;
-        if windows.is_empty() {
-            return None;
-        }
-        let peer = request.client.ip().into();
-        let mut paths = self.knowledge.paths();
-        Some(paths.start(self.clock.now(), peer, SEGMENT, windows))
+    fn start_of(&mut self, request: Request, listener: usize) -> Option<LearnedStart> {
+        let now = self.clock.now();
+        let known = &mut self.knowledge.lock();
+        let GateListener {
+            listener, policy, ..
+        } = self.listeners.get_mut(listener)?;
+        policy.window(now, &request, &listener.learned_windows, known)
     }
 
     /// The initial window of a connection that was released, where it was chosen.

@@ -2,9 +2,10 @@
 
 use midspan_units::{Time, TimeSpan};
 
+use super::SessionSettings;
+use crate::learned_start::LearnedStart;
 use crate::{
-    Admission, Decision, Handshake, InitialWindowClass, LegStart, Policy, Request, SessionSample,
-    SessionSettings, Start,
+    Admission, Decision, Handshake, Knowledge, LegStart, Policy, Request, SessionSample, Start,
 };
 
 /// Splits every connection and sets both legs as configured; never changes a live session.
@@ -36,19 +37,24 @@ impl Policy for Configured {
     fn admit(&mut self, _now: Time, _request: &Request) -> Admission {
         Admission::Intercept {
             handshake: self.handshake,
-            initial_window: InitialWindowClass::default(),
             connect_timeout: self.settings.connect_timeout,
         }
     }
 
-    fn start(&mut self, _now: Time, _request: &Request) -> Start {
+    fn start(
+        &mut self,
+        _now: Time,
+        _request: &Request,
+        _window: Option<LearnedStart>,
+        _known: &mut Knowledge,
+    ) -> Start {
         Start {
             client: LegStart::from(&self.settings.client),
             server: LegStart::from(&self.settings.server),
         }
     }
 
-    fn sample(&mut self, _now: Time, _sample: &SessionSample) -> Decision {
+    fn sample(&mut self, _now: Time, _sample: &SessionSample, _known: &mut Knowledge) -> Decision {
         Decision::default()
     }
 
@@ -79,11 +85,12 @@ mod tests {
             server: "192.0.2.2:80".parse().unwrap(),
         };
         let mut policy = Configured::new(settings);
-        let start = policy.start(Time::ZERO, &request);
+        let known = &mut Knowledge::default();
+        let start = policy.start(Time::ZERO, &request, None, known);
         assert_eq!(start.client.congestion_control.as_deref(), Some("bbr"));
         assert_eq!(start.client.send_buffer, buffer);
         assert_eq!(start.server, LegStart::default());
-        let decision = policy.sample(Time::ZERO, &SessionSample::default());
+        let decision = policy.sample(Time::ZERO, &SessionSample::default(), known);
         assert_eq!(decision, Decision::default());
     }
 }

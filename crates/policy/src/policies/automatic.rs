@@ -6,14 +6,15 @@ use std::net::SocketAddr;
 
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
+use super::{Configured, Offered, SessionSettings};
 use crate::buffers::SendBuffer;
 use crate::congestion::{self, BBR, CongestionControl};
-use crate::learned_start::{EVIDENCE, Knowledge, LearnedStart, SEGMENT};
+use crate::learned_start::{EVIDENCE, LearnedStart, SEGMENT};
 use crate::pacing::PacingRate;
 use crate::taken_flight::TakenFlight;
 use crate::{
-    Admission, Buffer, Configured, Decision, Handshake, Leg, LegDecision, LegSample, LegSettings,
-    Pacing, PacingBy, Policy, Request, SessionId, SessionSample, SessionSettings, Start,
+    Admission, Buffer, Decision, Handshake, Knowledge, Leg, LegDecision, LegSample, LegSettings,
+    Pacing, PacingBy, Policy, Request, SessionId, SessionSample, Start,
 };
 
 /// How often a session with data in flight is sampled.
@@ -54,20 +55,12 @@ impl SessionSettings {
     }
 }
 
-/// The features that the machine offers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Offered {
-    /// BBR can be used as congestion control.
-    pub bbr: bool,
-}
-
 /// Starts legs as configured, and then chooses the settings that were left to it.
 #[derive(Debug, Clone)]
 pub struct Automatic {
     configured: Configured,
     settings: SessionSettings,
     offered: Offered,
-    knowledge: Knowledge,
     sessions: BTreeMap<SessionId, [LegState; 2]>,
 }
 
@@ -92,17 +85,8 @@ impl Automatic {
             configured: Configured::new(settings.clone()),
             settings,
             offered,
-            knowledge: Knowledge::default(),
             sessions: BTreeMap::new(),
         }
-    }
-
-    /// The same policy, sharing `knowledge` with others; without this call, it only learns from its
-    /// own sessions.
-    #[must_use]
-    pub fn with_knowledge(mut self, knowledge: Knowledge) -> Self {
-        self.knowledge = knowledge;
-        self
     }
 
     /// The same policy with this handshake; the default is [`Handshake::Early`].
@@ -112,28 +96,20 @@ impl Automatic {
         self
     }
 
-    /// Records what this session has in flight to its client, for sessions that start towards the
-    /// same client.
-    fn note_in_flight(&self, now: Time, sample: &SessionSample) {
-        let Some(request) = sample.request else {
-            return;
-        };
-        let leg = &sample.client;
-        let bytes = u64::from(leg.unacknowledged) * u64::from(leg.segment_size);
-        let peer = request.client.ip().into();
-        let mut paths = self.knowledge.paths();
-        paths.note_in_flight(now, peer, sample.session, bytes);
-    }
-
     /// The highest rate at which this session may send to its client, if its path is shared.
-    fn shared_rate(&self, now: Time, sample: &SessionSample) -> Option<BitRate> {
+    fn shared_rate(
+        &self,
+        now: Time,
+        sample: &SessionSample,
+        known: &mut Knowledge,
+    ) -> Option<BitRate> {
         if self.settings.client.pacing != Pacing::Auto {
             return None;
         }
         let client = sample.request?.client.ip();
         let leg = &sample.client;
         let waits = leg.not_sent.bytes() > 0 || sample.held_towards_client.bytes() > 0;
-        let mut shared = self.knowledge.shared();
+        let shared = &mut known.shared;
         shared.handle_sample(now, client, sample.session, leg, waits)
     }
 
@@ -144,21 +120,16 @@ impl Automatic {
     }
 }
 
-/// The policy for these settings: [`Automatic`] where they leave anything to the policy, else
-/// [`Configured`].
-#[must_use]
-pub fn for_settings(
-    settings: &SessionSettings,
-    offered: Offered,
-    knowledge: &Knowledge,
-) -> Box<dyn Policy + Send> {
-    match settings.is_automatic() {
-        true => {
-            let policy = Automatic::new(settings.clone(), offered);
-            Box::new(policy.with_knowledge(knowledge.clone()))
-        }
-        false => Box::new(Configured::new(settings.clone())),
-    }
+/// Records what this session has in flight to its client, for sessions that start towards the same
+/// client.
+fn note_in_flight(now: Time, sample: &SessionSample, known: &mut Knowledge) {
+    let Some(request) = sample.request else {
+        return;
+    };
+    let leg = &sample.client;
+    let bytes = u64::from(leg.unacknowledged) * u64::from(leg.segment_size);
+    let peer = request.client.ip().into();
+    (known.paths).note_in_flight(now, peer, sample.session, bytes);
 }
 
 impl Policy for Automatic {
@@ -166,18 +137,20 @@ impl Policy for Automatic {
         self.configured.admit(now, request)
     }
 
-    fn start(&mut self, now: Time, request: &Request) -> Start {
-        self.start_as(now, request, None)
-    }
-
-    fn start_as(&mut self, now: Time, request: &Request, client: Option<LearnedStart>) -> Start {
-        let mut start = self.configured.start(now, request);
+    fn start(
+        &mut self,
+        now: Time,
+        request: &Request,
+        window: Option<LearnedStart>,
+        known: &mut Knowledge,
+    ) -> Start {
+        let mut start = self.configured.start(now, request, window, known);
         for (leg, settings, address, learned) in [
             (
                 &mut start.client,
                 &self.settings.client,
                 request.client,
-                client,
+                window,
             ),
             (
                 &mut start.server,
@@ -189,10 +162,8 @@ impl Policy for Automatic {
             if !settings.is_automatic() {
                 continue;
             }
-            let learned = learned.unwrap_or_else(|| {
-                let mut paths = self.knowledge.paths();
-                paths.start(now, address.ip().into(), SEGMENT, &[])
-            });
+            let learned = learned
+                .unwrap_or_else(|| (known.paths).start(now, address.ip().into(), SEGMENT, &[]));
             if is_chosen(settings) && learned.is_lossy && self.offered.bbr {
                 leg.congestion_control = Some(BBR.to_owned());
             }
@@ -203,14 +174,14 @@ impl Policy for Automatic {
         start
     }
 
-    fn sample(&mut self, now: Time, sample: &SessionSample) -> Decision {
-        self.note_in_flight(now, sample);
-        let shared = self.shared_rate(now, sample);
+    fn sample(&mut self, now: Time, sample: &SessionSample, known: &mut Knowledge) -> Decision {
+        note_in_flight(now, sample, known);
+        let shared = self.shared_rate(now, sample, known);
         let settings = &self.settings;
         let legs = match self.sessions.entry(sample.session) {
-            Entry::Occupied(known) => known.into_mut(),
+            Entry::Occupied(legs) => legs.into_mut(),
             Entry::Vacant(new) => {
-                let paths = self.knowledge.paths();
+                let paths = &known.paths;
                 let leg = |settings, address: Option<SocketAddr>| {
                     let is_lossy =
                         address.is_some_and(|address| paths.is_lossy(now, address.ip().into()));
@@ -240,10 +211,9 @@ impl Policy for Automatic {
         }
     }
 
-    fn end(&mut self, now: Time, sample: &SessionSample) {
+    fn end(&mut self, now: Time, sample: &SessionSample, known: &mut Knowledge) {
         if let (Some(request), Some(lasted)) = (sample.request, sample.lasted) {
-            let mut gains = self.knowledge.gains();
-            gains.note_split(&request, &sample.client, &sample.server, lasted);
+            (known.gains).note_split(&request, &sample.client, &sample.server, lasted);
         }
         let Some([client, server]) = self.sessions.remove(&sample.session) else {
             return;
@@ -252,8 +222,8 @@ impl Policy for Automatic {
             return;
         };
         let client_address = request.client.ip();
-        (self.knowledge.shared()).forget(client_address, sample.session);
-        let mut paths = self.knowledge.paths();
+        (known.shared).forget(client_address, sample.session);
+        let paths = &mut known.paths;
         paths.forget_in_flight(client_address.into(), sample.session);
         for (state, leg, address) in [
             (client, &sample.client, request.client),
@@ -439,14 +409,15 @@ mod tests {
     #[test]
     fn one_session_teaches_the_next_and_is_forgotten_itself() {
         let mut policy = automatic(true);
-        let first = policy.start(Time::ZERO, &request());
+        let known = &mut Knowledge::default();
+        let first = policy.start(Time::ZERO, &request(), None, known);
         assert_eq!(first.client.congestion_control.as_deref(), Some("cubic"));
         assert_eq!(first.client.pacing_rate, None);
         let mut now = Time::ZERO;
         let mut decisions = Vec::new();
         for turn in 0..20 {
             now += TimeSpan::from_milliseconds(400);
-            decisions.push(policy.sample(now, &sample(1, turn, u32::from(turn > 5))));
+            decisions.push(policy.sample(now, &sample(1, turn, u32::from(turn > 5)), known));
         }
         let of_client = |pick: fn(&LegDecision) -> bool| {
             decisions
@@ -472,14 +443,14 @@ mod tests {
                 .iter()
                 .all(|decision| decision.server.pacing_rate.is_none())
         );
-        policy.end(now, &sample(1, 20, 1));
+        policy.end(now, &sample(1, 20, 1), known);
         assert_eq!(policy.sessions(), 0);
-        let second = policy.start(now, &request());
+        let second = policy.start(now, &request(), None, known);
         assert_eq!(second.client.congestion_control.as_deref(), Some(BBR));
         assert_eq!(second.client.pacing_rate, None);
         assert_eq!(second.client.first_flight, None);
         assert_eq!(second.server.congestion_control.as_deref(), Some("cubic"));
-        policy.sample(now, &sample(2, 0, 0));
+        policy.sample(now, &sample(2, 0, 0), known);
         assert_eq!(policy.reason(SessionId(2), Leg::Client).name(), "learned");
     }
 
@@ -496,7 +467,12 @@ mod tests {
                 is_lossy: false,
             };
             let mut policy = Automatic::new(settings, Offered::default());
-            let start = policy.start_as(Time::ZERO, &request(), Some(given));
+            let start = policy.start(
+                Time::ZERO,
+                &request(),
+                Some(given),
+                &mut Knowledge::default(),
+            );
             start.client.first_flight.map(|flight| flight.segments)
         };
         assert_eq!(of(LegSettings::default()), Some(80));
@@ -520,14 +496,15 @@ mod tests {
     #[test]
     fn without_bbr_nothing_changes_to_it() {
         let mut policy = automatic(false);
+        let known = &mut Knowledge::default();
         let mut now = Time::ZERO;
         for turn in 0..20_u32 {
             now += TimeSpan::from_milliseconds(400);
-            let decision = policy.sample(now, &sample(1, u64::from(turn), turn));
+            let decision = policy.sample(now, &sample(1, u64::from(turn), turn), known);
             assert_eq!(decision.client.congestion_control, None);
         }
-        policy.end(now, &sample(1, 20, 20));
-        let start = policy.start(now, &request());
+        policy.end(now, &sample(1, 20, 20), known);
+        let start = policy.start(now, &request(), None, known);
         assert_eq!(start.client.congestion_control.as_deref(), Some("cubic"));
     }
 }

@@ -1,0 +1,108 @@
+//! The policies, by name. A new one is a file here, with a line each in [`PolicyName`], [`make`] and
+//! [`PolicyName::leg`].
+
+mod automatic;
+mod configured;
+
+pub use automatic::Automatic;
+pub use configured::Configured;
+
+use midspan_units::TimeSpan;
+use serde::{Deserialize, Serialize};
+
+use crate::{Handshake, LegSettings, Policy};
+
+/// Which policy decides about sessions; the key `policy` of a listener, and of a proxy in a path file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyName {
+    /// The configuration decides, and where it leaves a setting open, the kernel ([`Configured`]).
+    #[default]
+    Configured,
+    /// The proxy chooses what the configuration leaves open, from its measurements ([`Automatic`]).
+    Auto,
+}
+
+impl PolicyName {
+    /// The settings of a leg under this policy, from those that the configuration has.
+    #[must_use]
+    pub fn leg(self, settings: LegSettings) -> LegSettings {
+        match self {
+            Self::Configured => settings,
+            Self::Auto => settings.left_to_policy(),
+        }
+    }
+
+    /// Whether sessions with a client may begin with a window that earlier ones have shown to fit,
+    /// and whether routes that splitting does not help are left alone.
+    #[must_use]
+    pub const fn learns(self) -> bool {
+        match self {
+            Self::Configured => false,
+            Self::Auto => true,
+        }
+    }
+}
+
+/// The features that the machine offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Offered {
+    /// BBR can be used as congestion control.
+    pub bbr: bool,
+}
+
+/// The policy and the settings of both legs of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionSettings {
+    /// The policy that decides.
+    #[serde(default)]
+    pub policy: PolicyName,
+    /// The leg towards the client, as [`PolicyName::leg`] returned it.
+    pub client: LegSettings,
+    /// The leg towards the server, as [`PolicyName::leg`] returned it.
+    pub server: LegSettings,
+    /// Give up connecting to the server after this time; `None` leaves it to the kernel.
+    pub connect_timeout: Option<TimeSpan>,
+}
+
+/// The policy of this name: the only way in which the relay, the gate and the simulator make one.
+/// Sessions that are split have this handshake.
+#[must_use]
+pub fn make(
+    settings: &SessionSettings,
+    handshake: Handshake,
+    offered: Offered,
+) -> Box<dyn Policy + Send> {
+    match settings.policy {
+        // Single settings can be left to the automatic policy under either name.
+        PolicyName::Configured | PolicyName::Auto if settings.is_automatic() => {
+            Box::new(Automatic::new(settings.clone(), offered).with_handshake(handshake))
+        }
+        PolicyName::Configured | PolicyName::Auto => {
+            Box::new(Configured::new(settings.clone()).with_handshake(handshake))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_and_single_settings_select_the_policy() {
+        let interval = |settings: &SessionSettings| {
+            make(settings, Handshake::Early, Offered::default()).sampling_interval()
+        };
+        let mut settings = SessionSettings::default();
+        assert_eq!(interval(&settings), None);
+        settings.client.pacing = crate::Pacing::Inbound;
+        assert!(interval(&settings).is_some());
+        settings = SessionSettings {
+            policy: PolicyName::Auto,
+            client: PolicyName::Auto.leg(LegSettings::default()),
+            ..SessionSettings::default()
+        };
+        assert!(interval(&settings).is_some());
+    }
+}

@@ -14,7 +14,8 @@
 //! Mechanisms that need state between two decisions are state machines here as well:
 //! [`InputPacing`] (Shikama: pacing at the input of TCP), [`ack_thinning`] (Tam),
 //! [`OversizedSegments`](oversized_segments::OversizedSegments) and
-//! [`SendingAhead`](sending_ahead::SendingAhead) (Hasegawa). [`memory_share`] divides the memory
+//! [`SendingAhead`](sending_ahead::SendingAhead) (Hasegawa), the last two together in
+//! [`NarrowLeg`](narrow_leg::NarrowLeg). [`memory_share`] divides the memory
 //! budget among all sessions of a proxy. [`client_share`] bounds the part of one client, and
 //! [`making_room`] chooses the connection that makes room for a new one.
 //!
@@ -42,6 +43,7 @@ pub mod leave_alone;
 pub mod making_room;
 pub mod memory_bounds;
 pub mod memory_share;
+pub mod narrow_leg;
 pub mod narrow_session;
 pub mod oversized_segments;
 pub mod pacing;
@@ -72,6 +74,7 @@ pub use start::{LegStart, Start};
 use learned_start::LearnedStart;
 use leave_alone::Passage;
 use midspan_units::{Time, TimeSpan};
+use narrow_leg::{NarrowClient, NarrowLeg};
 
 /// One of the two legs that a session joins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -149,6 +152,12 @@ pub trait Policy {
         window: Option<LearnedStart>,
         known: &mut Knowledge,
     ) -> Start;
+
+    /// Called when the client's leg exists and the client's access link is known: decides on
+    /// oversized segments and sending ahead, from then on to the end of the leg.
+    fn narrow(&mut self, client: &NarrowClient) -> NarrowLeg {
+        NarrowLeg::new(client)
+    }
 
     /// Takes a reading of both legs, and returns what changes.
     fn sample(&mut self, now: Time, sample: &SessionSample, known: &mut Knowledge) -> Decision;

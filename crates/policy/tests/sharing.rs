@@ -5,7 +5,8 @@
 use std::net::SocketAddr;
 
 use midspan_policy::learned_start::LearnedStart;
-use midspan_policy::narrow_session::{Client, NarrowSession};
+use midspan_policy::narrow_leg::NarrowClient;
+use midspan_policy::narrow_session::NarrowSession;
 use midspan_policy::oversized_segments::{OversizedStart, Wish};
 use midspan_policy::{
     AccessLink, Admission, Automatic, Decision, Knowledge, LegSample, LegSettings, Offered, Policy,
@@ -116,12 +117,16 @@ fn a_narrow_leg_is_paced_at_its_link_and_its_policy_gets_only_due_samples() {
         ..AccessLink::default()
     };
     let inner = Box::new(Counting(std::sync::Arc::clone(&shown)));
-    let client = Client {
+    let client = NarrowClient {
+        access,
         segment_size: 1448,
         window: 65_536,
         window_scale: 7,
+        sizes: Wish::Auto.sizes(access.downstream, access.upstream).into(),
+        way: OversizedStart::Probe,
+        verdict: None,
     };
-    let mut session = NarrowSession::new(inner, client, access, OversizedStart::Probe);
+    let mut session = NarrowSession::new(inner, &client);
     let start = session.start(Time::ZERO, &request(1), None, known);
     assert_eq!(start.client.pacing_rate, access.downstream);
     for turn in 0..1000 {

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use midspan_linux::tcp::{self, Repair};
-use midspan_policy::oversized_segments::{Event, OversizedSegments, Verdict};
-use midspan_policy::sending_ahead::{SendAhead, SendingAhead};
-use midspan_policy::{LegDecision, LegSample};
+use midspan_policy::narrow_leg::{NarrowClient, NarrowDecision};
+use midspan_policy::oversized_segments::{Event, OversizedStart};
+use midspan_policy::{LegSample, Policy, narrow_leg};
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 use serde::{Deserialize, Serialize};
 
@@ -67,11 +67,8 @@ pub struct NarrowLeg {
     profiles: Profiles,
     place: usize,
     client: IpAddr,
-    oversized: Option<OversizedSegments>,
-    ahead: Option<(SendingAhead, u64)>,
-    /// The kernel is to pace no faster.
-    pacing_rate: Option<BitRate>,
-    added_scale: u8,
+    /// Decides; the rest carries out.
+    decides: narrow_leg::NarrowLeg,
     /// Sizes of oversized segments and their marks.
     marks: Vec<(u32, u32)>,
     is_four: bool,
@@ -79,8 +76,6 @@ pub struct NarrowLeg {
     own_mark: u32,
     /// Bytes of an ACK without data.
     ack_size: u32,
-    /// In-flight caps of both policies; `u64::MAX` for none.
-    caps: [u64; 2],
     last_moved: Time,
     round_trip: Option<TimeSpan>,
     next_look: Option<Time>,
@@ -97,6 +92,7 @@ impl NarrowLeg {
         socket: impl AsFd,
         client: IpAddr,
         profiles: &Profiles,
+        policy: &mut dyn Policy,
         now: Time,
     ) -> (Option<Box<Self>>, u64) {
         let Some(place) = profile::find(profiles.all(), client.to_canonical()) else {
@@ -105,7 +101,8 @@ impl NarrowLeg {
         let Some(profile) = profiles.all().get(place) else {
             return (None, 0);
         };
-        match Self::prepare(socket.as_fd(), client, profiles, (place, profile), now) {
+        let socket = socket.as_fd();
+        match Self::prepare(socket, client, profiles, (place, profile), policy, now) {
             Ok(leg) => (leg.map(Box::new), 0),
             Err(error) => {
                 tracing::debug!(profile = profile.name, "a client is left as it is: {error}");
@@ -119,6 +116,7 @@ impl NarrowLeg {
         client: IpAddr,
         profiles: &Profiles,
         (place, profile): (usize, &AccessProfile),
+        policy: &mut dyn Policy,
         now: Time,
     ) -> std::io::Result<Option<Self>> {
         let agreed = tcp::agreed(socket)?;
@@ -137,24 +135,27 @@ impl NarrowLeg {
             // Nothing would hold segments down to what an IPv6 client asked for.
             Some(_) | None => None,
         };
-        let own = own.filter(|(own, _)| sizes.iter().any(|size| size > own));
-        let known = profiles.verdicts.of(client);
-        let own = own.filter(|_| known != Some(Verdict::Refuses));
-        let added_scale =
-            (profile.send_ahead).added_scale(sample.peer_window, agreed.peer_window_scale);
-        if let SendAhead::Wso(size) = profile.send_ahead {
+        let decides = policy.narrow(&NarrowClient {
+            access: profile.link(),
+            segment_size: own.map_or(agreed.segment_size, |(own, _)| own),
+            window: sample.peer_window,
+            window_scale: agreed.peer_window_scale,
+            sizes: own.map(|_| sizes).unwrap_or_default().into(),
+            way: OversizedStart::Probe,
+            verdict: profiles.verdicts.of(client),
+        });
+        let start = decides.start();
+        let own = own.filter(|_| start.segment_ceiling.is_some());
+        if let Some(size) = start.send_buffer {
             tcp::set_send_buffer(socket, size)?;
         }
-        let largest = sizes
-            .last()
-            .copied()
-            .and_then(|size| u16::try_from(size).ok());
+        let added_scale = start.added_scale;
         // A client that is left as it is has its ACKs counted all the same.
         if own.is_some() || added_scale > 0 {
             tcp::repair(
                 socket,
                 Repair {
-                    segment_ceiling: own.and(largest),
+                    segment_ceiling: start.segment_ceiling.and_then(|it| u16::try_from(it).ok()),
                     window_scales: (added_scale > 0).then(|| {
                         let peer = agreed.peer_window_scale + added_scale;
                         (peer, agreed.own_window_scale)
@@ -166,34 +167,20 @@ impl NarrowLeg {
         if own_mark != inherited {
             tcp::set_mark(socket, own_mark)?;
         }
-        let pacing_rate = profile.downstream.filter(|_| own.is_some());
-        if pacing_rate.is_some() {
+        if start.pacing_rate.is_some() {
             // The leg may have been set up with a rate already.
-            let rate = kernel_rate(tcp::pacing_rate(socket)?, pacing_rate);
+            let rate = kernel_rate(tcp::pacing_rate(socket)?, start.pacing_rate);
             tcp::set_pacing_rate(socket, rate)?;
         }
-        let (downstream, upstream) = (profile.downstream, profile.upstream);
-        let oversized = own
-            .map(|(own, _)| OversizedSegments::new(sizes.into(), own, downstream, upstream, known));
-        let ahead = match profile.send_ahead {
-            SendAhead::Ahead(wanted) if added_scale > 0 => {
-                Some((SendingAhead::new(wanted, added_scale), wanted.bytes()))
-            }
-            _ => None,
-        };
         let mut leg = Self {
             profiles: profiles.clone(),
             place,
             client,
-            oversized,
-            ahead,
-            pacing_rate,
-            added_scale,
+            decides,
             marks,
             is_four,
             own_mark,
             ack_size: acknowledgement_size(is_four, agreed.timestamps),
-            caps: [u64::MAX; 2],
             last_moved: now,
             round_trip: None,
             next_look: None,
@@ -206,13 +193,13 @@ impl NarrowLeg {
 
     /// Most bytes that may be sent and not acknowledged, if fewer than the kernel would.
     pub fn cap(&self) -> Option<ByteSize> {
-        let cap = self.caps[0].min(self.caps[1]);
-        (cap != u64::MAX).then(|| ByteSize::from_bytes(cap))
+        // The kernel itself keeps to the window that it believes in.
+        self.decides.cap_within_window()
     }
 
     /// The rate that the kernel is not to exceed, if the profile has one.
     pub const fn pacing_rate(&self) -> Option<BitRate> {
-        self.pacing_rate
+        self.decides.start().pacing_rate
     }
 
     /// The smallest round-trip time by the newest reading.
@@ -224,23 +211,13 @@ impl NarrowLeg {
     pub fn note_moved(&mut self, now: Time) {
         self.last_moved = now;
         if self.next_look.is_none() {
-            self.next_look = self.timeout(now);
+            self.next_look = self.decides.poll_timeout(now);
         }
     }
 
     /// When to look at the leg next, if at all.
     pub const fn next_look(&self) -> Option<Time> {
         self.next_look
-    }
-
-    fn timeout(&self, now: Time) -> Option<Time> {
-        let oversized = self.oversized.as_ref();
-        let oversized = oversized.and_then(|state| state.poll_timeout(now));
-        let ahead = self
-            .ahead
-            .as_ref()
-            .map(|(state, _)| state.poll_timeout(now));
-        [oversized, ahead].into_iter().flatten().min()
     }
 
     /// Reads the leg, if it is time, and does what the policies decide; the number of options that
@@ -260,7 +237,7 @@ impl NarrowLeg {
         self.count(&before, counters);
         // Without data under way nothing changes until some is written.
         let is_busy = sample.unacknowledged > 0 || sample.not_sent.bytes() > 0;
-        let next = self.timeout(now);
+        let next = self.decides.poll_timeout(now);
         self.next_look = next.filter(|_| is_busy || now.since(self.last_moved) < QUIET);
         refused
     }
@@ -277,24 +254,16 @@ impl NarrowLeg {
             self.report.oversized_segments += u64::from(sent);
             self.counted = Some(sample.segments_sent);
         }
-        if let Some((state, wanted)) = &mut self.ahead {
-            state.handle_sample(now, sample);
-            let cap = state.cap().bytes();
-            // The kernel itself keeps to the window that it believes in.
-            self.caps[1] = if cap == *wanted { u64::MAX } else { cap };
-            self.report.sending_ahead_losses = state.losses();
+        let decision = self.decides.handle_sample(now, sample);
+        self.report.sending_ahead_losses = self.decides.sending_ahead_losses();
+        self.note_event(&decision);
+        if let Some(size) = decision.segment_size {
+            self.carry_out(socket, size, sample)?;
         }
-        let Some(state) = &mut self.oversized else {
-            return Ok(());
-        };
-        let verdict = state.verdict();
-        let decision = state.handle_sample(now, sample);
-        let event = self.note_event(verdict);
-        self.carry_out(socket, &decision, sample)?;
         if decision.slow_start_again {
             tcp::slow_start_again(socket)?;
         }
-        match event {
+        match decision.event {
             // Nothing, or the probe alone, is under way: without this what is sent next, or again,
             // would be cut at the size before.
             Some(Event::Probed) => tcp::route_again(socket),
@@ -303,40 +272,25 @@ impl NarrowLeg {
         }
     }
 
-    /// Notes what the last reading has shown, and remembers a verdict other than this one.
-    fn note_event(&mut self, before: Option<Verdict>) -> Option<Event> {
-        let state = self.oversized.as_mut()?;
-        let event = state.poll_event();
-        match event {
+    /// Notes what the last reading has shown.
+    fn note_event(&mut self, decision: &NarrowDecision) {
+        match decision.event {
             Some(Event::Probed) => self.report.probes += 1,
             Some(Event::ProbeLost | Event::FellBack) => self.report.fallbacks += 1,
             Some(Event::Raised) | None => {}
         }
-        if let Some(found) = state.verdict()
-            && before != Some(found)
-        {
+        if let Some(found) = decision.verdict {
             self.profiles.verdicts.note(self.client, found);
         }
-        event
     }
 
     fn carry_out(
         &mut self,
         socket: BorrowedFd<'_>,
-        decision: &LegDecision,
+        size: u32,
         sample: &LegSample,
     ) -> std::io::Result<()> {
-        if let Some(cap) = decision.in_flight_cap {
-            self.caps[0] = cap.bytes();
-        }
-        let Some(size) = decision.segment_size else {
-            return Ok(());
-        };
-        let size = u32::try_from(size.bytes()).unwrap_or(u32::MAX);
-        let is_oversized = self
-            .oversized
-            .as_ref()
-            .is_some_and(OversizedSegments::is_oversized);
+        let is_oversized = self.decides.is_oversized();
         let mark = self.marks.iter().find(|(of, _)| *of == size);
         match mark.map(|(_, mark)| *mark).filter(|_| is_oversized) {
             Some(mark) => {
@@ -366,10 +320,7 @@ impl NarrowLeg {
 
     /// Sends what has waited too long to fill a segment.
     fn push_held(&self, socket: BorrowedFd<'_>, sample: &LegSample, now: Time) {
-        let holds = self
-            .oversized
-            .as_ref()
-            .is_some_and(OversizedSegments::holds_to_fill);
+        let holds = self.decides.is_oversized();
         let hold = (self.profiles.all().get(self.place)).map(|of| of.hold_to_fill);
         let waited = now.since(self.last_moved);
         let part = sample.not_sent.bytes();
@@ -400,8 +351,8 @@ impl NarrowLeg {
         let profile = self.profiles.all().get(self.place);
         NarrowReport {
             profile: profile.map(|of| of.name.clone()).unwrap_or_default(),
-            segment_size_bytes: self.oversized.as_ref().map_or(0, OversizedSegments::size),
-            added_window_scale: self.added_scale,
+            segment_size_bytes: self.decides.segment_size().unwrap_or(0),
+            added_window_scale: self.decides.start().added_scale,
             acknowledgements,
             acknowledgement_bytes: u64::from(acknowledgements) * u64::from(self.ack_size),
             ..self.report.clone()
@@ -412,11 +363,8 @@ impl NarrowLeg {
     /// was not counted yet.
     pub(super) fn end(&mut self, sample: &LegSample, now: Time, counters: &Counters) {
         let before = self.report.clone();
-        if let Some(state) = &mut self.oversized {
-            let verdict = state.verdict();
-            state.handle_end(now, sample);
-            self.note_event(verdict);
-        }
+        let decision = self.decides.handle_end(now, sample);
+        self.note_event(&decision);
         if let Some(counted) = self.counted.take() {
             let sent = sample.segments_sent.wrapping_sub(counted);
             self.report.oversized_segments += u64::from(sent);

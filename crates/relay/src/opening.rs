@@ -269,7 +269,10 @@ impl Acceptor {
         let [client_pacing, server_pacing] = [&start.client, &start.server].map(InputStart::from);
         let mut option_errors = self.set_up_client(&client, start.client);
         let (narrow, errors) = match arrival.is_bypassed {
-            false => NarrowLeg::begin(&client, request.client.ip(), &self.profiles, now),
+            false => {
+                let (policy, address) = (&mut *self.policy, request.client.ip());
+                NarrowLeg::begin(&client, address, &self.profiles, policy, now)
+            }
             true => (None, 0),
         };
         option_errors += errors;

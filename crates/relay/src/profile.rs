@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use midspan_gateway::initial_window::{MarkedRoute, ThroughDevice};
+use midspan_policy::AccessLink;
 use midspan_policy::oversized_segments::Wish;
 use midspan_policy::sending_ahead::SendAhead;
 use midspan_units::{BitRate, TimeSpan};
@@ -43,6 +44,18 @@ impl AccessProfile {
     pub fn sizes(&self) -> Vec<u32> {
         self.oversized_segments
             .sizes(self.downstream, self.upstream)
+    }
+
+    /// The access link, as policies have it.
+    #[must_use]
+    pub const fn link(&self) -> AccessLink {
+        AccessLink {
+            downstream: self.downstream,
+            upstream: self.upstream,
+            oversized_segments: self.oversized_segments,
+            send_ahead: self.send_ahead,
+            hold_to_fill: Some(self.hold_to_fill),
+        }
     }
 
     /// The oversized segments that may be sent.

@@ -6,8 +6,7 @@
 //! - [`size`]: which size is worth using ([`Wish`], [`Measured`]);
 //! - [`OversizedSegments`]: when to use it, and when to go back;
 //! - [`OversizedStart`]: the ways to begin with it, two of them from the paper;
-//! - [`NarrowSession`](crate::narrow_session::NarrowSession): all of this and sending ahead, as a
-//!   policy of one session;
+//! - [`NarrowLeg`](crate::narrow_leg::NarrowLeg): all of this and sending ahead, for one leg;
 //! - [`Verdicts`]: what was found out about clients.
 
 mod probe;

@@ -4,7 +4,8 @@
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use midspan_policy::narrow_session::{Client as NarrowClient, NarrowSession};
+use midspan_policy::narrow_leg::NarrowClient;
+use midspan_policy::narrow_session::NarrowSession;
 use midspan_policy::oversized_segments::OversizedStart;
 use midspan_policy::{
     Admission, Buffer, Handshake, Knowledge, Leg as Side, LegStart, Offered, PacingBy, Policy,
@@ -107,11 +108,17 @@ impl Policies {
             if flow.client != Client::Receiver {
                 continue;
             }
-            let client = Receiver::new(flow.receiver);
+            let receiver = Receiver::new(flow.receiver);
             let client = NarrowClient {
+                access: *access,
                 segment_size: split.outbound.segment_size,
-                window: client.initial_window(),
-                window_scale: client.window_scale(),
+                window: receiver.initial_window(),
+                window_scale: receiver.window_scale(),
+                sizes: (access.oversized_segments)
+                    .sizes(access.downstream, access.upstream)
+                    .into(),
+                way: *way,
+                verdict: None,
             };
             let at = (self.sessions.iter()).position(|(flow, at, _)| (flow, at) == (id, index));
             let inner: Box<dyn Policy + Send> = match at {
@@ -122,7 +129,7 @@ impl Policies {
                     Offered::default(),
                 ),
             };
-            let session = NarrowSession::new(inner, client, *access, *way);
+            let session = NarrowSession::new(inner, &client);
             self.sessions.push((*id, *index, Box::new(session)));
         }
         self

@@ -1,0 +1,240 @@
+//! A leg towards a client behind a narrow upstream: oversized segments and sending ahead together
+//! (Hasegawa), for any caller that has a socket, real or simulated.
+
+use std::sync::Arc;
+
+use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
+
+use crate::oversized_segments::{
+    Event, Measured, OversizedSegments, OversizedStart, Verdict, Wish,
+};
+use crate::sending_ahead::{SendAhead, SendingAhead};
+use crate::{AccessLink, LegSample};
+
+/// A client with a known access link, before it is sent anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NarrowClient {
+    /// Its access link.
+    pub access: AccessLink,
+    /// The client's own segment size, in bytes of data.
+    pub segment_size: u32,
+    /// The window that the client advertised, in bytes.
+    pub window: u64,
+    /// The agreed window scale, in bits.
+    pub window_scale: u8,
+    /// The sizes of segments that the caller can send to it, in bytes of data, ascending. Those up
+    /// to the client's own size are ignored.
+    pub sizes: Arc<[u32]>,
+    /// How the leg gets to oversized segments.
+    pub way: OversizedStart,
+    /// What earlier sessions found out about the client.
+    pub verdict: Option<Verdict>,
+}
+
+impl NarrowClient {
+    /// Whether a segment above the client's own size may be sent.
+    fn has_use_for_sizes(&self) -> bool {
+        let is_larger = |size: &u32| *size > self.segment_size;
+        self.access.oversized_segments != Wish::Off
+            && self.verdict != Some(Verdict::Refuses)
+            && self.sizes.iter().any(is_larger)
+    }
+
+    /// The largest segment that the leg may reach. The paper's ways measure nothing beforehand, so
+    /// they use the size for a path without loss.
+    fn ceiling(&self) -> Option<u32> {
+        if !self.has_use_for_sizes() {
+            return None;
+        }
+        if self.way == OversizedStart::Probe {
+            return self.sizes.last().copied();
+        }
+        let unmeasured = Measured {
+            own: self.segment_size,
+            downstream: self.access.downstream,
+            upstream: self.access.upstream,
+            window: ByteSize::from_bytes(u64::MAX),
+            sent: 0,
+            sent_again: 0,
+            sent_size: self.segment_size,
+            round_trip: TimeSpan::ZERO,
+        };
+        unmeasured.choose(&self.sizes)
+    }
+}
+
+/// How a leg towards a narrow client is set up before its first byte. `None`: nothing is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NarrowStart {
+    /// The largest segment that it may ever send, in bytes of data.
+    pub segment_ceiling: Option<u32>,
+    /// Bits that are added to the scale with which the client's window is read.
+    pub added_scale: u8,
+    /// Its send buffer.
+    pub send_buffer: Option<ByteSize>,
+    /// It is paced at no higher rate, whatever else is decided: a burst of oversized segments
+    /// overflows the access link's queue in fragments, and one lost fragment costs a whole segment.
+    /// The paper's ways do not pace.
+    pub pacing_rate: Option<BitRate>,
+}
+
+/// What a reading of a narrow leg changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NarrowDecision {
+    /// Segment size from now on, in bytes of data.
+    pub segment_size: Option<u32>,
+    /// The slow-start threshold is set to infinity again.
+    pub slow_start_again: bool,
+    /// What happened, where it is worth counting.
+    pub event: Option<Event>,
+    /// A verdict on the client that this leg has just reached.
+    pub verdict: Option<Verdict>,
+}
+
+/// Decides on one leg towards a narrow client.
+///
+/// | kind | calls |
+/// | --- | --- |
+/// | before the first byte | [`start`](Self::start) |
+/// | input | [`handle_sample`](Self::handle_sample), [`handle_end`](Self::handle_end) |
+/// | output | [`cap`](Self::cap), [`poll_timeout`](Self::poll_timeout): when to read the leg again, while data is in flight |
+#[derive(Debug)]
+pub struct NarrowLeg {
+    start: NarrowStart,
+    oversized: Option<OversizedSegments>,
+    /// The cap of oversized segments, which only reports its changes.
+    segments_cap: Option<ByteSize>,
+    ahead: Option<SendingAhead>,
+    /// The window that sending ahead assumes.
+    wanted: ByteSize,
+}
+
+impl NarrowLeg {
+    /// For a client that has been sent nothing.
+    #[must_use]
+    pub fn new(client: &NarrowClient) -> Self {
+        let access = &client.access;
+        let (downstream, upstream) = (access.downstream, access.upstream);
+        let is_probed = client.way == OversizedStart::Probe;
+        let segment_ceiling = client.ceiling();
+        let added_scale = (access.send_ahead).added_scale(client.window, client.window_scale);
+        let oversized = segment_ceiling.filter(|_| is_probed).map(|_| {
+            let sizes = Arc::clone(&client.sizes);
+            let own = client.segment_size;
+            OversizedSegments::new(sizes, own, downstream, upstream, client.verdict)
+        });
+        let (send_buffer, wanted) = match access.send_ahead {
+            SendAhead::Off => (None, None),
+            SendAhead::Wso(size) => (Some(size), None),
+            SendAhead::Ahead(window) => (None, Some(window).filter(|_| added_scale > 0)),
+        };
+        Self {
+            start: NarrowStart {
+                segment_ceiling,
+                added_scale,
+                send_buffer,
+                pacing_rate: downstream.filter(|_| oversized.is_some()),
+            },
+            oversized,
+            segments_cap: None,
+            ahead: wanted.map(|window| SendingAhead::new(window, added_scale)),
+            wanted: wanted.unwrap_or_default(),
+        }
+    }
+
+    /// How the leg is set up before its first byte.
+    #[must_use]
+    pub const fn start(&self) -> NarrowStart {
+        self.start
+    }
+
+    /// Whether the leg is to be read while data flows.
+    #[must_use]
+    pub const fn is_read(&self) -> bool {
+        self.oversized.is_some() || self.ahead.is_some()
+    }
+
+    /// Takes a reading of the leg; returns what changes on it, besides the [cap](Self::cap).
+    pub fn handle_sample(&mut self, now: Time, sample: &LegSample) -> NarrowDecision {
+        if let Some(ahead) = &mut self.ahead {
+            ahead.handle_sample(now, sample);
+        }
+        let Some(oversized) = &mut self.oversized else {
+            return NarrowDecision::default();
+        };
+        let before = oversized.verdict();
+        let changes = oversized.handle_sample(now, sample);
+        self.segments_cap = changes.in_flight_cap.or(self.segments_cap);
+        NarrowDecision {
+            segment_size: changes.segment_size.map(|_| oversized.size()),
+            slow_start_again: changes.slow_start_again,
+            ..Self::events(oversized, before)
+        }
+    }
+
+    /// Takes the last reading of a leg that ends.
+    pub fn handle_end(&mut self, now: Time, sample: &LegSample) -> NarrowDecision {
+        let Some(oversized) = &mut self.oversized else {
+            return NarrowDecision::default();
+        };
+        let before = oversized.verdict();
+        oversized.handle_end(now, sample);
+        Self::events(oversized, before)
+    }
+
+    fn events(oversized: &mut OversizedSegments, before: Option<Verdict>) -> NarrowDecision {
+        let verdict = oversized.verdict().filter(|found| before != Some(*found));
+        NarrowDecision {
+            event: oversized.poll_event(),
+            verdict,
+            ..NarrowDecision::default()
+        }
+    }
+
+    /// Largest number of bytes that may be sent and not acknowledged, as far as anything was decided
+    /// about it.
+    #[must_use]
+    pub fn cap(&self) -> Option<ByteSize> {
+        let ahead = self.ahead.as_ref().map(SendingAhead::cap);
+        self.segments_cap.into_iter().chain(ahead).min()
+    }
+
+    /// The same for a sender that keeps to the client's window as it reads it, so that it needs no
+    /// cap while the whole window for sending ahead is allowed.
+    #[must_use]
+    pub fn cap_within_window(&self) -> Option<ByteSize> {
+        let ahead = self.ahead.as_ref().map(SendingAhead::cap);
+        let ahead = ahead.filter(|cap| *cap != self.wanted);
+        let all = self.segments_cap.into_iter().chain(ahead);
+        all.min().filter(|cap| cap.bytes() != u64::MAX)
+    }
+
+    /// When to read the leg again, while data is in flight; `None` if nothing will change.
+    #[must_use]
+    pub fn poll_timeout(&self, now: Time) -> Option<Time> {
+        let oversized = self.oversized.as_ref();
+        let oversized = oversized.and_then(|state| state.poll_timeout(now));
+        let ahead = self.ahead.as_ref().map(|state| state.poll_timeout(now));
+        oversized.into_iter().chain(ahead).min()
+    }
+
+    /// The present segment size in bytes of data; `None` where it is always the client's own.
+    #[must_use]
+    pub fn segment_size(&self) -> Option<u32> {
+        self.oversized.as_ref().map(OversizedSegments::size)
+    }
+
+    /// Whether segments are larger than the client's own, and data waits until it fills one
+    /// (Hasegawa §3: Nagle).
+    #[must_use]
+    pub fn is_oversized(&self) -> bool {
+        let oversized = self.oversized.as_ref();
+        oversized.is_some_and(OversizedSegments::holds_to_fill)
+    }
+
+    /// How often a loss has reduced the leg to the client's true window.
+    #[must_use]
+    pub fn sending_ahead_losses(&self) -> u32 {
+        self.ahead.as_ref().map_or(0, SendingAhead::losses)
+    }
+}

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use midspan_linux::namespace;
-use midspan_records::statistics::{median, quantile};
-use midspan_records::{By, Record, Records};
+use midspan_records::statistics::quantile;
+use midspan_records::{By, Record, Records, Spread};
 
 use crate::chain::{Case, Chain};
 use crate::{Failure, Plan, load};
@@ -84,7 +84,7 @@ fn measure(chain: &Chain, plan: &Plan) -> Result<Run, Failure> {
 fn records(runs: &[Vec<Run>]) -> Result<Records, Failure> {
     let mut records = Records::default();
     let mut push = |case: &str, quantity: &str, unit: &str, values: &[f64]| {
-        let median = median(values).ok_or("no runs")?;
+        let spread = Spread::of(values).ok_or("no runs")?;
         records.push(
             Record::new(
                 "connection set-up",
@@ -92,9 +92,9 @@ fn records(runs: &[Vec<Run>]) -> Result<Records, Failure> {
                 quantity,
                 unit,
                 By::Measurement,
-                median.value,
+                spread.median,
             )
-            .with_spread(median.low, median.high),
+            .with_interval(&spread),
         );
         Ok::<_, Failure>(())
     };

@@ -1,7 +1,6 @@
 //! Medians, paired ratios, and the bounds they are to hold.
 
-use midspan_records::statistics::{Median, median};
-use midspan_records::{By, Record, Records};
+use midspan_records::{Bound, By, Record, Records, Spread};
 use midspan_report::{pivot, stdout_width};
 
 use crate::peer::Peer;
@@ -22,23 +21,16 @@ const QUANTITIES: [(Quantity, &str, &str); 10] = [
     (Quantity::IdleMemory, "own memory per idle session", "bytes"),
 ];
 
-/// What is asked of a ratio.
-enum Bound {
-    AtLeast(f64),
-    AtMost(f64),
-    /// Nothing: it is reported.
-    Reported,
-}
-
 /// A quantity of one peer over that of another.
 struct Comparison {
     quantity: Quantity,
     of: Peer,
     to: Peer,
-    bound: Bound,
+    /// What is asked; `None`: nothing, the ratio is reported.
+    bound: Option<Bound>,
 }
 
-const fn compare(quantity: Quantity, of: Peer, to: Peer, bound: Bound) -> Comparison {
+const fn compare(quantity: Quantity, of: Peer, to: Peer, bound: Option<Bound>) -> Comparison {
     Comparison {
         quantity,
         of,
@@ -56,52 +48,72 @@ const COMPARISONS: [Comparison; 15] = [
         Quantity::Bulk1,
         FORWARD,
         Peer::HaproxyTuned,
-        Bound::AtLeast(1.0),
+        Some(Bound::AtLeast(1.0)),
     ),
     compare(
         Quantity::BulkCpu1,
         FORWARD,
         Peer::HaproxyTuned,
-        Bound::AtMost(1.0),
+        Some(Bound::AtMost(1.0)),
     ),
     compare(
         Quantity::Bulk16,
         FORWARD,
         Peer::HaproxyTuned,
-        Bound::AtLeast(1.0),
+        Some(Bound::AtLeast(1.0)),
     ),
     compare(
         Quantity::BulkCpu16,
         FORWARD,
         Peer::HaproxyTuned,
-        Bound::AtMost(1.0),
+        Some(Bound::AtMost(1.0)),
     ),
     compare(
         Quantity::Connections,
         FORWARD,
         Peer::Nginx,
-        Bound::AtLeast(1.0),
+        Some(Bound::AtLeast(1.0)),
     ),
     compare(
         Quantity::ConnectionCpu,
         FORWARD,
         Peer::Nginx,
-        Bound::AtMost(1.0),
+        Some(Bound::AtMost(1.0)),
     ),
-    compare(Quantity::SetUpP99, FORWARD, Peer::Nginx, Bound::AtMost(1.0)),
+    compare(
+        Quantity::SetUpP99,
+        FORWARD,
+        Peer::Nginx,
+        Some(Bound::AtMost(1.0)),
+    ),
     compare(
         Quantity::RoundTrip,
         FORWARD,
         Peer::HaproxyTuned,
-        Bound::AtMost(1.0),
+        Some(Bound::AtMost(1.0)),
     ),
-    compare(Quantity::Bulk1, EARLY, FORWARD, Bound::AtLeast(0.9)),
-    compare(Quantity::Bulk16, EARLY, FORWARD, Bound::AtLeast(0.9)),
-    compare(Quantity::Connections, EARLY, FORWARD, Bound::AtLeast(0.75)),
-    compare(Quantity::Bulk1, END_TO_END, FORWARD, Bound::AtLeast(0.9)),
-    compare(Quantity::Bulk16, END_TO_END, FORWARD, Bound::AtLeast(0.9)),
-    compare(Quantity::Connections, END_TO_END, FORWARD, Bound::Reported),
-    compare(Quantity::Bulk1, FORWARD, Peer::Routing, Bound::Reported),
+    compare(Quantity::Bulk1, EARLY, FORWARD, Some(Bound::AtLeast(0.9))),
+    compare(Quantity::Bulk16, EARLY, FORWARD, Some(Bound::AtLeast(0.9))),
+    compare(
+        Quantity::Connections,
+        EARLY,
+        FORWARD,
+        Some(Bound::AtLeast(0.75)),
+    ),
+    compare(
+        Quantity::Bulk1,
+        END_TO_END,
+        FORWARD,
+        Some(Bound::AtLeast(0.9)),
+    ),
+    compare(
+        Quantity::Bulk16,
+        END_TO_END,
+        FORWARD,
+        Some(Bound::AtLeast(0.9)),
+    ),
+    compare(Quantity::Connections, END_TO_END, FORWARD, None),
+    compare(Quantity::Bulk1, FORWARD, Peer::Routing, None),
 ];
 
 /// Most bytes of own memory an idle session may take.
@@ -127,11 +139,11 @@ impl Verdict {
                     .filter_map(|run| value(run, quantity))
                     .collect();
                 // Plain routing has no process.
-                if let Some(middle) = median(&values).filter(|middle| middle.value > 0.0) {
-                    let record = record("peers", peer.name(), name, unit, middle);
+                if let Some(spread) = Spread::of(&values).filter(|spread| spread.median > 0.0) {
+                    let record = record("peers", peer.name(), name, unit, &spread);
                     let is_bounded = quantity == Quantity::IdleMemory && peer == FORWARD;
                     records.push(match is_bounded {
-                        true => judged(record, &Bound::AtMost(IDLE_MEMORY)),
+                        true => judged(record, &spread, Bound::AtMost(IDLE_MEMORY)),
                         false => record,
                     });
                 }
@@ -188,35 +200,15 @@ fn value(run: &Run, quantity: Quantity) -> Option<f64> {
     found.map(|(_, value)| *value)
 }
 
-fn record(item: &str, case: &str, name: &str, unit: &str, middle: Median) -> Record {
-    Record::new(item, case, name, unit, By::Measurement, middle.value)
-        .with_spread(middle.low, middle.high)
+fn record(item: &str, case: &str, name: &str, unit: &str, spread: &Spread) -> Record {
+    Record::new(item, case, name, unit, By::Measurement, spread.median).with_interval(spread)
 }
 
-/// A bound is met where the median meets it, missed where the interval lies wholly beyond it, and
-/// open between.
-fn judged(record: Record, bound: &Bound) -> Record {
-    let (low, high) = (
-        record.low.unwrap_or(record.value),
-        record.high.unwrap_or(record.value),
-    );
-    let (is_met, is_missed, text) = match bound {
-        Bound::AtLeast(least) => (
-            record.value >= *least,
-            high < *least,
-            format!("at least {least}"),
-        ),
-        Bound::AtMost(most) => (
-            record.value <= *most,
-            low > *most,
-            format!("at most {most}"),
-        ),
-        Bound::Reported => return record,
-    };
-    match (is_met, is_missed) {
-        (true, _) => record.with_ok(true).with_note(text),
-        (false, true) => record.with_ok(false).with_note(text),
-        (false, false) => record.with_note(format!("{text}: open, the interval holds it")),
+/// The record with the verdict and the bound.
+fn judged(record: Record, spread: &Spread, bound: Bound) -> Record {
+    match bound.verdict(spread, None) {
+        Some(ok) => record.with_ok(ok).with_note(bound.to_string()),
+        None => record.with_note(format!("{bound}: open, the interval holds it")),
     }
 }
 
@@ -238,6 +230,10 @@ fn ratio(runs: &[Run], comparison: &Comparison) -> Option<Record> {
         .iter()
         .find(|(which, ..)| *which == comparison.quantity)?;
     let case = format!("{} / {}", comparison.of.name(), comparison.to.name());
-    let record = record("ratio", &case, name, "", median(&ratios)?);
-    Some(judged(record, &comparison.bound))
+    let spread = Spread::of(&ratios)?;
+    let record = record("ratio", &case, name, "", &spread);
+    Some(match comparison.bound {
+        Some(bound) => judged(record, &spread, bound),
+        None => record,
+    })
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use midspan_records::{By, Record, Records, statistics};
+use midspan_records::{By, Record, Records, Spread};
 
 use crate::relay_process::RelayProcess;
 use crate::servers::Server;
@@ -128,7 +128,7 @@ fn records(runs: &[Vec<[f64; 6]>; 2]) -> Result<Records, Failure> {
     for (index, (quantity, unit, ..)) in QUANTITIES.iter().enumerate() {
         for (case, runs) in ["epoll", "tokio"].into_iter().zip(runs) {
             let values: Vec<f64> = runs.iter().map(|run| run[index]).collect();
-            let median = statistics::median(&values).ok_or("no runs")?;
+            let spread = Spread::of(&values).ok_or("no runs")?;
             records.push(
                 Record::new(
                     "relay loop",
@@ -136,9 +136,9 @@ fn records(runs: &[Vec<[f64; 6]>; 2]) -> Result<Records, Failure> {
                     quantity,
                     unit,
                     By::Measurement,
-                    median.value,
+                    spread.median,
                 )
-                .with_spread(median.low, median.high),
+                .with_interval(&spread),
             );
         }
     }

@@ -9,8 +9,7 @@ mod midspan;
 mod others;
 
 use clap::Parser;
-use midspan_records::statistics::median;
-use midspan_records::{By, Record, Records};
+use midspan_records::{Bound, By, Record, Records, Spread};
 use midspan_sim::Packet;
 use midspan_sim::tcp::{Receiver, Sender};
 use midspan_units::Time;
@@ -174,12 +173,12 @@ fn measure(
         // Of each turn by itself: the host is faster at one time than at another.
         let turns = ours.iter().zip(rates);
         let ratios: Vec<f64> = turns.map(|(ours, theirs)| ours / theirs).collect();
-        let median = median(&ratios).ok_or("no run")?;
+        let spread = Spread::of(&ratios).ok_or("no run")?;
         let case = format!("{flows} flows, Midspan over {}", program.name());
         records.push(
-            Record::new(ITEM, &case, RATIO, "", By::Measurement, median.value)
-                .with_spread(median.low, median.high)
-                .with_ok(median.value >= *wanted)
+            Record::new(ITEM, &case, RATIO, "", By::Measurement, spread.median)
+                .with_interval(&spread)
+                .with_ok(Bound::AtLeast(*wanted).is_met(spread.median, None))
                 .with_note(format!("asked: {wanted}")),
         );
     }
@@ -190,7 +189,7 @@ const ITEM: &str = "simulator speed";
 const RATIO: &str = "ratio of the rates";
 
 fn rate(flows: u64, name: &str, rates: &[f64]) -> Result<Record, Error> {
-    let median = median(rates).ok_or("no run")?;
+    let spread = Spread::of(rates).ok_or("no run")?;
     let case = format!("{flows} flows, {name}");
     let (quantity, unit) = ("data packets per CPU second", "packets/s");
     let record = Record::new(
@@ -199,9 +198,9 @@ fn rate(flows: u64, name: &str, rates: &[f64]) -> Result<Record, Error> {
         quantity,
         unit,
         By::Measurement,
-        1e6 * median.value,
+        1e6 * spread.median,
     );
-    Ok(record.with_spread(1e6 * median.low, 1e6 * median.high))
+    Ok(record.with_spread(1e6 * spread.low, 1e6 * spread.high))
 }
 
 fn print(records: &Records) {

@@ -1,58 +1,38 @@
 //! Measurements as records.
 
 use midspan_path::{Flow, Path};
-use midspan_records::statistics::{Median, median};
-use midspan_records::{By, Record};
+use midspan_records::quantity::{
+    ACKS_UPSTREAM, COMPLETION_TIME, GOODPUT, RETRANSMISSIONS, SHARE_OF_LINK, TIME_TO_FIRST_BYTE,
+};
+use midspan_records::{Bound, By, Quantity, Record, Spread};
 use midspan_units::BitRate;
 
 use crate::measurement::{FlowMeasurement, Measurement};
 use crate::{Case, Plan};
 
-/// One number of a flow in one run.
-struct Quantity {
-    name: &'static str,
-    unit: &'static str,
-    value: fn(&Path, &Flow, &Measurement, &FlowMeasurement) -> Option<f64>,
-}
+/// The value of a quantity of a flow in one run; `None` if the flow has none.
+type ValueOf = fn(&Path, &Flow, &Measurement, &FlowMeasurement) -> Option<f64>;
 
-#[allow(clippy::cast_precision_loss)]
-const QUANTITIES: &[Quantity] = &[
-    Quantity {
-        name: "time to first byte",
-        unit: "s",
-        value: |_, _, _, flow| match flow.result {
-            crate::FlowResult::File { first_byte, .. } => Some(first_byte.as_seconds()),
-            _ => None,
-        },
-    },
-    Quantity {
-        name: "completion time",
-        unit: "s",
-        value: |_, _, _, flow| flow.completion().map(midspan_units::TimeSpan::as_seconds),
-    },
-    Quantity {
-        name: "goodput",
-        unit: "bit/s",
-        value: |_, flow, _, measured| measured.goodput(flow),
-    },
-    Quantity {
-        name: "share of the link",
-        unit: "share",
-        value: |path, flow, _, measured| {
-            let rate = path.data_rate(flow).map(BitRate::bits_per_second)?;
-            Some(measured.goodput(flow)? / rate as f64)
-        },
-    },
-    Quantity {
-        name: "retransmissions",
-        unit: "segments",
-        value: |_, _, run, _| Some(run.retransmissions as f64),
-    },
-    Quantity {
-        name: "ACKs sent upstream",
-        unit: "segments",
-        value: |path, flow, run, _| Some(run.acks_sent(path, flow) as f64),
-    },
+/// What is measured of every flow, in the order of the table.
+static MEASURED: [(&Quantity, ValueOf); 6] = [
+    (&TIME_TO_FIRST_BYTE, |_, _, _, flow| match flow.result {
+        crate::FlowResult::File { first_byte, .. } => Some(first_byte.as_seconds()),
+        _ => None,
+    }),
+    (&COMPLETION_TIME, |_, _, _, flow| {
+        flow.completion().map(midspan_units::TimeSpan::as_seconds)
+    }),
+    (&GOODPUT, |_, flow, _, measured| measured.goodput(flow)),
+    (&SHARE_OF_LINK, |path, flow, _, measured| {
+        let rate = path.data_rate(flow).map(BitRate::bits_per_second)?;
+        Some(measured.goodput(flow)? / rate as f64)
+    }),
+    (&RETRANSMISSIONS, |_, _, run, _| {
+        Some(run.retransmissions as f64)
+    }),
+    (&ACKS_UPSTREAM, |path, flow, run, _| {
+        Some(run.acks_sent(path, flow) as f64)
+    }),
 ];
 
 /// The name of a flow under a case, as in every table: "1 MB midspan".
@@ -71,22 +51,17 @@ pub fn flow_records(plan: &Plan, measurements: &[Measurement]) -> Vec<Record> {
     for (index, flow) in path.flows.iter().enumerate() {
         for &case in &plan.cases {
             let (runs, note) = runs_of(measurements, case, index);
-            for quantity in QUANTITIES {
+            for (quantity, value) in MEASURED {
                 let values: Vec<f64> = runs
                     .iter()
-                    .filter_map(|(run, measured)| (quantity.value)(path, flow, run, measured))
+                    .filter_map(|(run, measured)| value(path, flow, run, measured))
                     .collect();
-                let Some(middle) = median(&values) else {
+                let Some(spread) = Spread::of(&values) else {
                     continue;
                 };
                 let case = case_name(flow, case);
-                let (name, unit) = (quantity.name, quantity.unit);
-                let mut record = Record::new(&path.name, &case, name, unit, By::Lab, middle.value);
-                if values.len() > 1 {
-                    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-                    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                    record = record.with_spread(low, high);
-                }
+                let mut record = Record::of(&path.name, &case, quantity, By::Lab, spread.median)
+                    .with_range(&spread);
                 record.note.clone_from(&note);
                 records.push(record);
             }
@@ -111,7 +86,7 @@ pub fn comparison_records(
     for (index, flow) in plan.path.flows.iter().enumerate() {
         for (ours, other) in comparisons(&plan.cases) {
             let ratios = paired_ratios(flow, index, measurements, ours, other);
-            let Some(ratio) = median(&ratios) else {
+            let Some(ratio) = Spread::of(&ratios) else {
                 continue;
             };
             let case = format!("{} {ours} / {other}", flow.name);
@@ -121,13 +96,13 @@ pub fn comparison_records(
                 "completion time ratio",
                 "",
                 By::Lab,
-                ratio.value,
+                ratio.median,
             )
-            .with_spread(ratio.low, ratio.high)
-            .with_note(interval_note(ratios.len(), &ratio));
+            .with_interval(&ratio)
+            .with_note(ratio.note("paired ratios"));
             // A bound speaks of the peer proxy; plain routing is there to show the gain.
             if other == Case::Haproxy {
-                record.ok = bound.and_then(|bound| verdict(&ratio, bound));
+                record.ok = bound.and_then(|bound| Bound::AtMost(bound).verdict(&ratio, None));
             }
             records.push(record);
         }
@@ -160,23 +135,6 @@ fn comparisons(cases: &[Case]) -> Vec<(Case, Case)> {
         .chain(of_others)
         .filter(|(ours, other)| ran(ours) && ran(other))
         .collect()
-}
-
-fn verdict(ratio: &Median, bound: f64) -> Option<bool> {
-    if ratio.value <= bound {
-        Some(true)
-    } else if ratio.low > bound {
-        Some(false)
-    } else {
-        None
-    }
-}
-
-fn interval_note(pairs: usize, ratio: &Median) -> String {
-    format!(
-        "median of {pairs} paired ratios; the interval covers the true median with {:.0} %",
-        ratio.coverage * 100.0
-    )
 }
 
 fn paired_ratios(

@@ -1,9 +1,16 @@
 //! The results of all measurements and computations.
 //!
 //! One [`Record`] is one number with its meaning. Every command's table, plot, report and `--json`
-//! output is made from the same records.
+//! output is made from the same records. A [`Quantity`] is what is measured, a [`Spread`] what
+//! repeated measurements of it come to, and a [`Bound`] what they must keep.
 
+mod bound;
+pub mod quantity;
 mod record;
+mod spread;
 pub mod statistics;
 
+pub use bound::Bound;
+pub use quantity::{Better, Quantity};
 pub use record::{By, Record, Records};
+pub use spread::Spread;

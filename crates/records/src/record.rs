@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::{Quantity, Spread};
+
 /// How a number was obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -67,6 +69,29 @@ impl Record {
             high: None,
             ok: None,
             note: None,
+        }
+    }
+
+    /// A record of a quantity, with a value and no optional fields.
+    #[must_use]
+    pub fn of(item: &str, case: &str, quantity: &Quantity, by: By, value: f64) -> Self {
+        Self::new(item, case, &quantity.name, quantity.unit, by, value)
+    }
+
+    /// The same record with the interval of the median as its spread.
+    #[must_use]
+    pub fn with_interval(self, spread: &Spread) -> Self {
+        self.with_spread(spread.low, spread.high)
+    }
+
+    /// The same record with the least and the greatest value as its spread, if there is more than
+    /// one value.
+    #[must_use]
+    pub fn with_range(self, spread: &Spread) -> Self {
+        if spread.count > 1 {
+            self.with_spread(spread.least, spread.greatest)
+        } else {
+            self
         }
     }
 

@@ -1,6 +1,8 @@
 //! The results of one simulated run of a path.
 
 use midspan_path::Path;
+use midspan_records::Quantity;
+use midspan_records::quantity::{COMPLETION_TIME, GOODPUT, RETRANSMISSIONS, SHARE_OF_LINK};
 use midspan_sim::{
     FlowResults, NoObserver, Observer, PathFlowParts, PathScenario, Results, Scenario, Simulation,
     StopReason,
@@ -15,9 +17,7 @@ pub struct Measure {
     /// The flow, by its index in the path.
     pub flow: usize,
     /// The quantity that was measured.
-    pub quantity: &'static str,
-    /// Its unit.
-    pub unit: &'static str,
+    pub quantity: &'static Quantity,
     /// The number.
     pub value: f64,
 }
@@ -85,28 +85,27 @@ fn add(
         .map(|flow| flow.finished.unwrap_or(results.until));
     let end = ends.max().unwrap_or(results.until);
     let span = end.since(Time::ZERO + flow.start);
-    let mut push = |quantity, unit, value| {
+    let mut push = |quantity, value| {
         measures.push(Measure {
             flow: parts.flow,
             quantity,
-            unit,
             value,
         });
     };
     if flow.workload.total_size().is_some() {
-        push("completion time", "s", span.as_seconds());
+        push(&COMPLETION_TIME, span.as_seconds());
     }
     if let Some(goodput) = BitRate::from_transfer(delivered, span) {
         let goodput = number(goodput.bits_per_second());
-        push("goodput", "bit/s", goodput);
+        push(&GOODPUT, goodput);
         if let Some(rate) = path.data_rate(flow) {
             let share = goodput / number(rate.bits_per_second());
-            push("share of the link", "share", share);
+            push(&SHARE_OF_LINK, share);
         }
     }
     let legs = data.iter().chain(&requests).flat_map(|flow| &flow.legs);
     let again: u64 = legs.map(|leg| leg.sender.retransmissions).sum();
-    push("retransmissions", "segments", number(again));
+    push(&RETRANSMISSIONS, number(again));
     Ok(())
 }
 

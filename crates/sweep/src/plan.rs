@@ -2,6 +2,7 @@
 
 use midspan_document::Source;
 use midspan_path::Path;
+use midspan_records::Quantity;
 use midspan_sim::NoObserver;
 
 use crate::measure::{Measure, measure};
@@ -38,9 +39,7 @@ pub struct Row {
     /// The flow's name.
     pub flow: String,
     /// The quantity that was measured.
-    pub quantity: &'static str,
-    /// Its unit.
-    pub unit: &'static str,
+    pub quantity: &'static Quantity,
     /// One value for each repetition.
     pub values: Vec<f64>,
 }
@@ -183,7 +182,6 @@ impl Point {
                 proxies: self.proxies,
                 flow: self.path.flows[measure.flow].name.clone(),
                 quantity: measure.quantity,
-                unit: measure.unit,
                 values: values_of(measure),
             })
             .collect()

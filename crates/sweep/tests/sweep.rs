@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
 
 use midspan_document::Source;
+use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
 use midspan_sweep::{Error, Plan};
 
 const PATH: &str = r#"
@@ -69,7 +70,7 @@ fn every_combination_runs_with_the_same_seeds() {
     assert_eq!((told, plan.runs().unwrap()), (36, 36));
     let times: Vec<_> = rows
         .iter()
-        .filter(|row| row.quantity == "completion time")
+        .filter(|row| row.quantity == &COMPLETION_TIME)
         .collect();
     assert_eq!(times.len(), 24);
     // The third value of the first axis equals the first one: the same draws, the same results.
@@ -116,7 +117,7 @@ fn a_table_that_the_file_leaves_out_is_made() {
         .unwrap();
     let slow = rows
         .iter()
-        .find(|row| row.proxies && row.quantity == "goodput")
+        .find(|row| row.proxies && row.quantity == &GOODPUT)
         .unwrap();
     assert!(slow.values[0] < 1e6, "{slow:?}");
     plan(&["link.wireless.up.rate=5 Mbit/s", "seed=9"], &[])

@@ -7,8 +7,8 @@ use midspan_lab::{Case, Plan as LabPlan, flow_records};
 use midspan_linux::namespace;
 use midspan_path::{Flow, Order, Path};
 use midspan_plan::{Answer, Way};
-use midspan_records::statistics::median;
-use midspan_records::{By, Record, Records};
+use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
+use midspan_records::{By, Quantity, Record, Records, Spread};
 use midspan_report::units::format;
 use midspan_report::{Alignment, Cell, Table, stdout_width};
 use midspan_sim::NoObserver;
@@ -20,10 +20,6 @@ use super::{Outcome, choose_flows};
 use crate::commands::plan::load;
 use crate::plan_arguments::CompareOptions;
 use crate::printing;
-
-/// The compared quantities: for flows of fixed size, and for bulk flows.
-const TIME: &str = "completion time";
-const GOODPUT: &str = "goodput";
 
 /// Computes, simulates, measures and prints.
 pub fn compare(options: &CompareOptions) -> Outcome {
@@ -76,13 +72,21 @@ fn lab(path: &Path, options: &CompareOptions) -> miette::Result<(Vec<Record>, bo
     Ok((flow_records(&plan, &measurements), valid))
 }
 
+/// What is compared: the time of a flow of fixed size, the rate of a bulk flow.
+fn compared(flow: &Flow) -> &'static Quantity {
+    if flow.workload.total_size().is_some() {
+        &COMPLETION_TIME
+    } else {
+        &GOODPUT
+    }
+}
+
 /// A flow in a case, by analysis, simulator and lab.
 struct Row {
     name: String,
-    quantity: &'static str,
-    unit: &'static str,
+    quantity: &'static Quantity,
     analysis: Option<f64>,
-    simulation: Option<(f64, f64, f64)>,
+    simulation: Option<Spread>,
     lab: Option<Record>,
     notes: Vec<String>,
 }
@@ -95,12 +99,7 @@ impl Row {
         repetitions: u32,
         lab: &[Record],
     ) -> miette::Result<Self> {
-        let fixed = flow.workload.total_size().is_some();
-        let (quantity, unit) = if fixed {
-            (TIME, "s")
-        } else {
-            (GOODPUT, "bit/s")
-        };
+        let quantity = compared(flow);
         let name = case_name(flow, case);
         let mut notes = Vec::new();
         if path.order == Order::Together {
@@ -108,12 +107,11 @@ impl Row {
         }
         let mut row = Self {
             quantity,
-            unit,
             analysis: analysed(path, flow, case)?,
             simulation: None,
             lab: lab
                 .iter()
-                .find(|record| record.case == name && record.quantity == quantity)
+                .find(|record| record.case == name && record.quantity == quantity.name)
                 .cloned(),
             name,
             notes,
@@ -138,10 +136,16 @@ impl Row {
         let mut records = Vec::new();
         records.extend(
             self.analysis
-                .map(|value| new(self.quantity, self.unit, By::Analysis, value)),
+                .map(|value| new(&self.quantity.name, self.quantity.unit, By::Analysis, value)),
         );
-        records.extend(self.simulation.map(|(value, low, high)| {
-            new(self.quantity, self.unit, By::Simulation, value).with_spread(low, high)
+        records.extend(self.simulation.map(|spread| {
+            new(
+                &self.quantity.name,
+                self.quantity.unit,
+                By::Simulation,
+                spread.median,
+            )
+            .with_spread(spread.least, spread.greatest)
         }));
         records.extend(self.lab.clone());
         for (quantity, by, difference) in self.differences() {
@@ -152,7 +156,7 @@ impl Row {
 
     fn differences(&self) -> [(&'static str, By, Option<f64>); 3] {
         let lab = self.lab.as_ref().map(|record| record.value);
-        let simulation = self.simulation.map(|(value, ..)| value);
+        let simulation = self.simulation.map(|spread| spread.median);
         let ratio = |a: Option<f64>, b: Option<f64>| Some(a? / b.filter(|b| *b > 0.0)? - 1.0);
         [
             (
@@ -198,18 +202,14 @@ fn simulated(
     flow: &Flow,
     case: Case,
     repetitions: u32,
-) -> Result<Option<(f64, f64, f64)>, String> {
+) -> Result<Option<Spread>, String> {
     let mut alone = path.clone();
     alone.flows = vec![Flow {
         start: midspan_units::TimeSpan::ZERO,
         ..flow.clone()
     }];
     alone.order = Order::InTurn;
-    let wanted = if flow.workload.total_size().is_some() {
-        "completion time"
-    } else {
-        "goodput"
-    };
+    let wanted = compared(flow);
     let mut values = Vec::new();
     for repetition in 0..repetitions {
         alone.seed = path.seed.wrapping_add(u64::from(repetition));
@@ -219,9 +219,7 @@ fn simulated(
         let found = measures.iter().filter(|one| one.quantity == wanted);
         values.extend(found.map(|one| one.value));
     }
-    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = values.iter().copied().fold(0.0, f64::max);
-    Ok(median(&values).map(|middle| (middle.value, low, high)))
+    Ok(Spread::of(&values))
 }
 
 fn table(path: &Path, rows: &[Row]) -> Table {
@@ -244,7 +242,7 @@ fn table(path: &Path, rows: &[Row]) -> Table {
     }
     for row in rows {
         let shown = |value: Option<f64>| {
-            value.map_or_else(|| "–".to_owned(), |value| format(value, row.unit))
+            value.map_or_else(|| "–".to_owned(), |value| format(value, row.quantity.unit))
         };
         let mut name = Cell::new(&row.name);
         for note in &row.notes {
@@ -252,9 +250,9 @@ fn table(path: &Path, rows: &[Row]) -> Table {
         }
         let mut cells = vec![
             name,
-            Cell::new(row.quantity),
+            Cell::new(&row.quantity.name),
             Cell::new(&shown(row.analysis)),
-            Cell::new(&shown(row.simulation.map(|(value, ..)| value))),
+            Cell::new(&shown(row.simulation.map(|spread| spread.median))),
             Cell::new(&shown(row.lab.as_ref().map(|record| record.value))),
         ];
         cells.extend(row.differences().map(|(_, _, difference)| {

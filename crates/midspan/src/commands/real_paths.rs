@@ -66,7 +66,7 @@ fn times(plan: &LabPlan, records: &[Record]) -> Table {
     for case in &cases {
         table.add_column(case, Alignment::Right);
     }
-    let quantity = Metric::Completion.name();
+    let quantity = Metric::Completion.quantity().name;
     for point in &plan.points {
         let mut row = vec![Cell::new(&point.name)];
         for case in &cases {
@@ -113,7 +113,7 @@ fn targets(judged: &[Judged]) -> Table {
         let said = &one.statement;
         let others = said.against.join(" or ");
         let what = if others.is_empty() {
-            format!("{}: {}", said.arm, said.metric.name())
+            format!("{}: {}", said.arm, said.metric.quantity().name)
         } else {
             format!("{} / {others}", said.arm)
         };

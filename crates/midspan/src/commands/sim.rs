@@ -80,7 +80,7 @@ fn record(path: &str, plan: &Plan, row: &Row) -> Record {
     }
     let mean = statistics::mean(&row.values);
     let value = mean.map_or(f64::NAN, |mean| mean.value);
-    let record = Record::new(path, &case, row.quantity, row.unit, By::Simulation, value);
+    let record = Record::of(path, &case, row.quantity, By::Simulation, value);
     match mean.and_then(|mean| mean.interval()) {
         Some((low, high)) => record.with_spread(low, high),
         None => record,
@@ -108,8 +108,8 @@ fn csv(plan: &Plan, rows: &[Row]) -> String {
         fields.extend([
             field(&row.flow),
             case_of(row.proxies).to_string(),
-            row.quantity.to_owned(),
-            row.unit.to_owned(),
+            row.quantity.name.to_string(),
+            row.quantity.unit.to_owned(),
             end(mean.map(|mean| mean.value)),
             end(interval.map(|(low, _)| low)),
             end(interval.map(|(_, high)| high)),

@@ -1,8 +1,8 @@
 //! What the simulator and the analysis say of the same path.
 
 use midspan_plan::{Answer, Way};
-use midspan_records::statistics::median;
-use midspan_records::{By, Record};
+use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
+use midspan_records::{Bound, By, Record, Spread};
 use midspan_sim::NoObserver;
 use midspan_sweep::measure;
 use midspan_units::ByteSize;
@@ -26,26 +26,23 @@ impl Simulations {
             let measures = measure(&path, proxies, |_| Ok(None::<NoObserver>), |_, _| ()).ok()?;
             let find = |quantity| measures.iter().find(|one| one.quantity == quantity);
             let goodput = match size {
-                Some(size) => size / find("completion time")?.value,
-                None => find("goodput")?.value,
+                Some(size) => size / find(&COMPLETION_TIME)?.value,
+                None => find(&GOODPUT)?.value,
             };
             values.push(goodput);
         }
         Some(Self(values))
     }
 
-    /// The median with the least and the greatest.
-    pub(super) fn spread(&self) -> (f64, f64, f64) {
-        let low = self.0.iter().copied().fold(f64::INFINITY, f64::min);
-        let high = self.0.iter().copied().fold(0.0, f64::max);
-        let middle = median(&self.0).map_or(0.0, |middle| middle.value);
-        (middle, low, high)
+    /// What the repetitions come to.
+    pub(super) fn spread(&self) -> Option<Spread> {
+        Spread::of(&self.0)
     }
 
     /// The lab's goodput against it, paired by seed; met where the median is as near as the arm
     /// asks, missed where the whole interval is farther.
     pub(super) fn ratio(&self, point: &Point, arm: &Arm, runs: &[Run]) -> Option<Record> {
-        let within = arm.within?;
+        let bound = Bound::NearOne(arm.within?);
         let valid = runs
             .iter()
             .filter(|run| run.arm == arm.name && run.void.is_none());
@@ -56,7 +53,7 @@ impl Simulations {
                 Some(goodput / simulated).filter(|ratio| ratio.is_finite())
             })
             .collect();
-        let middle = median(&ratios)?;
+        let spread = Spread::of(&ratios)?;
         let case = format!("{}, lab against simulation", point.case(arm));
         let mut record = Record::new(
             point.item,
@@ -64,22 +61,11 @@ impl Simulations {
             "ratio, goodput",
             "",
             By::Lab,
-            middle.value,
+            spread.median,
         )
-        .with_spread(middle.low, middle.high)
-        .with_note(format!(
-            "asked: {within} from 1 at most; median of {} paired ratios; the interval covers the \
-             true median with {:.0} %",
-            ratios.len(),
-            middle.coverage * 100.0
-        ));
-        let is_far = |value: f64| (value - 1.0).abs() > within;
-        record.ok = match (is_far(middle.value), middle.low, middle.high) {
-            (false, ..) => Some(true),
-            (true, low, _) if low > 1.0 + within => Some(false),
-            (true, _, high) if high < 1.0 - within => Some(false),
-            _ => None,
-        };
+        .with_interval(&spread)
+        .with_note(format!("asked: {bound}; {}", spread.note("paired ratios")));
+        record.ok = bound.verdict(&spread, None);
         Some(record)
     }
 }

@@ -1,7 +1,7 @@
 //! Measurements as records and plots.
 
-use midspan_records::statistics::median;
-use midspan_records::{By, Record};
+use midspan_records::quantity::GOODPUT;
+use midspan_records::{By, Record, Spread};
 use midspan_report::{Axis, LinePlot, Series};
 use midspan_sweep::in_parallel;
 
@@ -51,11 +51,14 @@ pub(super) fn tell(plan: &LabPlan, runs: &[Run], threads: usize) -> (Simulated, 
         for arm in &point.arms {
             out.records.extend(lab_records(plan, point, arm, &own));
             let case = point.case(arm);
-            let record = |by, value| Record::new(point.item, &case, "goodput", "bit/s", by, value);
+            let record = |by, value| Record::of(point.item, &case, &GOODPUT, by, value);
             if let Some(simulated) = simulated.next().flatten() {
-                let (middle, low, high) = simulated.spread();
-                out.records
-                    .push(record(By::Simulation, middle).with_spread(low, high));
+                if let Some(spread) = simulated.spread() {
+                    out.records.push(
+                        record(By::Simulation, spread.median)
+                            .with_spread(spread.least, spread.greatest),
+                    );
+                }
                 out.records.extend(simulated.ratio(point, arm, &own));
             }
             let analysed = plan.beside.then(|| analyse(arm)).flatten();
@@ -110,17 +113,12 @@ fn lab_records(plan: &LabPlan, point: &Point, arm: &Arm, runs: &[Run]) -> Vec<Re
             .iter()
             .flat_map(|run| metric.values(arm, run))
             .collect();
-        let Some(middle) = median(&values) else {
+        let Some(spread) = Spread::of(&values) else {
             continue;
         };
-        let (name, unit) = (metric.name(), metric.unit());
-        let case = point.case(arm);
-        let mut record = Record::new(point.item, &case, &name, unit, By::Lab, middle.value);
-        if values.len() > 1 {
-            let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-            let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            record = record.with_spread(low, high);
-        }
+        let (case, quantity) = (point.case(arm), metric.quantity());
+        let mut record =
+            Record::of(point.item, &case, &quantity, By::Lab, spread.median).with_range(&spread);
         if metric == Metric::Goodput {
             record.paper = arm.paper;
         }
@@ -149,7 +147,7 @@ fn plots(plan: &LabPlan, records: &[Record]) -> Vec<FigurePlot> {
         for arm in &point.arms {
             let case = point.case(arm);
             let found = records.iter().find(|record| {
-                record.by == By::Lab && record.case == case && record.quantity == "goodput"
+                record.by == By::Lab && record.case == case && record.quantity == GOODPUT.name
             });
             let Some(record) = found else { continue };
             let series = &mut figures[at].plot.series;

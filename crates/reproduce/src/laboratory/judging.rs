@@ -1,12 +1,11 @@
 //! What the runs of a point come to for its statements.
 
 use midspan_path::Workload;
-use midspan_records::statistics::{Median, median};
-use midspan_records::{By, Record};
+use midspan_records::{By, Record, Spread};
 
 use super::plan::{Arm, Point};
 use super::run::Run;
-use super::statement::{Bound, Metric, Statement};
+use super::statement::{Metric, Statement};
 use crate::run::number;
 
 impl Statement {
@@ -14,10 +13,11 @@ impl Statement {
     /// point.
     pub(super) fn record(&self, point: &Point, runs: &[Run]) -> Option<Record> {
         let values = self.values(point, runs)?;
-        let middle = median(&values)?;
-        let (case, quantity, unit) = if self.against.is_empty() {
+        let spread = Spread::of(&values)?;
+        let quantity = self.metric.quantity();
+        let (case, name, unit) = if self.against.is_empty() {
             let case = format!("{}, {}", point.name, self.arm);
-            (case, self.metric.name(), self.metric.unit())
+            (case, quantity.name.to_string(), quantity.unit)
         } else {
             let others = self.against.join(" or ");
             let which = if self.against.len() > 1 {
@@ -26,19 +26,19 @@ impl Statement {
                 ""
             };
             let case = format!("{}, {} against {which}{others}", point.name, self.arm);
-            (case, format!("ratio, {}", self.metric.name()), "")
+            (case, format!("ratio, {}", quantity.name), "")
         };
-        let mut record = Record::new(point.item, &case, &quantity, unit, By::Lab, middle.value)
-            .with_spread(middle.low, middle.high);
+        let mut record = Record::new(point.item, &case, &name, unit, By::Lab, spread.median)
+            .with_interval(&spread);
         record.paper = self.paper;
         // What the ratio is to, for a bound in seconds.
         let other = self.against.first().and_then(|other| {
             let alone = Self::new(self.metric, other, &[]);
-            median(&alone.values(point, runs)?)
+            Spread::of(&alone.values(point, runs)?)
         });
-        let other = other.map(|median| median.value);
-        record.ok = self.bound.and_then(|bound| bound.verdict(&middle, other));
-        record.note = Some(self.note(values.len(), &middle));
+        let other = other.map(|spread| spread.median);
+        record.ok = self.bound.and_then(|bound| bound.verdict(&spread, other));
+        record.note = Some(self.note(&spread));
         Some(record)
     }
 
@@ -63,11 +63,7 @@ impl Statement {
             let Some(others) = others else { continue };
             for (place, value) in mine.iter().enumerate() {
                 let all = others.iter().filter_map(|one| one.get(place));
-                let best = if self.metric.is_time() {
-                    all.copied().fold(f64::INFINITY, f64::min)
-                } else {
-                    all.copied().fold(f64::NEG_INFINITY, f64::max)
-                };
+                let best = self.metric.quantity().best(all.copied());
                 // None of either kind is as many as the other.
                 let ratio = if *value == 0.0 && best == 0.0 {
                     1.0
@@ -80,7 +76,7 @@ impl Statement {
         Some(values)
     }
 
-    fn note(&self, count: usize, middle: &Median) -> String {
+    fn note(&self, spread: &Spread) -> String {
         let of = if self.against.is_empty() {
             "values"
         } else {
@@ -89,30 +85,7 @@ impl Statement {
         let bound = self
             .bound
             .map_or_else(String::new, |bound| format!("asked: {bound}; "));
-        format!(
-            "{bound}median of {count} {of}; the interval covers the true median with {:.0} %",
-            middle.coverage * 100.0
-        )
-    }
-}
-
-impl Bound {
-    /// Met where the median keeps it, missed where the whole interval is beyond it. `other` is
-    /// what a ratio is to.
-    fn verdict(self, middle: &Median, other: Option<f64>) -> Option<bool> {
-        let (met, missed) = match self {
-            Self::AtLeast(least) => (middle.value >= least, middle.high < least),
-            Self::AtMost(most) => (middle.value <= most, middle.low > most),
-            Self::NotSlower { share, seconds } => {
-                let by_seconds = other.map_or(0.0, |other| seconds / other);
-                return Self::AtMost(1.0 + share.max(by_seconds)).verdict(middle, None);
-            }
-        };
-        match (met, missed) {
-            (true, _) => Some(true),
-            (false, true) => Some(false),
-            (false, false) => None,
-        }
+        format!("{bound}{}", spread.note(of))
     }
 }
 

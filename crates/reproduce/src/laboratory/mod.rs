@@ -30,7 +30,7 @@ pub use figures::Judged;
 pub use plan::{Arm, Extent, LabPlan, Place, Point};
 pub use run::{Run, Transfer, Wire};
 use state::Finished;
-pub use statement::{Bound, Metric, Statement};
+pub use statement::{Metric, Statement};
 
 /// What is wanted from the lab.
 #[derive(Debug, Clone, Default)]

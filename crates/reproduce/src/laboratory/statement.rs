@@ -1,7 +1,8 @@
 //! What is said of a point's measurements: ratios of its arms and their bounds. The runs are held
 //! against it in [`judging`](super::judging).
 
-use std::fmt;
+use midspan_records::quantity::{ACKS_UPSTREAM, COMPLETION_TIME, GOODPUT, SHARE_OF_LINK};
+use midspan_records::{Better, Bound, Quantity};
 
 /// A number, or several, of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,22 +39,6 @@ pub enum Metric {
     Responses(usize),
 }
 
-/// What a ratio or a value must keep.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Bound {
-    /// No less.
-    AtLeast(f64),
-    /// No more.
-    AtMost(f64),
-    /// No more than this share above 1, or no more than so many seconds; of a ratio of times.
-    NotSlower {
-        /// Such as 0.02.
-        share: f64,
-        /// Such as 0.001.
-        seconds: f64,
-    },
-}
-
 /// A sentence about an arm, alone or against others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statement {
@@ -61,8 +46,7 @@ pub struct Statement {
     pub metric: Metric,
     /// Whose.
     pub arm: &'static str,
-    /// Against whom: nobody, one, or the one of several with the greatest value; of times, the
-    /// least.
+    /// Against whom: nobody, one, or the best of several.
     pub against: Vec<&'static str>,
     /// What must hold.
     pub bound: Option<Bound>,
@@ -103,62 +87,40 @@ impl Statement {
     }
 }
 
-impl fmt::Display for Bound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AtLeast(least) => write!(f, "at least {least}"),
-            Self::AtMost(most) => write!(f, "at most {most}"),
-            Self::NotSlower { share, seconds } => {
-                let (most, more) = (1.0 + share, seconds * 1000.0);
-                write!(f, "at most {most}, or {more} ms more")
-            }
-        }
-    }
-}
-
 impl Metric {
-    /// Whether less of it is better.
-    pub(super) const fn is_time(self) -> bool {
-        matches!(
-            self,
-            Self::Completion | Self::CompletionOf(_) | Self::CompletionAt(_) | Self::Responses(_)
-        )
-    }
-
-    /// As it is called in records.
+    /// The quantity whose values these are.
     #[must_use]
-    pub fn name(self) -> String {
+    pub fn quantity(self) -> Quantity {
+        let named = |name: &str, of: &Quantity| Quantity {
+            name: name.to_owned().into(),
+            ..of.clone()
+        };
         match self {
-            Self::Goodput => "goodput".to_owned(),
-            Self::GoodputOf(0) => "goodput of the first flow".to_owned(),
-            Self::GoodputOf(_) => "goodput of the other flow".to_owned(),
-            Self::ShareOfLink => "share of the downstream".to_owned(),
-            Self::ShareOfFirst => "share of the first flow".to_owned(),
-            Self::Completion => "completion time".to_owned(),
-            Self::CompletionOf(size) => format!("completion time of {} KB", size / 1000),
-            Self::Acks => "ACKs sent upstream".to_owned(),
-            Self::Overflows => "packets that found a queue full".to_owned(),
-            Self::Timeouts => "time-outs for 1,000 transfers".to_owned(),
-            Self::Burst => "bursts, p99.9".to_owned(),
-            Self::LongestBurst => "longest burst".to_owned(),
-            Self::Dropped => "packets dropped behind the proxy".to_owned(),
-            Self::Fairness(_) => "Jain's index".to_owned(),
-            Self::CompletionAt(_) => "completion time of a page".to_owned(),
-            Self::Responses(_) => "time of a response, p95".to_owned(),
-        }
-    }
-
-    pub(super) const fn unit(self) -> &'static str {
-        match self {
-            Self::Goodput | Self::GoodputOf(_) => "bit/s",
-            Self::ShareOfLink | Self::ShareOfFirst => "share",
-            Self::Completion
-            | Self::CompletionOf(_)
-            | Self::CompletionAt(_)
-            | Self::Responses(_) => "s",
-            Self::Acks | Self::Burst | Self::LongestBurst => "segments",
-            Self::Dropped | Self::Overflows => "packets",
-            Self::Timeouts | Self::Fairness(_) => "",
+            Self::Goodput => GOODPUT.clone(),
+            Self::GoodputOf(0) => named("goodput of the first flow", &GOODPUT),
+            Self::GoodputOf(_) => named("goodput of the other flow", &GOODPUT),
+            Self::ShareOfLink => named("share of the downstream", &SHARE_OF_LINK),
+            Self::ShareOfFirst => {
+                Quantity::new("share of the first flow", "share", Better::Neither)
+            }
+            Self::Completion => COMPLETION_TIME.clone(),
+            Self::CompletionOf(size) => {
+                let name = format!("completion time of {} KB", size / 1000);
+                named(&name, &COMPLETION_TIME)
+            }
+            Self::CompletionAt(_) => named("completion time of a page", &COMPLETION_TIME),
+            Self::Responses(_) => named("time of a response, p95", &COMPLETION_TIME),
+            Self::Acks => ACKS_UPSTREAM.clone(),
+            Self::Overflows => {
+                Quantity::new("packets that found a queue full", "packets", Better::Less)
+            }
+            Self::Timeouts => Quantity::new("time-outs for 1,000 transfers", "", Better::Less),
+            Self::Burst => Quantity::new("bursts, p99.9", "segments", Better::Less),
+            Self::LongestBurst => Quantity::new("longest burst", "segments", Better::Less),
+            Self::Dropped => {
+                Quantity::new("packets dropped behind the proxy", "packets", Better::Less)
+            }
+            Self::Fairness(_) => Quantity::new("Jain's index", "", Better::Greater),
         }
     }
 }

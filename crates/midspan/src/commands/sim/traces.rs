@@ -42,11 +42,10 @@ pub fn run(path: &Path, options: &SimOptions, records: &mut Records) -> miette::
         let case = case_of(proxies);
         for one in measures {
             let name = format!("{} {case}", path.flows[one.flow].name);
-            records.push(Record::new(
+            records.push(Record::of(
                 &path.name,
                 &name,
                 one.quantity,
-                one.unit,
                 By::Simulation,
                 one.value,
             ));

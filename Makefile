@@ -13,18 +13,18 @@ help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
 	@echo "make install build, and put the program and its unit file under $(PREFIX)"
 	@echo "make test    run all tests (under 30 minutes)"
-	@echo "make test-kernel  build the kernel tests once, run them REPEAT times, name those that needed a second try"
+	@echo "make test-kernel  build the kernel tests once, run them REPEAT times, list those that needed a second try"
 	@echo "make soak    200,000 sessions over a lossy path, with resets, reloads and restarts; a full table (7 minutes)"
-	@echo "make still   eight busy programs beside Midspan: nothing is taken for hanging (10 minutes)"
+	@echo "make still   eight busy programs next to Midspan: no thread is assumed to be stuck (10 minutes)"
 	@echo "make lint    check format, lints, documentation links, circles between modules"
 	@echo "make verify  measure the emulated links against independent clocks (midspan lab verify)"
 	@echo "make conformance            try Midspan, HAProxy and nginx at every edge of TCP (midspan conformance)"
-	@echo "make conformance-self-test  require that builds with a seeded fault are found out"
-	@echo "make real-clients           try ssh, curl, git, databases and others through Midspan, beside plain routing"
-	@echo "make fuzz                   give made-up bytes to all that reads what others wrote (up to 8 hours)"
+	@echo "make conformance-self-test  require that the fault in each seeded build is found"
+	@echo "make real-clients           try ssh, curl, git, databases and others through Midspan, compared with plain routing"
+	@echo "make fuzz                   fuzz every parser of outside input (up to 8 hours)"
 	@echo "make fuzz-coverage          print which lines of each parser its corpus reaches"
-	@echo "make fuzz-self-test         require that a planted fault in each parser is found out"
-	@echo "make bench   measure Midspan beside HAProxy, nginx and plain routing; the I/O loops"
+	@echo "make fuzz-self-test         require that a planted fault in each parser is found"
+	@echo "make bench   compare Midspan with HAProxy, nginx and plain routing; measure the I/O loops"
 	@echo "make docs    build the API documentation into target/doc"
 
 dependencies:
@@ -49,7 +49,7 @@ install:
 demo: build
 	target/release/midspan demo
 
-# Kernel tests that passed in their second try only (MIDSPAN_TEST_TRIES=2) are named at the end.
+# Kernel tests that passed in their second try only (MIDSPAN_TEST_TRIES=2) are listed at the end.
 second_tries := $(CURDIR)/target/second-tries
 
 test: dependencies

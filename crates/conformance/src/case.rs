@@ -1,38 +1,39 @@
-//! What a case is.
+//! The type of a case.
 
 use crate::error::Played;
 use crate::proxies::Conditions;
 use crate::stage::Stage;
 use crate::transcript::Event;
 
-/// What is expected of a run with a proxy.
+/// What a run with a proxy must show.
 #[derive(Debug, Clone, Copy)]
 pub enum Expected {
-    /// What the run without a proxy gave, in the same invocation.
+    /// The events of the run without a proxy, in the same invocation.
     WithoutProxy,
-    /// These events of client and server, for the case is about the proxy's own end.
+    /// These events of client and server, because the proxy itself ends in this case.
     Events(&'static [Event], &'static [Event]),
 }
 
-/// A scripted session, or many.
+/// A scripted session, or several.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
-    /// Lower case, in words.
+    /// The name, in lower case, as words.
     pub name: &'static str,
-    /// What both ends do.
+    /// The actions of both ends.
     pub script: fn(&mut Stage<'_>) -> Played,
-    /// What is expected.
+    /// The expected events.
     pub expected: Expected,
-    /// What it asks of the proxy's configuration.
+    /// What the case needs in the proxy's configuration.
     pub conditions: Conditions,
-    /// Needs much of the machine, so it runs alone.
+    /// The case uses much of the machine, so it runs alone.
     pub heavy: bool,
-    /// Connections are left on purpose: one end is gone and the proxy may not know.
+    /// Connections may be left at the proxy: one end has vanished, and the proxy may not have
+    /// noticed.
     pub leaves_connections: bool,
 }
 
 impl Case {
-    /// A case like most.
+    /// A case that has the usual properties.
     pub(crate) const fn new(name: &'static str, script: fn(&mut Stage<'_>) -> Played) -> Self {
         Self {
             name,
@@ -78,7 +79,8 @@ impl Case {
 pub fn fits(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
-    // The place to go back to: behind the last star, and what it stands for so far.
+    // Where to try again after a mismatch: the pattern behind the last star, and the end of the
+    // text that this star covers so far.
     let mut star: Option<(usize, usize)> = None;
     let (mut at, mut position) = (0, 0);
     while position < name.len() {

@@ -1,4 +1,5 @@
-//! What a proxy cannot avoid, with the reason. Anything else that differs is a fault.
+//! Differences that no proxy can avoid, or that are documented, with their reasons. Any other
+//! difference is a fault.
 
 use rustix::io::Errno;
 
@@ -12,7 +13,7 @@ enum Side {
     Server,
 }
 
-/// An event that may look different, for a reason.
+/// A rule: which event may differ, and for which reason.
 struct Rule {
     applies: fn(&dyn Proxy, case: &str) -> bool,
     sides: &'static [Side],
@@ -29,11 +30,11 @@ const RULES: &[Rule] = &[
         sides: &[Side::Client],
         instead_of: |event| matches!(event, Event::ConnectFailed(_)),
         seen: |_| vec![Event::Connected, Event::Failed(Errno::CONNRESET)],
-        reason: "the client is answered before the server is, so that what the server or the \
-                 network says of the connection can only be shown as a reset",
+        reason: "the proxy answers the client before the server answers, so it can report a later \
+                 refusal or error only by a reset",
     },
     Rule {
-        applies: |proxy, _| proxy.tells_by_http_status(),
+        applies: |proxy, _| proxy.reports_http_status(),
         sides: &[Side::Client],
         instead_of: |event| {
             matches!(
@@ -42,16 +43,16 @@ const RULES: &[Rule] = &[
             )
         },
         seen: |_| vec![Event::ConnectRefused(502)],
-        reason: "HTTP has one status, 502, for all ways in which a server is out of reach, but for \
-                 a time-out (504) and what is forbidden (403)",
+        reason: "an HTTP proxy reports by one status, 502, that a server cannot be reached, except \
+                 for a time-out (504) and a forbidden connection (403)",
     },
     Rule {
         applies: |_, _| true,
         sides: BOTH,
         instead_of: |event| *event == Event::Failed(Errno::TIMEDOUT),
         seen: |_| vec![Event::Failed(Errno::CONNRESET)],
-        reason: "the other leg has timed out; to an end whose own leg is alive this can only be \
-                 shown as a reset",
+        reason: "the other leg has timed out; the proxy can report this to an end whose own leg is \
+                 alive only by a reset",
     },
     Rule {
         applies: |proxy, case| proxy.is_midspan() && case.starts_with("urgent byte"),
@@ -61,23 +62,23 @@ const RULES: &[Rule] = &[
             Event::ReceivedUrgent => vec![Event::Received(1)],
             _ => Vec::new(),
         },
-        reason: "Midspan hands urgent data on in its place in the stream, as RFC 6093 wants \
-                 receivers to have it, but not the urgent pointer",
+        reason: "Midspan passes urgent data on at its place in the stream, as RFC 6093 recommends \
+                 for receivers, without the urgent pointer",
     },
 ];
 
-/// How a run with a proxy compares with what was expected.
+/// The result of comparing a run with a proxy to the expected events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The same events at both ends.
     Same,
-    /// Only what no proxy of this kind can avoid, or what is documented; the reasons.
+    /// Only differences that a rule permits, with the reasons of these rules.
     Explained(Vec<&'static str>),
-    /// Anything else.
+    /// Any other difference.
     Different,
 }
 
-/// Compares.
+/// Compares the events of a run with the expected ones.
 #[must_use]
 pub fn compare(proxy: &dyn Proxy, case: &str, expected: &Transcript, seen: &Transcript) -> Verdict {
     if expected == seen {
@@ -96,7 +97,7 @@ pub fn compare(proxy: &dyn Proxy, case: &str, expected: &Transcript, seen: &Tran
     }
 }
 
-/// What is to be seen instead, where rules apply.
+/// The expected events after all rules that apply have replaced events.
 fn with_rules(
     proxy: &dyn Proxy,
     case: &str,
@@ -110,7 +111,7 @@ fn with_rules(
             continue;
         }
         let mut applied = false;
-        // Bytes in a row are one event there, too.
+        // The log also joins consecutive bytes into one event, as in the run.
         let log = Log::default();
         for event in events {
             if (rule.instead_of)(&event) {
@@ -130,7 +131,7 @@ fn with_rules(
     events
 }
 
-/// The first place where an end or the proxy differs, in words.
+/// A text with the first place where the client, the server or the proxy differs.
 #[must_use]
 pub fn describe(expected: &Transcript, seen: &Transcript) -> String {
     let ends = [
@@ -159,7 +160,7 @@ pub fn describe(expected: &Transcript, seen: &Transcript) -> String {
     texts.join("; ")
 }
 
-/// The first events as one text.
+/// The first `count` events as one text.
 fn at_most(events: &[Event], count: usize) -> String {
     if events.is_empty() {
         return "nothing".to_owned();
@@ -224,10 +225,10 @@ mod tests {
 
     #[test]
     fn only_http_has_one_status_for_several_errors() {
-        let told = client(&[Event::ConnectRefused(502)]);
+        let refused = client(&[Event::ConnectRefused(502)]);
         let compared = |name: &str, error: Errno| {
             let expected = client(&[Event::ConnectFailed(error)]);
-            compare(&*proxy(name), "refused", &expected, &told)
+            compare(&*proxy(name), "refused", &expected, &refused)
         };
         for error in [Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::NETUNREACH] {
             let verdict = compared("midspan-http", error);
@@ -242,7 +243,7 @@ mod tests {
     #[test]
     fn what_the_proxy_leaves_behind_differs() {
         let mut seen = client(&[Event::Connected]);
-        seen.proxy = vec![Event::Says("connections are left at the proxy")];
+        seen.proxy = vec![Event::Other("connections are left at the proxy")];
         let verdict = compare(&*proxy("nginx"), "any", &client(&[Event::Connected]), &seen);
         assert_eq!(verdict, Verdict::Different);
     }

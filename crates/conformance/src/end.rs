@@ -1,6 +1,7 @@
-//! One end of a connection: a socket that writes down what it does and sees.
+//! One end of a connection: a socket that records its actions and its results.
 //!
-//! Every step ends within [`LIMIT`]; what should have happened by then and did not is an event.
+//! Every step ends within [`LIMIT`]. If something expected has not happened by then, this is
+//! recorded as an event.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -17,17 +18,18 @@ use crate::error::{Error, Played, Stop};
 use crate::pattern::{self, Direction};
 use crate::transcript::{Event, Log, errno};
 
-/// The longest that a step may take on a machine that is busy with other things.
+/// Time limit of a step, long enough for a machine that is busy with other work.
 pub const LIMIT: Duration = Duration::from_secs(40);
 
-/// How long nothing must happen to say that nothing happens.
+/// If nothing happens for this long, the end records that nothing happens.
 pub const WHILE: Duration = Duration::from_millis(300);
 
-/// At least this must have been sent before a sender that cannot send more counts as blocked, and
-/// at most this is sent: more than all buffers on the way may take.
+/// More than all buffers on the path can hold. If a sender has sent this much and still does not fail
+/// or block, this is a fault.
 const MOST_BUFFERED: u64 = 256 << 20;
 
-/// Half of the answers to single bytes must come within this; corked ones take 0.2 s.
+/// Half of the answers to single bytes must arrive within this time; a corked socket delays them by
+/// 0.2 s.
 const IN_TIME: Duration = Duration::from_millis(100);
 
 const CHUNK: usize = 64 << 10;
@@ -42,7 +44,7 @@ pub struct End {
     log: Log,
 }
 
-/// How a stretch of receiving ended.
+/// How one stretch of receiving ended.
 enum Reached {
     Count,
     Fin,
@@ -50,7 +52,7 @@ enum Reached {
 }
 
 impl End {
-    /// The end of a connection that exists.
+    /// An end that uses the socket of an existing connection.
     pub fn new(socket: Socket, sends: Direction, log: Log) -> Result<Self, Error> {
         for result in [
             socket.set_read_timeout(Some(LIMIT)),
@@ -67,37 +69,37 @@ impl End {
         })
     }
 
-    /// The same end that writes to another log.
+    /// The same end, with another log.
     #[must_use]
     pub fn with_log(mut self, log: Log) -> Self {
         self.log = log;
         self
     }
 
-    /// Writes an event down.
+    /// Records an event.
     pub fn note(&self, event: Event) {
         self.log.add(event);
     }
 
-    /// Its socket, to set options.
+    /// The socket, to set its options.
     #[must_use]
     pub const fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// What it has sent so far.
+    /// Bytes sent so far.
     #[must_use]
     pub const fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Its socket, for a program of its own.
+    /// The socket, to pass to a program.
     #[must_use]
     pub fn into_descriptor(self) -> OwnedFd {
         self.socket.into()
     }
 
-    /// Sends so many bytes.
+    /// Sends `count` bytes.
     pub fn send(&mut self, count: u64) -> Played {
         let goal = self.sent + count;
         while self.sent < goal {
@@ -111,7 +113,7 @@ impl End {
         Ok(())
     }
 
-    /// Sends so many bytes, each by a system call of its own.
+    /// Sends `count` bytes, each with a system call of its own.
     pub fn send_singly(&mut self, count: u64) -> Played {
         self.set_no_delay()?;
         for _ in 0..count {
@@ -131,7 +133,7 @@ impl End {
         Ok(())
     }
 
-    /// Sends until that fails.
+    /// Sends until sending fails.
     pub fn flood(&mut self) -> Played {
         let begin = Instant::now();
         while begin.elapsed() < LIMIT {
@@ -148,7 +150,7 @@ impl End {
         self.overdue("end of sending")
     }
 
-    /// Sends until nothing has gone for a while.
+    /// Sends until the kernel accepts no data for a while.
     pub fn fill(&mut self) -> Played {
         self.set_nonblocking(true)?;
         while self.sent < MOST_BUFFERED {
@@ -167,7 +169,8 @@ impl End {
         self.overdue("back-pressure")
     }
 
-    /// Sends so many bytes and ends its data while it receives all of the other end's.
+    /// Sends `count` bytes and ends its data; at the same time it receives the other end's data to
+    /// the end.
     pub fn exchange(&mut self, count: u64) -> Played {
         let socket = self.socket.try_clone();
         let mut sender = Self {
@@ -186,14 +189,14 @@ impl End {
             received.and(sent)
         });
         self.sent = sender.sent;
-        // Behind what was received: which comes first is luck.
+        // The events of sending follow those of receiving, because their real order is random.
         for event in sender.log.events() {
             self.note(event);
         }
         sent
     }
 
-    /// Receives exactly so many bytes.
+    /// Receives exactly `count` bytes.
     pub fn receive(&mut self, count: u64) -> Played {
         let from = self.received;
         let reached = self.receive_until(Some(from + count))?;
@@ -205,7 +208,7 @@ impl End {
         if complete { Ok(()) } else { Err(Stop::Here) }
     }
 
-    /// Receives at least one byte, and what is there with it.
+    /// Receives at least one byte, and all data that arrived together with it.
     pub fn receive_some(&mut self) -> Played {
         let reached = self.receive_until(Some(self.received + 1))?;
         if matches!(reached, Reached::Count) {
@@ -216,7 +219,7 @@ impl End {
         Err(Stop::Here)
     }
 
-    /// Receives until the other end is done or the connection fails.
+    /// Receives until the other end has ended its data or the connection fails.
     pub fn receive_to_end(&mut self) -> Played {
         let from = self.received;
         let reached = self.receive_until(None)?;
@@ -227,7 +230,7 @@ impl End {
         Ok(())
     }
 
-    /// The same where the number of bytes depends on timing.
+    /// Like [`Self::receive_to_end`], for a number of bytes that depends on timing.
     pub fn drain_to_end(&mut self) -> Played {
         let from = self.received;
         let reached = self.receive_until(None)?;
@@ -238,7 +241,8 @@ impl End {
         Ok(())
     }
 
-    /// The same where exactly `count` bytes must come, however many that is.
+    /// Like [`Self::receive_to_end`]; exactly `count` bytes must arrive. The event does not contain
+    /// the number.
     pub fn receive_all_to_end(&mut self, count: u64) -> Played {
         let from = self.received;
         let reached = self.receive_until(None)?;
@@ -250,7 +254,7 @@ impl End {
         Ok(())
     }
 
-    /// Receives until the end without comparing: the data is not ours.
+    /// Receives until the end without comparing the bytes, because another program sent them.
     pub fn drain_foreign_to_end(&mut self) -> Played {
         let mut buffer = vec![0; CHUNK];
         loop {
@@ -267,7 +271,7 @@ impl End {
         }
     }
 
-    /// Sees whether urgent data is announced; whether it is.
+    /// Checks whether urgent data is announced, and returns the result.
     pub fn expect_urgent(&mut self) -> Result<bool, Stop> {
         let announced = self.wait(PollFlags::PRI, 2 * WHILE)?;
         if announced {
@@ -276,21 +280,22 @@ impl End {
         Ok(announced)
     }
 
-    /// Receives urgent data apart from the other.
+    /// Receives urgent data outside the stream (`MSG_OOB`).
     pub fn receive_urgent(&mut self) -> Played {
         if !self.expect_urgent()? {
             return Ok(());
         }
         let received = rustix::net::recv(&self.socket, &mut [0_u8; 1][..], RecvFlags::OOB);
         if matches!(received, Ok((_, 1))) {
-            // It has a place in the stream of what was sent, but is not in the stream.
+            // The urgent byte has a position in the sent data, although it is not part of the
+            // received stream.
             self.received += 1;
             self.note(Event::ReceivedUrgent);
         }
         Ok(())
     }
 
-    /// Answers each byte with one of its own.
+    /// Answers each of `count` bytes with one byte.
     pub fn echo(&mut self, count: u64) -> Played {
         self.set_no_delay()?;
         for _ in 0..count {
@@ -302,7 +307,8 @@ impl End {
         Ok(())
     }
 
-    /// Sends single bytes, each when the last was answered; judges how long that took.
+    /// Sends single bytes, each after the answer to the last one, and judges the time that the
+    /// answers took.
     pub fn ping(&mut self, count: u64) -> Played {
         self.set_no_delay()?;
         let mut late = 0;
@@ -324,7 +330,7 @@ impl End {
         Ok(())
     }
 
-    /// Nothing must come for a while, not even an end.
+    /// For this time, neither data nor an end of the data must arrive.
     pub fn expect_silence(&mut self, time: Duration) -> Played {
         if !self.wait(PollFlags::IN | PollFlags::RDHUP, time)? {
             self.note(Event::Silence);
@@ -332,23 +338,23 @@ impl End {
         Ok(())
     }
 
-    /// Waits until a reset or another failure has come, without taking it. Where an end in good
-    /// order comes instead, the next step shows that.
+    /// Waits until a reset or another failure has arrived, but does not fetch it from the socket.
+    /// If a FIN arrives instead, the next step shows that.
     pub fn wait_until_failed(&self) -> Played {
         if !self.wait(PollFlags::RDHUP, LIMIT)? {
             return self.overdue("failure");
         }
-        // Only an end so far: the failure may be right behind it.
+        // So far only the end of the data has arrived; the failure may follow directly.
         self.wait(PollFlags::empty(), 10 * WHILE)?;
         Ok(())
     }
 
-    /// Whether something, or an end, can be read within this time.
+    /// Whether data or its end can be read within this time.
     pub fn has_data_within(&self, time: Duration) -> Result<bool, Stop> {
         self.wait(PollFlags::IN, time)
     }
 
-    /// Waits until something can be read.
+    /// Waits until data or its end can be read.
     pub fn wait_until_readable(&self) -> Played {
         match self.wait(PollFlags::IN, LIMIT)? {
             true => Ok(()),
@@ -356,7 +362,7 @@ impl End {
         }
     }
 
-    /// Waits until so many bytes wait to be read, without reading them.
+    /// Waits until the kernel holds `count` unread bytes, without reading them.
     pub fn wait_until_held(&self, count: usize) -> Played {
         let begin = Instant::now();
         let mut buffer = vec![0; count];
@@ -375,13 +381,13 @@ impl End {
         self.overdue("data")
     }
 
-    /// Waits until all that was sent is acknowledged.
+    /// Waits until all sent data is acknowledged.
     pub fn wait_until_acknowledged(&self) -> Played {
         let begin = Instant::now();
         while begin.elapsed() < LIMIT {
             let left = tcp::unacknowledged_bytes(&self.socket);
             if left
-                .map_err(Error::system("ask for unacknowledged bytes"))?
+                .map_err(Error::system("read the number of unacknowledged bytes"))?
                 .bytes()
                 == 0
             {
@@ -392,7 +398,7 @@ impl End {
         self.overdue("acknowledgement")
     }
 
-    /// Ends its data and goes on receiving.
+    /// Ends its data and continues to receive.
     pub fn finish(&mut self) -> Played {
         match self.socket.shutdown(Shutdown::Write) {
             Ok(()) => {
@@ -403,19 +409,19 @@ impl End {
         }
     }
 
-    /// Closes its socket, as a program does that is done.
+    /// Closes the socket like a program that has finished.
     pub fn close(self) {
         self.note(Event::Closes);
     }
 
-    /// Closes its socket with a reset.
+    /// Closes the socket with a reset.
     pub fn reset(self) -> Played {
         self.note(Event::Resets);
         let linger = self.socket.set_linger(Some(Duration::ZERO));
-        Ok(linger.map_err(Error::system("ask for a reset on close"))?)
+        Ok(linger.map_err(Error::system("set SO_LINGER"))?)
     }
 
-    /// Receives up to a position of the stream, or to its end. Says only what is wrong.
+    /// Receives up to a position in the stream, or to its end. Records only faults.
     fn receive_until(&mut self, goal: Option<u64>) -> Result<Reached, Stop> {
         let mut buffer = vec![0; CHUNK];
         loop {
@@ -442,7 +448,7 @@ impl End {
         match reached {
             Reached::Count => {}
             Reached::Fin => self.note(Event::Fin),
-            Reached::Failed(Errno::AGAIN) => self.note(Event::Overdue("data, nor an end")),
+            Reached::Failed(Errno::AGAIN) => self.note(Event::Overdue("data and no end")),
             Reached::Failed(error) => self.note(Event::Failed(error)),
         }
     }
@@ -456,7 +462,7 @@ impl End {
         }
     }
 
-    /// One byte, at once and without a word.
+    /// Sends one byte at once, without recording an event.
     fn send_silently(&mut self) -> Played {
         let bytes = pattern::bytes_at(self.sends, self.sent);
         match write_some(&self.socket, bytes, 1) {
@@ -479,7 +485,7 @@ impl End {
         Err(Stop::Here)
     }
 
-    /// Whether something of `events`, or a failure, comes in time.
+    /// Whether one of `events`, or a failure, occurs within `time`.
     fn wait(&self, events: PollFlags, time: Duration) -> Result<bool, Stop> {
         let mut descriptors = [PollFd::new(&self.socket, events)];
         let limit = Timespec {
@@ -491,7 +497,7 @@ impl End {
     }
 
     fn set_no_delay(&self) -> Played {
-        // Fails only where the connection has ended, which the next step shows.
+        // This fails only if the connection has ended, which the next step shows.
         let _ = self.socket.set_tcp_nodelay(true);
         Ok(())
     }
@@ -502,7 +508,7 @@ impl End {
     }
 }
 
-/// Writes what the kernel takes of `bytes`, at most `most`.
+/// Writes as much of `bytes` as the kernel accepts, at most `most` bytes.
 fn write_some(socket: &Socket, bytes: &[u8], most: u64) -> Result<u64, Errno> {
     let length = usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len());
     let mut socket = socket;

@@ -1,4 +1,4 @@
-//! What keeps a case from being run. What a proxy does wrong is no error: it is a difference.
+//! Errors that prevent a case from running. A proxy's faults are no errors: they are differences.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,23 +21,23 @@ pub enum Error {
     /// Midspan could not be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// A program of others is not there.
+    /// A program that a case needs is missing.
     #[error(transparent)]
     Program(#[from] LabError),
     /// A proxy did not start.
     #[error("{proxy} does not start: {reason}")]
     Start {
-        /// Its name.
+        /// The proxy's name.
         proxy: String,
-        /// What it said.
+        /// The output of the proxy, or another reason.
         reason: String,
     },
-    /// A system call on this side of the experiment failed.
+    /// A system call of the suite failed.
     #[error("cannot {action}: {source}")]
     System {
-        /// What was to be done.
+        /// What the call was for.
         action: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A file of a run could not be written or read.
@@ -45,26 +45,26 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A script does not come to its end without a proxy, so nothing can be expected with one.
+    /// A script fails without a proxy, so its run with a proxy cannot be judged.
     #[error("case \"{case}\" over {family} does not work without a proxy: {transcript}")]
     Baseline {
         /// The case.
         case: &'static str,
         /// IPv4 or IPv6.
         family: String,
-        /// What both ends saw.
+        /// The events of both ends.
         transcript: String,
     },
-    /// A choice names nothing.
+    /// A name on the command line fits no case or proxy.
     #[error("{0}")]
     Unknown(String),
 }
 
 impl Error {
-    /// Says what was to be done when a system call failed.
+    /// Adds the purpose of a system call to its error.
     pub(crate) fn system<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Self {
         move |error| Self::System {
             action,
@@ -72,7 +72,7 @@ impl Error {
         }
     }
 
-    /// Names the file of an I/O error.
+    /// Adds the name of a file to an I/O error.
     pub(crate) fn file(path: &std::path::Path) -> impl FnOnce(io::Error) -> Self + '_ {
         move |source| Self::File {
             path: path.to_owned(),
@@ -81,12 +81,12 @@ impl Error {
     }
 }
 
-/// Why a script went no further.
+/// Why a script stopped early.
 #[derive(Debug)]
 pub enum Stop {
-    /// The transcript says it: a connection failed, or ended before its time.
+    /// A connection failed, or ended too early; the transcript contains the event.
     Here,
-    /// The experiment itself failed.
+    /// The suite itself failed.
     Failed(Error),
 }
 
@@ -96,5 +96,5 @@ impl<E: Into<Error>> From<E> for Stop {
     }
 }
 
-/// How far a script went.
+/// The result of a script's step.
 pub type Played = Result<(), Stop>;

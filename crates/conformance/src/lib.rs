@@ -1,12 +1,12 @@
-//! Scripted TCP sessions over real kernels, with and without a proxy, and what differs.
+//! Scripted TCP sessions over real kernels, with and without a proxy, and the differences.
 //!
-//! A [`case`] scripts both ends of a connection, or of many. It runs in a [`network`] of
-//! namespaces, client – router – gateway – router – server, and each [`end`] writes down what it
-//! does and sees: a [`transcript`] of bytes, ends and error numbers in order, without times. The
-//! run without a proxy gives the expected transcript. What a run with one of the [`proxies`] has
-//! otherwise is a fault, unless [`differences`] has a reason why it cannot be avoided.
+//! A [`case`] scripts both ends of one connection, or of several. It runs in a [`network`] of
+//! namespaces (client – router – gateway – router – server). Each [`end`] records its actions and
+//! their results in a [`transcript`]: bytes, ends and error numbers in order, without times. The
+//! run without a proxy gives the expected transcript. If a run with one of the [`proxies`] differs,
+//! this is a fault, unless [`differences`] contains a reason for the difference.
 //!
-//! Proxies are programs: nothing here looks inside them.
+//! Proxies are programs: the suite uses no internal interface of any proxy.
 
 pub mod case;
 pub mod cases;

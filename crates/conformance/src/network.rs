@@ -1,12 +1,12 @@
-//! The network of one run: five namespaces in a row, and what can go wrong on the way.
+//! The network of one run: five namespaces in a row, and the errors that it can make.
 //!
 //! ```text
 //! client ── access ── gateway ── router ── server
 //!                     (proxy)
 //! ```
 //!
-//! A router on either side of the gateway, so that what they report or drop comes from a place
-//! that is neither an end nor the proxy.
+//! There is a router on each side of the gateway, so that neither an end nor the proxy drops
+//! packets or reports errors.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,7 +16,7 @@ use midspan_testbed::network::{Configure, End, Link, Node, numbered, wait_until_
 
 use crate::Error;
 
-/// The protocol below.
+/// The version of IP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
     /// IPv4.
@@ -26,7 +26,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// As in names of cases: `ipv4`.
+    /// The name as in cases: `ipv4`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -36,12 +36,12 @@ impl Family {
     }
 }
 
-/// A port of the server, by what happens to connections to it.
+/// A port of the server. Each port has its own treatment of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// Cases listen here.
+    /// The server listens on this port.
     Open,
-    /// Nobody ever listens here.
+    /// No program ever listens on this port.
     Closed,
     /// The router reports: host unreachable.
     HostUnreachable,
@@ -51,12 +51,12 @@ pub enum Target {
     PortUnreachable,
     /// The router reports: administratively prohibited.
     Prohibited,
-    /// The router drops packets without a word.
+    /// The router drops packets without an ICMP error.
     BlackHole,
 }
 
 impl Target {
-    /// All of them; an explicit proxy listens for each.
+    /// All targets; an explicit proxy listens for each.
     pub const ALL: [Self; 7] = [
         Self::Open,
         Self::Closed,
@@ -81,7 +81,7 @@ impl Target {
         }
     }
 
-    /// What the router does with packets to it.
+    /// The router's treatment of packets to this port.
     const fn verdict(self) -> Option<&'static str> {
         Some(match self {
             Self::Open | Self::Closed => return None,
@@ -105,27 +105,27 @@ pub enum Place {
 
 /// Five namespaces in a row.
 pub struct Network {
-    /// Opens connections.
+    /// The client's host, which opens connections.
     pub client: NetworkNamespace,
     access: NetworkNamespace,
-    /// Where proxies run.
+    /// The gateway, on which proxies run.
     pub gateway: NetworkNamespace,
     router: NetworkNamespace,
-    /// Accepts connections.
+    /// The server's host, which accepts connections.
     pub server: NetworkNamespace,
 }
 
-/// Where a proxy on the gateway listens whose clients say where they want to go.
+/// The port of a proxy on the gateway whose clients request a destination by SOCKS5 or HTTP.
 pub const EXPLICIT_PORT: u16 = 1080;
 
 /// The gateway's interface towards clients.
 pub const CLIENT_SIDE: &str = "acc";
 
 impl Network {
-    /// A fresh one, with nothing wrong on the way.
+    /// A new network without any fault.
     ///
-    /// Each end of a link knows the other's link-layer address from the start, so that only the
-    /// case's packets are on the way.
+    /// Each end of a link has the other end's link-layer address from the start, so only the case's
+    /// packets are on the path.
     pub fn new() -> Result<Self, Error> {
         let network = Self {
             client: host("client")?,
@@ -165,7 +165,7 @@ impl Network {
         Ok(network)
     }
 
-    /// The server's address of a target.
+    /// The address of the server, with a target's port.
     #[must_use]
     pub fn server_address(family: Family, target: Target) -> SocketAddr {
         SocketAddr::new(address(family, 3, 2), target.port())
@@ -189,7 +189,7 @@ impl Network {
         address(family, 1, 2)
     }
 
-    /// Lets the router refuse or drop packets to this target.
+    /// Makes the router refuse or drop packets to this target.
     pub fn refuse(&self, target: Target) -> Result<(), Error> {
         let Some(verdict) = target.verdict() else {
             return Ok(());
@@ -200,7 +200,7 @@ impl Network {
         )
     }
 
-    /// Adds a rule to what a router forwards.
+    /// Adds a rule for packets that a router forwards.
     pub fn filter(&self, place: Place, rule: &str) -> Result<(), Error> {
         let ruleset = format!(
             "table inet path {{\nchain through {{\ntype filter hook forward priority 0\n{rule}\n}}\n}}\n"
@@ -208,13 +208,13 @@ impl Network {
         Ok(self.place(place).apply_rules(&ruleset)?)
     }
 
-    /// Takes all rules of a router away.
+    /// Removes all rules of a router.
     pub fn heal(&self, place: Place) -> Result<(), Error> {
         Ok((self.place(place)).apply_rules("delete table inet path\n")?)
     }
 
-    /// Makes a router send nothing larger than this to either of its sides: it reports what does
-    /// not fit, as before a narrower link.
+    /// Limits the size of packets that a router sends to either side. The router reports packets
+    /// that are too large, as it would before a link with a smaller MTU.
     pub fn narrow(&self, place: Place, mtu: u32) -> Result<(), Error> {
         let (near, far) = match place {
             Place::Access => ((1, 2, "in"), (4, 1, "out")),
@@ -230,7 +230,7 @@ impl Network {
                 let neighbour = address(family, number, last);
                 router.add_route_with(neighbour, None::<IpAddr>, interface, &metrics)?;
             }
-            // Beyond the gateway, too.
+            // The same for routes to hosts beyond the gateway.
             let (end, gateway, interface) = match place {
                 Place::Access => (address(family, 3, 2), address(family, 4, 1), "out"),
                 Place::Router => (address(family, 1, 2), address(family, 2, 1), "in"),
@@ -240,8 +240,8 @@ impl Network {
         Ok(())
     }
 
-    /// Lets every machine that ends connections give up after seconds instead of minutes: one
-    /// more SYN, three retransmissions, two keep-alive probes.
+    /// Makes all hosts that end connections give up after seconds instead of minutes: one more SYN,
+    /// three retransmissions, two keep-alive probes.
     pub fn give_up_early(&self) -> Result<(), Error> {
         for machine in [&self.client, &self.gateway, &self.server] {
             for (name, value) in [
@@ -267,7 +267,7 @@ impl Network {
     }
 }
 
-/// A namespace that forwards, and reports without limit of rate.
+/// A namespace that forwards packets and sends ICMP errors without a rate limit.
 fn host(name: &str) -> Result<NetworkNamespace, Error> {
     Ok(Node::router(name)
         .parameter("net/ipv4/icmp_ratelimit", "0")
@@ -275,7 +275,7 @@ fn host(name: &str) -> Result<NetworkNamespace, Error> {
         .make()?)
 }
 
-/// All of a link.
+/// All addresses of a link.
 fn link_prefix(family: Family, link: u8) -> Prefix {
     let [four, six] = numbered(link, 0);
     match family {

@@ -1,14 +1,14 @@
-//! Data that shows by itself whether a byte was lost, repeated, changed or moved.
+//! Data in which every lost, repeated, changed or moved byte is visible.
 //!
-//! Each direction repeats a block of its own, of random bytes, whose length is a prime: no power
-//! of two of bytes (a buffer, a page) can go missing unnoticed.
+//! Each direction repeats its own block of random bytes. The block's length is a prime, so a
+//! missing piece whose length is a power of two (a buffer, a page) is always noticed.
 
 use std::sync::LazyLock;
 
 /// Length of the block: the greatest prime below 2¹⁶.
 const PERIOD: usize = 65_521;
 
-/// Which way data flows; each has a block of its own.
+/// The direction in which data flows; each direction has a block of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the client.
@@ -18,7 +18,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The other one.
+    /// The opposite direction.
     #[must_use]
     pub const fn other(self) -> Self {
         match self {
@@ -30,7 +30,7 @@ impl Direction {
 
 static BLOCKS: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| [block(1), block(2)]);
 
-/// The next bytes of the stream at `position`: at least one, at most up to the block's end.
+/// The next bytes of the stream at `position`: at least one, at most to the block's end.
 #[must_use]
 pub fn bytes_at(direction: Direction, position: u64) -> &'static [u8] {
     let block = match direction {
@@ -42,7 +42,8 @@ pub fn bytes_at(direction: Direction, position: u64) -> &'static [u8] {
     &block[start..]
 }
 
-/// Where `bytes`, which came at `position`, first differ from what was sent.
+/// The position of the first byte in `bytes`, received at `position`, that differs from the sent
+/// byte.
 #[must_use]
 pub fn first_difference(direction: Direction, position: u64, bytes: &[u8]) -> Option<u64> {
     let mut done = 0;
@@ -60,7 +61,7 @@ pub fn first_difference(direction: Direction, position: u64, bytes: &[u8]) -> Op
     None
 }
 
-/// `SplitMix64` (Steele, Lea, Flood 2014), a byte of each number.
+/// Pseudo-random bytes: one byte of each number of `SplitMix64` (Steele, Lea, Flood 2014).
 fn block(seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {

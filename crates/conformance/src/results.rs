@@ -6,10 +6,10 @@ use midspan_report::{Alignment, Cell, Table};
 use crate::differences::{self, Verdict};
 use crate::run::{Outcome, Results, WITHOUT};
 
-/// One record for each outcome: how many of its events differ from what was expected.
+/// One record for each outcome, with the number of events that differ from the expected ones.
 ///
-/// The item is the case's name, the case is protocol and proxy. The note has the transcript of
-/// the run without a proxy, the reasons of a difference, or what differs.
+/// The item is the case's name; the case is protocol and proxy. The note contains the transcript of
+/// the run without a proxy, the reasons for a difference, or the differing events.
 #[must_use]
 pub fn records(results: &Results) -> Records {
     let mut records = Records::default();
@@ -70,7 +70,7 @@ pub fn table(results: &Results) -> Table {
     table
 }
 
-/// What the run without a proxy gave: one row for each case.
+/// The events of the run without a proxy: one row for each case.
 #[must_use]
 pub fn baseline(results: &Results) -> Table {
     let mut table = Table::new("What both ends do and see without a proxy");
@@ -109,7 +109,7 @@ fn cases(results: &Results) -> Vec<&'static str> {
     names
 }
 
-/// Both protocols in one cell.
+/// The results of both protocols in one cell.
 fn cell(outcomes: &[&Outcome], table: &mut Table) -> Cell {
     let differ: Vec<&&Outcome> = (outcomes.iter())
         .filter(|outcome| outcome.verdict == Verdict::Different)
@@ -144,7 +144,8 @@ fn note(outcome: &Outcome) -> Option<String> {
     }
 }
 
-/// How many events of both ends and the proxy are not as expected, counted by position.
+/// The number of events of both ends and the proxy that differ from the expected ones, compared by
+/// position.
 fn differing(outcome: &Outcome) -> usize {
     let (expected, seen) = (&outcome.expected, &outcome.seen);
     let ends = [

@@ -21,17 +21,17 @@ pub struct Plan {
     pub cases: Vec<Case>,
     /// Over which protocols.
     pub families: Vec<Family>,
-    /// The proxies' names; the run without one is always made.
+    /// The names of the proxies. The run without a proxy is always made.
     pub against: Vec<String>,
-    /// The build of Midspan.
+    /// Midspan's executable.
     pub program: PathBuf,
-    /// Less data and shorter waits.
+    /// Transfer less data and wait for shorter times.
     pub quick: bool,
-    /// Light cases that run at the same time.
+    /// Number of light cases that run at the same time.
     pub jobs: usize,
 }
 
-/// One case over one protocol with one proxy.
+/// The result of one case over one protocol with one proxy.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// The case's name.
@@ -40,34 +40,34 @@ pub struct Outcome {
     pub family: Family,
     /// The proxy's name.
     pub proxy: String,
-    /// What was expected.
+    /// The expected events.
     pub expected: Transcript,
-    /// What was seen.
+    /// The events of this run.
     pub seen: Transcript,
-    /// How they compare.
+    /// The result of the comparison.
     pub verdict: Verdict,
 }
 
-/// A proxy that takes part, or why it does not.
+/// A proxy of the run, or the reason why it is left out.
 #[derive(Debug, Clone)]
 pub struct Participant {
     /// Its name.
     pub name: String,
-    /// What it is, with its version; or why it is left out.
+    /// The product and its version; or the reason why it is left out.
     pub description: Result<String, String>,
 }
 
-/// What came out.
+/// The results of all runs.
 #[derive(Debug, Clone)]
 pub struct Results {
-    /// Who took part.
+    /// The proxies.
     pub participants: Vec<Participant>,
     /// By case, then protocol, then proxy.
     pub outcomes: Vec<Outcome>,
 }
 
 impl Results {
-    /// Whether nothing differs without a reason.
+    /// Whether every difference has a reason.
     #[must_use]
     pub fn all_conform(&self) -> bool {
         self.outcomes
@@ -85,12 +85,13 @@ pub fn proxy_names() -> Vec<String> {
         .collect()
 }
 
-/// Runs the plan. `progress` is told each outcome, the number of runs done, and of all.
+/// Runs the plan. Calls `progress` with each outcome, the number of finished runs, and the number
+/// of all runs.
 ///
-/// The caller must have left the host's network ([`midspan_linux::namespace::isolate`]).
+/// The calling process must have left the host's network ([`midspan_linux::namespace::isolate`]).
 ///
 /// # Errors
-/// A case cannot be run, or fails already without a proxy.
+/// A case cannot be run, or fails without a proxy.
 pub fn run(
     plan: &Plan,
     progress: &(dyn Fn(&Outcome, usize, usize) + Sync),
@@ -119,7 +120,7 @@ pub fn run(
     })
 }
 
-/// The runs, and what they gave so far.
+/// The runs of a plan, and their results so far.
 struct Work {
     jobs: Vec<(Case, Family)>,
     proxies: Vec<Box<dyn Proxy>>,
@@ -228,7 +229,7 @@ impl Work {
                 let without = proxies::without();
                 let mut seen = perform(case, family, quick, &*without)?;
                 if has_fault(&seen) {
-                    // Once may be the machine's fault, which others use as well.
+                    // A single failure may be caused by other work on the machine.
                     seen = perform(case, family, quick, &*without)?;
                 }
                 if has_fault(&seen) {
@@ -288,7 +289,7 @@ fn has_baseline(case: &Case) -> bool {
     matches!(case.expected, Expected::WithoutProxy)
 }
 
-/// One run in a network of its own.
+/// Makes one run in a new network.
 fn perform(
     case: &Case,
     family: Family,
@@ -314,7 +315,7 @@ fn has_fault(transcript: &Transcript) -> bool {
     events.chain(&transcript.proxy).any(Event::is_fault)
 }
 
-/// Five thousand sessions have ten thousand ends here.
+/// The case with five thousand sessions has ten thousand sockets in this process.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limits = getrlimit(Resource::Nofile);
@@ -322,6 +323,6 @@ fn raise_descriptor_limit() {
         current: limits.maximum,
         maximum: limits.maximum,
     };
-    // Without it only that case fails, and says so.
+    // If the limit cannot be raised, only that case fails, with an error message.
     let _ = setrlimit(Resource::Nofile, raised);
 }

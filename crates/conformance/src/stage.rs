@@ -1,4 +1,4 @@
-//! What a case's script works with: the network, both ends, and the proxy if there is one.
+//! The environment of a case's script: the network, both ends, and the proxy if there is one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -14,22 +14,22 @@ use crate::pattern::Direction;
 use crate::proxies::{Proxy, Running, Unconnected};
 use crate::transcript::{Event, Log, Transcript, errno};
 
-/// Connections that may wait at a listening socket.
+/// Connections that may wait in the accept queue of a listening socket.
 const BACKLOG: i32 = 1024;
 
-/// How long a proxy may take to let go of what has ended, or to end itself.
+/// Time limit for a proxy to close its connections after their ends, or to end itself.
 const CLEAR_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long a header may take where nothing is written down.
+/// Time limit for a proxy's header in functions that record no events.
 const HEADER_LIMIT: Duration = Duration::from_secs(2);
 
 /// One run of one case.
 pub struct Stage<'a> {
-    /// The network, this run's own.
+    /// The network of this run.
     pub network: &'a Network,
     /// IPv4 or IPv6.
     pub family: Family,
-    /// Less data and shorter waits.
+    /// Transfer less data and wait for shorter times.
     pub quick: bool,
     proxy: &'a dyn Proxy,
     running: Option<Running>,
@@ -39,12 +39,12 @@ pub struct Stage<'a> {
     seen_at_gateway: bool,
 }
 
-/// A socket that the server listens on.
+/// A listening socket of the server.
 #[derive(Debug)]
 pub struct Listener(Socket);
 
 impl<'a> Stage<'a> {
-    /// With the proxy started, if there is one.
+    /// Starts the proxy, if there is one.
     pub fn new(
         network: &'a Network,
         family: Family,
@@ -65,18 +65,18 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// `full`, or `quick` where time is short.
+    /// `full`, or `quick` in a quick run.
     pub fn amount<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
 
-    /// Whether a proxy stands on the gateway.
+    /// Whether a proxy runs on the gateway.
     #[must_use]
     pub const fn has_proxy(&self) -> bool {
         self.running.is_some()
     }
 
-    /// What the ends have seen so far.
+    /// The events of both ends and the proxy so far.
     #[must_use]
     pub fn transcript(&self) -> Transcript {
         Transcript {
@@ -86,22 +86,22 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// What the client's end writes to.
+    /// The log of the client's end.
     pub const fn client_log(&self) -> &Log {
         &self.client
     }
 
-    /// What the server's end writes to.
+    /// The log of the server's end.
     pub const fn server_log(&self) -> &Log {
         &self.server
     }
 
-    /// A fault of the proxy itself.
+    /// Records a fault of the proxy itself.
     pub fn fault(&self, event: Event) {
         self.fault.add(event);
     }
 
-    /// Listens on the server.
+    /// Opens a listening socket on the server.
     pub fn listen(&self, target: Target) -> Result<Listener, Stop> {
         let any: IpAddr = match self.family {
             Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
@@ -130,12 +130,12 @@ impl<'a> Stage<'a> {
         Ok(socket.map_err(Error::system("open a socket"))?)
     }
 
-    /// Connects the client to a target, through the proxy or straight.
+    /// Connects the client to a target, through the proxy or directly.
     pub fn connect(&self, target: Target) -> Result<End, Stop> {
         self.connect_with(self.client_socket()?, target, &self.client)
     }
 
-    /// The same from a port that was used before and may not be free at once.
+    /// Connects from a given port, which was used before and may still be in use for a moment.
     pub fn connect_from(&self, port: u16, target: Target) -> Result<End, Stop> {
         let any: IpAddr = match self.family {
             Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
@@ -164,17 +164,17 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The same with a socket that was prepared, and a log of its own.
+    /// Connects with a prepared socket, and with a log for this end.
     pub fn connect_with(&self, socket: Socket, target: Target, log: &Log) -> Result<End, Stop> {
         let end = End::new(socket, Direction::ToServer, log.clone())?;
         match self.proxy.connect(end.socket(), self.family, target) {
             Ok(()) => log.add(Event::Connected),
-            Err(Unconnected::Told(code)) => {
+            Err(Unconnected::Status(code)) => {
                 log.add(Event::ConnectRefused(code));
                 return Err(Stop::Here);
             }
             Err(Unconnected::Error(error)) => match error {
-                // A reset can only follow an answer: it came before the call had returned.
+                // A reset can only follow a SYN-ACK; it arrived before `connect` returned.
                 Errno::CONNRESET => {
                     log.add(Event::Connected);
                     log.add(Event::Failed(Errno::CONNRESET));
@@ -193,7 +193,7 @@ impl<'a> Stage<'a> {
         Ok(end)
     }
 
-    /// Connects to the server's port and writes nothing down; `None` where that fails. The time
+    /// Connects to the server's open port without recording events; `None` if this fails. The time
     /// limit is the socket's own.
     pub fn try_connect(&self, socket: Socket) -> Result<Option<End>, Stop> {
         let connected = self.proxy.connect(&socket, self.family, Target::Open);
@@ -203,13 +203,13 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Accepts a connection if one comes in time, and writes nothing down.
+    /// Accepts a connection if one arrives within `time`, without recording events.
     pub fn try_accept(&self, listener: &Listener, time: Duration) -> Result<Option<End>, Stop> {
         while is_readable(&listener.0, time)? {
             let (socket, _) = listener.0.accept().map_err(Error::system("accept"))?;
             let limit = socket.set_read_timeout(Some(HEADER_LIMIT));
             limit.map_err(Error::system("set a time limit"))?;
-            if self.proxy.take_header(&socket, self.family).is_ok() {
+            if self.proxy.check_header(&socket, self.family).is_ok() {
                 return Ok(Some(End::new(socket, Direction::ToClient, Log::default())?));
             }
         }
@@ -223,52 +223,52 @@ impl<'a> Stage<'a> {
             return Err(Stop::Here);
         }
         if self.running.is_some() && !self.seen_at_gateway {
-            // A session that went past the proxy would prove nothing.
+            // If a session did not go through the proxy, its result would prove nothing.
             if self.connections_at_gateway(&[ESTABLISHED, CLOSE_WAIT])? == 0 {
-                self.fault(Event::Says("the session went past the proxy"));
+                self.fault(Event::Other("the session went past the proxy"));
             }
             self.seen_at_gateway = true;
         }
         Ok(())
     }
 
-    /// The next connection of the server.
+    /// Accepts the next connection of the server.
     pub fn accept(&mut self, listener: &Listener) -> Result<End, Stop> {
         let log = self.server.clone();
         self.accept_with(listener, &log)
     }
 
-    /// The same with a log of its own.
+    /// Accepts the next connection, with a log for this end.
     pub fn accept_with(&mut self, listener: &Listener, log: &Log) -> Result<End, Stop> {
         self.wait_until_arrived(listener)?;
         let (socket, _) = listener.0.accept().map_err(Error::system("accept"))?;
         log.add(Event::Accepted);
         let end = End::new(socket, Direction::ToClient, log.clone())?;
-        match self.proxy.take_header(end.socket(), self.family) {
+        match self.proxy.check_header(end.socket(), self.family) {
             Ok(()) => Ok(end),
             Err(error) => {
                 log.add(match errno(&error) {
                     Errno::CONNRESET => Event::Failed(Errno::CONNRESET),
-                    _ => Event::Says("NO RIGHT HEADER OF THE PROXY PROTOCOL"),
+                    _ => Event::Other("NO RIGHT HEADER OF THE PROXY PROTOCOL"),
                 });
                 Err(Stop::Here)
             }
         }
     }
 
-    /// A connection from the client to the server, both ends of it.
+    /// Opens a connection from the client to the server, and returns both ends.
     pub fn pair(&mut self) -> Result<(End, End), Stop> {
         let listener = self.listen(Target::Open)?;
         self.pair_at(&listener)
     }
 
-    /// The same at a listener that goes on listening.
+    /// Opens a connection to an existing listener.
     pub fn pair_at(&mut self, listener: &Listener) -> Result<(End, End), Stop> {
         let client = self.connect(Target::Open)?;
         Ok((client, self.accept(listener)?))
     }
 
-    /// The same with a log for each end.
+    /// Opens a connection with a log for each end.
     pub fn pair_with(
         &mut self,
         listener: &Listener,
@@ -279,23 +279,23 @@ impl<'a> Stage<'a> {
         Ok((near, self.accept_with(listener, server)?))
     }
 
-    /// Does something to the proxy, if there is one.
+    /// Runs an action on the proxy, if there is one.
     pub fn with_proxy(&mut self, action: impl FnOnce(&mut Running)) {
         if let Some(running) = &mut self.running {
             action(running);
         }
     }
 
-    /// The proxy must have ended by itself.
+    /// Checks that the proxy ends by itself.
     pub fn expect_proxy_to_end(&mut self) {
         if let Some(running) = &mut self.running
             && !running.ends_within(CLEAR_LIMIT)
         {
-            self.fault(Event::Says("the proxy still runs"));
+            self.fault(Event::Other("the proxy still runs"));
         }
     }
 
-    /// All connections have ended, so the proxy must not hold any.
+    /// Checks that the proxy holds no connection, after both ends have closed all of them.
     pub fn expect_nothing_left(&self) -> Result<(), Error> {
         if self.running.is_none() {
             return Ok(());
@@ -303,7 +303,7 @@ impl<'a> Stage<'a> {
         let begin = Instant::now();
         while self.connections_at_gateway(&[ESTABLISHED, CLOSE_WAIT])? > 0 {
             if begin.elapsed() > CLEAR_LIMIT {
-                self.fault(Event::Says("connections are left at the proxy"));
+                self.fault(Event::Other("connections are left at the proxy"));
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -311,8 +311,8 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Connections to or from the targets' ports in one of these states that the gateway itself
-    /// holds.
+    /// The number of the gateway's own connections to or from the targets' ports in one of these
+    /// states.
     fn connections_at_gateway(&self, states: &'static [&'static str]) -> Result<usize, Error> {
         let ports: Vec<String> = Target::ALL
             .iter()
@@ -355,6 +355,6 @@ fn is_readable(socket: &Socket, time: Duration) -> Result<bool, Error> {
     Ok(ready.map_err(Error::system("wait for a connection"))? > 0)
 }
 
-/// States of connections as `/proc/net/tcp` has them.
+/// States of connections in `/proc/net/tcp`.
 const ESTABLISHED: &str = "01";
 const CLOSE_WAIT: &str = "08";

@@ -1,4 +1,4 @@
-//! What one end of a connection sees and does, in order, without times.
+//! The actions of one end of a connection and their results, in order, without times.
 
 use std::fmt;
 use std::io;
@@ -6,61 +6,62 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
 
-/// Something that an end did or saw.
+/// An action of an end, or its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// `connect` succeeded.
     Connected,
     /// `connect` failed.
     ConnectFailed(Errno),
-    /// The proxy told that there is no connection, by a code that stands for several errors.
+    /// The proxy reported by a status that there is no connection; the status stands for several
+    /// errors.
     ConnectRefused(u16),
     /// A connection was accepted.
     Accepted,
-    /// It sent so many bytes.
+    /// The end sent this many bytes.
     Sends(u64),
-    /// It sent a byte of urgent data.
+    /// The end sent a byte of urgent data.
     SendsUrgent,
     /// Sending failed.
     SendFailed(Errno),
-    /// So many bytes came, each as it was sent.
+    /// This many bytes arrived, equal to the sent ones.
     Received(u64),
-    /// Every byte that the other end had sent came; how many depends on buffers.
+    /// All bytes that the other end sent arrived; their number depends on buffers.
     ReceivedAll,
-    /// Bytes came, as they were sent; how many depends on timing.
+    /// Bytes arrived, equal to the sent ones; their number depends on timing.
     ReceivedSome,
     /// Urgent data was announced.
     UrgentAnnounced,
-    /// Urgent data came, apart from the other data.
+    /// Urgent data arrived, outside the stream.
     ReceivedUrgent,
-    /// A byte that came is not the one that was sent.
+    /// A received byte differs from the sent one.
     Damaged {
-        /// Its position in the stream.
+        /// The byte's position in the stream.
         position: u64,
     },
-    /// The other end ended its data in good order.
+    /// The other end ended its data with a FIN.
     Fin,
     /// Receiving failed.
     Failed(Errno),
-    /// It ended its own data (`shutdown`) and goes on receiving.
+    /// The end finished sending (`shutdown`) and continues to receive.
     EndsSending,
-    /// It closed its socket.
+    /// The end closed its socket.
     Closes,
-    /// It closed its socket with a reset.
+    /// The end closed its socket with a reset.
     Resets,
-    /// Nothing came for a while.
+    /// Nothing arrived for a while.
     Silence,
-    /// It could send no more for a while: the other end does not read.
+    /// The end could send no more for a while, because the other end does not read.
     Blocked,
-    /// At least half of the answers came within 0.1 s.
+    /// At least half of the answers arrived within 0.1 s.
     InTime,
-    /// Most answers took longer.
+    /// Most answers arrived later.
     Late,
-    /// What must come did not, within the generous limit of every step.
+    /// Something expected did not happen within the generous time limit of every step.
     Overdue(&'static str),
-    /// Anything else, in words.
-    Says(&'static str),
-    /// So many connections with the same events.
+    /// Any other event, described by this text.
+    Other(&'static str),
+    /// This many connections with the same events.
     Many(u64, Vec<Self>),
 }
 
@@ -69,7 +70,7 @@ impl fmt::Display for Event {
         match self {
             Self::Connected => f.write_str("connected"),
             Self::ConnectFailed(error) => write!(f, "connect: {}", name(*error)),
-            Self::ConnectRefused(code) => write!(f, "connect: told {code}"),
+            Self::ConnectRefused(code) => write!(f, "connect: status {code}"),
             Self::Accepted => f.write_str("accepted"),
             Self::Sends(count) => write!(f, "sends {count}"),
             Self::SendsUrgent => f.write_str("sends an urgent byte"),
@@ -90,14 +91,14 @@ impl fmt::Display for Event {
             Self::InTime => f.write_str("in time"),
             Self::Late => f.write_str("LATE"),
             Self::Overdue(what) => write!(f, "NO {what}"),
-            Self::Says(words) => f.write_str(words),
+            Self::Other(words) => f.write_str(words),
             Self::Many(count, events) => write!(f, "{count} × ({})", list(events)),
         }
     }
 }
 
 impl Event {
-    /// Whether this can only be a fault, with or without a proxy.
+    /// Whether this event is always a fault, with or without a proxy.
     #[must_use]
     pub fn is_fault(&self) -> bool {
         match self {
@@ -115,14 +116,14 @@ pub fn list(events: &[Event]) -> String {
     texts.join(", ")
 }
 
-/// What both ends and the proxy's machine saw in one run of a case.
+/// The events of both ends and of the proxy in one run of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Transcript {
-    /// The end that connects.
+    /// Events of the end that connects.
     pub client: Vec<Event>,
-    /// The end that accepts.
+    /// Events of the end that accepts.
     pub server: Vec<Event>,
-    /// What the proxy left behind or failed to do; empty when all is well.
+    /// What the proxy left behind or failed to do; empty if there is no such fault.
     pub proxy: Vec<Event>,
 }
 
@@ -137,12 +138,12 @@ impl fmt::Display for Transcript {
     }
 }
 
-/// The events of one end while they happen; clones share them.
+/// The events of one end while the case runs; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<Event>>>);
 
 impl Log {
-    /// Adds an event; bytes received or sent in a row are one event.
+    /// Adds an event. Consecutive events of sent or received bytes become one.
     pub fn add(&self, event: Event) {
         let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match (events.last_mut(), &event) {
@@ -153,13 +154,14 @@ impl Log {
         }
     }
 
-    /// What has happened so far.
+    /// All events so far.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         (self.0.lock().unwrap_or_else(PoisonError::into_inner)).clone()
     }
 
-    /// Adds the events of many connections, equal ones as one event, the most frequent first.
+    /// Adds the events of several connections. Equal ones become one event; the most frequent comes
+    /// first.
     pub fn add_many(&self, logs: &[Self]) {
         let mut groups: Vec<(u64, Vec<Event>)> = Vec::new();
         for log in logs {
@@ -181,7 +183,7 @@ pub(crate) fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// A socket's error by its name in errno(3).
+/// A socket's error with its name from errno(3).
 fn name(error: Errno) -> String {
     let known = match error {
         Errno::CONNREFUSED => "ECONNREFUSED",

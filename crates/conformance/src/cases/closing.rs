@@ -1,4 +1,4 @@
-//! How a connection ends in good order.
+//! Connections that end with a FIN in each direction.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -52,7 +52,7 @@ fn half_close_by_server(stage: &mut Stage<'_>) -> Played {
     server.receive_to_end()
 }
 
-/// The client is done; the server thinks for a while and then answers.
+/// The client ends its data; the server answers after a while.
 fn answer_after_fin(stage: &mut Stage<'_>) -> Played {
     let (mut client, mut server) = stage.pair()?;
     client.send(300)?;
@@ -64,7 +64,7 @@ fn answer_after_fin(stage: &mut Stage<'_>) -> Played {
     client.receive_to_end()
 }
 
-/// The FIN of one side comes in the middle of the other's data.
+/// One end's FIN arrives while the other end is still sending.
 fn half_close_in_the_flow(stage: &mut Stage<'_>) -> Played {
     let (mut client, mut server) = stage.pair()?;
     at_once(
@@ -111,7 +111,7 @@ fn fin_behind_unread_data(stage: &mut Stage<'_>) -> Played {
     )
 }
 
-/// The server's answer meets a client that has gone.
+/// The server answers after the client has closed its socket.
 fn request_then_close(stage: &mut Stage<'_>) -> Played {
     let (mut client, mut server) = stage.pair()?;
     client.send(100)?;
@@ -150,7 +150,8 @@ fn simultaneous_half_closes(stage: &mut Stage<'_>) -> Played {
     at_once(&mut client, &mut server, act, act)
 }
 
-/// Everything goes into the kernel's buffers, the socket is closed, the receiver takes its time.
+/// The sender writes everything into the kernel's buffers and closes its socket; the receiver reads
+/// slowly.
 fn large_write_then_close(stage: &mut Stage<'_>) -> Played {
     let (mut client, mut server) = stage.pair()?;
     server.send(100)?;
@@ -169,7 +170,7 @@ fn large_write_then_close(stage: &mut Stage<'_>) -> Played {
     })
 }
 
-/// `SO_LINGER` with a time: `close` returns when all is acknowledged.
+/// `SO_LINGER` with a time: `close` returns when all data is acknowledged.
 fn lingering_close(stage: &mut Stage<'_>) -> Played {
     let (mut client, mut server) = stage.pair()?;
     let linger = server.socket().set_linger(Some(Duration::from_secs(20)));
@@ -190,8 +191,8 @@ fn lingering_close(stage: &mut Stage<'_>) -> Played {
 
 const CONNECTIONS: u32 = 20;
 
-/// One after another with the same addresses and ports; the server ends each, so that its side
-/// remembers it and the client may come again.
+/// Connections one after another with the same addresses and ports. The server closes each one
+/// first, so its kernel has the socket in TIME-WAIT and the client may use the port again.
 fn one_port(stage: &mut Stage<'_>) -> Played {
     from_one_port(stage, |mut client, mut server| {
         client.send(100)?;

@@ -1,4 +1,4 @@
-//! Whether every byte comes, in order and in time.
+//! Every byte has to arrive, in order and in time.
 
 use std::time::Duration;
 
@@ -41,7 +41,8 @@ fn answered_bytes(stage: &mut Stage<'_>) -> Played {
     server.receive_to_end()
 }
 
-/// Nothing follows the last byte, so a relay that waits for more would keep it.
+/// Nothing follows the last byte. A relay that waits for more data before it sends would hold this
+/// byte.
 fn bytes_in_a_row(stage: &mut Stage<'_>) -> Played {
     let (mut client, mut server) = stage.pair()?;
     at_once(
@@ -58,7 +59,8 @@ fn bytes_in_a_row(stage: &mut Stage<'_>) -> Played {
     )
 }
 
-/// A transfer in bulk whose last bytes do not fill a segment, and then a question in it.
+/// A bulk transfer whose last bytes do not fill a segment, followed by a question that needs an
+/// answer.
 fn tail_behind_bulk(stage: &mut Stage<'_>) -> Played {
     let (mut client, mut server) = stage.pair()?;
     let rounds = stage.amount(20, 8);
@@ -94,7 +96,7 @@ fn both_ways(stage: &mut Stage<'_>) -> Played {
     )
 }
 
-/// The receiver reads nothing for so long that the sender fills everything on the way.
+/// The receiver reads nothing until the sender has filled all buffers on the path.
 fn zero_window((mut sends, mut receives): (End, End), quick: bool) -> Played {
     sends.fill()?;
     let rest = if quick { 2 } else { 10 };
@@ -115,7 +117,7 @@ fn zero_window((mut sends, mut receives): (End, End), quick: bool) -> Played {
     )
 }
 
-/// As sockets have it unless told otherwise: the byte is not part of the stream.
+/// The default of a socket: the urgent byte is not part of the stream.
 fn urgent_byte(stage: &mut Stage<'_>) -> Played {
     let (mut client, mut server) = stage.pair()?;
     client.send(1000)?;
@@ -127,7 +129,7 @@ fn urgent_byte(stage: &mut Stage<'_>) -> Played {
     server.receive_to_end()
 }
 
-/// As RFC 6093 wants it: the byte stays where it was sent.
+/// As RFC 6093 recommends: the urgent byte stays at its place in the stream.
 fn urgent_byte_in_line(stage: &mut Stage<'_>) -> Played {
     let (mut client, mut server) = stage.pair()?;
     let in_line = server.socket().set_out_of_band_inline(true);

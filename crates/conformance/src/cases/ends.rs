@@ -1,4 +1,4 @@
-//! Ends that die or vanish.
+//! Ends that are killed or vanish from the network.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -42,7 +42,8 @@ const KEEPALIVE: Conditions = Conditions {
 
 const NOTHING_PASSES: &str = "meta l4proto { tcp, icmp, ipv6-icmp } drop";
 
-/// A program that sends zeros without end has the only descriptor of the server's socket.
+/// The server's socket is only open in a program that sends zeros without end; this program is
+/// killed.
 fn killed_while_sending(stage: &mut Stage<'_>) -> Played {
     let (mut client, server) = stage.pair()?;
     let mut program = Command::new("cat");
@@ -54,7 +55,7 @@ fn killed_while_sending(stage: &mut Stage<'_>) -> Played {
     client.drain_foreign_to_end()
 }
 
-/// A program that does nothing has the only descriptor of the server's socket.
+/// The server's socket is only open in a program that does nothing; this program is killed.
 fn killed_with_unread_data(stage: &mut Stage<'_>) -> Played {
     let (mut client, server) = stage.pair()?;
     client.send(5000)?;
@@ -73,7 +74,7 @@ fn server_vanishes(stage: &mut Stage<'_>) -> Played {
     stage.network.filter(Place::Router, NOTHING_PASSES)?;
     client.send(5000)?;
     client.receive_to_end()?;
-    // The server was only asleep: it learns the truth as soon as it says something.
+    // The server was unreachable meanwhile. It gets a reset as soon as it sends something.
     stage.network.heal(Place::Router)?;
     server.flood()
 }
@@ -87,7 +88,8 @@ fn client_vanishes(stage: &mut Stage<'_>) -> Played {
     client.flood()
 }
 
-/// The end that stays has nothing to send; its probes tell it.
+/// The remaining end has nothing to send; its keep-alive probes find out that the other end has
+/// vanished.
 fn keepalive(stage: &mut Stage<'_>, server_goes: bool) -> Played {
     let (client, server) = established(stage)?;
     let (place, mut stays, gone) = if server_goes {
@@ -103,7 +105,7 @@ fn keepalive(stage: &mut Stage<'_>, server_goes: bool) -> Played {
     Ok(())
 }
 
-/// Every probe is answered, so nothing ends.
+/// Every keep-alive probe is answered, so the connection stays open.
 fn idle(stage: &mut Stage<'_>) -> Played {
     let (mut client, mut server) = established(stage)?;
     for end in [&client, &server] {

@@ -1,4 +1,4 @@
-//! Single packets that are lost at a moment when little else is under way.
+//! Single packets that are lost while almost nothing else is in flight.
 
 use std::time::Duration;
 
@@ -30,10 +30,10 @@ pub const CASES: &[Case] = &[
     }),
 ];
 
-/// How long packets of a kind are lost: less than the second after which a SYN is sent again.
+/// How long packets of one kind are dropped: less than the second after which a SYN is sent again.
 const LOST_FOR: Duration = WHILE.saturating_mul(2);
 
-/// The client sends its SYN again; both stand for one connection.
+/// The client sends its SYN again. Both SYNs must lead to a single connection.
 fn first_answer_lost(stage: &mut Stage<'_>) -> Played {
     let listener = stage.listen(Target::Open)?;
     let answers = "tcp flags & (syn | ack) == (syn | ack) drop";
@@ -45,12 +45,13 @@ fn first_answer_lost(stage: &mut Stage<'_>) -> Played {
     let mut server = stage.accept(&listener)?;
     server.receive(100)?;
     if stage.try_accept(&listener, WHILE)?.is_some() {
-        server.note(Event::Says("a second connection"));
+        server.note(Event::Other("a second connection"));
     }
     answer_half_closed(&mut client, server)
 }
 
-/// The client has its connection before the other end knows; all it sends is lost at first.
+/// The last ACK of the handshake is lost: the client has a connection before the other end has one,
+/// and all data that the client sends is lost at first.
 fn last_part_lost(stage: &mut Stage<'_>) -> Played {
     let listener = stage.listen(Target::Open)?;
     let from_client = "iifname \"in\" tcp flags & (syn | ack) == ack drop";
@@ -64,7 +65,7 @@ fn last_part_lost(stage: &mut Stage<'_>) -> Played {
     answer_half_closed(&mut client, server)
 }
 
-/// The FIN of each end in turn is lost, and sent again when it can pass.
+/// Each end's FIN is lost, one after the other, and sent again when it can pass.
 fn fin_lost(stage: &mut Stage<'_>, place: Place) -> Played {
     let (mut client, mut server) = stage.pair()?;
     client.send(1000)?;
@@ -84,7 +85,7 @@ fn lost_fin(stage: &Stage<'_>, place: Place, from: &mut End, to: &mut End) -> Pl
     to.receive_to_end()
 }
 
-/// The end that stays learns what has happened when it sends.
+/// A reset is lost. The remaining end finds out when it sends.
 fn reset_lost(stage: &Stage<'_>, place: Place, mut goes: End, mut stays: End) -> Played {
     goes.send(100)?;
     stays.receive(100)?;
@@ -97,7 +98,7 @@ fn reset_lost(stage: &Stage<'_>, place: Place, mut goes: End, mut stays: End) ->
     stays.receive_to_end()
 }
 
-/// The client is done; the server answers then, and is done as well.
+/// The client ends its data; then the server answers and ends its data too.
 fn answer_half_closed(client: &mut End, mut server: End) -> Played {
     client.finish()?;
     server.receive_to_end()?;

@@ -1,4 +1,4 @@
-//! Many sessions, and too many.
+//! Many sessions, and more than the proxy has descriptors for.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,11 +41,11 @@ pub const CASES: &[Case] = &[
 
 const FILE: u64 = 3_000_000;
 
-/// Receiving takes at least so many steps, each with a rest.
+/// The receiver reads in at least this many steps, with a pause after each.
 const STEPS: u64 = 8;
 
-/// Sixty transfers at a time. Each sender closes as soon as the kernel has taken all; each
-/// receiver reads in small steps.
+/// Sixty transfers at a time. Each sender closes its socket as soon as the kernel has all data;
+/// each receiver reads in small steps.
 fn slow_readers(stage: &mut Stage<'_>, upload: bool) -> Played {
     let count = stage.amount(60, 16);
     let listener = stage.listen(Target::Open)?;
@@ -69,7 +69,7 @@ fn slow_readers(stage: &mut Stage<'_>, upload: bool) -> Played {
             scope.spawn(|| {
                 all_there.wait();
                 std::thread::sleep(WHILE);
-                // What goes wrong stands in its log.
+                // The receiver's log contains any failure.
                 let _ = receive_slowly(receives);
             });
         }
@@ -93,7 +93,7 @@ fn receive_slowly(mut end: End) -> Played {
     end.receive_to_end()
 }
 
-/// All are open before the first one is used, and used before the first one is closed.
+/// All connections are open before the first is used, and all are used before the first is closed.
 fn five_thousand(stage: &mut Stage<'_>) -> Played {
     let count = stage.amount(5000, 500);
     let listener = stage.listen(Target::Open)?;
@@ -124,12 +124,12 @@ fn exchange_small((client, server): &mut (End, End)) -> Played {
     client.receive(100)
 }
 
-/// Sessions that the proxy's descriptors last for, and those that are tried beyond.
+/// Sessions for which the proxy has enough descriptors, and attempts to open more.
 const LIVE: usize = 10;
 const BEYOND: usize = 100;
 
-/// New sessions may have to wait or fail, but old ones live, and new ones are served again when
-/// there is room.
+/// New sessions may have to wait, or fail. Existing sessions continue, and new ones are served
+/// again when there are free descriptors.
 fn out_of_descriptors(stage: &mut Stage<'_>) -> Played {
     let listener = stage.listen(Target::Open)?;
     let mut live = Vec::new();
@@ -139,7 +139,7 @@ fn out_of_descriptors(stage: &mut Stage<'_>) -> Played {
     live.iter_mut().try_for_each(exchange_small)?;
     let beyond = crowd(stage, &listener)?;
     let old = live.iter_mut().try_for_each(exchange_small).is_ok();
-    stage.client_log().add(Event::Says(if old {
+    stage.client_log().add(Event::Other(if old {
         "old sessions live"
     } else {
         "OLD SESSIONS FAIL"
@@ -152,11 +152,11 @@ fn out_of_descriptors(stage: &mut Stage<'_>) -> Played {
     } else {
         "NEW SESSIONS ARE NOT SERVED"
     };
-    stage.client_log().add(Event::Says(words));
+    stage.client_log().add(Event::Other(words));
     Ok(())
 }
 
-/// Opens as many sessions as it gets, from many clients at a time; keeps them.
+/// Tries to open many sessions, from several clients at a time, and keeps those that open.
 fn crowd(stage: &Stage<'_>, listener: &Listener) -> Result<Vec<End>, Stop> {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -192,7 +192,8 @@ fn crowd(stage: &Stage<'_>, listener: &Listener) -> Result<Vec<End>, Stop> {
     })
 }
 
-/// Whether a session is carried within the time limit. Those that had waited may come first.
+/// Whether a new session transfers data within the time limit. Sessions that had to wait may be
+/// accepted before it.
 fn is_served_again(stage: &Stage<'_>, listener: &Listener) -> Result<bool, Stop> {
     let begin = Instant::now();
     while begin.elapsed() < LIMIT {
@@ -206,7 +207,7 @@ fn is_served_again(stage: &Stage<'_>, listener: &Listener) -> Result<bool, Stop>
             continue;
         }
         while let Some(mut server) = stage.try_accept(listener, Duration::from_secs(1))? {
-            // Of those that waited, only an end or a failure comes.
+            // A session that had to wait sends no data, only an end or a failure.
             if server.has_data_within(Duration::from_secs(1))? && server.receive(100).is_ok() {
                 return Ok(true);
             }

@@ -1,4 +1,4 @@
-//! The cases, by what they are about. A case is a function that scripts both ends.
+//! The cases, by subject. A case is a function that scripts both ends.
 
 mod closing;
 mod data;
@@ -35,12 +35,12 @@ pub fn all() -> Vec<Case> {
     .concat()
 }
 
-/// One end sends so many bytes while the other receives them.
+/// One end sends `count` bytes while the other receives them.
 fn transfer(from: &mut End, to: &mut End, count: u64) -> Played {
     at_once(from, to, |from| from.send(count), |to| to.receive(count))
 }
 
-/// Lets both ends act at the same time; the first that stops decides.
+/// Runs the actions of both ends at the same time; the result is the first failure.
 fn at_once(
     one: &mut End,
     other: &mut End,
@@ -56,8 +56,8 @@ fn at_once(
     far
 }
 
-/// Does something while a router has a rule that drops packets, and takes the rule away after
-/// `time`, whether that is done or not.
+/// Runs an action while a rule of a router drops packets. Removes the rule after `time`, even if
+/// the action still runs.
 fn healed_while<T>(
     stage: &Stage<'_>,
     place: Place,

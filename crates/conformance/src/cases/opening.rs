@@ -1,4 +1,4 @@
-//! How a connection comes about, or does not.
+//! How a connection is opened, or fails to open.
 
 use std::time::Duration;
 
@@ -40,11 +40,11 @@ pub const CASES: &[Case] = &[
     Case::new("idle, then data", idle_then_data),
 ];
 
-/// What goes to the server's open port.
+/// Packets to the server's open port.
 const TO_SERVER: &str = "tcp dport 80 drop";
 
-/// `net.ipv4.tcp_fastopen`: of a client that asks for no cookie, of a server that wants none and
-/// takes data at every listener.
+/// `net.ipv4.tcp_fastopen` of a client that sends data without a cookie, and of a server that needs
+/// no cookie and accepts such data at every listener.
 const FAST_OPEN_CLIENT: &str = "5";
 const FAST_OPEN_SERVER: &str = "1538";
 
@@ -54,7 +54,7 @@ fn fails(stage: &mut Stage<'_>, target: Target) -> Played {
     }
     stage.network.refuse(target)?;
     let mut client = stage.connect(target)?;
-    // A proxy that answers before the server does has to show the failure in another way.
+    // A proxy that answers before the server can report the failure only later, as a reset.
     client.receive_to_end()
 }
 
@@ -69,7 +69,7 @@ fn refused_then_open(stage: &mut Stage<'_>) -> Played {
     server.receive_to_end()
 }
 
-/// The path drops the first SYN; the client sends it again after a second.
+/// The path drops the first SYN; the client sends the SYN again after a second.
 fn first_syn_lost(stage: &mut Stage<'_>) -> Played {
     let listener = stage.listen(Target::Open)?;
     let mut client = healed_while(stage, Place::Router, TO_SERVER, 2 * WHILE, || {
@@ -82,8 +82,8 @@ fn first_syn_lost(stage: &mut Stage<'_>) -> Played {
     client.receive(100)
 }
 
-/// The first SYN to the server is lost. A client that was answered nevertheless sends all it has
-/// before there is a server.
+/// The first SYN to the server is lost. If a proxy has answered the client nevertheless, the client
+/// sends all its data before the server has a connection.
 fn data_before_the_server(stage: &mut Stage<'_>) -> Played {
     let listener = stage.listen(Target::Open)?;
     let mut client = healed_while(stage, Place::Router, TO_SERVER, 2 * WHILE, || {
@@ -99,8 +99,8 @@ fn data_before_the_server(stage: &mut Stage<'_>) -> Played {
     client.receive_to_end()
 }
 
-/// TCP Fast Open (RFC 7413) without cookies: the client's first bytes are in its SYN, and the
-/// server takes them from there.
+/// TCP Fast Open (RFC 7413) without cookies: the SYN carries the client's first bytes, and the
+/// server reads them from there.
 fn data_in_the_syn(stage: &mut Stage<'_>) -> Played {
     let (client, server) = (&stage.network.client, &stage.network.server);
     client.set_parameter("net/ipv4/tcp_fastopen", FAST_OPEN_CLIENT)?;
@@ -123,14 +123,14 @@ fn data_in_the_syn(stage: &mut Stage<'_>) -> Played {
     client.receive_to_end()
 }
 
-/// Connections of the server that began with data.
+/// Number of the server's connections whose SYN carried data.
 fn taken_from_syns(stage: &Stage<'_>) -> Result<u64, Error> {
     let table = stage
         .network
         .server
         .run(|| std::fs::read_to_string("/proc/thread-self/net/netstat"))?;
     let table = table.map_err(Error::system("read the server's counters"))?;
-    // A line of names, and below it one of numbers.
+    // A line of names, followed by a line of numbers.
     let mut lines = table.lines().filter(|line| line.starts_with("TcpExt:"));
     let names = lines.next().unwrap_or_default().split_whitespace();
     let numbers = lines.next().unwrap_or_default().split_whitespace();
@@ -139,7 +139,7 @@ fn taken_from_syns(stage: &Stage<'_>) -> Result<u64, Error> {
     Ok(found.map_or(0, |(_, number)| number.parse().unwrap_or(0)))
 }
 
-/// The client writes at once; the server accepts a while later.
+/// The client writes at once; the server accepts the connection a while later.
 fn early_data(stage: &mut Stage<'_>) -> Played {
     let listener = stage.listen(Target::Open)?;
     let mut client = stage.connect(Target::Open)?;

@@ -1,4 +1,4 @@
-//! What happens on the way between the ends.
+//! Errors and losses on the path between the ends.
 
 use super::transfer;
 use crate::case::Case;
@@ -37,7 +37,7 @@ pub const CASES: &[Case] = &[
     Case::new("path dead for a while", path_dead_for_a_while),
 ];
 
-/// Segments of the client, and of the server.
+/// The client's segments, and the server's segments.
 const UPLOAD: &str = "tcp dport 80";
 const DOWNLOAD: &str = "tcp sport 80";
 
@@ -67,8 +67,8 @@ fn mtu_shrinks(stage: &mut Stage<'_>) -> Played {
     server.receive_to_end()
 }
 
-/// An error that the network reports in the middle of a connection does not end it (RFC 1122,
-/// 4.2.3.9): the data comes when the way is free again.
+/// An error that the network reports in the middle of a connection does not end the connection (RFC
+/// 1122, 4.2.3.9): the data arrives when the path works again.
 fn unreachable_for_a_while(stage: &mut Stage<'_>, segments: &str, reason: &str) -> Played {
     let (mut client, mut server) = stage.pair()?;
     client.send(100)?;
@@ -92,7 +92,7 @@ fn unreachable_for_a_while(stage: &mut Stage<'_>, segments: &str, reason: &str) 
     server.receive_to_end()
 }
 
-/// Nothing passes, and nobody says so.
+/// No packet passes, and no ICMP error is sent.
 fn path_dead_for_a_while(stage: &mut Stage<'_>) -> Played {
     let port = Target::Open.port();
     let (mut client, mut server) = stage.pair()?;

@@ -1,4 +1,5 @@
-//! What becomes of sessions when something happens to the proxy. Without one nothing happens.
+//! Sessions while the proxy is reloaded, drained, stopped or killed. A run without a proxy does
+//! nothing at these points.
 
 use rustix::io::Errno;
 
@@ -9,7 +10,8 @@ use crate::error::{Played, Stop};
 use crate::stage::Stage;
 use crate::transcript::Event;
 
-/// A session that was cut off must not look complete, nor like the end of a request.
+/// A session that the proxy cuts off must end with a reset: a FIN would look like the end of a
+/// complete transfer or request.
 const CUT_OFF: (&[Event], &[Event]) = (
     &[
         Event::Connected,
@@ -31,11 +33,11 @@ pub const CASES: &[Case] = &[
         cut_off(stage, |stage| stage.with_proxy(|proxy| proxy.kill()))
     })
     .expecting(CUT_OFF.0, CUT_OFF.1),
-    Case::new("proxy told to end at once", |stage| {
+    Case::new("proxy ends at once after a signal", |stage| {
         cut_off(stage, |stage| {
             stage.with_proxy(|proxy| {
                 proxy.drain();
-                // The second signal must not come before the first is taken.
+                // The second signal must not arrive before the proxy has handled the first.
                 std::thread::sleep(WHILE);
                 proxy.stop();
             });
@@ -49,8 +51,8 @@ pub const CASES: &[Case] = &[
 
 fn cut_off(stage: &mut Stage<'_>, end_proxy: impl FnOnce(&mut Stage<'_>)) -> Played {
     let (mut client, mut server) = stage.pair()?;
-    // Read to the last byte: a kernel that closes a socket with data unread would send a reset
-    // of its own.
+    // The client reads to the last byte: if a socket is closed with unread data, the kernel sends a
+    // reset.
     server.send(100_000)?;
     client.receive(100_000)?;
     client.send(100)?;
@@ -100,7 +102,7 @@ fn live(stage: &mut Stage<'_>) -> Result<(End, End), Stop> {
     Ok((client, server))
 }
 
-/// Small data and bulk, both ways.
+/// Small data and bulk data, in both directions.
 fn goes_on(client: &mut End, server: &mut End) -> Played {
     client.send(100)?;
     server.receive(100)?;

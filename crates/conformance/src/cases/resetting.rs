@@ -1,4 +1,4 @@
-//! How a connection ends by a reset.
+//! Connections that end with a reset.
 
 use std::sync::mpsc;
 
@@ -79,7 +79,7 @@ fn before_data((one, mut other): (End, End)) -> Played {
     other.receive_to_end()
 }
 
-/// The other end sends without end.
+/// An end resets the connection while the other end sends without pause.
 fn by_receiver((mut one, mut other): (End, End)) -> Played {
     std::thread::scope(|scope| {
         let resets = scope.spawn(move || {
@@ -93,13 +93,13 @@ fn by_receiver((mut one, mut other): (End, End)) -> Played {
     })
 }
 
-/// The end that resets sends without end until then.
+/// An end sends without pause and then resets the connection.
 fn by_sender((mut one, mut other): (End, End)) -> Played {
     one.send(300_000)?;
     std::thread::scope(|scope| {
         let (say, hear) = mpsc::channel();
         let resets = scope.spawn(move || {
-            // So many that the buffers on the way are not empty.
+            // Enough data that the buffers on the path are not empty.
             one.fill()?;
             let _ = say.send(());
             one.reset()
@@ -111,7 +111,7 @@ fn by_sender((mut one, mut other): (End, End)) -> Played {
     })
 }
 
-/// Data that had arrived before a reset can still be read.
+/// Data that arrived before a reset can still be read.
 fn after_data((mut one, mut other): (End, End)) -> Played {
     one.send(1000)?;
     one.wait_until_acknowledged()?;
@@ -121,8 +121,8 @@ fn after_data((mut one, mut other): (End, End)) -> Played {
     other.receive_to_end()
 }
 
-/// What has been acknowledged has arrived, whatever comes behind it. Several times, for the reset
-/// has to come while a relay holds data.
+/// Data that was acknowledged has arrived, even if a reset follows at once. The case repeats this
+/// several times, because the reset has to arrive while the relay holds data.
 fn right_behind_data(stage: &mut Stage<'_>, by_server: bool) -> Played {
     let listener = stage.listen(Target::Open)?;
     let (mut near, mut far) = (Vec::new(), Vec::new());
@@ -169,7 +169,8 @@ fn after_fin((mut one, mut other): (End, End)) -> Played {
     other.receive_to_end()
 }
 
-/// The kernel resets a connection whose socket is closed with data unread (RFC 1122, 4.2.2.13).
+/// If a program closes a socket that has unread data, the kernel resets the connection (RFC 1122,
+/// 4.2.2.13).
 fn unread_data((one, mut other): (End, End)) -> Played {
     other.send(5000)?;
     one.wait_until_held(5000)?;
@@ -178,7 +179,7 @@ fn unread_data((one, mut other): (End, End)) -> Played {
     other.receive_to_end()
 }
 
-/// The connection stands, the server has not taken it yet.
+/// The connection is established, but the server has not yet accepted it.
 fn before_accept(stage: &mut Stage<'_>) -> Played {
     let listener = stage.listen(Target::Open)?;
     let client = stage.connect(Target::Open)?;
@@ -190,7 +191,7 @@ fn before_accept(stage: &mut Stage<'_>) -> Played {
     server.receive_to_end()
 }
 
-/// A reset behind a transfer in bulk that was read to its last byte.
+/// A reset follows a bulk transfer that was read to its last byte.
 fn bulk_then_reset((mut one, mut other): (End, End)) -> Played {
     transfer(&mut one, &mut other, 2_000_000)?;
     one.reset()?;

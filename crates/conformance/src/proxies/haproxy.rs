@@ -12,7 +12,7 @@ use super::{
 };
 use crate::Error;
 
-/// HAProxy as a master and a worker.
+/// HAProxy with a master process and a worker process.
 pub struct Haproxy;
 
 impl Proxy for Haproxy {
@@ -45,7 +45,7 @@ impl Proxy for Haproxy {
             .args(["-W", "-db", "-f"])
             .arg(&file)
             .folder(folder.path());
-        // It sets the limit of descriptors itself, from `maxconn`.
+        // HAProxy sets the limit of descriptors itself, from `maxconn`.
         let launch = on_gateway(launch, gateway, Conditions::default());
         let program = start_listening("haproxy", gateway, launch)?;
         Ok(Some(Running {

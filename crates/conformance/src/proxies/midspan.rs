@@ -1,4 +1,4 @@
-//! Midspan in its modes, as an operator would run it.
+//! Midspan in its modes, started as an operator starts it.
 
 use std::fmt::Write as _;
 use std::io;
@@ -17,25 +17,26 @@ use super::{
 use crate::Error;
 use crate::network::{CLIENT_SIDE, Family, Network, Target};
 
-/// How connections come to it.
+/// How connections reach Midspan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Clients connect to the gateway's own address.
     Forward,
-    /// Connections are taken, and the server is called first.
+    /// Connections are intercepted, with the handshake end to end.
     Transparent,
-    /// Connections are taken and answered at once.
+    /// Connections are intercepted, with the handshake early.
     Early,
-    /// Clients say where they want to go by SOCKS5, with name and password.
+    /// Clients request a destination by SOCKS5, with name and password.
     Socks5,
-    /// Clients say so by `CONNECT` of HTTP.
+    /// Clients request a destination by HTTP `CONNECT`.
     Http,
-    /// As forward, between a proxy that says whose connection it is and a server that is told.
+    /// As forward, with PROXY headers: Midspan receives one on the client leg and sends one on the
+    /// server leg.
     ProxyProtocol,
 }
 
 impl Mode {
-    /// In the order of tables.
+    /// All modes, in the order of tables.
     pub const ALL: [Self; 6] = [
         Self::Forward,
         Self::Transparent,
@@ -67,7 +68,7 @@ impl Mode {
         }
     }
 
-    /// The listeners of the configuration file, each with these further keys.
+    /// The listeners of the configuration file. `leg` contains further lines for each listener.
     fn listeners(self, leg: &str) -> String {
         let clients = [Family::V4, Family::V6].map(Network::client_address);
         let clients = format!("[\"{}\", \"{}\"]", clients[0], clients[1]);
@@ -128,7 +129,7 @@ pub struct Midspan {
 }
 
 impl Midspan {
-    /// Of this program.
+    /// Midspan from the executable `program`.
     pub fn new(program: &Path, mode: Mode) -> Self {
         Self {
             program: program.to_owned(),
@@ -137,7 +138,8 @@ impl Midspan {
     }
 
     fn configuration(&self, conditions: Conditions) -> String {
-        // A pool of pipes that leaves others theirs, or one pipe for each thread.
+        // With few pipes, the pool has one pipe for each thread. Otherwise it is large enough for
+        // the cases, and leaves pipes for other runs on the machine.
         let pipes = if conditions.few_pipes {
             "128 KiB"
         } else {
@@ -175,7 +177,7 @@ impl Proxy for Midspan {
         true
     }
 
-    fn tells_by_http_status(&self) -> bool {
+    fn reports_http_status(&self) -> bool {
         self.mode == Mode::Http
     }
 
@@ -191,13 +193,13 @@ impl Proxy for Midspan {
             Mode::Forward | Mode::Transparent | Mode::Early => Ok(()),
             Mode::Socks5 => negotiation::by_socks5(socket, server),
             Mode::Http => negotiation::by_http(socket, server),
-            Mode::ProxyProtocol => negotiation::tell_whose(socket, family),
+            Mode::ProxyProtocol => negotiation::send_header(socket, family),
         }
     }
 
-    fn take_header(&self, socket: &Socket, family: Family) -> io::Result<()> {
+    fn check_header(&self, socket: &Socket, family: Family) -> io::Result<()> {
         match self.mode {
-            Mode::ProxyProtocol => negotiation::hear_whose(socket, family),
+            Mode::ProxyProtocol => negotiation::read_header(socket, family),
             _ => Ok(()),
         }
     }
@@ -221,10 +223,10 @@ impl Proxy for Midspan {
 
 /// Starts Midspan with this configuration on a gateway, and waits until it accepts connections.
 ///
-/// `name` is for errors.
+/// Errors contain `name`.
 ///
 /// # Errors
-/// It does not start; the error has what it logged.
+/// Midspan does not start; the error contains its log.
 pub fn start(
     program: &Path,
     name: &str,

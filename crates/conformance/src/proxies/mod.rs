@@ -1,7 +1,6 @@
 //! The proxies under test: how each is started, reached and stopped.
 //!
-//! A further one is a file of its own with a type that implements [`Proxy`], and a line in
-//! [`known`].
+//! To add a proxy, add a file with a type that implements [`Proxy`], and a line in [`known`].
 
 mod haproxy;
 pub mod midspan;
@@ -27,7 +26,7 @@ use crate::transcript::errno;
 /// How long a proxy may take to start.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// What a case asks of the proxy's configuration.
+/// What a case needs in the proxy's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Conditions {
     /// Few descriptors: enough for some tens of sessions.
@@ -38,16 +37,16 @@ pub struct Conditions {
     pub keepalive: bool,
 }
 
-/// Descriptors where there are to be few.
+/// The limit of descriptors for cases that need a low limit.
 const FEW_DESCRIPTORS: u64 = 128;
 
 /// Why a client has no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unconnected {
-    /// `connect` failed, or the proxy told what stands for this error.
+    /// `connect` failed, or the proxy reported a status that stands for this one error.
     Error(Errno),
-    /// The proxy told so by a code that stands for several errors.
-    Told(u16),
+    /// The proxy reported this status, which stands for several errors.
+    Status(u16),
 }
 
 impl From<io::Error> for Unconnected {
@@ -56,32 +55,32 @@ impl From<io::Error> for Unconnected {
     }
 }
 
-/// A proxy that can stand on the gateway.
+/// A proxy that can run on the gateway.
 pub trait Proxy: Send + Sync {
-    /// As on the command line.
+    /// The name, as on the command line.
     fn name(&self) -> String;
 
-    /// What it is, with its version.
+    /// The product and its version.
     ///
     /// # Errors
-    /// It is not there; the text says why.
+    /// The program is missing; the text contains the reason.
     fn describe(&self) -> Result<String, String>;
 
     /// Whether the client is answered before the server is.
     fn answers_early(&self) -> bool;
 
-    /// Whether it is Midspan, whose own documented differences apply.
+    /// Whether the proxy is Midspan, so that Midspan's documented differences apply.
     fn is_midspan(&self) -> bool {
         false
     }
 
-    /// Whether its clients hear by a status of HTTP that there is no connection.
-    fn tells_by_http_status(&self) -> bool {
+    /// Whether the proxy's clients get an HTTP status if there is no connection.
+    fn reports_http_status(&self) -> bool {
         false
     }
 
-    /// Connects a client's socket to a target, as a client of this proxy does: here, to the
-    /// gateway's port of that number.
+    /// Connects a client's socket to a target, as a client of this proxy does. By default, it
+    /// connects to the gateway's port with the target's number.
     ///
     /// # Errors
     /// There is no connection.
@@ -89,19 +88,19 @@ pub trait Proxy: Send + Sync {
         Ok(socket.connect(&Network::gateway_address(family, target).into())?)
     }
 
-    /// Takes from a connection of the server what the proxy tells it before any data, and sees
-    /// whether that is right.
+    /// Reads the header that the proxy sends to the server before any data, if it sends one, and
+    /// checks the header.
     ///
     /// # Errors
-    /// Those of reading; `InvalidData` where it is wrong.
-    fn take_header(&self, _: &Socket, _: Family) -> io::Result<()> {
+    /// Reading fails, or `InvalidData` if the header is wrong.
+    fn check_header(&self, _: &Socket, _: Family) -> io::Result<()> {
         Ok(())
     }
 
-    /// Starts it; `None` where there is nothing to start.
+    /// Starts the proxy; `None` if there is nothing to start.
     ///
     /// # Errors
-    /// It does not start.
+    /// The proxy does not start.
     fn start(
         &self,
         gateway: &NetworkNamespace,
@@ -109,71 +108,71 @@ pub trait Proxy: Send + Sync {
     ) -> Result<Option<Running>, Error>;
 }
 
-/// The signals by which a program is controlled.
+/// The signals that control a program.
 #[derive(Debug, Clone, Copy)]
 struct Signals {
-    /// Read the configuration again.
+    /// Reads the configuration again.
     reload: Signal,
-    /// End when the last session has ended.
+    /// Ends when the last session has ended.
     drain: Signal,
-    /// End now; sent after [`Self::drain`] where it is the same.
+    /// Ends now. If this is the same signal as [`Self::drain`], it is sent after it.
     stop: Signal,
 }
 
-/// A proxy that runs; it is ended when this value goes.
+/// A running proxy; it is stopped when this value is dropped.
 #[derive(Debug)]
 pub struct Running {
     program: Program,
     signals: Signals,
-    // Its files, as long as it runs, where the program has no folder of its own.
+    // Keeps the proxy's files while it runs, if the program has no folder of its own.
     _folder: Option<tempfile::TempDir>,
 }
 
 impl Running {
-    /// Asks it to read its configuration again.
+    /// Signals the proxy to read its configuration again.
     pub fn reload(&mut self) {
         self.signal(self.signals.reload);
     }
 
-    /// Asks it to end with its last session.
+    /// Signals the proxy to end after its last session.
     pub fn drain(&mut self) {
         self.signal(self.signals.drain);
     }
 
-    /// Asks it to end now.
+    /// Signals the proxy to end now.
     pub fn stop(&mut self) {
         self.signal(self.signals.stop);
     }
 
-    /// One that has ended needs no signal.
+    /// Sends a signal, unless the process has ended.
     fn signal(&self, signal: Signal) {
         let _ = self.program.signal(signal);
     }
 
-    /// Kills all of its processes.
+    /// Kills all processes of the proxy.
     pub fn kill(&mut self) {
         self.program.kill_group();
     }
 
-    /// Whether it ends by itself within this time.
+    /// Whether the proxy ends by itself within this time.
     pub fn ends_within(&mut self, limit: Duration) -> bool {
         self.wait_for(limit).is_some()
     }
 
-    /// Waits for its end at most so long; `None` if it still runs then.
+    /// Waits until the proxy ends, at most for this time; `None` if it still runs then.
     pub fn wait_for(&mut self, limit: Duration) -> Option<ExitStatus> {
         self.program.wait_for(limit)
     }
 
-    /// What it has logged so far.
+    /// The proxy's log so far.
     #[must_use]
     pub fn log(&self) -> String {
         self.program.log()
     }
 }
 
-/// All proxies that a name on the command line stands for, in the order of tables. `program` is
-/// Midspan's.
+/// All proxies that can be named on the command line, in the order of tables. `program` is
+/// Midspan's executable.
 #[must_use]
 pub fn known(program: &Path) -> Vec<Box<dyn Proxy>> {
     let mut proxies: Vec<Box<dyn Proxy>> = vec![Box::new(without::WithoutProxy)];
@@ -185,13 +184,13 @@ pub fn known(program: &Path) -> Vec<Box<dyn Proxy>> {
     proxies
 }
 
-/// The run without a proxy, which the others are compared with.
+/// The run without a proxy, with which the other runs are compared.
 #[must_use]
 pub fn without() -> Box<dyn Proxy> {
     Box::new(without::WithoutProxy)
 }
 
-/// How every proxy runs: on the gateway, and with a moment to end when it is no longer needed.
+/// The launch of every proxy: on the gateway, with some time to end when it is no longer needed.
 fn on_gateway<'a>(
     launch: Launch<'a>,
     gateway: &'a NetworkNamespace,
@@ -266,7 +265,7 @@ fn forwards() -> impl Iterator<Item = (std::net::SocketAddr, std::net::SocketAdd
     })
 }
 
-/// The first line that a program prints when asked for its version.
+/// The first line that a program prints if it is started to print its version.
 fn first_line(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).output().ok()?;
     let text = if output.stdout.is_empty() {

@@ -1,7 +1,7 @@
-//! What clients say to explicit proxies, and what servers hear from them before any data.
+//! What clients send to explicit proxies, and what servers receive from a proxy before any data.
 //!
-//! Written from the specifications, and not with the parsers of Midspan: RFC 1928 and 1929,
-//! RFC 9110 (9.3.6), HAProxy's `proxy-protocol.txt`.
+//! Written from the specifications, without Midspan's parsers: RFC 1928 and 1929, RFC 9110 (9.3.6),
+//! HAProxy's `proxy-protocol.txt`.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,16 +12,16 @@ use socket2::Socket;
 use super::Unconnected;
 use crate::network::Family;
 
-/// Who may use the SOCKS5 proxy, and the password.
+/// Name and password of the SOCKS5 proxy's user.
 pub const USER: (&str, &str) = ("alice", "secret");
 
-/// Longest answer of an HTTP proxy.
+/// Longest accepted answer of an HTTP proxy, in bytes.
 const LONGEST_HEAD: usize = 4096;
 
-/// What a header of version 2 begins with.
+/// The first bytes of a header of version 2.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Asks a SOCKS5 proxy, with name and password, for a connection to this address.
+/// Requests a connection to this address from a SOCKS5 proxy, with name and password.
 pub fn by_socks5(mut socket: &Socket, to: SocketAddr) -> Result<(), Unconnected> {
     bound(socket)?;
     socket.write_all(&[5, 1, 2])?;
@@ -58,17 +58,17 @@ pub fn by_socks5(mut socket: &Socket, to: SocketAddr) -> Result<(), Unconnected>
         3 => Errno::NETUNREACH,
         4 => Errno::HOSTUNREACH,
         5 => Errno::CONNREFUSED,
-        // "TTL expired", which proxies use for a time-out.
+        // "TTL expired": proxies use this code for a time-out.
         6 => Errno::TIMEDOUT,
-        other => return Err(Unconnected::Told(other.into())),
+        other => return Err(Unconnected::Status(other.into())),
     }))
 }
 
-/// Asks an HTTP proxy for a tunnel to this address.
+/// Requests a tunnel to this address from an HTTP proxy.
 pub fn by_http(mut socket: &Socket, to: SocketAddr) -> Result<(), Unconnected> {
     bound(socket)?;
     socket.write_all(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").as_bytes())?;
-    // Byte by byte: what follows the head is the server's.
+    // Read byte by byte, because the bytes behind the head come from the server.
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() > LONGEST_HEAD {
@@ -84,18 +84,18 @@ pub fn by_http(mut socket: &Socket, to: SocketAddr) -> Result<(), Unconnected> {
         Some(200) => Ok(()),
         Some(403) => Err(Unconnected::Error(Errno::ACCESS)),
         Some(504) => Err(Unconnected::Error(Errno::TIMEDOUT)),
-        Some(other) => Err(Unconnected::Told(other)),
+        Some(other) => Err(Unconnected::Status(other)),
         None => Err(wrong("a status of HTTP").into()),
     }
 }
 
-/// Tells a proxy whose connection this is, by version 1 of the PROXY protocol.
-pub fn tell_whose(mut socket: &Socket, family: Family) -> Result<(), Unconnected> {
+/// Sends a header of version 1 of the PROXY protocol, with the addresses of a client and a server.
+pub fn send_header(mut socket: &Socket, family: Family) -> Result<(), Unconnected> {
     let name = match family {
         Family::V4 => "TCP4",
         Family::V6 => "TCP6",
     };
-    let (from, to) = told(family);
+    let (from, to) = header_addresses(family);
     let line = format!(
         "PROXY {name} {} {} {} {}\r\n",
         from.ip(),
@@ -106,8 +106,9 @@ pub fn tell_whose(mut socket: &Socket, family: Family) -> Result<(), Unconnected
     Ok(socket.write_all(line.as_bytes())?)
 }
 
-/// Hears, by version 2, whose connection it is: it must be what the proxy was told.
-pub fn hear_whose(socket: &Socket, family: Family) -> io::Result<()> {
+/// Reads a header of version 2. Its addresses must be those that the proxy received by
+/// [`send_header`].
+pub fn read_header(socket: &Socket, family: Family) -> io::Result<()> {
     let start = take::<16>(socket)?;
     let length = u16::from_be_bytes([start[14], start[15]]);
     // Version 2, `PROXY`; TCP over IPv4 or IPv6.
@@ -123,19 +124,19 @@ pub fn hear_whose(socket: &Socket, family: Family) -> io::Result<()> {
         Family::V6 => (take::<16>(socket)?.into(), take::<16>(socket)?.into()),
     };
     let ports = [take::<2>(socket)?, take::<2>(socket)?].map(u16::from_be_bytes);
-    let heard = (
+    let received = (
         SocketAddr::new(addresses.0, ports[0]),
         SocketAddr::new(addresses.1, ports[1]),
     );
-    match heard == told(family) {
+    match received == header_addresses(family) {
         true => Ok(()),
         false => Err(wrong("the addresses of the PROXY protocol")),
     }
 }
 
-/// Client and server as they are told: nobody's addresses here, so that they can only come from
-/// what was told.
-fn told(family: Family) -> (SocketAddr, SocketAddr) {
+/// The client's and the server's address in the headers. No host has these addresses, so the proxy
+/// can only have them from the header.
+fn header_addresses(family: Family) -> (SocketAddr, SocketAddr) {
     let (client, server): (IpAddr, IpAddr) = match family {
         Family::V4 => (
             Ipv4Addr::new(192, 0, 2, 77).into(),
@@ -149,7 +150,7 @@ fn told(family: Family) -> (SocketAddr, SocketAddr) {
     (SocketAddr::new(client, 4242), SocketAddr::new(server, 443))
 }
 
-/// An answer takes no longer than a connection may where there is no other limit.
+/// If the socket has no time limit for reading, sets the limit for connecting.
 fn bound(socket: &Socket) -> io::Result<()> {
     match socket.read_timeout()? {
         Some(_) => Ok(()),

@@ -13,10 +13,10 @@ use super::{
 };
 use crate::Error;
 
-/// Where Debian's package `libnginx-mod-stream` puts it.
+/// The place where Debian's package `libnginx-mod-stream` installs the module.
 const MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
-/// nginx as a master and a worker.
+/// nginx with a master process and a worker process.
 pub struct Nginx;
 
 impl Proxy for Nginx {
@@ -72,7 +72,7 @@ impl Proxy for Nginx {
 }
 
 fn configuration(conditions: Conditions, folder: &Path) -> String {
-    // Of its connections, the listening sockets take 14.
+    // The listening sockets take 14 of nginx's connections.
     let connections = if conditions.few_descriptors {
         100
     } else {

@@ -1,4 +1,4 @@
-//! No proxy: the gateway forwards packets. What the other runs are compared with.
+//! No proxy: the gateway forwards packets. The other runs are compared with this one.
 
 use midspan_linux::namespace::NetworkNamespace;
 use socket2::Socket;

@@ -1,10 +1,11 @@
-//! Processors that are not put aside while a run lasts.
+//! Threads that keep the processors busy while a run lasts.
 //!
-//! A virtual processor with nothing to do halts, and its host gives the real one to others; once a
-//! frame is due, tens of milliseconds may pass until it is back. A processor that always has something
-//! to do comes back at once as long as the host is not short of them. So one thread for each
-//! does nothing, behind all others (`SCHED_IDLE`). It gives way at every turn, since a kernel
-//! that preempts lazily would leave it running until the next tick.
+//! A virtual processor without work halts, and the host gives the real processor to others. When a
+//! frame is due, tens of milliseconds may pass until the virtual processor runs again. A processor
+//! that always has work returns at once, unless the host is short of processors. For this reason, one
+//! thread for each processor runs without pause at the lowest priority (`SCHED_IDLE`). The thread
+//! yields in each iteration, because a kernel with lazy preemption would otherwise leave it running
+//! until the next tick.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,7 @@ pub struct Awake {
 }
 
 impl Awake {
-    /// Begins; without effect where threads cannot be had.
+    /// Starts the threads. If a thread cannot be started, its processor may halt.
     #[must_use]
     pub fn begin() -> Self {
         let mut this = Self::default();
@@ -32,7 +33,7 @@ impl Awake {
             let thread = thread.spawn(move || {
                 let mut only = CpuSet::new();
                 only.set(processor);
-                // Where it would be in others' way, it does not run.
+                // If the thread cannot get the lowest priority, it would delay others, so it ends.
                 if scheduling::run_last().is_err()
                     || rustix::thread::sched_setaffinity(None, &only).is_err()
                 {

@@ -1,7 +1,7 @@
-//! Captures at a node's own interface: a clock that is not the emulator's.
+//! Captures at a node's own interface, with a clock that is not the emulator's.
 //!
-//! The kernel stamps each packet where it enters or leaves the node; the emulator has no part in
-//! it. Works for an ordinary user, where tcpdump fails because it insists on changing its user.
+//! The kernel stamps each packet when it enters or leaves the node; the emulator is not involved.
+//! The capture works for an ordinary user; tcpdump does not, because it always changes its user.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,19 +18,19 @@ use crate::LabError;
 const RING_SLOTS: usize = 8_192;
 /// Bytes kept of each frame: its headers and a probe's number.
 const SNAP_LENGTH: usize = 96;
-/// Most packets kept; what comes later makes the capture fail.
+/// Most packets kept. If more arrive, the capture fails.
 const PACKET_LIMIT: usize = 2_000_000;
-/// How long what passed just now may take to reach the thread.
+/// How long a packet that has just passed the interface may take to reach the thread.
 const LAST_WAIT: Duration = Duration::from_millis(100);
 const ETHERNET_HEADER: usize = 14;
 
-/// Which packets to keep, by their first bytes from the Ethernet header on.
+/// Selects the packets to keep, by their first bytes from the Ethernet header on.
 pub type Filter = fn(&[u8]) -> bool;
 
 /// One captured packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Captured {
-    /// When, on the real-time clock, since 1970.
+    /// Time of capture on the real-time clock, since 1970.
     pub at: Duration,
     /// Its length at the network layer in bytes.
     pub length: usize,
@@ -45,7 +45,8 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Starts to keep what passes `interface` of `node`, either way, and matches `filter`.
+    /// Starts to keep the packets that pass `interface` of `node` in either direction and match
+    /// `filter`.
     pub fn start(
         node: &NetworkNamespace,
         interface: &str,
@@ -67,7 +68,8 @@ impl Capture {
         })
     }
 
-    /// Ends the capture. Packets that it missed are an error: a clock with holes proves nothing.
+    /// Ends the capture. If packets are missing, this is an error, because an incomplete capture
+    /// proves nothing.
     pub fn finish(mut self) -> Result<Vec<Captured>, LabError> {
         std::thread::sleep(LAST_WAIT);
         self.stop.store(true, Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! Whether the proxies carried the connections that they were put there for.
+//! Checks that the proxies carried the connections of a run.
 //!
-//! A transparent proxy that takes nothing looks like plain routing, and would be measured as if
-//! it were fast or slow by itself. The kernels of the nodes count: a proxy opens a connection for
-//! each one that it carries, a node that routes opens none.
+//! A transparent proxy that intercepts nothing behaves like plain routing, and the lab would
+//! measure plain routing in the proxy's name. The nodes' kernels count opened connections: a proxy
+//! opens a connection for each one that it carries, and a node that routes opens none.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +10,9 @@ use midspan_path::{NodeIndex, Path};
 
 use crate::tcp_counters::TcpCounters;
 
-/// What kept the proxies from being measured: a reason for each that carried fewer connections
-/// than the clients of the flows `group` opened through it. `counters` is what each node counted
-/// during the run, in the order of the path file.
+/// The proxies that carried too few connections: for each, a text with the number that it carried
+/// and the number that the clients of the flows `group` opened through it. `counters` has the
+/// counters of each node during the run, in the order of the path file.
 pub(crate) fn missed(path: &Path, group: &[usize], counters: &[TcpCounters]) -> Vec<String> {
     let opened = |node: NodeIndex| {
         counters
@@ -26,10 +26,10 @@ pub(crate) fn missed(path: &Path, group: &[usize], counters: &[TcpCounters]) -> 
     proxies
         .into_iter()
         .filter_map(|proxy| {
-            let (carried, wanted) = (opened(proxy), wanted(path, group, proxy, opened));
-            (carried < wanted).then(|| {
+            let (carried, expected) = (opened(proxy), expected(path, group, proxy, opened));
+            (carried < expected).then(|| {
                 format!(
-                    "the proxy \"{}\" carried {carried} connections of {wanted}",
+                    "the proxy \"{}\" carried {carried} connections of {expected}",
                     path.node(proxy).name
                 )
             })
@@ -37,9 +37,10 @@ pub(crate) fn missed(path: &Path, group: &[usize], counters: &[TcpCounters]) -> 
         .collect()
 }
 
-/// How many connections a proxy had to carry. A client's kernel does not count by destination:
-/// where not all flows of a client pass the proxy, one connection for each that does.
-fn wanted(
+/// The number of connections that a proxy had to carry. A client's kernel does not count by
+/// destination. If all flows of a client pass the proxy, this client's counter is used; otherwise
+/// one connection for each flow that passes it.
+fn expected(
     path: &Path,
     group: &[usize],
     proxy: NodeIndex,
@@ -70,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// Two flows of one client, one of them past the proxy.
+    /// Two flows of one client; one of them does not pass the proxy.
     const PATH: &str = r#"
 [[host]]
 name = "client"
@@ -109,7 +110,7 @@ size = "1 KB"
 "#;
 
     fn counters(client: u64, proxy: u64) -> Vec<TcpCounters> {
-        // Hosts, routers and proxies may stand in any order in the path.
+        // Hosts, routers and proxies may be in any order in the path.
         let path = path();
         path.nodes
             .iter()

@@ -1,4 +1,4 @@
-//! What can go wrong in the lab.
+//! Errors of the lab.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use midspan_testbed::network::NetworkError;
 use midspan_testbed::program::LaunchError;
 use thiserror::Error;
 
-/// A lab run failed. A run that finished but could not keep up is no error: it is void
+/// A lab run failed. A run that finished but could not keep up is not an error: it is void
 /// ([`Validity`](crate::Validity)).
 #[derive(Debug, Error)]
 pub enum LabError {
@@ -25,7 +25,7 @@ pub enum LabError {
     /// A proxy could not be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// A program of others is not there.
+    /// A program that the lab needs is missing.
     #[error("{name} is not installed: apt-get install {package}")]
     MissingProgram {
         /// The executable.
@@ -33,39 +33,39 @@ pub enum LabError {
         /// Its Debian package.
         package: &'static str,
     },
-    /// A program of others failed.
+    /// A program that the lab started failed.
     #[error("{program} failed: {reason}")]
     Program {
         /// The program.
         program: String,
-        /// What it said.
+        /// The program's output, or another reason.
         reason: String,
     },
     /// Midspan cannot intercept connections on this machine.
     #[error(
         "midspan run cannot intercept connections on this machine: {reason}\n\
          (it needs the program nft, and a kernel with nftables, TPROXY and NFQUEUE; `midspan lab \
-         --cases midspan-forward` and `midspan demo --forward` do without: there, clients call the \
-         proxy's address)"
+         --cases midspan-forward` and `midspan demo --forward` need none of them: with these, \
+         clients connect to the proxy's address)"
     )]
     NoInterception {
-        /// What it said.
+        /// Midspan's log.
         reason: String,
     },
-    /// What a program printed could not be read.
+    /// The output of a program could not be read.
     #[error("cannot read what {program} printed: {reason}")]
     Output {
         /// The program.
         program: &'static str,
-        /// What was wrong.
+        /// The fault in the output.
         reason: String,
     },
     /// The bytes that arrived are not those that were sent.
     #[error("{flow}: the file received differs from the file served ({detail})")]
     Corrupted {
-        /// Which flow.
+        /// The flow.
         flow: String,
-        /// Where it differs.
+        /// Where the bytes differ.
         detail: String,
     },
     /// A system call of the emulator failed.
@@ -73,9 +73,9 @@ pub enum LabError {
     Emulator {
         /// The link's name.
         link: String,
-        /// What was to be done.
+        /// What the call was for.
         action: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The emulator of a link has ended.
@@ -86,10 +86,10 @@ pub enum LabError {
     File {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The path file asks for what the lab cannot do.
+    /// The path file contains something that the lab cannot build.
     #[error("{0}")]
     Unsupported(String),
 }

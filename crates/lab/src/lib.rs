@@ -1,12 +1,12 @@
 //! Real kernel TCP, the real proxy and real programs over emulated links, on one machine.
 //!
-//! [`run`] takes a path to its numbers: [`topology`] turns it into network namespaces joined by
-//! the [`emulator`], [`proxies`] are started on it, [`workload`]s flow over it, and what was
-//! measured becomes [`Measurement`]s with a word on their [`Validity`]. [`verify`] measures the
-//! emulator itself against clocks that are not its own.
+//! [`run`] measures a path. [`topology`] makes network namespaces from the path and joins them by
+//! the [`emulator`]. The lab starts [`proxies`] on them and runs [`workload`]s between them. The
+//! results are [`Measurement`]s, each with its [`Validity`]. [`verify`] measures the emulator
+//! itself against clocks that are not its own.
 //!
-//! Nothing of it touches the host's network: the caller first moves the process into namespaces
-//! of its own ([`midspan_linux::namespace::isolate`]).
+//! The lab changes nothing in the host's network: the caller first moves the process into
+//! namespaces of its own ([`midspan_linux::namespace::isolate`]).
 
 mod awake;
 pub mod capture;

@@ -1,4 +1,4 @@
-//! What else the machine is doing (`/proc/stat`, proc(5)).
+//! The load of the machine by other work (`/proc/stat`, proc(5)).
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub struct Ticks {
 }
 
 impl Ticks {
-    /// Reads them now; zero where the file cannot be read.
+    /// Reads the ticks; zero if the file cannot be read.
     #[must_use]
     pub fn now() -> Self {
         std::fs::read_to_string("/proc/stat")
@@ -66,7 +66,7 @@ fn share(part: u64, whole: u64, otherwise: f64) -> f64 {
     }
 }
 
-/// Share of processor time that others use now, watched for a moment while the lab does nothing.
+/// Share of processor time that other work uses, measured for a moment while the lab does nothing.
 #[must_use]
 pub fn other_load() -> f64 {
     let before = Ticks::now();

@@ -1,4 +1,4 @@
-//! What one run measured.
+//! The results of one run.
 
 use midspan_path::{Direction, Flow, LinkIndex, Path};
 use midspan_units::{BitRate, TimeSpan};
@@ -9,37 +9,37 @@ use crate::{Case, Validity};
 /// One run: the flows that ran at the same time, under one case.
 #[derive(Debug, Clone)]
 pub struct Measurement {
-    /// What was done at the proxies.
+    /// The case.
     pub case: Case,
-    /// Which repetition, from 0.
+    /// The number of the repetition, from 0.
     pub repetition: u32,
     /// Seed of the links' random draws.
     pub seed: u64,
     /// The flows that ran.
     pub flows: Vec<FlowMeasurement>,
-    /// What passed each link, in the order of the path file.
+    /// The traffic of each link, in the order of the path file.
     pub links: Vec<LinkReport>,
-    /// Segments that all nodes sent again, from the kernels' counters.
+    /// Segments that all nodes retransmitted, from the kernels' counters.
     pub retransmissions: u64,
     /// Retransmission time-outs of all nodes, from the kernels' counters.
     pub timeouts: u64,
-    /// Whether the run counts.
+    /// Whether the run is valid.
     pub validity: Validity,
 }
 
-/// How one flow went.
+/// The measurement of one flow.
 #[derive(Debug, Clone)]
 pub struct FlowMeasurement {
-    /// Its place in the path file.
+    /// The flow's position in the path file.
     pub flow: usize,
-    /// What it measured.
+    /// The flow's result.
     pub result: FlowResult,
 }
 
-/// What a flow measured, by its workload.
+/// The result of a flow; its kind depends on the workload.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FlowResult {
-    /// One file down or up.
+    /// One file, downloaded or uploaded.
     File {
         /// From the start to the first byte of the answer.
         first_byte: TimeSpan,
@@ -51,20 +51,20 @@ pub enum FlowResult {
         /// From the start to the last byte of the last object.
         completion: TimeSpan,
     },
-    /// As much as possible in a fixed time.
+    /// As much data as possible in a fixed time.
     Bulk {
         /// Goodput at the receiver in bit/s.
         goodput: f64,
     },
     /// Requests and responses in turn.
     RequestResponse {
-        /// Time of each.
+        /// Time of each request.
         times: Vec<TimeSpan>,
     },
 }
 
 impl FlowMeasurement {
-    /// Goodput in bit/s; `None` for requests and responses, which do not ask for rate.
+    /// Goodput in bit/s; `None` for requests and responses, whose goodput is not of interest.
     #[must_use]
     pub fn goodput(&self, flow: &Flow) -> Option<f64> {
         match &self.result {
@@ -79,8 +79,8 @@ impl FlowMeasurement {
         }
     }
 
-    /// The time to the end; `None` for bulk, whose time is fixed. For requests and responses the
-    /// median of them.
+    /// The completion time; `None` for bulk, which has a fixed time. For requests and responses,
+    /// the median of their times.
     #[must_use]
     pub fn completion(&self) -> Option<TimeSpan> {
         match &self.result {
@@ -98,15 +98,15 @@ impl FlowMeasurement {
 }
 
 impl Measurement {
-    /// Pure ACKs that a flow's receiver (or the proxy beside it) sent into the narrowest link on
-    /// its way; all flows of the run counted.
+    /// Pure ACKs that entered the flow's narrowest link from the side of the receiver, of all flows
+    /// of the run. The receiver sent them, or a proxy between the receiver and this link.
     #[must_use]
     pub fn acks_sent(&self, path: &Path, flow: &Flow) -> u64 {
         let (link, direction) = narrowest(path, flow);
         self.direction(link, direction.other()).pure_acks
     }
 
-    /// What passed one direction of a link.
+    /// The traffic of one direction of a link.
     #[must_use]
     pub fn direction(&self, link: LinkIndex, direction: Direction) -> &DirectionReport {
         let report = &self.links[link.0];
@@ -117,8 +117,8 @@ impl Measurement {
     }
 }
 
-/// The link with the lowest rate on a flow's way, with the direction of its data; the first of
-/// several, seen from the sender.
+/// The link with the lowest rate on a flow's path, with the direction of the flow's data. If
+/// several links have this rate, the one nearest to the sender.
 #[must_use]
 pub fn narrowest(path: &Path, flow: &Flow) -> (LinkIndex, Direction) {
     let rate = |link: LinkIndex, direction| {
@@ -132,6 +132,6 @@ pub fn narrowest(path: &Path, flow: &Flow) -> (LinkIndex, Direction) {
         .iter()
         .map(|hop| (hop.link, hop.direction))
         .min_by_key(|(link, direction)| rate(*link, *direction))
-        // A checked path joins the ends of every flow by at least one link.
+        // In a checked path, at least one link joins the ends of every flow.
         .unwrap_or((LinkIndex(0), Direction::Down))
 }

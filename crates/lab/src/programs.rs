@@ -1,4 +1,4 @@
-//! The programs of others that the lab runs.
+//! The programs of Debian that the lab runs.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,15 +8,15 @@ use crate::LabError;
 /// A program of Debian that the lab runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
-    /// The client of downloads.
+    /// The client for downloads and uploads.
     Curl,
     /// The web server.
     Nginx,
     /// Bulk transfers.
     Iperf3,
-    /// An independent clock for round trips.
+    /// A measurement of round trips with a clock that is not the emulator's.
     Ping,
-    /// The proxy to compare with.
+    /// The proxy for comparison.
     Haproxy,
 }
 
@@ -31,16 +31,17 @@ impl Program {
         }
     }
 
-    /// The name of its executable.
+    /// The name of the executable.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.names().0
     }
 
-    /// Where it is; the error names the package to install.
+    /// The path of the executable. If the program is missing, the error contains the package to
+    /// install.
     pub fn find(self) -> Result<PathBuf, LabError> {
         let (name, package) = self.names();
-        // An ordinary user's PATH often lacks the folders of servers.
+        // An ordinary user's PATH often lacks the folders with servers.
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders = std::env::split_paths(&path)
             .chain(["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from));
@@ -53,7 +54,7 @@ impl Program {
         Err(LabError::MissingProgram { name, package })
     }
 
-    /// A command that runs it, with input closed.
+    /// A command that runs the program, with standard input closed.
     pub fn command(self) -> Result<Command, LabError> {
         let mut command = Command::new(self.find()?);
         command.stdin(std::process::Stdio::null());

@@ -1,9 +1,9 @@
-//! The receive buffer that makes a kernel advertise what a path asks for.
+//! The receive buffer with which a kernel advertises the window that a path file expects.
 //!
-//! A path file means by a receive buffer what kernels did for long: half of what the kernel counts
-//! is advertised. Since Linux 6.6 the share is what packets were seen to carry of the memory that
-//! they take (`scaling_ratio`): 1,448 bytes of 2,304 for a full packet of an emulated link, in
-//! 256ths 160, which is five eighths.
+//! A receive buffer in a path file has its traditional meaning: the kernel advertises half of the
+//! bytes that it charges to the buffer. Since Linux 6.6, the share follows the ratio of data to
+//! memory in received packets (`scaling_ratio`). A full packet of an emulated link has 1,448 bytes
+//! of data in 2,304 bytes of memory; in units of 1/256 the ratio is 160, which is five eighths.
 
 use std::fs;
 
@@ -11,17 +11,17 @@ use midspan_path::ProxySettings;
 use midspan_policy::{Buffer, LegSettings};
 use midspan_units::ByteSize;
 
-/// The first kernel that goes by what it sees.
+/// The first kernel that measures this ratio.
 const MEASURES: (u32, u32) = (6, 6);
-/// Half over five eighths.
+/// One half divided by five eighths.
 const SHARE: (u64, u64) = (4, 5);
 
-/// What to set on this machine's kernel where the path asks for `size`.
+/// The receive buffer to set on this machine's kernel for a path file's `size`.
 pub fn to_set(size: ByteSize) -> ByteSize {
     of_kernel(size, kernel())
 }
 
-/// The same of all that a proxy is set to.
+/// The settings of a proxy, with each receive buffer replaced in the same way.
 pub fn of_proxy(settings: &ProxySettings) -> ProxySettings {
     let of_leg = |leg: &LegSettings| LegSettings {
         receive_buffer: match leg.receive_buffer {
@@ -42,12 +42,12 @@ fn of_kernel(size: ByteSize, kernel: Option<(u32, u32)>) -> ByteSize {
         return size;
     }
     let (numerator, denominator) = SHARE;
-    // Rounded up: a window of whole segments is not to lose one. No buffer is below 4 KiB.
+    // Rounded up, so that a window of whole segments does not lose one. No buffer is below 4 KiB.
     let bytes = size.bytes().saturating_mul(numerator).div_ceil(denominator);
     ByteSize::from_bytes(bytes.max(size.bytes().min(4096)))
 }
 
-/// The first two numbers of its release.
+/// The first two numbers of the kernel's release.
 fn kernel() -> Option<(u32, u32)> {
     let text = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     release(&text)
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn the_window_is_half_of_what_the_path_says_on_any_kernel() {
         let set = |size, kernel| of_kernel(ByteSize::from_bytes(size), kernel).bytes();
-        // The kernel advertises 160 of 256 bytes.
+        // The kernel advertises 160/256 of the buffer.
         assert_eq!(set(57_920, Some((6, 18))) * 160 / 256, 28_960);
         assert_eq!(set(57_920, Some((6, 5))), 57_920);
         assert_eq!(set(57_920, None), 57_920);

@@ -41,9 +41,9 @@ pub fn case_name(flow: &Flow, case: Case) -> String {
     format!("{} {case}", flow.name)
 }
 
-/// Every quantity of every flow under every case: medians over the repetitions, with the least
-/// and greatest value as spread. Void runs do not count; where none is valid the void ones are
-/// shown and noted.
+/// Every quantity of every flow under every case: medians over the repetitions, with the smallest
+/// and the largest value as spread. Void runs do not count. If all runs are void, their numbers are
+/// included, with a note.
 #[must_use]
 pub fn flow_records(plan: &Plan, measurements: &[Measurement]) -> Vec<Record> {
     let path = &plan.path;
@@ -72,10 +72,11 @@ pub fn flow_records(plan: &Plan, measurements: &[Measurement]) -> Vec<Record> {
 
 /// For each flow, the ratio of completion times (for bulk: of times per byte) of Midspan to each
 /// other case, paired by repetition: the median with its interval. Below 1, Midspan is faster.
-/// Midspan with forward listeners is compared with the others of its kind.
+/// Midspan with forward listeners is compared with the other cases in which clients connect to the
+/// proxy.
 ///
-/// With `bound` a record says whether the bound is met (median within it) or missed (the whole
-/// interval beyond it); between the two it says neither.
+/// With `bound`, a record is marked as met if the median is within the bound, and as missed if the
+/// whole interval is beyond it. Otherwise the record is not marked.
 #[must_use]
 pub fn comparison_records(
     plan: &Plan,
@@ -100,7 +101,8 @@ pub fn comparison_records(
             )
             .with_interval(&ratio)
             .with_note(ratio.note("paired ratios"));
-            // A bound speaks of the peer proxy; plain routing is there to show the gain.
+            // The bound applies to the comparison with HAProxy; plain routing is included to show
+            // the gain.
             if other == Case::Haproxy {
                 record.ok = bound.and_then(|bound| Bound::AtMost(bound).verdict(&ratio, None));
             }
@@ -110,7 +112,7 @@ pub fn comparison_records(
     records
 }
 
-/// Which cases are compared, of those that ran.
+/// The pairs of cases that are compared, of those that ran.
 fn comparisons(cases: &[Case]) -> Vec<(Case, Case)> {
     let ran = |case: &Case| cases.contains(case);
     let others: &[(Case, &[Case])] = if ran(&Case::Midspan) {
@@ -119,7 +121,7 @@ fn comparisons(cases: &[Case]) -> Vec<(Case, Case)> {
             (Case::Thin, &[Case::Direct]),
         ]
     } else {
-        // The Midspan that there is.
+        // Without the case `midspan`, the other cases of Midspan are compared.
         &[
             (Case::MidspanEarly, &[Case::Direct, Case::Haproxy]),
             (Case::MidspanForward, &[Case::Direct, Case::Haproxy]),
@@ -157,7 +159,7 @@ fn paired_ratios(
         .collect()
 }
 
-/// Completion time, or the time per bit where the time is fixed.
+/// The completion time, or the time per bit if the time is fixed.
 fn time_per_work(flow: &Flow, measured: &FlowMeasurement) -> Option<f64> {
     measured
         .completion()
@@ -167,7 +169,7 @@ fn time_per_work(flow: &Flow, measured: &FlowMeasurement) -> Option<f64> {
 
 type Runs<'a> = Vec<(&'a Measurement, &'a FlowMeasurement)>;
 
-/// The valid runs of a flow under a case; the void ones, with a note, where none is valid.
+/// The valid runs of a flow under a case. If none is valid, the void runs, with a note.
 fn runs_of(measurements: &[Measurement], case: Case, flow: usize) -> (Runs<'_>, Option<String>) {
     let all = || {
         measurements

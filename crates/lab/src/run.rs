@@ -1,4 +1,4 @@
-//! From a path to measurements.
+//! A measurement of a path.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::emulator::LinkReport;
 use crate::error::at;
 use crate::load::{Ticks, other_load};
 use crate::measurement::{FlowMeasurement, FlowResult, Measurement};
-use crate::proxies::midspan::Taken;
+use crate::proxies::midspan::Carried;
 use crate::proxies::thin::{self, ThinOptions};
 use crate::proxies::{Case, Forward, haproxy, midspan};
 use crate::supported;
@@ -29,56 +29,57 @@ use crate::workload::web_server::{Files, WebServer};
 use crate::workload::{curl, iperf3, web_server};
 use crate::{LabError, Validity};
 
-/// What is to be measured.
+/// What to measure.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The path.
     pub path: Path,
-    /// What is compared.
+    /// The cases to compare.
     pub cases: Vec<Case>,
     /// How often each flow runs under each case.
     pub repetitions: u32,
-    /// Most time that one transfer may take.
+    /// Time limit of one transfer.
     pub limit: Duration,
-    /// `midspan thin` on each client's host, whatever stands at the proxies; under [`Case::Thin`]
-    /// it runs in any case, with its defaults where this is `None`.
+    /// Run `midspan thin` on each client's host, under every case. Under [`Case::Thin`] it runs
+    /// even if this is `None`, with its defaults.
     pub thin: Option<ThinOptions>,
-    /// What the first flow of each run transfers beforehand, through the same proxies: it is not
-    /// measured, and teaches them the path.
+    /// What the first flow of each run transfers before the run, through the same proxies. This
+    /// transfer is not measured; the proxies learn the path from it.
     pub discarded: Option<Workload>,
 }
 
-/// What happens now, for whoever waits.
+/// The progress of a measurement, for display.
 #[derive(Debug, Clone, Copy)]
 pub enum Progress<'a> {
-    /// The network stands; so many runs follow.
+    /// The network is ready.
     Ready {
-        /// Runs in all.
+        /// Number of runs that follow.
         runs: u64,
     },
     /// A run begins.
     Begin {
         /// The case.
         case: Case,
-        /// The flow; `None` where all run together.
+        /// The flow; `None` if all flows run together.
         flow: Option<&'a Flow>,
-        /// Which repetition, from 0.
+        /// The number of the repetition, from 0.
         repetition: u32,
     },
-    /// A run was void and is made again.
+    /// A run was void and is repeated.
     Again(&'a Validity),
     /// A run has ended.
     End(&'a Measurement),
 }
 
-/// How often a run is made until it is valid.
+/// Attempts of one run; the last one is kept even if it is void.
 pub(crate) const ATTEMPTS: u32 = 3;
-/// For what follows the last byte of a discarded transfer: some round trips of a satellite.
+/// Pause after a transfer that is not measured, for the last ACKs and FINs: some round trips of a
+/// satellite path.
 const REST: Duration = Duration::from_secs(2);
 
-/// Builds the network, runs every flow under every case, alternating the cases, and returns all
-/// measurements. A void run is made again; if the third is void, it is returned as
-/// it is.
+/// Builds the network, runs every flow under every case (the cases alternate), and returns all
+/// measurements. A void run is repeated. If the third attempt is void, its measurement is returned
+/// nevertheless.
 pub fn run(
     plan: &Plan,
     progress: &mut dyn FnMut(Progress<'_>),
@@ -113,7 +114,7 @@ pub fn run(
     Ok(measurements)
 }
 
-/// Flows that run at the same time, by their places.
+/// The groups of flows that run at the same time, by position in the path file.
 fn groups(path: &Path) -> Vec<Vec<usize>> {
     let all = 0..path.flows.len();
     match path.order {
@@ -134,7 +135,7 @@ struct Lab<'a> {
     plan: &'a Plan,
     topology: Topology,
     files: Files,
-    // In this order: servers end before their files go.
+    // Dropped in this order: servers end before their files are removed.
     _servers: Vec<(WebServer, Option<iperf3::BulkServer>)>,
     folder: TempDir,
 }
@@ -188,7 +189,7 @@ impl<'a> Lab<'a> {
         self.set_proxy_routes(case)?;
         let proxies = self.start_proxies(case)?;
         self.discard(case, group)?;
-        // The same losses for every case of a repetition, others in the next.
+        // Every case of a repetition has the same losses; the next repetition has others.
         let seed = path.seed.wrapping_add(u64::from(repetition));
         let load_before = other_load();
         let awake = Awake::begin();
@@ -254,7 +255,7 @@ impl<'a> Lab<'a> {
         self.topology.nodes().map(TcpCounters::read).collect()
     }
 
-    /// The transfer that is not measured, over links of the same seed.
+    /// Runs the transfer that is not measured, over links with the same seed.
     fn discard(&self, case: Case, group: &[usize]) -> Result<(), LabError> {
         let (Some(workload), Some(&index)) = (self.plan.discarded, group.first()) else {
             return Ok(());
@@ -320,8 +321,8 @@ impl<'a> Lab<'a> {
         self.folder.path().join(format!("server-{}", flow.to.0))
     }
 
-    /// Where a flow's client connects to: the server itself or, where proxies are called by their
-    /// own addresses, the first of them.
+    /// The address to which a flow's client connects: the server's or, in a forward case, the first
+    /// proxy's.
     fn target(&self, case: Case, flow: &Flow, service: Service) -> SocketAddr {
         let first = self.plan.path.proxies_of(flow).first().copied();
         match first {
@@ -332,7 +333,8 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// The forwards of one proxy: for each flow through it, on to the next proxy or the server.
+    /// The forwards of one proxy: for each flow through this proxy, to the next proxy or to the
+    /// server.
     fn forwards(&self, proxy: NodeIndex) -> Vec<Forward> {
         let mut forwards: Vec<Forward> = Vec::new();
         for flow in &self.plan.path.flows {
@@ -358,7 +360,7 @@ impl<'a> Lab<'a> {
         forwards
     }
 
-    /// The interfaces at which connections arrive that are to pass a proxy.
+    /// The interfaces of a proxy at which its clients' connections arrive.
     fn client_interfaces(&self, proxy: NodeIndex) -> Vec<String> {
         let path = &self.plan.path;
         let links: BTreeSet<_> = path
@@ -380,21 +382,21 @@ impl<'a> Lab<'a> {
             let node = self.topology.node(index);
             let folder = self.folder.path().join(format!("proxy-{}", index.0));
             fs::create_dir_all(&folder).map_err(at(&folder))?;
-            let taken = match case {
+            let carried = match case {
                 Case::Direct | Case::Thin => continue,
                 Case::Haproxy => {
                     running.push(haproxy::start(node, &forwards, &folder)?);
                     continue;
                 }
                 Case::Midspan => {
-                    Taken::Interfaces(self.client_interfaces(index), Handshake::EndToEnd)
+                    Carried::Interfaces(self.client_interfaces(index), Handshake::EndToEnd)
                 }
                 Case::MidspanEarly => {
-                    Taken::Interfaces(self.client_interfaces(index), Handshake::Early)
+                    Carried::Interfaces(self.client_interfaces(index), Handshake::Early)
                 }
-                Case::MidspanForward => Taken::Forwards(forwards),
+                Case::MidspanForward => Carried::Forwards(forwards),
             };
-            let proxy = midspan::start(node, &taken, settings, &folder)?;
+            let proxy = midspan::start(node, &carried, settings, &folder)?;
             running.push(proxy);
         }
         let default = (case == Case::Thin).then(ThinOptions::default);
@@ -409,7 +411,7 @@ impl<'a> Lab<'a> {
         Ok(running)
     }
 
-    /// The clients with the interfaces by which they reach their servers.
+    /// The clients, each with the interface by which it reaches its servers.
     fn client_uplinks(&self) -> BTreeSet<(NodeIndex, String)> {
         let path = &self.plan.path;
         path.flows
@@ -421,8 +423,8 @@ impl<'a> Lab<'a> {
             .collect()
     }
 
-    /// HAProxy gets by its routes what Midspan gets by its configuration; without this the
-    /// comparison would be unfair.
+    /// HAProxy gets from its node's routes the settings that Midspan gets from its configuration;
+    /// otherwise the comparison would be unfair.
     fn set_proxy_routes(&self, case: Case) -> Result<(), LabError> {
         let path = &self.plan.path;
         for (index, settings) in path.proxies() {
@@ -437,8 +439,8 @@ impl<'a> Lab<'a> {
         Ok(())
     }
 
-    /// The settings of the leg on which `destination` lies: the client leg if a flow through the
-    /// proxy comes from beyond the same link.
+    /// The settings of the leg on the side of `destination`: the client leg if a flow through this
+    /// proxy arrives over the link that leads to `destination`.
     fn leg_towards<'s>(
         &self,
         proxy: NodeIndex,
@@ -476,7 +478,7 @@ impl From<curl::Transferred> for FlowResult {
     }
 }
 
-/// What a server offers.
+/// The services of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Service {
     Web,
@@ -492,14 +494,14 @@ impl Service {
     }
 }
 
-/// Where proxies listen for connections to a server: two ports for each node.
+/// The port on which proxies listen for connections to a server: two ports for each node.
 fn listen_port(server: NodeIndex, service: Service) -> u16 {
     const FIRST: u16 = 8000;
     let place = u16::try_from(server.0).unwrap_or(u16::MAX / 4);
     FIRST + 2 * place + u16::from(service == Service::Bulk)
 }
 
-/// Sizes of all files that are needed.
+/// The sizes of all files that the plan needs.
 fn sizes(plan: &Plan) -> BTreeSet<u64> {
     let flows = plan.path.flows.iter().map(|flow| flow.workload);
     flows

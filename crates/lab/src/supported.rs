@@ -1,4 +1,4 @@
-//! What a path file may contain for the lab: all but what needs the simulator.
+//! The check that the lab can build a path file. Some keys need the simulator.
 
 use midspan_link::Configuration;
 use midspan_path::{Acknowledge, Link, Path};
@@ -9,8 +9,8 @@ use crate::LabError;
 /// Bytes of the largest packet that an interface of the lab carries.
 const INTERFACE_MTU: u32 = 1_500;
 
-/// Refuses a path with something that the lab cannot build: it would measure another path than the
-/// simulator.
+/// Refuses a path with a key that the lab cannot build. Otherwise the lab would measure a different
+/// path than the simulator.
 ///
 /// # Errors
 /// [`LabError::Unsupported`], with the reason.
@@ -23,7 +23,7 @@ pub(crate) fn check(path: &Path) -> Result<(), LabError> {
     }
 }
 
-/// What the lab cannot build, with the reason.
+/// The parts of the path that the lab cannot build, each as a reason.
 fn reasons(path: &Path) -> impl Iterator<Item = String> {
     let traffic = path.traffic.iter().map(|traffic| {
         let name = &traffic.name;

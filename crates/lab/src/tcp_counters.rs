@@ -7,13 +7,13 @@ use crate::LabError;
 /// Counters since the node's network namespace was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpCounters {
-    /// Connections that were called for (`ActiveOpens`).
+    /// Connections that the node opened (`ActiveOpens`).
     pub connections_opened: u64,
-    /// Segments sent, without those sent again (`OutSegs`).
+    /// Segments sent, without retransmissions (`OutSegs`).
     pub segments_sent: u64,
-    /// Segments sent again (`RetransSegs`).
+    /// Segments retransmitted (`RetransSegs`).
     pub segments_retransmitted: u64,
-    /// Retransmission time-outs that ran out (`TCPTimeouts`).
+    /// Expired retransmission timers (`TCPTimeouts`).
     pub timeouts: u64,
 }
 
@@ -33,7 +33,8 @@ impl TcpCounters {
         Ok(counters)
     }
 
-    /// Takes what `text` says of `protocol`: a name line and a value line for each protocol.
+    /// Adds the counters of `protocol` in `text`, which has a line of names and a line of values
+    /// for each protocol.
     fn take(&mut self, text: &str, protocol: &str) {
         let mut lines = text.lines().filter(|line| line.starts_with(protocol));
         let names = lines.next().unwrap_or_default().split_whitespace();
@@ -50,7 +51,7 @@ impl TcpCounters {
         }
     }
 
-    /// What was counted since `earlier`.
+    /// The difference from the `earlier` counters.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self {

@@ -1,8 +1,8 @@
 //! A path as namespaces, interfaces, addresses and routes.
 //!
-//! Every node is a network namespace with one address, the same on all its interfaces. Every link
-//! is two veth pairs whose far ends lie in the emulator's namespace. Neighbours know each other's
-//! link-layer addresses from the start, so that nothing but the workload's packets is on a link.
+//! Every node is a network namespace with one address, which is the same on all its interfaces.
+//! Every link is two veth pairs whose far ends are in the emulator's namespace. Neighbours have
+//! each other's link-layer addresses from the start, so only the workload's packets are on a link.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -29,7 +29,7 @@ pub struct Topology {
 impl Topology {
     /// Builds the network of `path` and starts its links.
     pub fn build(path: &Path) -> Result<Self, LabError> {
-        // Taps only carry frames: no addresses, no traffic of their own.
+        // Taps only carry frames. They have no addresses, so no traffic of their own.
         let emulator = Node::host("emulator").without_ipv6().make()?;
         let nodes = path
             .nodes
@@ -92,7 +92,7 @@ impl Topology {
         address(self.family, index)
     }
 
-    /// Starts all links anew: empty, and with random streams from `seed`.
+    /// Restarts all links: empty, and with random streams from `seed`.
     pub fn reset_links(&self, path: &Path, seed: u64) -> Result<(), LabError> {
         for (link, emulator) in path.links.iter().zip(&self.links) {
             emulator.reset(&link_setup(link, seed))?;
@@ -100,7 +100,8 @@ impl Topology {
         Ok(())
     }
 
-    /// Sets the routes of `node` to all other nodes, with what `metrics` says for each.
+    /// Sets the routes of `node` to all other nodes, with the route metrics that `metrics` returns
+    /// for each.
     pub fn set_routes(
         &self,
         path: &Path,
@@ -120,14 +121,14 @@ impl Topology {
                 interface(hop.link),
                 metrics(destination),
             );
-            // Gateways must be reachable before they are used.
+            // A gateway has to be reachable before a route can use it.
             if attached {
                 routes.insert(0, route);
             } else {
                 routes.push(route);
             }
         }
-        // Many routes by one connection to the kernel.
+        // Many routes are set over one netlink connection.
         Ok(self.node(node).by_netlink(move |netlink| {
             routes
                 .iter()
@@ -172,7 +173,8 @@ fn new_node(name: &str, kind: &NodeKind) -> Result<NetworkNamespace, LabError> {
     let node = node
         .parameter("net/ipv6/conf/default/router_solicitations", "0")
         .parameter("net/ipv6/conf/default/addr_gen_mode", "1")
-        // A run must not learn from the run before.
+        // Without this setting, the kernel would use metrics of an earlier run for a new
+        // connection.
         .parameter("net/ipv4/tcp_no_metrics_save", "1")
         .make()?;
     if let NodeKind::Host(settings) = kind {
@@ -186,8 +188,8 @@ fn new_node(name: &str, kind: &NodeKind) -> Result<NetworkNamespace, LabError> {
     Ok(node)
 }
 
-/// Changes the third of the three numbers of `tcp_rmem` or `tcp_wmem`; the others follow only
-/// where they would be larger.
+/// Sets the third of the three numbers of `tcp_rmem` or `tcp_wmem`. The other two are lowered if
+/// they are larger.
 fn set_buffer_limit(
     node: &NetworkNamespace,
     parameter: &str,
@@ -235,7 +237,7 @@ pub fn interface(link: LinkIndex) -> String {
     format!("link{}", link.0)
 }
 
-/// The name of the tap that a direction of a link starts from.
+/// The name of the tap at which frames of one direction of a link arrive.
 fn tap(link: LinkIndex, from: Direction) -> String {
     match from {
         Direction::Up => format!("tap{}a", link.0),

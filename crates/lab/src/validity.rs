@@ -1,4 +1,4 @@
-//! Whether a run could keep up with the links it emulated, and measured what it was to measure.
+//! The judgement of a run: whether the emulator kept up, and whether the run measured its case.
 
 use std::fmt;
 
@@ -6,25 +6,26 @@ use midspan_units::TimeSpan;
 
 use crate::emulator::LinkReport;
 
-/// Lateness that 99 % of the frames must stay under.
+/// 99 % of the frames must be less late than this.
 const P99_LIMIT: TimeSpan = TimeSpan::from_milliseconds(1);
-/// Share of frames that may be later than 2 ms; a lone hiccup does not void a run.
+/// Share of frames that may be later than 2 ms; a single short pause does not make a run void.
 const LATE_SHARE: f64 = 0.002;
-/// Frames that may be later than 2 ms whatever their share.
+/// Number of frames that may be later than 2 ms, however large their share.
 const LATE_FRAMES: u64 = 5;
-/// Processor time that others may use before a run.
+/// Share of processor time that other programs may use before a run.
 const LOAD_LIMIT: f64 = 0.25;
-/// Processor time that other machines may take during a run.
+/// Share of processor time that other machines on the same hardware may use during a run.
 const STOLEN_LIMIT: f64 = 0.05;
 
-/// Why a run is void; valid where there is no reason.
+/// The reasons why a run is void; a run without a reason is valid.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Validity {
     reasons: Vec<String>,
 }
 
 impl Validity {
-    /// Judges a run by its links, named, by the load before it and the time stolen during it.
+    /// Judges a run by its links (with names), the load before the run, and the processor time that
+    /// other machines took during the run.
     #[must_use]
     pub fn judge<'a>(
         links: impl IntoIterator<Item = (&'a str, &'a LinkReport)>,
@@ -50,14 +51,14 @@ impl Validity {
         Self { reasons }
     }
 
-    /// The same with further reasons why the run is void.
+    /// Adds further reasons why the run is void.
     #[must_use]
     pub fn with(mut self, reasons: Vec<String>) -> Self {
         self.reasons.extend(reasons);
         self
     }
 
-    /// Whether the run counts.
+    /// Whether the run is valid.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.reasons.is_empty()

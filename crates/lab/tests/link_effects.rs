@@ -17,14 +17,14 @@ use midspan_testbed::{KernelTests, kernel_test};
 const CLIENT: NodeIndex = NodeIndex(0);
 const SERVER: NodeIndex = NodeIndex(1);
 const PORT: u16 = 7000;
-/// Longest wait for what must come.
+/// Time limit for expected packets.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     KernelTests::new().main()
 }
 
-/// Two hosts on one link; `link` are lines of the path file's `[[link]]`.
+/// Two hosts on one link; `link` is lines of the path file's `[[link]]`.
 fn network(family: &str, link: &str) -> Topology {
     let text = format!(
         "family = \"{family}\"\n[[host]]\nname = \"client\"\n[[host]]\nname = \"server\"\n\
@@ -46,7 +46,8 @@ fn socket(network: &Topology, node: NodeIndex) -> UdpSocket {
     socket
 }
 
-/// Sends datagrams of these sizes from the client to the server, which must get those of `expected`.
+/// Sends datagrams of `sizes` from the client to the server. The server must receive datagrams of
+/// the sizes in `expected`.
 fn send(network: &Topology, sizes: &[usize], expected: &[usize]) {
     let [client, server] = [CLIENT, SERVER].map(|node| socket(network, node));
     client.connect(server.local_addr().unwrap()).unwrap();
@@ -76,7 +77,7 @@ fn download(network: &Topology, bytes: usize) {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(&sent).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
-        // Until the client ends, so that its last ACKs are on the link.
+        // Waits until the client ends, so that its last ACKs are on the link.
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let _ = stream.read(&mut [0]);
     });
@@ -134,13 +135,13 @@ fn a_newer_acknowledgement_replaces_an_older_one() {
 #[kernel_test]
 fn headers_are_compressed() {
     let network = network("ipv4", "rate = \"10 Mbit/s\"\nheader_compression = true");
-    // With timestamps, headers are sent as they are.
+    // Without this setting, packets have TCP timestamps and headers are not compressed.
     for node in network.nodes() {
         node.set_parameter("net/ipv4/tcp_timestamps", "0").unwrap();
     }
     download(&network, 100_000);
     let up = report(&network).up.counters;
-    // No packet is smaller than 40 bytes without compression.
+    // Without compression, no packet is smaller than 40 bytes.
     assert!(up.delivered.bytes < 20 * up.delivered.packets, "{up:?}");
     assert_eq!(up.damaged.packets, 0);
 }

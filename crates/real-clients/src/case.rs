@@ -1,4 +1,4 @@
-//! What a case is.
+//! The type of a case.
 
 use std::time::Duration;
 
@@ -7,51 +7,55 @@ use midspan_conformance::Family;
 use crate::gateway::{Firewall, Gateway};
 use crate::needed::Needed;
 
-/// How many sessions Midspan must have carried over each protocol when a case is over.
+/// The number of sessions that Midspan must have carried over each protocol by the end of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sessions {
-    /// At least so many: else the programs went past Midspan, and nothing was tried.
+    /// At least this many. With fewer sessions, the programs' connections did not go through
+    /// Midspan, and the case tested nothing.
     AtLeast(usize),
     /// None: Midspan must let these connections pass untouched.
     None,
-    /// Not looked at.
+    /// The number is not checked.
     Any,
 }
 
-/// A server, a client, and what they need.
+/// A server, a client, and their requirements.
 ///
-/// Scripts are run by bash, with the functions of `prelude.sh`. What the client's script prints is
-/// compared, line by line; so is its exit status, which must be 0 with plain routing.
+/// bash runs the scripts, with the functions of `prelude.sh`. The output of the client's script is
+/// compared line by line, and so is its exit status, which must be 0 with plain routing.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
-    /// Lower case, in words, with names of programs as they are written.
+    /// The name, in lower case, as words; names of programs are written as usual.
     pub name: &'static str,
-    /// Programs and files that must be there.
+    /// Programs and files that must be installed.
     pub needs: &'static [Needed],
-    /// Run once, before the first run: makes what all runs use, in `$COMMON`.
+    /// A script that runs once, before the first run. It makes the files that all runs use, in
+    /// `$COMMON`.
     pub prepare: &'static str,
-    /// Run on the gateway before Midspan starts.
+    /// A script that runs on the gateway before Midspan starts.
     pub gateway: &'static str,
-    /// Starts the server, says `ready`, and may go on. Empty where there is no server.
+    /// A script that starts the server and then calls `ready`; it may continue to run. Empty if
+    /// there is no server.
     pub server: &'static str,
-    /// What the user does, and sees.
+    /// The client's script: the actions of a user; it prints their results.
     pub client: &'static str,
-    /// Over which protocols.
+    /// The protocols over which the case runs.
     pub families: &'static [Family],
     /// The explicit proxies that the client's script can use.
     pub explicit: &'static [Gateway],
-    /// What stands on the gateway.
+    /// The firewall of the gateway.
     pub firewall: Firewall,
-    /// How many sessions there must have been.
+    /// The required number of sessions.
     pub sessions: Sessions,
-    /// How long the client may take.
+    /// Time limit of the client's script.
     pub limit: Duration,
-    /// Needs more users than root, which an ordinary user's namespace does not have.
+    /// The case needs other users than root, which do not exist in an ordinary user's namespace.
     pub several_users: bool,
 }
 
 impl Case {
-    /// A case like most: both protocols, the guide's firewall, one session or more, three minutes.
+    /// A case with the usual properties: both protocols, the guide's firewall, at least one
+    /// session, three minutes.
     #[must_use]
     pub const fn new(name: &'static str, needs: &'static [Needed]) -> Self {
         Self {
@@ -120,7 +124,7 @@ impl Case {
         self
     }
 
-    /// Whether it runs with this on the gateway.
+    /// Whether the case runs with this kind of gateway.
     #[must_use]
     pub fn runs_with(&self, gateway: Gateway) -> bool {
         !gateway.is_explicit() || self.explicit.contains(&gateway)

@@ -1,18 +1,19 @@
-//! What may differ through Midspan, with the reason. Anything else that differs is a fault.
+//! Permitted differences between plain routing and Midspan, with their reasons. Any other
+//! difference is a fault.
 
 use midspan_conformance::case::fits;
 
 use crate::gateway::Gateway;
 use crate::transcript::Transcript;
 
-/// A line that looks different, for a documented reason.
+/// A line that may differ, for a documented reason.
 struct Rule {
     gateways: &'static [Gateway],
     /// The case's name.
     case: &'static str,
-    /// The line of plain routing.
+    /// The line with plain routing.
     instead_of: &'static str,
-    /// What is seen instead.
+    /// The lines with Midspan instead.
     seen: &'static [&'static str],
     reason: &'static str,
 }
@@ -25,23 +26,23 @@ const RULES: &[Rule] = &[
         case: "curl: closed port",
         instead_of: "curl: exit status 7",
         seen: &["curl: exit status 56"],
-        reason: "the client is answered before the server is, so a refusal can only be shown as \
-                 a reset (docs/transparent.md, \"Handshake\")",
+        reason: "Midspan answers the client before the server answers, so it can report a refusal \
+                 only by a reset (docs/transparent.md, \"Handshake\")",
     },
     Rule {
         gateways: TRANSPARENT,
         case: "urgent data",
         instead_of: "bytes in line: 2000",
         seen: &["bytes in line: 2001"],
-        reason: "urgent data is handed on in its place in the stream, as RFC 6093 wants receivers \
-                 to have it, but not the urgent pointer (docs/conformance.md)",
+        reason: "Midspan passes urgent data on at its place in the stream, as RFC 6093 recommends \
+                 for receivers, without the urgent pointer (docs/conformance.md)",
     },
     Rule {
         gateways: TRANSPARENT,
         case: "MPTCP: mptcpize curl to a server with MPTCP",
         instead_of: "the server has got MP_CAPABLE",
         seen: &["the server has not got MP_CAPABLE"],
-        reason: "a connection that is taken falls back to TCP (docs/transparent.md, \"Limits\")",
+        reason: "an intercepted connection falls back to TCP (docs/transparent.md, \"Limits\")",
     },
     Rule {
         gateways: TRANSPARENT,
@@ -81,26 +82,26 @@ const RULES: &[Rule] = &[
     },
 ];
 
-const BLIND: &str = "the chain forward sees only the first segment of a connection that Midspan \
-                     carries (docs/gateway.md, \"What the firewall no longer sees\")";
+const BLIND: &str = "of a connection that Midspan carries, only the first segment passes the chain \
+                     forward (docs/gateway.md, \"What the firewall no longer sees\")";
 
-const CLASS: &str = "the DSCP of one leg is not carried to the other (docs/transparent.md, \
+const CLASS: &str = "Midspan does not copy the DSCP from one leg to the other (docs/transparent.md, \
                      \"Limits\")";
 
-/// How a run with Midspan compares with plain routing.
+/// The result of comparing a run with Midspan to plain routing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The same lines.
     Same,
-    /// Only what is documented; the reasons.
+    /// Only documented differences, with their reasons.
     Explained(Vec<&'static str>),
-    /// Anything else.
+    /// Any other difference.
     Different,
-    /// It does not work with plain routing: nothing can be expected.
+    /// The case does not work with plain routing, so no comparison is possible.
     Void,
 }
 
-/// Compares.
+/// Compares the lines of a run with those of plain routing.
 #[must_use]
 pub fn compare(gateway: Gateway, case: &str, expected: &Transcript, seen: &Transcript) -> Verdict {
     by_rules(RULES, gateway, case, expected, seen)
@@ -141,7 +142,7 @@ fn by_rules(
     }
 }
 
-/// How many lines are not as expected, counted by position.
+/// The number of lines that differ from the expected ones, compared by position.
 #[must_use]
 pub fn differing(expected: &Transcript, seen: &Transcript) -> usize {
     let (expected, seen) = (expected.lines(), seen.lines());
@@ -149,7 +150,7 @@ pub fn differing(expected: &Transcript, seen: &Transcript) -> usize {
     expected.len().max(seen.len()) - same
 }
 
-/// The first place that differs, in words.
+/// A text with the first place that differs.
 #[must_use]
 pub fn describe(expected: &Transcript, seen: &Transcript) -> String {
     let (expected, seen) = (expected.lines(), seen.lines());
@@ -169,7 +170,7 @@ pub fn describe(expected: &Transcript, seen: &Transcript) -> String {
     format!("{place}{}; not: {}", line(seen), line(expected))
 }
 
-/// Whether every case that a rule names exists, so that no rule is left over.
+/// Whether every case that a rule names exists, so that no rule is left for a removed case.
 #[must_use]
 pub fn names_known_cases<'a>(names: impl Iterator<Item = &'a str> + Clone) -> bool {
     RULES

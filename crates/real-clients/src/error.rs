@@ -1,4 +1,5 @@
-//! What keeps the suite from running. What a program does otherwise through Midspan is no error.
+//! Errors that prevent the suite from running. A difference between Midspan and plain routing is
+//! not an error.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,10 +8,10 @@ use midspan_linux::namespace::NamespaceError;
 use midspan_testbed::network::NetworkError;
 use thiserror::Error;
 
-/// The suite cannot go on.
+/// The suite cannot continue.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The network could not be made, or Midspan could not be run in it.
+    /// The network could not be made, or Midspan could not run in it.
     #[error(transparent)]
     Network(#[from] midspan_conformance::Error),
     /// A network namespace could not be used.
@@ -19,7 +20,7 @@ pub enum Error {
     /// The gateway's firewall could not be set.
     #[error("cannot set the firewall of the gateway: {0}")]
     Firewall(#[from] NetworkError),
-    /// The gateway guide has no such part any more.
+    /// The gateway guide no longer has this part.
     #[error("docs/gateway.md has no {0}")]
     Guide(&'static str),
     /// A file of a run could not be written or read.
@@ -27,31 +28,31 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A system call failed.
     #[error("cannot {action}: {source}")]
     System {
-        /// What was to be done.
+        /// What the call was for.
         action: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// What a case needs before its first run could not be made.
+    /// A script that prepares a case failed.
     #[error("case \"{case}\": its {script} failed: {reason}")]
     Preparation {
         /// The case.
         case: &'static str,
-        /// Which script.
+        /// The name of the script.
         script: &'static str,
-        /// What the script wrote to standard error.
+        /// The script's output on standard error.
         reason: String,
     },
 }
 
 impl Error {
-    /// Names the file of an I/O error.
+    /// Adds the name of a file to an I/O error.
     pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> Self + '_ {
         move |source| Self::File {
             path: path.to_owned(),
@@ -59,7 +60,7 @@ impl Error {
         }
     }
 
-    /// Names the action of a failed system call.
+    /// Adds the purpose of a system call to its error.
     pub(crate) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { action, source }
     }

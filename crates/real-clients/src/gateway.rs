@@ -1,4 +1,4 @@
-//! What stands on the gateway: plain routing, or Midspan in one of its ways.
+//! Kinds of gateways: plain routing, or Midspan in one of its modes.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,23 +8,23 @@ use midspan_conformance::network::{CLIENT_SIDE, Network};
 
 use crate::Error;
 
-/// What stands on the gateway.
+/// What runs on the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gateway {
-    /// Plain routing: what the others are compared with.
+    /// Plain routing; the other kinds are compared with it.
     Direct,
-    /// A transparent listener that answers the client when the server has answered.
+    /// A transparent listener with the handshake end to end.
     EndToEnd,
-    /// A transparent listener that answers the client at once.
+    /// A transparent listener with the handshake early.
     Early,
-    /// A SOCKS5 proxy, which the client knows of.
+    /// A SOCKS5 proxy that the client is configured to use.
     Socks5,
-    /// An HTTP proxy, which the client knows of.
+    /// An HTTP proxy that the client is configured to use.
     Http,
 }
 
 impl Gateway {
-    /// All, in the order of tables.
+    /// All kinds, in the order of tables.
     pub const ALL: [Self; 5] = [
         Self::Direct,
         Self::EndToEnd,
@@ -33,7 +33,7 @@ impl Gateway {
         Self::Http,
     ];
 
-    /// As on the command line and, in the variable `VIA`, in scripts.
+    /// The name on the command line and, in the variable `VIA`, in scripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -45,19 +45,20 @@ impl Gateway {
         }
     }
 
-    /// Whether clients know of Midspan, so that a case must have been written for it.
+    /// Whether clients must be configured to use the proxy. Only cases that are written for such a
+    /// proxy run with it.
     #[must_use]
     pub const fn is_explicit(self) -> bool {
         matches!(self, Self::Socks5 | Self::Http)
     }
 
-    /// Whether clients reach the server by its own address through Midspan.
+    /// Whether clients connect to the server's own address through Midspan.
     #[must_use]
     pub const fn is_transparent(self) -> bool {
         matches!(self, Self::EndToEnd | Self::Early)
     }
 
-    /// The configuration of Midspan, whose commands go to this socket; `None` without Midspan.
+    /// The configuration of Midspan, with this control socket; `None` without Midspan.
     #[must_use]
     pub fn configuration(self, socket: &Path) -> Option<String> {
         let listeners = match self {
@@ -65,7 +66,8 @@ impl Gateway {
             Self::EndToEnd | Self::Early => transparent(self.name()),
             Self::Socks5 | Self::Http => explicit(self.name()),
         };
-        // Every connection is split: none passes for comparison or since splitting gains nothing.
+        // Every connection is split: there is no control group, and the policy leaves no client
+        // alone.
         Some(format!(
             "[relay]\nthreads = 2\ndrain_timeout = \"3 s\"\n\
              [log]\nformat = \"json\"\n\
@@ -76,7 +78,7 @@ impl Gateway {
     }
 }
 
-/// The listener of the gateway guide, for all ports and with the automatic policy.
+/// The transparent listener of the gateway guide, for all ports and with the policy `auto`.
 fn transparent(handshake: &str) -> String {
     format!(
         "[[listener]]\nname = \"gateway\"\nmode = \"transparent\"\n\
@@ -103,23 +105,23 @@ fn explicit(mode: &str) -> String {
     text
 }
 
-/// Which part of the gateway guide's rules stands on the gateway.
+/// The part of the gateway guide's rules that the gateway uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Firewall {
-    /// All: a firewall that drops what it does not know, and masquerade for IPv4.
+    /// All rules: a firewall that drops unknown packets, and masquerade for IPv4.
     Guide,
     /// The firewall without the masquerade: the server sees the client's own address.
     Routed,
 }
 
-/// The gateway guide, whose rules are tried as they stand there.
+/// The gateway guide. Its rules are tested as they are in the guide.
 const GUIDE: &str = include_str!("../../../docs/gateway.md");
 
 impl Firewall {
-    /// The ruleset, for the interfaces of the network of namespaces.
+    /// The ruleset, with the interfaces of the network of namespaces.
     ///
     /// # Errors
-    /// The guide has no rules any more.
+    /// The guide no longer contains the rules.
     pub fn rules(self, gateway: Gateway) -> Result<String, Error> {
         let rules = block(GUIDE, "```nft file=/etc/nftables.conf\n")
             .ok_or(Error::Guide("block of rules, nft file=/etc/nftables.conf"))?;
@@ -146,7 +148,7 @@ impl Firewall {
     }
 }
 
-/// A fenced block of a Markdown page.
+/// The text of a fenced block of a Markdown page; `begin` is the block's first line.
 fn block<'a>(page: &'a str, begin: &str) -> Option<&'a str> {
     let (_, rest) = page.split_once(begin)?;
     Some(rest.split_once("```")?.0)

@@ -1,14 +1,14 @@
-//! Real programs through Midspan, beside plain routing.
+//! Real programs through Midspan, compared with plain routing.
 //!
-//! A [`case`] is a server and a client: programs of Debian, driven by two short shell scripts. They
-//! run in the [`midspan_conformance::network`] of namespaces, with the firewall and the masquerade
-//! of the gateway guide on the gateway. The lines that the client's script prints (exit statuses,
-//! checksums of the data moved, kinds of ends) are what a user sees. They are first collected with
-//! plain routing, then with Midspan on the [`gateway`] in each of its ways. A line that differs is a
-//! fault, unless [`differences`] has the reason why it is so.
+//! A [`case`] is a server and a client: programs of Debian, controlled by two short shell scripts.
+//! They run in the [`midspan_conformance::network`] of namespaces. The gateway has the firewall and
+//! the masquerade of the gateway guide. The client's script prints the results that a user sees:
+//! exit statuses, checksums of the transferred data, how connections end. The suite collects these
+//! lines first with plain routing, and then with Midspan on the [`gateway`] in each of its modes. A
+//! line that differs is a fault, unless [`differences`] contains a reason for the difference.
 //!
-//! Nothing of the machine is touched: each script has process and mount namespaces of its own,
-//! with which all its programs end.
+//! The suite changes nothing on the machine: each script has process and mount namespaces of its
+//! own, and all its programs end with these namespaces.
 
 pub mod case;
 pub mod cases;

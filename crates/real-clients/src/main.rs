@@ -1,4 +1,4 @@
-//! `real-clients`: what real programs do through Midspan, beside plain routing.
+//! `real-clients`: runs real programs through Midspan and compares with plain routing.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,19 +10,19 @@ use midspan_conformance::Family;
 use midspan_conformance::case::fits;
 use midspan_real_clients::{Case, Gateway, Outcome, Plan, Verdict, cases, results, run};
 
-/// Anything that stops the suite.
+/// Any error that stops the suite.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Exit code where something differs.
+/// Exit status if a line differs.
 const DIFFERS: u8 = 3;
 
-/// What real programs do through Midspan, beside plain routing.
+/// Runs real programs through Midspan and compares with plain routing.
 ///
 /// Each case runs programs of Debian in network namespaces of its own, first with plain routing,
 /// then with Midspan on the gateway, behind the firewall and the masquerade of the gateway guide.
-/// Cases whose programs are not installed are skipped by name
-/// (`scripts/install-dependencies real-clients` installs them all). Exit status: 0 if nothing
-/// differs without a documented reason, 3 if something does, 1 for an error.
+/// Cases whose programs are not installed are skipped and listed (`scripts/install-dependencies
+/// real-clients` installs all programs). Exit status: 0 if all differences have a documented
+/// reason, 3 if one has none, 1 for an error.
 #[derive(Parser, Debug)]
 #[command(
     name = "real-clients",
@@ -34,7 +34,7 @@ struct Arguments {
     /// Only cases whose names fit one of these patterns (* any text, ? any character)
     #[arg(long, value_delimiter = ';', value_name = "PATTERN")]
     cases: Vec<String>,
-    /// What stands on the gateway, beside plain routing: end-to-end, early, socks5, http
+    /// Kinds of gateways to compare with plain routing: end-to-end, early, socks5, http
     #[arg(
         long,
         value_delimiter = ',',
@@ -48,13 +48,13 @@ struct Arguments {
     /// Only over IPv6
     #[arg(long)]
     ipv6: bool,
-    /// The build of Midspan to try [default: `midspan` beside this program]
+    /// Midspan's executable [default: `midspan` in the folder of this program]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// List the cases, with the packages of Debian that they need, and run nothing
+    /// List the cases, with the Debian packages that they need, and run nothing
     #[arg(long)]
     list: bool,
-    /// Show what each client sees with plain routing
+    /// Show the output of each client's script
     #[arg(long)]
     show: bool,
     /// Print the table as Markdown
@@ -91,13 +91,13 @@ fn compare(arguments: &Arguments) -> Result<ExitCode, Failure> {
         gateways: known_gateways(&arguments.gateways)?,
         program: program(arguments.program.as_ref())?,
     };
-    // The host's network is left alone, and an ordinary user becomes root of a namespace.
+    // The process leaves the host's network; an ordinary user becomes root of a user namespace.
     midspan_linux::namespace::isolate()?;
     let bar = progress_bar(plan.outcomes());
     let results = run(&plan, &mut |outcome| {
         bar.inc(1);
         bar.set_message(format!("{}, {}", outcome.case, outcome.gateway.name()));
-        if let Some(text) = told(outcome, arguments.show) {
+        if let Some(text) = report(outcome, arguments.show) {
             match bar.is_hidden() {
                 true => eprintln!("{text}"),
                 false => bar.println(text),
@@ -132,8 +132,9 @@ fn list(cases: &[Case]) {
     }
 }
 
-/// What is told of an outcome at once: all that was seen where something is wrong.
-fn told(outcome: &Outcome, show: bool) -> Option<String> {
+/// The text to print when an outcome is known. If something is wrong, it contains everything that
+/// was recorded.
+fn report(outcome: &Outcome, show: bool) -> Option<String> {
     let name = format!(
         "{}, {}, {}",
         outcome.case,

@@ -1,4 +1,4 @@
-//! Programs that a case needs, and the packages of Debian that have them.
+//! Programs that a case needs, and the Debian packages that contain them.
 
 use std::path::{Path, PathBuf};
 
@@ -10,18 +10,18 @@ pub(crate) const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 pub struct Needed {
     /// The name of a program, or the path of a file. One part of a path may be `*`: any name.
     pub what: &'static str,
-    /// The package of Debian that has it.
+    /// The Debian package that contains it.
     pub package: &'static str,
 }
 
 impl Needed {
-    /// This program or file of this package.
+    /// A program or file, and its package.
     #[must_use]
     pub const fn new(what: &'static str, package: &'static str) -> Self {
         Self { what, package }
     }
 
-    /// Whether it is there.
+    /// Whether it is installed.
     #[must_use]
     pub fn is_there(&self) -> bool {
         if self.what.starts_with('/') {
@@ -31,7 +31,7 @@ impl Needed {
     }
 }
 
-/// Whether a file exists below a folder at these parts of a path.
+/// Whether a file with these parts of a path exists below a folder.
 fn matches<'a>(folder: &Path, mut parts: impl Iterator<Item = &'a str> + Clone) -> bool {
     match parts.next() {
         None => folder.exists(),

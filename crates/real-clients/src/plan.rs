@@ -1,4 +1,4 @@
-//! What is to be run.
+//! The plan: what to run.
 
 use std::path::PathBuf;
 
@@ -12,16 +12,16 @@ use crate::gateway::Gateway;
 pub struct Plan {
     /// The cases.
     pub cases: Vec<Case>,
-    /// Over which protocols.
+    /// The protocols.
     pub families: Vec<Family>,
-    /// What stands on the gateway; plain routing is always tried.
+    /// The kinds of gateways. Plain routing always runs.
     pub gateways: Vec<Gateway>,
-    /// The build of Midspan.
+    /// Midspan's executable.
     pub program: PathBuf,
 }
 
 impl Plan {
-    /// How many outcomes there will be at most.
+    /// The largest possible number of outcomes.
     #[must_use]
     pub fn outcomes(&self) -> usize {
         let with_midspan = |case: &Case| {

@@ -43,7 +43,7 @@ listens() {
     ss --no-header --listening --tcp --numeric "sport = :$1" | grep -q .
 }
 
-# The server's script says that clients may come, once all these TCP ports are served.
+# Waits until the server listens on all these TCP ports, then lets the clients start.
 ready() {
     local port
     for port in "$@"; do
@@ -60,12 +60,12 @@ at() {
     nsenter --net="${!file}" "$@"
 }
 
-# A line that belongs to what is compared, written by the server.
+# Adds a line of the server to the lines that are compared.
 seen() {
     echo "$*" >>"$DIR/seen"
 }
 
-# Clients of an explicit proxy are told of it.
+# Configures clients for an explicit proxy.
 case "${PROXY:+$VIA}" in
     socks5) export all_proxy="socks5h://$PROXY_HOST:$PROXY_PORT" ;;
     http) export http_proxy="http://$PROXY_HOST:$PROXY_PORT" https_proxy="http://$PROXY_HOST:$PROXY_PORT" ;;

@@ -7,10 +7,10 @@ use crate::differences::{self, Verdict};
 use crate::gateway::Gateway;
 use crate::run::{Outcome, Results};
 
-/// One record for each outcome: how many of its lines differ from those of plain routing.
+/// One record for each outcome, with the number of lines that differ from plain routing.
 ///
-/// The item is the case's name, the case is protocol and gateway. The note has what was seen with
-/// plain routing, the reasons of a difference, or what differs.
+/// The item is the case's name; the case is protocol and gateway. The note contains the lines with
+/// plain routing, the reasons for a difference, or the differing lines.
 #[must_use]
 pub fn records(results: &Results) -> Records {
     let mut records = Records::default();
@@ -92,7 +92,7 @@ fn has(results: &Results, gateway: Gateway) -> bool {
     outcomes.any(|outcome| outcome.gateway == gateway)
 }
 
-/// Both protocols in one cell.
+/// The results of both protocols in one cell.
 fn cell(outcomes: &[&Outcome], table: &mut Table) -> Cell {
     let differ: Vec<&&Outcome> = outcomes
         .iter()

@@ -11,22 +11,22 @@ use crate::plan::Plan;
 use crate::stage::{END, Played, Stage};
 use crate::transcript::Transcript;
 
-/// One case over one protocol with one gateway.
+/// The result of one case over one protocol with one kind of gateway.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// The case's name.
     pub case: &'static str,
     /// IPv4 or IPv6.
     pub family: Family,
-    /// What stood on the gateway.
+    /// The kind of gateway.
     pub gateway: Gateway,
-    /// What was seen with plain routing.
+    /// The lines with plain routing.
     pub expected: Transcript,
-    /// What was seen.
+    /// The lines of this run.
     pub seen: Transcript,
-    /// How they compare.
+    /// The result of the comparison.
     pub verdict: Verdict,
-    /// What the programs wrote to standard error, and the log of Midspan.
+    /// The programs' output on standard error, and Midspan's log.
     pub background: String,
 }
 
@@ -35,11 +35,11 @@ pub struct Outcome {
 pub struct Skipped {
     /// The case's name.
     pub case: &'static str,
-    /// What is missing.
+    /// The missing programs or features.
     pub reason: String,
 }
 
-/// What came out.
+/// The results of all cases.
 #[derive(Debug, Clone, Default)]
 pub struct Results {
     /// By case, then gateway, then protocol.
@@ -64,12 +64,12 @@ impl Results {
     }
 }
 
-/// Runs the plan; `progress` is told each outcome.
+/// Runs the plan; calls `progress` with each outcome.
 ///
-/// The caller must have left the host's network ([`midspan_linux::namespace::isolate`]).
+/// The calling process must have left the host's network ([`midspan_linux::namespace::isolate`]).
 ///
 /// # Errors
-/// The suite itself cannot run: no namespaces, no firewall, a preparation that fails.
+/// The suite itself cannot run: no namespaces, no firewall, or a failed preparation.
 pub fn run(plan: &Plan, progress: &mut dyn FnMut(&Outcome)) -> Result<Results, Error> {
     let mut results = Results::default();
     let users = has_several_users();
@@ -116,7 +116,8 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(&Outcome)) -> Result<Results, E
     Ok(results)
 }
 
-/// What is seen without Midspan. A second try where it does not work: the machine is shared.
+/// Runs a case with plain routing. If it does not work, runs it once more, because other work on
+/// the machine may have disturbed it.
 fn with_plain_routing(stage: &Stage<'_>) -> Result<Vec<Played>, Error> {
     let played = stage.play(Gateway::Direct)?;
     if played.iter().all(works) {
@@ -125,7 +126,7 @@ fn with_plain_routing(stage: &Stage<'_>) -> Result<Vec<Played>, Error> {
     stage.play(Gateway::Direct)
 }
 
-/// Whether a client's script came to its end.
+/// Whether a client's script ran to its end.
 fn works(played: &Played) -> bool {
     played.seen.lines().last().is_some_and(|line| line == END)
 }
@@ -148,7 +149,7 @@ fn outcome(
     }
 }
 
-/// Why a case cannot be run, by the names of what is missing.
+/// Why a case cannot run: the names of missing programs and features; `None` if nothing is missing.
 fn missing(case: &Case, several_users: bool) -> Option<String> {
     let missing: Vec<&Needed> = case
         .needs

@@ -1,4 +1,4 @@
-//! Shell scripts in namespaces, bounded in time.
+//! Shell scripts in namespaces, with a time limit.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -15,13 +15,13 @@ use crate::needed::PATH;
 /// The functions that all scripts may use.
 const PRELUDE: &str = include_str!("prelude.sh");
 
-/// Hides the machine's `/run`, unless the temporary folders are there.
+/// Hides the machine's `/run`, unless it contains the temporary folders.
 const OWN_RUN: &str = "case $DIR in /run/*) ;; *) mount -t tmpfs tmpfs /run ;; esac";
 
 /// Names and values for a script.
 pub(crate) type Variables = Vec<(&'static str, String)>;
 
-/// A script that runs, with its output in files.
+/// A running script, with its output in files.
 pub(crate) struct Script {
     program: RunningProgram,
     output: PathBuf,
@@ -31,17 +31,17 @@ pub(crate) struct Script {
 /// How a script ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// By itself, with this status (a signal: 128 and its number).
+    /// The script ended by itself with this status (for a signal: 128 plus its number).
     By(i32),
-    /// It was ended since it took too long.
+    /// The script was killed because it ran too long.
     TooLong,
 }
 
 impl Script {
-    /// Starts it in a network namespace, with `folder` as its place and home.
+    /// Starts a script in a network namespace, with `folder` as working directory and home.
     ///
-    /// It gets process and mount namespaces of its own and a `/run` of its own. All that it starts
-    /// ends with it, daemons as well.
+    /// The script gets a process namespace, a mount namespace and a `/run` of its own. All
+    /// processes that it starts end with it, daemons as well.
     pub(crate) fn start(
         place: &NetworkNamespace,
         role: &str,
@@ -77,7 +77,8 @@ impl Script {
         })
     }
 
-    /// Waits for its end at most so long, then ends it and all that it has started.
+    /// Waits for the script's end, at most for `limit`. Then kills the script and all processes
+    /// that it has started.
     pub(crate) fn finish(&mut self, limit: Duration) -> Ended {
         use std::os::unix::process::ExitStatusExt;
         match self.program.wait_for(limit) {
@@ -94,17 +95,17 @@ impl Script {
         }
     }
 
-    /// Whether it has ended already.
+    /// Whether the script has already ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.program.wait_for(Duration::ZERO).is_some()
     }
 
-    /// What it printed.
+    /// The script's standard output.
     pub(crate) fn output(&self) -> String {
         read(&self.output)
     }
 
-    /// The end of what it wrote to standard error.
+    /// The end of the script's standard error.
     pub(crate) fn errors(&self) -> String {
         tail(&read(&self.errors), LONGEST_ERRORS)
     }
@@ -123,12 +124,12 @@ const LONGEST_ERRORS: usize = 3000;
 /// Most of standard output that is read.
 const LONGEST_OUTPUT: u64 = 1 << 20;
 
-/// A file's text; programs may print what is no UTF-8.
+/// A file's text; invalid UTF-8 is replaced, because programs may print any bytes.
 fn read(path: &Path) -> String {
     use std::io::Read;
     let mut bytes = Vec::new();
     if let Ok(file) = File::open(path) {
-        // A file that cannot be read to its end is shown as far as it goes.
+        // If reading fails, the bytes read so far are shown.
         let _ = file.take(LONGEST_OUTPUT).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()

@@ -1,4 +1,4 @@
-//! One run of a case: its network, its gateway, its server, its client over each protocol.
+//! One run of a case: its network, its gateway, its server, and its client over each protocol.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
@@ -20,13 +20,13 @@ use crate::plan::Plan;
 use crate::script::{Ended, Script, Variables, tail};
 use crate::transcript::Transcript;
 
-/// How long a server may take until it serves, and a case's preparation.
+/// Time limit of a server's start, and of a case's preparation.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
-/// How long Midspan may take to end when its sessions have ended or are drained.
+/// Time limit of Midspan's end after its sessions have ended.
 const END_LIMIT: Duration = Duration::from_secs(20);
 
-/// What a client saw over one protocol, and what may help to find out why.
+/// The lines that a client printed over one protocol, and output that may help to find a fault.
 #[derive(Debug, Clone)]
 pub(crate) struct Played {
     pub(crate) family: Family,
@@ -35,7 +35,7 @@ pub(crate) struct Played {
     pub(crate) background: String,
 }
 
-/// A case that is being run, and what all its runs use.
+/// A case, and the files that all its runs use.
 pub(crate) struct Stage<'a> {
     plan: &'a Plan,
     case: &'a Case,
@@ -64,7 +64,7 @@ impl<'a> Stage<'a> {
         Ok(Self { plan, case, common })
     }
 
-    /// Runs the case with this on the gateway, over each of its protocols.
+    /// Runs the case with this kind of gateway, over each of its protocols.
     pub(crate) fn play(&self, gateway: Gateway) -> Result<Vec<Played>, Error> {
         let network = Network::new()?;
         let folder = folder()?;
@@ -117,13 +117,13 @@ impl<'a> Stage<'a> {
         Ok(played)
     }
 
-    /// The protocols of the case that are asked for.
+    /// The protocols of the case that the plan contains.
     pub(crate) fn families(&self) -> impl Iterator<Item = Family> {
         let families = self.case.families.iter().copied();
         families.filter(|family| self.plan.families.contains(family))
     }
 
-    /// One line, in place of what all clients would have seen.
+    /// This line as the only output of every client, for a run that could not start.
     fn all_saw(&self, line: &str) -> Vec<Played> {
         let families = self.families();
         let played = families.map(|family| Played {
@@ -134,7 +134,7 @@ impl<'a> Stage<'a> {
         played.collect()
     }
 
-    /// Starts the server and waits until it serves; a line with the reason where it does not.
+    /// Starts the server and waits until it is ready; if it does not start, a line with the reason.
     fn start_server(
         &self,
         network: &Network,
@@ -178,7 +178,7 @@ impl<'a> Stage<'a> {
             ("PROXY", proxy.to_string()),
             ("PROXY_HOST", in_url(proxy)),
         ]);
-        // What the server saw of the client before is not of this run.
+        // Discards what the server recorded about an earlier client.
         let by_server = folder.join("seen");
         fs::write(&by_server, "").map_err(Error::file(&by_server))?;
         open_to_all(&by_server, 0o666)?;
@@ -202,13 +202,13 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// A text in which temporary folders, whose names differ from run to run, have one name.
+    /// Replaces the names of temporary folders, which differ from run to run, by fixed names.
     fn without_places(&self, folder: &Path, text: &str) -> String {
         let text = text.replace(&folder.display().to_string(), "DIR");
         text.replace(&self.common.path().display().to_string(), "COMMON")
     }
 
-    /// Ends Midspan and adds what is wrong with it to what was seen.
+    /// Drains Midspan, and adds its faults to each client's lines.
     fn judge_midspan(
         &self,
         midspan: &mut Running,
@@ -244,7 +244,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// What holds for all scripts of a run.
+    /// The variables of all scripts of a run.
     fn variables(&self, network: &Network, gateway: Gateway, folder: &Path) -> Variables {
         let net = |place: &NetworkNamespace| {
             let descriptor = place.as_fd().as_raw_fd();
@@ -265,7 +265,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// The last line where a script came to its end.
+/// The last line of a script that ran to its end.
 pub(crate) const END: &str = "end";
 
 fn run_to_end(
@@ -299,7 +299,7 @@ fn open_to_all(path: &Path, mode: u32) -> Result<(), Error> {
     fs::set_permissions(&path, fs::Permissions::from_mode(mode)).map_err(Error::file(&path))
 }
 
-/// An address as in a URL.
+/// An address as it is written in a URL.
 fn in_url(address: std::net::IpAddr) -> String {
     match address {
         std::net::IpAddr::V4(four) => four.to_string(),
@@ -314,7 +314,7 @@ fn section(name: &str, text: &str) -> String {
     }
 }
 
-/// How many sessions of one protocol's clients Midspan's log tells of.
+/// The number of sessions in Midspan's log whose client used this protocol.
 fn sessions(log: &str, family: Family) -> usize {
     let ended = lines(log).filter(|line| line["message"] == "session ended");
     let clients = ended.filter_map(|line| line["client"].as_str().map(str::to_owned));
@@ -323,11 +323,11 @@ fn sessions(log: &str, family: Family) -> usize {
         .count()
 }
 
-/// What the log has at the level of errors.
+/// The log's messages at the level of errors.
 fn errors(log: &str) -> Vec<String> {
     let errors = lines(log).filter(|line| line["level"] == "ERROR");
     let mut errors: Vec<String> = errors.map(|line| line["message"].to_string()).collect();
-    // What is no record is a message of the program's end: a panic.
+    // A line that is not a JSON record is a message of a panic.
     errors.extend(
         log.lines()
             .filter(|line| line.contains("panicked at"))

@@ -1,8 +1,8 @@
-//! What a user sees of a run.
+//! The results of a run that a user sees.
 
 use std::fmt;
 
-/// Most lines that are kept of a run: a program that prints without end is cut off.
+/// Most lines kept of a run; the rest of a longer output is cut off.
 const MOST_LINES: usize = 2000;
 
 /// Lines in order, without times.
@@ -12,7 +12,7 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// The lines of a text.
+    /// A transcript with the lines of a text.
     #[must_use]
     pub fn of(text: &str) -> Self {
         let mut transcript = Self::default();
@@ -22,7 +22,7 @@ impl Transcript {
         transcript
     }
 
-    /// One more line.
+    /// Adds a line.
     pub fn add(&mut self, line: String) {
         if self.lines.len() < MOST_LINES {
             self.lines.push(line);

@@ -13,12 +13,12 @@ use super::seconds::{Second, Seconds};
 
 /// Width of the bins of [`DirectionReport::delivered`].
 pub const BIN: TimeSpan = TimeSpan::from_milliseconds(100);
-/// A delivery this much late could change what TCP does.
+/// A frame that is delivered this late could change TCP's behaviour.
 pub const LATE: TimeSpan = TimeSpan::from_milliseconds(2);
 /// Bins kept: two hours of them.
 const BIN_LIMIT: usize = 72_000;
 
-/// What passed one direction since the last reset.
+/// The traffic of one direction since the last reset.
 #[derive(Debug, Clone, Default)]
 pub struct DirectionReport {
     /// Counters of the link.
@@ -27,19 +27,19 @@ pub struct DirectionReport {
     pub pure_acks: u64,
     /// TCP segments with data that arrived at the link.
     pub data_segments: u64,
-    /// Bytes of TCP data delivered at the far end in each tenth of a second, those sent again
+    /// Bytes of TCP data delivered at the receiving end in each tenth of a second, retransmissions
     /// included.
     pub delivered: Vec<u64>,
-    /// How data came in each second.
+    /// Arrivals of data in each second.
     pub seconds: Vec<Second>,
-    /// How late frames were sent on, against when they were due.
+    /// How late frames were sent to the next node, compared with their due times.
     pub lateness: Lateness,
 }
 
-/// How late frames were sent on.
+/// How late frames were sent to the next node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lateness {
-    /// Frames sent on.
+    /// Frames sent to the next node.
     pub frames: u64,
     /// Half of them were at most this late.
     pub p50: TimeSpan,
@@ -58,18 +58,18 @@ pub(super) struct Direction {
     data_segments: u64,
     delivered: Vec<u64>,
     seconds: Seconds,
-    /// In nanoseconds.
+    /// Lateness in nanoseconds.
     lateness: Histogram<u64>,
     late_frames: u64,
-    /// When the frame last handed out was due.
+    /// The due time of the frame that was handed out last.
     due: Time,
 }
 
 /// A frame that has left the link.
 pub(super) enum Departed {
-    /// It is due at the far end.
+    /// The frame is due at the receiving end.
     Delivered(Vec<u8>),
-    /// Its buffer is free again.
+    /// The frame was lost; its buffer can be reused.
     Dropped(Vec<u8>),
 }
 
@@ -113,7 +113,7 @@ impl Direction {
         self.link.handle(at, Frame { bytes, kind });
     }
 
-    /// The next frame that has left the link by `now`.
+    /// The next frame that has left the link by `now`, delivered or dropped.
     pub(super) fn depart(&mut self, now: Time) -> Option<Departed> {
         match self.link.poll(now)? {
             Output::Delivered { due, packet } => {
@@ -145,7 +145,7 @@ impl Direction {
         self.delivered[bin] += u64::from(length);
     }
 
-    /// The frame handed out last was sent at `now`.
+    /// Records that the frame handed out last was sent at `now`.
     pub(super) fn sent(&mut self, now: Time) {
         let late = now.since(self.due);
         self.lateness.saturating_record(late.nanoseconds());
@@ -154,12 +154,12 @@ impl Direction {
         }
     }
 
-    /// When the next frame may be due.
+    /// The time at which the next frame may be due.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.link.poll_timeout()
     }
 
-    /// What passed so far.
+    /// The traffic so far.
     pub(super) fn report(&self) -> DirectionReport {
         let quantile = |share| TimeSpan::from_nanoseconds(self.lateness.value_at_quantile(share));
         DirectionReport {
@@ -179,7 +179,7 @@ impl Direction {
     }
 }
 
-/// From a microsecond to ten seconds, three digits.
+/// A histogram from one microsecond to ten seconds, with three digits.
 fn lateness_histogram() -> Histogram<u64> {
     const LOW: u64 = 1_000;
     const HIGH: u64 = 10_000_000_000;

@@ -1,4 +1,4 @@
-//! Frames, and what they are to the lab's counters.
+//! Frames, and their kinds for the lab's counters.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use etherparse::{IpNumber, Ipv6ExtensionSlice, NetSlice, SlicedPacket, TcpSlice,
 /// Bytes of an Ethernet header.
 pub const ETHERNET_HEADER: usize = 14;
 
-/// An Ethernet frame under way; the link counts the packet inside it.
+/// An Ethernet frame on a link; the link counts the packet inside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// From the Ethernet header on.
+    /// The frame's bytes, from the Ethernet header on.
     pub bytes: Vec<u8>,
-    /// What it is to the lab's counters.
+    /// The frame's kind for the lab's counters.
     pub kind: Kind,
 }
 
-/// What a frame is to the lab's counters.
+/// The kind of a frame for the lab's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A TCP segment without data that only acknowledges.
     PureAck,
-    /// A TCP segment with so many bytes of data, or its first fragment.
+    /// A TCP segment with this many bytes of data, or its first fragment.
     Data(u32),
-    /// A later fragment of a TCP segment, with so many bytes of data.
+    /// A later fragment of a TCP segment, with this many bytes of data.
     Rest(u32),
     /// Any other IP packet.
     Other,
-    /// Not unicast IP: neighbour discovery and the like, which a link does not carry.
+    /// Not unicast IP, for example neighbour discovery; a link does not carry such frames.
     NotCarried,
 }
 
@@ -58,7 +58,7 @@ pub fn classify(frame: &[u8]) -> Kind {
     }
 }
 
-/// What a fragment of a TCP segment is; `None` for any other packet.
+/// The kind of a fragment of a TCP segment; `None` for any other packet.
 fn fragment(net: &NetSlice<'_>) -> Option<Kind> {
     let (payload, offset) = match net {
         NetSlice::Ipv4(four) => (four.payload(), four.header().fragments_offset()),
@@ -87,8 +87,8 @@ fn fragment(net: &NetSlice<'_>) -> Option<Kind> {
 }
 
 impl Kind {
-    /// What a fragment of a packet of this kind is, with `bytes` of its `payload` bytes behind the
-    /// IP header, from the byte `skip` on.
+    /// The kind of a fragment of a packet of this kind. The fragment has `bytes` of the `payload`
+    /// bytes behind the IP header, from the byte `skip` on.
     pub(super) fn of_part(self, payload: u32, skip: u32, bytes: u32) -> Self {
         match self {
             Self::Data(data) if skip == 0 => {
@@ -101,9 +101,11 @@ impl Kind {
     }
 }
 
-/// A real-time stamp of the kernel as time on the monotonic clock, given both clocks now.
+/// Converts a real-time stamp of the kernel to the monotonic clock, given the present time of both
+/// clocks.
 pub fn to_monotonic(stamp: Duration, realtime: Duration, monotonic: Duration) -> Duration {
-    // A stamp cannot lie in the future; if the clock was set meanwhile it is now.
+    // A stamp cannot lie in the future: if the clock was set meanwhile, the result is the present
+    // time.
     let age = realtime
         .saturating_sub(stamp)
         .min(Duration::from_millis(100));

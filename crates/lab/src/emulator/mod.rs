@@ -1,11 +1,12 @@
-//! A link between two namespaces: packet sockets around the stages of the link crate.
+//! A link between two namespaces: packet sockets before and behind the stages of the link crate.
 //!
-//! Each node's interface is one end of a veth pair; the other end, its *tap*, lies in the
-//! emulator's namespace. What a node sends arrives at its tap, goes through the stages of that
-//! direction in real time, and is sent out of the other node's tap. One thread serves one link.
+//! Each node's interface is one end of a veth pair. The other end, its *tap*, is in the emulator's
+//! namespace. A frame that a node sends arrives at the node's tap, passes the stages of its
+//! direction in real time, and leaves through the other node's tap. One thread serves one link.
 //!
-//! A packet counts as arrived when the kernel stamped it, not when the thread got to it, so that a
-//! late wake-up does not add to the delay. How late each packet left is recorded.
+//! The time of arrival is the kernel's stamp, not the time at which the thread reads the frame, so
+//! a thread that wakes up late does not add to the delay. The emulator records how late each frame
+//! left.
 
 mod direction;
 mod frame;
@@ -29,10 +30,10 @@ pub use seconds::Second;
 
 use crate::LabError;
 
-/// Frames that may wait at a tap for the emulator: 32 MiB of ring.
+/// Frames that may wait at a tap for the emulator: 32 MiB of ring buffer.
 const RING_SLOTS: usize = 16_384;
 
-/// What both directions of a link are like, and where their random streams start.
+/// The configuration of both directions of a link, and the seed of their random streams.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// The link's name; part of the seed.
@@ -45,7 +46,7 @@ pub struct Setup {
     pub seed: u64,
 }
 
-/// What passed a link since its last reset.
+/// The traffic of a link since its last reset.
 #[derive(Debug, Clone, Default)]
 pub struct LinkReport {
     /// From the first node to the second.
@@ -57,7 +58,7 @@ pub struct LinkReport {
 }
 
 enum Command {
-    /// Forget what is under way and start anew.
+    /// Discard all frames on the link and start again.
     Reset(Box<(Direction, Direction)>, mpsc::Sender<()>),
     Report(mpsc::Sender<LinkReport>),
     Stop,
@@ -113,14 +114,15 @@ impl LinkEmulator {
         })
     }
 
-    /// Drops what is under way and starts anew with `setup`: clocks, counters, random streams.
+    /// Discards all frames on the link and starts again with `setup`: clocks, counters, random
+    /// streams.
     pub fn reset(&self, setup: &Setup) -> Result<(), LabError> {
         let (done, wait) = mpsc::channel();
         self.send(Command::Reset(prepare(setup)?, done))?;
         wait.recv().map_err(|_| self.ended())
     }
 
-    /// What passed since the last reset.
+    /// The traffic since the last reset.
     pub fn report(&self) -> Result<LinkReport, LabError> {
         let (report, wait) = mpsc::channel();
         self.send(Command::Report(report))?;
@@ -129,7 +131,7 @@ impl LinkEmulator {
 
     fn send(&self, command: Command) -> Result<(), LabError> {
         self.commands.send(command).map_err(|_| self.ended())?;
-        // A full counter wakes the thread as well.
+        // If the counter is full, it wakes the thread as well.
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         Ok(())
     }

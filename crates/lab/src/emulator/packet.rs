@@ -1,4 +1,4 @@
-//! Frames as the stages of a link see them.
+//! The interface of frames for the stages of a link.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -62,8 +62,8 @@ impl Packet for Frame {
         }
     }
 
-    /// IPv4 without options, and IPv6 without extension headers, are cut; both also where a sender
-    /// or the protocol forbids that routers do it.
+    /// Cuts IPv4 without options and IPv6 without extension headers, even if a sender or the
+    /// protocol forbids routers to fragment.
     fn cut(&self, piece: Piece, skip: u32, bytes: u32) -> Option<Self> {
         let [header, _] = self.fragment_headers();
         let start = ETHERNET_HEADER + usize::try_from(header + skip).ok()?;
@@ -206,7 +206,7 @@ mod tests {
         Frame { bytes, kind }
     }
 
-    /// The payload of the network layer, put together from fragments.
+    /// The payload of the network layer, reassembled from fragments.
     fn joined(pieces: &[Frame]) -> Vec<u8> {
         let mut payload = Vec::new();
         for piece in pieces {
@@ -232,7 +232,7 @@ mod tests {
                 let found = piece.piece();
                 assert_eq!(found.identification, 77);
                 assert_eq!(found.more, index + 1 < again.len());
-                // What a receiver's kernel checks.
+                // The checks of a receiver's kernel.
                 let read = SlicedPacket::from_ethernet(&piece.bytes).unwrap();
                 if let Some(NetSlice::Ipv4(four)) = read.net {
                     let header = four.header().to_header();

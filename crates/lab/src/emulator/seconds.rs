@@ -1,18 +1,18 @@
-//! How data comes to a link, second by second.
+//! Arrivals of data at a link, second by second.
 
 use midspan_link::{Bursts, Configuration, Histogram};
 use midspan_units::{BitRate, Time, TimeSpan};
 
-/// Seconds kept: two hours of them.
+/// Seconds kept: two hours.
 const LIMIT: usize = 7_200;
 /// The largest packet that a link carries, in bytes.
 const PACKET: u64 = 1_500;
 
-/// What came to a link in a second.
+/// The arrivals at a link in one second.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Second {
-    /// Lengths of bursts of data, in packets: of those that came no farther apart than the link
-    /// takes to send a full one. None where the link has no rate.
+    /// Lengths of bursts of data in packets. Packets belong to one burst if they arrive no farther
+    /// apart than the link takes to send a full packet. Empty if the link has no rate.
     pub bursts: Histogram,
     /// Packets that found no room in the queue.
     pub queue_full: u64,
@@ -22,7 +22,7 @@ pub struct Second {
 #[derive(Debug)]
 pub(super) struct Seconds {
     seconds: Vec<Second>,
-    /// The bursts of the second that goes on.
+    /// The bursts of the current second.
     bursts: Option<Bursts>,
     gap: TimeSpan,
     last: Time,
@@ -41,12 +41,13 @@ impl Seconds {
         }
     }
 
-    /// A packet with data came.
+    /// Counts a packet with data.
     pub(super) fn data(&mut self, at: Time) {
         let Some(bursts) = &mut self.bursts else {
             return;
         };
-        // Stamps of one interface come in order but for the readings of two clocks.
+        // Stamps of one interface increase, apart from small differences between the readings of
+        // two clocks.
         let at = at.max(self.last);
         if at.since(self.last) > self.gap {
             let second = second(&mut self.seconds, self.last);
@@ -57,12 +58,12 @@ impl Seconds {
         self.last = at;
     }
 
-    /// A packet found no room.
+    /// Counts a packet that found no room in the queue.
     pub(super) fn queue_full(&mut self, at: Time) {
         second(&mut self.seconds, at).queue_full += 1;
     }
 
-    /// What came so far.
+    /// All seconds so far.
     pub(super) fn report(&self) -> Vec<Second> {
         let mut seconds = self.seconds.clone();
         if let Some(mut bursts) = self.bursts.clone() {
@@ -103,7 +104,7 @@ mod tests {
 
     #[test]
     fn what_comes_faster_than_the_link_sends_is_a_burst_of_the_second_it_ended_in() {
-        // 120 µs for a packet.
+        // One packet takes 120 µs.
         let mut seconds = seconds(Some(100_000_000));
         for microseconds in [10, 20, 140, 261, 1_500_000, 2_000_000, 2_000_100] {
             seconds.data(at(microseconds));

@@ -16,7 +16,7 @@ use super::direction::{Departed, Direction};
 use super::frame::{Kind, classify, to_monotonic};
 use super::{Command, LinkReport};
 
-/// Frames taken from one tap before anything else is looked at.
+/// Frames read from one tap before the thread does anything else.
 const BATCH: usize = 64;
 /// Longest sleep, so that a lost wake-up cannot stop a link for good.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ pub(super) struct LinkThread {
     /// The monotonic clock at the start of the run.
     start: Duration,
     kernel_drops: u64,
-    /// Buffers to use again.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
 }
 
@@ -58,11 +58,11 @@ impl LinkThread {
         }
     }
 
-    /// Serves the link until it is told to stop.
+    /// Serves the link until the command to stop arrives.
     pub(super) fn run(mut self) -> std::io::Result<()> {
-        // Without this a sleep may end 50 µs late.
+        // Without this setting, a sleep may end 50 µs late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        // Without this the programs under test may keep the processor for a tick or more.
+        // Without this setting, the programs under test may keep the processor for a tick or more.
         let _ = scheduling::prefer_latency();
         loop {
             let more_first = self.take(true);
@@ -77,7 +77,7 @@ impl LinkThread {
         }
     }
 
-    /// Takes a batch of frames from one tap; whether it ended with frames still waiting.
+    /// Reads a batch of frames from one tap. Returns whether more frames wait.
     fn take(&mut self, from_first: bool) -> bool {
         let (tap, direction) = if from_first {
             (&mut self.first, &mut self.up)
@@ -119,9 +119,9 @@ impl LinkThread {
                         continue;
                     }
                 };
-                // The only frames refused are those larger than the device takes, which never
-                // came from the other device of the pair; a down interface loses frames as a
-                // real one does.
+                // The kernel refuses only frames that are larger than the device's MTU, and such a
+                // frame cannot come from the other device of the pair. An interface that is down
+                // loses frames, as a real one does.
                 let _ = tap.send(&bytes);
                 let sent = since(clock(ClockId::Monotonic), self.start);
                 direction.sent(sent);
@@ -130,7 +130,7 @@ impl LinkThread {
         }
     }
 
-    /// Carries out waiting commands; `false` means stop.
+    /// Carries out waiting commands; returns `false` for the command to stop.
     fn obey(&mut self) -> std::io::Result<bool> {
         loop {
             match self.commands.try_recv() {
@@ -192,7 +192,8 @@ impl LinkThread {
             .map(|fd| fd.revents().contains(PollFlags::ERR));
         for (tap, has_error) in [&self.first, &self.second].into_iter().zip(has_error) {
             if has_error {
-                // An interface went down or away. Until the error is taken no sleep lasts.
+                // An interface went down or was removed. Until the error is read from the socket,
+                // every sleep ends at once.
                 let _ = rustix::net::sockopt::socket_error(tap);
             }
         }
@@ -203,7 +204,7 @@ impl LinkThread {
     }
 }
 
-/// Buffers kept for use again; more would only hold memory.
+/// Buffers kept for reuse; more would waste memory.
 const SPARE_LIMIT: usize = 4096;
 
 fn keep(spare: &mut Vec<Vec<u8>>, bytes: Vec<u8>) {

@@ -1,4 +1,4 @@
-//! HAProxy from Debian, the peer to compare with.
+//! HAProxy from Debian, for comparison.
 
 use std::fmt::Write as _;
 use std::fs;

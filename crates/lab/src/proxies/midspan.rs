@@ -1,4 +1,4 @@
-//! Midspan itself, as an operator would run it.
+//! Midspan itself, started as an operator starts it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -72,23 +72,24 @@ enum Connections {
     },
 }
 
-/// Which connections Midspan takes.
+/// The connections that Midspan accepts or intercepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Taken {
-    /// Those to its own addresses.
+pub enum Carried {
+    /// Connections to its own addresses.
     Forwards(Vec<Forward>),
-    /// Those that arrive at these interfaces and are on their way to another node.
+    /// Connections that arrive at these interfaces and have another node as destination.
     Interfaces(Vec<String>, Handshake),
 }
 
-/// Starts `midspan run` (the program that runs now) on `node`; returns once it is ready.
+/// Starts `midspan run` on `node`, from the executable of this process; returns when Midspan is
+/// ready.
 pub fn start(
     node: &NetworkNamespace,
-    taken: &Taken,
+    carried: &Carried,
     settings: &ProxySettings,
     folder: &Path,
 ) -> Result<Program, LabError> {
-    let text = toml::to_string(&configuration(taken, &receive_buffer::of_proxy(settings)))
+    let text = toml::to_string(&configuration(carried, &receive_buffer::of_proxy(settings)))
         .map_err(|error| failed(error.to_string()))?;
     let this = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
     let launch = Launch::midspan(this)
@@ -96,37 +97,37 @@ pub fn start(
         .folder(folder)
         .inside(node)
         .grace(Duration::from_secs(5));
-    launch.ready().map_err(|error| match (error, taken) {
-        (LaunchError::NotReady { log, .. }, Taken::Forwards(_)) => {
+    launch.ready().map_err(|error| match (error, carried) {
+        (LaunchError::NotReady { log, .. }, Carried::Forwards(_)) => {
             failed(format!("it did not become ready: {log}"))
         }
-        (LaunchError::NotReady { log, .. }, Taken::Interfaces(..)) => {
+        (LaunchError::NotReady { log, .. }, Carried::Interfaces(..)) => {
             LabError::NoInterception { reason: log }
         }
         (error, _) => error.into(),
     })
 }
 
-fn configuration<'a>(taken: &Taken, settings: &'a ProxySettings) -> Configuration<'a> {
-    let (interception, connections) = match taken {
-        Taken::Forwards(forwards) => {
+fn configuration<'a>(carried: &Carried, settings: &'a ProxySettings) -> Configuration<'a> {
+    let (interception, connections) = match carried {
+        Carried::Forwards(forwards) => {
             let connections = forwards.iter().map(|forward| Connections::Forward {
                 listen: forward.listen.to_string(),
                 to: forward.to.to_string(),
             });
             (None, connections.collect())
         }
-        Taken::Interfaces(interfaces, handshake) => {
+        Carried::Interfaces(interfaces, handshake) => {
             let transparent = Connections::Transparent {
                 interfaces: interfaces.clone(),
                 handshake: match handshake {
                     Handshake::EndToEnd => "end-to-end",
                     Handshake::Early => "early",
                 },
-                // What passes untouched would be measured in the proxy's name.
+                // Otherwise connections that pass untouched would count as Midspan's.
                 control_group: (settings.policy == PolicyName::Auto).then_some("0 %"),
             };
-            // The clients of a lab mean no harm, and all their connections shall be taken.
+            // The lab's clients are harmless, and all their connections have to be intercepted.
             let interception = Interception {
                 opening_limit: OPENING_LIMIT,
                 opening_limit_per_client: OPENING_LIMIT,
@@ -135,10 +136,10 @@ fn configuration<'a>(taken: &Taken, settings: &'a ProxySettings) -> Configuratio
         }
     };
     Configuration {
-        // Nothing outside the lab's namespaces and folders is touched.
+        // The lab's Midspan uses nothing outside the lab's namespaces and folders.
         control: Control { socket: "none" },
-        // When a run ends its transfers are complete: what may still be open is of no use, and
-        // must not keep rules in force that the next run would meet.
+        // When a run ends, its transfers are complete. Connections that are still open are of no
+        // use, and must not keep rules in force for the next run.
         relay: Relay {
             drain_timeout: "0 s",
         },
@@ -163,7 +164,7 @@ fn configuration<'a>(taken: &Taken, settings: &'a ProxySettings) -> Configuratio
     }
 }
 
-/// The most that the configuration allows.
+/// The largest value that the configuration permits.
 const OPENING_LIMIT: u32 = 4096;
 
 fn failed(reason: String) -> LabError {
@@ -186,8 +187,8 @@ mod tests {
             server_leg: leg,
             ..ProxySettings::default()
         };
-        let taken = Taken::Interfaces(vec!["link0".to_owned()], Handshake::EndToEnd);
-        toml::to_string(&configuration(&taken, &settings)).unwrap()
+        let carried = Carried::Interfaces(vec!["link0".to_owned()], Handshake::EndToEnd);
+        toml::to_string(&configuration(&carried, &settings)).unwrap()
     }
 
     #[test]

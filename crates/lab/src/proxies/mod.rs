@@ -1,4 +1,4 @@
-//! What stands at the places where the path file allows a proxy.
+//! The cases: which program runs at the places where the path file allows a proxy.
 
 pub mod haproxy;
 pub mod midspan;
@@ -8,19 +8,19 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-/// What is done at the proxies of the path.
+/// A case: what the proxies of the path do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Case {
     /// Plain routing: connections run from end to end.
     Direct,
     /// HAProxy at every proxy.
     Haproxy,
-    /// Midspan at every proxy, with transparent listeners: clients call the server.
+    /// Midspan with transparent listeners at every proxy: clients connect to the server.
     Midspan,
-    /// The same, but the clients' connections are accepted before the server has answered.
+    /// As [`Self::Midspan`], with the handshake early.
     MidspanEarly,
-    /// Midspan at every proxy, with forward listeners: clients call the first proxy, as they do
-    /// with HAProxy.
+    /// Midspan with forward listeners at every proxy: clients connect to the first proxy, as they
+    /// do with HAProxy.
     MidspanForward,
     /// Plain routing, with `midspan thin` on each client's host.
     Thin,
@@ -37,13 +37,13 @@ impl Case {
         Self::Thin,
     ];
 
-    /// Whether clients call the first proxy; otherwise the server.
+    /// Whether clients connect to the first proxy; otherwise they connect to the server.
     #[must_use]
     pub const fn is_forward(self) -> bool {
         matches!(self, Self::Haproxy | Self::MidspanForward)
     }
 
-    /// What stands at the proxies and whom each end sees, in a sentence for reports.
+    /// A sentence for reports: what runs at the proxies, and which address each end sees.
     #[must_use]
     pub const fn description(self) -> &'static str {
         match self {
@@ -51,20 +51,20 @@ impl Case {
                 "direct: plain routing; each connection runs from the client to the server."
             }
             Self::Haproxy => {
-                "haproxy: clients call HAProxy at the first proxy; the server sees the last \
+                "haproxy: clients connect to HAProxy at the first proxy; the server sees the last \
                  proxy's address."
             }
             Self::Midspan => {
-                "midspan: clients call the server, and Midspan intercepts their connections at \
-                 each proxy; client and server see each other's own address and port."
+                "midspan: clients connect to the server, and Midspan intercepts their connections \
+                 at each proxy; client and server see each other's own address and port."
             }
             Self::MidspanEarly => {
-                "midspan-early: as midspan, but connections are accepted at once and the server \
-                 is called meanwhile."
+                "midspan-early: as midspan, but each proxy accepts connections at once, and \
+                 connects to the server meanwhile."
             }
             Self::MidspanForward => {
-                "midspan-forward: clients call Midspan at the first proxy; the server sees the \
-                 last proxy's address."
+                "midspan-forward: clients connect to Midspan at the first proxy; the server sees \
+                 the last proxy's address."
             }
             Self::Thin => {
                 "thin: plain routing, and `midspan thin` thins the ACKs that leave the client's \

@@ -12,14 +12,14 @@ use crate::LabError;
 /// How `midspan thin` is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ThinOptions {
-    /// Every ACK passes; otherwise they are thinned by the default policy.
+    /// Every ACK passes. Otherwise ACKs are thinned by the default policy.
     pub pass: bool,
-    /// ACKs go before data in the host's queue, for an upstream of this rate.
+    /// In the host's queue, ACKs are sent before data, for an upstream of this rate.
     pub ack_first: Option<BitRate>,
 }
 
-/// Starts `midspan thin` (the program that runs now) on `node` for what leaves by `interface`;
-/// returns once ACKs are being thinned.
+/// Starts `midspan thin` on `node`, from the executable of this process, for packets that leave by
+/// `interface`; returns when thinning has begun.
 pub fn start(
     node: &NetworkNamespace,
     interface: &str,
@@ -38,7 +38,7 @@ pub fn start(
     if let Some(rate) = options.ack_first {
         launch = launch.args(["--ack-first", "--upstream", &rate.to_string()]);
     }
-    // One line on standard output tells that it is ready.
+    // `midspan thin` prints one line on standard output when it is ready.
     let launch = launch.folder(folder).log_file("thin.log").inside(node);
     let launch = launch.grace(Duration::from_secs(5));
     launch.ready().map_err(|error| match error {

@@ -10,7 +10,8 @@ use midspan_records::Record;
 
 use crate::LabError;
 
-/// Runs all checks; `progress` is told each before it starts. `quick` shortens them for tests.
+/// Makes all checks; calls `progress` with each check before it starts. `quick` shortens them for
+/// tests.
 pub fn verify(quick: bool, progress: &mut dyn FnMut(&Check)) -> Result<Vec<Record>, LabError> {
     let mut records = Vec::new();
     for check in checks(quick) {

@@ -10,23 +10,23 @@ use midspan_units::BitRate;
 
 use crate::LabError;
 
-/// The port probes are sent to.
+/// The destination port of probes.
 pub const PORT: u16 = 9000;
 /// Headers before the probe's payload, as the link counts them, for IPv4.
 pub const HEADERS: usize = 28;
 
-/// What is sent.
+/// The packets of a probe.
 #[derive(Debug, Clone, Copy)]
 pub struct Probe {
-    /// How many packets.
+    /// Number of packets.
     pub packets: u64,
     /// Size of each at the network layer in bytes (IPv4), at least 36.
     pub size: usize,
-    /// At which rate at the network layer; `None` for all at once.
+    /// The rate at the network layer; `None` to send all at once.
     pub rate: Option<BitRate>,
 }
 
-/// A socket that swallows probes, so that no "port unreachable" answers them.
+/// A socket that receives probes, so that no ICMP "port unreachable" is sent.
 pub struct Sink {
     _socket: UdpSocket,
 }
@@ -39,7 +39,7 @@ impl Sink {
     }
 }
 
-/// Starts to send from `node`; joining the handle waits for the end.
+/// Starts to send from `node`; join the handle to wait for the end.
 pub fn send(
     node: &NetworkNamespace,
     from: SocketAddr,
@@ -75,7 +75,7 @@ fn send_all(socket: &UdpSocket, probe: Probe) -> std::io::Result<()> {
 /// The number of a captured probe, given its first bytes; `None` for any other packet.
 #[must_use]
 pub fn number(bytes: &[u8]) -> Option<u64> {
-    // The capture has cut the packet: read what is there.
+    // The capture has cut the packet, so a lenient parser reads it.
     let packet = LaxSlicedPacket::from_ethernet(bytes).ok()?;
     let Some(TransportSlice::Udp(udp)) = packet.transport else {
         return None;
@@ -87,7 +87,8 @@ pub fn number(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(number.try_into().ok()?))
 }
 
-/// Whether a captured packet, given its first bytes, is an ICMP echo request (or else its reply), and its number.
+/// For a captured packet that is an ICMP echo: whether it is a request (otherwise a reply), and its number.
+/// Its first bytes are enough.
 #[must_use]
 pub fn echo(bytes: &[u8]) -> Option<(bool, u16)> {
     let packet = LaxSlicedPacket::from_ethernet(bytes).ok()?;

@@ -27,18 +27,18 @@ pub struct TwoHosts {
     folder: TempDir,
 }
 
-/// What both ends saw.
+/// The packets captured at both ends.
 pub struct Seen {
-    /// At the sender's interface.
+    /// Packets at the sender's interface.
     pub sent: Vec<Captured>,
-    /// At the receiver's interface.
+    /// Packets at the receiver's interface.
     pub received: Vec<Captured>,
-    /// Whether the emulator kept up meanwhile.
+    /// Whether the run is valid.
     pub validity: Validity,
 }
 
 impl TwoHosts {
-    /// Builds the network; `link` are the lines of the path file's `[[link]]`.
+    /// Builds the network; `link` is the lines of the path file's `[[link]]`.
     pub fn build(link: &str) -> Result<Self, LabError> {
         let text = format!(
             "[[host]]\nname = \"client\"\n[[host]]\nname = \"server\"\n\
@@ -64,23 +64,23 @@ impl TwoHosts {
         &self.topology
     }
 
-    /// A folder that goes with this network.
+    /// A folder that is removed with this network.
     pub fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }
 
-    /// Starts the link anew with `seed`.
+    /// Restarts the link with `seed`.
     pub fn reset(&self, seed: u64) -> Result<(), LabError> {
         self.topology.reset_links(&self.path, seed)
     }
 
-    /// What passed the link.
+    /// The traffic of the link.
     pub fn report(&self) -> Result<LinkReport, LabError> {
         self.topology.link(LINK).report()
     }
 
-    /// Runs `work` while both ends capture what matches `filter`; the results are those of the
-    /// client and of the server, and the verdict on the run.
+    /// Runs `work` while both ends capture the packets that match `filter`. Returns the result of
+    /// `work`, the captures of client and server, and whether the run is valid.
     pub fn captured<T>(
         &self,
         filter: Filter,

@@ -1,4 +1,4 @@
-//! Downloads by curl: one file, a page of many objects, requests and responses in turn.
+//! Downloads by curl: one file, a page of several objects, requests and responses in turn.
 
 use std::fs;
 use std::io::Read;
@@ -16,7 +16,7 @@ use crate::LabError;
 use crate::error::at;
 use crate::programs::Program;
 
-/// What curl says of one transfer (`--write-out '%{json}'`), in seconds and bytes.
+/// curl's report of one transfer (`--write-out '%{json}'`), in seconds and bytes.
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Transfer {
     http_code: u32,
@@ -25,7 +25,7 @@ struct Transfer {
     time_total: f64,
 }
 
-/// How the transfer of a file went.
+/// The times of one file's transfer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Transferred {
     /// From the start to the first byte of the answer.
@@ -43,7 +43,7 @@ impl From<Transfer> for Transferred {
     }
 }
 
-/// Downloads one file and compares it with the one served.
+/// Downloads one file and compares it with the file on the server.
 pub fn download(
     client: &NetworkNamespace,
     to: SocketAddr,
@@ -62,7 +62,7 @@ pub fn download(
     Ok(transfer.into())
 }
 
-/// Uploads a file and compares what the server stored at `stored` with it.
+/// Uploads a file and compares it with the file that the server stored at `stored`.
 pub fn upload(
     client: &NetworkNamespace,
     to: SocketAddr,
@@ -93,7 +93,7 @@ pub fn upload(
 }
 
 /// Loads a page of `objects` files of one size over at most `parallel` connections; returns the
-/// time from the start of the program to its end.
+/// time from the start of curl to its end.
 pub fn page(
     client: &NetworkNamespace,
     to: SocketAddr,
@@ -127,8 +127,8 @@ pub fn page(
     Ok(elapsed.into())
 }
 
-/// Asks for a file `count` times in turn over one connection; returns the time of each but the
-/// first, which also sets up the connection.
+/// Requests a file `count` times in turn over one connection. Returns the time of each request
+/// except the first, which also opens the connection.
 pub fn request_response(
     client: &NetworkNamespace,
     to: SocketAddr,

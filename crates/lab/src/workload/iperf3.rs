@@ -13,10 +13,10 @@ use super::wait_until_listening;
 use crate::LabError;
 use crate::programs::Program;
 
-/// The port it listens on.
+/// The port of iperf3's server.
 pub const PORT: u16 = 5201;
 
-/// Which way the data goes.
+/// The direction of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the server to the client.
@@ -25,13 +25,13 @@ pub enum Direction {
     Upload,
 }
 
-/// A running server; it ends with this value.
+/// A running server; it is stopped when this value is dropped.
 pub struct BulkServer {
     _program: Running,
 }
 
 impl BulkServer {
-    /// Starts iperf3 on `host`; its log goes to `folder`.
+    /// Starts iperf3 on `host`; its log is written to `folder`.
     pub fn start(
         host: &NetworkNamespace,
         address: SocketAddr,
@@ -50,7 +50,7 @@ impl BulkServer {
     }
 }
 
-/// The parts of iperf3's report that are used.
+/// The parts of iperf3's report that the lab uses.
 #[derive(Debug, Deserialize)]
 struct Report {
     error: Option<String>,

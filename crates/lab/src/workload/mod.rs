@@ -1,4 +1,4 @@
-//! What flows over the path: real clients against real servers.
+//! Workloads on a path: real clients and real servers.
 
 pub mod curl;
 pub mod iperf3;
@@ -15,7 +15,8 @@ use crate::LabError;
 /// How long a server may take to start.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// Waits until a server on `host` accepts connections; its own log is quoted if it ends instead.
+/// Waits until a server on `host` accepts connections. If the server ends instead, the error
+/// contains its log.
 pub(crate) fn wait_until_listening(
     host: &NetworkNamespace,
     address: SocketAddr,
@@ -28,7 +29,7 @@ pub(crate) fn wait_until_listening(
         reason,
     };
     loop {
-        // The address is the host's own, so this does not touch an emulated link.
+        // The address is the host's own, so this connection does not use an emulated link.
         let connected = host.run(move || {
             TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok()
         })?;

@@ -17,20 +17,20 @@ use crate::LabError;
 use crate::error::at;
 use crate::programs::Program;
 
-/// The port it listens on.
+/// nginx's port.
 pub const PORT: u16 = 80;
 
-/// Where uploads go, as in the URL.
+/// The path of uploads in the URL.
 pub const UPLOADS: &str = "/uploads/";
 
-/// The file in which the server whose own folder is `folder` stores the upload of a flow.
+/// The file in which a server with the folder `folder` stores a flow's upload.
 #[must_use]
 pub fn stored(folder: &Path, flow: usize) -> PathBuf {
     folder.join("uploads").join(format!("{flow}.bin"))
 }
 
-/// Files of pseudo-random bytes, one for each size, so that nothing on the way can shorten or
-/// repeat them unnoticed.
+/// Files of pseudo-random bytes, one for each size, so that compression or repetition on the path
+/// would be noticed.
 pub struct Files {
     folder: PathBuf,
 }
@@ -53,7 +53,7 @@ impl Files {
         self.folder.join(Self::name(size))
     }
 
-    /// Its name, as in the URL.
+    /// The name of a file, as in the URL.
     #[must_use]
     pub fn name(size: u64) -> String {
         format!("{size}.bin")
@@ -74,13 +74,13 @@ fn write_random(path: &Path, size: u64) -> std::io::Result<()> {
     file.flush()
 }
 
-/// A running nginx; it ends with this value.
+/// A running nginx; it is stopped when this value is dropped.
 pub struct WebServer {
     _program: Running,
 }
 
 impl WebServer {
-    /// Starts nginx on `host`, serving `files`; its own files go to `folder`.
+    /// Starts nginx on `host` with `files`; its own files are written to `folder`.
     pub fn start(
         host: &NetworkNamespace,
         address: IpAddr,
@@ -95,7 +95,7 @@ impl WebServer {
             .arg(folder)
             .arg("-c")
             .arg(&configuration)
-            // Otherwise it starts with the system's log, which only root may write.
+            // Without this option, nginx opens the system's log, which only root may write.
             .args(["-e", "stderr"])
             .folder(folder)
             .log_file("error.log")
@@ -108,7 +108,7 @@ impl WebServer {
     }
 }
 
-/// One process and one user: in a user namespace there is no other user to change to.
+/// One process and one user, because a user namespace has no other user.
 fn configuration_text(files: &Files, folder: &Path) -> String {
     let files = files.folder.display();
     let folder = folder.display();

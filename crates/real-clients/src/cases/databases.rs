@@ -22,7 +22,8 @@ const MARIADB: &[Needed] = &[
 ];
 const MEMCACHED: &[Needed] = &[Needed::new("memcached", "memcached"), PYTHON];
 
-/// A PostgreSQL server that trusts everybody; it runs as the user of Debian's package.
+/// A PostgreSQL server that accepts every user without a password; it runs as the user of Debian's
+/// package.
 const fn postgresql(name: &'static str) -> Case {
     Case::new(name, POSTGRESQL)
         .several_users()

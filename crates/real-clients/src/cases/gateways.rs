@@ -1,4 +1,4 @@
-//! What the gateway's host, or a second path, has to do with connections.
+//! Interactions with other functions of a gateway, or with a second path.
 
 use super::{CURL, NGINX, OPENSSL, PYTHON};
 use crate::case::{Case, Sessions};
@@ -21,9 +21,9 @@ const TRACEROUTE: &[Needed] = &[
 ];
 const PY: &[Needed] = &[PYTHON];
 
-/// A server that accepts everything, at port 7000 by TCP and at port 7001 by MPTCP where the kernel
-/// has it. It tells, when asked to by a connection to port 7100, what it has accepted since it was
-/// asked before: how many bytes by each connection.
+/// A server that accepts every connection, at port 7000 by TCP and at port 7001 by MPTCP if the
+/// kernel has MPTCP. It answers a connection to port 7100 with the number of bytes of each
+/// connection that it has accepted since the last such answer.
 const fn counting(name: &'static str, needs: &'static [Needed]) -> Case {
     Case::new(name, needs).server(
         r#"cat >"$DIR/server.py" <<'END'

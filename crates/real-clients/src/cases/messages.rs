@@ -1,4 +1,4 @@
-//! Mail, names, files by FTP, messages, streams.
+//! Mail, DNS over TCP, FTP, messages, streams.
 
 use super::{CURL, PYTHON};
 use crate::case::{Case, Sessions};
@@ -28,7 +28,7 @@ const MQTT: &[Needed] = &[
 ];
 const IPERF3: &[Needed] = &[Needed::new("iperf3", "iperf3")];
 
-/// An FTP server for everybody.
+/// An FTP server that every user may use.
 const fn ftp(name: &'static str) -> Case {
     Case::new(name, FTP)
         .several_users()
@@ -63,7 +63,7 @@ END
         )
 }
 
-/// Transfers by lftp, in this mode of data connections: on for passive ones.
+/// Transfers by lftp. The argument sets the mode of data connections: `on` for passive ones.
 macro_rules! lftp {
     ($passive:literal) => {
         concat!(
@@ -168,7 +168,8 @@ END
         ),
 ];
 
-/// A firewall that lets out FTP's control port alone; the helper finds the data connections.
+/// A firewall that permits only FTP's control port. The kernel's FTP helper detects the data
+/// connections, which then pass too.
 const HELPER: &str = r#"nft -f - <<'END'
 table inet filter {
     ct helper ftp-standard {

@@ -62,7 +62,8 @@ mod tests {
     #[test]
     fn the_packages_of_all_cases_are_installed_by_one_command() {
         let script = include_str!("../../../../scripts/install-dependencies");
-        // Large ones are tried only where they are there already; the others are on every Debian.
+        // Large packages, which are used only if they are already installed, and packages that
+        // every Debian system has.
         let left_out = [
             "apt",
             "chromium",

@@ -1,4 +1,4 @@
-//! Remote shells and copies: OpenSSH and what uses it.
+//! Remote shells and copies: OpenSSH and the programs that use it.
 
 use super::{CURL, NC, NGINX};
 use crate::case::Case;
@@ -22,7 +22,7 @@ const GIT_HTTP: &[Needed] = &[
 ];
 const RSYNC: &[Needed] = &[SSH[0], SSH[1], NC, Needed::new("rsync", "rsync")];
 
-/// An SSH server, and a client that is set up by `ssh_config`.
+/// An SSH server. The client is configured by the macro `with_ssh`.
 const fn ssh(name: &'static str, needs: &'static [Needed]) -> Case {
     Case::new(name, needs)
         .several_users()
@@ -50,7 +50,8 @@ END
         )
 }
 
-/// Sets the client up; the alias `server` is for those who cannot have an IPv6 address as a name.
+/// Configures the client. Programs that do not accept an IPv6 address as a host name use the alias
+/// `server`.
 macro_rules! with_ssh {
     ($script:literal) => {
         concat!(
@@ -74,7 +75,7 @@ END
     };
 }
 
-/// Makes a repository, clones it from this URL, pushes to it, and compares.
+/// Makes a repository, clones it from this URL, pushes to it, and compares the result.
 macro_rules! git {
     ($url:literal) => {
         concat!(

@@ -1,4 +1,4 @@
-//! How connections begin and end, and what hosts set on them.
+//! How connections begin and end, and socket options of hosts.
 
 use super::{CURL, NC, NGINX, OPENSSL, PYTHON};
 use crate::case::{Case, Sessions};
@@ -11,7 +11,7 @@ const SOCAT_ALONE: &[Needed] = &[SOCAT, PYTHON];
 const PY: &[Needed] = &[PYTHON];
 const WEB: &[Needed] = &[CURL, NGINX, OPENSSL];
 
-/// A server that does on each port what its number means.
+/// A server that treats the connections of each port in a different way.
 const fn ends(name: &'static str, needs: &'static [Needed]) -> Case {
     Case::new(name, needs).server(
         r#"cat >"$DIR/server.py" <<'END'

@@ -1,4 +1,4 @@
-//! How fast a link may be, by a TCP transfer.
+//! The highest rate of an emulated link, measured by a TCP transfer.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use crate::verify::two_hosts::{CLIENT, SERVER, TwoHosts};
 use crate::workload::iperf3::{self, BulkServer};
 use crate::{LabError, Validity};
 
-/// Data in a full packet, with timestamps.
+/// Share of data in a full packet, with TCP timestamps.
 const DATA_SHARE: f64 = 1448.0 / 1500.0;
-/// What slow start may cost.
+/// The transfer must reach this share of the rate; slow start may cost the rest.
 const BOUND: f64 = 0.95;
 
 pub(super) fn check(check: &Check, megabits: u64, seconds: u64) -> Result<Measured, LabError> {

@@ -1,4 +1,5 @@
-//! The delay each way, by captures at both ends, and both ways, by ping's own clock.
+//! The one-way delay, measured by captures at both ends, and the round trip, measured by ping's own
+//! clock.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -13,9 +14,9 @@ use crate::programs::Program;
 use crate::verify::probe;
 use crate::verify::two_hosts::{CLIENT, SERVER, TwoHosts};
 
-/// Of one way, in seconds.
+/// Permitted error of the one-way delay, in seconds.
 const BOUND: f64 = 0.000_5;
-/// From here on ping prints whole milliseconds.
+/// From this round-trip time on, in seconds, ping prints whole milliseconds.
 const COARSE_FROM: f64 = 0.1;
 
 pub(super) fn check(check: &Check, milliseconds: u64, count: u32) -> Result<Measured, LabError> {
@@ -42,7 +43,8 @@ pub(super) fn check(check: &Check, milliseconds: u64, count: u32) -> Result<Meas
         for (share, name) in [(0.5, "p50"), (0.99, "p99")] {
             let value = quantile(values, share).ok_or_else(|| nothing("no ping came back"))?;
             let error = (value - nominal).abs();
-            // A billionth for what is lost in printing and reading decimal fractions.
+            // Adds a billionth of a second for rounding when decimal fractions are printed and
+            // read.
             records.push(check.judged(
                 (&format!("{what} {name}"), "s"),
                 error,

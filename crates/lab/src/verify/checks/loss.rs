@@ -1,4 +1,4 @@
-//! The loss, by numbered packets, twice with the same seed.
+//! The loss, measured by numbered packets, twice with the same seed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::verify::two_hosts::{Seen, TwoHosts};
 use crate::{LabError, Validity};
 
 const LOSS: f64 = 0.01;
-/// 99.9 % of draws lie within so many standard deviations.
+/// 99.9 % of draws are within this many standard deviations.
 const DEVIATIONS: f64 = 3.29;
 
 pub(super) fn check(

@@ -1,4 +1,4 @@
-//! What is checked, and against which bound.
+//! The checks of the emulator, and their bounds.
 
 mod capacity;
 mod delay;
@@ -17,44 +17,44 @@ use crate::{LabError, Validity};
 /// One check of the emulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// The rate, within 1 %, by overload.
+    /// The rate, within 1 %, measured by overload.
     Rate {
         /// In Mbit/s.
         megabits: u64,
-        /// Which way.
+        /// The direction.
         direction: Direction,
-        /// For how long.
+        /// The duration.
         seconds: u64,
     },
-    /// The delay each way, within 0.5 ms at the median and the 99th percentile.
+    /// The one-way delay of both directions, within 0.5 ms at the median and the 99th percentile.
     Delay {
-        /// One way, in ms.
+        /// The one-way delay, in ms.
         milliseconds: u64,
-        /// Pings.
+        /// Number of pings.
         count: u32,
     },
-    /// The loss, within its binomial bound, the same for the same seed.
+    /// The loss, within its binomial bound, and equal for equal seeds.
     Loss {
-        /// Which way.
+        /// The direction.
         direction: Direction,
-        /// Packets sent.
+        /// Number of packets sent.
         packets: u64,
     },
-    /// The queue's limit, exact, by a burst.
+    /// The queue's limit, exactly, measured by a burst.
     Queue {
         /// In packets.
         limit: u64,
     },
-    /// One fast link, by a TCP transfer.
+    /// One fast link, measured by a TCP transfer.
     Capacity {
         /// In Mbit/s.
         megabits: u64,
-        /// For how long.
+        /// The duration.
         seconds: u64,
     },
 }
 
-/// All checks; the quick ones are for tests.
+/// All checks; `quick` selects short ones for tests.
 #[must_use]
 pub fn checks(quick: bool) -> Vec<Check> {
     let both = [Direction::Up, Direction::Down];
@@ -111,7 +111,7 @@ const fn way(direction: Direction) -> &'static str {
     }
 }
 
-/// What a check found.
+/// The result of a check.
 struct Measured {
     records: Vec<Record>,
     validity: Validity,
@@ -121,7 +121,7 @@ struct Measured {
 const FULL: usize = 1500;
 
 impl Check {
-    /// Carries it out; a void measurement is made again, three times at most in all.
+    /// Makes the check. A void measurement is repeated, at most three attempts in all.
     pub fn run(&self) -> Result<Vec<Record>, LabError> {
         let mut measured = self.measure()?;
         for _ in 1..ATTEMPTS {
@@ -150,7 +150,7 @@ impl Check {
         }
     }
 
-    /// A record whose bound held or not. A void run holds no bound.
+    /// A record that contains whether its bound is met. A void run meets no bound.
     fn judged(
         &self,
         (quantity, unit): (&str, &str),

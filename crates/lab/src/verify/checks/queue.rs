@@ -1,4 +1,4 @@
-//! The queue's limit, by a burst that is over before the first packet has gone.
+//! The queue's limit, measured by a burst that ends before the first packet has left the link.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::LabError;
 use crate::verify::probe::Probe;
 use crate::verify::two_hosts::TwoHosts;
 
-/// Of a full packet at 1 Mbit/s.
+/// Transmission time of a full packet at 1 Mbit/s.
 const TRANSMISSION: Duration = Duration::from_millis(12);
 
 pub(super) fn check(check: &Check, limit: u64) -> Result<Measured, LabError> {
@@ -27,7 +27,7 @@ pub(super) fn check(check: &Check, limit: u64) -> Result<Measured, LabError> {
         return Err(nothing("no probe was sent"));
     };
     let burst = last.at.saturating_sub(first.at);
-    // The packet that is being sent does not wait.
+    // The packet in transmission does not wait in the queue.
     let waited = seen.received.len().saturating_sub(1) as u64;
     #[allow(clippy::cast_precision_loss)]
     let value = waited as f64;

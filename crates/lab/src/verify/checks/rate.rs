@@ -1,4 +1,4 @@
-//! The rate, by sending a fifth more than the link carries.
+//! The rate, measured by sending a fifth more than the link carries.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(super) fn check(
         rate: BitRate::from_bits_per_second(offered),
     };
     let seen = hosts.probe(direction, probe, Duration::from_millis(50))?;
-    // The first packet found the link idle; the rate is that of those that followed.
+    // The first packet found an idle link, so only the packets after it count.
     let (Some(first), Some(last)) = (seen.received.first(), seen.received.last()) else {
         return Err(nothing("the link delivered no probe"));
     };

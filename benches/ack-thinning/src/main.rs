@@ -1,10 +1,10 @@
-//! How many ACKs a second the agent of ACK thinning handles on one core.
+//! Measures how many ACKs per second `midspan thin` handles on one core.
 //!
-//! Two network namespaces joined by a veth pair. A sender writes pure ACKs of many flows through a
-//! raw socket as fast as it can; they go through the rules and the queue of a real `midspan thin`,
-//! whose worker has one thread. The far end answers each ACK that arrives with a RST, so the worker
-//! reads headers of what arrives as well. Printed are the ACKs that the worker judged in a second,
-//! and the processor time that it took for each. Needs root, or a user who may make namespaces.
+//! A veth pair joins two network namespaces. A sender writes pure ACKs of several flows through a
+//! raw socket as fast as it can. The ACKs pass the rules and the packet queue of a real `midspan
+//! thin`, whose worker process has one thread. The other host answers each ACK with an RST, so the
+//! worker also reads headers of arriving packets. The program prints the number of ACKs per second,
+//! and the worker's processor time for each ACK. Needs root, or a user who may make namespaces.
 
 use std::error::Error;
 use std::fs;
@@ -22,7 +22,7 @@ use midspan_thin::{RunOptions, Settings, Status, Watcher};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Hertz of the times in `/proc/PID/stat` (`USER_HZ`; 100 on all machines that Linux knows).
+/// Hertz of the times in `/proc/PID/stat` (`USER_HZ`; 100 on all machines that Linux supports).
 const TICKS: f64 = 100.0;
 
 #[derive(Parser)]
@@ -34,10 +34,10 @@ struct Arguments {
     command: Option<Role>,
 }
 
-/// How much to measure.
+/// Options of the measurement.
 #[derive(Args, Debug, Clone)]
 struct Plan {
-    /// Policy to be tried
+    /// Policy to measure
     #[arg(long, default_value = "fda:4")]
     policy: String,
     /// Flows that send ACKs
@@ -53,13 +53,13 @@ struct Plan {
 
 #[derive(Subcommand)]
 enum Role {
-    /// The agent (started by the measurement)
+    /// Run `midspan thin` (started by the measurement)
     #[command(hide = true)]
     Thin {
-        /// Its policy
+        /// The policy
         policy: String,
     },
-    /// Its worker (started by it)
+    /// Run the worker process (started by `midspan thin`)
     #[command(hide = true)]
     ThinWorker,
 }
@@ -82,7 +82,7 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-/// Each report is a line.
+/// Prints each report as a line.
 #[derive(Debug)]
 struct Lines;
 
@@ -105,7 +105,7 @@ fn measure(plan: &Plan) -> Result<(), Failure> {
     let worker = agent.only_child()?.as_raw_nonzero();
     let before = processor_time(worker)?;
     let (flows, span) = (plan.flows, Duration::from_secs(plan.seconds));
-    // The namespace comes back with the result: the agent ends with it.
+    // The thread returns the namespace too, so that the namespace exists until `midspan thin` ends.
     let sender = std::thread::spawn(move || (client.run(move || send(flows, span)), client));
     let start = Instant::now();
     let mut status = Status::default();
@@ -163,7 +163,7 @@ fn print(plan: &Plan, status: &Status, used: f64, sent: u64) {
     println!("  {:.1} % saved", 100.0 * status.saved_share());
 }
 
-/// A client with the interface `up` and a server behind it.
+/// A client with the interface `up`, and a server on the other end of the veth pair.
 fn network() -> Result<(NetworkNamespace, NetworkNamespace), Failure> {
     let client = Node::host("client").make()?;
     let server = Node::host("server").make()?;
@@ -176,14 +176,15 @@ fn network() -> Result<(NetworkNamespace, NetworkNamespace), Failure> {
 /// Seconds of processor time that a process has used (proc_pid_stat(5)).
 fn processor_time(process: NonZeroI32) -> Result<f64, Failure> {
     let text = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The name in brackets may hold anything; the times are fields 14 and 15.
+    // The name in brackets may contain any character; the times are fields 14 and 15.
     let fields = text.rsplit(')').next().unwrap_or_default();
     let mut times = fields.split_whitespace().skip(11).take(2);
     let mut next = || -> Result<f64, Failure> { Ok(times.next().ok_or("no time")?.parse()?) };
     Ok((next()? + next()?) / TICKS)
 }
 
-/// Sends ACKs of so many flows in turn, each for two segments more than the last; how many.
+/// Sends ACKs of `flows` flows in turn. Each ACK covers two segments more than the flow's last one.
+/// Returns the number of ACKs.
 fn send(flows: u16, span: Duration) -> Result<u64, Failure> {
     let mut socket = RawSocket::from_socket(RawSocket::open(Family::V4)?);
     let mut packet = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0];

@@ -17,25 +17,25 @@ use crate::network::{Client, Family, Network, OUTER, PORT};
 use crate::server::Content;
 use crate::traffic::Traffic;
 
-/// How long a download may take.
+/// Time limit of a download.
 const LIMIT: Duration = Duration::from_secs(90);
-/// How long a client may take to end after it.
+/// Time limit of the client's end after the download.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A download whose every byte was as sent.
+/// A download in which every byte equals the sent one.
 #[derive(Debug, Clone)]
 pub struct Download {
-    /// From its start to the last byte.
+    /// Time from the start to the last byte.
     pub time: Duration,
-    /// What passed the access router.
+    /// The traffic at the access router.
     pub traffic: Traffic,
 }
 
-/// Downloads so many bytes with the stack behind the access router; `program` is its client, where
-/// it is not the kernel's.
+/// Downloads `bytes` bytes with the stack behind the access router. `program` is the stack's
+/// client, or `None` for the kernel's stack.
 ///
 /// # Errors
-/// It does not finish, or a byte differs.
+/// The download does not finish, or a byte differs.
 pub fn download(
     network: &Network,
     program: Option<&Path>,
@@ -85,7 +85,7 @@ fn connect(server: SocketAddr) -> Result<TcpStream, Failure> {
     Ok(socket.into())
 }
 
-/// Reads to the end and compares with what the server sends.
+/// Reads to the end and compares with the server's data.
 fn compare(from: &mut (impl Read + AsFd), bytes: usize, start: Instant) -> Result<(), Failure> {
     let mut expected = Content::default().take(bytes);
     let mut received = 0;
@@ -121,14 +121,14 @@ fn compare(from: &mut (impl Read + AsFd), bytes: usize, start: Instant) -> Resul
     }
 }
 
-/// Why a client failed, with what it says.
+/// Why a client failed, with its output on standard error.
 fn reason(mut client: RunningProgram, compared: Result<(), Failure>) -> String {
-    let mut said = String::new();
+    let mut output = String::new();
     let _ = client.child().kill();
     if let Some(mut errors) = client.child().stderr.take() {
-        // What it has written is there; it no longer runs.
-        let _ = errors.read_to_string(&mut said);
+        // The client has been killed, so the output is complete.
+        let _ = errors.read_to_string(&mut output);
     }
     let what = compared.map_or_else(|failure| failure.to_string(), |()| "ended badly".to_owned());
-    format!("{what}; the client: {}", said.trim())
+    format!("{what}; the client: {}", output.trim())
 }

@@ -1,19 +1,19 @@
 //! TCP stacks as clients of a gateway that sends oversized segments.
 //!
-//! A stack stands behind an access router, whose way to it is a TUN device (or, for the Linux
-//! kernel, a veth); a link with a rate leads from there to a gateway with Midspan, and on to a
-//! server. Each stack downloads with normal segments, with oversized segments of
-//! growing size, and on a path that drops fragments; every byte is compared. What passes the
-//! access router is captured: ACKs, fragments and what they carry.
+//! A stack is behind an access router, which reaches it by a TUN device (the Linux kernel's stack:
+//! by a veth pair). A link with a rate joins the access router and a gateway with Midspan; behind
+//! the gateway is a server. Each stack downloads with normal segments, with oversized segments of
+//! growing size, and on a path that drops fragments. Every byte is compared. A capture at the
+//! access router records ACKs, fragments and the data in them.
 //!
-//! | module | job |
+//! | module | content |
 //! | --- | --- |
 //! | [`network`] | the namespaces |
-//! | [`server`] | what is downloaded |
-//! | [`midspan`] | Midspan on the gateway, and what it logs of sessions |
+//! | [`server`] | the downloaded data |
+//! | [`midspan`] | Midspan on the gateway, and its log lines about sessions |
 //! | [`stack`] | the stacks, and how their clients are built |
 //! | [`download`] | one download |
-//! | [`traffic`] | what the capture says of it |
+//! | [`traffic`] | the evaluation of the capture |
 //! | [`measure`] | all downloads of a stack |
 //! | [`table`] | table and records |
 #![cfg(feature = "measure")]
@@ -27,5 +27,5 @@ pub mod stack;
 pub mod table;
 pub mod traffic;
 
-/// Anything that stops a measurement.
+/// Any error that stops a measurement.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -14,13 +14,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use midspan_report::stdout_width;
 use midspan_units::BitRate;
 
-/// Where clients are built if nothing else is said.
+/// The default folder in which clients are built.
 const BUILD_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/client-stacks");
-/// Exit code where a download failed.
+/// Exit status if a download failed.
 const FAILED: u8 = 3;
 
-/// TCP stacks as clients of a gateway that sends oversized segments: which take them, of which
-/// size, with how many ACKs, and how a download ends that cannot have them.
+/// Measures TCP stacks as clients of a gateway that sends oversized segments: which stacks accept
+/// them, up to which size, with how many ACKs; and how a download ends if the stack does not accept
+/// them.
 ///
 /// Builds the clients: lwIP's with cc and pkg-config (Debian: liblwip-dev), gVisor's with go,
 /// smoltcp's with cargo. A stack whose tools are missing is listed as not measured.
@@ -29,16 +30,16 @@ const FAILED: u8 = 3;
 #[derive(Parser, Debug)]
 #[command(about)]
 struct Arguments {
-    /// Which stacks; all by default
+    /// Stacks to measure; all by default
     #[arg(long, value_delimiter = ',', value_enum)]
     stacks: Vec<Stack>,
     /// Bytes of each download
     #[arg(long, default_value_t = 1_000_000)]
     bytes: usize,
-    /// Rate of the link downstream, of which Midspan's profile knows
+    /// Rate of the link downstream, also in Midspan's profile
     #[arg(long, default_value = "8 Mbit/s")]
     rate: BitRate,
-    /// Oversized segments to try, in bytes
+    /// Sizes of oversized segments to measure, in bytes
     #[arg(long, value_delimiter = ',', default_values_t = [4420, 8860, 13_300, 23_660, 47_340])]
     sizes: Vec<usize>,
     /// Where clients are built [default: target/client-stacks]
@@ -68,7 +69,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether every download that could begin finished.
+/// Returns whether every download that was started finished.
 fn compare(mut arguments: Arguments) -> Result<bool, Failure> {
     if arguments.stacks.is_empty() {
         arguments.stacks = Stack::value_variants().to_vec();
@@ -82,7 +83,7 @@ fn compare(mut arguments: Arguments) -> Result<bool, Failure> {
     let folder = arguments.build.unwrap_or_else(|| BUILD_FOLDER.into());
     std::fs::create_dir_all(&folder)?;
     let folder = folder.canonicalize()?;
-    // The tools may need the host's network, which is left behind below.
+    // The build tools may need the host's network, which the process leaves below.
     let ready: Vec<_> = arguments
         .stacks
         .iter()

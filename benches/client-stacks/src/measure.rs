@@ -10,66 +10,68 @@ use crate::midspan::Midspan;
 use crate::network::{Family, Network};
 use crate::server::serve;
 
-/// Part of the data of a download that must come in fragments where a stack takes oversized
-/// segments: all but what is sent before the first is full, and the last.
+/// If a stack accepts oversized segments, at least this share of a download's data must arrive in
+/// fragments. The rest is data that is sent before the first oversized segment, and the last
+/// segment.
 const OVERSIZED_SHARE: f64 = 0.8;
 
-/// How much to download.
+/// Options of the measurement.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Bytes of each download.
     pub bytes: usize,
-    /// Rate of the link downstream, which Midspan's profile knows.
+    /// Rate of the link downstream, also in Midspan's profile.
     pub rate: BitRate,
-    /// Oversized segments to try, in bytes, the smallest first.
+    /// Sizes of oversized segments to measure, in bytes, the smallest first.
     pub sizes: Vec<usize>,
 }
 
 impl Plan {
-    /// How many downloads a stack makes with one version of IP.
+    /// Number of downloads of a stack with one version of IP.
     #[must_use]
     pub const fn downloads(&self) -> usize {
         1 + 2 * self.sizes.len() + 2
     }
 }
 
-/// Two downloads with oversized segments: one that probes, and one after it.
+/// Two downloads with oversized segments: the first one probes, the second follows it.
 #[derive(Debug, Clone)]
 pub struct Pair {
-    /// Size that Midspan is told to send, in bytes.
+    /// The size in Midspan's profile, in bytes.
     pub size: usize,
-    /// Both.
+    /// Both downloads.
     pub downloads: [Download; 2],
-    /// Probes that Midspan has logged.
+    /// Number of probes in Midspan's log.
     pub probes: u64,
-    /// Times that it went back to normal segments.
+    /// How often Midspan fell back to normal segments.
     pub fallbacks: u64,
 }
 
 impl Pair {
-    /// Whether the stack took them: the second download came in them, and none was given up.
+    /// Whether the stack accepted the segments: the second download used them, and Midspan did not
+    /// fall back.
     #[must_use]
     pub fn is_taken(&self) -> bool {
         self.fallbacks == 0 && self.downloads[1].traffic.oversized_share() >= OVERSIZED_SHARE
     }
 }
 
-/// A stack with one version of IP.
+/// The downloads of a stack with one version of IP.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// With normal segments.
+    /// The download with normal segments.
     pub normal: Download,
-    /// With oversized segments, of each size.
+    /// The downloads with oversized segments, for each size.
     pub pairs: Vec<Pair>,
-    /// With oversized segments of the smallest size where no fragment arrives.
+    /// The downloads with oversized segments of the smallest size on a path that drops fragments.
     pub dropped: Pair,
 }
 
-/// Measures a stack; `program` is its client, or there is none for the kernel's. `finished` hears
-/// of each download.
+/// Measures a stack. `program` is the stack's client, or `None` for the kernel's stack. Calls
+/// `finished` after each download.
 ///
 /// # Errors
-/// A download does not finish, or a byte differs: that is a fault of Midspan.
+/// A download does not finish, or a byte differs: this is a fault of Midspan.
 pub fn measure(
     program: Option<&Path>,
     family: Family,

@@ -1,4 +1,4 @@
-//! Midspan on the gateway: this program, started again.
+//! Midspan on the gateway, started from this program's executable.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -13,13 +13,13 @@ use midspan_units::BitRate;
 use crate::Failure;
 use crate::network::CLIENT_SIDE;
 
-/// Numbers in the log's line about a session that ended.
+/// The numbers in the log line about a session that ended.
 pub type Session = BTreeMap<String, u64>;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Runs Midspan if the arguments ask for it, as [`Midspan::start`] does; `None` if not. Must be
-/// the first thing in `main` of a program that starts it.
+/// Runs Midspan if the arguments are those of [`Midspan::start`]; otherwise `None`. `main` of a
+/// program that starts Midspan must call this first.
 #[must_use]
 pub fn main(arguments: &[String]) -> Option<Result<(), Failure>> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -44,11 +44,11 @@ pub struct Midspan {
 }
 
 impl Midspan {
-    /// Starts it with a transparent listener, and a profile for all clients with segments of
+    /// Starts Midspan with a transparent listener, and a profile for all clients with segments of
     /// `oversized` bytes, if any, and `rate` downstream.
     ///
     /// # Errors
-    /// It does not start.
+    /// Midspan does not start.
     pub fn start(
         gateway: &NetworkNamespace,
         oversized: Option<usize>,
@@ -65,16 +65,16 @@ impl Midspan {
         Ok(Self { program })
     }
 
-    /// What it has logged.
+    /// The log so far.
     #[must_use]
     pub fn log(&self) -> String {
         self.program.log()
     }
 
-    /// Waits until so many sessions have ended; what is logged of them.
+    /// Waits until `count` sessions have ended, and returns their numbers from the log.
     ///
     /// # Errors
-    /// They do not end.
+    /// The sessions do not end.
     pub fn sessions(&self, count: usize) -> Result<Vec<Session>, Failure> {
         let start = Instant::now();
         loop {
@@ -90,10 +90,10 @@ impl Midspan {
         }
     }
 
-    /// Ends it in good order.
+    /// Stops Midspan, with time to end by itself.
     ///
     /// # Errors
-    /// It does not end, or says that something failed.
+    /// Midspan does not end, or its exit status reports a failure.
     pub fn end(self) -> Result<(), Failure> {
         self.program.end_within(LIMIT)?;
         Ok(())

@@ -1,4 +1,5 @@
-//! client – access router – gateway – server; between router and gateway a link with a rate.
+//! The network: client – access router – gateway – server. The link between router and gateway has
+//! a rate.
 
 use std::os::fd::OwnedFd;
 
@@ -18,7 +19,7 @@ pub const PORT: u16 = 80;
 pub const CLIENT_SIDE: &str = "acc";
 /// The access router's interface towards the gateway, where packets are captured.
 pub const OUTER: &str = "outer";
-/// MTU of the last link.
+/// MTU of the link to the client.
 const MTU: u32 = 1500;
 
 /// Version of IP.
@@ -31,10 +32,10 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both.
+    /// Both versions.
     pub const ALL: [Self; 2] = [Self::Ipv4, Self::Ipv6];
 
-    /// For tables and records.
+    /// The name in tables and records.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,23 +63,23 @@ impl Family {
     }
 }
 
-/// What stands behind the access router.
+/// The host behind the access router.
 pub enum Client {
-    /// A network namespace: the kernel's stack.
+    /// A network namespace, for the kernel's stack.
     Kernel(NetworkNamespace),
-    /// A TUN device for a stack in a program.
+    /// A TUN device, for a stack in a program.
     Device(OwnedFd),
 }
 
 /// The network.
 pub struct Network {
-    /// What downloads.
+    /// The client.
     pub client: Client,
-    /// The router before it.
+    /// The access router.
     pub access: NetworkNamespace,
-    /// Where Midspan runs.
+    /// The gateway, on which Midspan runs.
     pub gateway: NetworkNamespace,
-    /// What sends.
+    /// The server.
     pub server: NetworkNamespace,
     _link: LinkEmulator,
     /// Keeps the far ends of the link's interfaces; must outlive the emulator.
@@ -86,11 +87,12 @@ pub struct Network {
 }
 
 impl Network {
-    /// Builds it, for the kernel's stack or another, with `rate` from the gateway to the access
-    /// router; the way back has no limit, so that each ACK arrives as it was sent.
+    /// Builds the network, for the kernel's stack or another, with `rate` from the gateway to the
+    /// access router. The opposite direction has no rate limit, so the link does not change the
+    /// spacing of ACKs.
     ///
     /// # Errors
-    /// No right to make namespaces, or no `/dev/net/tun`.
+    /// The process may not make namespaces, or `/dev/net/tun` is missing.
     pub fn build(kernel: bool, rate: BitRate) -> Result<Self, Failure> {
         let [access, gateway, server] =
             ["access", "gateway", "server"].map(|name| Node::router(name).make());
@@ -120,7 +122,7 @@ impl Network {
         })
     }
 
-    /// From now on no fragment passes the access router.
+    /// Makes the access router drop all fragments from now on.
     ///
     /// # Errors
     /// The kernel has no nftables.
@@ -131,7 +133,7 @@ impl Network {
     }
 }
 
-/// The access router's way to a program.
+/// Makes the access router's TUN device for a stack in a program.
 fn device(access: &NetworkNamespace) -> Result<OwnedFd, Failure> {
     access.run(|| -> Result<OwnedFd, Failure> {
         const NAME: &str = "inner0";
@@ -145,7 +147,7 @@ fn device(access: &NetworkNamespace) -> Result<OwnedFd, Failure> {
     })?
 }
 
-/// The link with a rate. Its interfaces have no offloads: what passes is segments, not bundles.
+/// The link with a rate. Its interfaces have no offloads, so single segments pass it.
 fn emulated(
     access: &NetworkNamespace,
     gateway: &NetworkNamespace,
@@ -163,7 +165,8 @@ fn emulated(
                 .without_offloads(),
         )
         .make()?;
-        // The link carries nothing but IP: neighbours know each other from the start.
+        // Neighbours have each other's link-layer addresses from the start, so only IP packets are
+        // on the link.
         let other = 3 - host;
         for neighbour in numbered(5, other) {
             namespace.add_neighbour(name, neighbour.address, link_address(other))?;
@@ -186,7 +189,7 @@ fn emulated(
     Ok((started, emulator))
 }
 
-/// Link-layer address of a host on the emulated link; local, not of a manufacturer.
+/// Link-layer address of a host on the emulated link; a locally administered address.
 const fn link_address(host: u8) -> [u8; 6] {
     [2, 0, 0, 0, 5, host]
 }

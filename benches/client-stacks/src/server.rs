@@ -1,4 +1,4 @@
-//! What is downloaded: bytes that follow from their place.
+//! The server, and its data: each byte follows from its position.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use socket2::{Domain, Socket, Type};
 use crate::Failure;
 use crate::network::PORT;
 
-/// The bytes, without an end: a stream of xorshift64*, so that a part at a wrong place shows.
+/// An endless stream of bytes from xorshift64*, in which a piece at a wrong position is noticed.
 pub struct Content {
     state: u64,
     word: [u8; 8],
@@ -43,10 +43,10 @@ impl Iterator for Content {
     }
 }
 
-/// Listens on both families' port and sends so many bytes to each that asks.
+/// Listens on the port for both versions of IP, and sends `bytes` bytes over each connection.
 ///
 /// # Errors
-/// The port is taken.
+/// The port is in use.
 pub fn serve(server: &NetworkNamespace, bytes: usize) -> Result<(), Failure> {
     let listener = server.run(|| -> Result<TcpListener, Failure> {
         let socket = Socket::new(Domain::IPV6, Type::STREAM, None)?;
@@ -56,10 +56,10 @@ pub fn serve(server: &NetworkNamespace, bytes: usize) -> Result<(), Failure> {
         socket.listen(16)?;
         Ok(socket.into())
     })??;
-    // It ends with the program; there is one for each of a few dozen networks.
+    // The thread ends with the program; there are a few dozen networks, each with one such thread.
     std::thread::spawn(move || {
         while let Ok((stream, _)) = listener.accept() {
-            // A connection that breaks shows at its client.
+            // The client of a failed connection reports the failure.
             let _ = send(stream, bytes);
         }
     });
@@ -72,7 +72,7 @@ fn send(mut stream: TcpStream, bytes: usize) -> Result<(), Failure> {
     let content: Vec<u8> = Content::default().take(bytes).collect();
     stream.write_all(&content)?;
     stream.shutdown(Shutdown::Write)?;
-    // Until the client has closed.
+    // Reads until the client has closed the connection.
     stream.read_to_end(&mut Vec::new())?;
     Ok(())
 }

@@ -5,15 +5,15 @@ use std::process::Command;
 
 use clap::ValueEnum;
 
-/// Where the clients' sources are.
+/// The folder with the clients' sources.
 const CLIENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/clients");
 
 /// A TCP/IP stack.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stack {
-    /// The kernel's.
+    /// The kernel's stack.
     Linux,
-    /// lwIP as Debian builds it.
+    /// lwIP as Debian packages it.
     Lwip,
     /// gVisor's netstack with its defaults.
     Gvisor,
@@ -28,14 +28,14 @@ pub enum Stack {
 /// A stack that can be measured.
 #[derive(Debug, Clone)]
 pub struct Ready {
-    /// Its version.
+    /// The stack's version.
     pub version: String,
-    /// Its client; `None` for the kernel, which needs none.
+    /// The stack's client; `None` for the kernel's stack, which needs none.
     pub program: Option<PathBuf>,
 }
 
 impl Stack {
-    /// For tables and records.
+    /// The name in tables and records.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,10 +48,10 @@ impl Stack {
         }
     }
 
-    /// Builds its client in `folder`.
+    /// Builds the stack's client in `folder`.
     ///
     /// # Errors
-    /// Why it cannot be measured.
+    /// The reason why the stack cannot be measured.
     pub fn prepare(self, folder: &Path) -> Result<Ready, String> {
         let program = folder.join(format!("{self:?}").to_lowercase());
         let version = match self {
@@ -75,7 +75,7 @@ impl Stack {
     }
 }
 
-/// Runs a tool; what it prints.
+/// Runs a tool and returns its standard output.
 fn run(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -84,8 +84,8 @@ fn run(command: &mut Command) -> Result<String, String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rfind(|line| !line.trim().is_empty());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let last = errors.lines().rfind(|line| !line.trim().is_empty());
     Err(format!("{name}: {}", last.unwrap_or("it failed").trim()))
 }
 
@@ -100,7 +100,8 @@ fn lwip(program: &Path) -> Result<String, String> {
         .arg(program)
         .arg(Path::new(CLIENTS).join("lwip/client.c"))
         .args(&flags);
-    // Where it is not installed in the system's folders, it is found there when it runs, too.
+    // If lwIP is not installed in the system's folders, the client has to find the library there at
+    // run time too.
     for folder in flags.iter().filter_map(|flag| flag.strip_prefix("-L")) {
         command.arg(format!("-Wl,-rpath,{folder}"));
     }
@@ -119,7 +120,7 @@ fn gvisor(program: &Path) -> Result<String, String> {
     run(go().args(["list", "-m", "-f", "{{.Version}}", "gvisor.dev/gvisor"]))
 }
 
-/// Its buffer is chosen when it is compiled.
+/// The size of smoltcp's buffer is chosen when it is compiled.
 fn smoltcp(folder: &Path, program: &Path, buffer: Option<usize>) -> Result<String, String> {
     const NAME: &str = "smoltcp-client";
     let cargo = || {

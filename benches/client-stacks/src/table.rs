@@ -15,7 +15,7 @@ pub struct Line {
     pub stack: String,
     /// Version of IP.
     pub family: &'static str,
-    /// What was measured, or why nothing was.
+    /// The measurement, or the reason why there is none.
     pub outcome: Result<Outcome, String>,
 }
 
@@ -24,7 +24,7 @@ impl Line {
         format!("{}, {}", self.stack, self.family)
     }
 
-    /// Why there is nothing to say of it.
+    /// Why there is no measurement, or `None` if there is one.
     #[must_use]
     pub fn why_not(&self) -> Option<String> {
         let why = self.outcome.as_ref().err()?;
@@ -32,7 +32,7 @@ impl Line {
     }
 }
 
-/// ACKs for a million bytes.
+/// Number of ACKs for a million bytes.
 fn acknowledgements(download: &Download, plan: &Plan) -> f64 {
     download.traffic.acknowledgements as f64 * 1e6 / plan.bytes as f64
 }

@@ -1,4 +1,4 @@
-//! What passed the access router.
+//! The traffic at the access router.
 
 use std::collections::HashMap;
 
@@ -12,27 +12,27 @@ use crate::network::PORT;
 
 const ETHERNET_HEADER: usize = 14;
 
-/// What one download brought about.
+/// The traffic of one download.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Segments of the client without data: ACKs, SYN and FIN left out.
+    /// The client's segments without data: ACKs, without SYN and FIN.
     pub acknowledgements: usize,
-    /// Of these, those after the first oversized segment.
+    /// Those of these ACKs that follow the first oversized segment.
     pub later_acknowledgements: usize,
-    /// Data of each segment that came in fragments, in bytes.
+    /// Bytes of data in each segment that arrived in fragments.
     pub oversized: Vec<usize>,
-    /// Data of all other segments of the server, in bytes.
+    /// Bytes of data in all other segments of the server.
     pub normal_bytes: usize,
-    /// Fragments.
+    /// Number of fragments.
     pub fragments: usize,
 }
 
 impl Traffic {
-    /// Reads a capture; with what is cut off at the end of each packet.
+    /// Evaluates a capture, whose packets may be cut at their ends.
     #[must_use]
     pub fn of(packets: &[Captured]) -> Self {
         let mut this = Self::default();
-        // The TCP header of datagrams whose first fragment has come.
+        // The TCP headers of datagrams whose first fragment has arrived.
         let mut begun = HashMap::new();
         for packet in packets {
             if let Some(piece) = Piece::of(packet) {
@@ -70,20 +70,20 @@ impl Traffic {
         }
     }
 
-    /// Data of the largest segment that came in fragments, in bytes.
+    /// Bytes of data in the largest segment that arrived in fragments.
     #[must_use]
     pub fn largest(&self) -> Option<usize> {
         self.oversized.iter().max().copied()
     }
 
-    /// Part of the data that came in fragments.
+    /// Share of the data that arrived in fragments.
     #[must_use]
     pub fn oversized_share(&self) -> f64 {
         let oversized: usize = self.oversized.iter().sum();
         oversized as f64 / (oversized + self.normal_bytes).max(1) as f64
     }
 
-    /// ACKs for each segment that came in fragments, from the first on.
+    /// ACKs per segment that arrived in fragments, from the first such segment on.
     #[must_use]
     pub fn acknowledgements_each(&self) -> Option<f64> {
         let count = self.oversized.len();
@@ -93,17 +93,17 @@ impl Traffic {
 
 struct Fragment {
     identification: u32,
-    /// Where it begins in the datagram's payload, in bytes.
+    /// The fragment's position in the datagram's payload, in bytes.
     offset: usize,
     is_last: bool,
 }
 
-/// What an IP packet carries.
+/// The payload of an IP packet.
 struct Piece<'a> {
     fragment: Option<Fragment>,
-    /// Its first bytes.
+    /// The captured first bytes.
     bytes: &'a [u8],
-    /// All its bytes.
+    /// The length in bytes, including what the capture has cut.
     length: usize,
 }
 

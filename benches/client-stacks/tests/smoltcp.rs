@@ -1,4 +1,4 @@
-//! smoltcp as the client, which puts fragments of IPv4 together and none of IPv6: Midspan tries
+//! smoltcp as the client. It reassembles fragments of IPv4 but not of IPv6. Midspan probes with
 //! oversized segments, and every download finishes.
 
 #![allow(clippy::unwrap_used)]
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     KernelTests::new().commands(COMMANDS).needs(device).main()
 }
 
-/// An ordinary user may not always open it.
+/// Opens a TUN device, which an ordinary user may not be allowed to do.
 fn device() -> Result<(), String> {
     let mut options = std::fs::File::options();
     let opened = options.read(true).write(true).open("/dev/net/tun");
@@ -82,7 +82,8 @@ fn finishes(family: Family, dropped: bool) {
     });
     let sessions = midspan.sessions(downloads.len()).unwrap();
     let sum = |name: &str| -> u64 { sessions.iter().filter_map(|one| one.get(name)).sum() };
-    // How a probe ends depends on how late a loaded machine is; that the download goes on does not.
+    // On a busy machine a probe may end in different ways, but the download continues in all of
+    // them.
     assert!(sum("oversized_probes") >= 1, "{sessions:?}");
     midspan.end().unwrap();
 }

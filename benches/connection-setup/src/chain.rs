@@ -1,4 +1,4 @@
-//! client – gateway – server, in network namespaces.
+//! The network namespaces of one case: client – gateway – server.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -27,10 +27,10 @@ pub enum Case {
 }
 
 impl Case {
-    /// All, the one that others are compared with first.
+    /// All cases. The first one is the base of the comparisons.
     pub const ALL: [Self; 4] = [Self::Routing, Self::Tracking, Self::EndToEnd, Self::Early];
 
-    /// For tables and records.
+    /// The name in tables and records.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Routing => "routing",
@@ -49,9 +49,9 @@ impl Case {
     }
 }
 
-/// Three namespaces, servers that answer, and perhaps a running Midspan.
+/// Three namespaces, servers, and in some cases a running Midspan.
 pub struct Chain {
-    /// Where clients run.
+    /// The namespace in which clients run.
     pub client: NetworkNamespace,
     servers: Servers,
     midspan: Option<Midspan>,
@@ -59,7 +59,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Builds it, and starts what is to run in it.
+    /// Builds the namespaces, and starts the servers and Midspan.
     pub fn new(case: Case, threads: usize) -> Result<Self, Failure> {
         let [client, server] = ["client", "server"].map(|name| Node::host(name).make());
         let (client, server) = (client?, server?);
@@ -68,7 +68,8 @@ impl Chain {
         link(&server, &gateway, "wan", 2)?;
         if case != Case::Routing {
             gateway.apply_rules(TRACKING)?;
-            // As many connections as are made here in two minutes do not fit into the table.
+            // The benchmark opens more connections within two minutes than the table of connection
+            // tracking can hold.
             gateway.set_parameter("net/netfilter/nf_conntrack_tcp_timeout_time_wait", "5")?;
         }
         let servers = Servers::start(&server, threads)?;
@@ -91,7 +92,7 @@ impl Chain {
             .map_or(Ok(Duration::ZERO), Midspan::relay_time)
     }
 
-    /// Ends what runs in it.
+    /// Stops the servers and Midspan.
     pub fn stop(self) -> Result<(), Failure> {
         self.servers.stop();
         self.midspan.map_or(Ok(()), Midspan::stop)
@@ -102,7 +103,7 @@ impl Chain {
 const TRACKING: &str = "table inet host {\n chain forward {\n type filter hook forward priority \
                         filter; policy accept;\n ct state invalid drop\n }\n}\n";
 
-/// 10.N.0.2 and 10.N.0.1, the gateway.
+/// Joins a host (10.N.0.2) and the gateway (10.N.0.1).
 fn link(
     host: &NetworkNamespace,
     gateway: &NetworkNamespace,
@@ -115,7 +116,7 @@ fn link(
     Ok(host.add_route("0.0.0.0/0", Some(format!("10.{number}.0.1")), "eth")?)
 }
 
-/// A running Midspan; this program, started again.
+/// A running Midspan, started from this program's executable.
 struct Midspan {
     program: Program,
 }

@@ -9,7 +9,8 @@ use midspan_records::{By, Record, Records, Spread};
 use crate::chain::{Case, Chain};
 use crate::{Failure, Plan, load};
 
-/// What is measured: name, unit in records; unit, size and decimals in the table.
+/// The measured quantities: name and unit in records; unit, size of this unit and decimals in the
+/// table.
 const QUANTITIES: [(&str, &str, &str, f64, usize); 5] = [
     ("set-up time, median", "s", "us", 1e-6, 0),
     ("set-up time, 99 % below", "s", "us", 1e-6, 0),
@@ -31,7 +32,7 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     let start = Instant::now();
     let mut runs: Vec<Vec<Run>> = vec![Vec::new(); chains.len()];
     for round in 0..plan.rounds {
-        // Each case comes first, second, … equally often.
+        // Each case is first, second, … equally often.
         for step in 0..chains.len() {
             let index = (round + step) % chains.len();
             let run = measure(&chains[index], plan);
@@ -61,7 +62,7 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
 }
 
 fn measure(chain: &Chain, plan: &Plan) -> Result<Run, Failure> {
-    // Neighbours, caches and, for Midspan, threads are awake then.
+    // Afterwards neighbour entries and caches exist, and Midspan's threads are awake.
     load::set_up_times(&chain.client, 50)?;
     let times = load::set_up_times(&chain.client, plan.connections)?;
     let quantile = |fraction| quantile(&times, fraction).ok_or("no connections");
@@ -80,7 +81,7 @@ fn measure(chain: &Chain, plan: &Plan) -> Result<Run, Failure> {
     ])
 }
 
-/// For each quantity the cases, and behind them the ratios to the first case.
+/// For each quantity the values of all cases, followed by the ratios to the first case.
 fn records(runs: &[Vec<Run>]) -> Result<Records, Failure> {
     let mut records = Records::default();
     let mut push = |case: &str, quantity: &str, unit: &str, values: &[f64]| {
@@ -103,7 +104,7 @@ fn records(runs: &[Vec<Run>]) -> Result<Records, Failure> {
             let values: Vec<f64> = of_case.iter().map(|run| run[index]).collect();
             push(case.name(), quantity, unit, &values)?;
         }
-        // Plain routing takes no time of a relay, and resets nothing.
+        // With plain routing there is no relay's CPU time and there are no resets.
         if index >= 3 {
             continue;
         }

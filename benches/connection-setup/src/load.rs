@@ -13,10 +13,11 @@ use socket2::{Domain, SockRef, Socket, Type};
 use crate::Failure;
 use crate::chain::SERVER;
 
-/// Servers on ports from here on, so that clients do not run out of ports of their own.
+/// First port of the servers. Servers on several ports keep the clients from running out of their
+/// own ports.
 const FIRST_PORT: u16 = 8000;
 const PORTS: u16 = 8;
-/// No call waits longer.
+/// Time limit of each system call.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Threads that accept, read a request, answer it and close.
@@ -26,7 +27,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts as many threads on each port as there may be clients at once.
+    /// Starts on each port as many threads as there may be clients at once.
     pub fn start(server: &NetworkNamespace, threads: usize) -> Result<Self, Failure> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -57,7 +58,7 @@ impl Servers {
 fn listen(port: u16) -> Result<TcpListener, Failure> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
-    // So that a thread that waits in `accept` notices the end.
+    // Lets a thread that waits in `accept` notice the end.
     socket.set_read_timeout(Some(Duration::from_secs(1)))?;
     socket.bind(&SocketAddr::from(([0, 0, 0, 0], port)).into())?;
     socket.listen(1024)?;
@@ -76,7 +77,7 @@ fn serve(listener: &TcpListener, stop: &AtomicBool) {
     }
 }
 
-/// Connects so many times, one after another; how long each took, in seconds.
+/// Opens `count` connections, one after another. Returns how long each took, in seconds.
 pub fn set_up_times(client: &NetworkNamespace, count: usize) -> Result<Vec<f64>, Failure> {
     client.run(move || {
         let mut times = Vec::with_capacity(count);
@@ -90,8 +91,9 @@ pub fn set_up_times(client: &NetworkNamespace, count: usize) -> Result<Vec<f64>,
     })?
 }
 
-/// A request of one byte, an answer of one byte and the server's close over a new connection each,
-/// by `clients` at once for `span`; connections per second, and how many were reset.
+/// Opens connections for `span`, with `clients` clients at once. Over each connection a request of
+/// one byte and an answer of one byte pass, and the server closes it. Returns the connections per
+/// second, and the number of resets.
 pub fn connection_rate(
     client: &NetworkNamespace,
     clients: usize,
@@ -140,7 +142,7 @@ fn exchange(mut stream: TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// Each client has a port of the server to itself.
+/// Each client uses a port of the server that no other client uses.
 fn address(number: usize) -> SocketAddr {
     let port = u16::try_from(number % usize::from(PORTS)).unwrap_or_default();
     SocketAddr::from((SERVER, FIRST_PORT + port))

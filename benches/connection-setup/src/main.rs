@@ -1,12 +1,12 @@
-//! What opening a connection costs through a transparent listener: the time from the client's
-//! `connect` to its return, and connections per second.
+//! Measures the cost of opening a connection through a transparent listener: the time that the
+//! client's `connect` takes, and connections per second.
 //!
-//! A client, a gateway and a server are network namespaces joined by veth pairs without delay, one
-//! such chain for each case. The gateway routes; or routes and tracks connections, as every one
-//! with NAT or a stateful firewall does; or runs Midspan with one of its two handshakes. Needs the
-//! right to make network namespaces, and `nft`.
+//! For each case, veth pairs without delay join a client, a gateway and a server, which are network
+//! namespaces. The gateway routes packets; or it routes and tracks connections, as every gateway
+//! with NAT or a stateful firewall does; or it runs Midspan with one of its two handshakes. Needs
+//! the right to make network namespaces, and `nft`.
 //!
-//! | module | job |
+//! | module | content |
 //! | --- | --- |
 //! | [`chain`] | namespaces, the gateway's rules, Midspan in a process of its own |
 //! | [`load`] | clients and servers |
@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use midspan_proxy::RunOptions;
 
-/// Anything that stops a measurement.
+/// Any error that stops a measurement.
 type Failure = Box<dyn Error + Send + Sync>;
 
 #[derive(Parser)]
@@ -35,7 +35,7 @@ struct Arguments {
     command: Option<Command>,
 }
 
-/// How much to measure.
+/// Options of the measurement.
 #[derive(Args, Debug, Clone)]
 struct Plan {
     /// Runs of each case, in an order that alternates
@@ -60,10 +60,10 @@ enum Command {
     /// Run Midspan (started by the comparison)
     #[command(hide = true)]
     Run {
-        /// Its configuration
+        /// The configuration file
         file: PathBuf,
     },
-    /// Run its relay (started by it)
+    /// Run the relay (started by Midspan)
     #[command(hide = true)]
     Relay,
 }

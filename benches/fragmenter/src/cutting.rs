@@ -1,4 +1,4 @@
-//! Cutting alone: no kernel.
+//! Measures the cutting of packets alone, without the kernel.
 
 use std::hint::black_box;
 use std::net::Ipv6Addr;
@@ -11,7 +11,7 @@ use crate::Measured;
 
 const PAIRS: usize = 1000;
 
-/// Cuts packets of both families and two sizes, `span` each.
+/// Cuts packets of both versions of IP and two sizes, for `span` each.
 #[allow(clippy::cast_precision_loss)]
 pub fn measure(span: Duration) -> Vec<Measured> {
     let mut measured = Vec::new();
@@ -20,7 +20,8 @@ pub fn measure(span: Duration) -> Vec<Measured> {
             let packets: Vec<Vec<u8>> = (0..PAIRS).map(|i| packet(data, i, is_four)).collect();
             let mut fragmenter = Fragmenter::new(1500, PAIRS, 1);
             let (mut bits, mut fragments) = (0_u64, 0_u64);
-            // As fast as the identifications of IPv4 allow, by a clock of its own.
+            // A virtual clock advances as fast as the rate limit for identifications of IPv4
+            // allows.
             let mut now = Time::ZERO;
             let begun = Instant::now();
             while begun.elapsed() < span {

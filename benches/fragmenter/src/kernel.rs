@@ -1,4 +1,4 @@
-//! On the kernel's path: a real Midspan, TCP over its fragmenter.
+//! Measures the fragmenter in a real Midspan: TCP, TUN device and raw sockets.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -19,16 +19,16 @@ use socket2::{Domain, Socket, Type};
 
 use crate::{Arguments, Failure, Measured};
 
-/// Where Midspan listens, and where the server is.
+/// The ports of Midspan and of the server.
 const PORTS: (u16, u16) = (8080, 80);
 const LIMIT: Duration = Duration::from_secs(20);
-/// Until segments are oversized and windows open.
+/// After this time segments are oversized and windows are open.
 const WARM_UP: Duration = Duration::from_secs(2);
 const BLOCK: usize = 1 << 18;
-/// The fragmenter's thread (proc_pid_comm(5)).
+/// The name of the fragmenter's thread (proc_pid_comm(5)).
 const THREAD: &str = "fragmenter";
 
-/// Runs Midspan if the arguments ask for it, as this program does; `None` if not.
+/// Runs Midspan if the arguments are those with which this program starts it; otherwise `None`.
 pub fn midspan(arguments: &[String]) -> Option<Result<(), Failure>> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
@@ -46,7 +46,7 @@ fn run(file: &Path) -> Result<(), Failure> {
     })?)
 }
 
-/// Both families, `span` each.
+/// Measures both versions of IP, for `span` each.
 pub fn measure(arguments: &Arguments, span: Duration) -> Result<Vec<Measured>, Failure> {
     namespace::isolate()?;
     let mut measured = Vec::new();
@@ -56,7 +56,7 @@ pub fn measure(arguments: &Arguments, span: Duration) -> Result<Vec<Measured>, F
     Ok(measured)
 }
 
-/// Address number `place` of the client, and that of the gateway.
+/// The client's address number `place`, and the gateway's address on the same subnet.
 fn addresses(is_four: bool, place: u8) -> Result<(IpAddr, IpAddr), Failure> {
     let place = place + 2;
     Ok(match is_four {
@@ -130,7 +130,7 @@ fn measure_family(
     ])
 }
 
-/// The gateway and the clients behind it, in one namespace with many addresses.
+/// The gateway, and a namespace that has the addresses of all clients.
 fn network(clients: u8, is_four: bool) -> Result<(NetworkNamespace, NetworkNamespace), Failure> {
     let gateway = Node::host("gateway").make()?;
     let client = Node::host("client").make()?;
@@ -147,7 +147,7 @@ fn network(clients: u8, is_four: bool) -> Result<(NetworkNamespace, NetworkNames
     Ok((gateway, client))
 }
 
-/// Who calls gets data until he goes.
+/// Sends data over each connection until the client closes it.
 fn serve(gateway: &NetworkNamespace) -> Result<(), Failure> {
     let listener = gateway.run(|| TcpListener::bind(("127.0.0.1", PORTS.1)))??;
     std::thread::spawn(move || {
@@ -212,7 +212,7 @@ fn start(
     Ok(Running { midspan, schedule })
 }
 
-/// Finds the fragmenter's thread in the helper's child.
+/// Finds the fragmenter's thread in the relay, the helper's child process.
 fn thread_of(helper: &Program) -> Result<std::path::PathBuf, Failure> {
     for child in helper.children() {
         for task in fs::read_dir(format!("/proc/{}/task", child.as_raw_nonzero()))? {
@@ -225,7 +225,7 @@ fn thread_of(helper: &Program) -> Result<std::path::PathBuf, Failure> {
     Err("without a fragmenter".into())
 }
 
-/// Counters of the clients' IP.
+/// Counters of IP in the clients' namespace.
 #[derive(Debug, Clone, Copy, Default)]
 struct Reassembly {
     fragments: u64,
@@ -236,7 +236,7 @@ struct Reassembly {
 struct Reading {
     at: Instant,
     received: u64,
-    /// Nanoseconds of the fragmenter's thread.
+    /// CPU time of the fragmenter's thread in nanoseconds.
     processor: u64,
     reassembly: Reassembly,
 }
@@ -258,7 +258,7 @@ impl Reading {
     }
 }
 
-/// Of both versions of IP together; one is used at a time.
+/// The sum over both versions of IP; only one is used at a time.
 fn reassembly() -> Result<Reassembly, Failure> {
     let six = fs::read_to_string("/proc/thread-self/net/snmp6")?;
     let of_six = |name: &str| -> u64 {

@@ -1,11 +1,11 @@
-//! How fast one core cuts oversized segments.
+//! Measures how fast one core cuts oversized segments.
 //!
-//! Cutting alone, and with `--kernel` on the path that packets take: a real Midspan in a network
-//! namespace sends downloads over TCP to clients in another; its fragmenter's thread reads them from
-//! its TUN device and sends the fragments through raw sockets. Told are the goodput, the processor
-//! time of that thread (on the virtual link it also does what the network and the client's IP do), and
-//! from both what one core could carry. Needs root, or a user who may make namespaces and open
-//! `/dev/net/tun`.
+//! Without options, cutting alone. With `--kernel`, a real Midspan in a network namespace sends
+//! downloads over TCP to clients in another one; its fragmenter's thread reads the packets from its
+//! TUN device and sends the fragments through raw sockets. The program prints the goodput, the CPU
+//! time of this thread, and from both the goodput that one core could carry. (On the virtual link,
+//! this thread also does the work of the network and of the clients' IP.) Needs root, or a user who
+//! may make namespaces and open `/dev/net/tun`.
 
 mod cutting;
 mod kernel;
@@ -22,13 +22,13 @@ type Failure = Box<dyn Error + Send + Sync>;
 #[derive(Parser)]
 #[command(about, long_about = None)]
 struct Arguments {
-    /// Measure on the kernel's path
+    /// Measure a real Midspan
     #[arg(long)]
     kernel: bool,
     /// Seconds of each measurement
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Connections at a time, each of a client's address of its own
+    /// Connections at a time, each with a client address of its own
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
     connections: u8,
     /// Rate to which each connection is paced
@@ -45,7 +45,7 @@ struct Arguments {
     json: bool,
 }
 
-/// A figure.
+/// One measured value.
 struct Measured {
     case: String,
     quantity: &'static str,

@@ -1,4 +1,4 @@
-//! What stands before the peer: clients that load it.
+//! The clients, which load the peer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -8,22 +8,23 @@ use midspan_linux::namespace::NetworkNamespace;
 
 use crate::Failure;
 
-/// Longest time for any answer.
+/// Time limit of each answer.
 const LIMIT: Duration = Duration::from_secs(20);
 const CHUNK: usize = 1 << 20;
 
-/// Where clients of each number call.
+/// The address to which the client of a given number connects.
 pub type Target = fn(usize) -> SocketAddr;
 
-/// Connections made, and their set-up times in seconds: from the call to the first answer byte.
+/// Connections, and their set-up times in seconds: from `connect` to the first byte of the answer.
 pub struct Connections {
-    /// From the first call to the last answer.
+    /// Time from the first `connect` to the last answer.
     pub elapsed: f64,
-    /// One for each.
+    /// The set-up time of each connection.
     pub set_up: Vec<f64>,
 }
 
-/// One byte each way over a new connection, then a close; by `clients` at once for `span`.
+/// Opens connections for `span`, with `clients` clients at once. Over each connection one byte
+/// passes in each direction, then the client closes it.
 pub fn connections(
     from: &NetworkNamespace,
     target: Target,
@@ -34,7 +35,7 @@ pub fn connections(
     let each = in_parallel(from, clients, move |client| {
         let mut times = Vec::new();
         while start.elapsed() < span {
-            // Each connection to another address: ports in TIME_WAIT do not run out.
+            // Each connection has another destination, so that ports in TIME_WAIT do not run out.
             let number = client + times.len();
             let began = Instant::now();
             let mut stream =
@@ -69,8 +70,8 @@ pub fn idle_sessions(
     Ok(streams.into_iter().flatten().collect())
 }
 
-/// Sends over each of `flows` connections for `span` and waits for the server's counts; the bytes
-/// and the time they took in seconds.
+/// Sends data over each of `flows` connections for `span` and waits for the server's counts.
+/// Returns the number of bytes, and the time in seconds.
 pub fn bulk(
     from: &NetworkNamespace,
     target: Target,
@@ -98,8 +99,8 @@ pub fn bulk(
 
 /// Median of `count` round trips of one byte, in seconds.
 ///
-/// The client polls without sleeping: the time that a sleeping core needs to wake up would hide
-/// what the peer adds.
+/// The client polls without sleeping, because a sleeping core's time to wake up would hide the
+/// delay that the peer adds.
 pub fn round_trip(from: &NetworkNamespace, target: Target, count: usize) -> Result<f64, Failure> {
     let times = in_parallel(from, 1, move |client| {
         let mut stream = connect(target(client))?;
@@ -134,13 +135,13 @@ fn exchange(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.read_exact(&mut [0])
 }
 
-/// Runs so many clients in the namespace, each in a thread.
+/// Runs `count` clients in the namespace, each in a thread.
 fn in_parallel<T: Send + 'static>(
     from: &NetworkNamespace,
     clients: usize,
     client: impl Fn(usize) -> Result<T, Failure> + Copy + Send + 'static,
 ) -> Result<Vec<T>, Failure> {
-    // Threads that are started on the namespace's thread live in it.
+    // A thread that the namespace's thread starts is in the same namespace.
     from.run(move || {
         let threads: Vec<_> = (0..clients)
             .map(|number| std::thread::spawn(move || client(number)))

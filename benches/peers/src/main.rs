@@ -1,15 +1,15 @@
-//! Midspan beside HAProxy, nginx and plain routing.
+//! Compares Midspan with HAProxy, nginx and plain routing.
 //!
-//! A client, a gateway and a server, each in a network namespace of its own, joined by veth. What
-//! stands on the gateway changes from run to run; all take turns in one run of this program, so
-//! that what the machine does meanwhile falls on all of them.
+//! veth pairs join a client, a gateway and a server, each in a network namespace of its own. The
+//! program on the gateway, the *peer*, changes from run to run. All peers take turns in one
+//! execution, so that disturbances of the machine affect all of them.
 //!
-//! | module | job |
+//! | module | content |
 //! | --- | --- |
 //! | [`network`] | the three namespaces |
-//! | [`peer`] | what stands on the gateway: nothing, Midspan, HAProxy, nginx |
-//! | [`server`], [`load`] | what stands behind and before it |
-//! | [`usage`] | CPU time and memory of its processes |
+//! | [`peer`] | the programs on the gateway: none, Midspan, HAProxy, nginx |
+//! | [`server`], [`load`] | the servers and the clients |
+//! | [`usage`] | CPU time and memory of the peer's processes |
 //! | [`run`] | one run: start, load, read |
 //! | [`rounds`] | rounds, their order, and how they are resumed |
 //! | [`verdict`] | medians, paired ratios, bounds |
@@ -31,13 +31,13 @@ use clap::Parser;
 use peer::Peer;
 use verdict::Verdict;
 
-/// Anything that stops a measurement.
+/// Any error that stops a measurement.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Exit code where a bound was missed.
+/// Exit status if a bound was missed.
 const NOT_MET: u8 = 3;
 
-/// Midspan beside HAProxy, nginx and plain routing: bulk, connections, memory, latency.
+/// Compares Midspan with HAProxy, nginx and plain routing: bulk, connections, memory, latency.
 ///
 /// Example: `cargo run --release -p peers -- --rounds 5 --state target/peers.jsonl`
 #[derive(Parser, Debug, Clone)]
@@ -46,13 +46,13 @@ struct Arguments {
     /// Runs of each peer, alternating
     #[arg(long, default_value_t = 9)]
     rounds: usize,
-    /// Which to compare; all by default
+    /// Peers to compare; all by default
     #[arg(long, value_delimiter = ',', value_enum)]
     peers: Vec<Peer>,
     /// Seconds of each bulk transfer
     #[arg(long, default_value_t = 2.5)]
     bulk_seconds: f64,
-    /// Seconds of connections
+    /// Seconds of opening connections
     #[arg(long, default_value_t = 2.0)]
     connection_seconds: f64,
     /// Clients that connect at once
@@ -67,10 +67,10 @@ struct Arguments {
     /// Round trips of one byte
     #[arg(long, default_value_t = 4000)]
     round_trips: usize,
-    /// Midspan's program [default: `midspan` beside this program]
+    /// Midspan's executable [default: `midspan` in the folder of this program]
     #[arg(long)]
     midspan: Option<PathBuf>,
-    /// File that keeps finished runs; with it, an interrupted measurement goes on
+    /// File for finished runs; with it, an interrupted measurement can continue
     #[arg(long)]
     state: Option<PathBuf>,
     /// Print JSON records instead of tables
@@ -93,7 +93,7 @@ fn measure(mut arguments: Arguments) -> Result<bool, Failure> {
     if arguments.peers.is_empty() {
         arguments.peers = Peer::ALL.to_vec();
     }
-    // The host's network is left alone, and an ordinary user becomes root of a namespace.
+    // The process leaves the host's network; an ordinary user becomes root of a user namespace.
     midspan_linux::namespace::isolate()?;
     let runs = rounds::measure(&arguments)?;
     let verdict = Verdict::of(&runs);

@@ -8,19 +8,19 @@ use midspan_testbed::network::{Configure, End, Link, Node};
 
 use crate::Failure;
 
-/// Addresses of the server: so many that ports in TIME_WAIT do not run out.
+/// Number of the server's addresses. With this many, ports in TIME_WAIT do not run out.
 pub const ADDRESSES: u8 = 16;
-/// The first port of the proxies that are called by their own address; each leads to one address
+/// The first port of proxies to whose own address clients connect. Each port leads to one address
 /// of the server.
 const FIRST_PROXY_PORT: u16 = 3000;
 
 /// The three namespaces.
 pub struct Network {
-    /// Where the load comes from.
+    /// The namespace of the clients.
     pub client: NetworkNamespace,
-    /// Where the peer stands.
+    /// The namespace in which the peer runs.
     pub gateway: NetworkNamespace,
-    /// Where it goes.
+    /// The namespace of the server.
     pub server: NetworkNamespace,
 }
 
@@ -36,7 +36,7 @@ pub fn server(index: usize, port: u16) -> SocketAddr {
     (host(2, 2 + (index % usize::from(ADDRESSES)) as u8), port).into()
 }
 
-/// Where a proxy listens for the server's address of this number; `service` tells services apart.
+/// The address at which a proxy listens for a given address and service of the server.
 pub fn proxy(index: usize, service: u16) -> SocketAddr {
     let index = (index % usize::from(ADDRESSES)) as u16;
     let port = FIRST_PROXY_PORT + service * u16::from(ADDRESSES) + index;
@@ -63,7 +63,7 @@ impl Network {
     }
 }
 
-/// Joins `far`, which gets many addresses, to the gateway, which gets the first.
+/// Joins a host, which gets several addresses, to the gateway, which gets the first address.
 fn link(
     far: &NetworkNamespace,
     gateway: &NetworkNamespace,

@@ -1,4 +1,4 @@
-//! Rounds of runs, and how an interrupted measurement goes on.
+//! Rounds of runs, and how an interrupted measurement continues.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -15,20 +15,20 @@ use crate::run::{MANY_FLOWS, Value, measure as run};
 use crate::server::Services;
 use crate::{Arguments, Failure};
 
-/// What one run of a peer gave.
+/// The results of one run of a peer.
 #[derive(Serialize, Deserialize, Debug, Clone)]
 pub struct Run {
-    /// Which round, from 0.
+    /// The number of the round, from 0.
     pub round: usize,
-    /// Which peer.
+    /// The peer.
     pub peer: Peer,
-    /// What was measured.
+    /// The measured values.
     pub values: Vec<Value>,
-    /// How long it took, in seconds.
+    /// Duration of the run, in seconds.
     pub seconds: f64,
 }
 
-/// All runs of all rounds; those in the state file are not made again.
+/// All runs of all rounds. Runs in the state file are not repeated.
 pub fn measure(arguments: &Arguments) -> Result<Vec<Run>, Failure> {
     let mut done = match &arguments.state {
         Some(file) => finished(file)?,
@@ -36,8 +36,8 @@ pub fn measure(arguments: &Arguments) -> Result<Vec<Run>, Failure> {
     };
     done.retain(|run| run.round < arguments.rounds && arguments.peers.contains(&run.peer));
     let mut state = arguments.state.as_deref().map(open).transpose()?;
-    // One for each peer: sockets that wait out their last minute on a gateway where Midspan has
-    // ended would keep the kernel from forwarding the same addresses and ports for routing.
+    // One network for each peer. Sockets in TIME-WAIT on a gateway where Midspan has ended would
+    // keep the kernel from forwarding the same addresses and ports for plain routing.
     let mut places = BTreeMap::new();
     for peer in &arguments.peers {
         let network = Network::build()?;
@@ -80,8 +80,8 @@ pub fn measure(arguments: &Arguments) -> Result<Vec<Run>, Failure> {
     Ok(done)
 }
 
-/// Each round begins with another peer and every second goes backwards, so that none always
-/// follows the same.
+/// The order of a round. Each round begins with another peer, and every second round is reversed,
+/// so that no peer always follows the same one.
 fn order(peers: &[Peer], round: usize) -> Vec<Peer> {
     let mut order = peers.to_vec();
     order.rotate_left(round % peers.len().max(1));
@@ -97,7 +97,8 @@ fn open(file: &Path) -> Result<File, Failure> {
     open.map_err(|error| format!("{name}: {error}").into())
 }
 
-/// What a state file holds; a line that was cut off by the end of the program counts as not run.
+/// The runs in a state file. A line that is incomplete, because the program was stopped, does not
+/// count.
 fn finished(file: &Path) -> Result<Vec<Run>, Failure> {
     match fs::read_to_string(file) {
         Ok(text) => Ok(text

@@ -1,4 +1,4 @@
-//! One run: a peer is started, loaded and read.
+//! One run: starts a peer, loads it, and reads its use of CPU and memory.
 
 use std::time::Duration;
 
@@ -11,43 +11,43 @@ use crate::peer::Peer;
 use crate::server::{ECHO, HOLD, SINK, Services};
 use crate::{Arguments, Failure, load, usage};
 
-/// Flows of the bulk transfer with several flows.
+/// Number of flows of the larger bulk transfer.
 pub const MANY_FLOWS: usize = 16;
 /// Sessions opened before memory is first read.
 const WARM_UP_SESSIONS: usize = 64;
-/// Load before each measurement that is not counted.
+/// Duration of load before each measurement, which is not counted.
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// What is measured.
+/// A measured quantity.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantity {
     /// Bit/s of one flow.
     Bulk1,
-    /// CPU seconds of the peer a byte, one flow.
+    /// The peer's CPU seconds per byte, one flow.
     BulkCpu1,
     /// Bit/s of [`MANY_FLOWS`] flows.
     Bulk16,
-    /// CPU seconds of the peer a byte, [`MANY_FLOWS`] flows.
+    /// The peer's CPU seconds per byte, [`MANY_FLOWS`] flows.
     BulkCpu16,
     /// Connections a second.
     Connections,
-    /// CPU seconds of the peer a connection.
+    /// The peer's CPU seconds per connection.
     ConnectionCpu,
-    /// Time from the call to the first answer byte that 99 % stay below.
+    /// 99th percentile of the time from `connect` to the first byte of the answer.
     SetUpP99,
-    /// Its median.
+    /// Median of this time.
     SetUpMedian,
     /// Median round trip of one byte.
     RoundTrip,
-    /// Bytes of the peer's own memory an idle session.
+    /// Bytes of the peer's own memory per idle session.
     IdleMemory,
 }
 
-/// One value.
+/// One measured value.
 pub type Value = (Quantity, f64);
 
-/// Measures `peer` once; with the memory of idle sessions if `memory`.
+/// Measures `peer` once; if `memory`, also the memory of idle sessions.
 pub fn measure(
     peer: Peer,
     network: &Network,

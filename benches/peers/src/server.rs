@@ -1,4 +1,4 @@
-//! What stands behind the peer.
+//! The server's services.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,9 +14,9 @@ use crate::Failure;
 pub const ECHO: u16 = 7;
 /// Port of the service that keeps connections open.
 pub const HOLD: u16 = 8;
-/// Port of the service that takes in all and answers with its count.
+/// Port of the service that reads all data and answers with the number of bytes.
 pub const SINK: u16 = 9;
-/// All of them, in the order of [`crate::network::proxy`]'s services.
+/// All services, in the order of [`crate::network::proxy`]'s numbers.
 pub const SERVICES: [u16; 3] = [ECHO, HOLD, SINK];
 
 /// The services, on all addresses of the server; they end with the program.
@@ -25,7 +25,7 @@ pub struct Services {
 }
 
 impl Services {
-    /// Starts them; echo and sink serve so many connections at once.
+    /// Starts the services. Echo and sink serve up to this number of connections at once.
     pub fn start(
         namespace: &NetworkNamespace,
         clients: usize,
@@ -47,7 +47,7 @@ impl Services {
         Ok(Self { held })
     }
 
-    /// Closes what [`HOLD`] keeps.
+    /// Closes the connections that [`HOLD`] keeps.
     pub fn release(&self) {
         if let Ok(mut held) = self.held.lock() {
             held.clear();
@@ -63,7 +63,8 @@ fn echo(mut stream: TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Does not copy the data, so that little besides the peer's work is measured.
+/// Discards the data in the kernel, without copying it, so that the measurement contains mainly the
+/// peer's work.
 fn sink(mut stream: TcpStream) -> std::io::Result<()> {
     let mut buffer = vec![0; 1 << 20];
     let mut count = 0_u64;
@@ -94,7 +95,7 @@ fn serve(
         let handle = handle.clone();
         std::thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
-                // A connection that breaks shows at its client.
+                // The client of a failed connection reports the failure.
                 let _ = stream.set_nodelay(true);
                 let _ = handle(stream);
             }

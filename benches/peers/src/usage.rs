@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::Failure;
 
-/// The process and all that descend from it.
+/// The process and all its descendants.
 fn family(process: u32) -> Vec<u32> {
     let mut all = vec![process];
     let mut next = 0;
@@ -33,7 +33,7 @@ fn threads(process: u32) -> Vec<String> {
         .collect()
 }
 
-/// What the processes have run so far, in the kernel and outside.
+/// CPU time of the processes so far, in the kernel and in user space.
 pub fn cpu_time(process: u32) -> Duration {
     let mut nanoseconds = 0_u64;
     for member in family(process) {
@@ -47,7 +47,7 @@ pub fn cpu_time(process: u32) -> Duration {
     Duration::from_nanos(nanoseconds)
 }
 
-/// Bytes of memory that are the processes' own: not files, not shared.
+/// Bytes of anonymous memory of the processes, without files and shared memory.
 pub fn memory(process: u32) -> Result<u64, Failure> {
     let mut kilobytes = 0;
     for member in family(process) {
@@ -56,7 +56,7 @@ pub fn memory(process: u32) -> Result<u64, Failure> {
         let value = line.and_then(|line| line.trim().strip_suffix(" kB"));
         kilobytes += value
             .and_then(|value| value.parse::<u64>().ok())
-            .ok_or("the kernel does not tell RssAnon")?;
+            .ok_or("the kernel does not report RssAnon")?;
     }
     Ok(kilobytes * 1024)
 }

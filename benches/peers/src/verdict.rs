@@ -1,4 +1,4 @@
-//! Medians, paired ratios, and the bounds they are to hold.
+//! Medians, paired ratios, and their bounds.
 
 use midspan_records::{Bound, By, Record, Records, Spread};
 use midspan_report::{pivot, stdout_width};
@@ -7,7 +7,7 @@ use crate::peer::Peer;
 use crate::rounds::Run;
 use crate::run::Quantity;
 
-/// Name, unit and peers' order of what is measured.
+/// The measured quantities: name, unit and the order of peers.
 const QUANTITIES: [(Quantity, &str, &str); 10] = [
     (Quantity::Bulk1, "rate, 1 flow", "bit/s"),
     (Quantity::BulkCpu1, "CPU time per byte, 1 flow", "s/byte"),
@@ -21,7 +21,7 @@ const QUANTITIES: [(Quantity, &str, &str); 10] = [
     (Quantity::IdleMemory, "own memory per idle session", "bytes"),
 ];
 
-/// A quantity of one peer over that of another.
+/// The ratio of a quantity of one peer to that of another.
 struct Comparison {
     quantity: Quantity,
     of: Peer,
@@ -116,10 +116,10 @@ const COMPARISONS: [Comparison; 15] = [
     compare(Quantity::Bulk1, FORWARD, Peer::Routing, None),
 ];
 
-/// Most bytes of own memory an idle session may take.
+/// Most bytes of own memory per idle session.
 const IDLE_MEMORY: f64 = 1024.0;
 
-/// What came out.
+/// The results.
 pub struct Verdict {
     /// Medians and ratios.
     pub records: Records,
@@ -128,7 +128,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Of all runs.
+    /// Evaluates all runs.
     pub fn of(runs: &[Run]) -> Self {
         let mut records = Records::default();
         for peer in Peer::ALL {
@@ -169,7 +169,7 @@ impl Verdict {
             .all(|record| record.ok != Some(false))
     }
 
-    /// Tables for people.
+    /// Prints the results as tables.
     pub fn print(&self, rounds: usize) {
         for (item, title) in [
             ("peers", "Each peer: median and 95 % interval"),

@@ -14,8 +14,8 @@ const MANY_FLOWS: usize = 16;
 /// Sessions opened before memory is first read.
 const WARM_UP: usize = 64;
 
-/// What is measured: name, unit in records, unit in the table and its size.
-/// Last, the decimals in the table.
+/// The measured quantities: name and unit in records; unit, size of this unit and decimals in the
+/// table.
 const QUANTITIES: [(&str, &str, &str, f64, usize); 6] = [
     ("connection rate", "1/s", "1/s", 1.0, 0),
     ("CPU time per connection", "s", "us", 1e-6, 1),
@@ -44,7 +44,7 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     let start = Instant::now();
     let mut runs = [Vec::new(), Vec::new()];
     for round in 0..plan.rounds {
-        // The order alternates too, so that neither always comes second.
+        // The order alternates too, so that neither loop is always second.
         for index in [round % 2, 1 - round % 2] {
             runs[index].push(bench.measure(shells[index])?);
             eprintln!(

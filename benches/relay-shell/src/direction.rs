@@ -13,12 +13,12 @@ const PIPE_SIZE: usize = 1 << 20;
 const PIPES_PER_THREAD: usize = 16;
 /// Bytes in the buffer that all sessions of a thread share.
 const BUFFER_SIZE: usize = 64 << 10;
-/// A wake-up that moves less leaves bulk mode.
+/// A wake-up that moves fewer bytes ends bulk mode.
 const BULK_AT_LEAST: usize = 16 << 10;
-/// Reads in one turn, so that a fast session does not starve the others.
+/// Reads in one turn, so that a fast session does not delay the others.
 const READS_PER_TURN: usize = 16;
 
-/// What the sessions of one thread share.
+/// Buffers and pipes that the sessions of one thread share.
 pub struct Shared {
     pipes: Vec<Pipe>,
     buffer: Vec<u8>,
@@ -29,16 +29,16 @@ struct Pipe {
     writer: OwnedFd,
 }
 
-/// What a direction waits for.
+/// The event that a direction waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {
     /// Data from its inbound leg.
     Read,
     /// Room in its outbound leg.
     Write,
-    /// Its next turn; it could go on at once.
+    /// The direction's next turn; it could continue at once.
     Turn,
-    /// Nothing: all is forwarded, the end as well.
+    /// No event: all data and its end are forwarded.
     Nothing,
 }
 
@@ -53,7 +53,7 @@ pub struct Direction {
     held: Held,
     bulk: bool,
     ended: bool,
-    /// What it waits for.
+    /// The event that the direction waits for.
     pub waits: Waits,
 }
 
@@ -65,7 +65,7 @@ impl Shared {
         }
     }
 
-    /// A pipe of full size, if the kernel gives one.
+    /// A pipe of full size, if the kernel provides one.
     fn take_pipe(&mut self) -> Option<Pipe> {
         if let Some(pipe) = self.pipes.pop() {
             return Some(pipe);
@@ -93,9 +93,10 @@ impl Direction {
         }
     }
 
-    /// Moves what can be moved; sets and returns what it waits for next.
+    /// Moves as much data as possible; sets and returns the event that the direction waits for
+    /// next.
     ///
-    /// `more` says that the inbound leg has more than a short read shows, its end for example.
+    /// `more`: the inbound leg may have more than a short read shows, for example its end.
     pub fn advance(
         &mut self,
         from: impl AsFd,
@@ -109,7 +110,7 @@ impl Direction {
             if !self.write_held(to, shared)? {
                 self.waits = Waits::Write;
             } else if self.ended {
-                // The peer may be gone already; then its reset arrives on its own.
+                // The peer may have closed already; then its reset arrives as an event of its own.
                 let _ = rustix::net::shutdown(to, Shutdown::Write);
                 self.waits = Waits::Nothing;
             } else if !self.read(from, to, more, shared)? {
@@ -122,7 +123,7 @@ impl Direction {
         Ok(self.waits)
     }
 
-    /// Whether nothing is left to be written.
+    /// Writes held data. Returns whether all of it is written.
     fn write_held(&mut self, to: BorrowedFd<'_>, shared: &mut Shared) -> io::Result<bool> {
         loop {
             let written = match &mut self.held {
@@ -149,7 +150,7 @@ impl Direction {
         }
     }
 
-    /// Reads once and writes what it can; whether there may be more to read.
+    /// Reads once and writes as much as possible. Returns whether there may be more to read.
     fn read(
         &mut self,
         from: BorrowedFd<'_>,

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::direction::{Direction, Shared, Waits};
 
-/// Marks the listener's events.
+/// The token of the listener's events.
 const LISTENER: u64 = u64::MAX;
 const EVENTS: usize = 256;
 
@@ -20,10 +20,10 @@ struct Session {
     client: OwnedFd,
     server: OwnedFd,
     connected: bool,
-    /// Data came before the server was connected.
+    /// Data arrived before the connection to the server was established.
     client_readable: bool,
     queued: bool,
-    /// Data or an end that the relay has not seen may wait, per leg.
+    /// For each leg: unread data, or an end, may wait.
     more: [bool; 2],
     upward: Direction,
     downward: Direction,
@@ -40,7 +40,7 @@ struct Loop {
     shared: Shared,
 }
 
-/// Serves `listener` for ever.
+/// Serves `listener` without end.
 pub fn run(listener: TcpListener, servers: Vec<SocketAddr>) -> io::Result<()> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(
@@ -156,7 +156,7 @@ impl Loop {
         }
     }
 
-    /// Moves what can be moved upward and downward, where asked to.
+    /// Moves as much data as possible in the selected directions, upstream and downstream.
     fn advance(&mut self, slot: usize, [upward, downward]: [bool; 2]) {
         let Some(session) = self.sessions[slot].as_mut() else {
             return;
@@ -191,7 +191,7 @@ impl Loop {
 }
 
 impl Session {
-    /// Which directions, upward and downward, wait for this event on a leg.
+    /// For each direction, upstream and downstream, whether it waits for this event on a leg.
     fn concerned(&self, leg: usize, flags: EventFlags) -> [bool; 2] {
         let gone = EventFlags::HUP | EventFlags::ERR;
         let readable = flags.intersects(EventFlags::IN | EventFlags::RDHUP | gone);

@@ -1,4 +1,4 @@
-//! What stands before the relay: clients that load it.
+//! The clients, which load the relay.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::Failure;
 
-/// One byte each way over a new connection, then a close; by `clients` at once for `span`.
-/// Returns the connections made.
+/// Opens connections for `span`, with `clients` clients at once. Over each connection one byte
+/// passes in each direction, then the client closes it. Returns the number of connections.
 pub fn connections(port: u16, clients: usize, span: Duration) -> Result<u64, Failure> {
     let start = Instant::now();
     in_parallel(clients, move |client| {
@@ -56,8 +56,8 @@ pub fn bulk(port: u16, flows: usize, bytes: u64) -> Result<(), Failure> {
 
 /// Median of `count` round trips of one byte, in seconds.
 ///
-/// The client polls without sleeping: the time that a sleeping core needs to wake up would hide
-/// what the relay adds.
+/// The client polls without sleeping, because a sleeping core's time to wake up would hide the
+/// delay that the relay adds.
 pub fn round_trip(address: SocketAddr, count: usize) -> Result<f64, Failure> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -76,7 +76,8 @@ pub fn round_trip(address: SocketAddr, count: usize) -> Result<f64, Failure> {
     midspan_records::statistics::quantile(&times, 0.5).ok_or_else(|| "no round trips".into())
 }
 
-/// Each client calls the relay at an address of its own, so that ports do not run out.
+/// Connects a client to the relay. Each client uses another address of the relay, so that ports do
+/// not run out.
 fn connect(port: u16, client: usize) -> std::io::Result<TcpStream> {
     let last = 1 + (client % 250) as u8;
     let stream = TcpStream::connect(SocketAddr::from(([127, 0, 0, last], port)))?;

@@ -1,15 +1,16 @@
-//! Which I/O loop the relay is built on: a raw epoll loop against tokio.
+//! Compares two I/O loops for the relay: raw epoll and tokio.
 //!
-//! Both loops run the same relay logic ([`direction`]) with one thread per core, listeners with
-//! `SO_REUSEPORT`, splice through pooled pipes for bulk and one shared buffer per thread for small
-//! data. The program starts each as a process of its own, loads it over loopback and compares.
+//! Both loops run the same relay logic ([`direction`]): one thread per core, listeners with
+//! `SO_REUSEPORT`, splice through pooled pipes for bulk data, and one shared buffer per thread for
+//! small data. The program starts each loop in a process of its own, loads it over loopback and
+//! compares.
 //!
-//! | module | job |
+//! | module | content |
 //! | --- | --- |
 //! | [`direction`] | relay logic that both loops share |
 //! | [`epoll_loop`], [`tokio_loop`] | the two loops |
 //! | [`relay_process`] | a relay in a child process: start, CPU time, memory |
-//! | [`servers`], [`load`] | what stands behind and before the relay |
+//! | [`servers`], [`load`] | the servers and the clients |
 //! | [`compare`] | rounds, medians, table, records |
 
 mod compare;
@@ -25,7 +26,7 @@ use std::net::SocketAddr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// Anything that stops a measurement.
+/// Any error that stops a measurement.
 type Failure = Box<dyn Error + Send + Sync>;
 
 #[derive(Parser)]
@@ -37,7 +38,7 @@ struct Arguments {
     command: Option<Command>,
 }
 
-/// How much to measure.
+/// Options of the measurement.
 #[derive(Args, Debug, Clone)]
 struct Plan {
     /// Runs of each loop, alternating
@@ -70,7 +71,7 @@ enum Command {
     Relay {
         /// The loop
         shell: Shell,
-        /// Where sessions go, in turn
+        /// Addresses of the servers, which the sessions use in turn
         #[arg(required = true)]
         servers: Vec<SocketAddr>,
     },

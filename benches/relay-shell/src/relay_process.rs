@@ -1,4 +1,4 @@
-//! A relay in a process of its own, so that its CPU time and memory are its own.
+//! A relay in a process of its own, whose CPU time and memory can be measured alone.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener};
@@ -35,15 +35,15 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// A running relay; it ends when this is dropped.
+/// A running relay; it is stopped when this value is dropped.
 pub struct RelayProcess {
     child: Child,
-    /// The port it listens on, on every loopback address.
+    /// The port on which the relay listens, on every loopback address.
     pub port: u16,
 }
 
 impl RelayProcess {
-    /// Starts a relay that hands its sessions to `servers` in turn.
+    /// Starts a relay that connects its sessions to `servers` in turn.
     pub fn start(shell: Shell, servers: &[SocketAddr]) -> Result<Self, Failure> {
         let name = match shell {
             Shell::Epoll => "epoll",
@@ -65,7 +65,8 @@ impl RelayProcess {
 
     /// CPU time of all threads, user and system.
     ///
-    /// From `schedstat`, whose nanoseconds are the sum that `utime` and `stime` round to ticks.
+    /// Read from `schedstat` in nanoseconds. `utime` and `stime` are parts of the same time,
+    /// rounded to ticks.
     pub fn cpu_time(&self) -> Result<Duration, Failure> {
         let mut sum = 0;
         for thread in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
@@ -76,7 +77,7 @@ impl RelayProcess {
         Ok(Duration::from_nanos(sum))
     }
 
-    /// Resident memory in bytes: what `VmRSS` shows, but exact (`VmRSS` lags by some pages).
+    /// Resident memory in bytes: the value of `VmRSS`, but exact (`VmRSS` is some pages behind).
     pub fn resident(&self) -> Result<u64, Failure> {
         let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id()))?;
         let line = text.lines().find(|line| line.starts_with("Rss:"));

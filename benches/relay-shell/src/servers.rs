@@ -1,4 +1,4 @@
-//! What stands behind the relay: servers on loopback addresses.
+//! Servers on loopback addresses.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ const ADDRESSES: u8 = 16;
 
 /// A server on several loopback addresses; its threads end with the program.
 pub struct Server {
-    /// Where it listens.
+    /// The addresses on which the server listens.
     pub addresses: Vec<SocketAddr>,
     held: Arc<Mutex<Vec<TcpStream>>>,
 }
@@ -55,7 +55,7 @@ impl Server {
         })
     }
 
-    /// Closes what [`Server::hold`] keeps.
+    /// Closes the connections that [`Server::hold`] keeps.
     pub fn release(&self) {
         if let Ok(mut held) = self.held.lock() {
             held.clear();
@@ -77,7 +77,7 @@ impl Server {
             let held = Arc::clone(&held);
             std::thread::spawn(move || {
                 while let Ok((stream, _)) = listener.accept() {
-                    // A connection that breaks shows at its client.
+                    // The client of a failed connection reports the failure.
                     let _ = stream.set_nodelay(true);
                     let _ = serve(stream, &held);
                 }

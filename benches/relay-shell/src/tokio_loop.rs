@@ -15,7 +15,7 @@ thread_local! {
     static SHARED: RefCell<Shared> = RefCell::new(Shared::new());
 }
 
-/// Serves `listener` for ever.
+/// Serves `listener` without end.
 pub fn run(listener: std::net::TcpListener, servers: Vec<SocketAddr>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -53,7 +53,7 @@ async fn session(client: TcpStream, to: SocketAddr) -> io::Result<()> {
     .await
 }
 
-/// Moves what can be moved; ready when all is forwarded, the end as well.
+/// Moves as much data as possible; ready when all data and its end are forwarded.
 fn drive(
     context: &mut Context<'_>,
     direction: &mut Direction,
@@ -80,7 +80,7 @@ fn drive(
     }
 }
 
-/// Tells the runtime that a socket is not ready any more. A closed read side stays ready.
+/// Marks a socket as not ready in the runtime. A closed read side stays ready.
 fn forget(socket: &TcpStream, interest: Interest) {
     let _ = socket.try_io(interest, || {
         Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))

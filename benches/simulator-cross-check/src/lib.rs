@@ -1,5 +1,5 @@
-//! ns-2 and ns-3 as programs of their own, where Debian's packages `ns2`, `libns3-dev` and `g++`
-//! are installed.
+//! ns-2 and ns-3 as separate programs, if Debian's packages `ns2`, `libns3-dev` and `g++` are
+//! installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,21 +7,21 @@ use std::{env, io};
 
 use tempfile::TempDir;
 
-/// A program that was compiled; removed with this value.
+/// A compiled program; it is removed when this value is dropped.
 #[derive(Debug)]
 pub struct Compiled {
-    /// Where it is.
+    /// The path of the executable.
     pub program: PathBuf,
     _folder: TempDir,
 }
 
-/// Where ns-2 is; `None` where it is not installed.
+/// The path of ns-2; `None` if it is not installed.
 #[must_use]
 pub fn ns2() -> Option<PathBuf> {
     find("ns")
 }
 
-/// Compiles a program for ns-3; `None` where ns-3 or a compiler is not installed.
+/// Compiles a program for ns-3; `None` if ns-3 or a compiler is not installed.
 ///
 /// # Errors
 /// The program does not compile.

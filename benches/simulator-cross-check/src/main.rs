@@ -1,12 +1,11 @@
-//! What flows carry over lossy paths: Midspan's simulator beside ns-2 and ns-3, the same
-//! scenarios, as a Markdown table.
+//! Compares Midspan's simulator with ns-2 and ns-3: the number of packets that flows carry over
+//! lossy paths in the same scenarios, as a Markdown table.
 //!
 //! `cargo run --release -p simulator-cross-check`
 //!
-//! Needs both (`apt-get install ns2 libns3-dev g++`), or `--against ns-2`.
-//! A row is ok where the means differ by at most 3 %, or the difference lies within its 95 %
-//! interval: the root of the sum of the squares of the half widths of both. The exit status is 1
-//! where any is not.
+//! Needs both simulators (`apt-get install ns2 libns3-dev g++`), or `--against ns-2`. A row is ok
+//! if the means differ by at most 3 %, or if the difference is within its 95 % interval: the square
+//! root of the sum of the squares of both half widths. The exit status is 1 if any row is not ok.
 
 mod scenario;
 
@@ -24,13 +23,13 @@ use simulator_cross_check::{Compiled, ns2, ns3};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The difference that is allowed in any case.
+/// A relative difference that is always permitted.
 const TOLERANCE: f64 = 0.03;
 
-/// Midspan's simulator beside ns-2 and ns-3
+/// Compare Midspan's simulator with ns-2 and ns-3
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Runs of each scenario; without loss all are alike, and one is made
+    /// Runs of each scenario; without loss all runs are equal, so one is made
     #[arg(long, default_value_t = 20)]
     seeds: u64,
     /// Virtual seconds of each run
@@ -43,12 +42,12 @@ struct Arguments {
         default_value = "0,0.0001,0.001,0.003,0.01,0.02,0.05"
     )]
     loss: Vec<String>,
-    /// Beside whom; ns-3 takes most of the time
+    /// Simulators to compare with; ns-3 takes most of the time
     #[arg(long, value_enum, value_delimiter = ',', default_value = "ns-2,ns-3")]
     against: Vec<Other>,
 }
 
-/// Who may stand beside Midspan.
+/// A simulator to compare with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Other {
     #[value(name = "ns-2")]
@@ -57,7 +56,7 @@ enum Other {
     Ns3,
 }
 
-/// Who simulates.
+/// A simulator.
 #[derive(Debug)]
 enum Simulator {
     Midspan,
@@ -65,7 +64,7 @@ enum Simulator {
     Ns3(Compiled),
 }
 
-/// One line of the table: Midspan beside another.
+/// One line of the table: Midspan compared with another simulator.
 #[derive(Debug)]
 struct Row {
     shape: Shape,
@@ -115,7 +114,7 @@ fn main() -> Result<ExitCode, Error> {
     Ok(ExitCode::from(u8::from(failed > 0)))
 }
 
-/// Midspan and the others.
+/// Midspan and the selected other simulators.
 fn simulators(against: &[Other]) -> Result<Vec<Simulator>, Error> {
     let mut simulators = vec![Simulator::Midspan];
     for other in against {
@@ -164,7 +163,7 @@ fn runs(rows: &[Row], seeds: u64) -> Vec<Run> {
     runs
 }
 
-/// Packets of each run; on all cores.
+/// The number of packets of each run. Runs use all cores.
 fn run_all(
     simulators: &[Simulator],
     rows: &[Row],
@@ -206,7 +205,8 @@ impl Simulator {
         }
     }
 
-    /// What it is compared in. ns-3 has no Tahoe, and its Reno recovers as NewReno does.
+    /// The scenarios and TCP variants in which this simulator is compared. ns-3 has no Tahoe, and
+    /// its Reno recovers as NewReno does.
     const fn can(&self) -> &'static [(Shape, &'static [Variant])] {
         match self {
             Self::Midspan => &[],
@@ -229,14 +229,14 @@ impl Simulator {
         }
     }
 
-    /// Whether it has a limited transmit that works. Without SACK, ns-3 counts a segment as
-    /// received at each duplicate ACK and does not take it back when a new ACK comes: it then
+    /// Whether the simulator has a working limited transmit. Without SACK, ns-3 counts a segment as
+    /// received at each duplicate ACK and does not subtract it when a new ACK arrives; it then
     /// sends more than cwnd.
     fn limits_transmit(&self, variant: Variant) -> bool {
         !matches!(self, Self::Ns3(_)) || variant == Variant::Sack
     }
 
-    /// Packets acknowledged, in a row that compares with `other`.
+    /// Number of acknowledged packets, in a row that compares with `other`.
     fn run(&self, row: &Row, other: &Self, seed: u64, seconds: u64) -> Result<f64, Error> {
         let variant = format!("{:?}", row.variant);
         let mut command = match self {
@@ -269,7 +269,7 @@ impl Simulator {
     }
 }
 
-/// One line of the table. Returns whether it is ok.
+/// Prints one line of the table. Returns whether it is ok.
 fn print(row: &Row, other: &Simulator, ours: &Mean, theirs: &Mean) -> bool {
     let half = |mean: &Mean| mean.half_width.unwrap_or(0.0);
     let deviation = ours.value / theirs.value - 1.0;

@@ -1,12 +1,12 @@
-//! The scenarios, as Midspan runs them. `flow.tcl` and `flow.cc` have the same.
+//! The scenarios, as Midspan runs them. `flow.tcl` and `flow.cc` contain the same scenarios.
 //!
-//! Links in a row: 10 Mbit/s each, 40 ms in all, queues of 100 packets. 1,000 bytes of data in
-//! each packet, headers of 40, an ACK for every packet, windows up to 100 packets, TCP's other
-//! settings as ns-2 has them.
+//! Links in a row: 10 Mbit/s each, 40 ms in all, queues of 100 packets. Each packet has 1,000 bytes
+//! of data and 40 bytes of headers. There is an ACK for every packet, windows have up to 100
+//! packets, and TCP's other settings are those of ns-2.
 //!
 //! - `single`: links of 5, 30 and 5 ms; the middle one loses data packets.
 //! - `split`: links of 5, 15, 15 and 5 ms with a proxy in the middle that buffers without limit;
-//!   the two at the proxy lose data packets.
+//!   the two links at the proxy lose data packets.
 
 use midspan_link::{Configuration, QueueLimit, State};
 use midspan_sim::proxy::RelayConfiguration;
@@ -16,7 +16,7 @@ use midspan_units::TimeSpan;
 
 use crate::Error;
 
-/// Which of the two.
+/// The shape of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     Single,
@@ -31,7 +31,7 @@ impl Shape {
         }
     }
 
-    /// Milliseconds of each link, and whether it loses packets.
+    /// For each link its milliseconds, and whether it loses packets.
     const fn links(self) -> &'static [(u64, bool)] {
         match self {
             Self::Single => &[(5, false), (30, true), (5, false)],
@@ -52,7 +52,8 @@ fn link(milliseconds: u64, loss: &str) -> Result<Configuration, Error> {
     })
 }
 
-/// Packets that the last receiver has acknowledged after so many seconds, as their sender knows.
+/// Number of packets that the last receiver has acknowledged after `seconds`, counted at their
+/// sender.
 pub fn packets(
     shape: Shape,
     variant: Variant,

@@ -1,9 +1,9 @@
-//! Data packets per CPU second on one core: Midspan's simulator beside ns-2 and ns-3, the same
-//! three hops, in alternating runs; medians with their intervals.
+//! Measures data packets per CPU second on one core: Midspan's simulator compared with ns-2 and
+//! ns-3 over the same three links, in alternating runs; medians with their intervals.
 //!
 //! `cargo run --release -p simulator-speed`
 //!
-//! ns-2 and ns-3 are measured where they are installed (`apt-get install ns2 libns3-dev g++`).
+//! ns-2 and ns-3 are measured if they are installed (`apt-get install ns2 libns3-dev g++`).
 
 mod midspan;
 mod others;
@@ -17,7 +17,7 @@ use others::Program;
 
 type Error = Box<dyn std::error::Error>;
 
-/// Data packets per CPU second: Midspan's simulator beside ns-2 and ns-3
+/// Data packets per CPU second: Midspan's simulator compared with ns-2 and ns-3
 ///
 /// Example: `cargo run --release -p simulator-speed -- --flows 100 --repetitions 9`
 #[derive(Debug, Parser)]
@@ -25,14 +25,14 @@ struct Arguments {
     /// Leave ns-2 and ns-3 out
     #[arg(long)]
     alone: bool,
-    /// Only the case of so many flows: 1, 100 or 1000
+    /// Only the case with this number of flows: 1, 100 or 1000
     #[arg(long, value_parser = case_of)]
     flows: Option<u64>,
-    /// How often each runs, in turns
+    /// Runs of each simulator, alternating
     #[arg(long, default_value = "5", value_parser = clap::value_parser!(u16).range(1..))]
     repetitions: u16,
-    /// Do no more than run Midspan once over so many virtual seconds of each case, and say how many
-    /// data packets were sent: for a profiler that counts what a packet takes
+    /// Only run Midspan once over this number of virtual seconds of each case, and print the number
+    /// of data packets: for a profiler that counts the instructions of a packet
     #[arg(long, conflicts_with = "json")]
     seconds: Option<u64>,
     /// Print JSON records instead of lines
@@ -47,7 +47,7 @@ fn case_of(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "there are cases of 1, 100 and 1000 flows".to_owned())
 }
 
-/// What a run took.
+/// Packets and CPU time of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Run {
     packets: u64,
@@ -55,14 +55,15 @@ pub struct Run {
 }
 
 impl Run {
-    /// In millions per second.
+    /// Millions of packets per second.
     #[allow(clippy::cast_precision_loss)]
     fn rate(self) -> f64 {
         self.packets as f64 / self.cpu / 1e6
     }
 }
 
-/// So many flows, the virtual seconds of each program, and what is asked for against it.
+/// A number of flows, the virtual seconds of each simulator, and the required ratio to the other
+/// simulators.
 struct Case {
     flows: u64,
     midspan: u64,
@@ -83,7 +84,7 @@ const CASES: [Case; 3] = [
         ns2: Some((500, 10.0)),
         ns3: None,
     },
-    // ns-2's start takes longer than its run.
+    // With this number of flows, ns-2's start takes longer than its run.
     Case {
         flows: 1000,
         midspan: 2000,
@@ -127,12 +128,12 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// What a flow and a packet take.
+/// The memory of a flow and of a packet.
 fn memory() -> Records {
     let mut records = Records::default();
     let sizes = [
         ("a flow", size_of::<Sender>() + size_of::<Receiver>()),
-        ("a packet on its way", size_of::<(Time, Packet)>()),
+        ("a packet in flight", size_of::<(Time, Packet)>()),
     ];
     for (case, bytes) in sizes {
         #[allow(clippy::cast_precision_loss)] // Small.
@@ -160,7 +161,7 @@ fn measure(
         .collect();
     let mut ours = Vec::new();
     let mut theirs = vec![Vec::new(); others.len()];
-    // In turns, so that what disturbs the machine disturbs all.
+    // The simulators alternate, so that disturbances of the machine affect all of them.
     for _ in 0..repetitions {
         ours.push(midspan::run(flows, case.midspan)?.rate());
         for ((program, seconds, _), rates) in others.iter().zip(&mut theirs) {
@@ -170,7 +171,7 @@ fn measure(
     records.push(rate(flows, "Midspan", &ours)?);
     for ((program, _, wanted), rates) in others.iter().zip(&theirs) {
         records.push(rate(flows, program.name(), rates)?);
-        // Of each turn by itself: the host is faster at one time than at another.
+        // The ratio is computed for each turn, because the host's speed changes with time.
         let turns = ours.iter().zip(rates);
         let ratios: Vec<f64> = turns.map(|(ours, theirs)| ours / theirs).collect();
         let spread = Spread::of(&ratios).ok_or("no run")?;
@@ -179,7 +180,7 @@ fn measure(
             Record::new(ITEM, &case, RATIO, "", By::Measurement, spread.median)
                 .with_interval(&spread)
                 .with_ok(Bound::AtLeast(*wanted).is_met(spread.median, None))
-                .with_note(format!("asked: {wanted}")),
+                .with_note(format!("required: {wanted}")),
         );
     }
     Ok(())

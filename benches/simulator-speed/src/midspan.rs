@@ -1,6 +1,6 @@
-//! The scenario: three hops in a row, 10 Mbit/s each, 5, 30 and 5 ms, queues of 100 packets, and
-//! the middle one loses 0.1 % of the data packets. NewReno, 1,000 bytes of data in each packet,
-//! an ACK for every packet, windows up to 100 packets. Nobody observes.
+//! The scenario: three links in a row, 10 Mbit/s each, 5, 30 and 5 ms, queues of 100 packets; the
+//! middle one loses 0.1 % of the data packets. NewReno, 1,000 bytes of data in each packet, an ACK
+//! for every packet, windows up to 100 packets. The simulator has no observer.
 
 use std::hint::black_box;
 
@@ -53,7 +53,7 @@ fn scenario(flows: u64, seconds: u64) -> Result<Scenario, Error> {
     Ok(scenario)
 }
 
-/// One run; setting up is not counted.
+/// Makes one run; the time to set it up is not counted.
 pub fn run(flows: u64, seconds: u64) -> Result<Run, Error> {
     let mut simulation = Simulation::new(&scenario(flows, seconds)?)?;
     let start = cpu_seconds();
@@ -65,7 +65,8 @@ pub fn run(flows: u64, seconds: u64) -> Result<Run, Error> {
     })
 }
 
-/// The data packets of one run. No clock is read: not every profiler lets that through.
+/// The number of data packets of one run. Reads no clock, because some profilers do not support
+/// that.
 pub fn run_untimed(flows: u64, seconds: u64) -> Result<u64, Error> {
     let mut simulation = Simulation::new(&scenario(flows, seconds)?)?;
     Ok(data_packets(&simulation.run()))

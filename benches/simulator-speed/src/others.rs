@@ -1,4 +1,4 @@
-//! ns-2 and ns-3 as programs of their own.
+//! ns-2 and ns-3 as separate programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use crate::{Error, Run};
 pub struct Program {
     name: &'static str,
     command: PathBuf,
-    /// Before FLOWS and SECONDS.
+    /// Arguments before FLOWS and SECONDS.
     arguments: Vec<PathBuf>,
-    /// Removed at the end.
+    /// The compiled program, which is removed at the end.
     _compiled: Option<Compiled>,
 }
 
 impl Program {
-    /// ns-2; `None` where it is not installed.
+    /// ns-2; `None` if it is not installed.
     pub fn ns2() -> Option<Self> {
         Some(Self {
             name: "ns-2",
@@ -30,7 +30,7 @@ impl Program {
         })
     }
 
-    /// ns-3: a program that is compiled now; `None` where it or a compiler is not installed.
+    /// ns-3, with a program that is compiled now; `None` if ns-3 or a compiler is not installed.
     pub fn ns3() -> Result<Option<Self>, Error> {
         let compiled = simulator_cross_check::ns3(&here("speed.cc"))?;
         Ok(compiled.map(|compiled| Self {
@@ -45,7 +45,8 @@ impl Program {
         self.name
     }
 
-    /// One run, its start taken off: that is what a run of a second takes.
+    /// Makes one run, and subtracts the time of the simulator's start: the time of a run over one
+    /// second.
     pub fn run(&self, flows: u64, seconds: u64) -> Result<Run, Error> {
         let start = self.raw(flows, 1)?;
         let whole = self.raw(flows, seconds)?;
@@ -78,7 +79,7 @@ fn here(file: &str) -> PathBuf {
 /// CPU time of all children that have ended, in steps of 10 ms (proc(5): `cutime`, `cstime`).
 fn children_cpu_seconds() -> Result<f64, Error> {
     let stat = fs::read_to_string("/proc/self/stat")?;
-    // The name in brackets may have spaces in it.
+    // The name in brackets may contain spaces.
     let (_, fields) = stat.rsplit_once(')').ok_or("no process")?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let ticks = |index: usize| -> Result<f64, Error> {

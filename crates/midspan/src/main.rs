@@ -1,5 +1,5 @@
 //! Midspan, a TCP performance-enhancing proxy: the command line.
-// These panic where nobody reads any more: see `printing`.
+// Printing macros panic if the output has no reader; the module `printing` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod arguments;
@@ -19,7 +19,7 @@ use miette::miette;
 
 use arguments::{Arguments, Command, LabCommand};
 
-/// A run was void, a bound was missed, or a requirement is missing.
+/// Exit status if a run was void, a bound was missed, or a requirement is missing.
 const NOT_MET: u8 = 3;
 
 fn main() -> ExitCode {
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
                 midspan_log::say(&text);
                 midspan_log::finish();
             } else {
-                // The exit status also shows the error, if this output has no reader any more.
+                // If standard error has no reader, the exit status still reports the error.
                 let _ = writeln!(std::io::stderr(), "{text}");
             }
             ExitCode::FAILURE

@@ -1,8 +1,8 @@
-//! What commands print, on standard output and standard error.
+//! The output of commands, on standard output and standard error.
 //!
-//! Whoever reads may go away in the middle (`midspan status | head -1`). That is no fault of the
-//! command: it goes on, prints nothing more, and its exit status is what it would be. Any other
-//! failure of standard output is one: what was to be read there is incomplete.
+//! The reader of the output may end early (`midspan status | head -1`). This is no error: the
+//! command continues, prints nothing more, and its exit status is the same as with a reader. Any
+//! other failure of standard output is an error, because the output is incomplete.
 
 use std::fmt::{self, Display};
 use std::io::{self, ErrorKind, Stdout, Write};
@@ -21,16 +21,16 @@ pub fn line(text: impl Display) {
     print(format_args!("{text}\n"));
 }
 
-/// Prints a line on standard error, for people.
+/// Prints a line on standard error, for the user.
 pub fn note(text: impl Display) {
-    // Nobody is left to be told that nobody reads it.
+    // If standard error has no reader, there is no place to report this.
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Nothing more will be printed.
+/// Flushes standard output, after the last text.
 ///
 /// # Errors
-/// Why standard output did not take all; not that nobody reads it any more.
+/// Standard output failed. An output without a reader is no error.
 pub fn finish() -> io::Result<()> {
     act(Stdout::flush);
     match failure().take() {
@@ -43,7 +43,7 @@ fn print(text: fmt::Arguments<'_>) {
     act(|output| output.write_fmt(text));
 }
 
-/// Does something with standard output, unless that has failed before.
+/// Runs an action on standard output, unless it has failed before.
 fn act(action: impl FnOnce(&mut Stdout) -> io::Result<()>) {
     let mut failure = failure();
     if failure.is_none() {
@@ -51,7 +51,7 @@ fn act(action: impl FnOnce(&mut Stdout) -> io::Result<()>) {
     }
 }
 
-/// Nothing here panics while it holds the lock.
+/// The lock; a poisoned one too, because no code panics while it holds the lock.
 fn failure() -> MutexGuard<'static, Option<io::Error>> {
     FAILURE.lock().unwrap_or_else(PoisonError::into_inner)
 }

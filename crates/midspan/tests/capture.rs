@@ -1,4 +1,4 @@
-//! `midspan run` and `midspan capture` side by side, in a network namespace.
+//! `midspan capture` with a running `midspan run`, in a network namespace.
 
 #![allow(clippy::unwrap_used)]
 
@@ -64,7 +64,7 @@ fn a_session_is_captured_by_its_number() {
         })
         .unwrap();
     let talking = std::thread::spawn(move || {
-        // Until the capture has had enough.
+        // Data flows until the capture has enough packets.
         for _ in 0..12_000 {
             client.write_all(b"ping").unwrap();
             server.read_exact(&mut [0; 4]).unwrap();
@@ -77,8 +77,8 @@ fn a_session_is_captured_by_its_number() {
         &namespace,
         &[&arguments[..], &["--output", output.to_str().unwrap()]].concat(),
     );
-    let said = text(&captured.stderr);
-    assert!(captured.status.success(), "{said}");
+    let errors = text(&captured.stderr);
+    assert!(captured.status.success(), "{errors}");
     let printed = text(&captured.stdout);
     assert!(
         printed.contains("the number of packets is reached"),
@@ -93,15 +93,15 @@ fn a_session_is_captured_by_its_number() {
 
     let missing = run(&namespace, &["capture", "99"]);
     assert_eq!(missing.status.code(), Some(1));
-    let said = text(&missing.stderr);
-    assert!(said.contains("session 99 does not exist"), "{said}");
+    let errors = text(&missing.stderr);
+    assert!(errors.contains("session 99 does not exist"), "{errors}");
     drop(proxy);
     // The relay ends a moment after its helper.
     wait_until("nobody answers", || {
         let gone = run(&namespace, &["capture", "1"]);
         text(&gone.stderr).contains("nobody answers at 127.0.0.1:9464")
     });
-    // The proxy is gone, and with it the session.
+    // The proxy has ended, and with it the session.
     let _ = talking.join();
 }
 
@@ -113,6 +113,6 @@ fn what_is_missing_is_said() {
     std::fs::write(&file, format!("[[listener]]{listener}")).unwrap();
     let output = midspan(&["capture", "1", "-c", file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
-    assert!(said.contains("has no [admin]"), "{said}");
+    let errors = text(&output.stderr);
+    assert!(errors.contains("has no [admin]"), "{errors}");
 }

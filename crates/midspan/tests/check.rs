@@ -1,4 +1,4 @@
-//! `midspan check` as a user runs it: its exit status, and what it prints.
+//! `midspan check` as a user runs it: its exit status and its output.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A command with this configuration.
+/// Runs a command with this configuration.
 fn midspan(command: &[&str], text: &str, arguments: &[&str]) -> Output {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("midspan.toml");
@@ -22,7 +22,7 @@ fn midspan(command: &[&str], text: &str, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// A forward listener at a port of this machine.
+/// Runs `midspan check` with a forward listener on a port of this machine.
 fn check(port: u16, more: &str, arguments: &[&str]) -> Output {
     let text = format!(
         "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:{port}\"\nto = \"192.0.2.1:80\"\n{more}"
@@ -32,7 +32,7 @@ fn check(port: u16, more: &str, arguments: &[&str]) -> Output {
 
 #[test]
 fn all_is_there() {
-    // Nobody gets it again so soon, unless by its number.
+    // The kernel gives this port to no other program soon, unless a program requests this number.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);
@@ -47,7 +47,7 @@ fn all_is_there() {
     for name in ["file", "kernel", "privileges", "port of \"test\""] {
         assert!(names.contains(&name), "{names:?}");
     }
-    // What only transparent listeners need is not looked at.
+    // Checks that only transparent listeners need are not made.
     assert!(!names.contains(&"firewall"), "{names:?}");
 }
 
@@ -72,7 +72,7 @@ fn a_wrong_file_is_an_error_at_its_place() {
     assert!(text.contains("midspan.toml:5"), "{text}");
 }
 
-/// Clients that say where they want to go, and proxies before and behind.
+/// A configuration with explicit listeners, and with proxies before and behind Midspan.
 fn explicit(ports: [u16; 3]) -> String {
     let [socks, http, web] = ports;
     format!(
@@ -90,7 +90,7 @@ fn explicit_listeners_are_looked_at() {
     let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     let ports = [0, 1, 2].map(|index: usize| listeners[index].local_addr().unwrap().port());
     let text = explicit(ports);
-    // One is taken, two are free.
+    // One port is in use, two are free.
     let [taken, second, third] = listeners;
     drop((second, third));
     let output = midspan(&["check"], &text, &["--json"]);
@@ -132,14 +132,14 @@ fn a_proxy_for_everybody_is_an_error_at_its_place() {
         for command in [&["check"][..], &["run", "--dry-run"]] {
             let output = midspan(command, &text, &[]);
             assert_eq!(output.status.code(), Some(1));
-            let said = String::from_utf8(output.stderr).unwrap();
-            assert!(said.contains("midspan.toml:4"), "{said}");
-            assert!(said.contains("users = "), "{said}");
+            let errors = String::from_utf8(output.stderr).unwrap();
+            assert!(errors.contains("midspan.toml:4"), "{errors}");
+            assert!(errors.contains("users = "), "{errors}");
         }
     }
 }
 
-/// The rows are numbers of this machine, and the JSON object has the same.
+/// The rows contain numbers of this machine, and the JSON object has the same numbers.
 #[test]
 fn the_memory_table_adds_up() {
     let output = check(1, "[limits]\nmemory = \"96 MiB\"\n", &["--json"]);
@@ -182,7 +182,7 @@ fn the_memory_table_adds_up() {
     let budget = found("memory: budget");
     let expected = format!("96 MiB, by limits.memory: {sessions} idle sessions at a time");
     assert!(budget.starts_with(&expected), "{budget}");
-    // A client of forward listeners gets at most a quarter of what there is for all.
+    // A client of forward listeners may use at most a quarter of all sessions.
     let one = bytes("sessions_of_one_client");
     assert!(one <= (sessions / 4).max(100), "{one} of {sessions}");
 }

@@ -1,4 +1,4 @@
-//! `midspan conformance`: this build at every edge of TCP, in the short form.
+//! `midspan conformance` with this build and all cases, in the short form.
 
 #![allow(clippy::unwrap_used)]
 
@@ -41,7 +41,7 @@ fn quick(family: &str, proxy: &str, cases: &str) -> Output {
     ])
 }
 
-// Each mode over one protocol; `make conformance` has them all.
+// Each mode over one protocol; `make conformance` tests both protocols.
 
 #[test]
 fn forward_listeners() {
@@ -59,7 +59,8 @@ fn transparent_listeners_with_an_early_handshake() {
     check(&quick("--ipv4", "midspan-early", openings), 20);
 }
 
-/// Cases that are about the opening, and those where what was said before could show.
+/// Cases about opening a connection, and cases in which data of the negotiation could appear in the
+/// session.
 const EXPLICIT: &str = "refused*;*unreachable;administratively*;no answer*;first SYN*;early*;\
                         server speaks*;half-close by*;FIN right*;reset by*;reset before*;\
                         one-byte*;smaller MTU b*;new session*;slow readers*;five thousand*;out of*";
@@ -96,9 +97,9 @@ fn an_ordinary_user_can_run_it() {
     let Some(output) = midspan_as_ordinary_user(folder.path(), &arguments) else {
         return;
     };
-    let said = String::from_utf8_lossy(&output.stderr);
-    if said.contains("user namespaces") {
-        return println!("skipped: {said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("user namespaces") {
+        return println!("skipped: {errors}");
     }
     check(&output, 8);
 }
@@ -111,8 +112,8 @@ fn what_does_not_exist_is_said() {
         (["--program", "/does/not/exist"], "No such file"),
     ] {
         let output = midspan(&[&["conformance"], &arguments[..]].concat());
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains(expected), "{arguments:?}: {said}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains(expected), "{arguments:?}: {errors}");
         assert_eq!(output.status.code(), Some(1));
     }
 }

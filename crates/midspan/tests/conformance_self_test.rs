@@ -1,4 +1,4 @@
-//! Whether the conformance suite finds faults: builds that have one must fail.
+//! A test of the conformance suite: a build with a fault must fail.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use common::MIDSPAN;
 
-/// A fault by its name, the proxy that has it, the cases that must find it.
+/// The name of a fault, the proxy that has it, and the cases that must find it.
 const FAULTS: [(&str, &str, &[&str]); 6] = [
     (
         "fin-for-reset",
@@ -73,7 +73,7 @@ fn run(fault: &str, proxy: &str, cases: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Which cases differ without a reason, over which protocol.
+/// The cases that differ without a reason, with their protocols.
 fn missed(output: &Output) -> Vec<String> {
     let records = common::records(output);
     let of_proxy = |record: &&serde_json::Value| record["ok"] == false;

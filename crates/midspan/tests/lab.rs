@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use common::{MIDSPAN, alone, midspan, midspan_as_ordinary_user, path_file, records, value};
 
-/// Two proxies in a row; 40 ms of round trip in all.
+/// Two proxies in a row; the round-trip time of the whole path is 40 ms.
 fn path(family: &str, flows: &str) -> String {
     format!(
         r#"
@@ -60,7 +60,7 @@ const EVERY_CASE: [&str; 5] = [
     "midspan-forward",
 ];
 
-/// At 10 Mbit/s 300 KB take 0.24 s; a transfer that was faster did not cross the link.
+/// At 10 Mbit/s, 300 KB take 0.24 s. A faster transfer did not cross the link.
 const LEAST_SECONDS: f64 = 0.24;
 
 fn check_download(records: &[serde_json::Value], cases: &[&str]) {
@@ -69,8 +69,8 @@ fn check_download(records: &[serde_json::Value], cases: &[&str]) {
         let completion = value(records, &name, "completion time");
         assert!(completion > LEAST_SECONDS, "{name}: {completion} s");
         let first_byte = value(records, &name, "time to first byte");
-        // Connection and request: at least one round trip to the nearest that answers, and one
-        // to the server.
+        // Connection and request take at least one round trip to the nearest host that answers, and
+        // one to the server.
         assert!(first_byte > 0.040, "{name}: {first_byte} s");
         let goodput = value(records, &name, "goodput");
         assert!((goodput - 300e3 * 8.0 / completion).abs() < 0.01 * goodput);
@@ -150,7 +150,7 @@ fn lab_with_nft(instead: &str, file: &Path, case: &str) -> Output {
         .unwrap()
 }
 
-/// A program `nft` that fails stands for all machines that cannot intercept.
+/// A program `nft` that fails, as on any machine that cannot intercept connections.
 #[test]
 fn where_nothing_can_be_intercepted_that_is_said() {
     let _alone = alone();
@@ -167,18 +167,18 @@ fn where_nothing_can_be_intercepted_that_is_said() {
     check_download(&records(&forward), &["midspan-forward"]);
 }
 
-/// A program `nft` that sets no rules and says that all is well: everything passes untouched.
+/// A program `nft` that succeeds without setting rules: all connections pass untouched.
 #[test]
 fn a_run_in_which_nothing_is_intercepted_is_void() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = path_file(folder.path(), &path("ipv4", DOWNLOAD));
     let output = lab_with_nft("/bin/true", &file, "midspan");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{errors}");
     for proxy in ["near", "far"] {
         let reason = format!("the proxy \"{proxy}\" carried 0 connections of 1");
-        assert!(said.contains(&reason), "{said}");
+        assert!(errors.contains(&reason), "{errors}");
     }
     let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     for record in object["records"].as_array().unwrap() {
@@ -218,7 +218,7 @@ fn every_workload_runs() {
         let of = |flow: &str, quantity| value(&records, &format!("{flow} {case}"), quantity);
         assert!(of("up", "completion time") > 0.16);
         assert!(of("page", "completion time") > LEAST_SECONDS);
-        // One round trip each.
+        // Each request takes one round trip.
         assert!(of("asks", "completion time") > 0.040);
         for bulk in ["bulk up", "bulk down"] {
             let goodput = of(bulk, "goodput");
@@ -245,7 +245,7 @@ fn flows_may_run_together() {
     let file = path_file(folder.path(), &path("ipv4", &flows));
     let output = midspan(&["lab", file.to_str().unwrap(), "--cases", "direct", "--json"]);
     let records = records(&output);
-    // Both share 10 Mbit/s: the slower one takes at least as long as both would in turn.
+    // Both flows share 10 Mbit/s, so the slower one takes at least the time of both in turn.
     let slower = value(&records, "a direct", "completion time").max(value(
         &records,
         "b direct",
@@ -272,17 +272,17 @@ fn real_paths_are_measured_and_a_second_call_has_them_from_the_file() {
         "Midspan, learned",
     ] {
         let time = value(&first, &format!("lan, 100 KB, {case}"), "completion time");
-        // Two round trips of 0.4 ms at least.
+        // At least two round trips of 0.4 ms.
         assert!(time > 0.0008, "{case}: {time} s");
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("5 runs of about"), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("5 runs of about"), "{errors}");
     let second = midspan(&[&chosen[..], &kept, &["--only-finished"]].concat());
     assert_eq!(records(&second), first);
 }
 
-/// Bounds in time are the business of `make verify`, on a machine that does nothing else; here
-/// they are so wide that only a fault can break them.
+/// `make verify` tests the bounds in time, on a machine without other work. Here the bounds are so
+/// wide that only a fault can exceed them.
 fn holds(record: &serde_json::Value) -> bool {
     let value = record["value"].as_f64().unwrap();
     let quantity = record["quantity"].as_str().unwrap();
@@ -310,10 +310,10 @@ fn the_emulated_links_hold_or_say_that_they_did_not() {
 #[test]
 fn mistakes_are_explained() {
     let folder = tempfile::tempdir().unwrap();
-    let said = |arguments: &[&str]| {
+    let errors = |arguments: &[&str]| {
         let output = midspan(arguments);
         assert_eq!(output.status.code(), Some(1));
-        // The message may be folded anywhere.
+        // The message may have line breaks anywhere.
         String::from_utf8_lossy(&output.stderr)
             .replace(['│', '\n'], " ")
             .split_whitespace()
@@ -322,13 +322,13 @@ fn mistakes_are_explained() {
     };
     let text = path("ipv4", DOWNLOAD).replace("delay = \"10 ms\"", "dealy = \"10 ms\"");
     let file = path_file(folder.path(), &text);
-    let error = said(&["lab", file.to_str().unwrap()]);
+    let error = errors(&["lab", file.to_str().unwrap()]);
     assert!(
         error.contains("dealy") && error.contains("delay") && error.contains(":21:"),
         "{error}"
     );
-    let error = said(&["lab", "goe"]);
+    let error = errors(&["lab", "goe"]);
     assert!(error.contains("did you mean `geo`"), "{error}");
-    let error = said(&["lab", "geo", "--flows", "1MB"]);
+    let error = errors(&["lab", "geo", "--flows", "1MB"]);
     assert!(error.contains("did you mean \"1 MB\""), "{error}");
 }

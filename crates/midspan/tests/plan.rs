@@ -1,4 +1,4 @@
-//! `midspan plan` and `midspan compare`, as they are typed.
+//! `midspan plan` and `midspan compare` as a user types them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,8 +10,8 @@ use common::{midspan, records, value};
 
 fn stdout(arguments: &[&str]) -> String {
     let output = midspan(arguments);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -107,17 +107,17 @@ fn places_buffers_and_variants_are_told() {
 
 #[test]
 fn what_is_wrong_is_shown_in_its_place() {
-    let said = error(&["plan", "whatif", "geo", "link.satelite.loss=1 %"]);
+    let errors = error(&["plan", "whatif", "geo", "link.satelite.loss=1 %"]);
     assert!(
-        said.contains("1:6") && said.contains("did you mean `satellite`"),
-        "{said}"
+        errors.contains("1:6") && errors.contains("did you mean `satellite`"),
+        "{errors}"
     );
-    let said = error(&["plan", "geo", "--set", "link.satellite.loss=much"]);
-    assert!(said.contains("--set:1:21"), "{said}");
-    let said = error(&["plan", "place", "geo", "--proxies", "5"]);
-    assert!(said.contains("5 proxies do not fit"), "{said}");
-    let said = error(&["plan", "--from-pcap", &sample("ping.txt")]);
-    assert!(said.contains("its first four bytes"), "{said}");
+    let errors = error(&["plan", "geo", "--set", "link.satellite.loss=much"]);
+    assert!(errors.contains("--set:1:21"), "{errors}");
+    let errors = error(&["plan", "place", "geo", "--proxies", "5"]);
+    assert!(errors.contains("5 proxies do not fit"), "{errors}");
+    let errors = error(&["plan", "--from-pcap", &sample("ping.txt")]);
+    assert!(errors.contains("its first four bytes"), "{errors}");
     assert!(error(&["plan"]).contains("<PATH>"), "{}", error(&["plan"]));
 }
 
@@ -173,7 +173,7 @@ fn an_agreement_goes_on_where_it_stopped() {
     };
     let first = records(&run());
     let kept = std::fs::read_to_string(&file).unwrap();
-    // An interrupted run leaves half a line.
+    // An interrupted run leaves an incomplete line.
     std::fs::write(&file, format!("{kept}77 12")).unwrap();
     let again = run();
     assert_eq!(first, records(&again));
@@ -206,7 +206,7 @@ fn analysis_and_simulation_stand_side_by_side() {
 fn a_paper_can_be_drawn() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("maki.html");
-    // Whether all that the paper claims holds is for other tests to say.
+    // Other tests check the paper's claims.
     midspan(&[
         "reproduce",
         "maki",

@@ -1,4 +1,4 @@
-//! Commands whose output nobody reads, or nobody reads to its end.
+//! Commands whose output has no reader, or whose reader ends early.
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
 
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const MIDSPAN: &str = env!("CARGO_BIN_EXE_midspan");
 
-/// The far end of a pipe that nobody reads any more.
+/// The write end of a pipe whose read end is closed.
 fn unread() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -29,21 +29,21 @@ fn run(arguments: &[&str], stdout: Stdio, stderr: Stdio) -> Output {
     child.unwrap().wait_with_output().unwrap()
 }
 
-/// It ends as it does where all is read, and does not complain.
+/// The command ends as with a reader, and prints no error.
 fn ends_quietly(arguments: &[&str]) {
     let read = run(arguments, Stdio::piped(), Stdio::piped());
     assert!(!read.stdout.is_empty(), "{arguments:?} prints nothing");
     let output = run(arguments, unread(), Stdio::piped());
-    let said = String::from_utf8_lossy(&output.stderr);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(
         output.status.code(),
         read.status.code(),
-        "{arguments:?}: {said}"
+        "{arguments:?}: {errors}"
     );
     for complaint in ["panicked", "Broken pipe", "standard output"] {
-        assert!(!said.contains(complaint), "{arguments:?}: {said}");
+        assert!(!errors.contains(complaint), "{arguments:?}: {errors}");
     }
-    // Nobody reads either of them.
+    // Neither standard output nor standard error has a reader.
     let output = run(arguments, unread(), unread());
     assert_eq!(output.status.code(), read.status.code(), "{arguments:?}");
 }
@@ -97,7 +97,7 @@ fn commands_end_quietly_where_nobody_reads_what_they_print() {
     }
 }
 
-/// A proxy that is ended when this value goes.
+/// A proxy that is stopped when this value is dropped.
 struct Proxy(Child);
 
 impl Proxy {
@@ -130,7 +130,7 @@ impl Drop for Proxy {
 fn commands_to_a_running_proxy_end_quietly_too() {
     let folder = tempfile::tempdir().unwrap();
     let (file, socket) = (folder.path().join("m.toml"), folder.path().join("socket"));
-    // Nobody gets it again so soon, unless by its number.
+    // The kernel gives this port to no other program soon, unless a program requests this number.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = listener.local_addr().unwrap();
     drop(listener);
@@ -164,9 +164,9 @@ fn output_that_is_not_taken_is_an_error() {
     };
     let output = run(&["paths"], full().into(), Stdio::piped());
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.contains("cannot write to standard output: No space left on device"),
-        "{said}"
+        errors.contains("cannot write to standard output: No space left on device"),
+        "{errors}"
     );
 }

@@ -1,4 +1,5 @@
-//! Some real programs through this build, beside plain routing; `make real-clients` has all.
+//! Some real programs through this build, compared with plain routing; `make real-clients` runs all
+//! cases.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +14,7 @@ fn main() -> ExitCode {
     KernelTests::new().main()
 }
 
-// Cases whose programs nearly every machine has.
+// Cases whose programs are installed on nearly every machine.
 
 /// `scripts/install-dependencies` installs curl for every test, so cases of curl must run.
 const SURE: &str = "curl";
@@ -53,7 +54,7 @@ fn ssh_runs_commands() {
     play(CASE, &[Gateway::EndToEnd]);
 }
 
-/// Plays a case through these, over both protocols, and compares.
+/// Runs a case with these kinds of gateways, over both protocols, and compares.
 fn play(name: &str, gateways: &[Gateway]) {
     let mut chosen = cases::all();
     chosen.retain(|case| case.name == name);

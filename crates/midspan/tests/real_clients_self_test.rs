@@ -1,4 +1,5 @@
-//! Whether the suite of real programs finds faults: builds that have one must differ.
+//! A test of the suite of real programs: with a fault in the build, the suite must find a
+//! difference.
 
 #![allow(clippy::unwrap_used)]
 
@@ -46,21 +47,22 @@ fn a_half_close_that_ends_both() {
     is_found("half-close-ends-both", CASE);
 }
 
-/// Whether this case finds a fault, over both protocols, and nothing without it.
+/// Checks over both protocols that this case finds the fault, and finds nothing in a build without
+/// it.
 fn is_found(fault: &str, case: &str) {
     for (seeded, expected) in [("", "same"), (fault, "different")] {
         let launch = Launch::this_program("play")
             .arg(case)
             .environment(FAULT, seeded);
         let finished = launch.finish().unwrap();
-        let said = finished.output + &finished.log;
-        assert!(finished.status.success(), "{said}");
-        let found = said.lines().filter(|line| *line == expected).count();
-        assert_eq!(found, 2, "\"{case}\" with the fault \"{seeded}\": {said}");
+        let errors = finished.output + &finished.log;
+        assert!(finished.status.success(), "{errors}");
+        let found = errors.lines().filter(|line| *line == expected).count();
+        assert_eq!(found, 2, "\"{case}\" with the fault \"{seeded}\": {errors}");
     }
 }
 
-/// Runs a case and prints how it compares, a line for each protocol.
+/// Runs a case and prints the result of the comparison, a line for each protocol.
 fn play(name: &str) -> ExitCode {
     let mut chosen = cases::all();
     chosen.retain(|case| case.name == name);

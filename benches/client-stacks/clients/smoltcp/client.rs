@@ -1,8 +1,8 @@
 //! A download through smoltcp.
 //!
-//! Arguments: own address, address and port of the server. Standard input is a TUN device: a read
-//! or a write is one IP packet. Sends "get" and writes what comes to standard output until the
-//! server closes.
+//! Arguments: own address, address and port of the server. Standard input is a TUN device: each
+//! read or write is one IP packet. The program sends "get" and writes the received data to standard
+//! output until the server closes the connection.
 
 use std::error::Error;
 use std::io::Write;
@@ -23,7 +23,7 @@ const RECEIVE_BUFFER: usize = 65_535;
 const SEND_BUFFER: usize = 4096;
 const FIRST_PORT: u16 = 20_000;
 
-/// The device at standard input.
+/// The TUN device at standard input.
 struct Tun {
     buffer: Vec<u8>,
 }
@@ -41,7 +41,7 @@ impl TxToken for Leaving {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, fill: F) -> R {
         let mut packet = vec![0; length];
         let result = fill(&mut packet);
-        // A packet that does not leave is a lost one.
+        // A packet that cannot be written is lost, as on a network.
         let _ = rustix::io::write(std::io::stdin(), &packet);
         result
     }
@@ -96,7 +96,7 @@ fn download(own: IpAddr, server: IpAddr, port: u16) -> Result<(), Box<dyn Error>
     if full {
         return Err("no room for the address".into());
     }
-    // A device without a link layer: the next hop is never looked at.
+    // The device has no link layer, so the address of the router is never used.
     match IpAddress::from(server) {
         IpAddress::Ipv4(next) => interface.routes_mut().add_default_ipv4_route(next)?,
         IpAddress::Ipv6(next) => interface.routes_mut().add_default_ipv6_route(next)?,

@@ -8,12 +8,12 @@ use midspan_testbed::program::Launch;
 
 use crate::Failure;
 
-/// `tuned`: splicing forced, with pipes of 1 MB, its fastest settings for bulk.
+/// Starts HAProxy. `tuned`: splicing forced, with pipes of 1 MB, its fastest settings for bulk.
 pub fn launch(tuned: bool, folder: &Path) -> Result<Launch<'static>, Failure> {
     let mut text = String::from("global\n    maxconn 9500\n");
     if tuned {
-        // So many pipes as the flows need, and no more: it wants descriptors for all beforehand,
-        // beside those for 9,500 sessions, and a process may have 20,000.
+        // Just enough pipes for the flows. HAProxy reserves descriptors for all pipes at its start,
+        // in addition to those for 9,500 sessions, and a process may have 20,000.
         text.push_str("    tune.pipesize 1048576\n    maxpipes 256\n");
     }
     text.push_str("defaults\n    mode tcp\n    timeout connect 30s\n");

@@ -9,9 +9,9 @@ use super::Peer;
 use crate::Failure;
 use crate::network::CLIENT_SIDE;
 
-/// Runs the program, or the one beside this program.
+/// Starts the executable `program`; by default `midspan` in the folder of this program.
 pub fn launch(peer: Peer, program: Option<&Path>) -> Result<Launch<'static>, Failure> {
-    // A line for each session would be measured too, and the others write none.
+    // Without log lines for sessions, because the other peers write none.
     let mut text = String::from("[log]\nlevel = \"warn\"\n");
     match peer {
         Peer::MidspanForward => {

@@ -1,4 +1,4 @@
-//! What stands on the gateway.
+//! The peers: the programs on the gateway that are compared.
 
 mod haproxy;
 mod midspan;
@@ -17,31 +17,31 @@ use crate::network::{self, ADDRESSES, Network};
 use crate::server::SERVICES;
 use crate::{Arguments, Failure, server};
 
-/// Longest time until a proxy listens.
+/// Time limit of a proxy's start.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// What is compared.
+/// A peer.
 #[derive(ValueEnum, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "kebab-case")]
 pub enum Peer {
     /// Plain routing, no proxy
     Routing,
-    /// Midspan, called by its own address
+    /// Midspan with forward listeners: clients connect to its own address
     MidspanForward,
-    /// Midspan, transparent, client and server joined early
+    /// Midspan with transparent listeners, the handshake early
     MidspanEarly,
-    /// Midspan, transparent, the handshake end to end
+    /// Midspan with transparent listeners, the handshake end to end
     MidspanEndToEnd,
     /// HAProxy with splicing forced and pipes of 1 MB
     HaproxyTuned,
-    /// HAProxy as it comes
+    /// HAProxy with default settings
     Haproxy,
-    /// nginx's stream module as it comes
+    /// nginx's stream module with default settings
     Nginx,
 }
 
 impl Peer {
-    /// All of them, in the order of tables.
+    /// All peers, in the order of tables.
     pub const ALL: [Self; 7] = [
         Self::Routing,
         Self::MidspanForward,
@@ -65,7 +65,7 @@ impl Peer {
         }
     }
 
-    /// Whether clients call the server's own address.
+    /// Whether clients connect to the server's own address.
     const fn is_transparent(self) -> bool {
         matches!(
             self,
@@ -73,7 +73,7 @@ impl Peer {
         )
     }
 
-    /// Where clients call for a service.
+    /// The addresses to which clients connect for a service.
     pub fn target(self, service: u16) -> Target {
         match (self.is_transparent(), service) {
             (true, server::ECHO) => |number| network::server(number, server::ECHO),
@@ -85,7 +85,7 @@ impl Peer {
         }
     }
 
-    /// Starts it on the gateway; nothing for plain routing.
+    /// Starts the peer on the gateway; plain routing starts nothing.
     pub fn start(
         self,
         network: &Network,
@@ -113,7 +113,8 @@ impl Peer {
     }
 }
 
-/// All that a proxy which is called by its own address has to lead: from, to.
+/// For a proxy to whose own address clients connect: each listening address, with the server's
+/// address behind it.
 fn forwards() -> impl Iterator<Item = (SocketAddr, SocketAddr)> {
     (0..).zip(SERVICES).flat_map(|(number, port)| {
         (0..usize::from(ADDRESSES))
@@ -121,15 +122,15 @@ fn forwards() -> impl Iterator<Item = (SocketAddr, SocketAddr)> {
     })
 }
 
-/// Starts a program, and waits until it listens at the last of its ports.
+/// Starts a program, and waits until it listens on the last of its ports.
 fn start_listening(peer: Peer, launch: Launch<'_>, network: &Network) -> Result<Program, Failure> {
     let last = network::proxy(usize::from(ADDRESSES) - 1, (SERVICES.len() - 1) as u16);
     let mut program = launch.start()?;
     let began = Instant::now();
     loop {
         if !program.is_running() || began.elapsed() > START_LIMIT {
-            let said = program.log();
-            return Err(format!("{} does not start: {}", peer.name(), said.trim()).into());
+            let log = program.log();
+            return Err(format!("{} does not start: {}", peer.name(), log.trim()).into());
         }
         let attempt = network
             .gateway

@@ -8,11 +8,12 @@ use midspan_testbed::program::Launch;
 
 use crate::Failure;
 
-/// The module, where Debian puts it.
+/// The path of the module in Debian.
 const MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
-/// As it comes, but for the number of connections, and that an end of one direction does not end
-/// the other: the server's count would be lost.
+/// Starts nginx with default settings, except for the number of connections and for half-closed
+/// connections: without this setting nginx would close both directions, and the server's count
+/// would be lost.
 pub fn launch(folder: &Path) -> Result<Launch<'static>, Failure> {
     if !Path::new(MODULE).exists() {
         return Err(format!("{MODULE} is missing: apt install libnginx-mod-stream").into());

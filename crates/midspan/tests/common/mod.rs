@@ -1,4 +1,4 @@
-//! Running the real program.
+//! Functions that run the real program.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The program under test.
 pub const MIDSPAN: &str = env!("CARGO_BIN_EXE_midspan");
 
-/// Labs share the processors: one at a time.
+/// A lock, because lab runs share the processors and must not run at the same time.
 pub fn alone() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
@@ -19,8 +19,8 @@ pub fn midspan(arguments: &[&str]) -> Output {
     Command::new(MIDSPAN).args(arguments).output().unwrap()
 }
 
-/// Runs the program as an ordinary user; a copy of it, since the build's folder may be closed to
-/// that user. `None`, with the reason printed, where the machine has no way to do so.
+/// Runs a copy of the program as an ordinary user, because the build's folder may be closed to this
+/// user. If the machine has no way to do this, prints the reason and returns `None`.
 pub fn midspan_as_ordinary_user(folder: &Path, arguments: &[&str]) -> Option<Output> {
     if !rustix::process::geteuid().is_root() {
         return Some(midspan(arguments));
@@ -62,14 +62,15 @@ pub fn path_file(folder: &Path, text: &str) -> PathBuf {
     file
 }
 
-/// The records of `--json`, after a check that the program ended well.
+/// The records of `--json`, after a check of the exit status.
 pub fn records(output: &Output) -> Vec<serde_json::Value> {
-    let said = String::from_utf8_lossy(&output.stderr);
-    // 3: a run was void, which a busy machine may cause; the numbers are there all the same.
+    let errors = String::from_utf8_lossy(&output.stderr);
+    // Status 3: a run was void, which a busy machine may cause. The output contains the numbers
+    // nevertheless.
     let code = output.status.code();
-    assert!(matches!(code, Some(0 | 3)), "status {code:?}: {said}");
-    // But no proxy may have stood aside.
-    assert!(!said.contains("carried"), "{said}");
+    assert!(matches!(code, Some(0 | 3)), "status {code:?}: {errors}");
+    // Every proxy must have carried its connections.
+    assert!(!errors.contains("carried"), "{errors}");
     let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     object["records"].as_array().unwrap().clone()
 }

@@ -1,8 +1,8 @@
-//! `docs/gateway.md`, tried as its reader would: its files are written and its commands run, in
-//! order, on network namespaces with the addresses of its picture.
+//! A test of `docs/gateway.md`: writes its files and runs its commands, in order, on network
+//! namespaces with the addresses in the guide's picture.
 //!
-//! The program runs itself again in mount and network namespaces of its own, with a copy of /etc
-//! and an empty /run and /usr/local/bin, so nothing of the machine is touched.
+//! The test runs in mount and network namespaces of its own, with a copy of /etc and an empty /run
+//! and /usr/local/bin, so it changes nothing on the machine.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,11 +23,11 @@ use midspan_testbed::{KernelTests, kernel_test, kernel_tests, skip};
 use network::{Network, OUTSIDE, SERVER, run, shell};
 use page::Step;
 
-/// Commands that need a whole machine, with what the test does instead.
+/// Commands that need a whole machine, with the test's replacement.
 const NOT_IN_A_NAMESPACE: [(&str, &str); 7] = [
     (
         "apt-get",
-        "the packages are there, or the test says what is missing",
+        "the packages are installed, or the test prints the missing ones",
     ),
     ("git clone", "this is the clone"),
     (
@@ -37,13 +37,13 @@ const NOT_IN_A_NAMESPACE: [(&str, &str); 7] = [
     ("systemctl enable nftables", "the next line loads the rules"),
     (
         "systemctl enable --now midspan",
-        "started as the unit file says",
+        "started as in the unit file",
     ),
     ("systemctl stop midspan", "SIGTERM, as systemd does"),
     ("systemctl disable midspan", "there is no systemd"),
 ];
 
-/// The log of systemd's journal is a file here.
+/// The test replaces the log in systemd's journal by a file.
 const JOURNAL: &str = "journalctl --unit midspan";
 
 const PAGE: &str = include_str!("../../../../docs/gateway.md");
@@ -139,7 +139,7 @@ fn try_the_page() {
     }
 }
 
-/// Who follows the page.
+/// The state of the test while it follows the guide.
 struct Reader<'a> {
     network: &'a Network,
     midspan: Option<Program>,
@@ -147,12 +147,12 @@ struct Reader<'a> {
     /// The host's own rules and routes before Midspan was started.
     before: String,
     log: String,
-    /// Commands of the lists that the page has.
+    /// Commands of the two lists above that the guide contains.
     met: BTreeSet<&'static str>,
 }
 
 impl Reader<'_> {
-    /// Does what a line says; what is printed.
+    /// Runs a line of the guide and returns its output.
     fn follow(&mut self, node: &NetworkNamespace, line: &str) -> String {
         println!("{}$ {line}", node.name());
         let listed = NOT_IN_A_NAMESPACE
@@ -186,7 +186,7 @@ impl Reader<'_> {
         printed
     }
 
-    /// The command of the unit file, with the program where `make install` puts it.
+    /// Runs the command of the unit file, with the program where `make install` puts it.
     fn start_midspan(&mut self) {
         self.before = self.rules_and_routes();
         let unit = fs::read_to_string(UNIT).unwrap_or_else(|error| {
@@ -205,12 +205,12 @@ impl Reader<'_> {
             .inside(&self.network.gateway)
             .grace(Duration::from_secs(10));
         let midspan = launch.ready();
-        let said = fs::read_to_string(&self.log).unwrap();
-        self.midspan = Some(midspan.unwrap_or_else(|error| panic!("{error}: {said}")));
+        let log = fs::read_to_string(&self.log).unwrap();
+        self.midspan = Some(midspan.unwrap_or_else(|error| panic!("{error}: {log}")));
     }
 
     fn stop_midspan(&mut self) {
-        // The sessions end first, so that nobody waits for `drain_timeout`.
+        // The sessions end first, so that Midspan does not wait for `drain_timeout`.
         for mut child in self.background.drain(..) {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -218,14 +218,14 @@ impl Reader<'_> {
         let mut midspan = self.midspan.take().unwrap();
         midspan.signal(rustix::process::Signal::TERM).unwrap();
         let status = midspan.wait_for(Duration::from_secs(45));
-        let said = fs::read_to_string(&self.log).unwrap();
-        assert!(status.is_some_and(|status| status.success()), "{said}");
-        // "What is not touched".
+        let log = fs::read_to_string(&self.log).unwrap();
+        assert!(status.is_some_and(|status| status.success()), "{log}");
+        // The guide's section "What is not touched".
         assert_eq!(self.rules_and_routes(), self.before);
     }
 
-    /// All rules, routes and the one sysctl of the gateway, without the routes that the kernel
-    /// itself makes for IPv6 (it takes a while for them).
+    /// All rules and routes of the gateway, and the one sysctl. The routes that the kernel itself
+    /// makes for IPv6 are left out, because they appear with a delay.
     fn rules_and_routes(&self) -> String {
         let commands = "nft -s list ruleset; ip rule; ip -6 rule; \
                         ip route show table all | grep -v 'table local'; \
@@ -233,7 +233,7 @@ impl Reader<'_> {
         run(&self.network.gateway, commands)
     }
 
-    /// The server sees the gateway's own address, by its masquerade, and no other.
+    /// The server must only see the gateway's own address, because of the masquerade.
     fn check_what_the_server_sees(&self) {
         let seen = wait_for_connections(&self.network.server, " 'sport = :80'");
         let one = seen.lines().count() == 1 && seen.contains(&format!("{OUTSIDE}:"));

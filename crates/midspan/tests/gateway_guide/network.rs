@@ -1,4 +1,4 @@
-//! The network of the page's picture: client, gateway, router, server.
+//! The network in the guide's picture: client, gateway, router, server.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use midspan_linux::namespace::NetworkNamespace;
 use midspan_testbed::network::{Configure, End, Link, Node};
 
 pub const SERVER: &str = "198.51.100.80";
-/// What the server sees of clients behind the gateway's masquerade.
+/// The address of clients behind the gateway's masquerade, as seen by the server.
 pub const OUTSIDE: &str = "203.0.113.2";
 
 pub struct Network {
@@ -43,8 +43,8 @@ impl Network {
         ] {
             node.add_route("0.0.0.0/0", Some(gateway), "eth0").unwrap();
         }
-        // The router knows nothing of the addresses behind the gateway: without its masquerade
-        // no answer comes back.
+        // The router has no route to the addresses behind the gateway: without the masquerade no
+        // answer comes back.
         Self {
             client,
             gateway,
@@ -53,7 +53,7 @@ impl Network {
         }
     }
 
-    /// The node that the page calls so.
+    /// The node with this name in the guide.
     pub fn place(&self, name: &str) -> &NetworkNamespace {
         match name {
             "client" => &self.client,
@@ -63,7 +63,7 @@ impl Network {
     }
 }
 
-/// Runs a shell command; what it prints.
+/// Runs a shell command and returns its output.
 pub fn run(node: &NetworkNamespace, command: &str) -> String {
     let output = node.spawn(shell(command)).unwrap().wait_with_output();
     let output = output.unwrap();
@@ -77,7 +77,7 @@ pub fn run(node: &NetworkNamespace, command: &str) -> String {
     stdout + &stderr
 }
 
-/// A shell command, bounded in time.
+/// A shell command with a time limit.
 pub fn shell(command: &str) -> Command {
     let mut shell = Command::new("timeout");
     shell

@@ -1,13 +1,13 @@
-//! What `docs/gateway.md` tells its reader to do.
+//! Reads `docs/gateway.md`: its files, its commands and their expected output.
 
-/// A fenced block that is meant for the test, in the order of the page.
+/// A fenced block for the test.
 #[derive(Debug)]
 pub enum Step {
     /// A file to write: `file=PATH`.
     File { path: String, text: String },
     /// Commands to run: `sh gateway` or `sh client`.
     Commands { place: String, lines: Vec<String> },
-    /// What the commands before print: `text output`; `…` stands for anything.
+    /// The output of the commands before: `text output`; `…` stands for any text.
     Output(Vec<String>),
 }
 
@@ -45,9 +45,9 @@ pub fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// Whether what was printed is what the page shows. A line `…` stands for any lines, and the
-/// others then stand in the order of the page; without one, each line of the page stands for one
-/// line, in any order.
+/// Whether the printed lines match the lines of the guide. If the guide has a line `…`, it stands
+/// for any lines, and the other lines must be in the guide's order. Otherwise each line of the
+/// guide stands for one printed line, in any order.
 pub fn is_shown(printed: &str, shown: &[String]) -> bool {
     let mut printed: Vec<&str> = printed.lines().collect();
     let has_gaps = shown.iter().any(|line| line.trim() == "…");
@@ -64,7 +64,8 @@ pub fn is_shown(printed: &str, shown: &[String]) -> bool {
     has_gaps || printed.is_empty()
 }
 
-/// `…` stands for anything, spaces for any spaces.
+/// Whether a printed line matches a line of the guide. `…` stands for any text, and a space for any
+/// number of spaces.
 fn is_line(printed: &str, shown: &str) -> bool {
     let one_spaced = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let (printed, shown) = (one_spaced(printed), one_spaced(shown));
@@ -83,7 +84,7 @@ fn is_line(printed: &str, shown: &str) -> bool {
     is_open || rest.is_empty()
 }
 
-/// The matching itself, for a test that cannot fail is none.
+/// A test of the matching itself.
 pub fn check_matching() {
     let shown = |lines: &[&str]| {
         lines

@@ -107,7 +107,7 @@ while not os.path.exists("second"):
 time.sleep(6)
 ask()
 # struct mptcp_info begins with the number of subflows.
-print("subflows beside the first:", connection.getsockopt(284, 1, 100)[0])
+print("subflows in addition to the first:", connection.getsockopt(284, 1, 100)[0])
 END
             python3 client.py &
             until_true test -e first

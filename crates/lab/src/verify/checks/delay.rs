@@ -41,7 +41,7 @@ pub(super) fn check(check: &Check, milliseconds: u64, count: u32) -> Result<Meas
         ),
     ] {
         for (share, name) in [(0.5, "p50"), (0.99, "p99")] {
-            let value = quantile(values, share).ok_or_else(|| nothing("no ping came back"))?;
+            let value = quantile(values, share).ok_or_else(|| nothing("no ping was answered"))?;
             let error = (value - nominal).abs();
             // Adds a billionth of a second for rounding when decimal fractions are printed and
             // read.
@@ -69,11 +69,11 @@ fn ping(hosts: &TwoHosts, count: u32) -> Result<Vec<f64>, LabError> {
         .spawn(ping)?
         .wait_with_output()
         .map_err(|error| nothing(&error.to_string()))?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let times = ping_times(&said);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let times = ping_times(&printed);
     if times.is_empty() {
         let complaint = String::from_utf8_lossy(&output.stderr);
-        return Err(nothing(&format!("no ping came back: {said}{complaint}")));
+        return Err(nothing(&format!("no ping was answered: {printed}{complaint}")));
     }
     Ok(times)
 }

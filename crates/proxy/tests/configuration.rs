@@ -1,4 +1,4 @@
-//! The configuration file: what is read, what is refused, and in which words.
+//! The configuration file: accepted files, refused files, and the texts of errors.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -112,7 +112,8 @@ fn the_example_works() {
     let text = include_str!("../../../deploy/midspan.toml");
     let configuration = read(text).unwrap();
     assert_eq!(configuration.listeners.len(), 5);
-    // What is commented out shows the default: giving it changes nothing else.
+    // A key that is commented out shows its default: a file that sets the key to this value has the
+    // same effect.
     let given: String = text
         .lines()
         .map(|line| match line.strip_prefix("# ") {
@@ -259,7 +260,7 @@ fn a_listener_does_not_forward_to_itself() {
         error(&format!("{there}{back}")),
         "midspan.toml:4:6: these listeners forward in a circle: web → back → web"
     );
-    // An address that the file alone does not show to be this machine's.
+    // The file alone does not show whether this address belongs to this machine.
     let configuration = read(&any.replace("192.0.2.1:80", "192.0.2.1:8080")).unwrap();
     let error = configuration.check_addresses(|_| true).unwrap_err();
     assert_eq!(
@@ -413,7 +414,7 @@ fn an_error_found_at_the_start_is_located_too() {
 fn an_error_of_a_leg_points_to_the_key_of_that_leg() {
     let of = |leg: &str| error(&format!("{LISTENER}{leg}"));
     let message = "\"adaptive\" is for send_buffer only";
-    // Neither a comment nor a value is the key.
+    // A comment or a value with the same text as the key is not the key.
     let text = "[listener.client_leg]\n# receive_buffer: as large as the path asks for\n\
                 send_buffer = \"1 MiB\" # not receive_buffer\nreceive_buffer = \"adaptive\"\n";
     assert_eq!(of(text), format!("midspan.toml:8:1: {message}"));
@@ -423,7 +424,8 @@ fn an_error_of_a_leg_points_to_the_key_of_that_leg() {
     let text = "[listener.client_leg]\ncongestion_control = \"keepalive\"\nkeepalive = \"0.1 s\"\n";
     assert!(of(text).starts_with("midspan.toml:7:1: keepalive lies"));
 
-    // Neither is that of another leg: the leg without it is named, or else its listener.
+    // The key of another leg does not count either: the error names the leg without the key, or its
+    // listener.
     let other = LISTENER.replace("web", "other").replace("8080", "8081");
     let text = format!(
         "# keepalive\n{LISTENER}client_leg = {{}}\n{other}client_leg = {{ keepalive = \"5 s\" }}\n"
@@ -440,7 +442,8 @@ fn an_error_of_a_leg_points_to_the_key_of_that_leg() {
     assert_eq!(place(1, Leg::Server), "midspan.toml:8:8: no");
 }
 
-/// Texts near the format, so that many get far: lines of the format in any order, some damaged.
+/// Texts similar to the format, so that the parser gets far: lines of the format in any order, some
+/// of them damaged.
 fn near_texts() -> impl Strategy<Value = String> {
     let lines = prop::sample::select(vec![
         "[relay]",

@@ -1,4 +1,4 @@
-//! The keys of explicit listeners: what is read, what is refused, and in which words.
+//! The keys of explicit listeners: accepted files, refused files, and the texts of errors.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

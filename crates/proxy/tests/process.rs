@@ -1,6 +1,6 @@
-//! Helper and relay as processes: start, signals, crashes, rights.
+//! Helper and relay as processes: start, signals, crashes, privileges.
 //!
-//! Everything happens on the loopback interface of a network namespace of its own.
+//! All tests use the loopback interface of a network namespace of their own.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         .main()
 }
 
-/// With a link on which nobody answers.
+/// Sets up the network, with a link on which no host answers.
 fn set_up_network() {
     let netlink = Netlink::open().unwrap();
     netlink.set_up("lo").unwrap();
@@ -60,7 +60,7 @@ fn configuration(more: &str) -> String {
     )
 }
 
-/// A client and a server, joined by the proxy.
+/// A client and a server, connected through the proxy.
 struct Session {
     client: TcpStream,
     server: TcpStream,
@@ -99,7 +99,7 @@ impl Session {
         }
     }
 
-    /// The server accepts no more, so that the next test can.
+    /// Closes the server's listening socket, so that the next test can use its port.
     fn close(self) {
         let Self {
             mut client,
@@ -133,7 +133,7 @@ fn an_idle_proxy_ends() {
 fn sessions_go_on() {
     let mut proxy = Midspan::here(&configuration(""));
     let mut session = Session::open();
-    // A terminal sends it to both processes.
+    // A terminal sends the signal to both processes.
     kill_process(proxy.relay(), Signal::INT).unwrap();
     proxy.signal(Signal::INT);
     wait_until("refused", refuses_connections);
@@ -184,7 +184,8 @@ fn a_killed_helper() {
     let relay = proxy.relay().as_raw_nonzero();
     proxy.kill();
     session.assert_reset();
-    // Nobody of ours can wait for it, so the id is followed only while it is the relay's.
+    // This process is not the relay's parent and cannot wait for it, so it checks the process id
+    // only while the id is the relay's.
     let is_relay = || {
         fs::read_to_string(format!("/proc/{relay}/cmdline"))
             .is_ok_and(|arguments| arguments.contains("\0relay"))
@@ -206,7 +207,7 @@ fn rights_are_given_up() {
     const NET_ADMIN: &str = "0000000000001000";
     // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW.
     const HELPER: &str = "0000000000003400";
-    // CAP_KILL too, to end a relay of another user.
+    // Also CAP_KILL, to end a relay of another user.
     const ROOT_HELPER: &str = "0000000000003420";
     let (helper, user) = match is_root() {
         true => (ROOT_HELPER, "65534"),
@@ -227,19 +228,19 @@ fn rights_are_given_up() {
         }
         assert_eq!(status(id, "NoNewPrivs"), "1");
     }
-    // The threads that relay as well.
+    // The relay's other threads have the same capabilities.
     let relay = proxy.relay();
     for task in fs::read_dir(format!("/proc/{}/task", relay.as_raw_nonzero())).unwrap() {
         let file = task.unwrap().path().join("status");
         let text = fs::read_to_string(&file).unwrap();
         assert!(text.contains(&format!("CapEff:\t{NET_ADMIN}\n")));
     }
-    // The helper has no listening socket left: the ports are the relay's alone.
+    // The helper has no listening socket: only the relay has the ports.
     assert_eq!(listening_sockets(proxy.helper()), 0);
     assert_eq!(listening_sockets(relay), 2);
 }
 
-/// Root of the machine, not of a user namespace.
+/// Whether the user is root of the machine, not of a user namespace.
 fn is_root() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap();
     map.split_whitespace().nth(2) == Some("4294967295") && rustix::process::geteuid().is_root()
@@ -272,7 +273,7 @@ fn initial_windows_come_and_go() {
         "{}client_leg = {{ initial_window = 77 }}\nserver_leg = {{ initial_window = 20 }}\n",
         configuration("")
     );
-    // Whatever ends the proxy, but for a killed helper, nothing is left.
+    // However the proxy ends, nothing is left, unless the helper is killed.
     for end in ["signal", "killed relay"] {
         let mut proxy = Midspan::here(&text);
         Session::open().close();
@@ -287,7 +288,7 @@ fn initial_windows_come_and_go() {
     let mut proxy = Midspan::here(&text);
     proxy.kill();
     wait_until("refused", refuses_connections);
-    // The next run removes what was left, even if it has no initial window itself.
+    // The next run removes the leftovers, even if it has no initial window itself.
     let proxy = Midspan::here(&configuration(""));
     assert!(
         proxy

@@ -1,4 +1,4 @@
-//! Both legs of a forward session over loopback.
+//! Captures of both legs of a forward session over loopback.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -18,7 +18,7 @@ fn a_forward_session() {
     let proxy = Midspan::here(CONFIGURATION);
     let listener = TcpListener::bind(SERVER).unwrap();
     let (mut client, mut server) = session(&listener);
-    // Others at the same time, not to be captured.
+    // Other sessions at the same time, which must not be captured.
     let (mut other_client, mut other_server) = session(&listener);
     let file = proxy.folder().join("legs.pcapng");
     let options = CaptureOptions {
@@ -40,7 +40,7 @@ fn a_forward_session() {
     let error = capture(&missing, &stop, &mut |_| {}).unwrap_err();
     assert!(matches!(error, CaptureError::NoSession(77)), "{error}");
 
-    // Stopped by hand.
+    // This capture is stopped by hand.
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let (ready, begun) = channel();
@@ -54,7 +54,7 @@ fn a_forward_session() {
     client.write_all(&[7; COUNT]).unwrap();
     server.read_exact(&mut [0; COUNT]).unwrap();
     echoes(&mut other_client, &mut other_server);
-    // Until the last acknowledgements are there.
+    // Waits until the last ACKs are captured.
     std::thread::sleep(std::time::Duration::from_millis(300));
     stop.store(true, Ordering::Relaxed);
     let (captured, end) = thread.join().unwrap().unwrap();
@@ -63,7 +63,8 @@ fn a_forward_session() {
     let content = CaptureFile::read(&file);
     content.is_read_by_tcpdump(&file);
     let count = u32::try_from(COUNT).unwrap();
-    // Towards the server: in on the client leg, out on the server leg; nothing back but ACKs.
+    // The data towards the server arrives on the client leg and leaves on the server leg; in the
+    // opposite direction there are only ACKs.
     for (leg, is_outgoing, bytes) in [
         (0, false, count),
         (0, true, 0),
@@ -71,7 +72,7 @@ fn a_forward_session() {
         (1, false, 0),
     ] {
         let segments = content.segments(leg, is_outgoing);
-        // A segment that is sent again counts once.
+        // A retransmitted segment counts once.
         let sent = content.reach(leg, is_outgoing);
         assert_eq!(sent, bytes, "leg {leg}, outgoing {is_outgoing}");
         assert!(!segments.is_empty(), "leg {leg}, outgoing {is_outgoing}");
@@ -89,14 +90,14 @@ fn a_forward_session() {
             .all(|packet| packet.bytes.len() <= 80)
     );
 
-    // Ended by its limit.
+    // This capture ends at its limit.
     let again = proxy.folder().join("again.pcapng");
     let limited = CaptureOptions {
         packets: 3,
         output: again,
         ..options.clone()
     };
-    // Nothing that is there is replaced.
+    // A capture does not overwrite an existing file.
     let refused = capture(&options, &AtomicBool::new(false), &mut |_| {});
     assert!(refused.unwrap_err().to_string().contains("there already"));
     let (ready, begun) = channel();

@@ -1,4 +1,4 @@
-//! Those who disturb.
+//! Hostile clients of the admin listener, and a log without a reader.
 
 use midspan_testbed::program::Launch;
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ fn requests_disturb_nothing() {
             continue;
         };
         stream.set_nonblocking(true).unwrap();
-        // What does not fit the kernel's buffers is not sent; the rest is hostile enough.
+        // Data that does not fit into the kernel's buffers is not sent; the rest is hostile enough.
         let _ = match number % 6 {
             0 => stream.write(&[0xff; 4096]),
             1 => stream.write(b"GET /sessions?limit=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n"),
@@ -39,11 +39,11 @@ fn requests_disturb_nothing() {
             close(other_client, other_server);
         }
     }
-    // While most of them still wait.
+    // Sessions work while most of the hostile clients are still connected.
     for _ in 0..100 {
         echoes(&mut client, &mut server);
     }
-    // Nobody holds a place for long: those that wait in vain are closed, and then it answers.
+    // The admin listener closes idle clients after a short time; then it answers others again.
     let answers = || {
         let mut stream = connect(ADMIN);
         let _ = stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -57,7 +57,7 @@ fn requests_disturb_nothing() {
     close(client, server);
 }
 
-/// Nobody reads what the proxy logs.
+/// The proxy's log has no reader.
 #[kernel_test]
 fn a_stuck_log_stops_nothing() {
     let (reader, writer) = std::io::pipe().unwrap();
@@ -67,7 +67,7 @@ fn a_stuck_log_stops_nothing() {
             .log_to(writer),
     );
     let listener = TcpListener::bind(SERVER).unwrap();
-    // A line has about 600 bytes, the pipe takes 64 KiB, the queue 4096 lines.
+    // A line has about 600 bytes, the pipe holds 64 KiB, the queue 4096 lines.
     for _ in 0..400 {
         let (client, server) = session(&listener);
         close(client, server);

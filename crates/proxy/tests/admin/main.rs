@@ -1,7 +1,7 @@
-//! What can be seen of a running proxy: metrics, live sessions, lines of the log, captures; and
-//! that nobody who asks for them disturbs it.
+//! Observation of a running proxy: metrics, live sessions, lines of the log, captures. Observers do
+//! not disturb the proxy.
 //!
-//! Everything happens on the loopback interface of a network namespace of its own.
+//! All tests use the loopback interface of a network namespace of their own.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -48,7 +48,7 @@ fn each_end_is_counted() {
     }
     let setups = "session_setup_seconds_count{listener=\"web\",handshake=\"early\"}";
     assert_eq!(counted(setups), 3.0);
-    // Of the server that never answered, there is no round-trip time.
+    // There is no round-trip time of the server that never answered.
     for (name, leg, count) in [
         ("web", "client", 3.0),
         ("web", "server", 3.0),
@@ -59,7 +59,7 @@ fn each_end_is_counted() {
             format!("leg_round_trip_time_seconds_count{{listener=\"{name}\",leg=\"{leg}\"}}");
         assert_eq!(counted(&times), count, "{name} {leg}");
     }
-    // One that outlives the proxy.
+    // A session that is live when the proxy ends.
     let (client, server) = session(&listener);
     proxy.signal(Signal::TERM);
     proxy.wait();
@@ -165,7 +165,7 @@ fn sessions_come_by_pages() {
     }
 }
 
-/// The session does not end meanwhile.
+/// The session continues while it is queried.
 #[kernel_test]
 fn legs_are_sampled() {
     let _proxy = Midspan::here(CONFIGURATION);

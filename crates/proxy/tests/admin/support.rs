@@ -43,7 +43,7 @@ listen = "127.0.0.1:8083"
 to = "203.0.113.9:80"
 "#;
 
-/// With a link on which nobody answers.
+/// Sets up the network, with a link on which no host answers.
 pub fn set_up_network() {
     let netlink = Netlink::open().unwrap();
     netlink.set_up("lo").unwrap();
@@ -54,7 +54,7 @@ pub fn set_up_network() {
     netlink.add_address("near", address).unwrap();
 }
 
-/// What `/sessions` has of all sessions: a thread that is busy may not answer in time.
+/// All sessions of `/sessions`. If a busy thread did not answer in time, the page is read again.
 pub fn complete(page: &str) -> serde_json::Value {
     let start = Instant::now();
     loop {
@@ -83,14 +83,14 @@ pub fn close(mut client: TcpStream, mut server: TcpStream) {
     assert_eq!(client.read(&mut [0; 1]).unwrap(), 0);
 }
 
-/// A connection that the proxy resets, perhaps while the client still waits for it.
+/// Checks that the proxy resets a connection, perhaps before `connect` returns.
 pub fn is_reset_at_once(address: &str) {
     if let Ok(stream) = TcpStream::connect(address) {
         is_reset(bounded(stream));
     }
 }
 
-/// A connection that the proxy resets.
+/// Checks that the proxy resets a connection.
 pub fn is_reset(mut stream: TcpStream) {
     assert!(stream.read_exact(&mut [0; 1]).is_err());
 }

@@ -1,4 +1,4 @@
-//! Reads a pcapng file back, independently of what wrote it.
+//! Reads a pcapng file, without the code that wrote it.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -104,21 +104,21 @@ impl CaptureFile {
             .collect()
     }
 
-    /// How far a direction's sequence numbers reach; more than was sent if it is mixed with
-    /// another connection's.
+    /// The range of a direction's sequence numbers. It is larger than the sent data if the capture
+    /// contains segments of another connection.
     pub fn reach(&self, interface: usize, is_outgoing: bool) -> u32 {
         let segments = self.segments(interface, is_outgoing);
         let Some(first) = segments.first() else {
             return 0;
         };
-        // Captures begin while nothing is under way, so the first one has the lowest number.
+        // A capture begins while no data is in flight, so the first segment has the lowest number.
         let ends = segments
             .iter()
             .map(|segment| segment.sequence.wrapping_sub(first.sequence) + segment.payload);
         ends.max().unwrap_or(0)
     }
 
-    /// Whether tcpdump, where there is one, reads as many packets.
+    /// Checks that tcpdump, if it is installed, reads the same number of packets.
     pub fn is_read_by_tcpdump(&self, file: &Path) {
         let output = Command::new("tcpdump")
             .args(["-nn", "-r"])

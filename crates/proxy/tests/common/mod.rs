@@ -1,5 +1,5 @@
-//! What the proxy's kernel tests share: their program is the proxy, too, and its pages and commands
-//! can be asked.
+//! Common parts of the proxy's kernel tests: the test program is also the proxy; functions query
+//! its pages and send commands.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 use std::net::SocketAddr;
@@ -14,13 +14,13 @@ pub use midspan_testbed::testing::exit_code;
 use midspan_testbed::testing::{Midspan, wait_until};
 use rustix::process::Signal;
 
-/// Where the tests' proxies have their pages.
+/// The address of the admin listener of the tests' proxies.
 pub const ADMIN: &str = "127.0.0.1:9464";
 
 /// Keys of a small relay.
 pub const RELAY: &str = "[relay]\nthreads = 2\npipe_size = \"64 KiB\"\npipe_memory = \"1 MiB\"\n";
 
-/// The proxy, started by a test, and its relay, started by it.
+/// The proxy, which a test starts, and its relay, which the proxy starts.
 pub const COMMANDS: &[Command] = &[RUN_COMMAND, RELAY_COMMAND];
 
 pub const RUN_COMMAND: Command = ("run", |arguments| exit_code(run(arguments[0])));
@@ -34,7 +34,7 @@ pub fn run(file: &str) -> Result<(), midspan_proxy::Error> {
     })
 }
 
-/// Commands to a running proxy, and what it logs of sessions.
+/// Commands to a running proxy, and its log lines about sessions.
 pub trait Control {
     fn ask(&self, request: &Request) -> Answer;
 
@@ -42,13 +42,13 @@ pub trait Control {
         self.ask(&Request::Status).status.unwrap()
     }
 
-    /// Writes another configuration, asks for it by a command; the answer.
+    /// Writes another configuration, sends the command to reload it, and returns the answer.
     fn reload(&self, text: &str) -> Answer;
 
-    /// Writes another configuration, asks for it by a signal, and waits until it holds.
+    /// Writes another configuration, sends the signal to reload it, and waits until it is in force.
     fn reload_by_signal(&self, text: &str);
 
-    /// The lines of sessions that have ended, of a log in JSON.
+    /// The log lines of sessions that have ended, if the log is in JSON.
     fn ended_sessions(&self) -> Vec<serde_json::Value>;
 }
 

@@ -1,4 +1,4 @@
-//! Who may, and where to.
+//! Access: which clients may use a listener, and which servers they may reach.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::support::*;
 
-/// What the SOCKS5 listener answers to a client that wants this destination.
+/// The answer code of the SOCKS5 listener to a request for this destination.
 pub fn socks(destination: &[u8]) -> u8 {
     let mut client = connect(SOCKS);
     client.write_all(b"\x05\x01\x00").unwrap();
@@ -33,7 +33,7 @@ fn own_addresses_are_out_of_reach() {
         b"\x01\xc0\x00\x02\x01\x23\x82",
         b"\x01\xa9\xfe\xa9\xfe\x23\x82",
         b"\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x23\x82",
-        // 127.0.0.1 inside an IPv6 address, and a name with an own address.
+        // 127.0.0.1 inside an IPv6 address, and a name whose address is this machine's.
         b"\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\x7f\x00\x00\x01\x23\x82",
         b"\x03\x09localhost\x23\x82",
     ];
@@ -57,7 +57,7 @@ fn connect_from(source: &str, to: &str) -> io::Result<TcpStream> {
     Ok(bounded(socket.into()))
 }
 
-/// The reset may come while the client still waits for its connection.
+/// Whether the proxy refuses a client; the reset may arrive before `connect` returns.
 fn is_refused_from(source: &str, to: &str) -> bool {
     let read = connect_from(source, to).and_then(|mut client| client.read(&mut [0]));
     read.is_err()
@@ -92,27 +92,28 @@ access = [{ allow = "127.0.0.1" }]
     assert_eq!(socks(b"\x01\x7f\x00\x00\x01\x23\x82"), 0);
     assert_eq!(socks(b"\x01\x7f\x00\x00\x01\x23\x85"), 2);
     assert_eq!(socks(b"\x01\xc0\x00\x02\x09\x23\x82"), 2);
-    // Another client.
+    // A client that may not use the listener.
     let mut client = connect_from("127.0.0.2:0", SOCKS).unwrap();
     client
         .write_all(b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x23\x82")
         .unwrap();
     assert_eq!(exactly::<12>(&mut client)[3], 2);
     drop(listener.accept().unwrap());
-    // Of a forward listener, before the server hears of it.
+    // A forward listener refuses the client before it connects to the server.
     assert!(is_refused_from("127.0.0.2:0", FORWARD));
     let mut served = connect_from("127.0.0.7:0", FORWARD).unwrap();
     let (mut server, _) = listener.accept().unwrap();
     server.write_all(b"x").unwrap();
     assert_eq!(exactly::<1>(&mut served), *b"x");
-    // Of a listener that is open to all addresses.
+    // A listener on all addresses refuses the client too.
     assert!(is_refused_from("127.0.0.2:0", "127.0.0.1:1081"));
     let mut heard = connect_from("127.0.0.7:0", "127.0.0.1:1081").unwrap();
     heard.write_all(b"\x05\x01\x00").unwrap();
     assert_eq!(exactly::<2>(&mut heard), *b"\x05\x00");
 }
 
-/// In the form that the documentation states, for programs that read it; and not without bound.
+/// The log line has the documented form for programs that read it, and the number of lines is
+/// limited.
 #[kernel_test]
 fn refused_clients_are_logged() {
     let proxy = Midspan::here(
@@ -157,7 +158,7 @@ clients = ["127.0.0.7"]
         exactly::<4>(&mut client)[3]
     };
     assert_eq!(login("127.0.0.3:0", "alice", "guess\n\x1b[31m"), 1);
-    // Who gives none asks what there is to give.
+    // If a client sends no password, the answer contains the supported method.
     let mut client = connect(HTTP);
     client
         .write_all(b"GET http://192.0.2.9/ HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -185,7 +186,7 @@ clients = ["127.0.0.7"]
     form(http, "127.0.0.4", "http");
     form(&lines("access")[0], "127.0.0.5", "forward");
     assert!(!proxy.log().contains("guess"));
-    // Where somebody may go is another matter.
+    // The rules for destinations do not affect the login.
     assert_eq!(login("127.0.0.6:0", "alice", "secret"), 0);
     for _ in 0..300 {
         assert_eq!(login("127.0.0.3:0", "alice", "wrong"), 1);

@@ -1,4 +1,4 @@
-//! Ends, resets and failures, by each mode.
+//! Ends, resets and failures, in each mode.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpListener};
@@ -13,7 +13,7 @@ fn half_close_in_each_mode() {
     let _proxy = Midspan::here(&each_mode(""));
     let listener = TcpListener::bind(SERVER).unwrap();
     for mode in MODES {
-        // The client ends first, and the answer comes after.
+        // The client ends its data first; the answer follows.
         let mut client = through(mode);
         let mut server = bounded(listener.accept().unwrap().0);
         client.write_all(b"question").unwrap();
@@ -22,7 +22,7 @@ fn half_close_in_each_mode() {
         server.write_all(b"answer").unwrap();
         drop(server);
         assert_eq!(rest(&mut client), b"answer", "{mode}");
-        // The server ends first, and speaks first.
+        // The server sends first, and ends its data first.
         let mut client = through(mode);
         let mut server = bounded(listener.accept().unwrap().0);
         server.write_all(b"banner").unwrap();
@@ -64,7 +64,7 @@ fn early_data_is_kept() {
     let connect_head = b"CONNECT 127.0.0.1:9090 HTTP/1.1\r\nHost: x\r\n\r\n".to_vec();
     let data: Vec<u8> = (0..100_000_u32).map(|number| number as u8).collect();
     for (address, head, reply) in [(SOCKS, greeting, 12), (HTTP, connect_head, 39)] {
-        // All at once, and the client's end with it.
+        // The client sends everything at once, and its FIN.
         let mut client = connect(address);
         client.write_all(&[head, data.clone()].concat()).unwrap();
         client.shutdown(Shutdown::Write).unwrap();
@@ -98,7 +98,7 @@ fn failures_have_codes() {
         let reply = rest(&mut client);
         String::from_utf8_lossy(&reply[9..12]).into_owned()
     };
-    // Refused; unanswered; without a route; a name that does not exist.
+    // A refusal, no answer, no route, and a name that does not exist.
     assert_eq!(socks(b"\x01\x7f\x00\x00\x01\x00\x09"), 5);
     assert_eq!(socks(b"\x01\xc0\x00\x02\x09\x00\x09"), 6);
     assert_eq!(socks(b"\x01\xcb\x00\x71\x09\x00\x09"), 3);

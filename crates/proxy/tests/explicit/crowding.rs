@@ -1,4 +1,4 @@
-//! One client that takes all it can get, and another.
+//! One client that uses as much as it can, and another client.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::support::*;
 
-/// A proxy that sees another file in place of one of the system.
+/// A proxy that sees another file in place of a file of the system.
 struct WithFile {
     directory: tempfile::TempDir,
     place: &'static str,
@@ -44,14 +44,15 @@ impl WithFile {
 }
 
 const CONNECTIONS: usize = 500;
-/// What 16 MiB carry is 367 sessions; a quarter of them is less than the least share.
+/// A budget of 16 MiB is enough for 367 sessions; a quarter of them is less than the smallest share
+/// of a client.
 const SHARE: usize = 100;
 
 fn connect_from(source: &str, to: &str) -> TcpStream {
     try_connect_from(source, to).unwrap()
 }
 
-/// As [`connect_from`]; a connection that is reset at once may fail while it is being opened.
+/// Like [`connect_from`]. If the proxy resets the connection at once, `connect` may fail.
 fn try_connect_from(source: &str, to: &str) -> std::io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let source: SocketAddr = format!("{source}:0").parse().unwrap();
@@ -61,7 +62,7 @@ fn try_connect_from(source: &str, to: &str) -> std::io::Result<TcpStream> {
     Ok(bounded(socket.into()))
 }
 
-/// Whether it is open after all that will be reset has been.
+/// Whether a connection is open, after the proxy has reset others.
 fn is_open(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let read = (&*stream).read(&mut [0; 64]);
@@ -72,7 +73,8 @@ fn is_open(stream: &TcpStream) -> bool {
     }
 }
 
-/// Served in each mode, a byte there and back; how long it took.
+/// Checks that a client is served in each mode: one byte passes in each direction. Returns how long
+/// this took.
 fn is_served(listener: &TcpListener, source: &str) -> Duration {
     let start = Instant::now();
     let mut client = connect_from(source, HTTP);
@@ -90,7 +92,8 @@ fn is_served(listener: &TcpListener, source: &str) -> Duration {
     start.elapsed()
 }
 
-/// 500 idle connections of one client, with sessions or without a word: another is served.
+/// One client has 500 idle connections, as sessions or in an unfinished negotiation; another client
+/// is served.
 #[kernel_test]
 fn one_client_does_not_shut_others_out() {
     for (address, says) in [(FORWARD, &b""[..]), (SOCKS, b""), (SOCKS, b"\x05")] {
@@ -98,7 +101,7 @@ fn one_client_does_not_shut_others_out() {
         let listener = TcpListener::bind(SERVER).unwrap();
         let taken: Vec<TcpStream> = (0..CONNECTIONS)
             .filter_map(|_| {
-                // It may be reset already.
+                // The proxy may have reset the connection already.
                 let mut stream = try_connect_from("127.0.0.7", address).ok()?;
                 stream.write_all(says).ok()?;
                 Some(stream)
@@ -126,7 +129,7 @@ fn one_client_does_not_shut_others_out() {
     }
 }
 
-/// What clients have said without coming to an end counts in the memory budget.
+/// Data of unfinished negotiations counts in the memory budget.
 #[kernel_test]
 fn half_said_requests_count_in_the_budget() {
     const CLIENTS: usize = 100;
@@ -151,12 +154,12 @@ fn half_said_requests_count_in_the_budget() {
     assert_eq!(metric("midspan_memory_reserved_bytes"), 0.0);
 }
 
-/// The file of a machine with so much memory, in MiB.
+/// `/proc/meminfo` of a machine with this much memory, in MiB.
 fn machine_with(mebibytes: u64) -> String {
     format!("MemTotal:       {} kB\n", mebibytes << 10)
 }
 
-/// What the machine allows can change while the proxy runs.
+/// The machine's limits can change while the proxy runs.
 #[kernel_test]
 fn another_memory_of_the_machine_is_noticed() {
     let Some(proxy_with) = with_file("/proc/meminfo", &machine_with(1024)) else {
@@ -169,7 +172,8 @@ fn another_memory_of_the_machine_is_noticed() {
     let queues = mebibytes("queues");
     proxy_with.write(&machine_with(512));
     wait_until("noticed", || mebibytes("memory") == 128.0);
-    // In a network namespace of its own `net.ipv4.tcp_mem` is not seen: a sixteenth, and half of it.
+    // In a network namespace `net.ipv4.tcp_mem` cannot be read. Then the budget is a sixteenth of the
+    // machine's memory: 32 MiB.
     assert!(queues == mebibytes("queues") || queues == 32.0, "{queues}");
 }
 

@@ -1,4 +1,5 @@
-//! Plain requests of HTTP: each goes to its own server, and nothing behind it does.
+//! Plain HTTP requests: each request goes to its own server, and no data behind it reaches this
+//! server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -12,7 +13,7 @@ use super::support::*;
 
 const OTHER_SERVER: &str = "127.0.0.1:9093";
 
-/// A server that is called for each request.
+/// A server that gets a new connection for each request.
 struct Server(TcpListener);
 
 impl Server {
@@ -20,7 +21,7 @@ impl Server {
         Self(TcpListener::bind(address).unwrap())
     }
 
-    /// The next request: its connection, which is to be read on, and its head.
+    /// Accepts the next connection; returns the connection and the head of its request.
     fn request(&self) -> (BufReader<TcpStream>, String) {
         let mut reader = BufReader::new(bounded(self.0.accept().unwrap().0));
         let head = head(&mut reader);
@@ -64,7 +65,7 @@ impl Client {
         head(&mut self.0)
     }
 
-    /// The body of an answer of known length, behind its head.
+    /// The head and the body of an answer with a `Content-Length`.
     fn answer(&mut self) -> (String, Vec<u8>) {
         let head = self.head();
         let length = head
@@ -88,7 +89,7 @@ impl Client {
     }
 }
 
-/// What a server reads behind its request: nothing, until an end of either kind.
+/// Checks that a server receives no data behind its request, only a FIN or a reset.
 fn nothing_follows(mut server: BufReader<TcpStream>) {
     let mut bytes = Vec::new();
     let _ = server.read_to_end(&mut bytes);
@@ -113,7 +114,7 @@ fn each_request_goes_to_its_server() {
     // alice:secret
     let right = "YWxpY2U6c2VjcmV0";
     ask(&mut client, SERVER, right);
-    // This one answers a request that it never had, too.
+    // This server also sends an answer to a request that it never received.
     let two = [with_length("first"), with_length("forged")].concat();
     let (first, head) = server.answer(&two);
     assert!(head.contains(&format!("Cookie: of-{SERVER}\r\n")));
@@ -181,7 +182,7 @@ fn exactly_of<const N: usize>(reader: &mut impl Read) -> [u8; N] {
     bytes
 }
 
-/// Bytes that differ from place to place.
+/// Bytes that depend on their position.
 fn pattern(length: usize) -> Vec<u8> {
     let number = |place: usize| place as u64;
     (0..length)
@@ -217,7 +218,7 @@ fn large_bodies_pass_both_ways() {
     let length = format!("Content-Length: {}", body.len());
     let mut client = Client::new();
     for (field, sent) in framings.chain([(&*length, body.clone())]) {
-        // Up, and down again.
+        // The body in both directions: as a request, and as an answer.
         client.send(format!("PUT http://{SERVER}/ HTTP/1.1\r\n{field}\r\n\r\n"));
         std::thread::scope(|scope| {
             let sender = client.0.get_ref().try_clone().unwrap();
@@ -226,7 +227,7 @@ fn large_bodies_pass_both_ways() {
                 let sent = &sent;
                 move || {
                     (&sender).write_all(sent).unwrap();
-                    // It does not wait for its answer.
+                    // The client sends the next request without waiting for the answer.
                     (&sender).write_all(next.as_bytes()).unwrap();
                 }
             });
@@ -255,7 +256,7 @@ fn large_bodies_pass_both_ways() {
         assert!(head.starts_with("GET /next "));
         assert_eq!(client.answer().1, b"next");
     }
-    // Bodies of known length and large chunks; where no pipe is to be had, less.
+    // Bodies with a length and large chunks are spliced; if there is no pipe, fewer bytes are.
     assert!(spliced() > 10_000_000.0, "{} bytes spliced", spliced());
 }
 
@@ -285,7 +286,7 @@ fn interim_answers_pass() {
     assert_eq!(client.answer().1, b"next");
 }
 
-/// A final answer before the end of the request: the connection cannot be used again.
+/// The server answers before the end of the request: the connection cannot be reused.
 #[kernel_test]
 fn an_early_answer_ends_the_connection() {
     let _proxy = Midspan::here(&each_mode(""));
@@ -299,7 +300,7 @@ fn an_early_answer_ends_the_connection() {
         let (head, body) = client.answer();
         assert!(head.contains("Connection: close\r\n"), "{head}");
         assert_eq!(body, b"no");
-        // Its end, with or without the request's bytes read, does not take the answer back.
+        // The server's FIN or reset does not remove the answer.
         if with_reset {
             tcp::set_reset_on_close(asked.get_ref(), true).unwrap();
         }
@@ -325,7 +326,7 @@ fn answers_without_a_body_have_none() {
     assert_eq!(client.answer().1, b"true");
 }
 
-/// However a server ends: what is incomplete does not look complete.
+/// However the server's connection ends, an incomplete answer does not look complete.
 #[kernel_test]
 fn a_server_that_ends_early_is_noticed() {
     let _proxy = Midspan::here(&each_mode(""));
@@ -380,12 +381,13 @@ fn broken_chunks_are_refused() {
     let _proxy = Midspan::here(&each_mode(""));
     let server = Server::at(SERVER);
     let head = format!("POST http://{SERVER}/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
-    // At once: nobody is called.
+    // Refused at once: the proxy does not connect to the server.
     let mut client = Client::new();
     client.send(format!("{head}5\nhello\r\n0\r\n\r\n"));
     assert!(client.head().starts_with("HTTP/1.1 400 "));
     assert_refusals("malformed", 1.0);
-    // Later: the server's connection is reset, so that it cannot take what it has for a request.
+    // Refused later: the server's connection is reset, so that the server does not treat the
+    // incomplete data as a request.
     let mut client = Client::new();
     client.send(&head);
     let (asked, _) = server.request();
@@ -413,7 +415,7 @@ fn a_web_socket_becomes_a_tunnel() {
     assert_eq!(exactly_of::<5>(&mut client.0), *b"hello");
     client.send("GET / HTTP/1.1\r\n\r\n");
     assert_eq!(exactly_of::<18>(&mut asked), *b"GET / HTTP/1.1\r\n\r\n");
-    // Its ends are those of any session.
+    // From here on, the connection ends like any session.
     client.0.get_ref().shutdown(Shutdown::Write).unwrap();
     assert_eq!(asked.read(&mut [0]).unwrap(), 0);
     asked.get_ref().write_all(b"last").unwrap();
@@ -425,7 +427,8 @@ fn a_web_socket_becomes_a_tunnel() {
 fn clients_that_end() {
     let proxy = Midspan::here(&each_mode(""));
     let server = Server::at(SERVER);
-    // After its request: the server sees that, and the answer comes all the same.
+    // The client ends its data after the request. The server sees the FIN, and the client gets its
+    // answer.
     let mut client = Client::new();
     client.get(SERVER, "/");
     client.0.get_ref().shutdown(Shutdown::Write).unwrap();
@@ -435,7 +438,7 @@ fn clients_that_end() {
     assert_eq!(client.answer().1, b"yes");
     assert_eq!(client.rest(), b"");
     drop(asked);
-    // In the middle of its body.
+    // The client ends its data in the middle of the request's body.
     let mut client = Client::new();
     client.send(format!(
         "POST http://{SERVER}/ HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc"
@@ -452,7 +455,7 @@ fn clients_that_end() {
     assert!(client.head().starts_with("HTTP/1.1 400 "));
     assert_eq!(client.rest(), b"");
     drop(asked);
-    // By a reset, in the middle of the answer.
+    // The client resets its connection in the middle of the answer.
     let mut client = Client::new();
     client.get(SERVER, "/");
     let (asked, _) = server.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nabc");
@@ -481,7 +484,7 @@ fn idle_clients_are_closed_in_order() {
         assert_eq!(client.answer().1, b"yes");
         client
     };
-    // After a time, which begins anew with a request.
+    // Idle clients are closed after a time, which starts again with each request.
     let mut client = idle();
     for _ in 0..2 {
         std::thread::sleep(Duration::from_millis(1200));
@@ -490,10 +493,11 @@ fn idle_clients_are_closed_in_order() {
         assert_eq!(client.answer().1, b"again");
     }
     assert_eq!(client.rest(), b"");
-    // By themselves.
+    // Idle clients close their connections themselves.
     drop(idle());
     wait_until("forgotten", || metric("midspan_negotiations") == 0.0);
-    // When their listener changes: who may use it may have changed.
+    // Idle clients are closed when their listener changes, because its access rules may have
+    // changed.
     let mut client = idle();
     proxy.reload_by_signal(&settings("users = { alice = \"secret\" }"));
     assert_eq!(client.rest(), b"");
@@ -502,7 +506,8 @@ fn idle_clients_are_closed_in_order() {
     }
 }
 
-/// A proxy that ends closes idle clients at once, and tells others with their answer.
+/// A proxy that ends closes idle clients at once. Other clients learn it from a header of their
+/// answer.
 #[kernel_test]
 fn draining_closes_idle_clients() {
     let text = each_mode("").replace("drain_timeout = \"0 s\"", "drain_timeout = \"20 s\"");
@@ -523,7 +528,7 @@ fn draining_closes_idle_clients() {
     assert_eq!(busy.rest(), b"");
 }
 
-/// What a server has no room for yet is not lost, however long that lasts.
+/// Data that the server cannot yet receive is not lost, however long this lasts.
 #[kernel_test]
 fn a_slow_server_gets_all() {
     let more = "negotiation_timeout = \"1 s\"\nserver_leg = { send_buffer = \"4 KiB\" }";
@@ -571,7 +576,7 @@ fn curl_uses_its_connection_again() {
     ]);
     let expected = "GET /1 HTTP/1.1 1\nGET /2 HTTP/1.1 0\nGET /3 HTTP/1.1 0\n";
     assert_eq!((code, text.as_str()), (0, expected));
-    // A body that waits for 100, and one after the other in parallel.
+    // A request that waits for "100 Continue", and parallel requests.
     let body = "x".repeat(2_000_000);
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), &body).unwrap();

@@ -1,4 +1,4 @@
-//! Clients that break rules, or time.
+//! Clients that break the rules of a protocol, or exceed a time limit.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::support::*;
 
-/// What a client of SOCKS4 is told in its own protocol.
+/// The answer to a client of SOCKS4 in its own protocol.
 const REJECTED_BY_SOCKS4: [u8; 8] = [0, 91, 0, 0, 0, 0, 0, 0];
 
 #[kernel_test]
@@ -71,7 +71,7 @@ fn clients_that_break_rules() {
     assert_refusals("unsupported", 4.0);
     assert_refusals("unauthenticated", 1.0);
     wait_until("forgotten", || metric("midspan_negotiations") == 0.0);
-    // It serves as before.
+    // The listener serves other clients as before.
     through("socks5");
 }
 
@@ -81,7 +81,7 @@ fn slow_clients_are_sent_away() {
     let _listener = TcpListener::bind(SERVER).unwrap();
     let start = Instant::now();
     let mut silent: Vec<_> = (0..50).map(|_| connect(SOCKS)).collect();
-    // A byte now and then does not buy more time.
+    // A client that sends a byte now and then gets no more time.
     let mut slow = connect(HTTP);
     let mut sent = 0;
     let head = b"GET http://127.0.0.1:9090/ HTTP/1.1\r\nX: ";
@@ -98,7 +98,7 @@ fn slow_clients_are_sent_away() {
     }
     assert!(start.elapsed() >= Duration::from_secs(2));
     assert_refusals("silent", 51.0);
-    // One that takes its time, but not more, is served; a session has other limits.
+    // A slow client within the time limit is served; sessions have other limits.
     let client = through("http");
     std::thread::sleep(Duration::from_millis(2500));
     assert_eq!(metric("midspan_sessions_active{listener=\"http\"}"), 1.0);

@@ -1,7 +1,7 @@
-//! Listeners that speak with their clients first: SOCKS5, HTTP and the PROXY protocol, by curl and
-//! HAProxy and by clients that break the rules; names, access rules, reloads.
+//! Explicit listeners (SOCKS5, HTTP) and the PROXY protocol, with curl and HAProxy and with clients
+//! that break the rules; names, access rules, reloads.
 //!
-//! Everything happens on the interfaces of a network namespace of its own.
+//! All tests use the interfaces of a network namespace of their own.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,4 +1,4 @@
-//! Names of a zone whose server does not answer, and others.
+//! Names in a zone whose name server does not answer, and other names.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -11,10 +11,10 @@ use midspan_testbed::program::Launch;
 
 use super::support::*;
 
-/// Names that were asked for, and how often for an IPv4 address.
+/// Names that were queried, and how often for an IPv4 address.
 type Asked = Arc<Mutex<BTreeMap<String, usize>>>;
 
-/// A name server that answers for `live.example` (RFC 1035), and not at all for other names.
+/// A name server that answers for `live.example` (RFC 1035), and does not answer for other names.
 fn serve_names() -> Asked {
     let asked = Asked::default();
     let socket = UdpSocket::bind("127.0.0.1:53").unwrap();
@@ -33,10 +33,10 @@ fn serve_names() -> Asked {
             }
             let mut answer = question[..end].to_vec();
             let answers = u8::from(kind == 1);
-            // A response, recursion desired and available; one question, so many answers.
+            // A response, recursion desired and available; one question, `answers` answers.
             answer[2..12].copy_from_slice(&[0x81, 0x80, 0, 1, 0, answers, 0, 0, 0, 0]);
             if kind == 1 {
-                // The name of the question, an address, for no time, 127.0.0.1.
+                // The name of the question, an address, lifetime 0, 127.0.0.1.
                 answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4, 127, 0, 0, 1]);
             }
             let _ = socket.send_to(&answer, from);
@@ -45,7 +45,7 @@ fn serve_names() -> Asked {
     asked
 }
 
-/// The name in small letters, the type, and where the question ends.
+/// The name in lower case, the type, and the position behind the question.
 fn read_question(packet: &[u8]) -> Option<(String, u16, usize)> {
     let (mut place, mut labels) = (12, Vec::new());
     loop {
@@ -95,7 +95,7 @@ fn dark(asked: &Asked) -> usize {
 #[kernel_test]
 fn a_dead_zone_delays_nobody_else() {
     let directory = tempfile::tempdir().unwrap();
-    // No name is known but to the name server.
+    // Only the name server resolves names.
     let files = [
         ("resolv.conf", "nameserver 127.0.0.1\n"),
         ("nsswitch.conf", "hosts: files dns\n"),
@@ -125,18 +125,19 @@ fn a_dead_zone_delays_nobody_else() {
         .map(|number| ask("127.0.0.7", &format!("{number}.dark.example")))
         .collect();
     wait_until("asked", || dark(&asked) == 4);
-    // Another client's names are looked up at once; no more of the first client's, meanwhile.
+    // Names of another client are looked up at once. Meanwhile no further name of the first client
+    // is looked up.
     for name in ["one.live.example", "two.live.example"] {
         assert_eq!(exactly::<10>(&mut ask("127.0.0.8", name))[1], 0);
     }
     assert_eq!(dark(&asked), 4);
-    // A name that is kept is not asked for again, however it is written.
+    // A cached name is not queried again, in upper or lower case.
     assert_eq!(
         exactly::<10>(&mut ask("127.0.0.9", "ONE.Live.Example"))[1],
         0
     );
     assert_eq!(asked.lock().unwrap()["one.live.example"], 1);
-    // Nobody has been told anything yet whose name server is silent.
+    // Clients whose name server does not answer have no answer yet.
     for mut client in dead {
         client.set_nonblocking(true).unwrap();
         assert!(client.read(&mut [0]).is_err());

@@ -1,4 +1,4 @@
-//! Servers that are called by name.
+//! Servers that clients request by name.
 
 use std::fs::{self, Permissions};
 use std::io::Write;
@@ -45,7 +45,7 @@ fn names_are_raced_and_missed() {
         return skip("/etc/hosts cannot be replaced here");
     }
     let directory = tempfile::tempdir().unwrap();
-    // The process that reads it is of another user.
+    // The resolver reads the file as another user.
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
     let hosts = directory.path().join("hosts");
     fs::write(&hosts, HOSTS).unwrap();
@@ -55,23 +55,24 @@ fn names_are_raced_and_missed() {
             .in_place_of(hosts, "/etc/hosts"),
     );
     let _listener = TcpListener::bind(SERVER).unwrap();
-    // The first address is silent: the second is called a quarter of a second later.
+    // The first address does not answer: the proxy tries the second one a quarter of a second
+    // later.
     let start = Instant::now();
     assert_eq!(socks("half-dead.example"), 0);
     let time = start.elapsed();
     assert!(time.as_millis() >= 250, "{time:?}");
-    // The first refuses: the second is called at once.
+    // The first address refuses: the proxy tries the second one at once.
     assert_eq!(socks("localhost"), 0);
     assert!(matches!(socks("dead.example"), 4 | 6));
     assert_eq!(socks("nonsuch.example"), 4);
-    // A resolver that dies is replaced for the next name.
+    // When the resolver dies, a new one is started for the next name.
     let before = resolver(&proxy).expect("a resolver");
     kill_process(before, Signal::KILL).unwrap();
     wait_until("gone", || resolver(&proxy) != Some(before));
     assert_eq!(socks("other.example"), 0);
 }
 
-/// The process that looks names up: the one with threads of that name.
+/// The resolver: the process whose threads have this name.
 fn resolver(proxy: &Midspan) -> Option<Pid> {
     find(proxy.id())
 }

@@ -1,4 +1,4 @@
-//! Addresses of this machine, of every kind, before and after the start.
+//! Addresses of this machine, of every kind, which exist at the start or are added later.
 
 use std::fs;
 use std::io::Read;
@@ -19,7 +19,7 @@ fn ip(arguments: &str) {
     assert!(status.unwrap().success(), "ip {arguments}");
 }
 
-/// What is undone when the test ends, however it ends.
+/// Commands that run when the test ends, also after a failure.
 struct Undo(Vec<&'static str>);
 
 impl Drop for Undo {
@@ -42,9 +42,9 @@ const ACTIVE: &str = "midspan_sessions_active{listener=\"circle\"}";
 /// "Not allowed" in SOCKS5.
 const NOT_ALLOWED: u8 = 2;
 
-/// Secondary addresses, local routes of a whole prefix and those in a table of their own, an address
-/// without a local route (as one in a VRF, to which the tables outside lead nobody), broadcast, and
-/// all that of IPv6.
+/// Secondary addresses, local routes of a whole prefix, local routes in a table of their own, an
+/// address without a local route (as in a VRF whose table no rule selects), broadcast addresses, and
+/// the same for IPv6.
 #[kernel_test]
 fn addresses_that_come_later_are_out_of_reach() {
     let _undo = Undo(vec![
@@ -58,9 +58,9 @@ fn addresses_that_come_later_are_out_of_reach() {
         "rule del fwmark 0x77 lookup 98",
         "route del local default dev lo table 98",
     ]);
-    // Every address can be bound to, which tells nothing then.
+    // With this setting a program can bind to every address, so a successful bind proves nothing.
     fs::write("/proc/sys/net/ipv4/ip_nonlocal_bind", "1").unwrap();
-    // As transparent proxies have it, for their marked packets alone.
+    // A local default route for marked packets, as transparent proxies use it.
     ip("route add local default dev lo table 98");
     ip("rule add fwmark 0x77 lookup 98");
     let _proxy = Midspan::here(&with_head(
@@ -91,7 +91,7 @@ fn addresses_that_come_later_are_out_of_reach() {
         wait_until(address, || socks(&request(address)) == NOT_ALLOWED);
     }
     assert_eq!(socks(&request("192.0.2.255")), NOT_ALLOWED);
-    // And when they have gone, they are addresses of others again.
+    // When they are removed, they are no longer addresses of this machine.
     ip("address del 192.0.2.9/24 dev near");
     ip("-6 route del local 2001:db8:1::/64 dev lo");
     ip("rule del from all lookup 99");
@@ -149,7 +149,8 @@ fn a_listener_that_forwards_to_itself_is_refused() {
     }
 }
 
-/// The address comes while a client waits: its connection makes no others, nor do those after it.
+/// The address is added while a connection to it is being opened. Neither this connection nor later
+/// ones reach this machine.
 #[kernel_test]
 fn a_listener_that_becomes_its_own_server_ends_the_circle() {
     let _undo = Undo(vec!["address del 192.0.2.9/24 dev near"]);
@@ -158,9 +159,9 @@ fn a_listener_that_becomes_its_own_server_ends_the_circle() {
     wait_until("calling", || metric(ACTIVE) == 1.0);
     ip("address add 192.0.2.9/24 dev near");
     wait_until("said", || proxy.log().contains("forwards to itself"));
-    // The kernel calls again, finds this machine, and is refused.
+    // The kernel sends the SYN again, now to this machine, which refuses it.
     assert!(waiting.read(&mut [0]).map_or(true, |count| count == 0));
-    // It may be refused while it is being opened.
+    // The refusal may arrive before `connect` returns.
     let next = TcpStream::connect("127.0.0.1:8080").map(bounded);
     assert!(next.map_or(true, |mut next| {
         next.read(&mut [0]).map_or(true, |count| count == 0)

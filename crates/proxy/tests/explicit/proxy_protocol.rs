@@ -1,4 +1,4 @@
-//! The PROXY protocol, with HAProxy on both sides.
+//! The PROXY protocol, with HAProxy in front of Midspan and behind it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -79,7 +79,8 @@ to = "127.0.0.1:9095"
 send_proxy_protocol = "v1"
 "#;
 
-/// A listener with a cap for each client counts the client that is told, not the proxy.
+/// A listener with a limit for each client counts the client in the header, not the proxy that sent
+/// it.
 #[kernel_test]
 fn the_told_client_counts() {
     let listener = TcpListener::bind("127.0.0.1:9095").unwrap();
@@ -130,7 +131,7 @@ fn with_haproxy() {
     wait_until("HAProxy is there", || {
         std::net::TcpStream::connect("127.0.0.1:9094").is_ok()
     });
-    // The client that HAProxy tells is told on, and is the one that `clients` is about.
+    // Midspan passes on the client in HAProxy's header, and `clients` applies to this client.
     for port in ["7001", "7002"] {
         let url = format!("http://127.0.0.1:{port}/");
         let (code, text) = curl(&["--interface", "127.0.0.7", &url]);
@@ -138,7 +139,7 @@ fn with_haproxy() {
     }
     let (code, _) = curl(&["--interface", "127.0.0.8", "http://127.0.0.1:7001/"]);
     assert_ne!(code, 0);
-    // Access rules see the told client.
+    // Access rules apply to the client in the header.
     let socks = |source| {
         let url = "http://127.0.0.1:9091/";
         curl(&["--interface", source, "--socks5", "127.0.0.1:7003", url])
@@ -150,12 +151,12 @@ fn with_haproxy() {
         let client = line["client"].as_str().unwrap();
         assert!(client.starts_with("127.0.0.7:"), "{line}");
     }
-    // Whoever is not a known proxy is not heard, and a wrong header is the end.
+    // A connection from an unknown proxy is refused, and a wrong header ends the connection.
     let mut other = connect("127.0.0.1:8002");
     other.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     assert!(other.read(&mut [0]).is_err());
     assert!(refusals("malformed") >= 1.0);
-    // The server is told before the client has said anything.
+    // The server gets the header before the client has sent data.
     let listener = TcpListener::bind("127.0.0.1:9095").unwrap();
     let client = connect("127.0.0.1:8003");
     let mut server = bounded(listener.accept().unwrap().0);

@@ -1,4 +1,4 @@
-//! What the modes are for.
+//! What each mode does for its clients.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -6,13 +6,13 @@ use std::sync::Once;
 
 use super::support::*;
 
-/// One server for all tests that want one.
+/// One server for all tests that need one.
 pub fn web() {
     static START: Once = Once::new();
     START.call_once(|| {
         serve_http("127.0.0.1:9091");
         serve_http("[::1]:9091");
-        // By IPv4 only.
+        // Listens on IPv4 only.
         serve_http("127.0.0.1:9092");
     });
 }
@@ -34,7 +34,7 @@ fn curl_by_socks5() {
         is_served(&["--socks5", SOCKS, url], line);
         is_served(&["--socks5-hostname", SOCKS, url], line);
     }
-    // Both families of one name, of which one answers.
+    // The name has addresses of both families, and only one of them answers.
     is_served(
         &["--socks5-hostname", SOCKS, "http://localhost:9092/page"],
         line,
@@ -107,13 +107,13 @@ fn names_and_passwords() {
     assert_refusals("unauthenticated", 5.0);
 }
 
-/// Of one client that tries passwords, none is accepted for a while, not even the right one; another
-/// client is served.
+/// After wrong passwords, a client's logins are refused for a while, even with the right password.
+/// Another client is served.
 #[kernel_test]
 fn wrong_passwords_are_limited() {
     let _server = TcpListener::bind(SERVER).unwrap();
     let _proxy = Midspan::here(&each_mode("users = { alice = \"secret\" }"));
-    // RFC 1929: what the server answers, 0 for yes.
+    // The server's answer (RFC 1929): 0 means success.
     let answer = |from: u8, password: &[u8]| {
         let socket =
             socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -134,7 +134,7 @@ fn wrong_passwords_are_limited() {
     for _ in 0..10 {
         assert!(!is_accepted(2, b"guess"));
     }
-    // Noted when the connection ends, a moment after its answer.
+    // The proxy counts the failure when the connection ends, a moment after its answer.
     wait_until("limited", || !is_accepted(2, b"secret"));
     assert!(is_accepted(3, b"secret"));
     assert!(!is_accepted(2, b"secret"));
@@ -199,7 +199,7 @@ fn a_reload_keeps_sessions() {
         .unwrap();
     let mut server = bounded(listener.accept().unwrap().0);
     exactly::<10>(&mut client);
-    // One that is spoken with meanwhile goes on by the old settings.
+    // A negotiation that has begun continues with the old settings.
     let (mut speaking, _) = login(b"old");
     proxy.reload_by_signal(&each_mode("users = { alice = \"new\" }"));
     server.write_all(b"still").unwrap();

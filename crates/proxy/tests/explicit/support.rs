@@ -14,7 +14,7 @@ pub use crate::common::{Control, metric};
 pub const SOCKS: &str = "127.0.0.1:1080";
 pub const HTTP: &str = "127.0.0.1:3128";
 pub const FORWARD: &str = "127.0.0.1:8080";
-/// Where the tests' servers listen.
+/// The address of the tests' servers.
 pub const SERVER: &str = "127.0.0.1:9090";
 
 const HEAD: &str = r#"
@@ -27,7 +27,8 @@ threads = 2
 drain_timeout = "0 s"
 "#;
 
-/// One listener of each mode that may go to the tests' servers, with these keys more.
+/// One listener of each mode whose clients may reach the tests' servers, with the further keys
+/// `more`.
 pub fn each_mode(more: &str) -> String {
     let allow = r#"access = [{ allow = ["127.0.0.0/8", "::1", "192.0.2.0/24", "2001:db8::/64"] }]"#;
     format!(
@@ -54,7 +55,7 @@ pub fn with_head(listeners: &str) -> String {
     format!("{HEAD}{listeners}")
 }
 
-/// With a link on which nobody answers.
+/// Sets up the network, with a link on which no host answers.
 pub fn set_up_network() {
     let netlink = Netlink::open().unwrap();
     netlink.set_up("lo").unwrap();
@@ -72,13 +73,13 @@ pub fn refusals(reason: &str) -> f64 {
     metric(&format!("midspan_refusals_total{{reason=\"{reason}\"}}"))
 }
 
-/// A refusal may be told before it is counted.
+/// Waits for a count of refusals, because the answer may arrive before the proxy counts it.
 pub fn assert_refusals(reason: &str, count: f64) {
     wait_until(reason, || refusals(reason) >= count);
     assert_eq!(refusals(reason), count, "{reason}");
 }
 
-/// A client that is through to the server at [`SERVER`], by each mode.
+/// A client that is connected to the server at [`SERVER`] in this mode.
 pub fn through(mode: &str) -> TcpStream {
     match mode {
         "socks5" => {
@@ -107,7 +108,7 @@ pub fn through(mode: &str) -> TcpStream {
 
 pub const MODES: [&str; 3] = ["socks5", "http", "forward"];
 
-/// Whether it ends by a reset, after these bytes.
+/// Whether the connection ends with a reset after exactly these bytes.
 pub fn is_reset_after(mut stream: TcpStream, expected: &[u8]) {
     let mut bytes = Vec::new();
     let error = stream.read_to_end(&mut bytes).unwrap_err();
@@ -115,8 +116,8 @@ pub fn is_reset_after(mut stream: TcpStream, expected: &[u8]) {
     assert_eq!(bytes, expected);
 }
 
-/// Answers requests of HTTP, each with the first line and the address it came from, until the
-/// test ends.
+/// Serves HTTP until the test ends. Each answer contains the first line of the request and the
+/// client's address.
 pub fn serve_http(address: &str) {
     let listener = TcpListener::bind(address).unwrap();
     std::thread::spawn(move || {
@@ -142,7 +143,8 @@ fn answer_http(stream: TcpStream) {
             to_read = length.trim().parse().unwrap_or(0);
         }
     }
-    // A close with bytes unread is a reset, which may overtake the answer.
+    // Reads the request's body, because closing a socket with unread data sends a reset, which may
+    // overtake the answer.
     let _ = std::io::copy(&mut reader.by_ref().take(to_read), &mut std::io::sink());
     let body = first.trim();
     let length = body.len();
@@ -152,7 +154,7 @@ fn answer_http(stream: TcpStream) {
     );
 }
 
-/// What curl prints, and its exit code.
+/// curl's exit status and output.
 pub fn curl(arguments: &[&str]) -> (i32, String) {
     let output = Command::new("curl")
         .args(["-q", "-sS", "--noproxy", "", "--max-time", "20"])

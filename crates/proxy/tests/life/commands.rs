@@ -28,14 +28,14 @@ fn status_and_refusals() {
     let web = &status.listeners[0];
     assert_eq!((web.name.as_str(), web.mode.as_str()), ("web", "forward"));
     assert_eq!(web.to.as_deref(), Some("127.0.0.1:9090"));
-    // Nothing here can be bypassed.
+    // With this configuration, no prefix can be bypassed.
     for prefix in [None, Some("192.0.2.0/24".to_owned())] {
         let answer = proxy.ask(&Request::BypassOn { prefix });
         assert!(answer.error.unwrap().contains("no listener is transparent"));
     }
     let answer = proxy.ask(&Request::BypassList);
     assert!(answer.ok && answer.notes[0].contains("these listeners cannot be bypassed"));
-    // While it drains it still says so, and takes no other file.
+    // A proxy that drains answers with this state, and refuses a reload.
     let upstream = TcpListener::bind(loopback(9090)).unwrap();
     let session = connect(loopback(8080));
     let served = upstream.accept().unwrap();
@@ -58,7 +58,7 @@ fn status_and_refusals() {
 fn say(proxy: &Midspan, bytes: &[u8]) -> String {
     let mut stream = UnixStream::connect(proxy.socket()).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
-    // It may close before it has read all.
+    // The proxy may close the connection before it has read all of it.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -87,7 +87,7 @@ fn hostile_clients() {
             "{answer}"
         );
     }
-    // Half a command and the end of the connection.
+    // Half a command, followed by the end of the connection.
     assert_eq!(
         {
             let mut stream = UnixStream::connect(proxy.socket()).unwrap();
@@ -100,15 +100,15 @@ fn hostile_clients() {
         },
         ""
     );
-    // In pieces, and with more behind it.
+    // A command in pieces, with more data behind it.
     let mut stream = UnixStream::connect(proxy.socket()).unwrap();
     for byte in b"{\"command\":\"status\"}\n{\"command\":\"reload\"}\n" {
         if stream.write_all(&[*byte]).is_err() {
             break;
         }
     }
-    // Clients that say nothing take all places; they lose them after a time, and meanwhile stop
-    // nobody but other clients.
+    // Clients that send nothing use all places for commands. They lose their places after a time;
+    // meanwhile only other clients of the control socket have to wait.
     let silent: Vec<UnixStream> = (0..40)
         .map(|_| UnixStream::connect(proxy.socket()).unwrap())
         .collect();
@@ -128,7 +128,7 @@ fn hostile_clients() {
 #[kernel_test]
 fn the_socket_is_ours() {
     let proxy = Midspan::here(&configuration());
-    // A second one does not take the place of one that answers.
+    // A second Midspan does not take over the socket of a running one.
     let other = configuration().replace("8080", "8081");
     let text = format!(
         "[control]\nsocket = \"{}\"\n{other}",
@@ -143,13 +143,13 @@ fn the_socket_is_ours() {
     };
     fails(&text, "another Midspan answers there");
     assert_eq!(proxy.status().state, "running");
-    // Nor that of a file.
+    // It does not replace a file either.
     let plain = directory.path().join("plain");
     fs::write(&plain, "important").unwrap();
     let text = format!("[control]\nsocket = \"{}\"\n{other}", plain.display());
     fails(&text, "a file that is not a socket");
     assert_eq!(fs::read_to_string(&plain).unwrap(), "important");
-    // What a killed one left is replaced.
+    // It replaces the socket of a killed Midspan.
     let socket = proxy.socket();
     let mut proxy = proxy;
     proxy.kill();
@@ -170,8 +170,8 @@ fn the_socket_is_ours() {
     assert!(answer.unwrap().ok);
 }
 
-/// Of two clients one is kicked, by its address, by the server's, or by the session's number; the
-/// other goes on.
+/// One of two clients is kicked: by its address, by the server's address, or by the session's
+/// number. The other one's session continues.
 #[kernel_test]
 fn kicked_sessions_are_reset() {
     let socks = "[[listener]]\nname = \"socks\"\nmode = \"socks5\"\nlisten = \"127.0.0.1:1080\"\n";
@@ -199,7 +199,7 @@ fn kicked_sessions_are_reset() {
     };
     let mut stays = open(3);
     passes(&mut stays);
-    // Said half of what it wants.
+    // This client has sent half of its request.
     let mut talking = connect_from(2, loopback(1080));
     talking.write_all(&[5]).unwrap();
     for target in ["127.0.0.2", "127.0.0.2/32"] {
@@ -218,19 +218,19 @@ fn kicked_sessions_are_reset() {
         passes(&mut stays);
     }
     is_reset(&mut talking);
-    // New connections are taken as before; a number means one session.
+    // New connections are accepted as before; a number selects a single session.
     let mut goes = open(2);
     let mut other = open(2);
     passes(&mut goes);
     passes(&mut other);
-    // Sessions are counted from 1, in the order in which they were accepted.
+    // Sessions are numbered from 1, in the order in which they were accepted.
     let kicked = kick("6").kicked.unwrap();
     assert_eq!((kicked.sessions, kicked.negotiations), (1, 0));
     is_reset(&mut goes.0);
     is_reset(&mut goes.1);
     passes(&mut other);
     assert_eq!(kick("6").kicked.unwrap().sessions, 0);
-    // The server's address is that of all.
+    // All sessions have this server's address.
     assert_eq!(kick("::/0").kicked.unwrap().sessions, 0);
     assert_eq!(kick("127.0.0.1/32").kicked.unwrap().sessions, 2);
     is_reset(&mut stays.0);
@@ -246,7 +246,7 @@ fn kicked_sessions_are_reset() {
     proxy.stop();
 }
 
-/// Thousands at once: all are reset, and the relay is not taken for one that hangs.
+/// Thousands of sessions at once: all are reset, and the relay is not assumed to be stuck.
 #[kernel_test]
 fn many_are_kicked() {
     let proxy = Midspan::here(&configuration());

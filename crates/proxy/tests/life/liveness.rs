@@ -1,4 +1,4 @@
-//! Threads of the relay that stand still.
+//! Threads of the relay that are stuck.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,14 +13,14 @@ use nix::sys::ptrace::{self, Options};
 
 use crate::support::*;
 
-/// A thread of another process that is made to stand still; it goes on when this value goes.
+/// A thread of another process that is stopped; it continues when this value is dropped.
 struct Held {
     release: Option<Sender<()>>,
     tracer: Option<JoinHandle<()>>,
 }
 
 impl Held {
-    /// The thread of this name.
+    /// Stops the thread with this name.
     fn hold(process: u32, name: &str) -> Self {
         let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
         let id = tasks.flatten().find_map(|task| {
@@ -35,7 +35,7 @@ impl Held {
             ptrace::seize(id, Options::empty()).unwrap();
             ptrace::interrupt(id).unwrap();
             held.send(()).unwrap();
-            // The kernel lets the thread go when its tracer, which is this thread, ends.
+            // The kernel releases the thread when its tracer, this thread, ends.
             let _ = wait.recv();
         });
         is_held.recv().unwrap();
@@ -71,19 +71,19 @@ fn health() -> (u16, String) {
     client::get(ADMIN.parse().unwrap(), "/health").unwrap()
 }
 
-/// As `status` has it.
+/// The late threads in the status.
 fn late(proxy: &Midspan) -> Vec<LateThreadStatus> {
     proxy.status().late_threads
 }
 
-/// It is named, first as late and then as stuck, and the relay is ended.
+/// A stuck thread is reported, first as late and then as stuck, and the relay is ended.
 #[kernel_test]
 fn a_stuck_thread() {
     let mut proxy = proxy("3 s");
     assert_eq!(health(), (200, "ok\n".to_owned()));
     assert!(late(&proxy).is_empty());
     let listener = TcpListener::bind(loopback(9090)).unwrap();
-    // Of whichever thread: some are of the one that stands still.
+    // These sessions belong to all threads, and some to the stuck thread.
     let mut clients: Vec<_> = (0..20).map(|_| connect(loopback(8080))).collect();
     let _servers: Vec<_> = (0..20).map(|_| listener.accept().unwrap()).collect();
     let held = Held::hold(proxy.status().relay_pid, "relay 1");
@@ -94,18 +94,18 @@ fn a_stuck_thread() {
     assert_eq!(found.len(), 1);
     assert!(found[0].thread == "relay 1" && !found[0].stuck);
     assert!(found[0].still_milliseconds >= 1000);
-    // The health is judged by the relay itself, which is well enough.
+    // The relay itself reports its health; at this point it is still healthy.
     let (status, said) = health();
     assert_eq!(status, 200);
     assert!(said.starts_with("ok\nthread relay 1 is late: "), "{said}");
     println!("    late after {:.2} s", after.as_secs_f64());
-    // Then it is stuck, which lasts for a moment only.
+    // The thread is stuck, which lasts only a moment because the relay is then ended.
     wait_until("stuck", || {
         let answer = client::get(ADMIN.parse().unwrap(), "/health");
         answer.is_ok_and(|(status, said)| status == 503 && said.contains("relay 1 is stuck"))
     });
     println!("    stuck after {:.2} s", start.elapsed().as_secs_f64());
-    // All are reset, those of the stuck thread too.
+    // All sessions are reset, those of the stuck thread too.
     for client in &mut clients {
         let error = client.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
@@ -123,7 +123,7 @@ fn a_stuck_thread() {
     }
 }
 
-/// A thread that stands still for less than the limit costs nothing but that time.
+/// A thread that is stopped for less than the limit only causes this delay.
 #[kernel_test]
 fn a_late_thread_goes_on() {
     let proxy = proxy("1 h");

@@ -1,6 +1,6 @@
 //! The life of a running proxy: reloads, commands, the service manager.
 //!
-//! Everything happens on the loopback interface of a network namespace of its own.
+//! All tests use the loopback interface of a network namespace of their own.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

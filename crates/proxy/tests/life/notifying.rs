@@ -1,4 +1,4 @@
-//! What the service manager hears (sd_notify(3)).
+//! Messages to the service manager (sd_notify(3)).
 
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ impl Manager {
             "{RELAY}[interception]\nwatchdog_timeout = \"1 h\"\n{}",
             listener("web", loopback(8080), loopback(9090))
         );
-        // A relay outlives its killed helper by a moment.
+        // After its helper is killed, a relay lives for another moment.
         wait_until("the last relay has gone", || is_refused(loopback(8080)));
         Midspan::of(
             Launch::this_program("run")
@@ -43,7 +43,7 @@ impl Manager {
         String::from_utf8(buffer[..count].to_vec()).unwrap()
     }
 
-    /// The next message but signs of life.
+    /// The next message that is not only a sign of life.
     fn hear_news(&self) -> String {
         loop {
             let message = self.hear();
@@ -58,7 +58,7 @@ impl Manager {
 fn the_manager_is_told() {
     let manager = Manager::new();
     let mut proxy = manager.start("0");
-    // Said when connections are accepted; without a server they are reset.
+    // Sent when connections are accepted. Without a server they are reset.
     assert_eq!(manager.hear(), "READY=1\nSTATUS=1 listeners");
     assert!(!is_refused(loopback(8080)));
     let microseconds = || {
@@ -95,7 +95,7 @@ fn the_manager_is_told() {
     assert!(proxy.wait().success());
 }
 
-/// While sessions end, the manager is asked for more time than its own.
+/// While sessions end, the proxy requests more time from the manager.
 #[kernel_test]
 fn the_manager_waits_while_sessions_end() {
     let manager = Manager::new();
@@ -109,7 +109,7 @@ fn the_manager_waits_while_sessions_end() {
     assert!(stopping.starts_with("STOPPING=1\n"), "{stopping}");
     let extension = "EXTEND_TIMEOUT_USEC=30000000";
     assert!(stopping.ends_with(extension), "{stopping}");
-    // Before the time that was asked for is over, it is asked for again.
+    // The proxy repeats its request before the requested time is over.
     for _ in 0..2 {
         assert_eq!(manager.hear(), extension);
     }
@@ -122,13 +122,13 @@ fn a_still_relay_is_not_vouched_for() {
     let manager = Manager::new();
     let mut proxy = manager.start("1000000");
     assert!(manager.hear_news().starts_with("READY=1"));
-    // At half of the time, at least.
+    // At least after half of the time.
     let start = Instant::now();
     for _ in 0..4 {
         assert_eq!(manager.hear(), "WATCHDOG=1");
     }
     assert!(start.elapsed() >= Duration::from_millis(1_400));
-    // The helper is well, and its relay is not.
+    // The helper is alive, but its relay is stopped.
     let relay = pid(proxy.status().relay_pid);
     kill_process(relay, Signal::STOP).unwrap();
     let start = Instant::now();
@@ -151,7 +151,7 @@ fn a_still_relay_is_not_vouched_for() {
     assert!(proxy.wait().success());
 }
 
-/// What systemd says of the unit file that is delivered.
+/// systemd's complaints about the unit file in this repository.
 #[kernel_test]
 fn the_unit_file_is_right() {
     let unit = include_str!("../../../../deploy/midspan.service");
@@ -171,7 +171,8 @@ fn the_unit_file_is_right() {
         return skip("there is no program systemd-analyze");
     };
     let complaints = String::from_utf8(verified.stderr).unwrap();
-    // Of this unit; systemd before 253 does not know notify-reload, before 254 the steps.
+    // Only complaints about this unit. systemd before 253 does not support `notify-reload`; before
+    // 254 it does not support the steps.
     let complaints: Vec<&str> = complaints
         .lines()
         .filter(|line| line.contains("midspan.service"))

@@ -12,8 +12,8 @@ use rustix::process::Signal;
 
 use crate::support::*;
 
-/// A server that names itself with one byte, reads to the end, and answers with the checksum of
-/// what came. Ends with the test program.
+/// A server that sends its name as one byte, reads to the end, and answers with the checksum of the
+/// received data. It ends with the test program.
 fn server(name: u8) -> SocketAddr {
     let listener = TcpListener::bind(loopback(0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -38,7 +38,7 @@ fn serve(mut stream: TcpStream, name: u8) -> std::io::Result<()> {
     stream.write_all(&sum.finish().to_be_bytes())
 }
 
-/// The checksum of a stream, however it is cut.
+/// The checksum of a stream, independent of how the stream is divided into pieces.
 struct Sum(u64);
 
 fn checksum() -> Sum {
@@ -65,7 +65,7 @@ fn name(stream: &mut TcpStream) -> u8 {
     name[0]
 }
 
-/// Ends the direction to the server, and compares what it has received.
+/// Ends the direction to the server, and compares the checksum of the server with the expected one.
 fn assert_sum(mut stream: TcpStream, sum: &Sum) {
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     let mut answer = [0; 8];
@@ -82,7 +82,7 @@ impl Drop for End {
     }
 }
 
-/// Transfers go on through all of them and lose no byte; new connections are never refused.
+/// Transfers continue during all reloads and lose no byte; new connections are never refused.
 #[kernel_test]
 fn twenty_reloads() {
     let (a, b) = (server(b'a'), server(b'b'));
@@ -103,7 +103,7 @@ fn twenty_reloads() {
             let (stop, transferred) = (Arc::clone(&end.0), &transferred);
             scope.spawn(move || {
                 let mut stream = connect(web);
-                // A busy machine may have come to a reload before.
+                // On a busy machine, a reload may already be complete.
                 assert!(b"ab".contains(&name(&mut stream)));
                 let mut sum = checksum();
                 let mut data: Vec<u8> = (0..50_000).map(|i| (i % 251) as u8 ^ seed).collect();
@@ -148,13 +148,13 @@ fn twenty_reloads() {
                 _ => &[],
             };
             proxy.reload_by_signal(&text(to, more, others));
-            // At once: who connects from here on finds the new server.
+            // At once: every connection from here on reaches the new server.
             assert_eq!(
                 name(&mut connect(web)),
                 if number % 2 == 0 { b'b' } else { b'a' }
             );
             for other in [8081, 8082] {
-                // Closed a moment after the reload.
+                // The proxy closes the port a moment after the reload.
                 let expected = !others.contains(&other);
                 wait_until("as listed", || is_refused(loopback(other)) == expected);
             }
@@ -180,7 +180,7 @@ fn listeners_come_and_go() {
     let proxy = Midspan::here(&format!("{RELAY}{}", listener("one", one, a)));
     let mut old = connect(one);
     assert_eq!(name(&mut old), b'a');
-    // Another name, another server, another address for the name.
+    // A new name, a new server, and another address for the old name.
     proxy.reload_by_signal(&format!(
         "{RELAY}{}{}",
         listener("two", one, b),
@@ -201,12 +201,12 @@ fn listeners_come_and_go() {
     assert_eq!(name(&mut connect(one)), b'a');
     let sum = checksum();
     assert_sum(old, &sum);
-    // The address is free for others at once.
+    // The address is free for other programs at once.
     assert!(TcpListener::bind(two).is_ok());
     proxy.stop();
 }
 
-/// What connections inherit from the listening socket changes, and goes back.
+/// Settings that connections inherit from the listening socket change, and change back.
 #[kernel_test]
 fn legs_change() {
     let upstream = TcpListener::bind(loopback(0)).unwrap();
@@ -233,7 +233,7 @@ fn legs_change() {
             .output();
         drop(server);
         let text = String::from_utf8(text.ok()?.stdout).ok()?;
-        // The proxy's end of the client leg, and the line that follows it.
+        // The proxy's socket of the client leg, and the line that follows it.
         let mut lines = text.lines();
         let ends = [loopback(8080).to_string(), loopback(port).to_string()];
         lines.find(|line| {
@@ -325,7 +325,7 @@ fn what_needs_a_restart() {
     wait_until("logged", || {
         proxy.log().contains("relay.threads has changed")
     });
-    // The rest is in force: the server, and the time to drain.
+    // The other changes are in force: the server, and the time to drain.
     let mut session = connect(web);
     assert_eq!(name(&mut session), b'b');
     let mut proxy = proxy;
@@ -352,7 +352,7 @@ fn time_outs_change() {
     assert_eq!(name(&mut after), b'a');
     let reset = after.read(&mut [0; 1]).unwrap_err();
     assert_eq!(reset.kind(), std::io::ErrorKind::ConnectionReset);
-    // It was accepted with the time-out of before.
+    // This session was accepted with the earlier time-out.
     assert_sum(before, &checksum());
     proxy.stop();
 }

@@ -1,4 +1,4 @@
-//! What the policy says of a SYN is carried out.
+//! The gate carries out the policy's decision about a SYN.
 
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,8 @@ use crate::support::*;
 const BYPASSED: u16 = 81;
 const REFUSED: u16 = 82;
 
-/// Bypasses one port, refuses another, and takes notes.
+/// A policy that lets connections to one port pass untouched, refuses those to another, and records
+/// the requests.
 struct ByPort {
     seen: Arc<Mutex<Vec<Request>>>,
     otherwise: Configured,
@@ -55,7 +56,7 @@ impl Policy for ByPort {
     }
 }
 
-/// Rules and a gate, without a relay: what the policy lets pass or refuses needs none.
+/// Rules and a gate without a relay. Connections that pass untouched or are refused need no relay.
 fn start(policy: ByPort) -> (Interception, Gate) {
     let plan = Plan {
         place: Place {

@@ -1,33 +1,35 @@
-//! Loss on a leg that is sent ahead of the client's window (TGW).
+//! Loss on a leg on which Midspan sends ahead of the client's window (TGW).
 
 use std::io::{Read, Write};
 
 use crate::narrow::{counter_of, sessions};
 use crate::support::*;
 
-/// What may be under way.
+/// The most data that may be in flight, in bytes.
 const AHEAD: u64 = 512 << 10;
-/// The client's window.
+/// The client's window in bytes.
 const WINDOW: u64 = 64 << 10;
-/// What a client counts of packets that it has no room for.
+/// The client's counters of packets that it discarded because its window had no room.
 const DISCARDED: [&str; 4] = [
     "BeyondWindow",
     "TCPZeroWindowDrop",
     "TCPBacklogDrop",
     "TCPRcvQDrop",
 ];
-/// What it counts of packets that it has already.
+/// The client's counters of packets that it received twice.
 const TWICE: [&str; 2] = ["TCPDSACKOldSent", "TCPDSACKOfoSent"];
 const PROFILE: &str = "[profile.narrow]\nclients = \"all\"\nsend_ahead = \"512 KiB\"\n";
 const BYTES: usize = 8_000_000;
-/// Every fortieth packet with much data, which may be many segments: no device cuts them here.
+/// A rule that drops every fortieth packet with much data. Such a packet may contain several
+/// segments, because no device splits them here.
 const LOSS: &str = "table inet path {\n chain in {\n type filter hook prerouting priority -450;\n \
     tcp sport 80 meta length > 1000 numgen inc mod 40 39 counter drop\n }\n}\n";
 
-/// After a loss no more is sent again than was under way beyond the client's window, with no more
-/// than one time-out or tail loss probe for each loss.
+/// After a loss, Midspan retransmits at most as much data as was in flight beyond the client's
+/// window, with at most one time-out or tail loss probe for each loss.
 ///
-/// A client also loses what it must discard, for want of room in its window; its kernel counts that.
+/// A packet is also lost if the client discards it because its window has no room; the client's
+/// kernel counts these packets.
 #[kernel_test]
 fn no_more_is_resent_than_was_under_way() {
     let network = Network::new();
@@ -69,13 +71,14 @@ fn no_more_is_resent_than_was_under_way() {
         again / 1000
     );
     assert!(lost > 0 && noticed > 0, "{log}");
-    // The first loss finds all under way, a later one the client's window or twice that.
+    // At the first loss, everything is in flight; at a later one, the client's window or twice
+    // that.
     let beyond = AHEAD + noticed * 2 * WINDOW;
     assert!(again <= lost_bytes + beyond, "{again} bytes");
     assert!(timeouts + probes <= lost + discarded + twice, "{log}");
 }
 
-/// What the only `counter` has counted: packets, and their bytes.
+/// The packets and bytes of the only `counter` in a ruleset.
 fn dropped(ruleset: &str) -> (u64, u64) {
     let (_, rest) = ruleset.split_once("counter packets ").unwrap();
     let mut words = rest.split_whitespace();

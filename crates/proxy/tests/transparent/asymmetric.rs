@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::support::*;
 
-/// Client and server have a link of their own, by which the server answers: what the client sends
-/// goes through the gateway, what it gets does not.
+/// A network in which client and server have a link of their own. The client's packets pass the
+/// gateway; the server's answers do not.
 fn asymmetric() -> Network {
     let network = Network::new();
     link(&network.server, "back", &network.client, "side", 6);
@@ -22,7 +22,7 @@ fn asymmetric() -> Network {
     network
 }
 
-/// Connects, and shows that the connection works and how many SYNs it has repeated.
+/// Connects, checks that the connection works, and returns the number of repeated SYNs.
 fn connects(network: &Network, server: &str, listener: &TcpListener) -> u64 {
     let before = network.repeated_syns();
     let mut near = network.connect(server, PORT).unwrap();
@@ -43,7 +43,7 @@ fn the_first_connection_waits_and_the_next_do_not() {
     }
     let text = format!("[interception]\nasymmetric_route_time = \"12 s\"\n{TRANSPARENT}");
     let midspan = Midspan::ready(&network.gateway, &text);
-    // One may be late on a busy machine.
+    // On a busy machine, one SYN may be repeated.
     let all_at_once = |server| {
         let next = [(); 3].map(|()| connects(&network, server, &listener));
         assert!(next.iter().sum::<u64>() <= 1, "{server}: {next:?}");
@@ -57,12 +57,13 @@ fn the_first_connection_waits_and_the_next_do_not() {
     wait_until("logged", || {
         midspan.log().contains("do not come back this way")
     });
-    // When the time is over, nobody has to wait either, and it is known for another while.
+    // After this time, new connections do not wait either, and the asymmetric route is stored
+    // again.
     std::thread::sleep(Duration::from_secs(12));
     for (server, _) in BOTH {
         all_at_once(server);
     }
-    // Once the answers come this way, connections are taken when the time is over.
+    // When the answers pass the gateway again, connections are intercepted after the stored time.
     output(&network.server, "ip", &["route", "del", "10.1.0.0/24"]);
     std::thread::sleep(Duration::from_secs(12));
     connects(&network, SERVER, &listener);
@@ -70,7 +71,7 @@ fn the_first_connection_waits_and_the_next_do_not() {
     midspan.stop();
 }
 
-/// What has been accepted cannot be saved; what comes after it can.
+/// A connection that was accepted early is lost; the next ones pass untouched.
 #[kernel_test]
 fn after_an_early_handshake_the_next_pass() {
     let network = asymmetric();
@@ -85,7 +86,8 @@ fn after_an_early_handshake_the_next_pass() {
     midspan.stop();
 }
 
-/// A server that is only dead is no proof of anything, and another one in its network is taken.
+/// A server that does not answer at all is no evidence of an asymmetric route, and connections to
+/// another server in its network are intercepted.
 #[kernel_test]
 fn a_dead_server_stays_dead() {
     let network = Network::new();
@@ -106,8 +108,8 @@ fn a_dead_server_stays_dead() {
     midspan.stop();
 }
 
-/// A server that answers after the client's SYN has passed answers through the gateway: that is
-/// no asymmetric route either.
+/// A server that answers after the client's SYN has passed untouched answers through the gateway,
+/// so this is no asymmetric route either.
 #[kernel_test]
 fn a_late_answer_is_no_proof() {
     let network = Network::new();
@@ -116,7 +118,7 @@ fn a_late_answer_is_no_proof() {
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| network.connect(SERVER, PORT).unwrap());
-        // Its second repetition has passed by then, the one after that has not.
+        // By now the client's second repeated SYN has passed, and the third has not.
         std::thread::sleep(Duration::from_millis(3500));
         network.unfilter();
         let mut near = waiting.join().unwrap();

@@ -1,4 +1,4 @@
-//! A machine with more to do than it has processors for.
+//! A machine whose processors have too much work.
 //!
 //! `MIDSPAN_BUSY=full` takes ten minutes.
 
@@ -12,7 +12,7 @@ const PROGRAMS: usize = 8;
 const QUICK: Duration = Duration::from_secs(5);
 const FULL: Duration = Duration::from_secs(600);
 
-/// Ended when this value goes.
+/// The programs, which are ended when this value is dropped.
 struct Busy(Vec<Child>);
 
 impl Drop for Busy {
@@ -24,7 +24,7 @@ impl Drop for Busy {
     }
 }
 
-/// No thread is taken for one that stands still, and no session is lost.
+/// No thread is assumed to be stuck, and no session is lost.
 #[kernel_test]
 fn nothing_is_ended_on_a_busy_machine() {
     let is_full = std::env::var("MIDSPAN_BUSY").is_ok_and(|value| value == "full");
@@ -38,7 +38,7 @@ fn nothing_is_ended_on_a_busy_machine() {
     let start_one = |_| {
         let mut command = Command::new("sh");
         command.args(["-c", "while :; do :; done"]);
-        // Whatever becomes of this test, they end with it.
+        // However this test ends, the programs end with it.
         midspan_linux::process::end_with_parent_thread(&mut command);
         command.stdin(Stdio::null()).spawn().unwrap()
     };

@@ -26,14 +26,14 @@ fn live(gateway: &NetworkNamespace, id: u64) -> Option<SessionReport> {
         .unwrap()
 }
 
-/// Waits until the first packet of the capture could be seen.
+/// Waits until the capture would record the next packet.
 fn start(
     gateway: &NetworkNamespace,
     session: u64,
     output: PathBuf,
 ) -> JoinHandle<(Captured, CaptureEnd)> {
     let (ready, begun) = std::sync::mpsc::channel();
-    // A thread made by the namespace's thread is in the namespace.
+    // A thread that the namespace's thread starts is in the same namespace.
     let thread = gateway
         .run(move || {
             std::thread::spawn(move || {
@@ -59,7 +59,7 @@ fn start(
     thread
 }
 
-/// A session of each family with data both ways, captured; with these rules on the gateway.
+/// Captures a session of each family with data in both directions, with these rules on the gateway.
 fn both_legs(host_rules: &str, is_masqueraded: bool) {
     let network = Network::new();
     rules(&network.gateway, host_rules);
@@ -108,7 +108,7 @@ fn both_legs(host_rules: &str, is_masqueraded: bool) {
 
 fn check(content: &CaptureFile, [client, server]: [SocketAddr; 2], is_masqueraded: bool) {
     for leg in [0, 1] {
-        // What comes from the client arrives on the client leg and leaves on the server leg.
+        // The client's data arrives on the client leg and leaves on the server leg.
         let from_client = content.segments(leg, leg == 1);
         let from_server = content.segments(leg, leg == 0);
         for segment in &from_client {
@@ -123,10 +123,10 @@ fn check(content: &CaptureFile, [client, server]: [SocketAddr; 2], is_masquerade
         for segments in [&from_client, &from_server] {
             assert!(segments.iter().any(|segment| segment.is_end), "leg {leg}");
         }
-        // Two connections would reach over random distances.
+        // If segments of two connections were mixed, the range of sequence numbers would be random.
         let count = u32::try_from(COUNT).unwrap();
         for is_outgoing in [true, false] {
-            // The FIN counts as one more.
+            // The FIN counts as one byte.
             let reach = content.reach(leg, is_outgoing);
             assert!((count..=count + 1).contains(&reach), "leg {leg}: {reach}");
         }

@@ -1,4 +1,4 @@
-//! `midspan check` on a gateway: what is there, and each kind of thing that is missing.
+//! `midspan check` on a gateway: existing features, and each kind of missing one.
 
 use std::fs;
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use midspan_testbed::program::{AS, Launch};
 
 use crate::support::*;
 
-/// What was found, one line each: state, check, found, how to mend it.
+/// The findings, one line each: state, check, finding, fix.
 pub struct Report(Vec<[String; 4]>);
 
 impl Report {
@@ -19,13 +19,13 @@ impl Report {
         Self::by(Launch::this_program("check"), gateway, text)
     }
 
-    /// With so many new connections a second.
+    /// Runs the check with this rate of new connections per second.
     pub fn at_rate(gateway: &NetworkNamespace, text: &str, rate: u64) -> Self {
         let launch = Launch::this_program("check").arg(rate.to_string());
         Self::by(launch, gateway, text)
     }
 
-    /// By another way to start the check.
+    /// Runs the check with another launch.
     pub fn by(launch: Launch<'_>, gateway: &NetworkNamespace, text: &str) -> Self {
         let launch = launch.configuration(text).inside(gateway);
         let finished = launch.finish().unwrap();
@@ -51,7 +51,7 @@ impl Report {
         self.0.iter().filter(move |line| line[1].starts_with(check))
     }
 
-    /// Of the first that is not well: what was found, and what to do.
+    /// The finding and the fix of the first line of `check` that is not ok.
     pub fn mend(&self, check: &str) -> (String, String) {
         let line = self.lines(check).find(|line| line[0] != "ok");
         let line = line.unwrap_or_else(|| panic!("\"{check}\" is well: {:#?}", self.0));
@@ -73,7 +73,7 @@ fn shell(network: &Network, command: &str) {
     assert!(done.contains("done"), "{command}: {done}");
 }
 
-/// All that is to be seen from outside of rules, routes and parameters.
+/// All rules, routes and parameters.
 fn state(network: &Network) -> String {
     output(
         &network.gateway,
@@ -88,7 +88,7 @@ fn state(network: &Network) -> String {
     )
 }
 
-/// The kernel skips ports that sessions have when it gives one to a connection of its own.
+/// When the kernel chooses a port for a connection of its own, it skips the ports of sessions.
 #[kernel_test]
 fn ports_that_clients_use_too() {
     let network = Network::new();
@@ -155,7 +155,7 @@ fn a_good_machine() {
         assert_eq!(report.state(check), "ok", "{check}: {:#?}", report.0);
     }
     assert_eq!(state(&network), before, "something stays");
-    // Beside one that runs, whose connections go on.
+    // A check next to a running Midspan, whose connections continue.
     let listener = network.listen(PORT);
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
     let mut near = network.connect(SERVER, PORT).unwrap();
@@ -201,7 +201,7 @@ fn a_firewall_that_lacks_a_rule() {
 fn things_that_are_missing() {
     let network = Network::new();
     let gateway = &network.gateway;
-    // Forwarding, and an interface whose name is nearly right.
+    // Forwarding is off, and an interface's name has a spelling mistake.
     gateway.set_parameter("net/ipv4/ip_forward", "0").unwrap();
     let report = Report::of(gateway, TRANSPARENT);
     assert_eq!(
@@ -219,7 +219,7 @@ fn things_that_are_missing() {
     let report = Report::of(gateway, TRANSPARENT);
     assert_eq!(report.missing(), ["firewall"], "{:#?}", report.0);
     shell(&network, &report.mend("firewall").1);
-    // Marks, a routing table and a priority of somebody else.
+    // Marks, a routing table and a priority that another program uses.
     shell(
         &network,
         "ip rule add priority 2000 fwmark 0x05000000/0xff000000 lookup 200 && \
@@ -239,7 +239,8 @@ fn things_that_are_missing() {
     assert_eq!(marks.len(), 2, "{marks:?}");
     assert!(marks[0][2].contains("routing rule 2000"), "{marks:?}");
     assert!(marks[1][3].contains("fwmark 0x3/0xf0ffffff"), "{marks:?}");
-    // As the configuration is told to be, it works, but for the rule of others.
+    // With the settings that the check proposes it succeeds, except for the rule of the other
+    // program.
     let settings = |check: &str| report.mend(check).1.rsplit_once("] ").unwrap().1.to_owned();
     let text = format!(
         "{TRANSPARENT}[marks]\n{}\n[interception]\n{}\n{}\n",
@@ -261,7 +262,7 @@ fn things_that_are_missing() {
 fn names_and_numbers_of_others() {
     let network = Network::new();
     let gateway = &network.gateway;
-    // Rules of somebody else in a table of the same name, with marks and a zone.
+    // Rules of another program in a table of the same name, with marks and a zone.
     rules(
         gateway,
         "table inet midspan {\n chain c {\n }\n}\n\
@@ -280,7 +281,7 @@ fn names_and_numbers_of_others() {
     );
     assert_eq!(report.lines("marks").count(), 3, "{:#?}", report.0);
     rules(gateway, "flush ruleset\n");
-    // The queue.
+    // The packet queue is in use.
     let queue = gateway.run(|| PacketQueue::bind(7700, 16, WHOLE)).unwrap();
     match queue {
         Err(error) => skip_part(&format!("a queue cannot be had: {error}")),
@@ -290,7 +291,7 @@ fn names_and_numbers_of_others() {
             assert!(report.mend("queue").1.contains("queue = 7701"));
         }
     }
-    // A port, an address, a program that has the port.
+    // A port and an address in use, and the program that has the port.
     let taken = gateway
         .run(|| TcpListener::bind("127.0.0.1:8080").unwrap())
         .unwrap();
@@ -306,7 +307,7 @@ fn names_and_numbers_of_others() {
             .0
             .contains("no address of this machine")
     );
-    // This very program would count as a Midspan that runs.
+    // This program itself would count as a running Midspan.
     let report = Report::of(gateway, &forward("127.0.0.1:8080"));
     let line = report.lines("port of").next().unwrap();
     assert!(
@@ -314,7 +315,7 @@ fn names_and_numbers_of_others() {
         "{line:?}"
     );
     drop(taken);
-    // Memory for pipes beyond what one user gets.
+    // More memory for pipes than a user may have.
     let text = format!(
         "[relay]\npipe_memory = \"32 GiB\"\n{}",
         forward("127.0.0.1:8081")
@@ -337,7 +338,7 @@ fn leftovers_are_found_and_left() {
     assert!(report.mend("another Midspan").0.contains("was killed"));
     assert_eq!(report.state("firewall"), "warning");
     assert_eq!(state(&network), before);
-    // What a check that was killed has left would stop connections; a run removes it.
+    // The leftovers of a killed check would stop connections; a run removes them.
     shell(
         &network,
         "ip route add local default dev lo table 7691 proto 77",
@@ -359,12 +360,12 @@ fn leftovers_are_found_and_left() {
     assert!(!state(&network).contains("midspan"));
 }
 
-/// Without privileges it says what is missing, and the line that gives them.
+/// Without privileges, the check reports what is missing, and the line that grants it.
 #[kernel_test]
 fn an_ordinary_user() {
     const NOBODY: u32 = 65_534;
     let network = Network::new();
-    // The program must be within the user's reach.
+    // The user must be able to execute the program.
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("midspan");
     let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);

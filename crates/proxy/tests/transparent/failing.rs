@@ -34,7 +34,7 @@ fn rules_are_put_back() {
             }
             text => rules(&network.gateway, text),
         }
-        // They are looked after once in a second.
+        // Midspan looks at the rules once per second.
         std::thread::sleep(Duration::from_secs(1));
         println!("  {reload}");
         for (server, _) in BOTH {
@@ -46,7 +46,7 @@ fn rules_are_put_back() {
     midspan.stop();
 }
 
-/// Commands are answered meanwhile, and all is put back once it works again.
+/// `nft` hangs: Midspan answers commands meanwhile, and sets the rules again when `nft` works.
 #[kernel_test]
 fn a_program_that_hangs_is_killed() {
     const NFT: &str = "/usr/sbin/nft";
@@ -57,7 +57,7 @@ fn a_program_that_hangs_is_killed() {
     let listener = network.listen(PORT);
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    // In the place of nft, where it can be told to hang.
+    // A wrapper replaces nft; the test can make it hang.
     fs::copy(NFT, path("nft")).unwrap();
     let (real, flag, wrapper) = (path("nft"), path("hang"), path("wrapper"));
     let script = format!(
@@ -76,7 +76,7 @@ fn a_program_that_hangs_is_killed() {
     assert_eq!(midspan.status().pid, midspan.id());
     fs::remove_file(&flag).unwrap();
     network.wait_until_taken(&listener, SERVER, true, 0);
-    // What was killed has been waited for: the relay is the only child.
+    // The killed nft process has been waited for, so the relay is the only child.
     midspan.relay();
     midspan.stop();
 }
@@ -97,7 +97,7 @@ fn a_killed_relay_fails_open() {
     no_trace(&network);
 }
 
-/// Whoever removes the rules is gone: they stay, and let everything pass.
+/// A killed helper cannot remove its rules: they stay, and all connections pass untouched.
 #[kernel_test]
 fn a_killed_helper_leaves_nothing_closed() {
     let network = Network::new();
@@ -112,7 +112,7 @@ fn a_killed_helper_leaves_nothing_closed() {
     untouched_within_a_second(&network, &listener);
     let tables = output(&network.gateway, "nft", &["list", "tables"]);
     assert!(tables.contains("inet midspan"), "{tables}");
-    // The next run takes connections again …
+    // The next run intercepts connections again …
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
     let near = network.connect(SERVER, PORT).unwrap();
     let (_far, _) = accept(&listener);
@@ -120,14 +120,15 @@ fn a_killed_helper_leaves_nothing_closed() {
     abort(near);
     kill_process(midspan.helper(), Signal::KILL).unwrap();
     drop(midspan);
-    // … and one that takes none removes what it finds.
+    // … and a run without transparent listeners removes the rules.
     let forward =
         "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:8080\"\nto = \"10.3.0.2:80\"\n";
     Midspan::ready(&network.gateway, forward).stop();
     no_trace(&network);
 }
 
-/// As `kill -9` of the whole service, or the kernel's out-of-memory killer, would end it.
+/// Both processes are killed at once, as by `kill -9` of the whole service or by the kernel's
+/// out-of-memory killer.
 #[kernel_test]
 fn killed_together_they_fail_open() {
     for way in ["both processes", "the process group"] {
@@ -155,7 +156,8 @@ fn killed_together_they_fail_open() {
         }
         untouched_within_a_second(&network, &listener);
         midspan.wait();
-        // Nothing of it is needed for what passes now, and the next run is as the first.
+        // New connections pass without anything of the killed run, and the next run works like a
+        // first one.
         let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
         let near = network.connect(SERVER, PORT).unwrap();
         let _far = accept(&listener);
@@ -174,8 +176,8 @@ fn untouched_within_a_second(network: &Network, listener: &std::net::TcpListener
         echoes(&mut near, &mut far);
         assert_eq!(network.taken(PORT), 0);
     }
-    // A SYN that was lost meanwhile is sent again after one second, and after two more. Calls that
-    // do not get through at all end after ten.
+    // A lost SYN is sent again after one second, and after two more. `connect` gives up after ten
+    // seconds.
     assert!(
         start.elapsed() < Duration::from_secs(8),
         "{:?}",
@@ -193,15 +195,16 @@ fn a_stopped_relay_fails_open() {
     let mut near = network.connect(SERVER, PORT).unwrap();
     let (mut far, _) = accept(&listener);
     echoes(&mut near, &mut far);
-    // Stopped for a moment: new connections pass, nothing is lost, and it goes on.
+    // The relay is stopped for a moment: new connections pass, no data is lost, and the relay
+    // continues.
     let relay = midspan.relay();
     kill_process(relay, Signal::STOP).unwrap();
-    // All its threads.
+    // Until all its threads are stopped.
     std::thread::sleep(Duration::from_millis(50));
     let start = Instant::now();
     let mut other = network.connect(SERVER, PORT).unwrap();
     let (mut served, _) = accept(&listener);
-    // Before the watchdog could help.
+    // The connection passed before the watchdog could act.
     assert!(
         start.elapsed() < Duration::from_secs(6),
         "{:?}",
@@ -212,7 +215,7 @@ fn a_stopped_relay_fails_open() {
     echoes(&mut near, &mut far);
     network.wait_until_taken(&listener, SERVER, true, 1);
     echoes(&mut other, &mut served);
-    // Stopped for good.
+    // The relay is stopped and does not continue.
     kill_process(relay, Signal::STOP).unwrap();
     assert!(is_reset(&mut near) && is_reset(&mut far));
     echoes(&mut other, &mut served);
@@ -227,8 +230,8 @@ fn a_stopped_relay_fails_open() {
     no_trace(&network);
 }
 
-/// As a frozen control group, or a machine that swaps, stops both for longer than the watchdog
-/// waits. Nobody is to blame, in whatever order they go on.
+/// Both processes are stopped for longer than the watchdog waits, as by a frozen cgroup or on a
+/// machine that swaps. In whatever order they continue, neither is assumed to be stuck.
 #[kernel_test]
 fn stopped_together_they_go_on() {
     let network = Network::new();
@@ -240,7 +243,7 @@ fn stopped_together_they_go_on() {
     let (relay, helper) = (midspan.relay(), midspan.helper());
     for gap in [0, 10, 50, 1000] {
         kill_process(relay, Signal::STOP).unwrap();
-        // Whatever the relay has said is heard before the helper stops, too.
+        // The helper reads the relay's messages before it is stopped too.
         std::thread::sleep(Duration::from_millis(100));
         kill_process(helper, Signal::STOP).unwrap();
         std::thread::sleep(Duration::from_secs(3));
@@ -312,7 +315,8 @@ pub fn no_trace(network: &Network) {
     }
 }
 
-/// Names that any process may take keep nobody from starting, and no leftovers from being removed.
+/// Names that any process may use do not keep Midspan from starting, or leftovers from being
+/// removed.
 #[kernel_test]
 fn names_that_others_took_stop_nobody() {
     let network = Network::new();
@@ -353,7 +357,7 @@ fn names_that_others_took_stop_nobody() {
     drop(squatters);
 }
 
-/// As root: the lock files are there, and nobody else can open one or make one.
+/// If the user is root: the lock files exist, and no other user can open or create one.
 fn no_other_user_takes_a_lock() {
     // In a user namespace there is no other user.
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
@@ -383,7 +387,7 @@ fn no_other_user_takes_a_lock() {
     }
 }
 
-/// Two that start at the same moment: one intercepts, the other says why it does not.
+/// Two runs start at the same moment: one intercepts, and the other reports why it does not.
 #[kernel_test]
 fn of_two_at_once_one_runs() {
     let network = Network::new();
@@ -407,7 +411,8 @@ fn of_two_at_once_one_runs() {
     }
 }
 
-/// What a killed Midspan has left is removed by a command, and what a running one has is not.
+/// `midspan cleanup` removes the leftovers of a killed Midspan, and changes nothing of a running
+/// one.
 #[kernel_test]
 fn cleanup_removes_what_is_left() {
     let network = Network::new();
@@ -449,14 +454,14 @@ fn cleanup_removes_what_is_left() {
     assert_eq!(demux.trim(), "1");
     assert!(!rules().contains("7690"));
     assert_eq!(cleanup(), "0");
-    // And the next start is as the first.
+    // The next start works like a first one.
     let midspan = Midspan::ready(&network.gateway, &windows);
     assert!(is_taken());
     midspan.stop();
     assert_eq!(cleanup(), "0");
 }
 
-/// The emergency switch stays as it was, through a crash and a restart, until it is switched off.
+/// A bypass of everything stays in force through a crash and a restart, until it is switched off.
 #[kernel_test]
 fn a_bypass_outlives_a_crash() {
     let network = Network::new();
@@ -496,7 +501,7 @@ fn a_bypass_outlives_a_crash() {
     );
     let status = midspan.ask(&Request::Status).status.unwrap();
     assert_eq!(status.bypasses, ["10.3.0.0/16"]);
-    // After an end in good order too.
+    // It also stays in force after a normal end.
     midspan.stop();
     let midspan = Midspan::ready(&network.gateway, &text);
     assert!(!is_taken(SERVER));
@@ -507,7 +512,7 @@ fn a_bypass_outlives_a_crash() {
     let midspan = Midspan::ready(&network.gateway, &text);
     assert!(is_taken(SERVER));
     midspan.stop();
-    // Without a place to keep it, whoever switches it on is told.
+    // If there is no file to store the bypass, the command's answer reports this.
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
     let answer = midspan.ask(&on("10.3.0.0/16"));
     assert!(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::*;
 
-/// What a gateway's `input` may have that stops connections by `lo`.
+/// A gateway's chain `input` that stops connections through `lo`.
 const CLOSED_INPUT: &str = r#"
 table inet filter {
     chain input { type filter hook input priority filter; policy drop;
@@ -15,7 +15,7 @@ table inet filter {
 }
 "#;
 
-/// New connections of this machine to itself only.
+/// A chain that permits only connections of this machine to itself.
 const CLOSED_OUTPUT: &str = r#"
 table inet guard {
     chain out { type filter hook output priority 10; policy accept;
@@ -26,7 +26,8 @@ table inet guard {
 }
 "#;
 
-/// Without connection tracking: the listener's answers have addresses of others.
+/// A chain without connection tracking that drops answers with addresses of other hosts, as the
+/// listener sends them.
 const CLOSED_ANSWERS: &str = r#"
 table inet guard {
     chain out { type filter hook output priority 10; policy accept;
@@ -44,7 +45,7 @@ table inet guard {
 }
 "#;
 
-/// The shell commands of the last line that says what is missing.
+/// The shell commands in the last log line about a missing rule.
 fn missing(log: &str) -> Vec<String> {
     let line = log
         .lines()
@@ -54,7 +55,7 @@ fn missing(log: &str) -> Vec<String> {
     commands.split("; ").map(str::to_owned).collect()
 }
 
-/// Word for word as they were printed.
+/// Runs the commands exactly as they were printed.
 fn execute(network: &Network, commands: &[String]) {
     for command in commands {
         let shell = format!("{command} && echo done");
@@ -137,7 +138,7 @@ fn iptables_that_stop_connections() {
     midspan.stop();
 }
 
-/// A reload may close what was open, and open it again.
+/// A firewall reload may close what was open, and open it again.
 #[kernel_test]
 fn a_firewall_that_changes() {
     let network = Network::new();
@@ -149,19 +150,19 @@ fn a_firewall_that_changes() {
     assert_eq!(network.taken(PORT), 1);
     let said = |what: &str| midspan.log().matches(what).count();
     for reload in ["", "flush ruleset\n"] {
-        // A probe in the midst of a change may find something else to say.
+        // During a change, a probe may report another reason.
         let before = said("pass untouched");
         let closed = format!("{reload}table inet filter\ndelete table inet filter\n{CLOSED_INPUT}");
         rules(&network.gateway, &closed);
         wait_until("passing", || said("pass untouched") > before);
-        // Until the rules are changed, too, connections may be stopped. A change by others in that
-        // moment would not be noticed.
+        // Until Midspan has changed its rules too, connections may be stopped. Midspan would not
+        // notice another change of the firewall in this moment.
         std::thread::sleep(Duration::from_millis(500));
         wait_until("left alone", || {
             let is_taken = network.is_taken(&listener, SERVER, 1);
             is_taken.is_ok_and(|taken| !taken)
         });
-        // What Midspan carries goes on.
+        // Existing sessions continue.
         echoes(&mut near, &mut far);
         let before = said("pass again");
         let open = format!("flush ruleset\n{STRICT}");
@@ -175,7 +176,8 @@ fn a_firewall_that_changes() {
     midspan.stop();
 }
 
-/// A rule of somebody else that comes first leads Midspan's marks elsewhere.
+/// A routing rule of another program, with a higher priority, leads packets with Midspan's marks
+/// elsewhere.
 #[kernel_test]
 fn a_routing_rule_that_takes_the_mark() {
     let network = Network::new();
@@ -194,7 +196,7 @@ fn a_routing_rule_that_takes_the_mark() {
     midspan.stop();
 }
 
-/// None of the probe's packets is seen outside, nor is anything left of it.
+/// None of the probe's packets leaves the gateway, and the probe leaves nothing behind.
 #[kernel_test]
 fn the_probe_stays_inside() {
     let network = Network::new();
@@ -215,7 +217,7 @@ fn the_probe_stays_inside() {
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
     let tables = output(&network.gateway, "nft", &["list", "tables"]);
     assert!(!tables.contains("probe"), "{tables}");
-    // A listener that had not forgotten would answer again after a second.
+    // A listener that still had the probe's SYN would answer again after a second.
     std::thread::sleep(Duration::from_millis(1500));
     for namespace in [&network.client, &network.router] {
         let counters = output(namespace, "nft", &["list", "counters"]);

@@ -1,4 +1,4 @@
-//! SYNs from many invented clients.
+//! SYNs from many clients that do not exist.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -9,21 +9,22 @@ use rustix::process::Pid;
 
 use crate::support::*;
 
-/// A second, of both families together.
+/// SYNs per second of both families together.
 const RATE: f64 = 10_000.0;
 const LENGTH: Duration = Duration::from_secs(6);
 const OPEN: u16 = PORT;
 const CLOSED: u16 = 9;
 const DARK: u16 = 7;
-/// `interception.opening_limit` in this test: about as many as the server lets wait.
+/// `interception.opening_limit` in this test: about as many connections as may wait at the server.
 const OPENING_LIMIT: usize = 1024;
 
-/// 10,000 SYNs a second from thousands of addresses, to ports that are open, closed and dark.
+/// 10,000 SYNs per second from thousands of addresses, to ports that are open, closed and without
+/// answer.
 #[kernel_test]
 fn spoofed_syns_stop_nobody() {
     for (name, text) in [("end-to-end", TRANSPARENT.to_owned()), ("early", early())] {
         let network = Network::new();
-        // Whatever the gateway sends to the invented clients goes to their network, and is lost.
+        // Packets from the gateway to the invented clients go to their network, and are lost there.
         route(&network.gateway, "10.1.0.0/16", "10.1.0.2", "acc");
         route(&network.gateway, "fd01::/48", "fd01::2", "acc");
         for (family, clients) in [("-4", "10.1.0.0/16"), ("-6", "fd01::/48")] {
@@ -38,7 +39,7 @@ fn spoofed_syns_stop_nobody() {
         );
         let midspan = Midspan::ready(&network.gateway, &text);
         let relay = midspan.relay();
-        // Memory that the first connections take stays.
+        // The relay keeps the memory of its first connections.
         let first = network.connect(SERVER, OPEN).unwrap();
         accept(&listener);
         abort(first);
@@ -51,7 +52,7 @@ fn spoofed_syns_stop_nobody() {
             for (server, client) in BOTH {
                 let begin = Instant::now();
                 let mut near = network.connect(server, OPEN).unwrap();
-                // Half of what the server accepts by now is of nobody.
+                // Half of the connections that the server accepts now have an invented client.
                 let own = near.local_addr().unwrap();
                 let mut far = loop {
                     let (far, from) = accept(&listener);
@@ -76,16 +77,17 @@ fn spoofed_syns_stop_nobody() {
             most.memory_kb.saturating_sub(before.memory_kb),
         );
         assert!(f64::from(sent) > RATE * LENGTH.as_secs_f64() / 10.0);
-        // A SYN may be lost in full queues, and the one after it; calls give up after ten seconds.
+        // A SYN may be lost in full queues, and the next one too; `connect` gives up after ten
+        // seconds.
         assert!(connections >= 2);
         assert!(most.descriptors < before.descriptors + 2 * OPENING_LIMIT);
         assert!(most.memory_kb < before.memory_kb + 40_000);
-        // Nothing stays …
+        // After the flood, everything is released …
         wait_until("back to what was", || {
             let now = Use::of(relay);
             now.descriptors <= before.descriptors + 4
         });
-        // … and new connections are taken again.
+        // … and new connections are intercepted again.
         wait_until("taking", || {
             BOTH.iter().all(|(server, _)| {
                 let near = network.connect(server, OPEN).unwrap();
@@ -127,7 +129,7 @@ fn flood(network: &Network) -> std::thread::JoinHandle<u32> {
                 } else {
                     &mut six
                 };
-                // A full queue of the link is no fault of the gateway.
+                // If the link's queue is full, this is no fault of the gateway.
                 let _ = raw.send(&spoofed_syn(sent, port), 0);
                 sent += 1;
             }
@@ -137,7 +139,8 @@ fn flood(network: &Network) -> std::thread::JoinHandle<u32> {
     })
 }
 
-/// Even numbers are IPv4, odd ones IPv6; a few thousand clients of each family.
+/// A SYN of an invented client: IPv4 for even numbers, IPv6 for odd ones; a few thousand clients of
+/// each family.
 fn spoofed_syn(number: u32, port: u16) -> Vec<u8> {
     let client = (number >> 1) % 5000;
     let source_port = 2000 + (number % 50_000) as u16;
@@ -162,7 +165,7 @@ fn spoofed_syn(number: u32, port: u16) -> Vec<u8> {
     packet
 }
 
-/// What a process takes of the machine.
+/// A process's use of memory, descriptors and processor time.
 #[derive(Debug, Clone, Copy)]
 struct Use {
     descriptors: usize,

@@ -10,7 +10,7 @@ use crate::support::*;
 const CONNECTIONS: usize = 50;
 const BYTES: usize = 300_000;
 const PROFILE: &str = "[profile.narrow]\nclients = \"all\"\noversized_segments = \"4420 B\"\n";
-/// One fragment in a hundred, before anything puts them together.
+/// A rule that drops one fragment in a hundred, before any host reassembles them.
 const LOSS: &str = "table inet path {\n chain in {\n type filter hook prerouting priority -450;\n \
     ip frag-off & 0x3fff != 0 numgen random mod 100 0 drop\n }\n}\n";
 
@@ -20,9 +20,8 @@ fn data(port: u16) -> Vec<u8> {
     bytes.collect()
 }
 
-/// All identifications are counted by the kernel, connection by connection, so that fragments of
-/// different packets may be taken for those of one: TCP's checksum finds it, and every byte is
-/// delivered as it was.
+/// The kernel counts identifications per connection, so fragments of two packets may be reassembled
+/// as one packet. TCP's checksum detects that, and every byte is delivered correctly.
 #[kernel_test]
 fn every_byte_is_delivered() {
     let network = Network::with_access_router();
@@ -45,7 +44,7 @@ fn every_byte_is_delivered() {
         threads.push(std::thread::spawn(move || {
             far.write_all(&data(port)).unwrap();
             far.shutdown(std::net::Shutdown::Write).unwrap();
-            // Until the client has all of it and closes.
+            // Until the client has received everything and closes.
             far.read_to_end(&mut Vec::new()).unwrap();
         }));
         threads.push(std::thread::spawn(move || {

@@ -1,9 +1,9 @@
-//! More new connections a second than the host's times of connection tracking allow, for minutes, with
+//! For minutes, more new connections per second than the time-outs of connection tracking allow, with
 //! a table of 65,536 entries.
 //!
-//! The table's size is the first network namespace's to set, and holds for all. So this runs with
-//! `MIDSPAN_SOAK=full` only, as root there; a process of its own puts the former size back, whatever
-//! becomes of this one. All traffic stays in namespaces of the test's own.
+//! Only the first network namespace can set the table's size, which applies to all. So this test runs
+//! only with `MIDSPAN_SOAK=full`, as root in the first namespace. A process of its own restores the
+//! earlier size, however the test ends. All traffic stays in namespaces of the test.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -27,18 +27,19 @@ use crate::tracking::{metrics, with_admin};
 
 const TABLE: u64 = 65_536;
 const FILE: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
-/// New connections a second, and for how long.
+/// New connections per second, and the duration.
 const STEADY: (u64, Duration) = (2_000, Duration::from_secs(180));
 const TOO_MANY: (u64, Duration) = (4_000, Duration::from_secs(20));
-/// Each has one connection at a time.
+/// Number of client threads, each with one connection at a time.
 const THREADS: u64 = 48;
-/// A run in which fewer connections were begun says nothing about the table.
+/// If a run began a smaller share of its connections, it proves nothing about the table.
 const KEPT_UP: f64 = 0.97;
 
-/// Takes sizes for the table; the former one comes back when it is closed.
+/// Standard input of a process that sets the table's size. The process restores the earlier size
+/// when its input is closed.
 static SETTER: OnceLock<Result<Mutex<ChildStdin>, String>> = OnceLock::new();
 
-/// Leaves a process in the first network namespace, before that of the test leaves it.
+/// Starts a process in the first network namespace, before the test leaves it.
 pub fn stay_in_first_namespace(test: &str) {
     if soak::is_full() && test.starts_with("full_table::") {
         let _ = SETTER.set(start_setter());
@@ -48,7 +49,7 @@ pub fn stay_in_first_namespace(test: &str) {
 fn start_setter() -> Result<Mutex<ChildStdin>, String> {
     let before = fs::read_to_string(FILE).map_err(|error| error.to_string())?;
     let before = before.trim();
-    // What it is already: tells whether it can be set here.
+    // Writes the present value, to find out whether this process may set it.
     fs::write(FILE, before).map_err(|error| {
         format!("{FILE} cannot be set ({error}): it takes root in the first network namespace")
     })?;
@@ -63,7 +64,7 @@ fn start_setter() -> Result<Mutex<ChildStdin>, String> {
         .args(["-c", &script])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
-        // What ends this process from a terminal does not end that one.
+        // A signal from the terminal must end only the test, not this process.
         .process_group(0)
         .spawn()
         .map_err(|error| error.to_string())?;
@@ -128,7 +129,7 @@ fn soak_of_thousands_of_connections_a_second() {
         second.most_entries >= TABLE - TABLE / 8,
         "some passed although there was room"
     );
-    // No session takes an entry beyond; what passes untouched may.
+    // No session uses an entry beyond the limit; connections that pass untouched may.
     let log = midspan.end();
     assert!(log.contains("is nearly full"), "{log}");
     set_table(before).unwrap();
@@ -136,14 +137,14 @@ fn soak_of_thousands_of_connections_a_second() {
     drop(server);
 }
 
-/// What became of connections that were begun at a steady rate.
+/// The result of connections that were begun at a steady rate.
 #[derive(Debug)]
 struct Run {
     wanted: u64,
     begun: u64,
     failed: BTreeMap<String, usize>,
     split: u64,
-    /// Untouched, for want of room in the table.
+    /// Connections that passed untouched because the table was nearly full.
     passed: u64,
     repeated_syns: u64,
     dropped: u64,
@@ -228,7 +229,7 @@ fn value(gateway: &NetworkNamespace, name: &str) -> u64 {
     line.map_or(0, |value| value.trim().parse().unwrap())
 }
 
-/// `drop` and `early_drop` of `conntrack -S`, of all processors.
+/// The sums of `drop` and `early_drop` in `conntrack -S` over all processors.
 fn drops(gateway: &NetworkNamespace) -> [u64; 2] {
     let text = gateway
         .run(|| fs::read_to_string("/proc/thread-self/net/stat/nf_conntrack").unwrap())
@@ -247,8 +248,8 @@ fn drops(gateway: &NetworkNamespace) -> [u64; 2] {
 
 type Called = (u64, BTreeMap<String, usize>);
 
-/// Connections begun at times of their own, whatever became of earlier ones, as long as a thread is
-/// free; those that are late by more than the whole run has been are left out.
+/// Begins connections at a steady rate, independent of the end of earlier ones, as long as a thread
+/// is free. Connections that have not begun when the time (plus 2 %) is over are left out.
 fn call(network: &Network, rate: u64, count: u64) -> std::thread::JoinHandle<Called> {
     let start = Instant::now();
     let end = Duration::from_secs_f64(count as f64 / rate as f64 * 1.02);

@@ -1,4 +1,4 @@
-//! How the client is answered.
+//! The handshakes: when Midspan answers the client.
 
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ fn a_filtered_port_times_out() {
         let result = connect_from(&network.client, server, PORT, Duration::from_secs(4));
         assert_eq!(result.unwrap_err().kind(), ErrorKind::TimedOut);
     }
-    // A client that is still there when the server answers at last is connected.
+    // If the server answers late and the client still waits, the connection is opened.
     let waiting = {
         let socket = socket(&network.client, SERVER);
         let address: SocketAddr = format!("{SERVER}:{PORT}").parse().unwrap();
@@ -51,7 +51,7 @@ fn a_filtered_port_times_out() {
 fn an_unreachable_host_is_reported() {
     let network = Network::new();
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
-    // The router has no route there, and says so.
+    // The router has no route to these addresses and sends an ICMP error.
     for server in ["10.99.0.1", "fd99::1"] {
         let error = network.connect(server, PORT).unwrap_err();
         let unreachable = [ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable];
@@ -67,7 +67,7 @@ fn early_data_is_kept() {
     network.filter_port(PORT);
     let midspan = Midspan::ready(&network.gateway, &early());
     for (server, client) in BOTH {
-        // The server has not heard of it.
+        // The server has not received a SYN.
         let mut near = network.connect(server, PORT).unwrap();
         near.write_all(b"first ").unwrap();
         std::thread::sleep(Duration::from_millis(300));
@@ -81,7 +81,7 @@ fn early_data_is_kept() {
         assert_eq!(text, "first second");
         network.filter_port(PORT);
     }
-    // A refusal can only be shown as a reset.
+    // Midspan can report a refusal only by a reset.
     assert!(is_reset_early(network.connect(SERVER, 9)));
     midspan.stop();
 }

@@ -1,4 +1,4 @@
-//! A program `nft` that hangs: the helper answers meanwhile, and no session is lost.
+//! A program `nft` that hangs: the helper still answers commands, and no session is lost.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use crate::support::*;
 
 const NFT: &str = "/usr/sbin/nft";
 
-/// A program in the place of `nft` that can be told to hang.
+/// A program that replaces `nft` and can be made to hang.
 struct Hanging(tempfile::TempDir);
 
 impl Hanging {
@@ -33,7 +33,7 @@ impl Hanging {
         self.0.path().join(name)
     }
 
-    /// Starts a Midspan for which this program is `nft`.
+    /// Starts Midspan with this program as `nft`.
     fn start(&self, gateway: &NetworkNamespace) -> Midspan {
         let launch = Launch::this_program("run")
             .configuration(TRANSPARENT)
@@ -50,13 +50,13 @@ impl Hanging {
         fs::remove_file(self.path("hang")).unwrap();
     }
 
-    /// The processes that have hung, or do.
+    /// The ids of all processes that have hung so far.
     fn hung(&self) -> Vec<String> {
         let text = fs::read_to_string(self.path("hanging")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Whether one hangs at this moment.
+    /// Whether a process hangs at this moment.
     fn hangs(&self) -> bool {
         let is_alive = |process: &String| {
             let name = fs::read_to_string(format!("/proc/{process}/comm"));
@@ -66,7 +66,8 @@ impl Hanging {
     }
 }
 
-/// Commands are answered while `nft` hangs, one `nft` runs at a time, and the relay goes on.
+/// While `nft` hangs, the helper answers commands, only one `nft` runs at a time, and the relay
+/// continues.
 #[kernel_test]
 fn the_helper_does_not_wait_for_nft() {
     if !Path::new(NFT).exists() {
@@ -80,16 +81,16 @@ fn the_helper_does_not_wait_for_nft() {
     let (mut far, _) = accept(&listener);
     let relay = midspan.relay();
     planted.hang();
-    // Somebody else changes rules, so that it is looked whether these are there still.
+    // Another program changes rules, so Midspan checks its own rules.
     rules(&network.gateway, "table inet other {}\n");
-    // It hangs before and after: the answer came meanwhile.
+    // The same process hangs before and after the answer, so the helper answered meanwhile.
     wait_until("answered meanwhile", || {
         let hung = planted.hung();
         let status = planted.hangs().then(|| midspan.status());
         let meanwhile = planted.hangs() && planted.hung() == hung;
         status.is_some_and(|status| meanwhile && status.pid == midspan.id())
     });
-    // A change is made when it can be.
+    // The helper refuses a change of rules meanwhile.
     wait_until("refused meanwhile", || {
         let hung = planted.hung();
         let answer = planted

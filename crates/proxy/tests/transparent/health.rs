@@ -1,4 +1,4 @@
-//! What the admin listener says of a gateway that does not do its work.
+//! The health page of a gateway that does not split all connections.
 
 use midspan_proxy::admin::client;
 use midspan_proxy::command::Request;
@@ -8,7 +8,7 @@ use crate::support::*;
 
 const ADMIN: &str = "127.0.0.1:9464";
 
-/// A page of the gateway's.
+/// A page of the admin listener on the gateway.
 fn page(network: &Network, page: &'static str) -> (u16, String) {
     let get = move || client::get(ADMIN.parse().unwrap(), page).unwrap();
     network.gateway.run(get).unwrap()
@@ -34,7 +34,7 @@ fn health_tells_what_is_not_done() {
     wait_until("nothing passes", || {
         has_line(&network, "midspan_passing{reason=\"bypass\"} 0")
     });
-    // By the operator: of some, and of everything.
+    // Bypassed by the operator: one prefix, and everything.
     let prefix = Some("192.0.2.0/24".to_owned());
     assert!(midspan.ask(&Request::BypassOn { prefix }).ok);
     wait_until("one prefix", || {
@@ -48,7 +48,7 @@ fn health_tells_what_is_not_done() {
     });
     assert!(midspan.ask(&Request::BypassOff { prefix: None }).ok);
     wait_until("ok again", is_ok);
-    // By the host's firewall.
+    // Stopped by the host's firewall.
     rules(
         &network.gateway,
         "table inet closed {\n chain in {\n type filter hook input priority filter; policy drop;\n \
@@ -61,7 +61,7 @@ fn health_tells_what_is_not_done() {
     });
     rules(&network.gateway, "delete table inet closed\n");
     wait_until("lets pass again", is_ok);
-    // A wrong file.
+    // A configuration file with an error.
     assert!(!midspan.reload("nonsense").ok);
     wait_until("a reload that failed", || {
         has_line(&network, "midspan_reloads_total{result=\"failed\"} 1")
@@ -70,7 +70,7 @@ fn health_tells_what_is_not_done() {
     wait_until("a reload", || {
         has_line(&network, "midspan_reloads_total{result=\"ok\"} 1")
     });
-    // The end.
+    // The proxy ends.
     let near = network.connect(SERVER, PORT).unwrap();
     let _far = accept(&listener);
     kill_process(midspan.helper(), Signal::TERM).unwrap();

@@ -1,4 +1,4 @@
-//! Peers that are idle are asked whether they are still there, on both legs of every mode.
+//! Keep-alive probes to idle peers, on both legs of every mode.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ const SOCKS: u16 = 1080;
 const HTTP: u16 = 3128;
 const MODES: [u16; 4] = [PORT, FORWARD, SOCKS, HTTP];
 
-/// One listener of each mode; `keys` are of each of them.
+/// One listener of each mode, each with the further `keys`.
 fn all_modes(keys: &str) -> String {
     let forward = format!("listen = \"{GATEWAY}:{FORWARD}\"\nto = \"{SERVER}:{PORT}\"\n");
     let explicit = |mode: &str, port: u16| {
@@ -26,7 +26,7 @@ fn all_modes(keys: &str) -> String {
     )
 }
 
-/// A session by the listener at this port, as far as the server.
+/// Opens a session through the listener on this port, up to the server.
 fn open(network: &Network, port: u16) -> TcpStream {
     let mut near = match port {
         PORT => network.connect(SERVER, PORT),
@@ -55,7 +55,7 @@ fn open(network: &Network, port: u16) -> TcpStream {
     near
 }
 
-/// The lines of the gateway's sockets that are connected, with their timers.
+/// The lines of `ss` for the gateway's connected sockets, with their timers.
 fn sockets(network: &Network) -> Vec<String> {
     let arguments = ["-t", "-n", "-o", "-H", "state", "established"];
     let text = output(&network.gateway, "ss", &arguments);
@@ -67,7 +67,7 @@ fn both_legs_of_every_mode_are_probed() {
     let network = Network::new();
     let listener = network.listen(PORT);
     for (keys, timer) in [
-        // `ss` rounds down: less than ten minutes are left of them.
+        // `ss` rounds down: less than ten minutes are left.
         ("", Some("timer:(keepalive,9min5")),
         (
             "client_leg = { keepalive = \"3 min\" }\nserver_leg = { keepalive = \"3 min\" }\n",
@@ -83,7 +83,7 @@ fn both_legs_of_every_mode_are_probed() {
             let mut near = open(&network, port);
             let (mut far, _) = accept(&listener);
             echoes(&mut near, &mut far);
-            // Until what was sent is acknowledged, another timer runs.
+            // Another timer runs until the sent data is acknowledged.
             let is_so = |line: &String| match timer {
                 Some(timer) => line.contains(timer),
                 None => !line.contains("timer:"),
@@ -122,7 +122,7 @@ fn a_client_that_has_vanished_is_found() {
     for (near, far) in &mut open {
         echoes(near, far);
     }
-    // Switched off, without a word.
+    // The peer vanishes without a FIN or a reset.
     rules(
         &network.client,
         "table inet off {\n chain c {\n type filter hook prerouting priority -500;\n drop\n }\n}\n",

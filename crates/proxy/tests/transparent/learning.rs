@@ -1,4 +1,5 @@
-//! A start that knows the path: what one connection of a client has taught, the next begins with.
+//! Learned starts: a connection begins with what Midspan learned from an earlier connection of the
+//! same client.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -14,24 +15,24 @@ use midspan_linux::packet_queue::{BUFFER, PacketQueue, Verdict, WHOLE};
 
 use crate::support::*;
 
-/// Below what counts as long, so that losses count against the start.
+/// A delay below the limit of long round trips, so that losses count against the start.
 const DELAY: Duration = Duration::from_millis(30);
-/// What any connection may begin with (RFC 6928), and what the first of a peer does, in segments.
+/// The usual initial window (RFC 6928), which a peer's first connection has, in segments.
 const USUAL: u64 = 10;
 const COLD: u64 = 80;
-/// In bytes of data.
+/// Bytes of data in a segment.
 const SEGMENT: u64 = 1448;
 
 /// A packet between client and gateway.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     is_towards_client: bool,
-    /// Of the client.
+    /// The client's port.
     port: u16,
     data: u64,
 }
 
-/// The access router holds what goes to the client for a while, and notes what passes.
+/// An access router that delays packets to the client, and records the packets.
 struct DelayedAccess {
     seen: Arc<Mutex<Vec<Seen>>>,
     loses: Arc<AtomicBool>,
@@ -44,7 +45,7 @@ impl DelayedAccess {
         let access = network.access.as_ref().unwrap();
         let queue = access.run(|| {
             for interface in ["inner", "outer"] {
-                // All of TCP, of whatever length.
+                // All TCP packets, of any length.
                 let rules = AcknowledgementRules::new(interface, 1, u32::MAX).unwrap();
                 rules.install().unwrap();
             }
@@ -64,7 +65,7 @@ impl DelayedAccess {
         }
     }
 
-    /// Bytes of data that came for the client's port before anything came back.
+    /// Bytes of data to the client's port before the client's first answer.
     fn first_flight(&self, port: u16) -> u64 {
         let seen = self.seen.lock().unwrap();
         let own = seen.iter().filter(|packet| packet.port == port);
@@ -136,7 +137,8 @@ fn read(packet: &[u8]) -> Seen {
     }
 }
 
-/// A client whose window bounds the rate, so that it is about the same on every machine.
+/// Connects a client whose window limits the rate, so that the rate is about the same on every
+/// machine.
 fn call(network: &Network, server: &str) -> (TcpStream, u16) {
     let socket = socket(&network.client, server);
     socket.set_recv_buffer_size(256 << 10).unwrap();
@@ -147,7 +149,7 @@ fn call(network: &Network, server: &str) -> (TcpStream, u16) {
     (stream, port)
 }
 
-/// A download of so many bytes by one connection; the client's port.
+/// Downloads `count` bytes over one connection; returns the client's port.
 fn download(
     network: &Network,
     midspan: &Midspan,
@@ -160,12 +162,12 @@ fn download(
     let (far, _) = accept(listener);
     assert_eq!(network.taken(PORT), 1);
     carries(far, near, count);
-    // What it has taught is known to the next one then.
+    // Afterwards the next connection can use what was learned.
     wait_until("ended", || midspan.ended() > ended);
     port
 }
 
-/// The starts in the log's lines about sessions that ended, in their order.
+/// The starts in the log lines of sessions that ended, in order.
 fn starts(log: &str) -> Vec<(String, u64)> {
     let field = |line: &str, name: &str| {
         let mut words = line.split_whitespace();
@@ -189,7 +191,8 @@ fn automatic() -> String {
     format!("{TRANSPARENT}policy = \"auto\"\n")
 }
 
-/// A second connection begins with more than the first, and one after losses with less.
+/// The second connection begins with a larger window than the first, and a connection after losses
+/// with a smaller one.
 #[kernel_test]
 fn the_next_connection_begins_with_what_the_first_has_taught() {
     for server in [SERVER, SERVER6] {
@@ -198,7 +201,7 @@ fn the_next_connection_begins_with_what_the_first_has_taught() {
         let listener = network.listen(PORT);
         let midspan = Midspan::ready(&network.gateway, &all_split());
         let cold = download(&network, &midspan, &listener, server, 4_000_000);
-        // What the server sends may come to a busy gateway piece by piece.
+        // On a busy gateway, the server's data may arrive in small pieces.
         let mut learned = 0;
         for _ in 0..10 {
             learned = download(&network, &midspan, &listener, server, 300_000);
@@ -234,14 +237,14 @@ fn the_next_connection_begins_with_what_the_first_has_taught() {
     }
 }
 
-/// Thirty at once share what the path carries.
+/// Thirty connections at once share the capacity of the path.
 #[kernel_test]
 fn thirty_starts_at_once_do_not_flood_the_path() {
     let network = Network::with_access_router();
     let access = DelayedAccess::start(&network);
     let listener = network.listen(PORT);
     let midspan = Midspan::ready(&network.gateway, &all_split());
-    // On a busy machine one may teach nothing.
+    // On a busy machine, Midspan may learn nothing from a single connection.
     let mut taught = 0;
     let is_known = || {
         let starts = starts(&midspan.log());
@@ -279,20 +282,20 @@ fn thirty_starts_at_once_do_not_flood_the_path() {
     assert_eq!(windows.len(), 30);
     let largest = *windows.iter().max().unwrap();
     assert!(largest > USUAL, "{windows:?}");
-    // The largest has at most half of what the path carries, and at least a quarter.
+    // The largest window is at least a quarter and at most half of the path's capacity.
     let bound = 4 * largest + 30 * USUAL;
     assert!(windows.iter().sum::<u64>() <= bound, "{windows:?}");
     assert!(sent <= bound * SEGMENT, "{sent} bytes");
 }
 
-/// Sends some and ends.
+/// Sends 100 KB and ends the data.
 fn carry(mut stream: TcpStream) {
     use std::io::Write;
     stream.write_all(&[7; 100_000]).unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
 }
 
-/// Where splitting has nothing to gain, the kernel lets connections pass untouched, for a while.
+/// If splitting has no benefit for a route, its connections pass untouched for a while.
 #[kernel_test]
 fn a_route_without_anything_to_gain_is_left_alone() {
     for server in [SERVER, SERVER6] {
@@ -323,7 +326,7 @@ fn a_route_without_anything_to_gain_is_left_alone() {
     }
 }
 
-/// Flows of the control group pass untouched and are measured.
+/// Connections of the control group pass untouched and are measured.
 #[kernel_test]
 fn the_control_group_is_compared_with() {
     let network = Network::with_access_router();
@@ -352,7 +355,7 @@ fn the_control_group_is_compared_with() {
         let line = text.lines().find(|line| line.starts_with(name))?.to_owned();
         line.rsplit(' ').next()?.parse().ok()
     };
-    // One of 24 fair coins each way: one in eight million that one side has none.
+    // 24 fair decisions: one time in eight million, all go to one side.
     let direct = 24 - split;
     assert!(split > 0 && direct > 0);
     let counted = |path: &str| {

@@ -1,4 +1,4 @@
-//! Caps on sessions hold at the SYN: what is beyond them passes untouched.
+//! The limits of sessions apply to the SYN: connections beyond them pass untouched.
 
 use std::net::TcpStream;
 
@@ -6,7 +6,7 @@ use socket2::{SockAddr, Socket};
 
 use crate::support::*;
 
-/// A port that is filtered.
+/// A port whose packets the path drops.
 const DARK: u16 = 7;
 
 fn with(limits: &str) -> String {
@@ -20,7 +20,7 @@ fn caps_hold_at_the_syn_and_a_reload_changes_them() {
     network.filter_port(DARK);
     let midspan = Midspan::ready(&network.gateway, &with("sessions_per_client = 1"));
     let mut open: Vec<(TcpStream, TcpStream)> = Vec::new();
-    // Taken or not, the server sees the client, and every session goes on.
+    // In both cases the server sees the client's address, and every connection works.
     let mut connect = |server: &str, taken: usize, what: &str| {
         let near = network.connect(server, PORT).unwrap();
         let (far, from) = accept(&listener);
@@ -48,9 +48,9 @@ fn caps_hold_at_the_syn_and_a_reload_changes_them() {
     for (near, _) in open.drain(..) {
         abort(near);
     }
-    // The four that were taken: their places are free then.
+    // The four intercepted connections have ended, so their places are free.
     wait_until("ended", || midspan.ended() == 4);
-    // A SYN that is held has a place as well.
+    // A held SYN has a place as well.
     reload("sessions = 1");
     let held: Socket = socket(&network.client, SERVER);
     held.set_nonblocking(true).unwrap();

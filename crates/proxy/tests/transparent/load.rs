@@ -13,17 +13,17 @@ use crate::support::*;
 
 const THREADS: usize = 16;
 const CONNECTIONS: usize = 20_000;
-/// So that client ports in TIME_WAIT do not run out.
+/// Several ports, so that client ports in TIME_WAIT do not run out.
 pub const PORTS: u16 = 8;
-/// Far more than any machine needs.
+/// A time limit far above the time that any machine needs.
 const TIME: Duration = Duration::from_secs(120);
-/// Many times the time for which a handshake may stay unfinished.
+/// A multiple of the time after which an unfinished handshake is dropped.
 const SOON: Duration = Duration::from_secs(40);
 /// Connections that are reset at once.
 const ABORTED: usize = 4000;
 
-/// A client's first data may be at another processor while the kernel replaces its half-open
-/// socket: none may get past the gateway, whose server would answer with a RST.
+/// While the kernel replaces its half-open socket, another processor may handle the client's first
+/// data. This data must not pass the gateway, because the server would answer with an RST.
 #[kernel_test]
 fn no_connection_is_reset() {
     for (name, text) in handshakes() {
@@ -33,7 +33,7 @@ fn no_connection_is_reset() {
         let start = Instant::now();
         let failed = call(&network, CONNECTIONS, |address| {
             let mut stream = bounded(TcpStream::connect(address)?);
-            // At once behind the last packet of the handshake.
+            // Data directly behind the last packet of the handshake.
             stream.write_all(b"?")?;
             stream.read_exact(&mut [0; 1])
         });
@@ -47,10 +47,10 @@ fn no_connection_is_reset() {
     }
 }
 
-/// A client that is gone before its connection is accepted leaves nothing behind.
+/// If a client resets its connection before it is accepted, nothing is left.
 ///
-/// A RST that one processor handles while another replaces the half-open socket is lost in the
-/// kernel, on a server as here: what is left by that is for keep-alive to find.
+/// If one processor handles the RST while another replaces the half-open socket, the kernel loses
+/// the RST, as on any server. Keep-alive then finds the connection.
 #[kernel_test]
 fn an_aborted_connection_ends_at_the_server() {
     for (name, text) in handshakes() {
@@ -84,7 +84,7 @@ fn handshakes() -> [(&'static str, String); 2] {
     [("early", early()), ("end-to-end", TRANSPARENT.to_owned())]
 }
 
-/// Runs `one` so often from the client's threads; how often each error came.
+/// Runs `one` `count` times from the client's threads; returns how often each error occurred.
 fn call(
     network: &Network,
     count: usize,
@@ -139,7 +139,7 @@ impl Echo {
         let stop = Arc::new(AtomicBool::new(false));
         let threads = (0..PORTS).flat_map(|number| {
             let listener = network.listen(PORT + number);
-            // Several, since each serves one connection at a time.
+            // Several threads, because each serves one connection at a time.
             [listener.try_clone().unwrap(), listener]
         });
         let threads = threads.map(|listener| {
@@ -148,7 +148,7 @@ impl Echo {
                 listener.set_nonblocking(true).unwrap();
                 while !stop.load(Ordering::Relaxed) {
                     match listener.accept() {
-                        // What a client has reset ends with an error.
+                        // If the client resets the connection, this ends with an error.
                         Ok((stream, _)) => drop(echo(stream)),
                         Err(_) => wait_for(&listener),
                     }

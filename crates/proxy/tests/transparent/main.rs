@@ -86,8 +86,8 @@ fn nft() -> Result<(), String> {
         .map_err(|_| "there is no program nft".to_owned())
 }
 
-/// One line for each finding, its parts between tabs. Arguments are the file, and before it,
-/// perhaps, a rate of new connections.
+/// Prints one line for each finding, with tabs between its parts. The arguments are the file and,
+/// optionally before it, a rate of new connections.
 fn print_check(arguments: &[&str]) -> ExitCode {
     let (rate, file) = match *arguments {
         [rate, file] => (Some(rate.parse().unwrap()), file),

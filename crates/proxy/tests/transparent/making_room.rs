@@ -1,4 +1,4 @@
-//! What is held while servers are called: who makes room for whom, and how much is kept of a SYN.
+//! Held SYNs: which of them make room for others, and how much of a SYN is stored.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -16,11 +16,12 @@ use socket2::{Domain, Socket, Type};
 use crate::support::*;
 
 const DARK: u16 = 7;
-/// Half of it on each way.
+/// The round trip to the server, half of it in each direction.
 const ROUND_TRIP: Duration = Duration::from_millis(600);
 const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:9464\"\n";
 
-/// SYNs to a dark port, and connections that are meant, side by side.
+/// Two kinds of connections at the same time: SYNs to a port without answer ("dark"), and
+/// connections that are used ("honest").
 struct Load {
     dark_per_second: u32,
     honest_per_second: u32,
@@ -31,14 +32,15 @@ struct Load {
 const DARK_CLIENTS: u32 = 100;
 const HONEST_CLIENTS: u32 = 10;
 
-/// Room for 1.5 s of the dark and a round trip of the honest ones, and half as much again.
+/// `opening_limit` has room for the dark SYNs of 1.5 s and the honest ones of a round trip, and
+/// half as much again.
 const QUICK: Load = Load {
     dark_per_second: 100,
     honest_per_second: 20,
     length: Duration::from_secs(8),
     opening_limit: 256,
 };
-/// At the default of `opening_limit`.
+/// With the default of `opening_limit`.
 const FULL: Load = Load {
     dark_per_second: 1024,
     honest_per_second: 500,
@@ -46,8 +48,8 @@ const FULL: Load = Load {
     opening_limit: 4096,
 };
 
-/// The SYNs of clients that never go on fill the table within seconds; they make room for those of
-/// clients that do.
+/// SYNs that are never repeated fill the table within seconds; they make room for the SYNs of
+/// honest clients.
 #[kernel_test]
 fn honest_connections_are_split_beside_dark_syns_soak() {
     let load = if crate::soak::is_full() { FULL } else { QUICK };
@@ -64,7 +66,7 @@ fn honest_connections_are_split_beside_dark_syns_soak() {
     );
     let midspan = Midspan::ready(&network.gateway, &text);
     let mut dark = DarkSyns::start(&network, load.dark_per_second, &stop);
-    // The table is full before the first honest connection.
+    // Waits until the table is full, before the first honest connection.
     let fill = f64::from(load.opening_limit) / f64::from(load.dark_per_second);
     std::thread::sleep(Duration::from_secs_f64(fill + 0.5));
     let honest = honest_connections(&network, &load);
@@ -79,14 +81,14 @@ fn honest_connections_are_split_beside_dark_syns_soak() {
          SYNs found none"
     );
     assert!(overdue > 0, "{}", midspan.log());
-    // So many of 100.
+    // At least 95 % of the honest connections were split.
     assert!(split * 100 >= honest * 95, "{split} of {honest}");
     delaying.join().unwrap();
     drop(serving.join().unwrap());
     midspan.stop();
 }
 
-/// A client that repeats its SYN is not to make room, though its server never answers.
+/// The SYN of a client that repeats it does not make room, even if its server never answers.
 #[kernel_test]
 fn a_client_that_repeats_its_syn_keeps_its_place() {
     const PLACES: u32 = 8;
@@ -107,7 +109,8 @@ fn a_client_that_repeats_its_syn_keeps_its_place() {
     wait_until("full", || {
         unanswered(&network.gateway, DARK) == PLACES as usize
     });
-    // As a client does: the next copy is awaited until 4 s have gone.
+    // The copy arrives after a second, as from a real client. The gate waits for the next copy
+    // until 4 s are over.
     let start = Instant::now();
     std::thread::sleep(Duration::from_secs(1));
     call_all();
@@ -117,14 +120,14 @@ fn a_client_that_repeats_its_syn_keeps_its_place() {
     assert!(checked < Duration::from_secs(4), "too slow: {checked:?}");
     assert!(!is_taken, "{}", midspan.log());
     assert_eq!(unanswered(&network.gateway, DARK), PLACES as usize);
-    // Nobody repeats them any more.
+    // From now on no SYN is repeated.
     network.wait_until_taken(&far, SERVER, true, 0);
     assert!(metric(&network, "midspan_bypasses_total{reason=\"overdue\"}") > 0);
     midspan.stop();
 }
 
-/// A SYN with 60,000 bytes of data costs the relay no more memory than one without, and what the
-/// kernel holds of it counts in the budget.
+/// A SYN with 60,000 bytes of data needs no more memory in the relay than one without data, and its
+/// memory in the kernel counts in the budget.
 #[kernel_test]
 fn a_syn_with_much_data_is_held_within_the_budget() {
     const SYNS: u32 = 1000;
@@ -137,7 +140,7 @@ fn a_syn_with_much_data_is_held_within_the_budget() {
     let far = network.listen(PORT);
     let text = format!("[limits]\nmemory = \"64 MiB\"\n{ADMIN}{TRANSPARENT}");
     let midspan = Midspan::ready(&network.gateway, &text);
-    // Memory that the first connection takes stays.
+    // The relay keeps the memory of its first connection.
     network.wait_until_taken(&far, SERVER, true, 0);
     let before = resident(&midspan);
     let raw = network.client.run(|| RawSocket::open(Family::V4)).unwrap();
@@ -145,7 +148,7 @@ fn a_syn_with_much_data_is_held_within_the_budget() {
     let data = vec![0xa5; 60_000];
     let mut most = 0;
     for number in 0..SYNS {
-        // A full queue of the link is no fault of the gateway.
+        // If the link's queue is full, this is no fault of the gateway.
         let _ = raw.send(&dark_syn(number, number, &data), 0);
         if number % 50 == 0 {
             std::thread::sleep(Duration::from_millis(10));
@@ -171,7 +174,7 @@ fn a_syn_with_much_data_is_held_within_the_budget() {
 #[kernel_test]
 fn data_in_a_syn_arrives_once() {
     let network = Network::new();
-    // The client sends data in a SYN though it has no cookie.
+    // The client sends data in a SYN although it has no cookie.
     network
         .client
         .set_parameter("net/ipv4/tcp_fastopen", "5")
@@ -204,8 +207,8 @@ fn data_in_a_syn_arrives_once() {
     }
 }
 
-/// A server without timestamps: its last connection waits out its last minute at the gateway, and
-/// a client that uses its port again has to wait. Its SYNs are counted.
+/// A server without timestamps: the socket of its last connection is in TIME-WAIT at the gateway,
+/// and a client that uses the same port again has to wait. The gate counts its SYNs.
 #[kernel_test]
 fn a_port_that_is_still_in_use_is_counted() {
     let network = Network::new();
@@ -229,7 +232,7 @@ fn a_port_that_is_still_in_use_is_counted() {
     let (mut served, _) = accept(&far);
     let mut near = bounded(TcpStream::from(first));
     echoes(&mut near, &mut served);
-    // The client ends first, and so does the server leg.
+    // The client ends its data first, so the server leg does too.
     near.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(served.read(&mut [0; 1]).unwrap(), 0);
     drop(served);
@@ -246,7 +249,7 @@ fn a_port_that_is_still_in_use_is_counted() {
     midspan.stop();
 }
 
-/// Addresses of clients that do not exist, all behind the client; ten that do.
+/// Addresses of invented clients and of ten real ones, all routed to the client.
 fn invent_clients(network: &Network) {
     route(&network.gateway, "10.1.0.0/16", "10.1.0.2", "acc");
     output(
@@ -268,7 +271,7 @@ fn honest_client(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x0a01_8000 + number % HONEST_CLIENTS)
 }
 
-/// A SYN of an invented client, which is never answered.
+/// A SYN of an invented client; no host answers the SYN-ACK.
 fn dark_syn(number: u32, sequence: u32, data: &[u8]) -> Vec<u8> {
     let source = Ipv4Addr::from_bits(0x0a01_0100 + number % DARK_CLIENTS);
     let server: Ipv4Addr = SERVER.parse().unwrap();
@@ -279,7 +282,8 @@ fn dark_syn(number: u32, sequence: u32, data: &[u8]) -> Vec<u8> {
         .syn()
         .write(&mut packet, data)
         .unwrap();
-    // It may be cut on its way, so that the gateway forwards it; the kernel makes the checksum.
+    // Clears "don't fragment", so that the gateway forwards the packet; the kernel computes the
+    // checksum.
     packet[6] &= !0x40;
     packet
 }
@@ -310,8 +314,8 @@ impl DarkSyns {
     }
 }
 
-/// Opens connections at a steady rate, each from the next of ten addresses, and closes each once it
-/// has said something and heard it back. How many.
+/// Opens connections at a steady rate, each from the next of ten addresses, and resets each after
+/// four round trips. Returns their number.
 fn honest_connections(network: &Network, load: &Load) -> u64 {
     let address = SocketAddr::new(SERVER.parse().unwrap(), PORT);
     let rate = f64::from(load.honest_per_second);
@@ -332,7 +336,7 @@ fn honest_connections(network: &Network, load: &Load) -> u64 {
                 open.push_back((socket, Instant::now()));
                 opened += 1;
             }
-            // Long enough for a session; a longer wait would need more descriptors.
+            // Four round trips are enough for a session; a longer wait would need more descriptors.
             while let Some((_, since)) = open.front()
                 && since.elapsed() > 4 * ROUND_TRIP
             {
@@ -349,7 +353,7 @@ fn honest_connections(network: &Network, load: &Load) -> u64 {
     opened.unwrap()
 }
 
-/// The router holds what comes from the server for a round trip.
+/// Delays the server's packets at the router by a round trip.
 fn delay_server(network: &Network, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
     let queue = network.router.run(|| {
         let rules = AcknowledgementRules::new("near", 1, u32::MAX).unwrap();
@@ -378,7 +382,7 @@ fn delay_server(network: &Network, stop: &Arc<AtomicBool>) -> std::thread::JoinH
     })
 }
 
-/// Accepts all, and closes each when its client has.
+/// Accepts all connections, and closes each after its client has closed it.
 fn echo_all(
     listener: &Arc<TcpListener>,
     stop: &Arc<AtomicBool>,
@@ -402,7 +406,8 @@ fn echo_all(
     })
 }
 
-/// The value of a metric at the admin listener, the sum over its labels that are not named.
+/// The value of a metric at the admin listener, summed over all labels that `name` does not
+/// contain.
 fn metric(network: &Network, name: &str) -> u64 {
     let url = "http://127.0.0.1:9464/metrics";
     let text = output(&network.gateway, "curl", &["-s", "-m", "10", url]);
@@ -413,7 +418,7 @@ fn metric(network: &Network, name: &str) -> u64 {
     found.iter().sum()
 }
 
-/// KiB of the relay's memory.
+/// The relay's resident memory in KiB.
 fn resident(midspan: &Midspan) -> u64 {
     let file = format!("/proc/{}/status", midspan.relay().as_raw_nonzero());
     let status = fs::read_to_string(file).unwrap();

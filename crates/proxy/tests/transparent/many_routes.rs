@@ -1,4 +1,4 @@
-//! A router with a large routing table, whose routes change all the time.
+//! A router with a large routing table whose routes change all the time.
 
 use std::fs;
 use std::io::Write;
@@ -11,12 +11,12 @@ use rustix::process::{Signal, kill_process};
 
 use crate::support::*;
 
-/// How many routes there are; another number with this variable, to measure with.
+/// The environment variable that sets another number of routes, for measurements.
 const VARIABLE: &str = "MIDSPAN_TEST_ROUTES";
 const ROUTES: usize = 50_000;
-/// Between two changes.
+/// Pause between two changes.
 const PAUSE: Duration = Duration::from_millis(200);
-/// For how long the helper is looked at.
+/// How long the test observes the helper.
 const TIME: Duration = Duration::from_secs(5);
 
 /// Runs `ip -batch` with these lines (ip(8)).
@@ -35,7 +35,7 @@ fn route_line(verb: &str, number: usize) -> String {
     format!("route {verb} blackhole {}.{b}.{c}.0/24\n", 20 + a)
 }
 
-/// Time that a process has had of processors.
+/// CPU time of a process.
 fn cpu_time(id: i32) -> Duration {
     let text = fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
     let fields: Vec<&str> = text
@@ -51,8 +51,8 @@ fn cpu_time(id: i32) -> Duration {
     Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
 }
 
-/// Commands are answered, and a relay that stands still is noticed, however many routes there are
-/// and however often they change. What it costs is printed.
+/// With many routes that change often, commands are answered and a stopped relay is noticed. The
+/// test prints the CPU time.
 #[kernel_test]
 fn the_helper_keeps_up() {
     let count = std::env::var(VARIABLE).map_or(ROUTES, |text| text.parse().unwrap());
@@ -63,7 +63,7 @@ fn the_helper_keeps_up() {
     let windows = "client_leg = { initial_window = 30 }\n";
     let midspan = Midspan::ready(&network.gateway, &format!("{TRANSPARENT}{windows}"));
     assert!(network.is_taken(&listener, SERVER, 0).unwrap());
-    // More routes than are copied: without initial windows, and it is said.
+    // There are more routes than Midspan copies: it runs without initial windows and reports that.
     wait_until("said", || midspan.status().notices.len() == 1);
     assert!(midspan.status().notices[0].contains("initial windows"));
     let (end, changes) = (AtomicBool::new(false), AtomicUsize::new(0));

@@ -25,7 +25,7 @@ fn counted(namespace: &NetworkNamespace, name: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// The first path went by before there was a Midspan; the second comes to it.
+/// The first subflow was opened before Midspan started; the SYN of the second one reaches Midspan.
 #[kernel_test]
 fn a_further_path_passes() {
     let network = Network::new();
@@ -64,11 +64,11 @@ fn a_further_path_passes() {
     });
     echoes(&mut near, &mut far);
     assert_eq!(network.taken(PORT), 0);
-    // The server's program sees no further connection.
+    // The server's program sees no second connection.
     listener.set_nonblocking(true).unwrap();
     let further = listener.accept().map(drop);
     assert_eq!(further.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
-    // One that begins here is taken, and is a TCP connection of both ends.
+    // A new connection is intercepted, and is a TCP connection for both ends.
     let socket = network
         .client
         .run(|| Socket::new(Domain::IPV4, Type::STREAM, Some(MPTCP)).unwrap())

@@ -1,4 +1,4 @@
-//! Access profiles: oversized segments and sending ahead, and clients that cannot take them.
+//! Access profiles: oversized segments and sending ahead, and clients that do not support them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ fn with(profile: &str) -> String {
     format!("{profile}{TRANSPARENT}")
 }
 
-/// A download of so many bytes, which must arrive as they are.
+/// A download of `count` bytes, which must arrive unchanged.
 fn download(
     network: &Network,
     midspan: &Midspan,
@@ -35,11 +35,11 @@ fn download(
     near.write_all(b"get").unwrap();
     far.read_exact(&mut [0; 3]).unwrap();
     carries(far, near, count);
-    // What it has found out is known to the next one then.
+    // Afterwards the next session can use the result of the probe.
     wait_until("ended", || midspan.ended() > ended);
 }
 
-/// Downloads until the last session is as it should be. A download can end before its probe; then
+/// Downloads until the last session fulfils a condition. A download can end before its probe; then
 /// the next one probes.
 fn download_until(
     what: &str,
@@ -56,7 +56,8 @@ fn download_until(
     panic!("never {what}");
 }
 
-/// Downloads until one knows from its start that the client takes oversized segments.
+/// Downloads until a session uses from its start the verdict that the client takes oversized
+/// segments.
 pub fn download_until_known(network: &Network, midspan: &Midspan, listener: &TcpListener) {
     let download = || download(network, midspan, listener, SERVER, 2_000_000);
     download_until("known", download, midspan, |session| {
@@ -64,7 +65,7 @@ pub fn download_until_known(network: &Network, midspan: &Midspan, listener: &Tcp
     });
 }
 
-/// Numbers in the log's lines about sessions that ended, in their order.
+/// The numbers in the log lines of sessions that ended, in order.
 pub fn sessions(log: &str) -> Vec<BTreeMap<String, u64>> {
     let lines = log.lines().filter(|line| line.contains("session ended"));
     let fields = |line: &str| {
@@ -79,7 +80,7 @@ pub fn sessions(log: &str) -> Vec<BTreeMap<String, u64>> {
     lines.map(fields).collect()
 }
 
-/// Datagrams that a host has put together from fragments.
+/// Number of datagrams that a host has reassembled from fragments.
 fn reassembled(namespace: &NetworkNamespace) -> u64 {
     counter(namespace, "Ip", "ReasmOKs")
 }
@@ -122,7 +123,7 @@ fn counter6(namespace: &NetworkNamespace, name: &'static str) -> u64 {
         .unwrap()
 }
 
-/// Whether there can be a device for the fragmenter; an ordinary user may not open it.
+/// Whether the fragmenter can open a TUN device, which an ordinary user may not be allowed to do.
 fn has_device() -> bool {
     let device = fs::File::options()
         .read(true)
@@ -137,10 +138,10 @@ fn has_device() -> bool {
     }
 }
 
-/// The first session probes, later ones of the client know.
+/// The first session probes; later sessions of the client use the verdict.
 #[kernel_test]
 fn segments_are_raised_after_a_probe() {
-    // How many of a session's segments were oversized depends on when it was raised.
+    // The number of a session's oversized segments depends on when the segment size was raised.
     for (profile, nat, least) in [(FIXED, "", 300), (FIXED, STRICT, 300), (AUTO, "", 90)] {
         let network = Network::new();
         rules(&network.gateway, nat);
@@ -170,7 +171,7 @@ fn segments_are_raised_after_a_probe() {
     }
 }
 
-/// What was found out is there after a restart; a file with anything else in it does no harm.
+/// Verdicts are restored after a restart; a state file with other content does no harm.
 #[kernel_test]
 fn verdicts_are_kept_across_restarts() {
     let directory = tempfile::tempdir().unwrap();
@@ -200,7 +201,8 @@ fn verdicts_are_kept_across_restarts() {
     }
 }
 
-/// What a profile takes out of the client's SYN is not in the answer to it, nor in any segment.
+/// An option that a profile removes from the client's SYN is neither in the SYN-ACK nor in any
+/// segment.
 #[kernel_test]
 fn timestamps_are_left_out() {
     let without = FIXED.replace("oversized", "timestamps = false\noversized");
@@ -218,7 +220,7 @@ fn timestamps_are_left_out() {
                 assert_eq!(network.taken(PORT), 1);
                 let agreed = midspan_linux::tcp::agreed(&near).unwrap();
                 assert_eq!(agreed.timestamps, has, "{server} {handshake}");
-                // The other leg keeps them.
+                // The other leg keeps its timestamps.
                 assert!(midspan_linux::tcp::agreed(&far).unwrap().timestamps);
                 carries(far, near, 500_000);
                 wait_until("closed", || network.taken(PORT) == 0);
@@ -233,7 +235,7 @@ fn timestamps_are_left_out() {
     }
 }
 
-/// Small answers, in turn with requests, are not late for oversized segments.
+/// Oversized segments do not delay small answers, in turn with requests.
 #[kernel_test]
 fn requests_and_answers_go_on() {
     let network = Network::new();
@@ -256,7 +258,7 @@ fn requests_and_answers_go_on() {
     assert_eq!(seen[0]["oversized_fallbacks"], 0);
 }
 
-/// No fragment passes the router before the client.
+/// The router before the client drops all fragments.
 #[kernel_test]
 fn a_path_that_drops_fragments() {
     const DROP: &str = "table inet path {\n chain in {\n type filter hook prerouting priority -450;\n \
@@ -279,7 +281,7 @@ fn a_path_that_drops_fragments() {
         wait_until("closed", || network.taken(PORT) == 0);
         download(&network, &midspan, &listener, SERVER, 3_000_000);
         let seen = sessions(&midspan.end());
-        // Nothing may be left for a probe to send.
+        // At the end of a session, there may be no data left for a probe.
         for one in seen
             .iter()
             .filter(|one| one.contains_key("oversized_probes"))
@@ -298,7 +300,7 @@ fn a_path_that_drops_fragments() {
     }
 }
 
-/// The last link of the path, or the client's own interface, takes smaller packets.
+/// The last link of the path, or the client's own interface, has a smaller MTU.
 #[kernel_test]
 fn a_path_with_a_small_mtu() {
     for mtu in ["1492", "1400", "1280", "1000"] {
@@ -313,13 +315,13 @@ fn a_path_with_a_small_mtu() {
             let midspan = Midspan::ready(&network.gateway, &with(FIXED));
             let download = || download(&network, &midspan, &listener, SERVER, 1_500_000);
             if of_client && mtu == "1000" {
-                // Too small: such a client is left alone.
+                // The MTU is too small, so such a client is left alone.
                 (0..3).for_each(|_| download());
                 for session in sessions(&midspan.log()) {
                     assert_eq!(session["oversized_probes"], 0);
                 }
             } else {
-                // A path MTU that is found out costs segments, which looks like loss.
+                // The discovery of the path MTU loses segments, which looks like loss.
                 download_until("raised", download, &midspan, |session| {
                     session["oversized_fallbacks"] == 0 && session["oversized_segments"] > 0
                 });
@@ -329,7 +331,7 @@ fn a_path_with_a_small_mtu() {
     }
 }
 
-/// The access router masquerades, or keeps track of connections and drops what it cannot place.
+/// The access router masquerades, or tracks connections and drops packets that it cannot assign.
 #[kernel_test]
 fn behind_another_router() {
     const NAT: &str = "table ip nat {\n chain post {\n type nat hook postrouting priority srcnat;\n \
@@ -352,7 +354,8 @@ fn behind_another_router() {
     }
 }
 
-/// What the kernel does not cut itself: IPv6, and fragments smaller than the device's MTU.
+/// Fragments that the kernel does not make itself: IPv6, and fragments smaller than the device's
+/// MTU.
 #[kernel_test]
 fn the_fragmenter_cuts() {
     const DOWNLOADS: usize = 6;
@@ -406,7 +409,7 @@ fn the_fragmenter_cuts() {
     }
 }
 
-/// No fragment of IPv6 passes the router before the client: normal segments again.
+/// The router before the client drops all fragments of IPv6: Midspan returns to normal segments.
 #[kernel_test]
 fn a_path_that_drops_fragments_of_ipv6() {
     const DROP: &str = "table inet path {\n chain in {\n type filter hook prerouting priority -450;\n \
@@ -433,7 +436,7 @@ fn a_path_that_drops_fragments_of_ipv6() {
     assert_eq!(counter6(&network.client, "Ip6ReasmOKs"), 0);
 }
 
-/// A profile that is for others does nothing.
+/// A profile for other clients has no effect.
 #[kernel_test]
 fn clients_that_are_left_alone() {
     let other = FIXED.replace("[\"10.1.0.0/16\", \"fd01::/16\"]", "[\"10.99.0.0/16\"]");
@@ -447,8 +450,8 @@ fn clients_that_are_left_alone() {
     }
 }
 
-/// More than the client's window is sent, but nothing to a client that has stopped reading, and
-/// every byte arrives.
+/// Midspan sends more than the client's window, but nothing to a client that has stopped reading,
+/// and every byte arrives.
 #[kernel_test]
 fn sending_ahead_of_a_small_window() {
     for server in [SERVER, SERVER6] {
@@ -468,7 +471,7 @@ fn sending_ahead_of_a_small_window() {
             far.write_all(&sent).unwrap();
             far
         });
-        // It reads nothing for a while: what it has room for arrives, and no more.
+        // The client reads nothing for a while: only data for which it has room arrives.
         std::thread::sleep(Duration::from_millis(600));
         let waiting = SockRef::from(&near).recv_buffer_size().unwrap();
         assert!(waiting < 1 << 20);

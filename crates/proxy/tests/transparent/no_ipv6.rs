@@ -17,8 +17,8 @@ const IPV4_ALONE: &str = "families = [\"ipv4\"]\n";
 const WINDOWS: &str =
     "client_leg = { initial_window = 30 }\nserver_leg = { initial_window = 20 }\n";
 
-/// As in a kernel that was started with `ipv6.disable=1`: `socket(AF_INET6, …)` fails with
-/// EAFNOSUPPORT, in this process and in those that it starts.
+/// Makes `socket(AF_INET6, …)` fail with EAFNOSUPPORT in this process and in its children, as in a
+/// kernel started with `ipv6.disable=1`.
 pub fn refuse_sockets() {
     const AF_INET6: u64 = 10;
     const EAFNOSUPPORT: u32 = 97;
@@ -40,7 +40,7 @@ pub fn refuse_sockets() {
     seccompiler::apply_filter(&program).unwrap();
 }
 
-/// Switches it off, or on again with the addresses and routes that the network had.
+/// Switches IPv6 off, or on again with the addresses and routes that the network had.
 fn switch(network: &Network, on: bool) {
     let value = if on { "0" } else { "1" };
     let parameter = "net/ipv6/conf/all/disable_ipv6";
@@ -69,7 +69,7 @@ fn is_taken(network: &Network, listener: &std::net::TcpListener, server: &str) -
     network.is_taken(listener, server, 0).unwrap()
 }
 
-/// By parameter, of all interfaces and of one.
+/// Switched off by a parameter, for all interfaces and for one.
 #[kernel_test]
 fn what_is_not_asked_for_does_not_matter() {
     for parameter in ["all", "lo", "acc"] {
@@ -90,7 +90,8 @@ fn what_is_not_asked_for_does_not_matter() {
     }
 }
 
-/// The one that is there is taken; where it is said, and when the other is taken up again.
+/// The available family is intercepted; the missing one is reported, and used again when it
+/// returns.
 #[kernel_test]
 fn the_other_family_is_taken() {
     let network = Network::new();
@@ -117,12 +118,12 @@ fn the_other_family_is_taken() {
     assert!(midspan.reload(&text).ok, "{}", midspan.log());
     assert!(is_taken(&network, &listener, SERVER6) && is_taken(&network, &listener, SERVER));
     assert_eq!(midspan.status().notices, Vec::<String>::new());
-    // And a reload without it leaves it out again.
+    // A reload without IPv6 leaves it out again.
     switch(&network, false);
     assert!(midspan.reload(&text).ok, "{}", midspan.log());
     assert!(is_taken(&network, &listener, SERVER));
     midspan.stop();
-    // Nothing else would be left of this one.
+    // This listener has no other family.
     let alone = format!("{TRANSPARENT}families = [\"ipv6\"]\n");
     let mut midspan = Midspan::start(&network.gateway, &alone);
     assert!(!midspan.wait().success());
@@ -133,7 +134,7 @@ fn the_other_family_is_taken() {
     );
 }
 
-/// While a proxy runs, without a reload.
+/// IPv6 is switched off and on while a proxy runs, without a reload.
 #[kernel_test]
 fn it_may_go_and_come() {
     let network = Network::new();
@@ -149,7 +150,7 @@ fn it_may_go_and_come() {
             .log()
             .contains("no IPv6 connections are taken any more")
     );
-    // Rules that are put back, and the firewall that is tried again, do not mind.
+    // Setting the rules again and probing the firewall work without IPv6.
     rules(&network.gateway, "flush ruleset\n");
     network.wait_until_taken(&listener, SERVER, true, 0);
     rules(&network.gateway, STRICT);
@@ -197,7 +198,8 @@ fn a_kernel_without_it() {
     echoes(&mut near, &mut far);
     abort(near);
     drop(far);
-    // A SOCKS5 client that wants an IPv6 server gets an answer, and the next an IPv4 one.
+    // A SOCKS5 client that requests an IPv6 server gets an error code, and the next one reaches an
+    // IPv4 server.
     let six: SocketAddr = format!("[{SERVER6}]:{PORT}").parse().unwrap();
     assert_ne!(socks(&network, six), 0);
     assert_eq!(
@@ -212,7 +214,7 @@ fn a_kernel_without_it() {
     assert!(!log.contains("ERROR"), "{log}");
 }
 
-/// What a SOCKS5 listener answers.
+/// The answer code of a SOCKS5 listener.
 fn socks(network: &Network, server: SocketAddr) -> u8 {
     use std::io::{Read, Write};
     let mut client = network.connect(GATEWAY, 1080).unwrap();

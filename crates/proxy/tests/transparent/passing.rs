@@ -1,4 +1,4 @@
-//! Connections that are taken: what both ends see.
+//! Intercepted connections, as both ends see them.
 
 use std::net::SocketAddr;
 
@@ -58,7 +58,7 @@ fn a_strict_gateway() {
             assert!(line.contains("packets 0"), "dropped: {table}");
         }
         midspan.stop();
-        // And untouched again.
+        // The next connection passes untouched again.
         let mut near = network.connect(SERVER, PORT).unwrap();
         let (mut far, from) = accept(&listener);
         assert_eq!(from.ip().to_string(), OUTSIDE);
@@ -67,8 +67,8 @@ fn a_strict_gateway() {
     }
 }
 
-/// The server ended the connection, so that the gateway's client leg waits out its last minute;
-/// the client, which does not, uses its port again.
+/// The server closed the connection first, so the gateway's socket of the client leg is in
+/// TIME-WAIT. The client's socket is not, and the client uses its port again.
 #[kernel_test]
 fn a_port_is_used_again() {
     for text in [TRANSPARENT.to_owned(), early()] {
@@ -92,11 +92,11 @@ fn a_port_is_used_again() {
                 let near = bounded(socket.into());
                 let (far, _) = accept(&listener);
                 carries(far, near, 10_000);
-                // Both ends are done before the port is used again.
+                // Both ends are closed before the port is used again.
                 wait_until("closed", || network.taken(PORT) == 0);
             }
         }
-        // Of four that use a port again; one may be late on a busy machine.
+        // Four connections use a port again; on a busy machine, one SYN may be repeated.
         let repeated = network.repeated_syns();
         assert!(repeated <= 1, "{repeated} connections after a repetition");
         midspan.stop();
@@ -124,7 +124,7 @@ fn listeners_and_windows() {
             assert_eq!(network.taken(port), 1);
             carries(near, far, 500_000);
         }
-        // The first listener's handshake is end to end, the second's is not.
+        // The first listener's handshake is end to end, the second one's is early.
         assert!(is_reset_early(network.connect(server, 9)));
     }
     let near = network.connect(GATEWAY, 22).unwrap();

@@ -1,4 +1,4 @@
-//! ICMP errors find the socket of the leg they are for.
+//! ICMP errors reach the socket of the right leg.
 
 use std::fs;
 use std::io::Write;
@@ -7,8 +7,8 @@ use midspan_linux::namespace::NetworkNamespace;
 
 use crate::support::*;
 
-/// Only 1300 bytes pass a router, which says so by ICMP: towards the server for an upload,
-/// towards the client for a download.
+/// A router forwards only packets of up to 1300 bytes and reports this by ICMP: on the server's
+/// side for an upload, on the client's side for a download.
 #[kernel_test]
 fn the_path_mtu_is_found_on_both_legs() {
     for nat in ["", STRICT] {
@@ -42,8 +42,8 @@ fn the_path_mtu_is_found_on_both_legs() {
     }
 }
 
-/// A router says "unreachable" in mid-session: the leg that it concerns hears of it, the other end
-/// does not, and the session goes on when the way is there again.
+/// A router sends "destination unreachable" during a session. The leg concerned gets the error, the
+/// other end does not notice, and the session continues when the path works again.
 #[kernel_test]
 fn unreachable_in_mid_session_reaches_its_leg() {
     for nat in ["", STRICT] {
@@ -88,7 +88,7 @@ fn unreachable_in_mid_session_reaches_its_leg() {
                 std::io::Read::read_exact(reader, &mut bytes).unwrap();
                 assert_eq!(&bytes, b"data");
                 let after = [&network.gateway, &network.client, &network.server].map(seen);
-                // A message that finds no socket is an error.
+                // The kernel counts a message without a socket as an error.
                 assert_eq!(
                     after[0].1, before[0].1,
                     "{server}, {from}, upwards: {upwards}"
@@ -103,8 +103,8 @@ fn unreachable_in_mid_session_reaches_its_leg() {
     }
 }
 
-/// "Destination unreachable" messages that a host has got, and ICMP messages that it could do
-/// nothing with.
+/// Number of "destination unreachable" messages that a host has received, and of ICMP messages that
+/// it could not assign to a socket.
 fn unreachable(namespace: &NetworkNamespace, is_six: bool) -> (u64, u64) {
     namespace
         .run(move || {

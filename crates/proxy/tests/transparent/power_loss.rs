@@ -1,4 +1,4 @@
-//! What becomes of sessions whose gateway has lost its power.
+//! Sessions of a gateway that has lost its power.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
@@ -7,11 +7,12 @@ use rustix::process::{Signal, kill_process_group};
 
 use crate::support::*;
 
-/// Nothing leaves the gateway while its sockets go, as when it is switched off.
+/// Rules that drop all packets of the gateway while its sockets are closed, as if it were switched
+/// off.
 const OFF: &str =
     "table inet off {\n chain out {\n type filter hook output priority -500;\n drop\n }\n}\n";
 
-/// The table in the gateway guide, for the interfaces here.
+/// The table in the gateway guide, with the interfaces of this network.
 fn reset_unknown() -> String {
     let page = include_str!("../../../../docs/gateway.md");
     let section = page.split("## After a power loss").nth(1).unwrap();
@@ -20,7 +21,7 @@ fn reset_unknown() -> String {
     table.replace("eth1", "acc").replace("eth0", "wan")
 }
 
-/// Without the table of the guide both ends wait; with it, whoever sends something is reset.
+/// Without the guide's table, both ends wait. With it, an end that sends something gets a reset.
 #[kernel_test]
 fn sessions_of_a_gateway_that_was_switched_off() {
     for (server, _) in BOTH {
@@ -39,7 +40,7 @@ fn sessions_of_a_gateway_that_was_switched_off() {
         rules(&network.gateway, OFF);
         kill_process_group(midspan.helper(), Signal::KILL).unwrap();
         wait_until("switched off", || network.taken(PORT) == 0);
-        // On again, without anything that Midspan had set.
+        // The gateway is on again, without any rule or route of Midspan.
         rules(&network.gateway, "flush ruleset\n");
         output(&network.gateway, "ip", &["rule", "flush", "proto", "77"]);
         output(

@@ -1,4 +1,4 @@
-//! Reloads, bypasses, and what a crash leaves behind.
+//! Reloads, bypasses, and leftovers of a crash.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ fn off(prefix: Option<&str>) -> Request {
     Request::BypassOff { prefix }
 }
 
-/// Lets the thread end that makes connections, after a failure too.
+/// Ends the thread that makes connections, also after a failure.
 #[derive(Default)]
 struct EndTraffic(Arc<AtomicBool>);
 
@@ -35,7 +35,7 @@ impl Drop for EndTraffic {
     }
 }
 
-/// New connections one after the other while listeners around theirs come and go.
+/// New connections, one after the other, while other listeners are added and removed.
 #[kernel_test]
 fn listeners_change_under_traffic() {
     let network = Network::new();
@@ -83,7 +83,7 @@ fn listeners_change_under_traffic() {
     });
     println!("    {} connections", count.load(Ordering::Relaxed));
     assert_eq!(midspan.relay(), relay);
-    // The listener goes; its sessions do not.
+    // The listener is removed; its sessions continue.
     let forward = "[[listener]]\nname = \"f\"\nlisten = \"127.0.0.1:8080\"\nto = \"10.3.0.2:80\"\n";
     let answer = midspan.reload(&format!("{RELAY}{forward}"));
     assert!(answer.ok, "{:?}", answer.error);
@@ -93,7 +93,7 @@ fn listeners_change_under_traffic() {
     echoes(&mut untouched, &mut served);
     assert_eq!(network.taken(PORT), 1, "{}", midspan.log());
     std::thread::sleep(Duration::from_millis(700));
-    // And comes back.
+    // The listener is added again.
     assert!(midspan.reload(TRANSPARENT).ok);
     let mut again = network.connect(SERVER, PORT).unwrap();
     let (mut served_again, _) = accept(&listener);
@@ -107,7 +107,7 @@ fn listeners_change_under_traffic() {
     no_trace(&network);
 }
 
-/// From forward listeners alone to transparent ones with initial windows, and back.
+/// From only forward listeners to transparent ones with initial windows, and back.
 #[kernel_test]
 fn windows_and_listeners_come_and_go() {
     let network = Network::new();
@@ -152,7 +152,7 @@ fn windows_and_listeners_come_and_go() {
     for (near, far) in &mut sessions {
         echoes(near, far);
     }
-    // A mark field that is too small leaves all as it was.
+    // If the mark field is too small, the reload changes nothing.
     let many: String = (0..13)
         .map(|number| TRANSPARENT_LISTENER.replace("test", &format!("test{number}")))
         .collect();
@@ -203,7 +203,7 @@ fn bypassed_connections_pass_untouched() {
     }
     let list = || midspan.ask(&Request::BypassList).bypasses.unwrap();
     assert_eq!(list(), ["0.0.0.0/0"]);
-    // It outlives a firewall reload, and one of the configuration.
+    // The bypass stays in force after a firewall reload and after a reload of the configuration.
     rules(&network.gateway, "flush ruleset\n");
     std::thread::sleep(Duration::from_secs(1));
     wait_until("taken again", || is_taken(SERVER6));
@@ -232,7 +232,8 @@ fn renamed(text: &str) -> String {
     )
 }
 
-/// Rules, routes and tables of a killed run, though the file has other names since.
+/// Rules, routes and tables of a killed run are removed, although the new configuration has other
+/// names.
 #[kernel_test]
 fn leftovers_are_found_under_other_names() {
     let network = Network::new();
@@ -251,7 +252,7 @@ fn leftovers_are_found_under_other_names() {
         "{tables}{rules}"
     );
     let before = [tables, rules];
-    // Another Midspan that runs keeps its own.
+    // Another running Midspan keeps its own.
     let running = Midspan::ready(&network.gateway, &format!("{TRANSPARENT}{WINDOWS}"));
     assert!(!before[0].is_empty());
     let third = forward.replace("8080", "8081");
@@ -291,7 +292,8 @@ fn the_parameter_comes_back_after_a_crash() {
     }
 }
 
-/// A session of one server is reset and that of another goes on; so is a client whose SYN is held.
+/// A session to one server is reset and a session to another one continues; the same for clients
+/// whose SYN is held.
 #[kernel_test]
 fn kicked_connections_are_reset() {
     let network = Network::new();
@@ -327,8 +329,8 @@ fn kicked_connections_are_reset() {
     no_trace(&network);
 }
 
-/// A parameter that the first Midspan, which is killed, sets to `now`, is as it `was` when the
-/// next has ended; and nothing else stays.
+/// The first Midspan sets a parameter to `now` and is killed. When the next one has ended, the
+/// parameter is as it `was`, and there are no leftovers.
 fn crash_and_run(parameter: &str, [was, now]: [&str; 2], [first, next]: [&str; 2]) {
     let network = Network::new();
     let file = format!("/proc/sys/{parameter}");
@@ -344,8 +346,8 @@ fn crash_and_run(parameter: &str, [was, now]: [&str; 2], [first, next]: [&str; 2
     no_trace(&network);
 }
 
-/// With its parameter back, the kernel does not forward what belongs to a socket of ours that waits
-/// out its last minute.
+/// With the restored parameter, the kernel does not forward packets that belong to a socket of
+/// Midspan in TIME-WAIT.
 #[kernel_test]
 fn ports_are_free_after_the_end() {
     let network = Network::new();
@@ -363,7 +365,8 @@ fn ports_are_free_after_the_end() {
         let mut near = bounded(socket.into());
         let (mut far, _) = accept(&listener);
         echoes(&mut near, &mut far);
-        // Who ends first has the socket that waits: towards the client, that of the proxy.
+        // The end that closes first gets the socket in TIME-WAIT: on the client leg, this is
+        // Midspan's.
         drop(far);
         assert_eq!(near.read(&mut [0; 1]).unwrap(), 0);
     };

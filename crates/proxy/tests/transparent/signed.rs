@@ -1,4 +1,4 @@
-//! Connections whose segments are signed pass untouched: nobody can stand between.
+//! Connections with signed segments pass untouched, because no proxy can split them.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -59,7 +59,7 @@ fn signed_passes(name: &str, set_key: SetKey) {
             assert_eq!(network.taken(179), 0);
             echoes(&mut near, &mut far);
             carries(near, far, 1_000_000);
-            // Without the key, the server does not answer at all: that is no way around it.
+            // Without the key the server does not answer at all; this is no asymmetric route.
             let unsigned = connect_from(&network.client, &server.ip().to_string(), 179, UNSIGNED);
             assert_eq!(unsigned.map(drop).is_ok(), text.contains("early"));
         }

@@ -1,7 +1,7 @@
 //! Many sessions over a lossy path, while clients and servers reset, the configuration is reloaded
-//! and the relay is killed: what arrives is right or ends with an error, and nothing is left.
+//! and the relay is killed. All data is correct or ends with an error, and nothing is left.
 //!
-//! `MIDSPAN_SOAK=full` runs it at its whole length.
+//! `MIDSPAN_SOAK=full` runs the test at its full length.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -16,19 +16,19 @@ use rustix::process::{Signal, kill_process};
 use crate::support::*;
 
 const THREADS: usize = 48;
-/// For each phase, in the quick run; of long sessions all along.
+/// Short sessions of each phase, and long sessions during all phases, in the quick run.
 const QUICK: (usize, usize) = (2500, 50);
 const FULL: (usize, usize) = (50_000, 500);
-/// Far more than any machine needs.
+/// A time limit far above the time that any machine needs.
 const TIME: Duration = Duration::from_secs(600);
-/// Of the relay's own memory, between two phases that are alike.
+/// Permitted growth of the relay's own memory between two equal phases.
 const GROWTH_KB: usize = 2048;
 const FORWARD: &str = "10.1.0.1:8080";
-/// Which in so many short sessions is reset by its client, and by its server, halfway.
+/// Of this many short sessions, one is reset by its client halfway, and one by its server.
 const CLIENT_RESETS: usize = 16;
 const SERVER_RESETS: usize = 23;
 const LONGEST: usize = 40_000;
-/// 0.5 % of the packets each way.
+/// A loss of 0.5 % of the packets in each direction.
 const LOSS: &str = "table inet loss {\n chain forwarded {\n type filter hook forward priority 0;\n \
     numgen random mod 1000 < 5 drop\n }\n}\n";
 
@@ -36,9 +36,9 @@ const LOSS: &str = "table inet loss {\n chain forwarded {\n type filter hook for
 struct Outcomes {
     complete: AtomicUsize,
     failed: AtomicUsize,
-    /// A clean end before the last byte.
+    /// Sessions that ended with a FIN before the last byte.
     short: AtomicUsize,
-    /// Other bytes than were sent.
+    /// Sessions with wrong bytes.
     wrong: AtomicUsize,
     long_rounds: AtomicUsize,
     long_failed: AtomicUsize,
@@ -60,7 +60,7 @@ impl Outcomes {
     }
 }
 
-/// Whether everything runs at its whole length.
+/// Whether the tests run at their full length.
 pub fn is_full() -> bool {
     std::env::var("MIDSPAN_SOAK").is_ok_and(|value| value == "full")
 }
@@ -85,7 +85,8 @@ fn nothing_is_lost_or_left() {
     let (mut seen, mut restarts, mut reloads) = (Vec::new(), 0, 0);
     let installed = Installed::of(&network.gateway);
     println!("  {} short sessions", 4 * short);
-    // The relay is killed in the first two, which ends all of Midspan; the last two are alike.
+    // In the first two phases the relay is killed, which ends Midspan; the last two phases are
+    // equal.
     for phase in 0..4 {
         let callers = call(&network, phase, short, &outcomes);
         let mut turn = 0;
@@ -105,7 +106,7 @@ fn nothing_is_lost_or_left() {
             }
         }
         callers.join().unwrap();
-        // What is being reset still has its `reset_timeout`.
+        // Sessions that are being reset have their `reset_timeout` left.
         std::thread::sleep(Duration::from_secs(3));
         let relay = midspan.relay();
         let now = Use::of(relay.as_raw_nonzero().get(), &network.gateway);
@@ -126,21 +127,21 @@ fn nothing_is_lost_or_left() {
         unreachable!("four phases");
     };
     assert!(fourth.memory_kb < third.memory_kb + GROWTH_KB);
-    // Long sessions come back by themselves, and their number varies a little.
+    // Long sessions reconnect by themselves, and their number varies a little.
     assert!(fourth.descriptors < third.descriptors + 32);
     assert!(fourth.pipes < third.pipes + 32);
     assert!(fourth.sockets < third.sockets + 32);
     let relay = midspan.relay().as_raw_nonzero().get();
     wait_until("without sessions", || network.taken(PORT) == 0);
     println!("  at rest: {:?}", Use::of(relay, &network.gateway));
-    // Ports differ from start to start.
+    // Ports differ from one start to the next.
     assert_eq!(Installed::of(&network.gateway).lines(), installed.lines());
     server.join().unwrap();
     midspan.stop();
     assert_eq!(Installed::of(&network.gateway), before);
 }
 
-/// Both modes; a limit that a reload changes.
+/// A configuration with both handshakes, and a limit that a reload changes.
 fn configuration(seconds: usize) -> String {
     format!(
         "[log]\nlevel = \"warn\"\n{TRANSPARENT}connect_timeout = \"{seconds} s\"\n\
@@ -148,7 +149,7 @@ fn configuration(seconds: usize) -> String {
     )
 }
 
-/// The byte at a place of the answer to a question.
+/// The byte at a position of an answer.
 fn byte(seed: u64, place: usize) -> u8 {
     let mixed = (seed ^ place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 56) as u8
@@ -194,7 +195,7 @@ fn call(
         .unwrap()
 }
 
-/// One question, and an answer of a length that the question says.
+/// One question, and an answer with the length that the question contains.
 fn short(number: usize, outcomes: &Outcomes) -> io::Result<()> {
     let stream = TcpStream::connect_timeout(&target(number), LIMIT)?;
     let mut stream = bounded(stream);
@@ -230,7 +231,7 @@ fn short(number: usize, outcomes: &Outcomes) -> io::Result<()> {
     Ok(())
 }
 
-/// Sessions that stay, each with a round trip now and then; one that ends begins anew.
+/// Long sessions, each with a round trip now and then. A session that ends is opened again.
 fn hold(
     network: &Network,
     count: usize,
@@ -300,7 +301,7 @@ fn serve(network: &Network, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<(
 
 fn answer(stream: TcpStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    // Longer than any pause of a long session.
+    // Longer than any pause in a long session.
     stream.set_read_timeout(Some(Duration::from_secs(120)))?;
     stream.set_write_timeout(Some(LIMIT))?;
     let mut stream = stream;
@@ -327,7 +328,7 @@ fn answer(stream: TcpStream) -> io::Result<()> {
     stream.write_all(&bytes)
 }
 
-/// What the relay and the gateway's kernel hold.
+/// Resources of the relay and of the gateway's kernel.
 #[derive(Debug)]
 struct Use {
     descriptors: usize,
@@ -362,7 +363,7 @@ impl Use {
     }
 }
 
-/// What is set up in the gateway, without what comes and goes with connections.
+/// Rules, routes and parameters on the gateway, without parts that change with connections.
 #[derive(Debug, PartialEq, Eq)]
 struct Installed(Vec<String>);
 
@@ -379,7 +380,7 @@ impl Installed {
         Self(texts.into())
     }
 
-    /// How many lines of each.
+    /// The number of lines of each part.
     fn lines(&self) -> Vec<usize> {
         self.0.iter().map(|text| text.lines().count()).collect()
     }

@@ -27,7 +27,7 @@ pub const SERVER: &str = "10.3.0.2";
 pub const SERVER6: &str = "fd03::2";
 pub const PORT: u16 = 80;
 
-/// client – gateway – router – server; clients are at the gateway's interface `acc`.
+/// client – gateway – router – server; clients are behind the gateway's interface `acc`.
 pub struct Network {
     pub client: NetworkNamespace,
     /// A router between client and gateway, in some networks.
@@ -88,12 +88,12 @@ impl Network {
         network
     }
 
-    /// A listening socket on the server, at both families' port.
+    /// A listening socket on the server, for both families.
     pub fn listen(&self, port: u16) -> TcpListener {
         listen(&self.server, port)
     }
 
-    /// Takes packets to a port of the server away, as a filter on the path does.
+    /// Drops packets to a port of the server, like a filter on the path.
     pub fn filter_port(&self, port: u16) {
         let text = format!(
             "table inet path {{\n chain in {{\n type filter hook prerouting priority 0;\n \
@@ -106,8 +106,8 @@ impl Network {
         rules(&self.server, "delete table inet path\n");
     }
 
-    /// How many connections to a port the gateway itself holds towards the server: more than none
-    /// only where Midspan stands between.
+    /// Number of the gateway's own connections to a port of the server. It is above zero only if
+    /// Midspan has intercepted connections.
     pub fn taken(&self, port: u16) -> usize {
         self.gateway
             .run(move || {
@@ -118,7 +118,7 @@ impl Network {
                     .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
                     .filter(|line| {
                         let fields: Vec<&str> = line.split_whitespace().collect();
-                        // Remote address, state: established or later, not waiting out.
+                        // Remote address, and state: established or later, without TIME-WAIT.
                         fields[2].ends_with(&suffix)
                             && matches!(fields[3], "01" | "04" | "05" | "08")
                     })
@@ -127,27 +127,27 @@ impl Network {
             .unwrap()
     }
 
-    /// Waits until a new connection from the client, which must work, is taken or passes untouched,
-    /// beside so many others that are taken.
+    /// Opens connections from the client until one is intercepted or passes untouched, as expected.
+    /// Each one must work. `others` other connections are intercepted at the same time.
     pub fn wait_until_taken(
         &self,
         listener: &TcpListener,
         server: &str,
         taken: bool,
-        beside: usize,
+        others: usize,
     ) {
         let what = if taken { "taken" } else { "left alone" };
         wait_until(what, || {
-            self.is_taken(listener, server, beside).unwrap() == taken
+            self.is_taken(listener, server, others).unwrap() == taken
         });
     }
 
-    /// Whether a new connection from the client is taken, beside so many others.
+    /// Whether a new connection from the client is intercepted, next to `others` other ones.
     pub fn is_taken(
         &self,
         listener: &TcpListener,
         server: &str,
-        beside: usize,
+        others: usize,
     ) -> io::Result<bool> {
         let port = listener.local_addr()?.port();
         let mut near = self.connect(server, port)?;
@@ -155,10 +155,10 @@ impl Network {
         let exchanged = near
             .write_all(b"ping")
             .and_then(|()| far.read_exact(&mut [0; 4]));
-        let is_taken = self.taken(port) > beside;
+        let is_taken = self.taken(port) > others;
         abort(near);
         drop(far);
-        wait_until("closed", || self.taken(port) == beside);
+        wait_until("closed", || self.taken(port) == others);
         exchanged.map(|()| is_taken)
     }
 
@@ -175,13 +175,13 @@ impl Network {
         self.client.run(count).unwrap()
     }
 
-    /// From the client.
+    /// Connects from the client.
     pub fn connect(&self, server: &str, port: u16) -> io::Result<TcpStream> {
         connect_from(&self.client, server, port, Duration::from_secs(10))
     }
 }
 
-/// Calls of a host to a port that have had no answer, by IPv4.
+/// Number of a host's IPv4 connections to a port that have had no answer yet.
 pub fn unanswered(namespace: &NetworkNamespace, port: u16) -> usize {
     let suffix = format!(":{port:04X}");
     namespace
@@ -195,7 +195,7 @@ pub fn unanswered(namespace: &NetworkNamespace, port: u16) -> usize {
         .unwrap()
 }
 
-/// Whether a connection that was accepted is reset, perhaps before the call has returned.
+/// Whether an accepted connection is reset, perhaps before `connect` returned.
 pub fn is_reset_early(connected: io::Result<TcpStream>) -> bool {
     match connected {
         Ok(mut stream) => is_reset(&mut stream),
@@ -209,8 +209,8 @@ pub fn early() -> String {
     format!("{TRANSPARENT}handshake = \"early\"\n")
 }
 
-/// Masquerading, everything dropped that is not asked for, and every packet that conntrack cannot
-/// place.
+/// Rules that masquerade, drop all connections that are not permitted, and drop every packet that
+/// connection tracking cannot assign.
 pub const STRICT: &str = r#"
 table ip nat {
     chain post { type nat hook postrouting priority srcnat;
@@ -243,7 +243,8 @@ table inet filter {
 }
 "#;
 
-/// Sessions that have ended, by the log: nothing of them is still to be noted.
+/// The number of sessions that have ended, from the log. All data about these sessions has been
+/// recorded.
 pub trait Ended {
     fn ended(&self) -> usize;
 }

@@ -1,5 +1,5 @@
-//! Connection tracking: its entries go soon after their sessions and never before them, and where
-//! its table is nearly full, new connections pass untouched.
+//! Connection tracking: entries disappear soon after their sessions and never before. If the table
+//! is nearly full, new connections pass untouched.
 
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
@@ -17,19 +17,19 @@ use crate::support::*;
 use midspan_testbed::program::Launch;
 
 const ZONES: [&str; 2] = [" zone=7700 ", " zone-orig=7701 "];
-/// Of entries in our zones, once their sessions have ended.
+/// The time-out of entries in Midspan's zones after their sessions have ended.
 const ENDED_SECONDS: u64 = 5;
-/// A larger table takes too long to fill.
+/// A larger table would take too long to fill.
 const LARGEST_TABLE: u64 = 1 << 20;
 
-/// An entry in one of our zones.
+/// An entry in one of Midspan's zones.
 #[derive(Debug)]
 struct Entry {
     seconds: u64,
     state: String,
 }
 
-/// Those of a client's port in the gateway.
+/// The gateway's entries with a client's port.
 fn entries(gateway: &NetworkNamespace, port: u16) -> Vec<Entry> {
     let text = gateway
         .run(|| fs::read_to_string("/proc/thread-self/net/nf_conntrack").unwrap())
@@ -76,7 +76,7 @@ fn entries_go_soon_after_their_sessions() {
         );
         open.push((near, far, port));
     }
-    // The rules are put anew; what exists keeps its times.
+    // The rules are set again; existing entries keep their time-outs.
     assert!(midspan.ask(&Request::BypassOn { prefix: None }).ok);
     assert!(midspan.ask(&Request::BypassOff { prefix: None }).ok);
     assert!(midspan.reload(&with_other_limits()).ok);
@@ -98,7 +98,7 @@ fn entries_go_soon_after_their_sessions() {
         };
         wait_until(state, ended);
     }
-    // As the kernel comes across them.
+    // The kernel removes entries when it visits them.
     wait_until("forgotten", || {
         let text = gateway
             .run(|| fs::read_to_string("/proc/thread-self/net/nf_conntrack").unwrap())
@@ -128,14 +128,15 @@ fn an_idle_session_outlives_the_hosts_time() {
         assert_eq!(of.len(), 2, "{of:?}");
         assert!(of.iter().all(|entry| entry.seconds > 400_000), "{of:?}");
         std::thread::sleep(Duration::from_secs(3));
-        // The client speaks first: nothing of ours has made a new entry.
+        // The client sends first, so no packet of Midspan has made a new entry.
         echoes(&mut near, &mut far);
         abort(near);
     }
     midspan.stop();
 }
 
-/// An `nft` from before there were time-outs, which is what a kernel without them looks like too.
+/// An `nft` that does not support time-out policies, which has the same effect as a kernel without
+/// them.
 struct OldNft(tempfile::TempDir);
 
 impl OldNft {
@@ -159,7 +160,7 @@ impl OldNft {
         PathBuf::from(String::from_utf8(found.unwrap().stdout).unwrap().trim())
     }
 
-    /// A command of this program that finds it in the place of `nft`.
+    /// Launches a command of this program with this `nft`.
     fn before(&self, command: &str) -> Launch<'static> {
         Launch::this_program(command).in_place_of(self.0.path().join("script"), Self::program())
     }
@@ -211,12 +212,12 @@ fn without_time_outs_it_is_said() {
     );
 }
 
-/// What `conntrack -F`, or a module that is loaded anew, does.
+/// All entries are deleted, as by `conntrack -F` or when the kernel module is loaded again.
 #[kernel_test]
 fn a_session_outlives_its_entries() {
     let network = Network::new();
     let gateway = &network.gateway;
-    // As `midspan check` and the gateway guide have it.
+    // The rule that `midspan check` and the gateway guide recommend.
     let sockets_first = STRICT.replace(
         "iifname \"lo\" accept",
         "iifname \"lo\" accept\n        meta l4proto tcp socket transparent 1 accept",
@@ -237,7 +238,7 @@ fn a_session_outlives_its_entries() {
     midspan.stop();
 }
 
-/// `IPCTNL_MSG_CT_DELETE` without a tuple, which deletes all.
+/// Sends `IPCTNL_MSG_CT_DELETE` without a tuple, which deletes all entries.
 fn forget_all(namespace: &NetworkNamespace) {
     namespace
         .run(|| {
@@ -251,7 +252,7 @@ fn forget_all(namespace: &NetworkNamespace) {
             let mut message = Vec::new();
             message.extend(20_u32.to_ne_bytes());
             message.extend(0x0102_u16.to_ne_bytes());
-            // NLM_F_REQUEST; the kernel has done it when `send` returns.
+            // NLM_F_REQUEST; the kernel has deleted the entries when `send` returns.
             message.extend(1_u16.to_ne_bytes());
             message.extend([0; 12]);
             rustix::net::send(&socket, &message, SendFlags::empty()).unwrap();
@@ -272,7 +273,7 @@ fn above_seven_eighths_of_the_table_new_connections_pass() {
     let network = Network::new();
     let gateway = &network.gateway;
     let listener = network.listen(PORT);
-    // Entries of others that stay until they are deleted.
+    // Entries of other connections, which stay until they are deleted.
     let parameter = "net/netfilter/nf_conntrack_udp_timeout";
     rules(&network.router, DROP_UDP);
     let midspan = Midspan::ready(gateway, &with_admin());
@@ -296,7 +297,7 @@ fn above_seven_eighths_of_the_table_new_connections_pass() {
         answer.status.unwrap().connection_tracking.unwrap()
     };
     assert!(tracking().is_nearly_full && tracking().has_timeouts);
-    // The gate looks at the table twenty times a second.
+    // The gate reads the table's occupancy twenty times per second.
     network.wait_until_taken(&listener, SERVER, false, 1);
     assert!(!network.is_taken(&listener, SERVER6, 1).unwrap());
     echoes(&mut near, &mut far);
@@ -343,8 +344,8 @@ pub fn metrics(gateway: &NetworkNamespace) -> String {
         .unwrap()
 }
 
-/// Datagrams of the client to ever other ports, each of which is an entry in the gateway, until
-/// there are so many.
+/// Sends datagrams from the client to new ports, each of which makes an entry on the gateway, until
+/// the table has this many.
 fn fill(network: &Network, entries: u64) {
     let start = Instant::now();
     for source in 20_000_u16..60_000 {
@@ -354,7 +355,7 @@ fn fill(network: &Network, entries: u64) {
                 let socket = UdpSocket::bind((CLIENT, source)).unwrap();
                 for port in 1..=4096_u16 {
                     let server = SocketAddr::new(SERVER.parse().unwrap(), port);
-                    // A full queue, for a moment.
+                    // The socket's queue may be full for a moment.
                     let _ = socket.send_to(b"x", server);
                 }
             })
@@ -416,7 +417,7 @@ fn check_finds_what_is_too_small_or_blind() {
     assert_eq!(report.state("helpers of connection tracking"), "ok");
 }
 
-/// Behind the base chain; one in `input`, which sees all of its connections.
+/// The rules after the base chain, and a counter in `input`, which sees all connections of Midspan.
 const COUNTING: &str = r#"
 table inet host {
     set many { type ipv4_addr; flags dynamic; }

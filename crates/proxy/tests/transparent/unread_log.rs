@@ -1,4 +1,4 @@
-//! A gateway whose log nobody reads.
+//! A gateway whose log has no reader.
 
 use std::io::PipeReader;
 
@@ -7,7 +7,7 @@ use rustix::process::{Signal, kill_process};
 
 use crate::support::*;
 
-/// With a pipe for its log, which is full.
+/// Starts Midspan with a full pipe as its log.
 fn unread(network: &Network, listener: &std::net::TcpListener) -> (Midspan, PipeReader) {
     let (reader, writer) = std::io::pipe().unwrap();
     rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
@@ -31,7 +31,7 @@ fn unread(network: &Network, listener: &std::net::TcpListener) -> (Midspan, Pipe
 
 const DARK: u16 = 82;
 
-/// A socket whose SYN is under way.
+/// A socket whose SYN is in flight.
 fn begin_to_connect(network: &Network, port: u16) -> socket2::Socket {
     let socket = socket(&network.client, SERVER);
     socket.set_nonblocking(true).unwrap();
@@ -40,15 +40,15 @@ fn begin_to_connect(network: &Network, port: u16) -> socket2::Socket {
     socket
 }
 
-/// The gate warns, and takes connections all the same; the helper opens it for a relay that is
-/// stopped.
+/// The gate writes a warning, and intercepts connections nevertheless. The helper lets connections
+/// pass when the relay is stopped.
 #[kernel_test]
 fn nobody_reads_the_log() {
     let network = Network::new();
     let listener = network.listen(PORT);
     let (mut midspan, reader) = unread(&network, &listener);
     network.filter_port(DARK);
-    // Two at a time are one too many.
+    // With a limit of one per client, a second connection at the same time is one too many.
     let dark: Vec<_> = (0..2).map(|_| begin_to_connect(&network, DARK)).collect();
     for (server, _) in BOTH {
         let mut near = network.connect(server, PORT).unwrap();

@@ -1,4 +1,4 @@
-//! What is left alone, or refused by the host.
+//! Connections that Midspan does not intercept, or that the host refuses.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -39,7 +39,8 @@ fn own_services_are_left_alone() {
         echoes(&mut near, &mut far);
     }
     echoes(&mut before, &mut served);
-    // Its own listeners cannot be called from outside, nor made to call themselves.
+    // Other hosts cannot connect to Midspan's own listeners, and Midspan cannot be made to connect
+    // to itself.
     midspan.stop();
     echoes(&mut before, &mut served);
 }
@@ -104,7 +105,7 @@ fn flows_under_way_go_on() {
     midspan.stop();
 }
 
-/// Its first SYN went past the gateway before Midspan was there; its second must as well.
+/// The first SYN passed the gateway before Midspan started, so the second one must pass too.
 #[kernel_test]
 fn a_syn_under_way_goes_on() {
     let network = Network::new();
@@ -112,14 +113,14 @@ fn a_syn_under_way_goes_on() {
     network.filter_port(PORT);
     let socket = socket(&network.client, SERVER);
     let address: SocketAddr = format!("{SERVER}:{PORT}").parse().unwrap();
-    // A gateway that tracks connections, as every one with NAT does.
+    // The gateway tracks connections, like every gateway with NAT.
     rules(&network.gateway, STRICT);
     let waiting = std::thread::spawn(move || {
         socket.connect_timeout(&address.into(), LIMIT).unwrap();
         bounded(socket.into())
     });
     wait_until("calling", || unanswered(&network.client, PORT) == 1);
-    // Its SYN is at the server, or lost there, a moment after it was sent.
+    // A moment after it was sent, the SYN is at the server, or lost there.
     std::thread::sleep(Duration::from_millis(200));
     let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
     network.unfilter();
@@ -130,7 +131,7 @@ fn a_syn_under_way_goes_on() {
     midspan.stop();
 }
 
-/// The client calls one address, and the gateway's NAT leads it to another.
+/// The client connects to one address, and the gateway's NAT changes it to another.
 #[kernel_test]
 fn what_the_host_redirects_is_left_alone() {
     let network = Network::new();
@@ -148,7 +149,7 @@ fn what_the_host_redirects_is_left_alone() {
     midspan.stop();
 }
 
-/// Only rules lead to it; who finds its port on this machine is turned away.
+/// Only rules lead to the listening port; a connection directly to it is refused.
 #[kernel_test]
 fn the_internal_listener_serves_nobody() {
     let network = Network::new();
@@ -170,12 +171,12 @@ fn the_internal_listener_serves_nobody() {
             port,
             LIMIT
         )));
-        // From elsewhere it is not there at all.
+        // For other hosts the port does not exist.
         for address in [GATEWAY, OUTSIDE] {
             let error = network.connect(address, port).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         }
-        // A server's port with the same number is nothing special.
+        // A server may use the same port number.
         let listener = network.listen(port);
         let near = network.connect(SERVER, port).unwrap();
         let (far, _) = accept(&listener);
@@ -184,8 +185,8 @@ fn the_internal_listener_serves_nobody() {
     midspan.stop();
 }
 
-/// A helper of connection tracking reads what is said there; of a connection that is taken it would
-/// see nothing.
+/// A helper of connection tracking reads the data of its connections. It could not read a
+/// connection that Midspan intercepts, so such connections pass untouched.
 #[kernel_test]
 fn control_ports_of_helpers_are_left_alone() {
     const FTP: u16 = 21;

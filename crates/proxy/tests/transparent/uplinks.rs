@@ -1,8 +1,8 @@
-//! Beside policy routing with two uplinks.
+//! Midspan together with policy routing over two uplinks.
 
 use crate::support::*;
 
-/// The host sends some connections through a second uplink, by marks of its own.
+/// The host routes some connections over a second uplink, by marks of its own.
 #[kernel_test]
 fn marks_of_others_choose_the_way() {
     const UPLINKS: &str = r#"
@@ -20,7 +20,7 @@ table inet host {
         let network = Network::new();
         link(&network.router, "near2", &network.gateway, "wan2", 4);
         rules(&network.gateway, UPLINKS);
-        // What comes back at the second uplink does not match the main table.
+        // Packets that arrive from the second uplink do not match the main table.
         for interface in ["all", "wan", "wan2"] {
             let parameter = format!("net/ipv4/conf/{interface}/rp_filter");
             network.gateway.set_parameter(&parameter, "2").unwrap();
@@ -55,8 +55,9 @@ table inet host {
     }
 }
 
-/// As `mwan3` and its kin do it: marks under a mask of their own, kept in conntrack and given back
-/// to every packet, in both directions; each uplink with a routing table and masquerading.
+/// Rules like those of `mwan3` and similar programs: marks under a mask of their own, stored in
+/// connection tracking and restored for every packet in both directions. Each uplink has a routing
+/// table and masquerading.
 const BALANCE: &str = r#"
 table inet balance {
     chain restore {
@@ -98,7 +99,7 @@ table inet balance {
 }
 "#;
 
-/// The second uplink, and a table for each.
+/// The network with a second uplink, and a routing table for each.
 fn two_uplinks() -> Network {
     let network = Network::new();
     link(&network.router, "near2", &network.gateway, "wan2", 4);
@@ -157,7 +158,7 @@ fn marks_kept_in_conntrack_keep_each_session_on_its_uplink() {
             }
         }
         assert_eq!((network.taken(PORT), network.taken(8443)), (2, 2));
-        // From now on all new connections go by the first uplink; those that exist stay.
+        // From now on all new connections use the first uplink; existing ones stay.
         rules(
             &network.gateway,
             "flush chain inet balance choose\n\

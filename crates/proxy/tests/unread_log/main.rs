@@ -1,6 +1,6 @@
-//! A log whose reader has gone, or does not read: nothing of the proxy waits for it.
+//! A log whose reader has ended, or does not read: no part of the proxy waits for it.
 //!
-//! Everything happens on the loopback interface of a network namespace of its own.
+//! All tests use the loopback interface of a network namespace of their own.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -31,14 +31,14 @@ fn main() -> ExitCode {
         .main()
 }
 
-/// A running proxy, and what hears of it as the service manager does.
+/// A running proxy, and a socket that receives its messages like the service manager.
 struct Proxy {
     midspan: Midspan,
     _directory: tempfile::TempDir,
     manager: UnixDatagram,
 }
 
-/// A pipe that is soon full.
+/// A pipe with a small buffer.
 fn small_pipe() -> (PipeReader, PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
@@ -73,13 +73,13 @@ impl Proxy {
         }
     }
 
-    /// The helper has something to log, too.
+    /// Reloads, so that the helper also writes to the log.
     fn reload(&self, sessions: u64) {
         let answer = self.midspan.reload(&configuration(sessions));
         assert!(answer.ok, "{answer:?}");
     }
 
-    /// The service manager hears that all is well, from now on.
+    /// From now on, the service manager receives signs of life.
     fn is_vouched_for(&self) {
         self.manager.set_nonblocking(true).unwrap();
         while self.manager.recv(&mut [0; 4096]).is_ok() {}
@@ -112,7 +112,7 @@ fn close((client, mut server): (TcpStream, TcpStream)) {
     assert_eq!(server.read(&mut [0; 1]).unwrap(), 0);
 }
 
-/// A connection that finds no place, which is worth a warning.
+/// Opens a connection for which there is no place; the proxy logs a warning.
 fn one_too_many() {
     if let Ok(stream) = TcpStream::connect(LISTEN) {
         assert!(bounded(stream).read_exact(&mut [0; 1]).is_err());
@@ -156,7 +156,7 @@ fn wait_a_little<T>(mut get: impl FnMut() -> Option<T>) -> Option<T> {
     })
 }
 
-/// Fills the pipe, and leaves the writers of both processes in the middle of a line.
+/// Fills the pipe, so that the log threads of both processes are blocked in the middle of a line.
 fn fill(proxy: &Proxy, listener: &TcpListener) {
     for _ in 0..20 {
         close(session(listener));
@@ -165,9 +165,9 @@ fn fill(proxy: &Proxy, listener: &TcpListener) {
     one_too_many_of(listener, 40);
 }
 
-/// So many sessions, and one more that finds no place; they go on.
+/// Opens `count` sessions, which continue, and one more, for which there is no place.
 fn one_too_many_of(listener: &TcpListener, count: usize) {
-    // Those that have just ended may still count.
+    // A session that has just ended may still have its place.
     wait_until("none", || {
         metric("midspan_sessions_active{listener=\"test\"}") == 0.0
     });
@@ -209,7 +209,7 @@ fn lost_lines_are_told() {
     let (reader, writer) = small_pipe();
     let mut proxy = Proxy::ready(1000, writer);
     let listener = TcpListener::bind(SERVER).unwrap();
-    // The queue takes 4096 lines.
+    // The log queue holds 4096 lines.
     wait_until("more lines than the queue takes", || {
         for _ in 0..200 {
             close(session(&listener));
@@ -234,7 +234,7 @@ fn lost_lines_are_told() {
         }
     }
     assert!(ended >= 4000, "{ended}");
-    // Nothing is missing from here on.
+    // From here on no line is missing.
     close(session(&listener));
     assert!(lines.any(|line| line.contains("session ended")));
     let rest = std::thread::spawn(move || lines.count());

@@ -73,7 +73,9 @@ fn ping(hosts: &TwoHosts, count: u32) -> Result<Vec<f64>, LabError> {
     let times = ping_times(&printed);
     if times.is_empty() {
         let complaint = String::from_utf8_lossy(&output.stderr);
-        return Err(nothing(&format!("no ping was answered: {printed}{complaint}")));
+        return Err(nothing(&format!(
+            "no ping was answered: {printed}{complaint}"
+        )));
     }
     Ok(times)
 }

@@ -1,8 +1,9 @@
-//! Connections that are being opened: from the client's SYN until the relay has accepted it.
+//! Connections that are being opened: from the client's SYN until the relay has accepted the
+//! connection.
 //!
-//! Whoever takes the SYNs of transparent listeners (the proxy's gate) puts connections in; the
-//! relay's threads find them here when they accept. The table is bounded, per client and in all, so
-//! that a flood of SYNs neither fills it nor keeps other clients out.
+//! The owner of the SYN queue (the proxy's gate) adds connections; the relay's threads find them
+//! here when they accept. The table is bounded, per client and in all, so that a flood of SYNs
+//! neither fills it nor keeps other clients out.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,10 +19,10 @@ use serde::{Deserialize, Serialize};
 
 use super::arrival::Arrival;
 
-/// Most that are noted until they are taken; the gate takes them several times a second.
+/// Most records of unanswered connections; the gate takes them several times a second.
 const UNANSWERED_LIMIT: usize = 256;
 
-/// How many may be opened at a time; none by default.
+/// Limits of connections that are being opened at a time; none by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpeningLimits {
@@ -38,22 +39,22 @@ impl Default for Openings {
     }
 }
 
-/// What a SYN finds when it comes.
+/// The state in which a SYN finds its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reception {
-    /// A new connection; it is held from now on.
+    /// A new connection, which is held from now on.
     New,
     /// An earlier copy of this SYN is held.
     Held,
-    /// Another SYN is held, of an attempt that the client has given up; this one is to take its
-    /// place.
+    /// Another SYN of these addresses and ports is held. The client has given that attempt up, and
+    /// this SYN replaces it.
     HeldOther,
-    /// An earlier copy of this SYN is on its way to the relay.
+    /// An earlier copy of this SYN was already sent to the listener.
     Released,
-    /// Too many connections are being opened, by all or by this client. This one's client is
-    /// overdue: the SYN is to be let go, and then there is room.
+    /// Too many connections are being opened, in all or by this client. The client of this held SYN
+    /// is overdue, so this SYN may be released to make room.
     FullBut(Request),
-    /// Too many connections are being opened, and each of them is still awaited.
+    /// Too many connections are being opened, and no client is overdue.
     Full,
 }
 
@@ -70,7 +71,7 @@ pub struct Released {
 #[derive(Debug)]
 pub struct Openings {
     table: Mutex<Table>,
-    /// Accepted by the relay, and never answered by their servers.
+    /// Connections that the relay has accepted, and whose servers never answered.
     unanswered: Mutex<Vec<Request>>,
     start: Instant,
 }
@@ -80,11 +81,11 @@ struct Table {
     limits: OpeningLimits,
     connections: BTreeMap<Request, Opening>,
     clients: BTreeMap<IpAddr, usize>,
-    /// Those that are held, by when their clients are to repeat the SYN.
+    /// Held connections, by the time at which their clients have to repeat the SYN.
     awaited: Awaited<IpAddr, Request>,
 }
 
-/// A connection, with the sequence number of its SYN: the client may use its port again.
+/// A connection, with the sequence number of its SYN, because the client may use its port again.
 #[derive(Debug)]
 struct Opening {
     sequence: u32,
@@ -98,7 +99,7 @@ enum State {
 }
 
 impl Openings {
-    /// Nothing is being opened yet.
+    /// An empty table.
     #[must_use]
     pub fn new(limits: OpeningLimits) -> Self {
         Self {
@@ -113,12 +114,12 @@ impl Openings {
         }
     }
 
-    /// Other limits from now on; what is being opened goes on.
+    /// Changes the limits; connections that are being opened continue.
     pub fn change_limits(&self, limits: OpeningLimits) {
         self.lock().limits = limits;
     }
 
-    /// A SYN with this sequence number has come.
+    /// A SYN with this sequence number has arrived.
     pub fn arrive(&self, connection: Request, sequence: u32, now: Instant) -> Reception {
         let time = self.time(now);
         let mut table = self.lock();
@@ -130,7 +131,7 @@ impl Openings {
                 (State::Held, false) => Reception::HeldOther,
                 (State::Released(..), true) => Reception::Released,
                 (State::Released(..), false) => {
-                    // That attempt came to nothing, and so did its server leg.
+                    // The earlier attempt has failed, and its server leg too.
                     opening.state = State::Held;
                     Reception::New
                 }
@@ -160,12 +161,12 @@ impl Openings {
         Reception::New
     }
 
-    /// Of all that are held, one whose client is overdue.
+    /// A held connection whose client is overdue.
     pub fn overdue_held(&self, now: Instant) -> Option<Request> {
         self.lock().awaited.overdue(self.time(now))
     }
 
-    /// The SYN is about to go to the relay.
+    /// The SYN is about to be sent to the listener.
     pub fn release(&self, connection: Request, released: Released, now: Instant) {
         let mut table = self.lock();
         if let Some(opening) = table.connections.get_mut(&connection) {
@@ -174,11 +175,11 @@ impl Openings {
         }
     }
 
-    /// The relay has accepted it; `None` where it is not known (any more).
+    /// The relay has accepted the connection; `None` if it is not in the table.
     pub fn take(&self, connection: Request) -> Option<Released> {
         let mut table = self.lock();
         match table.connections.get(&connection)?.state {
-            // A newer attempt than the one that was accepted.
+            // The table has a newer attempt than the accepted one.
             State::Held => None,
             State::Released(..) => match table.remove(connection)?.state {
                 State::Released(released, _) => Some(released),
@@ -187,7 +188,7 @@ impl Openings {
         }
     }
 
-    /// How the client's leg begins, where that was chosen, of one that was released.
+    /// The selected start of the client leg of a released connection, if there is one.
     pub fn start_of(&self, connection: Request) -> Option<LearnedStart> {
         match &self.lock().connections.get(&connection)?.state {
             State::Held => None,
@@ -195,13 +196,13 @@ impl Openings {
         }
     }
 
-    /// Nothing comes of it; the sequence number of its SYN.
+    /// Removes a connection that will not be opened; returns the sequence number of its SYN.
     pub fn forget(&self, connection: Request) -> Option<u32> {
         Some(self.lock().remove(connection)?.sequence)
     }
 
-    /// Forgets those that were released before `limit` and never accepted: their clients did not
-    /// go on. Returns how many.
+    /// Removes connections that were released before `limit` and never accepted, because their
+    /// clients did not complete the handshake. Returns their number.
     pub fn expire(&self, limit: Instant) -> usize {
         let mut table = self.lock();
         let old: Vec<Request> = table
@@ -216,7 +217,7 @@ impl Openings {
         old.len()
     }
 
-    /// The relay has given up a connection that was accepted early, since its server never
+    /// The relay has given up a connection that was accepted early, because its server never
     /// answered.
     pub fn note_unanswered(&self, connection: Request) {
         let mut unanswered = lock(&self.unanswered);
@@ -225,12 +226,12 @@ impl Openings {
         }
     }
 
-    /// What was [noted](Self::note_unanswered) since the last time.
+    /// The connections that were [recorded](Self::note_unanswered) since the last call.
     pub fn take_unanswered(&self) -> Vec<Request> {
         std::mem::take(&mut lock(&self.unanswered))
     }
 
-    /// How many there are.
+    /// Number of connections.
     pub fn count(&self) -> usize {
         self.lock().connections.len()
     }
@@ -239,13 +240,13 @@ impl Openings {
         lock(&self.table)
     }
 
-    /// The time that the policy crate is told.
+    /// The time for the policy crate.
     fn time(&self, now: Instant) -> Time {
         Time::ZERO + now.saturating_duration_since(self.start).into()
     }
 }
 
-/// Nothing here panics while it holds a lock, so what it protects is whole in any case.
+/// No code panics while it holds this lock, so the protected data is always consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -265,7 +266,7 @@ impl Table {
     }
 }
 
-/// One host may use all addresses of its IPv6 network.
+/// The address that stands for a client: a host may use all addresses of its IPv6 network.
 fn client_of(connection: Request) -> IpAddr {
     match connection.client.ip() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
@@ -372,7 +373,7 @@ mod tests {
         assert_eq!(openings.arrive(one, 2, now()), Reception::Held);
         openings.release(one, released(one), Instant::now());
         assert_eq!(openings.arrive(one, 3, now()), Reception::New);
-        // The old leg is not handed on.
+        // The old server leg is not used.
         assert!(openings.take(one).is_none());
         assert_eq!(openings.arrive(one, 3, now()), Reception::Held);
     }
@@ -393,7 +394,7 @@ mod tests {
         assert_eq!(openings.overdue_held(at(1600)), Some(dark));
         openings.forget(dark);
         assert_eq!(openings.arrive(late, 7, at(1600)), Reception::New);
-        // The next in turn: the honest one is still awaited.
+        // The next one in turn; the honest client is not overdue.
         assert_eq!(
             openings.arrive(dark, 8, at(1800)),
             Reception::FullBut(other)
@@ -423,7 +424,7 @@ mod tests {
         let (two, later) = (connection("192.0.2.2:1000"), start + Duration::from_secs(9));
         assert_eq!(openings.arrive(two, 7, later), Reception::Full);
         assert_eq!(openings.overdue_held(later), None);
-        // Until the client begins anew, and the server is called once more.
+        // The client has to begin again, and Midspan connects to the server again.
         assert_eq!(openings.arrive(one, 8, later), Reception::New);
         let last = later + Duration::from_secs(2);
         assert_eq!(openings.arrive(two, 7, last), Reception::FullBut(one));

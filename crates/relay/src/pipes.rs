@@ -12,14 +12,14 @@ use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 
 use super::system;
 
-/// Bytes in the shared buffer; also the most that a session can keep in a buffer of its own, per
+/// Bytes in the shared buffer; also the largest buffer that a session can have for itself, per
 /// direction.
 pub const BUFFER_SIZE: usize = 32 << 10;
 
-/// How long the kernel is not asked again after it has refused a pipe.
+/// After the kernel has refused a pipe, no pipe is requested for this time.
 const PAUSE: TimeSpan = TimeSpan::from_seconds(1);
 
-/// An empty pipe at rest, or one that holds the bytes of one direction.
+/// An empty pipe of the pool, or a pipe with the bytes of one direction.
 #[derive(Debug)]
 pub struct Pipe {
     reader: OwnedFd,
@@ -27,12 +27,12 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// The end that is read.
+    /// The read end.
     pub fn reader(&self) -> BorrowedFd<'_> {
         self.reader.as_fd()
     }
 
-    /// The end that is written.
+    /// The write end.
     pub fn writer(&self) -> BorrowedFd<'_> {
         self.writer.as_fd()
     }
@@ -42,7 +42,7 @@ impl Pipe {
 #[derive(Debug)]
 pub struct Pipes {
     at_rest: Vec<Pipe>,
-    /// At rest and in use.
+    /// All pipes, free ones and pipes in use.
     count: usize,
     limit: usize,
     size: usize,
@@ -50,7 +50,7 @@ pub struct Pipes {
 }
 
 impl Pipes {
-    /// At most `limit` pipes of `size` bytes each; none are made yet.
+    /// At most `limit` pipes of `size` bytes each; none exists yet.
     pub const fn new(limit: usize, size: usize) -> Self {
         Self {
             at_rest: Vec::new(),
@@ -61,7 +61,7 @@ impl Pipes {
         }
     }
 
-    /// An empty pipe of full size; `None` where there is none to be had now.
+    /// An empty pipe of full size; `None` if there is none at present.
     pub fn take(&mut self, now: Time) -> Option<Pipe> {
         if let Some(pipe) = self.at_rest.pop() {
             return Some(pipe);
@@ -77,12 +77,12 @@ impl Pipes {
         pipe
     }
 
-    /// Takes back a pipe that is empty.
+    /// Returns an empty pipe to the pool.
     pub fn give_back(&mut self, pipe: Pipe) {
         self.at_rest.push(pipe);
     }
 
-    /// Closes a pipe that is not empty, and with it what it holds.
+    /// Closes a pipe that is not empty; its bytes are lost.
     pub fn discard(&mut self, pipe: Pipe) {
         drop(pipe);
         self.count -= 1;
@@ -98,7 +98,7 @@ impl Pipes {
         self.count
     }
 
-    /// Pipes that a session holds.
+    /// Pipes that sessions use.
     pub fn in_use(&self) -> usize {
         self.count - self.at_rest.len()
     }
@@ -107,7 +107,7 @@ impl Pipes {
 fn make(size: usize) -> Option<Pipe> {
     let (reader, writer) = system::pipe().ok()?;
     fcntl_setpipe_size(&writer, size).ok()?;
-    // Read back: what counts is what the kernel has given.
+    // The size is read again, because the kernel may have made a smaller pipe.
     (fcntl_getpipe_size(&writer).ok()? >= size).then_some(Pipe { reader, writer })
 }
 
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_pipe_the_kernel_does_not_give_is_not_asked_for_again_at_once() {
-        // 4 GiB is beyond what any kernel gives, whatever the limits.
+        // No kernel makes a pipe of 4 GiB.
         let mut pipes = Pipes::new(2, 1 << 32);
         assert!(pipes.take(Time::ZERO).is_none());
         assert_eq!(pipes.count(), 0);

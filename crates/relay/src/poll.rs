@@ -14,7 +14,7 @@ use super::table::Key;
 const OWN: u64 = 1 << 63;
 /// Marks tokens of negotiations, all of whose sockets have the same.
 const NEGOTIATION: u64 = OWN | 1 << 62;
-/// Marks tokens of foreign sources of events.
+/// Marks tokens of sources of events.
 const SOURCE: u64 = OWN | 1 << 61;
 
 /// Edge-triggered; both legs of a session.
@@ -23,23 +23,23 @@ const SESSION_INTEREST: EventFlags = EventFlags::IN
     .union(EventFlags::PRI)
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
-/// The same of a client that is spoken with, and of servers that are called for it.
+/// Edge-triggered; a negotiation's client, and the servers to which it connects.
 const NEGOTIATION_INTEREST: EventFlags = EventFlags::IN
     .union(EventFlags::OUT)
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
 
-/// The owner of the descriptor of an event. An event may come for a session that has just ended;
-/// its key finds nothing then.
+/// The owner of an event's descriptor. An event may arrive for a session that has just ended; then
+/// the table has no value for its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Token {
     /// A leg of a session.
     Session(Key, Leg),
     /// A socket of a negotiation.
     Negotiation(Key),
-    /// The listening socket of the acceptor at this place.
+    /// The listening socket of the acceptor at this index.
     Acceptor(usize),
-    /// The foreign source with this number.
+    /// The source of events with this number.
     Source(usize),
 }
 
@@ -84,7 +84,7 @@ pub struct Poll {
 }
 
 impl Poll {
-    /// Nothing is watched yet.
+    /// An epoll that watches nothing.
     ///
     /// # Errors
     /// Those of `epoll_create1(2)`.
@@ -94,7 +94,7 @@ impl Poll {
         })
     }
 
-    /// Waits for events, at most so long; adds them to the list, as many as it has room for.
+    /// Waits for events, at most until the time-out; adds as many to the list as it has room for.
     ///
     /// # Errors
     /// Those of `epoll_wait(2)`.
@@ -102,7 +102,7 @@ impl Poll {
         system::wait(&self.epoll, events, timeout)
     }
 
-    /// Watches both legs of the session that gets this key.
+    /// Watches both legs of the session with this key.
     ///
     /// # Errors
     /// Those of `epoll_ctl(2)`.
@@ -115,7 +115,7 @@ impl Poll {
         add(server, Leg::Server)
     }
 
-    /// Watches both sockets of a negotiation from now on as the legs of the session that gets this key.
+    /// From now on, watches both sockets of a negotiation as the legs of the session with this key.
     ///
     /// # Errors
     /// Those of `epoll_ctl(2)`.
@@ -137,7 +137,7 @@ impl Poll {
         system::watch(&self.epoll, socket, token, NEGOTIATION_INTEREST)
     }
 
-    /// Watches the client's leg of a session from now on as the socket of a negotiation.
+    /// From now on, watches the client leg of a session as the socket of a negotiation.
     ///
     /// # Errors
     /// Those of `epoll_ctl(2)`.
@@ -155,7 +155,7 @@ impl Poll {
         system::watch(&self.epoll, socket, token, EventFlags::IN)
     }
 
-    /// The acceptor of a listening socket has another place.
+    /// Changes the index of a listening socket's acceptor.
     ///
     /// # Errors
     /// Those of `epoll_ctl(2)`.
@@ -164,8 +164,8 @@ impl Poll {
         system::watch_anew(&self.epoll, socket, token, EventFlags::IN)
     }
 
-    /// Watches a foreign source until it is readable, edge-triggered: each change wakes the thread
-    /// once.
+    /// Watches a source of events until it is readable, edge-triggered: each change wakes the
+    /// thread once.
     ///
     /// # Errors
     /// Those of `epoll_ctl(2)`.
@@ -179,7 +179,7 @@ impl Poll {
         )
     }
 
-    /// Watches a descriptor no more.
+    /// Stops watching a descriptor.
     ///
     /// # Errors
     /// Those of `epoll_ctl(2)`.
@@ -187,7 +187,7 @@ impl Poll {
         system::unwatch(&self.epoll, descriptor)
     }
 
-    /// One more descriptor, of no use but to be closed.
+    /// A descriptor for the reserve, which can be closed when another descriptor is needed.
     ///
     /// # Errors
     /// Those of `fcntl(2)`.

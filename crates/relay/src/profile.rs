@@ -1,5 +1,5 @@
-//! Access profiles: what is known of the access links of some clients, and what follows from it
-//! for the legs towards them.
+//! Access profiles: the access links of some clients, and the settings of the legs towards these
+//! clients.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -21,25 +21,25 @@ pub struct AccessProfile {
     pub name: String,
     /// The clients; empty for all.
     pub clients: Vec<Network>,
-    /// Rate of the access link towards the client, if it is known; what is sent is paced to it.
+    /// Rate of the access link towards the client, if it is known; data is paced to it.
     pub downstream: Option<BitRate>,
     /// Rate of the access link from the client, if it is known.
     pub upstream: Option<BitRate>,
-    /// Which segments are sent.
+    /// Sizes of oversized segments.
     pub oversized_segments: Wish,
-    /// How far ahead of the advertised window.
+    /// How far to send ahead of the advertised window.
     pub send_ahead: SendAhead,
     /// Largest fragments in bytes; `None`: for IPv4 the outgoing device's MTU, for IPv6
     /// [`SIX_FRAGMENT`].
     pub fragment_size: Option<u32>,
-    /// Whether TCP's timestamps are agreed on; without them an ACK has 12 bytes fewer.
+    /// Whether to negotiate TCP timestamps; without them an ACK has 12 bytes fewer.
     pub timestamps: bool,
     /// How long data may wait to fill an oversized segment.
     pub hold_to_fill: TimeSpan,
 }
 
 impl AccessProfile {
-    /// The sizes of segments that may be used, in bytes of data, ascending.
+    /// The permitted segment sizes, in bytes of data, ascending.
     #[must_use]
     pub fn sizes(&self) -> Vec<u32> {
         self.oversized_segments
@@ -67,7 +67,8 @@ impl AccessProfile {
         })
     }
 
-    /// How many bits of the client's address it names; `None` where it is not for this client.
+    /// Length of the profile's prefix that matches the client; `None` if the profile does not apply
+    /// to this client.
     fn precision(&self, client: IpAddr) -> Option<u8> {
         if self.clients.is_empty() {
             return Some(0);
@@ -77,7 +78,7 @@ impl AccessProfile {
     }
 }
 
-/// The profile that names the client most precisely, by its place; the first of equal ones.
+/// Index of the profile with the longest matching prefix; the first of equal ones.
 #[must_use]
 pub fn find(profiles: &[AccessProfile], client: IpAddr) -> Option<usize> {
     let mut best: Option<(u8, usize)> = None;
@@ -91,7 +92,7 @@ pub fn find(profiles: &[AccessProfile], client: IpAddr) -> Option<usize> {
     best.map(|(_, place)| place)
 }
 
-/// Whether no timestamps are to be agreed on with a client.
+/// Whether to leave out timestamps for a client.
 #[must_use]
 pub fn leaves_timestamps_out(profiles: &[AccessProfile], client: IpAddr) -> bool {
     let profile = find(profiles, client).and_then(|place| profiles.get(place));
@@ -101,41 +102,41 @@ pub fn leaves_timestamps_out(profiles: &[AccessProfile], client: IpAddr) -> bool
 /// Bytes of the IPv4 and TCP headers, without options.
 pub const HEADERS: u32 = 40;
 
-/// MTUs of clients whose own segments are smaller than the route has room for: PPPoE, tunnels,
-/// the least of IPv6. Once a socket has been told a larger MSS, only a route holds its segments
-/// down; a client gets the largest of these that it has room for.
+/// MTUs of clients whose own segments are smaller than the route permits: PPPoE, tunnels, the
+/// minimum of IPv6. After a socket's MSS was raised, only a route limits its segments. A client
+/// gets the largest of these MTUs that its own segments fit.
 const SMALL_MTUS: [u32; 3] = [1492, 1400, 1280];
 
-/// What slow start begins with after an idle time, in bytes (RFC 6928 for normal segments).
+/// The window of slow start after an idle time, in bytes (RFC 6928 for normal segments).
 const INITIAL_WINDOW: u32 = 14_600;
 
 /// Bytes of the IPv6 and TCP headers, without options.
 pub const SIX_HEADERS: u32 = 60;
 
-/// Largest fragments of IPv6 packets unless the profile says otherwise: every path takes them
-/// (RFC 8200, section 5).
+/// Largest fragments of IPv6 packets, unless the profile sets another size: every path supports
+/// them (RFC 8200, section 5).
 pub const SIX_FRAGMENT: u32 = 1280;
 
 const TCP_HEADER: u32 = 20;
-/// The headers of a fragment.
+/// Bytes of a fragment's headers.
 const FOUR_FRAGMENT_HEADERS: u32 = 20;
-/// 8 bytes more than there are: where the host tracks connections, its kernel puts the fragments
-/// together and cuts them again, for an MTU in which it does not count their fragment header.
+/// 8 bytes more than the headers have. If the host tracks connections, its kernel reassembles the
+/// fragments and cuts them again, for an MTU in which it does not count their fragment header.
 const SIX_FRAGMENT_HEADERS: u32 = 56;
 
-/// Which route an oversized segment takes, besides its size.
+/// An oversized segment: its size and its fragments, which together select a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Oversized {
-    /// Bytes of data, as the policy has it for IPv4 fragments of 1500 bytes.
+    /// Bytes of data, as the policy computes it for IPv4 fragments of 1500 bytes.
     pub size: u32,
     /// Largest fragments in bytes; `None`: the kernel's for IPv4, and [`SIX_FRAGMENT`].
     pub fragment_size: Option<u32>,
 }
 
 impl Oversized {
-    /// Bytes of data of the segment that is really sent: as many full fragments as fit in, since
-    /// the last is as dear as the others.
+    /// Bytes of data of the real segment: it fills as many whole fragments as possible, because the
+    /// last fragment costs as much as the others.
     #[must_use]
     pub fn data(self, is_four: bool) -> u32 {
         let fitted = |fragment: u32, headers: u32| {
@@ -150,7 +151,7 @@ impl Oversized {
         }
     }
 
-    /// Its route.
+    /// The segment's route.
     #[must_use]
     pub fn route(self) -> MarkedRoute {
         MarkedRoute {
@@ -173,20 +174,21 @@ pub fn route(size: u32) -> MarkedRoute {
     }
 }
 
-/// Which mark makes which segments.
+/// The marks of segment sizes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SegmentMarks {
     /// Oversized segments and their marks.
     pub oversized: Vec<(Oversized, u32)>,
-    /// Size in bytes of data and mark of segments that are smaller than usual, largest first.
+    /// Sizes in bytes of data, and marks, of segments that are smaller than usual; the largest
+    /// first.
     pub small: Vec<(u32, u32)>,
-    /// There is a fragmenter: for IPv6, and for fragments of another size than the kernel's.
+    /// Whether there is a fragmenter, for IPv6 and for fragments of another size than the kernel's.
     pub has_fragmenter: bool,
 }
 
 impl SegmentMarks {
-    /// With the marks that `mark` gives to routes.
+    /// The marks that `mark` returns for each route.
     pub fn new(
         profiles: &[AccessProfile],
         has_fragmenter: bool,
@@ -205,7 +207,7 @@ impl SegmentMarks {
         }
     }
 
-    /// The segments that clients of a profile may get: bytes of data and mark, ascending.
+    /// The segments for clients of a profile: bytes of data and mark, ascending.
     #[must_use]
     pub fn oversized(&self, profile: &AccessProfile, is_four: bool) -> Vec<(u32, u32)> {
         let is_cut_by_ip = is_four && profile.fragment_size.is_none();
@@ -328,7 +330,7 @@ mod tests {
         assert_eq!(marks.oversized(&profiles[0], false), [(4012, 4148)]);
         assert_eq!(marks.oversized(&profiles[1], true), [(4420, 4460)]);
         assert_eq!(marks.oversized(&profiles[1], false), [(3652, 4460)]);
-        // What the kernel does not cut needs the fragmenter.
+        // Fragments that the kernel does not make itself need the fragmenter.
         let without = SegmentMarks::new(&profiles, false, |route| route.locked_mtu);
         assert_eq!(without.oversized(&profiles[0], true), []);
         assert_eq!(without.oversized(&profiles[1], true), [(4420, 4460)]);

@@ -1,13 +1,13 @@
-//! What clients were found to take, for all threads, and as the text of a file.
+//! Verdicts about clients, for all threads, and as the text of a file.
 //!
 //! ```text
 //! midspan-verdicts 1
 //! 198.51.100.7 takes 1795300000
 //! ```
 //!
-//! One line for a client: its address, what was found, and when, in seconds of the real clock.
-//! Nothing in a file is believed: a line that is not understood, is too old or is from the future
-//! is left out.
+//! One line for each client: its address, the verdict, and its time in seconds of the real-time
+//! clock. Lines of a file are checked: a line that cannot be parsed, is too old or is from the
+//! future is ignored.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -17,32 +17,32 @@ use std::time::SystemTime;
 use midspan_policy::oversized_segments::{Verdict, Verdicts};
 use midspan_units::{Time, TimeSpan};
 
-/// Clients of which it is remembered whether they take oversized segments.
+/// Most clients with a stored verdict.
 pub const VERDICT_LIMIT: usize = 65_536;
 
-/// Most bytes of a file: more than so many clients need.
+/// Largest file in bytes: more than this number of clients needs.
 pub const FILE_LIMIT: usize = 8 << 20;
 
 const HEADING: &str = "midspan-verdicts 1";
 
-/// What clients were found to take, for all threads. Times are those of the real clock, so that
-/// they hold across restarts.
+/// Verdicts about clients, for all threads. Times are those of the real-time clock, so they remain
+/// valid across restarts.
 #[derive(Debug, Clone)]
 pub struct Remembered(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
     verdicts: Verdicts,
-    /// Counts what was noted.
+    /// Incremented with each new verdict.
     revision: u64,
 }
 
-/// What became of a file's lines.
+/// The result of reading a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recalled {
-    /// Clients that are known from it.
+    /// Clients with a verdict from the file.
     pub clients: usize,
-    /// Lines that were left out.
+    /// Lines that were ignored.
     pub ignored: usize,
 }
 
@@ -56,13 +56,13 @@ impl Default for Remembered {
 }
 
 impl Remembered {
-    /// What is known of a client.
+    /// The verdict about a client.
     #[must_use]
     pub fn of(&self, client: IpAddr) -> Option<Verdict> {
         self.state().verdicts.of(client.to_canonical(), real_time())
     }
 
-    /// Remembers what a client has shown.
+    /// Stores a verdict.
     pub fn note(&self, client: IpAddr, verdict: Verdict) {
         let mut state = self.state();
         state
@@ -71,7 +71,7 @@ impl Remembered {
         state.revision = state.revision.wrapping_add(1);
     }
 
-    /// How many clients take oversized segments, and how many do not.
+    /// Number of clients that take oversized segments, and of clients that do not.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
         let state = self.state();
@@ -86,16 +86,16 @@ impl Remembered {
         counts
     }
 
-    /// A number that is another one when something was noted.
+    /// A number that changes with each new verdict.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.state().revision
     }
 
-    /// All that is known, as a file.
+    /// All verdicts, as a file.
     #[must_use]
     pub fn text(&self) -> String {
-        // Copied first: the threads that relay may want to know something.
+        // Copied first, because the relay's threads may need the lock.
         let known: Vec<_> = self.state().verdicts.iter(real_time()).collect();
         let mut text = format!("{HEADING}\n");
         for (client, verdict, at) in known {
@@ -106,15 +106,15 @@ impl Remembered {
         text
     }
 
-    /// Takes a file in, whatever is in it.
+    /// Reads a file with any content.
     pub fn recall(&self, file: &[u8]) -> Recalled {
         self.recall_at(file, real_time())
     }
 
-    /// The same, as of this moment since 1970.
+    /// Reads a file; `now` is the time since 1970.
     pub fn recall_at(&self, file: &[u8], now: Time) -> Recalled {
         let file = file.get(..FILE_LIMIT).unwrap_or(file);
-        // The last line may have been cut off.
+        // The last line may be incomplete.
         let mut lines = file.split(|byte| *byte == b'\n');
         let cut = lines.next_back().is_some_and(|last| !last.is_empty());
         if lines.next() != Some(HEADING.as_bytes()) {
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(of("192.0.2.2"), Some(Verdict::Refuses));
         assert_eq!(of("::1"), Some(Verdict::Takes));
         assert_eq!(remembered.counts(), (2, 1));
-        // Recalled is not found out.
+        // Reading a file adds no new verdict.
         assert_eq!(remembered.revision(), 0);
     }
 

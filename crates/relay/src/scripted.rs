@@ -1,7 +1,7 @@
-//! A scripted kernel for tests: the calls of a thread go to it instead of to Linux, and its clock
-//! shows the time that the test sets.
+//! A scripted kernel for tests: it replaces Linux for the calls of a thread, and the test sets its
+//! clock.
 //!
-//! It serves the thread that has installed it, until that thread ends.
+//! It serves the thread that has installed it, until this thread ends.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -35,12 +35,12 @@ thread_local! {
     static KERNEL: RefCell<Option<Box<dyn Kernel>>> = const { RefCell::new(None) };
 }
 
-/// From now on this thread's calls go to this kernel.
+/// From now on, this kernel answers this thread's calls.
 pub fn install(kernel: Box<dyn Kernel>) {
     KERNEL.set(Some(kernel));
 }
 
-/// What the kernel of this thread answers, if one is installed.
+/// The answer of this thread's scripted kernel, if one is installed.
 pub fn call<T>(ask: impl FnOnce(&mut dyn Kernel) -> T) -> Option<T> {
     KERNEL.with_borrow_mut(|kernel| kernel.as_mut().map(|kernel| ask(kernel.as_mut())))
 }

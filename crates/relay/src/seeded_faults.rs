@@ -1,7 +1,8 @@
-//! Faults put in on purpose, so that the conformance suite can be seen to find them.
+//! Deliberate faults, to test that the conformance suite finds them.
 //!
-//! Without the feature `seeded-faults` nothing of this is in the program: [`is`] is `false` at
-//! compile time. With it the environment variable `MIDSPAN_SEEDED_FAULT` chooses one by name.
+//! Without the feature `seeded-faults` the program contains none of them: [`is`] is `false` at
+//! compile time. With the feature, the environment variable `MIDSPAN_SEEDED_FAULT` selects one by
+//! name.
 
 use std::process::Command;
 
@@ -11,17 +12,17 @@ compile_error!("the feature `seeded-faults` is for tests only, never for a relea
 /// A fault that a relay may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Where a session is to be reset, it is closed in good order.
+    /// A session is closed with a FIN instead of a reset.
     FinForReset,
-    /// What is in a pipe when the end of the data comes is lost.
+    /// When the end of the data arrives, the bytes in the pipe are lost.
     LastPipeDropped,
-    /// The client is answered before the server is.
+    /// The client is answered before the server has answered.
     AcceptBeforeConnect,
     /// The end of one direction ends both.
     HalfCloseEndsBoth,
     /// Small writes wait until they fill a segment.
     CorkedSmallWrites,
-    /// A reset overtakes the data that came before it.
+    /// A reset overtakes the data before it.
     ResetOvertakesData,
 }
 
@@ -56,7 +57,7 @@ pub const fn is(_: Fault) -> bool {
     false
 }
 
-/// Lets the relay process, whose environment is otherwise empty, have the fault as well.
+/// Passes the fault on to the relay process, whose environment is otherwise empty.
 #[cfg(feature = "seeded-faults")]
 pub fn pass_on(command: &mut Command) {
     if let Some(chosen) = std::env::var_os(VARIABLE) {

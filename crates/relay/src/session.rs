@@ -1,4 +1,4 @@
-//! A session: two sockets, a transfer each way, and what epoll says of them.
+//! A session: two sockets, a transfer in each direction, and the handling of epoll's events.
 
 mod bounding;
 mod decided;
@@ -27,27 +27,27 @@ use crate::seeded_faults::{self, Fault};
 pub use bounding::Buffers;
 pub use framed::Client;
 
-/// First and longest wait between two looks at an unacknowledged queue.
+/// First and longest wait between two checks of an unacknowledged queue.
 const FIRST_LOOK: TimeSpan = TimeSpan::from_milliseconds(2);
 const LONGEST_LOOK: TimeSpan = TimeSpan::from_milliseconds(100);
-/// So often the wait doubles from the first to the longest.
+/// How often the wait doubles from the first to the longest.
 const MOST_DOUBLINGS: u8 = 6;
 
-/// More failures than one turn can bring: each leg can be found failed by a write and by a read.
+/// More failures than one turn can have: a write and a read can find each leg failed.
 const FAILURES_PER_TURN: usize = 5;
 
-/// Where a session is in its life; the documentation of [`super`] has the table.
+/// The phase of a session's life; the documentation of [`super`] has the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// The client is there, the server has not answered yet.
+    /// The client is connected, and the server has not answered yet.
     Connecting,
-    /// Both legs live.
+    /// Both legs are connected.
     Relaying,
-    /// A leg has failed; the other takes what that one had delivered, until the deadline.
+    /// One leg has failed; until the deadline, the other one gets the data that had arrived before.
     Settling {
-        /// Then it is reset in any case.
+        /// At this time the session is reset in any case.
         deadline: Time,
-        /// How often it was looked whether all is acknowledged.
+        /// How often the session checked whether all data is acknowledged.
         looks: u8,
     },
 }
@@ -57,13 +57,13 @@ pub enum Phase {
 pub enum End {
     /// Both directions ended with a FIN.
     Closed,
-    /// By a reset.
+    /// A reset.
     Reset,
     /// The server could not be reached.
     Unconnected(Errno),
 }
 
-/// Two legs and what passes between them.
+/// Two legs and the data between them.
 #[derive(Debug)]
 pub struct Session {
     client: OwnedFd,
@@ -73,66 +73,66 @@ pub struct Session {
     failures: Failures,
     client_end_seen: bool,
     server_end_seen: bool,
-    /// Where it is in its life.
+    /// The phase of its life.
     pub phase: Phase,
     /// Its deadline among the timers, if any.
     pub timer: Option<Time>,
-    /// Number of its listener.
+    /// Index of its acceptor.
     pub listener: u16,
-    /// It waits for its next turn.
+    /// Whether it waits for its next turn.
     pub queued: bool,
-    /// Data has passed since the policy last saw a sample.
+    /// Data has passed since the policy's last sample.
     pub active: bool,
-    /// What it notes for observers.
+    /// The data that it records for observers.
     pub record: Record,
-    /// What it notes for time-outs and the memory budget.
+    /// The data that it records for time-outs and the memory budget.
     pub upkeep: Upkeep,
-    /// How the client's access link is dealt with.
+    /// The state of the client's access profile.
     pub narrow: Option<Box<NarrowLeg>>,
-    /// The request and the answer that it carries, where it carries nothing else.
+    /// The HTTP exchange that it carries, if it carries nothing else.
     framed: Option<Box<Framed>>,
-    /// Its place; given back when the session goes.
+    /// Its place, which is free again when the session ends.
     seat: Option<Seat>,
 }
 
-/// What a session notes for time-outs and the memory budget.
+/// The data that a session records for time-outs and the memory budget.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Upkeep {
-    /// When data moved last, in tenths of seconds.
+    /// When it last moved data, in tenths of a second.
     moved_at: u32,
-    /// When its policy saw a sample last.
+    /// When its policy last had a sample.
     pub sampled_at: Time,
-    /// Unacknowledged bytes when it seemed idle last.
+    /// Unacknowledged bytes when the session last seemed idle.
     undelivered: u32,
-    /// KiB of kernel memory when it was measured last.
+    /// KiB of kernel memory at the last measurement.
     pub measured: u32,
-    /// Bytes moved since; not zero if there was anything at all.
+    /// Bytes moved since the last measurement; not zero if there was any event.
     pub unmeasured: u32,
-    /// KiB that it may come to hold.
+    /// KiB that its buffers may come to hold.
     pub reserved: u32,
-    /// Sweeps since each direction has moved anything, that from the client first.
+    /// For each direction, sweeps since it last moved data; the direction to the server first.
     still: [u8; 2],
-    /// It need not be looked at before it is heard of, or still for longer.
+    /// Whether no check is necessary until it has an event or has been still for longer.
     pub is_settled: bool,
-    /// Both directions were still when it was measured last.
+    /// Whether both directions were still at the last measurement.
     pub is_still: bool,
 }
 
-/// What a turn of a session came to.
+/// The result of a session's turn.
 #[derive(Debug, Clone, Copy)]
 pub struct Turn {
     /// The next step.
     pub step: Step,
     /// There is more to do at once.
     pub unfinished: bool,
-    /// The kernel had no memory: there is more to do after a moment.
+    /// The kernel was short of memory: there is more to do after a moment.
     pub starved: bool,
-    /// There is more to do then.
+    /// There is more to do at this time.
     pub resume_at: Option<Time>,
 }
 
 impl Session {
-    /// With a client that was accepted and a server that is being connected to.
+    /// A session with an accepted client, and a server to which the leg is connecting.
     pub fn new(
         [client, server]: [OwnedFd; 2],
         listener: u16,
@@ -179,7 +179,7 @@ impl Session {
         &self.client
     }
 
-    /// The socket towards the server, where it has not what sessions get that last; asked once.
+    /// The server leg's socket, if it does not have keep-alive yet; returned once.
     pub const fn server_to_keep_alive(&mut self) -> Option<&OwnedFd> {
         let is_kept_alive = std::mem::replace(&mut self.to_server.is_kept_alive, true);
         match is_kept_alive {
@@ -188,7 +188,7 @@ impl Session {
         }
     }
 
-    /// Takes in what epoll says of a leg; how the session ends, if it does.
+    /// Handles an event of a leg; returns how the session ends, if it does.
     pub fn handle_event(
         &mut self,
         leg: Leg,
@@ -197,7 +197,7 @@ impl Session {
         now: Time,
     ) -> Option<End> {
         let gone = EventFlags::ERR | EventFlags::HUP;
-        // Something has come or gone.
+        // There was an event, perhaps without data.
         self.upkeep.unmeasured = self.upkeep.unmeasured.max(1);
         let (from, to) = self.directions(leg);
         if flags.intersects(EventFlags::IN | EventFlags::RDHUP) {
@@ -212,7 +212,8 @@ impl Session {
         if flags.intersects(EventFlags::OUT | gone) {
             to.direction.handle_writable();
         }
-        // A reset says HUP as well; a FIN does only after our own, when nothing can fail any more.
+        // A reset also sets HUP. A FIN sets HUP only after Midspan's own FIN, when there is nothing
+        // left to fail.
         if flags.contains(EventFlags::RDHUP) && !flags.intersects(gone) {
             *self.end_seen(leg) = true;
         }
@@ -238,7 +239,7 @@ impl Session {
         shared: &mut Shared,
     ) -> Option<End> {
         match leg {
-            // Refused, timed out, unreachable. A reset can only follow an answer.
+            // Refused, timed out, or unreachable. A reset can only follow a SYN-ACK.
             Leg::Server if !matches!(error, Errno::CONNRESET | Errno::PIPE) => {
                 Some(End::Unconnected(error))
             }
@@ -247,7 +248,7 @@ impl Session {
                 self.note_failure(leg, error, error == Errno::PIPE, shared);
                 None
             }
-            // What the client had sent before its reset is still for the server.
+            // Data that the client sent before its reset still goes to the server.
             Leg::Client if has_data(&self.client) => {
                 self.note_failure(leg, error, error == Errno::PIPE, shared);
                 None
@@ -259,7 +260,7 @@ impl Session {
         }
     }
 
-    /// Moves what can be moved both ways.
+    /// Moves as much data as possible in both directions.
     pub fn advance(&mut self, shared: &mut Shared, now: Time, counters: &Counters) -> Turn {
         let refused = self.look_at_narrow_leg(now, counters);
         counters.option_errors.add(refused);
@@ -268,7 +269,7 @@ impl Session {
             framed.exchange.close_afterwards();
         }
         let (mut unfinished, mut starved, mut resume_at) = (false, false, None);
-        // A failure gives both directions something to do: read on, drop, pass an end on.
+        // After a failure, both directions have work: read on, drop data, pass an end on.
         for _ in 0..FAILURES_PER_TURN {
             let is_told = self
                 .framed
@@ -343,23 +344,23 @@ impl Session {
         self.to_server.direction.has_ended() != self.to_client.direction.has_ended()
     }
 
-    /// When the session has been still for so long.
+    /// The time at which the session will have been still for `timeout`.
     pub fn still_after(&self, timeout: TimeSpan) -> Time {
         Time::from_nanoseconds(u64::from(self.upkeep.moved_at) * TENTH) + timeout
     }
 
-    /// Its place.
+    /// The session's place.
     pub const fn seat(&self) -> Option<&Seat> {
         self.seat.as_ref()
     }
 
-    /// It makes way for a new one.
+    /// Records that the session is evicted for a new one.
     pub fn note_made_way(&mut self) {
         self.record.note_failure(Ending::MadeWay);
     }
 
-    /// Nothing has moved for as long as is allowed: whether peers have not even acknowledged
-    /// anything meanwhile. Otherwise it counts as moving now.
+    /// The session has moved nothing for its time-out. Returns whether the peers have not
+    /// acknowledged anything either; otherwise the session counts as moving now.
     pub fn is_idle(&mut self, now: Time) -> bool {
         let of = |leg| system::unacknowledged_bytes(self.socket(leg)).unwrap_or(0);
         let undelivered = of(Leg::Client) + of(Leg::Server);
@@ -372,7 +373,7 @@ impl Session {
         false
     }
 
-    /// Ends for want of movement.
+    /// Records that the session ends because it has been still.
     pub fn note_still(&mut self) {
         self.record.note_failure(match self.is_half_closed() {
             true => Ending::HalfClosedTimedOut,
@@ -380,7 +381,7 @@ impl Session {
         });
     }
 
-    /// What comes next, as things stand.
+    /// The next step in the present state.
     pub fn step(&self) -> Step {
         if let Some(framed) = &self.framed {
             return self.step_of_exchange(framed);
@@ -397,13 +398,13 @@ impl Session {
         self.failures.any()
     }
 
-    /// Whether the peer of a leg has acknowledged all that was written to it.
+    /// Whether the peer of a leg has acknowledged all data.
     pub fn is_acknowledged(&self, leg: Leg) -> bool {
-        // A socket that cannot be asked has failed, and nothing more will be acknowledged.
+        // If the socket cannot be queried, it has failed, and no ACK will follow.
         system::unacknowledged_bytes(self.socket(leg)).map_or(true, |bytes| bytes == 0)
     }
 
-    /// When to look next while settling; `None` in other phases.
+    /// While settling: when to check next; `None` in other phases.
     pub fn next_look(&mut self, now: Time) -> Option<Time> {
         let Phase::Settling { deadline, looks } = &mut self.phase else {
             return None;
@@ -413,28 +414,29 @@ impl Session {
         Some((now + wait).min(*deadline))
     }
 
-    /// Begins to settle, or goes on with it.
+    /// Begins or continues to settle.
     pub fn settle_until(&mut self, deadline: Time) {
         if !matches!(self.phase, Phase::Settling { .. }) {
             self.phase = Phase::Settling { deadline, looks: 0 };
         }
     }
 
-    /// Lets both sockets close in good order instead of by a reset.
+    /// Makes the close of both sockets a FIN instead of a reset.
     pub fn close_in_order(&self) {
         for socket in [&self.client, &self.server] {
-            // Without this the close is a reset, which loses data but feigns nothing.
+            // If this fails, the close is a reset, which loses data but does not look like a
+            // complete transfer.
             let _ = system::set_reset_on_close(socket, false);
         }
     }
 
-    /// Frees what it holds of the shared pipes; to be called before it is dropped.
+    /// Returns its pipes to the pool; must be called before the session is dropped.
     pub fn release(&mut self, shared: &mut Shared) {
         self.to_server.abandon(shared);
         self.to_client.abandon(shared);
     }
 
-    /// Takes in what a turn of the direction from `inbound` did; whether a leg failed.
+    /// Handles the result of a direction's turn; returns whether a leg failed.
     fn note_moved(
         &mut self,
         inbound: Leg,
@@ -452,7 +454,7 @@ impl Session {
         self.record.note_moved(inbound, moved.read, written);
         match moved.failed {
             None => return false,
-            // EPIPE of a write proves nothing: the true error may have been swallowed by a splice.
+            // EPIPE of a write proves nothing, because a splice may have swallowed the true error.
             Some((Side::Outbound, error)) => {
                 self.note_failure(inbound.other(), error, false, shared);
             }
@@ -465,8 +467,8 @@ impl Session {
         true
     }
 
-    /// A leg has failed: what it delivered is read to its end, what was for it is dropped.
-    /// `after_end`: surely after its FIN (the kernel says EPIPE then).
+    /// A leg has failed: data that arrived from it is read to its end, and data for it is dropped.
+    /// `after_end`: the FIN certainly arrived before (the kernel's error is EPIPE).
     fn note_failure(&mut self, leg: Leg, error: Errno, after_end: bool, shared: &mut Shared) {
         if !self.failures.note(leg) {
             return;
@@ -488,7 +490,7 @@ impl Session {
         }
     }
 
-    /// Who is at the far end of a leg.
+    /// The peer of a leg.
     const fn peer(&self, leg: Leg) -> std::net::SocketAddr {
         match leg {
             Leg::Client => self.record.client,
@@ -518,7 +520,7 @@ impl Session {
         self.directions(from).0
     }
 
-    /// The transfer from this leg and the one to it.
+    /// The transfer from this leg, and the transfer to it.
     const fn directions(&mut self, leg: Leg) -> (&mut Transfer, &mut Transfer) {
         match leg {
             Leg::Client => (&mut self.to_server, &mut self.to_client),
@@ -543,12 +545,13 @@ fn has_data(socket: &OwnedFd) -> bool {
 mod tests {
     use super::*;
 
-    /// With its place in the table, two registrations in the kernel's epoll apart.
+    /// The memory of a session with its slot in the table, without its two registrations in the
+    /// kernel's epoll.
     #[test]
     fn an_idle_session_is_small() {
         let size = size_of::<Session>();
         assert!(size <= 408, "{size} bytes");
-        // What it notes for observers; docs/observability.md says so.
+        // The part for observers, as in docs/observability.md.
         assert_eq!(size_of::<Record>(), 192);
     }
 }

@@ -1,4 +1,4 @@
-//! What a relay is started with.
+//! The settings with which a relay starts.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,28 +11,28 @@ use super::limits::RelayLimits;
 use super::listener::Listener;
 use super::remembered::Remembered;
 
-/// What is fixed for the whole relay.
+/// Settings of the whole relay, which do not change.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Threads, each with a loop of its own; at least 1. Best: one per core.
+    /// Number of threads, each with a loop of its own; at least 1. Best: one per core.
     pub threads: usize,
     /// Size of one pipe, rounded up by the kernel to a power of two of pages. Without
     /// `CAP_SYS_RESOURCE` at most `fs.pipe-max-size` (1 MiB by default). Zero: always copy.
     pub pipe_size: ByteSize,
-    /// Bound of all pipes together. Without `CAP_SYS_RESOURCE` the kernel gives at most
-    /// `fs.pipe-user-pages-soft` to one user (64 MiB by default). What does not fit is copied.
+    /// Limit of all pipes together. Without `CAP_SYS_RESOURCE` the kernel permits one user at most
+    /// `fs.pipe-user-pages-soft` (64 MiB by default). Sessions without a pipe copy.
     pub pipe_memory: ByteSize,
-    /// When a leg has failed, the time that the other leg's peer has to take what the failed leg
-    /// had delivered, before it is reset as well.
+    /// After a leg has failed: the time for the other leg's peer to acknowledge the failed leg's
+    /// data, before the other leg is reset too.
     pub reset_timeout: TimeSpan,
-    /// How often some of the sessions that move data are read for the numbers of their listener.
+    /// How often some of the sessions that move data are read for the counters of their listener.
     /// `None`: only at their end.
     pub sampling_interval: Option<TimeSpan>,
-    /// How much it takes on.
+    /// Limits of sessions, memory and descriptors.
     pub limits: RelayLimits,
-    /// What policies may choose from.
+    /// Congestion controls that policies may choose.
     pub offered: Offered,
-    /// What clients were found to take; sessions add to it.
+    /// Verdicts about clients; sessions add to them.
     pub verdicts: Remembered,
 }
 
@@ -67,7 +67,7 @@ impl Settings {
         }
     }
 
-    /// Pipes that one thread may have.
+    /// Number of pipes of one thread.
     pub(super) fn pipes_per_thread(&self) -> usize {
         let each = self.real_pipe_size() as u64 * self.threads.max(1) as u64;
         let count = self.pipe_memory.bytes().checked_div(each).unwrap_or(0);
@@ -78,7 +78,7 @@ impl Settings {
 /// A listener with its sockets.
 #[derive(Debug)]
 pub struct OpenListener {
-    /// What it does with connections.
+    /// The listener.
     pub listener: Listener,
     /// One listening, non-blocking socket for each thread, all of the same address
     /// (`SO_REUSEPORT`).
@@ -91,7 +91,7 @@ pub enum Error {
     /// No thread to run on.
     #[error("threads = 0: the relay needs at least one thread")]
     NoThreads,
-    /// A listener does not fit the threads.
+    /// A listener does not have one socket per thread.
     #[error(
         "listener \"{listener}\" has {sockets} sockets and the relay {threads} threads: \
          open one socket per thread (SO_REUSEPORT)"
@@ -104,12 +104,12 @@ pub enum Error {
         /// Threads of the relay.
         threads: usize,
     },
-    /// The kernel refused something.
+    /// The kernel refused a call.
     #[error("cannot {action}: {source}")]
     Kernel {
-        /// What was tried.
+        /// What the call was for.
         action: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }

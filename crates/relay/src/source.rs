@@ -1,4 +1,4 @@
-//! Foreign sources of events: descriptors that are not the relay's, watched by one of its threads.
+//! Sources of events: descriptors of other parts of the process, watched by a thread of the relay.
 
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -16,23 +16,23 @@ use super::sessions::Sessions;
 
 /// A source of events on a thread of the relay: a descriptor, and what to do when it is readable.
 ///
-/// The descriptor is watched edge-triggered: a source that is called must take everything that is
-/// there, or set its deadline so that the thread calls it again. It must not block, because the
-/// thread has sessions to serve.
+/// The descriptor is watched edge-triggered: when a source is called, it must read all available
+/// data, or set its deadline so that the thread calls it again. It must not block, because the
+/// thread also serves sessions.
 pub trait EventSource: Send {
-    /// What the thread watches, from the registration on until the thread ends.
+    /// The descriptor, which the thread watches until the thread ends.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// The descriptor has become readable, or the deadline has come.
+    /// The descriptor has become readable, or the deadline has passed.
     fn handle(&mut self, host: &mut SourceHost<'_>);
 
-    /// When to call the source although nothing is readable; read before each wait for events.
+    /// When to call the source even if nothing is readable; read before each wait for events.
     fn deadline(&self) -> Option<Time> {
         None
     }
 }
 
-/// A thread of the relay, as a source of events may use it.
+/// A thread of the relay, with the functions that a source of events may use.
 pub struct SourceHost<'a> {
     pub(super) acceptors: &'a mut Acceptors,
     pub(super) sessions: &'a mut Sessions,
@@ -41,26 +41,26 @@ pub struct SourceHost<'a> {
     pub(super) now: Time,
 }
 
-/// Why no session begins.
+/// Why a session does not begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotBegun {
-    /// The listener accepts nothing, or is not known.
+    /// The listener is unknown, or accepts nothing.
     NoListener,
     /// There is no room for it.
     Shortage(Shortage),
-    /// An operator has had it reset.
+    /// An operator's command resets this connection.
     Kicked,
 }
 
 impl SourceHost<'_> {
-    /// When this turn of the thread began, on the relay's clock.
+    /// The beginning of this turn of the thread, on the relay's clock.
     #[must_use]
     pub const fn now(&self) -> Time {
         self.now
     }
 
-    /// Begins a session of a listener for a connection whose legs are these non-blocking sockets:
-    /// that of the client, and that of the server, which may not have answered yet.
+    /// Begins a session of a listener with these non-blocking sockets as legs: the client's, and
+    /// the server's, which may not have answered yet.
     ///
     /// # Errors
     /// Why there is no session; both sockets have been reset.

@@ -1,19 +1,19 @@
-//! What the relay counts. Each number is defined once, here.
+//! The relay's counters. Each number is defined once, here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! statistics {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// What a relay has done since its start; all threads together.
+        /// The counters of a relay since its start; all threads together.
         ///
-        /// `sessions_opened` is the sum of `sessions_active` and the three `sessions_…` that say
-        /// how one ended. Numbers are read one by one while the threads go on.
+        /// `sessions_opened` is the sum of `sessions_active` and the three `sessions_…` that count
+        /// ends. The numbers are read one by one while the threads continue.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct Statistics {
             $($(#[doc = $doc])+ pub $name: u64,)+
         }
 
-        /// The numbers of one thread; only that thread writes them.
+        /// The counters of one thread; only this thread writes them.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub(super) struct Counters {
@@ -21,7 +21,7 @@ macro_rules! statistics {
         }
 
         impl Counters {
-            /// Adds these numbers to a sum.
+            /// Adds these counters to a sum.
             pub fn add_to(&self, sum: &mut Statistics) {
                 $(sum.$name = sum.$name.wrapping_add(self.$name.get());)+
             }
@@ -46,29 +46,29 @@ statistics! {
     sessions_unconnected,
     /// Connections that the policy refused.
     refused_by_policy,
-    /// Connections shed: as many sessions as there may be.
+    /// Connections shed because the limit of sessions was reached.
     shed_sessions,
-    /// Connections shed: as many sessions of the client as there may be.
+    /// Connections shed because the limit of the client's sessions was reached.
     shed_client,
-    /// Connections shed: the memory budget is used up.
+    /// Connections shed because the memory budget was used up.
     shed_memory,
-    /// Connections shed: no descriptor, or no memory of the kernel.
+    /// Connections shed because descriptors or kernel memory were short.
     shed_descriptors,
-    /// Times that the buffers of a direction were bounded since memory was short.
+    /// How often the buffers of a direction were bounded because memory was short.
     directions_bounded,
-    /// Clients that are being spoken with now; they count as sessions that exist.
+    /// Clients that are negotiating; they count as sessions that exist.
     negotiations_active,
-    /// Clients that went away before they had said what they want.
+    /// Clients that closed their connection before their request was complete.
     negotiations_abandoned,
     /// Clients or servers that the access rules refused.
     refused_by_access,
-    /// Clients that broke the rules of their language.
+    /// Clients that broke the rules of their protocol.
     refused_malformed,
-    /// Clients that asked for more than this proxy does.
+    /// Clients that requested a feature that this proxy does not have.
     refused_unsupported,
     /// Clients without a name and password, or with wrong ones.
     refused_unauthenticated,
-    /// Clients that did not say in time what they want.
+    /// Clients that did not send their request in time.
     refused_silent,
     /// Clients for which there was no room.
     refused_overloaded,
@@ -78,36 +78,36 @@ statistics! {
     bytes_to_client,
     /// Bytes handed to the kernel towards servers.
     bytes_to_server,
-    /// Of these, moved through memory of the relay.
+    /// Part of these bytes that was moved through memory of the relay.
     bytes_copied,
-    /// Of these, moved through pipes.
+    /// Part of these bytes that was moved through pipes.
     bytes_spliced,
     /// Pipes that exist.
     pipes,
-    /// Pipes that hold bytes of a session.
+    /// Pipes with bytes of a session.
     pipes_in_use,
-    /// Splices that had to be copies because no pipe was to be had.
+    /// Splices that became copies because no pipe was available.
     pipe_shortages,
-    /// Connections that could not be accepted or not be opened towards the server for want of
-    /// descriptors or memory.
+    /// Connections that could not be accepted, or not be opened to the server, because descriptors
+    /// or memory were short.
     accept_errors,
-    /// Times that accepting was paused for a moment after such an error.
+    /// How often accepting was paused for a moment after such an error.
     accept_pauses,
-    /// Socket options that the policy asked for and the kernel refused.
+    /// Socket options that the policy set and the kernel refused.
     option_errors,
-    /// Times that a session was sampled for the policy.
+    /// How often a session was sampled for the policy.
     samples,
-    /// Oversized segments sent, those sent again included.
+    /// Oversized segments sent, with retransmissions.
     oversized_segments,
-    /// Oversized segments sent to see whether they reach a client.
+    /// Oversized segments sent as probes.
     oversized_probes,
-    /// Times that oversized segments were lost and the client's own size was gone back to.
+    /// How often oversized segments were lost and the leg fell back to the client's own size.
     oversized_fallbacks,
-    /// Times that loss took a leg back to the window that its client advertises.
+    /// How often a loss limited a leg to the window that its client advertises.
     sending_ahead_losses,
     /// ACKs without data received from clients with an access profile, in sessions that ended.
     narrow_acknowledgements,
-    /// Their bytes, IP and TCP headers included.
+    /// Bytes of these ACKs, with IP and TCP headers.
     narrow_acknowledgement_bytes,
     /// Sessions whose line was not logged because the log could not keep up.
     lines_lost,

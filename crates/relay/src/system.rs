@@ -1,10 +1,10 @@
-//! All calls of a thread to the kernel: the clock, its epoll, and the calls by which it takes, opens,
-//! moves and closes.
+//! All kernel calls of a thread: the clock, epoll, and the calls that accept, open, use and close
+//! sockets.
 //!
-//! In test builds with the feature `failing-calls` some of them can be made to fail, see
+//! In test builds with the feature `failing-calls`, some calls can be made to fail, see
 //! [`failing_calls`](super::failing_calls). In the unit tests of this crate a scripted kernel can
-//! replace Linux (`scripted`). Other builds contain only the calls themselves. Options of sockets are
-//! set by [`midspan_linux::tcp`] directly, except the one that makes a close a reset.
+//! replace Linux (`scripted`). Other builds contain only the calls themselves. [`midspan_linux::tcp`]
+//! sets the options of sockets directly, except the one that makes a close a reset.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with};
 use super::failing_calls::{self, Call};
 use crate::seeded_faults::{self, Fault};
 
-/// What an injected failure does before the call: nothing without the feature.
+/// An injected failure before a call; nothing without the feature.
 #[cfg(not(feature = "failing-calls"))]
 macro_rules! may_fail {
     ($call:ident) => {};
@@ -81,7 +81,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
     Ok(count)
 }
 
-/// Whether there is something to read, which stays there; 0 at the end.
+/// Whether there is data to read, without reading it; 0 at the end.
 pub fn peek(socket: BorrowedFd<'_>) -> Result<usize> {
     may_fail!(Receive);
     let (count, _) = rustix::net::recv(socket, &mut [0_u8; 1][..], RecvFlags::PEEK)?;
@@ -109,13 +109,13 @@ pub fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, count: usize) -> Result<
     rustix::pipe::splice(from, None, to, None, most, flags)
 }
 
-/// A pipe: where it is read, where it is written.
+/// A pipe: its read end and its write end.
 pub fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     may_fail!(Pipe);
     pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
 }
 
-/// Takes a waiting connection.
+/// Accepts a waiting connection.
 pub fn accept(socket: impl AsFd) -> Result<(OwnedFd, Option<SocketAddrAny>)> {
     scripted!(accept(number(&socket)));
     may_fail!(Accept);
@@ -134,24 +134,24 @@ pub fn socket(address: SocketAddr) -> Result<OwnedFd> {
     rustix::net::socket_with(family, SocketType::STREAM, flags, None)
 }
 
-/// Gives a socket its own address.
+/// Binds a socket to its own address.
 pub fn bind(socket: &OwnedFd, address: SocketAddr) -> Result<()> {
     rustix::net::bind(socket, &address)
 }
 
-/// Calls a server.
+/// Connects to a server.
 pub fn connect(socket: &OwnedFd, address: SocketAddr) -> Result<()> {
     scripted!(connect(number(socket), address));
     may_fail!(Connect);
     rustix::net::connect(socket, &address)
 }
 
-/// An epoll that watches nothing yet.
+/// An epoll that watches nothing.
 pub fn epoll() -> Result<OwnedFd> {
     epoll::create(epoll::CreateFlags::CLOEXEC)
 }
 
-/// Waits for events, at most so long; adds them to the list, as many as it has room for.
+/// Waits for events, at most until the time-out; adds as many to the list as it has room for.
 pub fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, timeout: Option<&Timespec>) -> Result<()> {
     scripted!(wait(events, timeout));
     epoll::wait(epoll, spare_capacity(events), timeout).map(|_| ())
@@ -179,7 +179,7 @@ pub fn watch(
     epoll::add(epoll, descriptor, EventData::new_u64(token), interest)
 }
 
-/// Watches a descriptor that is watched already, for something else or for somebody else.
+/// Changes the events, or the owner, of a watched descriptor.
 pub fn watch_anew(
     epoll: &OwnedFd,
     descriptor: impl AsFd,
@@ -190,7 +190,7 @@ pub fn watch_anew(
     epoll::modify(epoll, descriptor, EventData::new_u64(token), interest)
 }
 
-/// Watches a descriptor no more.
+/// Stops watching a descriptor.
 pub fn unwatch(epoll: &OwnedFd, descriptor: impl AsFd) -> Result<()> {
     scripted!(unwatch(number(&descriptor)));
     epoll::delete(epoll, descriptor)
@@ -202,13 +202,13 @@ pub fn end_writing(socket: impl AsFd) -> Result<()> {
     rustix::net::shutdown(socket, Shutdown::Write)
 }
 
-/// The error of a socket, which is given once.
+/// The error of a socket; the kernel returns it once.
 pub fn socket_error(socket: impl AsFd) -> Result<Result<()>> {
     scripted!(socket_error(number(&socket)));
     rustix::net::sockopt::socket_error(socket)
 }
 
-/// The far end of a socket, if it has one.
+/// The address of a socket's peer, if it has one.
 pub fn peer_address(socket: impl AsFd) -> Result<Option<SocketAddrAny>> {
     scripted!(peer_address(number(&socket)));
     rustix::net::getpeername(socket)
@@ -220,13 +220,14 @@ pub fn unacknowledged_bytes(socket: impl AsFd) -> io::Result<u64> {
     tcp::unacknowledged_bytes(socket).map(ByteSize::bytes)
 }
 
-/// Whether the close of a socket is to be a reset, whatever it has sent.
+/// Sets whether closing a socket sends a reset.
 pub fn set_reset_on_close(socket: impl AsFd, is_on: bool) -> io::Result<()> {
     scripted!(set_reset_on_close(number(&socket), is_on));
     tcp::set_reset_on_close(socket, is_on)
 }
 
-/// Whether a call of this turn was made to say less than is true: then it must be asked again.
+/// Whether a call of this turn reported less data or room than there was, so that it has to be
+/// repeated.
 #[cfg(not(feature = "failing-calls"))]
 pub const fn take_pretence() -> bool {
     false
@@ -235,7 +236,7 @@ pub const fn take_pretence() -> bool {
 #[cfg(feature = "failing-calls")]
 pub(super) use failing_calls::take_pretence;
 
-/// The calls from here on are those of this session; 0: of none.
+/// The next calls belong to this session; 0: to none.
 #[cfg(not(feature = "failing-calls"))]
 pub const fn enter_session(_: u64) {}
 

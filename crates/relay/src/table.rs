@@ -1,7 +1,8 @@
-//! Sessions by number, with keys that outlive them harmlessly.
+//! Sessions by key. A key remains harmless after its session has ended.
 //!
-//! An event of epoll or a timer may come for a session that has just ended, when its place is
-//! taken by another. Each place counts its users, and a key with an old count finds nothing.
+//! An event of epoll or a timer may arrive for a session that has just ended, when its slot has
+//! another session. Each slot counts its users, and the table has no value for a key with an old
+//! count.
 
 /// Largest number of places; the rest of a key's 63 bits is the count.
 const PLACE_BITS: u32 = 31;
@@ -9,7 +10,7 @@ const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
 /// Counts wrap at 31 bits, so that a key has two bits to spare.
 const GENERATION_MASK: u32 = (1 << 31) - 1;
 
-/// Names one session of one thread, for ever. Below 2⁶².
+/// The key of one session of one thread, never used again. Below 2⁶².
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(u64);
 
@@ -88,19 +89,19 @@ impl<T> Table<T> {
         place.content.as_mut().filter(|_| is_current)
     }
 
-    /// Number of places, taken or free.
+    /// Number of slots, used or free.
     pub const fn places(&self) -> usize {
         self.places.len()
     }
 
-    /// The key of the value at a place, if there is one.
+    /// The key of the value in a slot, if there is one.
     pub fn key_at(&self, place: usize) -> Option<Key> {
         let taken = self.places.get(place)?;
         taken.content.as_ref()?;
         Some(Key::new(place, taken.generation))
     }
 
-    /// The value at a place, if there is one.
+    /// The value in a slot, if there is one.
     pub fn at_place(&mut self, place: usize) -> Option<&mut T> {
         self.places.get_mut(place)?.content.as_mut()
     }
@@ -112,7 +113,7 @@ impl<T> Table<T> {
             .filter_map(|place| place.content.as_ref())
     }
 
-    /// Takes a value out; its key finds nothing from now on.
+    /// Removes a value; the table has no value for its key from now on.
     pub fn remove(&mut self, key: Key) -> Option<T> {
         self.get_mut(key)?;
         let place = &mut self.places[key.place()];

@@ -1,26 +1,26 @@
-//! What holds the writing of a direction back, though its outbound leg has room: pacing at the
-//! input of TCP (Shikama §3.2) and a cap of what is in flight.
+//! Limits of a direction's writing, even if its outbound leg has room: pacing at the input of TCP
+//! (Shikama §3.2) and a cap of the data in flight.
 //!
-//! Pure: the shell ([`super::transfer`]) asks [`Throttle::allow`] before each write and reports
-//! what it read and wrote. Neither is announced by an event of the kernel, so `allow` says when to
-//! ask again. A direction reads only when it holds nothing, so nothing is read while chunks
-//! remain, and the inbound leg's window holds its sender back.
+//! Pure: the module [`super::transfer`] calls [`Throttle::allow`] before each write and reports
+//! what it read and wrote. No event of the kernel announces that writing may continue, so `allow`
+//! returns when to call again. A direction reads only when it holds nothing, so nothing is read
+//! while chunks remain, and the inbound leg's window stops its sender.
 
 use midspan_policy::InputPacing;
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
-/// How late a chunk may be for the next one not to wait the longer: timers are late by some tens
-/// of microseconds, and on a busy machine by more.
+/// A chunk may be late by this much without delaying the next one: timers are late by some tens of
+/// microseconds, and on a busy machine by more.
 const LATENESS: TimeSpan = TimeSpan::from_milliseconds(1);
-/// From this rate on nothing is paced here.
+/// Higher rates are not paced here.
 const UNPACED: u64 = 10_000_000_000;
-/// Bounds of the time between two looks at what is in flight.
+/// Bounds of the time between two checks of the data in flight.
 const SHORTEST_LOOK: TimeSpan = TimeSpan::from_milliseconds(1);
 const LONGEST_LOOK: TimeSpan = TimeSpan::from_milliseconds(50);
-/// Such looks in a round trip.
+/// Number of such checks per round trip.
 const LOOKS: u64 = 8;
 
-/// Who bounds what is in flight; the lowest bound holds.
+/// The owner of a cap; the lowest cap applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CapBy {
     /// The session's policy.
@@ -29,18 +29,18 @@ pub enum CapBy {
     Profile,
 }
 
-/// What the kernel is told to pace at, of what the session's policy says, where the largest rate
-/// there is stands for none, and what the profile of the client's access link has: the lower.
+/// The kernel's pacing rate: the lower of the rate of the session's policy, whose largest value
+/// stands for none, and the rate of the client's access profile.
 pub fn kernel_rate(policy: Option<BitRate>, profile: Option<BitRate>) -> Option<BitRate> {
     let policy = policy.filter(|rate| rate.bits_per_second() < u64::MAX);
     [policy, profile].into_iter().flatten().min()
 }
 
-/// What holds one direction back.
+/// The limits of one direction.
 #[derive(Debug, Default)]
 pub struct Throttle {
     pacing: Option<InputPacing>,
-    /// What is left of a chunk whose time has come.
+    /// The rest of a chunk that may already be written.
     permitted: u32,
     /// By [`CapBy`].
     caps: [Option<u64>; 2],
@@ -48,7 +48,7 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// From now on chunks of `segment_size` are issued at this rate; `held` bytes wait already.
+    /// From now on, chunks of `segment_size` are written at this rate; `held` bytes already wait.
     pub fn set_rate(&mut self, rate: BitRate, segment_size: u32, header_size: u32, held: u32) {
         if rate.bits_per_second() >= UNPACED {
             (self.pacing, self.permitted) = (None, 0);
@@ -68,19 +68,19 @@ impl Throttle {
         }
     }
 
-    /// Spreads the first flight.
+    /// Paces the first flight.
     pub fn begin_flight(&mut self, flight: InputPacing) {
         self.pacing = Some(flight.with_lateness(LATENESS));
     }
 
-    /// From now on at most so much is sent and not acknowledged; a round trip takes so long.
+    /// From now on, at most `cap` bytes are in flight. `round_trip` is the round-trip time.
     pub fn set_cap(&mut self, by: CapBy, cap: ByteSize, round_trip: Option<TimeSpan>) {
         self.caps[by as usize] = Some(cap.bytes());
         let look = round_trip.unwrap_or_default() / LOOKS;
         self.look = look.clamp(SHORTEST_LOOK, LONGEST_LOOK);
     }
 
-    /// These say no more of what is in flight; whether nothing holds back any more.
+    /// Removes a cap; returns whether no limit is left.
     pub fn lift_cap(&mut self, by: CapBy) -> bool {
         self.caps[by as usize] = None;
         self.is_idle()
@@ -90,15 +90,15 @@ impl Throttle {
         self.pacing.is_none() && self.caps == [None; 2]
     }
 
-    /// So many bytes were read and are held.
+    /// This many bytes were read and are held.
     pub fn handle_read(&mut self, bytes: u32) {
         if let Some(pacing) = &mut self.pacing {
             pacing.handle_read(bytes.into());
         }
     }
 
-    /// How many of the `held` bytes may be written now; or when to ask again. What is in flight is
-    /// asked for only where there is a cap.
+    /// How many of the `held` bytes may be written now, or when to call again. `in_flight` is only
+    /// called if there is a cap.
     pub fn allow(
         &mut self,
         now: Time,
@@ -126,7 +126,7 @@ impl Throttle {
         Ok(allowed)
     }
 
-    /// So many of them were written; whether nothing holds back any more.
+    /// This many bytes were written; returns whether no limit is left.
     pub fn handle_written(&mut self, bytes: u32) -> bool {
         self.permitted = self.permitted.saturating_sub(bytes);
         if self.permitted == 0 {

@@ -34,7 +34,7 @@ impl Timers {
         self.deadlines.first().map(|(time, _)| *time)
     }
 
-    /// Takes out one session whose deadline has come.
+    /// Removes and returns one session whose deadline has passed.
     pub fn pop_due(&mut self, now: Time) -> Option<Key> {
         let (time, key) = *self.deadlines.first()?;
         if time > now {

@@ -1,10 +1,10 @@
-//! Carries out what a [`Direction`] says, on the kernel's sockets.
+//! Carries out a [`Direction`]'s actions on the kernel's sockets.
 //!
-//! Small data is read into one buffer that all sessions of a thread share and written at once;
-//! what does not fit the outbound leg is kept in a buffer of its own size until it does. Bulk
-//! goes through a pipe of the pool. Between two reads neither is held.
+//! Small data is read into one buffer that all sessions of a thread share, and written at once;
+//! bytes for which the outbound leg has no room are kept in a buffer of their own size. Bulk data
+//! passes through a pipe of the pool. Between two reads, a direction holds neither.
 //!
-//! `SPLICE_F_MORE` and `MSG_MORE` are never set: whatever was read goes out at once.
+//! `SPLICE_F_MORE` and `MSG_MORE` are never set, so all data is sent at once.
 
 use std::os::fd::BorrowedFd;
 
@@ -23,22 +23,22 @@ use crate::seeded_faults::{self, Fault};
 /// Actions of one direction before the other sessions have their turn: about 16 reads and writes.
 const ACTIONS_PER_TURN: usize = 32;
 
-/// What the sessions of one thread share.
+/// Resources that the sessions of one thread share.
 #[derive(Debug)]
 pub struct Shared {
     buffer: Box<[u8]>,
-    /// What is to be sent instead of what the buffer has.
+    /// Bytes to send instead of those in the buffer.
     written_anew: Vec<u8>,
-    /// Clients are not to stay for another request.
+    /// Whether clients must close after their answer.
     pub is_closing: bool,
     /// The pool of pipes.
     pub pipes: Pipes,
-    /// Splices that had to be copies.
+    /// Splices that became copies.
     pub pipe_shortages: u64,
 }
 
 impl Shared {
-    /// With a pool of pipes.
+    /// Resources with this pool of pipes.
     pub fn new(pipes: Pipes) -> Self {
         Self {
             buffer: vec![0; BUFFER_SIZE].into_boxed_slice(),
@@ -50,35 +50,35 @@ impl Shared {
     }
 }
 
-/// One of the two legs, as a direction sees them.
+/// One of a direction's two legs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Where its data comes from.
+    /// The leg from which its data comes.
     Inbound,
-    /// Where its data goes.
+    /// The leg to which its data goes.
     Outbound,
 }
 
-/// What one turn did.
+/// The result of one turn.
 #[derive(Debug, Default)]
 pub struct Moved {
     /// Bytes written after a copy.
     pub copied: u64,
     /// Bytes written by splice.
     pub spliced: u64,
-    /// The leg that failed, and how.
+    /// The leg that failed, and its error.
     pub failed: Option<(Side, Errno)>,
-    /// The turn ended before the work did.
+    /// The turn ended before the work was done.
     pub unfinished: bool,
-    /// The kernel had no memory for a call: to be tried again after a moment.
+    /// The kernel was short of memory: the call has to be repeated after a moment.
     pub starved: bool,
     /// Bytes read.
     pub read: u64,
-    /// Then there is more to write, which is held back until then.
+    /// When the rest may be written.
     pub resume_at: Option<Time>,
 }
 
-/// Where the bytes are that [`Direction::held`] counts.
+/// The place of the bytes that [`Direction::held`] counts.
 #[derive(Debug)]
 enum Held {
     Nothing,
@@ -86,24 +86,24 @@ enum Held {
     Pipe(Pipe),
 }
 
-/// A direction and what it holds.
+/// A direction and the bytes that it holds.
 #[derive(Debug)]
 pub struct Transfer {
-    /// Its state.
+    /// The state machine.
     pub direction: Direction,
-    /// It reads little at once, since memory is short.
+    /// It reads only little at once, because memory is short.
     pub is_bounded: bool,
-    /// Its outbound leg has what those of sessions get that last.
+    /// Its outbound leg already has keep-alive.
     pub is_kept_alive: bool,
-    /// It has spliced into its outbound leg, which may have swallowed that leg's error.
+    /// It has spliced into its outbound leg, and a splice may have swallowed an error of this leg.
     has_spliced: bool,
     held: Held,
-    /// What holds its writing back, if anything does.
+    /// Limits of its writing, if there are any.
     throttle: Option<Box<Throttle>>,
 }
 
 impl Transfer {
-    /// Between two open legs.
+    /// A transfer between two open legs.
     pub const fn new() -> Self {
         Self {
             direction: Direction::new(),
@@ -115,28 +115,28 @@ impl Transfer {
         }
     }
 
-    /// What holds its writing back; nothing yet, if it is asked for the first time.
+    /// The limits of its writing; there are none before the first call.
     pub fn throttle(&mut self) -> &mut Throttle {
         self.throttle.get_or_insert_default()
     }
 
-    /// Whether a failure of its outbound leg may have been swallowed.
+    /// Whether a splice may have swallowed an error of its outbound leg.
     pub const fn may_hide_failure(&self) -> bool {
         self.has_spliced
     }
 
-    /// These leave what is in flight to others again.
+    /// Removes a cap of the data in flight.
     pub fn lift_cap(&mut self, by: CapBy) {
         self.throttle.take_if(|throttle| throttle.lift_cap(by));
     }
 
-    /// Moves what can be moved from one leg to the other.
+    /// Moves as much data as possible from one leg to the other.
     ///
-    /// With `last`, the other direction has ended in good order, and both sockets will be closed
-    /// after this one: closing sends the FIN, so it is not sent by a call of its own. An end that
-    /// is read is verified if it is `doubtful`.
+    /// `last`: the other direction has ended with a FIN, and both sockets will be closed after this
+    /// direction. Closing sends the FIN, so no call of its own does. `doubtful`: an end that is
+    /// read has to be verified.
     ///
-    /// With `framing`, what is moved is this message, and nothing behind it is.
+    /// With `framing`, only this HTTP message is moved, and no data behind it.
     pub fn advance(
         &mut self,
         [from, to]: [BorrowedFd<'_>; 2],
@@ -163,7 +163,7 @@ impl Transfer {
                     Wanted::Nothing => {
                         if *message == Message::Request && framed.may_client_wait() {
                             match self.look_behind(from, doubtful, framed) {
-                                // Its end, which passes on.
+                                // This is the end, which is passed on.
                                 Ok(true) => continue,
                                 Ok(false) => {}
                                 Err(failed) => moved.failed = Some(failed),
@@ -172,7 +172,7 @@ impl Transfer {
                         return moved;
                     }
                 },
-                // What the end of the server means depends on the message.
+                // The meaning of the server's end depends on the HTTP message.
                 (Action::Finish, Some((_, Message::Answer))) => return moved,
                 (Action::Read(method), None) => {
                     let legs = ([from, to], doubtful, u64::MAX);
@@ -188,7 +188,7 @@ impl Transfer {
                     },
                     Action::Finish => {
                         if !last {
-                            // Fails only where the leg has failed; epoll tells that as well.
+                            // This fails only if the leg has failed, which epoll reports as well.
                             let _ = system::end_writing(to);
                         }
                         self.direction.handle_finished();
@@ -213,7 +213,7 @@ impl Transfer {
         moved
     }
 
-    /// The outbound leg failed: drops what is held.
+    /// The outbound leg failed: drops the held bytes.
     pub fn abandon(&mut self, shared: &mut Shared) {
         self.direction.handle_outbound_failed();
         if let Held::Pipe(pipe) = std::mem::replace(&mut self.held, Held::Nothing) {
@@ -221,7 +221,7 @@ impl Transfer {
         }
     }
 
-    /// Holds these bytes, which are to be written before anything that is read.
+    /// Holds bytes that are to be written before any others.
     pub fn hold(&mut self, bytes: Vec<u8>) {
         if !bytes.is_empty() {
             self.direction.handle_replaced(small(bytes.len()));
@@ -232,7 +232,7 @@ impl Transfer {
         }
     }
 
-    /// Reads once, at most so much, and writes at once what was copied.
+    /// Reads once, at most `most` bytes; copied bytes are also written at once.
     fn read(
         &mut self,
         method: Method,
@@ -241,7 +241,7 @@ impl Transfer {
         now: Time,
         moved: &mut Moved,
     ) -> Result<(), (Side, Errno)> {
-        // What is written in pieces would keep a pipe for long.
+        // Data that is written in pieces would occupy a pipe for a long time.
         if method == Method::Splice && self.throttle.is_none() && most >= BULK_AT_LEAST.into() {
             if let Some(pipe) = shared.pipes.take(now) {
                 return self.fill(pipe, legs[0], most, shared, moved);
@@ -251,7 +251,7 @@ impl Transfer {
         self.copy(legs, doubtful, most, shared, moved)
     }
 
-    /// Reads once into the shared buffer and writes that at once.
+    /// Reads once into the shared buffer and writes the bytes at once.
     fn copy(
         &mut self,
         [from, to]: [BorrowedFd<'_>; 2],
@@ -269,7 +269,8 @@ impl Transfer {
         self.write_read(to, &shared.buffer[..count], moved)
     }
 
-    /// Reads once into the shared buffer, and writes what the message makes of it.
+    /// Reads once into the shared buffer, and writes the bytes that result from parsing the
+    /// message.
     fn look(
         &mut self,
         [from, to]: [BorrowedFd<'_>; 2],
@@ -296,8 +297,8 @@ impl Transfer {
         }
     }
 
-    /// Looks whether the client has sent something behind its request, and leaves it there;
-    /// whether that is its end.
+    /// Checks whether the client has sent data behind its request, without reading the data;
+    /// returns whether this is its end.
     fn look_behind(
         &mut self,
         from: BorrowedFd<'_>,
@@ -322,7 +323,7 @@ impl Transfer {
         Ok(false)
     }
 
-    /// Writes what has just been read, and keeps what has no room.
+    /// Writes the bytes that have just been read, and keeps those for which there is no room.
     fn write_read(
         &mut self,
         to: BorrowedFd<'_>,
@@ -338,7 +339,7 @@ impl Transfer {
             None => match system::send(to, bytes) {
                 Ok(written) => written,
                 Err(Errno::AGAIN | Errno::INTR) => 0,
-                // It has been read and must not be lost.
+                // The bytes have been read and must not be lost.
                 Err(error) if is_want_of_memory(error) => 0,
                 Err(error) => return Err((Side::Outbound, error)),
             },
@@ -346,7 +347,7 @@ impl Transfer {
         moved.copied += written as u64;
         self.direction.handle_written(small(written), false);
         if written < count {
-            // Whether there is room is asked again by writing the rest.
+            // Writing the rest shows whether there is room.
             self.held = Held::Buffer {
                 bytes: bytes[written..].into(),
                 start: 0,
@@ -355,13 +356,13 @@ impl Transfer {
         Ok(())
     }
 
-    /// How many of the bytes that are held may be written now, or when to ask again.
+    /// How many of the held bytes may be written now, or when to check again.
     fn allowed(&mut self, to: BorrowedFd<'_>, now: Time) -> Result<usize, Time> {
         let held = self.direction.held();
         let Some(throttle) = &mut self.throttle else {
             return Ok(held as usize);
         };
-        // A socket that cannot be asked has failed; writing to it will tell.
+        // If the socket cannot be queried, it has failed, and the write reports that.
         let in_flight = || system::unacknowledged_bytes(to).unwrap_or(0);
         let allowed = throttle.allow(now, held, in_flight)?;
         Ok(allowed as usize)
@@ -400,7 +401,7 @@ impl Transfer {
         }
     }
 
-    /// Tells the direction what a read gave; the bytes, if there are any.
+    /// Reports the result of a read to the direction; returns the bytes, if there are any.
     fn note_read(
         &mut self,
         method: Method,
@@ -421,8 +422,7 @@ impl Transfer {
         Ok(read.ok().filter(|count| *count > 0))
     }
 
-    /// Writes once of what is held, at most `most` bytes; frees what held it when nothing is
-    /// left.
+    /// Writes held bytes once, at most `most`. When nothing is left, frees the buffer or the pipe.
     fn write_held(
         &mut self,
         to: BorrowedFd<'_>,
@@ -445,7 +445,8 @@ impl Transfer {
             Held::Nothing => Ok(0),
         };
         let written = match written {
-            // Nothing written though something is held: never so, and waiting might be for ever.
+            // The kernel never returns 0 here. Waiting after it might never end, so it is treated
+            // as an error.
             Ok(0) => return Err((Side::Outbound, Errno::IO)),
             Ok(written) => written,
             Err(Errno::AGAIN) => {
@@ -474,7 +475,7 @@ impl Transfer {
     }
 }
 
-/// A fault to be found by tests.
+/// A deliberate fault, for tests.
 impl Transfer {
     fn lose_held(&mut self, shared: &mut Shared) -> Result<(), (Side, Errno)> {
         self.direction.handle_written(self.direction.held(), false);
@@ -485,7 +486,7 @@ impl Transfer {
     }
 }
 
-/// Reads once. `doubtful`: an end that is read here may be a reset ([`verify_end`]).
+/// Reads once. `doubtful`: an end that is read may be a reset ([`verify_end`]).
 fn receive(from: BorrowedFd<'_>, buffer: &mut [u8], doubtful: bool) -> rustix::io::Result<usize> {
     let read = system::receive(from, buffer);
     match doubtful {
@@ -494,35 +495,34 @@ fn receive(from: BorrowedFd<'_>, buffer: &mut [u8], doubtful: bool) -> rustix::i
     }
 }
 
-/// Tells an end from a failure that reads like one.
+/// Distinguishes an end from a failure that looks like one.
 ///
-/// A splice into a socket that is reset meanwhile returns what went before and swallows the
-/// error (Linux's `splice_to_socket`); from then on reading that socket gives 0, as after a FIN.
-/// But a socket that has been reset has no peer any more, one that has received a FIN has. A leg
-/// into which nothing was spliced, or nothing is written any more, is not asked: each other call
-/// hands its error on.
+/// If a socket is reset during a splice into it, the splice returns the bytes before the reset and
+/// swallows the error (`splice_to_socket` of Linux); from then on, reading this socket returns 0,
+/// as after a FIN. But after a reset the socket has no peer, and after a FIN it has one. Legs into
+/// which nothing was or is spliced need no check, because every other call returns its error.
 fn verify_end(read: rustix::io::Result<usize>, from: BorrowedFd<'_>) -> rustix::io::Result<usize> {
     if read != Ok(0) || system::peer_address(from).is_ok_and(|peer| peer.is_some()) {
         return read;
     }
     match system::socket_error(from) {
-        // EPIPE here: the FIN came first, then the reset.
+        // The error is EPIPE if the FIN arrived before the reset.
         Ok(Err(error)) => Err(error),
         _ => Err(Errno::CONNRESET),
     }
 }
 
-/// The kernel is short of memory just now; nothing is wrong with the leg.
+/// The kernel is short of memory at present; the leg has not failed.
 const fn is_want_of_memory(error: Errno) -> bool {
     matches!(error, Errno::NOMEM | Errno::NOBUFS)
 }
 
-/// A size, or `most` if that is less.
+/// The smaller of `size` and `most`.
 fn at_most(size: usize, most: u64) -> usize {
     usize::try_from(most).map_or(size, |most| size.min(most))
 }
 
-/// Counts of one system call fit 32 bits: buffers and pipes are smaller.
+/// The byte count of one system call fits in 32 bits, because buffers and pipes are smaller.
 fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! What a session notes of itself.
+//! The data that a session records about itself.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use super::report::{LegReport, Phase, SessionReport, handshake_name};
 use super::{Ending, ListenerCounters};
 use crate::arrival::Arrival;
 
-/// Times, bytes and addresses of a session, and where they are counted.
+/// Times, bytes and addresses of a session, and its listener's counters.
 #[derive(Debug)]
 pub struct Record {
-    /// Unique in the run of a relay, counted from 1.
+    /// Unique while a relay runs, counted from 1.
     pub id: u64,
-    /// The numbers of its listener in this thread.
+    /// The counters of its listener in this thread.
     pub listener: Arc<ListenerCounters>,
-    /// Who called.
+    /// The client.
     pub client: SocketAddr,
-    /// Who was called.
+    /// The server.
     pub server: SocketAddr,
     /// When the client was answered.
     pub handshake: Handshake,
@@ -28,26 +28,26 @@ pub struct Record {
     pub bytes_to_client: u64,
     /// Bytes handed to the kernel towards the server.
     pub bytes_to_server: u64,
-    /// The initial window of the client's leg, and whether its path was known, where that was
-    /// chosen.
+    /// The initial window of the client leg, and whether it is a learned start; `None` if no window
+    /// was selected.
     start: Option<(u16, bool)>,
-    /// When the client was first heard of.
+    /// When the client's first segment arrived.
     begin: Time,
-    /// How long it took to connect both legs, once they are.
+    /// Time until both legs were connected; `None` before.
     setup: Option<TimeSpan>,
-    /// What failed first.
+    /// The first failure.
     failure: Option<Ending>,
-    /// Data has passed since it was sampled last.
+    /// Data has passed since the last sample.
     pub unsampled: bool,
     last: [LastReading; 2],
-    /// Most bytes for each leg that were read in one turn, the client's first.
+    /// For each leg, the most bytes that were read for it in one turn; the client leg first.
     largest_forward_data: [u32; 2],
-    /// The same of those that were handed to its socket in one turn.
+    /// For each leg, the most bytes that were handed to its socket in one turn.
     largest_burst: [u32; 2],
 }
 
 impl Record {
-    /// Of a session that begins with this arrival.
+    /// The record of a session that begins with this arrival.
     pub fn new(id: u64, listener: Arc<ListenerCounters>, arrival: &Arrival) -> Self {
         listener.opened.add(1);
         listener.active.add(1);
@@ -77,7 +77,7 @@ impl Record {
         }
     }
 
-    /// Who calls whom.
+    /// The client and the server.
     pub const fn request(&self) -> Request {
         Request {
             client: self.client,
@@ -92,13 +92,13 @@ impl Record {
         self.listener.observe_setup(self.handshake, time);
     }
 
-    /// Something failed; the first failure decides how the session ended.
+    /// A failure. The first one decides how the session ended.
     pub fn note_failure(&mut self, ending: Ending) {
         self.failure.get_or_insert(ending);
     }
 
-    /// In one turn, bytes were read from `inbound`, and `count` handed to the kernel for the other
-    /// leg.
+    /// In one turn, `read` bytes were read from `inbound`, and `count` bytes were handed to the
+    /// kernel for the other leg.
     pub fn note_moved(&mut self, inbound: Leg, read: u64, count: u64) {
         if read == 0 && count == 0 {
             return;
@@ -127,22 +127,24 @@ impl Record {
         }
     }
 
-    /// What has been counted of the client's leg, for the next session of its connection.
+    /// The counters of the client leg that were already added to the statistics, for the next
+    /// session of this connection.
     pub const fn client_reading(&self) -> LastReading {
         self.last[0]
     }
 
-    /// The client's leg has carried sessions before, which have counted so much.
+    /// Sets the counters that earlier sessions of the client's connection have already added to the
+    /// statistics.
     pub const fn continue_from(&mut self, reading: LastReading) {
         self.last[0] = reading;
     }
 
-    /// Since the client was first heard of.
+    /// Time since the client's first segment.
     pub fn age(&self, now: Time) -> TimeSpan {
         now.since(self.begin)
     }
 
-    /// The session ended: `closed` in good order, or by what failed.
+    /// The session ended: with a FIN in each direction if `closed`, otherwise by its failure.
     pub fn note_end(&self, closed: bool) -> Ending {
         let ending = match closed {
             true => Ending::Closed,
@@ -153,7 +155,7 @@ impl Record {
         ending
     }
 
-    /// The session as it is shown, with its client leg and its server leg.
+    /// The report of the session, with the reports of its legs.
     pub fn report(&self, now: Time, phase: Phase, legs: [LegReport; 2]) -> SessionReport {
         let [mut client_leg, mut server_leg] = legs;
         for (place, leg) in [&mut client_leg, &mut server_leg].into_iter().enumerate() {

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{ListenerCounters, ListenerTotals};
 
-/// Most names of listeners that are remembered after the listeners have gone.
+/// Most names of removed listeners whose counters are kept.
 const FORMER_LIMIT: usize = 1000;
 
-/// Who counts; threads and listeners may come and go.
+/// The counters of all threads; threads and listeners may be added and removed.
 #[derive(Debug, Default)]
 pub struct Registry {
     content: Mutex<Content>,
@@ -19,7 +19,7 @@ pub struct Registry {
 #[derive(Debug, Default)]
 struct Content {
     counters: Vec<Arc<ListenerCounters>>,
-    /// What those counted that nobody adds to any more: counters never go back.
+    /// The sums of counters to which no thread adds any more: published counters never decrease.
     former: BTreeMap<String, ListenerTotals>,
 }
 
@@ -35,7 +35,7 @@ impl Registry {
 
     /// The number of the next session.
     pub fn next_session(&self) -> u64 {
-        // Once per connection: a shared cache line is no matter.
+        // This happens once per connection, so a shared cache line costs little.
         self.sessions.fetch_add(1, Ordering::Relaxed) + 1
     }
 
@@ -50,14 +50,14 @@ impl Registry {
         totals
     }
 
-    /// Nothing here panics while it holds the lock, so the content is whole in any case.
+    /// No code panics while it holds this lock, so the content is always consistent.
     fn lock(&self) -> MutexGuard<'_, Content> {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Content {
-    /// Adds up those that no listener and no session refers to any more.
+    /// Adds counters to the sums if no listener and no session refers to them any more.
     fn retire(&mut self) {
         let former = &mut self.former;
         self.counters.retain(|counters| {

@@ -1,4 +1,4 @@
-//! A session as it is shown.
+//! The report of a session, in `/sessions` and in the log.
 
 use std::net::SocketAddr;
 
@@ -8,66 +8,66 @@ use serde::{Deserialize, Serialize};
 
 use crate::narrow::NarrowReport;
 
-/// A session at one moment. Names say the units.
+/// A session at one moment. The names of fields contain the units.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionReport {
-    /// Unique in the run of the relay.
+    /// Unique while the relay runs.
     pub id: u64,
     /// Name of its listener.
     pub listener: String,
-    /// Who called.
+    /// The client.
     pub client: SocketAddr,
-    /// Who was called.
+    /// The server.
     pub server: SocketAddr,
-    /// What the client called the server, where it gave a name: `host:port`.
+    /// The server's name, if the client gave one: `host:port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
-    /// When the client was answered: `end-to-end` or `early`.
+    /// `end-to-end` or `early`.
     pub handshake: String,
-    /// Whether the client's path was known when its leg began, where a start that knows the path is
-    /// chosen: `learned` or `cold`.
+    /// Whether the client leg has a learned start: `learned` or `cold`; `None` if the policy
+    /// selects no start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<String>,
-    /// The initial window chosen for the client's leg.
+    /// The initial window that was selected for the client leg.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_window_segments: Option<u32>,
-    /// Where it is in its life.
+    /// The phase of its life.
     pub phase: Phase,
-    /// From the client's first segment, as far as it was seen, until both legs were connected.
+    /// Time from the client's first segment that was seen until both legs were connected.
     pub setup_seconds: Option<f64>,
-    /// From the client's first segment on.
+    /// Time since the client's first segment.
     pub duration_seconds: f64,
-    /// Handed to the kernel towards the client.
+    /// Bytes handed to the kernel towards the client.
     pub bytes_to_client: u64,
-    /// Handed to the kernel towards the server.
+    /// Bytes handed to the kernel towards the server.
     pub bytes_to_server: u64,
     /// The leg towards the client.
     pub client_leg: LegReport,
     /// The leg towards the server.
     pub server_leg: LegReport,
-    /// What was done for the client's access link, where a profile is for it.
+    /// The state of the client's access profile, if one applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub narrow: Option<NarrowReport>,
 }
 
-/// Where a session is in its life.
+/// The phase of a session's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// The server has not answered yet.
     Connecting,
-    /// Both legs live.
+    /// Both legs are connected.
     Relaying,
-    /// A leg has failed; the other takes what that one had delivered.
+    /// One leg has failed; the other one gets the data that had arrived before.
     Settling,
     /// It has ended.
     Ended,
 }
 
-/// A leg at one moment, as the kernel tells (`TCP_INFO`); what it does not know yet is `None`.
+/// A leg at one moment, from `TCP_INFO`. Unknown values are `None`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct LegReport {
-    /// Our address.
+    /// Midspan's address.
     pub local: Option<SocketAddr>,
     /// Address of the peer.
     pub peer: Option<SocketAddr>,
@@ -81,24 +81,24 @@ pub struct LegReport {
     pub congestion_window_segments: u32,
     /// Segment size.
     pub segment_size_bytes: u32,
-    /// Sent again.
+    /// Retransmitted segments.
     pub retransmitted_segments: u32,
-    /// Sent again.
+    /// Retransmitted bytes.
     pub retransmitted_bytes: u64,
     /// Retransmission time-outs; 0 before Linux 6.7.
     #[serde(default)]
     pub timeouts: u16,
-    /// Sent and not acknowledged.
+    /// Segments in flight.
     pub unacknowledged_segments: u32,
-    /// In the send buffer and never sent.
+    /// Bytes in the send buffer that were never sent.
     pub not_sent_bytes: u64,
     /// The window that the peer advertises.
     pub peer_window_bytes: u64,
     /// Time in which there was data to send.
     pub busy_seconds: f64,
-    /// Of this, held back by the peer's window.
+    /// Part of this time in which the peer's window was the limit.
     pub receive_window_limited_seconds: f64,
-    /// Of this, held back by the send buffer.
+    /// Part of this time in which the send buffer was the limit.
     pub send_buffer_limited_seconds: f64,
     /// Most bytes for this leg that were read in one turn.
     #[serde(default)]
@@ -109,13 +109,13 @@ pub struct LegReport {
     /// Congestion control.
     #[serde(default)]
     pub congestion_control: Option<String>,
-    /// Why this one.
+    /// Why the leg has this congestion control.
     #[serde(default)]
     pub congestion_control_reason: Option<String>,
 }
 
 impl From<&LegSample> for LegReport {
-    /// Without the addresses.
+    /// A report without the addresses.
     fn from(sample: &LegSample) -> Self {
         let seconds = |time: Option<TimeSpan>| time.map(TimeSpan::as_seconds);
         Self {
@@ -143,7 +143,7 @@ impl From<&LegSample> for LegReport {
     }
 }
 
-/// As it is written in the configuration.
+/// The name in the configuration.
 pub(crate) const fn handshake_name(handshake: Handshake) -> &'static str {
     match handshake {
         Handshake::EndToEnd => "end-to-end",

@@ -1,4 +1,4 @@
-//! What the buffers of a session may hold, as the memory budget allows.
+//! Limits of a session's buffers, which follow from the memory budget.
 
 use std::os::fd::OwnedFd;
 
@@ -9,10 +9,10 @@ use midspan_units::ByteSize;
 
 use super::Session;
 
-/// Sweeps over all sessions that a direction outlives without moving anything before it is still.
+/// Number of sweeps without movement after which a direction counts as still.
 pub(super) const STILL_AFTER: u8 = 2;
 
-/// The buffers of both legs as they were configured.
+/// The configured buffers of both legs.
 #[derive(Debug, Clone, Copy)]
 pub struct Buffers {
     client: LegBuffers,
@@ -45,7 +45,7 @@ impl Buffers {
 }
 
 impl Session {
-    /// What each direction holds and may hold; the first is that from the client.
+    /// For each direction, the memory that it uses and may use; the direction to the server first.
     pub fn memory(&self) -> [DirectionMemory; 2] {
         let [client, server] =
             [&self.client, &self.server].map(|socket| tcp::memory(socket).unwrap_or_default());
@@ -66,8 +66,8 @@ impl Session {
         ]
     }
 
-    /// Another sweep, without anything moved since the last unless that is noted; whether a
-    /// direction is still from now on.
+    /// Counts another sweep, in which nothing has moved since the last one unless movement was
+    /// recorded. Returns whether a direction is still from now on.
     pub fn grow_still(&mut self) -> bool {
         let mut is_new = false;
         for still in &mut self.upkeep.still {
@@ -77,8 +77,8 @@ impl Session {
         is_new
     }
 
-    /// Sets the buffers of the direction from this leg. What the kernel refuses stays as it is,
-    /// and is measured so.
+    /// Sets the buffers of the direction from this leg. If the kernel refuses a size, the buffer
+    /// stays as it is and is measured so.
     pub fn bound(&mut self, from: Leg, bounding: Bounding, configured: &Buffers) {
         let (inbound, outbound) = (from, from.other());
         let lock = |session: &Self, leg: Leg| {
@@ -123,7 +123,7 @@ impl Session {
                     .and_then(|()| lock(self, outbound))
                     .is_err()
                 {
-                    // Before Linux 5.14 what was set is set for ever.
+                    // Before Linux 5.14, a size that was set cannot be returned to the kernel.
                     self.transfer_mut(from).is_bounded = true;
                 }
             }
@@ -135,7 +135,7 @@ const fn is_fixed(buffer: Buffer) -> bool {
     matches!(buffer, Buffer::Fixed(_))
 }
 
-/// At most what was configured, of which the kernel makes the double.
+/// At most the configured size; the kernel doubles it.
 fn within(each: u64, configured: Buffer) -> ByteSize {
     ByteSize::from_bytes(match configured {
         Buffer::Auto | Buffer::Adaptive => each,
@@ -143,8 +143,8 @@ fn within(each: u64, configured: Buffer) -> ByteSize {
     })
 }
 
-/// Gives a buffer back to whoever had it: what was configured, or the kernel, from where it
-/// begins.
+/// Restores the configured size, or returns the buffer to the kernel's own control, beginning at
+/// the kernel's default.
 fn restore<'a>(
     configured: Buffer,
     socket: &'a OwnedFd,

@@ -1,4 +1,4 @@
-//! Carries out on a session's sockets what its policy decides.
+//! Carries out the policy's decisions on a session's sockets.
 
 use midspan_linux::tcp;
 use midspan_policy::{Decision, Leg, PacingBy, SessionSample, learned_start};
@@ -12,15 +12,15 @@ use crate::sample::sample;
 use crate::statistics::Counters;
 use crate::throttle::{CapBy, kernel_rate};
 
-/// IP and TCP header without options, which a rate counts.
+/// Bytes of IP and TCP headers without options, which count in a rate.
 const IPV4_HEADERS: u32 = 40;
 const IPV6_HEADERS: u32 = 60;
 
-/// Data of a segment, until a sample tells: of an Ethernet, with timestamps.
+/// Data of a segment until there is a sample: on Ethernet, with timestamps.
 const SEGMENT: u32 = learned_start::SEGMENT;
 
 impl Session {
-    /// Paces these legs at the input of TCP from their first byte on, the client's first.
+    /// Paces legs at the input of TCP from their first byte on; the client leg first.
     pub fn pace_from_start(&mut self, legs: [InputStart; 2]) {
         for (leg, start) in [Leg::Client, Leg::Server].into_iter().zip(legs) {
             let headers = self.header_size(leg);
@@ -39,12 +39,12 @@ impl Session {
         }
     }
 
-    /// As the kernel knows it, after its handshake from that.
+    /// The kernel's round-trip time, which it first measures in the handshake.
     fn round_trip_time(&self, leg: Leg) -> Option<TimeSpan> {
         sample(self.socket(leg)).ok()?.round_trip_time
     }
 
-    /// Deals with the client's access link in this way from its first byte on.
+    /// Sets the state of the client's access profile, before the first byte.
     pub fn set_narrow(&mut self, narrow: Option<Box<NarrowLeg>>) {
         let cap = narrow.as_ref().and_then(|leg| leg.cap());
         self.narrow = narrow;
@@ -54,7 +54,8 @@ impl Session {
         }
     }
 
-    /// Reads the leg towards a narrow client, if it is time; the options that the kernel refused.
+    /// Reads the leg towards a narrow client, if a reading is due; returns the number of options
+    /// that the kernel refused.
     pub(super) fn look_at_narrow_leg(&mut self, now: Time, counters: &Counters) -> u64 {
         let Some(leg) = &mut self.narrow else {
             return 0;
@@ -64,7 +65,7 @@ impl Session {
         let (cap, round_trip) = (leg.cap(), leg.round_trip_time());
         let transfer = self.transfer_to(Leg::Client);
         match (cap, before) {
-            // A cap that stays has the round trip to be told.
+            // The cap is unchanged, but the round-trip time may be new.
             (Some(cap), _) => transfer.throttle().set_cap(CapBy::Profile, cap, round_trip),
             (None, Some(_)) => transfer.lift_cap(CapBy::Profile),
             (None, None) => {}
@@ -79,10 +80,10 @@ impl Session {
         }
     }
 
-    /// Carries out a live decision that was made by `sample`; the number of options that the kernel
-    /// refused.
+    /// Carries out a decision that was made from `sample`; returns the number of options that the
+    /// kernel refused.
     ///
-    /// Not carried out yet: `segment_size`.
+    /// `segment_size` is not carried out here.
     pub fn carry_out(&mut self, decision: &Decision, sample: &SessionSample) -> u64 {
         let mut refused = 0;
         let narrow_rate = self.narrow.as_ref().and_then(|leg| leg.pacing_rate());
@@ -99,7 +100,7 @@ impl Session {
                 let segment = sample.segment_size;
                 transfer.throttle().set_rate(rate, segment, headers, held);
             }
-            // What is bounded for want of memory is not made larger.
+            // A buffer that is bounded because memory is short is not enlarged.
             let is_bounded = self.transfer(leg.other()).is_bounded;
             let socket = self.socket(leg);
             let mut note = |failed: bool| refused += u64::from(failed);

@@ -1,4 +1,4 @@
-//! A session that carries one request of HTTP and its answer.
+//! A session that carries one HTTP request and its answer.
 
 use midspan_explicit::http::{Progress, Side as Message, Wanted};
 use midspan_policy::Leg;
@@ -13,18 +13,18 @@ use crate::observation::Ending;
 use crate::system;
 use crate::transfer::Shared;
 
-/// Where the client of an exchange goes that is over.
+/// What happens to the client after an exchange.
 #[derive(Debug)]
 pub enum Client {
-    /// It may send another request.
+    /// The client may send another request.
     Stays,
-    /// It is told this, if anything, and closed once it has had time to read all.
+    /// The client gets this answer, if any, and is closed after it had time to read everything.
     IsTold(&'static str),
-    /// It has ended its connection, and is closed.
+    /// The client has ended its connection, and is closed.
     IsGone,
 }
 
-/// Who has broken an exchange off.
+/// Which end has broken the exchange off.
 const fn broken_by(framed: &Framed) -> Ending {
     match framed.exchange.is_request_malformed() {
         true => Ending::ResetByClient,
@@ -33,20 +33,20 @@ const fn broken_by(framed: &Framed) -> Ending {
 }
 
 impl Session {
-    /// These bytes are sent before anything that is read: to the server and to the client.
+    /// Holds bytes that are sent before any others: to the server and to the client.
     pub fn hold(&mut self, to_server: Vec<u8>, to_client: Vec<u8>) {
         self.to_server.hold(to_server);
         self.to_client.hold(to_client);
     }
 
-    /// It carries nothing but this.
+    /// Sets the exchange: the session carries nothing else.
     pub fn carry(&mut self, framed: Framed) {
         self.record.continue_from(framed.kept.reading);
         self.framed = Some(Box::new(framed));
     }
 
-    /// What follows from what has moved: when to look again, and whether there is more to do at
-    /// once.
+    /// Checks the exchange after data has moved: returns when to check again, and whether there is
+    /// more to do at once.
     pub(super) fn look_at_exchange(
         &mut self,
         shared: &mut Shared,
@@ -85,7 +85,7 @@ impl Session {
                 let was_finished = framed.is_client_finished();
                 let again = framed.look(legs, now);
                 if framed.is_client_finished() && !was_finished {
-                    // Fails only where the leg has failed; epoll tells that as well.
+                    // This fails only if the leg has failed, which epoll reports as well.
                     let _ = system::end_writing(&self.client);
                 }
                 (again, false)
@@ -93,7 +93,7 @@ impl Session {
         }
     }
 
-    /// What comes next in an exchange.
+    /// The next step of an exchange.
     pub(super) fn step_of_exchange(&self, framed: &Framed) -> Step {
         let is_asked = self.to_server.direction.is_done()
             || self.to_server.direction.held() == 0
@@ -113,8 +113,8 @@ impl Session {
         }
     }
 
-    /// Where the client goes now that the exchange is over, and how the session has ended. The
-    /// server's socket closes by a reset unless that could take back what it was sent.
+    /// What happens to the client after the exchange, and how the session has ended. The server leg
+    /// is closed by a reset, unless a reset could overtake data.
     pub fn leave_exchange(&mut self, may_stay: bool) -> (Client, End) {
         let Some(framed) = &self.framed else {
             return (Client::IsGone, End::Reset);
@@ -125,8 +125,8 @@ impl Session {
         }
         let is_asked =
             framed.exchange.is_request_complete() && self.to_server.direction.held() == 0;
-        // A socket that is closed first keeps its port for a minute, one that is reset does not;
-        // but a reset could overtake what the server has not acknowledged yet.
+        // A socket that is closed first keeps its port for a minute; a socket that is reset does
+        // not. But a reset could overtake data that the server has not acknowledged yet.
         let server_ended = self.server_end_seen && !self.failures.server;
         if is_asked && (server_ended || !self.is_acknowledged(Leg::Server)) {
             let _ = system::set_reset_on_close(&self.server, false);
@@ -142,7 +142,7 @@ impl Session {
         (client, End::Closed)
     }
 
-    /// The client, and what is kept for its next request.
+    /// The client, and its state for the next request.
     pub fn into_client(self) -> Option<(NewClient, Kept)> {
         let mut kept = self.framed?.kept;
         kept.reading = self.record.client_reading();

@@ -1,4 +1,4 @@
-//! What a session shows of itself.
+//! Readings and the report of a session.
 
 use std::os::fd::OwnedFd;
 
@@ -37,14 +37,14 @@ impl Session {
         tcp::congestion_control(self.socket(leg)).ok()
     }
 
-    /// Reads both legs for the numbers of the listener.
+    /// Reads both legs for the counters of the listener.
     pub fn sample_for_numbers(&mut self) {
         if let Ok(sample) = self.sample() {
             self.record.note_sample(&sample);
         }
     }
 
-    /// The session as it is shown, with a reading of both legs.
+    /// The report of the session, with a reading of both legs.
     pub fn report(&self, now: Time) -> SessionReport {
         let leg = |socket: &OwnedFd| {
             let sample = sample(socket).unwrap_or_default();

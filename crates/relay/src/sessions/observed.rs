@@ -22,13 +22,13 @@ use crate::statistics::Counters;
 pub struct Observation {
     /// Counts.
     pub registry: Arc<Registry>,
-    /// Questions to this thread.
+    /// Queries to this thread.
     pub mailbox: Arc<Mailbox>,
     /// How often live sessions are read.
     pub sampling_interval: Option<TimeSpan>,
 }
 
-/// Most places of the table that are looked at for one round of samples.
+/// Most indices of the table that are checked in one round of samples.
 const PLACES_AT_ONCE: usize = 4096;
 
 /// How long a thread that ends waits for the log, for all its sessions together.
@@ -51,7 +51,7 @@ impl Sampling {
         }
     }
 
-    /// There is something to sample. An idle relay is not woken.
+    /// There is a session to sample. (An idle relay is not woken for samples.)
     pub fn wish(&mut self, now: Time) {
         if self.next.is_none() {
             self.next = Some(now + self.interval);
@@ -94,7 +94,7 @@ pub(super) fn last_words(
     (ended, sample)
 }
 
-/// Adds to a report why the legs of a session of this listener have their congestion controls.
+/// Adds to a report why the legs have their congestion controls.
 pub(super) fn add_reasons(report: &mut SessionReport, listener: u16, acceptors: &Acceptors) {
     let Some(acceptor) = acceptors.get(listener.into()) else {
         return;
@@ -110,7 +110,7 @@ pub(super) fn add_reasons(report: &mut SessionReport, listener: u16, acceptors: 
 }
 
 impl Sessions {
-    /// A session that never had a server leg, with the name by which its client requested the server.
+    /// Records a session without a server leg, and the name by which its client requested the server.
     pub fn note_unconnected(
         &self,
         listener: usize,
@@ -166,10 +166,10 @@ impl Sessions {
         }
     }
 
-    /// Answers what was asked, if anything was.
+    /// Answers queries, if there are any.
     pub fn answer_questions(&self, acceptors: &Acceptors, now: Time) {
         for inquiry in self.observation.mailbox.take() {
-            // Whoever asked may have given up meanwhile.
+            // The process that asked may no longer wait.
             let answer = self.answer(inquiry.question, acceptors, now);
             let _ = inquiry.reply.try_send(answer);
         }
@@ -223,7 +223,7 @@ impl Sessions {
             sampling.place += 1;
             looked += 1;
         }
-        // After a whole turn nothing is left, until something moves again.
+        // After a complete pass there is nothing to sample until data moves.
         let is_whole = looked == places;
         sampling.next = (!is_whole).then_some(now + sampling.interval);
     }

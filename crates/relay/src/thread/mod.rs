@@ -37,7 +37,7 @@ use super::statistics::Counters;
 use super::table::Key;
 pub use updates::Update;
 
-/// Events taken at once.
+/// Events read at once.
 const EVENTS: usize = 512;
 
 /// One thread of the relay.
@@ -69,27 +69,27 @@ impl EventSource for WakeUp {
     fn handle(&mut self, _: &mut SourceHost<'_>) {}
 }
 
-/// What a thread is started with.
+/// The parts with which a thread starts.
 pub struct ThreadParts {
     /// Its number, from 0.
     pub number: usize,
     /// Commands to all threads.
     pub control: Arc<Control>,
-    /// Commands to this one.
+    /// Commands to this thread.
     pub updates: Receiver<Update>,
     /// The clock of all threads.
     pub clock: Clock,
-    /// What they may take, all together.
+    /// The limits of all threads together.
     pub limits: Arc<Limits>,
-    /// Where all threads ask for names.
+    /// The look-up of names for all threads.
     pub names: Arc<Names>,
-    /// Who gave wrong passwords.
+    /// Clients with wrong passwords.
     pub tries: Arc<Tries>,
-    /// What this thread splices with.
+    /// This thread's pipes.
     pub pipes: Pipes,
-    /// How it is observed.
+    /// Counters, queries and the log.
     pub observation: Observation,
-    /// How long one side of a session outlives the failure of the other.
+    /// How long one leg of a session remains after the failure of the other.
     pub reset_timeout: TimeSpan,
 }
 
@@ -156,7 +156,7 @@ impl RelayThread {
         Ok(thread)
     }
 
-    /// Watches one more source of events.
+    /// Watches another source of events.
     ///
     /// # Errors
     /// Those of `epoll_ctl(2)`.
@@ -167,7 +167,7 @@ impl RelayThread {
         Ok(())
     }
 
-    /// Its numbers.
+    /// The thread's counters.
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.counters)
     }
@@ -182,7 +182,8 @@ impl RelayThread {
         Ok(())
     }
 
-    /// Waits for events, and handles them and the deadlines that have come; whether to continue.
+    /// Waits for events, and handles them and the deadlines that have passed. Returns whether to
+    /// continue.
     fn turn(&mut self, events: &mut Vec<Event>) -> rustix::io::Result<bool> {
         events.clear();
         let deadline = self.deadline();
@@ -223,7 +224,7 @@ impl RelayThread {
         self.sessions.answer_questions(&self.acceptors, now);
         self.sessions.sample_some(now);
         if self.sessions.measure_some(&mut self.acceptors, now) {
-            // Other threads may sleep, with sessions that are to be bounded.
+            // Other threads may sleep although their sessions are to be bounded.
             self.control.wake();
         }
         match self.control.command() {
@@ -237,7 +238,7 @@ impl RelayThread {
         Ok(true)
     }
 
-    /// The next thing to do that no event announces.
+    /// The next deadline.
     fn deadline(&self) -> Option<Deadline> {
         let sources = self.sources.iter().filter_map(|source| source.deadline());
         let at_once = |is_busy: bool| is_busy.then_some(Time::ZERO);
@@ -254,7 +255,7 @@ impl RelayThread {
         ])
     }
 
-    /// The negotiations, and the rest of the thread as they need it.
+    /// The negotiations, and the other parts of the thread that they need.
     const fn negotiations(&mut self) -> (&mut Negotiations, Neighbours<'_>) {
         let around = Neighbours {
             acceptors: &mut self.acceptors,
@@ -293,7 +294,7 @@ impl RelayThread {
         }
     }
 
-    /// The client of a session whose exchange is over is spoken with again.
+    /// Returns the client of a finished exchange to the negotiations.
     fn take_back(&mut self, over: Option<Key>) {
         if let Some(key) = over {
             let (negotiations, mut around) = self.negotiations();
@@ -302,8 +303,8 @@ impl RelayThread {
     }
 
     /// Accepts from a listening socket, which is level-triggered: one connection for each event,
-    /// since probing for another costs almost as much as accepting it. A socket that kept having
-    /// more is drained in batches.
+    /// because a test for another connection costs almost as much as accepting it. If a socket
+    /// repeatedly has more connections, they are accepted in batches.
     fn accept_some(&mut self, index: usize) {
         let turn = self.clockwork.turn();
         let Some(acceptor) = self.acceptors.get_mut(index) else {
@@ -317,7 +318,7 @@ impl RelayThread {
         }
     }
 
-    /// Accepts at most this many of the waiting connections; whether more may wait.
+    /// Accepts at most this many waiting connections; returns whether more may wait.
     fn accept(&mut self, index: usize, most: usize) -> bool {
         let now = self.clockwork.now();
         for _ in 0..most {

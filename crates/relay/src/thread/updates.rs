@@ -1,9 +1,10 @@
-//! Listeners that come, change and go while a thread runs, and other commands of the relay's owner.
+//! Changes of listeners while a thread runs, and other commands of the relay's owner.
 //!
-//! Each thread gets its part by a channel and carries it out between two turns of its loop. A
-//! change keeps the listening socket, so that no connection is lost: what connections inherit
-//! from it is set again, and a new [`Acceptor`] takes it over. The old one stays, without a socket,
-//! until the last session that it has accepted ends: that session's policy is the old one's.
+//! Each thread gets its commands through a channel and carries them out between two turns of its
+//! loop. A change keeps the listening socket, so that no connection is lost: the options that
+//! connections inherit from the socket are set again, and a new [`Acceptor`] gets the socket. The
+//! old acceptor stays, without a socket, until the last session that it accepted ends, because this
+//! session has the old acceptor's policy.
 
 use std::sync::mpsc::Sender;
 
@@ -15,27 +16,27 @@ use crate::kick::{Kicked, Target};
 use crate::opening::{Acceptor, ListenerId};
 use crate::source::EventSource;
 
-/// Such turns when accepting ends; more than any backlog needs.
+/// Number of batches when accepting ends; more than any accept queue needs.
 const LAST_ACCEPT_TURNS: usize = 4096;
 
 /// A command to a thread.
 pub enum Update {
     /// A new listener.
     Add(Box<Acceptor>),
-    /// A listener is different from now on.
+    /// A listener has new settings.
     Change(Box<Acceptor>),
-    /// A listener accepts no more after this time.
+    /// A listener stops accepting after this time.
     Retire(ListenerId, Time),
-    /// Sessions are to be reset; how many that were goes back.
+    /// Resets sessions; the sender gets their number.
     Kick(Target, Sender<Kicked>),
-    /// One more source of events.
+    /// Another source of events.
     Source(Box<dyn EventSource>),
     /// Confirms that all commands before this one are carried out.
     Report(Sender<()>),
 }
 
 impl RelayThread {
-    /// Carries out what the relay's owner has asked for.
+    /// Carries out the commands of the relay's owner.
     pub(super) fn handle_updates(&mut self) {
         while let Ok(update) = self.updates.try_recv() {
             match update {
@@ -43,7 +44,7 @@ impl RelayThread {
                     let index = self.acceptors.place(*acceptor);
                     match self.acceptors.are_open() {
                         true => (self.acceptors).watch_or_pause(index, self.clockwork.now()),
-                        // Too late: the relay accepts no more.
+                        // The relay accepts no more, so the listener is too late.
                         false => self.close_acceptor(index),
                     }
                 }
@@ -73,7 +74,7 @@ impl RelayThread {
                     }
                 }
                 Update::Report(sender) => {
-                    // Its owner may have given up waiting.
+                    // The relay's owner may no longer wait.
                     let _ = sender.send(());
                 }
             }
@@ -92,19 +93,19 @@ impl RelayThread {
             return;
         }
         let now = self.clockwork.now();
-        // Whom it serves may have changed.
+        // The access rules may have changed.
         self.negotiations.close_idle(old, &mut self.acceptors, now);
         self.acceptors.replace(old, acceptor, now);
     }
 
-    /// Closes what was to be closed by now.
+    /// Closes the listening sockets whose time is over.
     pub(super) fn retire_due(&mut self) {
         while let Some(index) = self.acceptors.due_to_retire(self.clockwork.now()) {
             self.close_acceptor(index);
         }
     }
 
-    /// Takes what waits already, then no more.
+    /// Accepts the connections that already wait, and then no more.
     pub(super) fn stop_accepting(&mut self) {
         if !self.acceptors.close() {
             return;
@@ -115,7 +116,7 @@ impl RelayThread {
         }
     }
 
-    /// Takes what waits already, then no more.
+    /// Accepts the connections that already wait at one acceptor, and then no more.
     fn close_acceptor(&mut self, index: usize) {
         let mut turns = 0;
         while turns < LAST_ACCEPT_TURNS && self.accept(index, ACCEPTS_PER_TURN) {

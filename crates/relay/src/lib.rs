@@ -1,95 +1,102 @@
-//! The relay, the data plane of `midspan run`: joins the two legs of each session and moves the
-//! bytes between them.
+//! The relay, the data plane of `midspan run`: joins the two legs of each session and moves the bytes
+//! between them.
 //!
-//! This crate knows no configuration file, no command line, no rules of a firewall and no other
-//! process. A [`Listener`] says what to do with connections; whoever opens the listening sockets
-//! hands it over. Connections come from these sockets, or were prepared at their SYN by a gate,
-//! which leaves them in [`Openings`].
+//! This crate has no access to configuration files, the command line, firewall rules or other processes. A
+//! [`Listener`] contains what to do with connections; the owner of the relay passes it together with its
+//! listening sockets. Connections arrive at these sockets. A gate may have prepared them at their SYN, and
+//! stores them in [`Openings`].
 //!
-//! One thread per core, each with a loop of its own over listening sockets of its own
-//! (`SO_REUSEPORT`) and the sessions accepted from them; threads share nothing but a command.
+//! There is one thread per core. Each thread has a loop of its own, with its own listening sockets
+//! (`SO_REUSEPORT`) and the sessions accepted from them; threads share only a command and the limits.
 //!
-//! | module | job | pure |
+//! | module | content | pure |
 //! | --- | --- | --- |
-//! | `thread` | the loop of one thread: takes events, accepts, obeys its owner | |
-//! | `acceptors` | the listening sockets of a thread: watched, at rest, about to go | |
-//! | `sessions` | the sessions of a thread: moved, timed, measured, shown, ended | |
+//! | `thread` | the loop of one thread: handles events, accepts, carries out commands | |
+//! | `acceptors` | the listening sockets of a thread: watched, paused, retired | |
+//! | `sessions` | the sessions of a thread: moved, timed, measured, reported, ended | |
 //! | `clockwork` | the time of a thread, and its next deadline with the reason | |
-//! | `source` | sources of events that are not the relay's | |
-//! | `direction` | one direction of data: what to do next | yes |
-//! | `throttle` | what holds its writing back: pacing, a cap of what is in flight | yes |
-//! | `lifecycle` | a session: go on, close, settle or reset | yes |
-//! | `transfer` | carries a direction out: read, write, splice | |
+//! | `source` | sources of events of other parts of the process | |
+//! | `direction` | one direction of data: the next action | yes |
+//! | `throttle` | limits of a direction's writing: pacing, a cap of the data in flight | yes |
+//! | `lifecycle` | a session: continue, close, settle or reset | yes |
+//! | `transfer` | carries a direction's actions out: read, write, splice | |
 //! | `session` | two sockets, two transfers, events, failures | |
-//! | `exchange` | a session that carries one request of HTTP and its answer | |
-//! | `arrival` | a connection on its way to a session | yes |
-//! | `openings` | connections that are being opened, found by who accepts them | yes |
-//! | `opening` | accept, ask the policy, set up, connect | |
-//! | `legs` | the sockets of both legs: made, connected, set up | |
-//! | `listener` | what a listener does with connections: plain data | yes |
-//! | `destination` | which server, and how its leg comes about | |
-//! | [`negotiation`] | what is said before a session | |
-//! | `limits` | how much is taken on: sessions, memory, descriptors | |
-//! | [`narrow`], [`remembered`] | legs towards narrow clients, and what these were found to take | |
-//! | `memory` | what sessions take, and what their buffers may hold | |
-//! | `making_way`, `kick` | idle sessions that make way for new ones; those that an operator ends | |
-//! | `system` | the system calls of all these, for tests also scripted | |
+//! | `exchange` | a session that carries one HTTP request and its answer | |
+//! | `arrival` | a connection that will become a session | yes |
+//! | `openings` | connections that are being opened; acceptors find them here | yes |
+//! | `opening` | accept, call the policy, set up, connect | |
+//! | `legs` | the sockets of both legs: opened, connected, set up | |
+//! | `listener` | the settings of a listener: plain data | yes |
+//! | `destination` | the server of a connection, and how the server leg is opened | |
+//! | [`negotiation`] | the negotiation before a session | |
+//! | `limits` | limits of sessions, memory, descriptors | |
+//! | [`narrow`], [`remembered`] | legs towards narrow clients, and verdicts about these clients | |
+//! | `memory` | memory of sessions, and limits of their buffers | |
+//! | `making_way`, `kick` | idle sessions that are evicted for new ones; sessions that an operator resets |
+//! |
+//! | `system` | the kernel calls of all these modules; tests can script them | |
 //! | `poll`, `table`, `timers`, `pipes` | a thread's epoll, table, deadlines and pipes | |
-//! | `changes` | listeners that come, change and go while the relay runs | |
-//! | [`observation`] | what can be seen of it all, at little cost | |
-//! | `statistics`, `control`, `settings` | numbers out, commands in, what it starts with | |
+//! | `changes` | adding, changing and removing listeners while the relay runs | |
+//! | [`observation`] | metrics, reports and log lines of sessions, at a low cost | |
+//! | `statistics`, `control`, `settings` | counters, commands, and the settings at the start | |
 //!
 //! # Moving data
 //!
-//! Small data is read into one buffer per thread and written at once. When a read fills that
-//! buffer, the direction goes over to splice through a pipe taken from a bounded pool and given
-//! back when it is empty; where no pipe of full size is to be had, it copies. A direction reads
-//! only when it holds nothing, so it never holds more than one read: back-pressure is the
-//! kernel's buffers. A session that is idle holds neither buffer nor pipe.
+//! Small data is read into one buffer per thread and written at once. When a read fills that buffer, the
+//! direction changes to splice through a pipe. The pipe comes from a bounded pool and returns to it when it
+//! is empty; if no pipe of full size is available, the direction copies. A direction reads only when it
+//! holds nothing, so it never holds more than one read: back-pressure comes from the kernel's buffers. An
+//! idle session has neither buffer nor pipe.
 //!
 //! # Life of a session
 //!
-//! `connecting` (the client is accepted, the server called) → `relaying` → closed or, when a leg
-//! has failed, `settling` → reset. Both sockets have `SO_LINGER {1, 0}` until the session closes
-//! in good order: whatever else closes them, a crash included, is a reset and never looks like a
-//! clean end.
+//! `connecting` (the client is accepted, and Midspan connects to the server) → `relaying` → closed or, when
+//! a leg has failed, `settling` → reset. Both sockets have `SO_LINGER {1, 0}` until the session closes with
+//! a FIN in each direction. Any other close, also by a crash, is a reset and never looks like a clean end.
 //!
-//! | happens | while connecting | while relaying |
+//! | event | while connecting | while relaying |
 //! | --- | --- | --- |
 //! | data | stays in the kernel | forwarded |
-//! | FIN of a leg | passed on once connected | after the last byte, `shutdown` on the other leg; the other direction goes on. When both directions have ended: `SO_LINGER` off, close both |
-//! | reset, time-out or other error of the client leg | nothing to forward: reset the server leg. Else connect, forward, settle | what it had delivered is forwarded; settle the server leg |
-//! | the same of the server leg | refused, unreachable or timed out: reset the client leg | what it had delivered is forwarded; settle the client leg |
+//! | FIN of a leg | passed on once connected | after the last byte, `shutdown` on the other leg; the other
+//! direction continues. When both directions have ended: `SO_LINGER` off, close both |
+//! | reset, time-out or other error of the client leg | no data to forward: reset the server leg. Otherwise
+//! connect, forward, settle | data that had arrived before is forwarded; settle the server leg |
+//! | the same of the server leg | refused, unreachable or timed out: reset the client leg | data that had
+//! arrived before is forwarded; settle the client leg |
 //! | reset after a FIN | as above | the FIN is passed on too, then settle |
 //! | both legs failed | | close both |
 //! | `connect_timeout` | reset the client leg | |
 //! | `idle_timeout`, `half_closed_timeout` | | both legs reset |
-//! | the relay is crowded | | both legs reset, if it is idle and its client has most |
+//! | the relay is crowded | | both legs reset, if the session is idle and its client has most |
 //! | process dies | both legs reset | both legs reset |
 //!
 //! **Settling** a leg: as soon as its peer has acknowledged everything (`SIOCOUTQ` = 0), or after
-//! [`Settings::reset_timeout`], both sockets are closed, by a reset. A reset sent earlier would
-//! take back what the peer's kernel has not received yet; without a proxy, too, a receiver can
-//! read what had arrived before the reset. Data towards the failed leg is dropped.
+//! [`Settings::reset_timeout`], both sockets are closed by a reset. An earlier reset would destroy data
+//! that the peer's kernel has not received yet; without a proxy, too, a receiver can read the data that
+//! arrived before a reset. Data towards the failed leg is dropped.
 //!
-//! A session that carries **one HTTP request** ends with its answer instead. Exactly the bytes of
-//! the request go to the server, and exactly those of the answer to the client:
+//! A session that carries **one HTTP request** ends with its answer instead. Exactly the bytes of the
+//! request go to the server, and exactly those of the answer to the client:
 //!
-//! | happens | then |
+//! | event | then |
 //! | --- | --- |
-//! | request and answer are complete | the server's leg is closed, the client's goes back to the [`negotiation`] |
-//! | FIN of the client behind its request | passed on; the answer is awaited |
-//! | answer complete, request not | the request goes on until either leg ends; then the client's leg is closed in good order, after the client had time to read |
-//! | FIN of the server in mid answer | the same |
-//! | reset of the server in mid answer, or an answer that breaks the rules there | settle the client leg |
-//! | the server ends before its answer, or that is not HTTP | the client is told 502, then closed |
+//! | request and answer are complete | the server leg is closed; the client's socket returns to the
+//! [`negotiation`] |
+//! | FIN of the client behind its request | passed on; the session waits for the answer |
+//! | answer complete, request not | the request continues until either leg ends; then the client leg is
+//! closed with a FIN, after the client had time to read |
+//! | FIN of the server in the middle of the answer | the same |
+//! | reset of the server in the middle of the answer, or an answer that breaks the rules there | settle the
+//! client leg |
+//! | the server ends before its answer, or its answer is not HTTP | the client gets status 502 and is
+//! closed |
 //! | reset of the client | settle the server leg |
 //!
-//! **Was it a FIN?** A socket gives its error once, to whoever asks first, and from then on reads
-//! 0 as after a FIN. So the first error of a leg is kept, and an end that is read later is one
-//! only if the FIN surely came first: the kernel's error was EPIPE, or epoll had reported the FIN
-//! before. A splice may even swallow the error; so at an end the relay asks whether the socket
-//! still has a peer, which only a reset takes away.
+//! **Was it a FIN?** A socket returns its error only once, to the first call that reports errors; from then
+//! on reads return 0, as after a FIN. So the session stores the first error of a leg. An end that is read
+//! later counts as a FIN only if the FIN certainly arrived first: the kernel's error was EPIPE, or epoll
+//! had reported the FIN before. A splice may even swallow the error, so at an end the relay checks whether
+//! the socket still has a peer, which only a reset removes.
 //!
 //! # The policy
 //!
@@ -102,7 +109,7 @@
 //! profile have from [`narrow`]. Not carried out yet, for forward listeners: the
 //! handshake, and a bypass (`Bypass` relays without any set-up).
 //!
-//! SIGPIPE must be ignored, as the Rust runtime does at start: `splice` has no `MSG_NOSIGNAL`.
+//! SIGPIPE must be ignored, as in every Rust program, because `splice` has no `MSG_NOSIGNAL`.
 
 mod acceptors;
 pub mod access;
@@ -184,19 +191,19 @@ use sessions::Observation;
 use statistics::Counters;
 use thread::{RelayThread, ThreadParts, Update};
 
-/// Listening sockets, epoll and what else a relay has open besides its sessions.
+/// Descriptors of a relay in addition to those of sessions: listening sockets, epoll and others.
 const OTHER_DESCRIPTORS: u64 = 128;
 
-/// What the listeners of a relay have in common.
+/// State that the listeners of a relay share.
 #[derive(Debug)]
 struct Shared {
-    /// The numbers of each listener.
+    /// The counters of all listeners.
     registry: Arc<Registry>,
-    /// How much is taken on.
+    /// The limits.
     limits: Arc<Limits>,
-    /// Connections that are taken at their SYN.
+    /// Connections that are intercepted at their SYN.
     openings: Arc<Openings>,
-    /// What clients were found to take.
+    /// Verdicts about clients.
     verdicts: Remembered,
     /// What sessions have left for later ones.
     knowledge: SharedKnowledge,
@@ -237,7 +244,7 @@ pub struct Relay {
     clock: Clock,
     offered: Offered,
     names: Arc<Names>,
-    /// Who gave wrong passwords.
+    /// Clients that sent wrong passwords.
     tries: Arc<Tries>,
 }
 
@@ -266,7 +273,7 @@ impl Relay {
         if settings.threads == 0 {
             return Err(Error::NoThreads);
         }
-        // Two for each pipe.
+        // Two descriptors for each pipe.
         let pipes = settings.pipes_per_thread() as u64 * settings.threads as u64 * 2;
         let shared = Shared {
             registry: Arc::default(),
@@ -362,8 +369,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Who looks up names, for [`Destination::Negotiated`]: the other end of this
-    /// socket.
+    /// Sets the resolver for [`Destination::Negotiated`], at the other end of this socket.
     ///
     /// # Errors
     /// Those of starting a thread.
@@ -372,7 +378,7 @@ impl Relay {
         started.map_err(Error::kernel("start a thread"))
     }
 
-    /// The numbers of all threads together.
+    /// The counters of all threads together.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let mut sum = Statistics::default();
@@ -388,42 +394,42 @@ impl Relay {
         self.counters.iter().map(|all| all.turns.get()).collect()
     }
 
-    /// Has each thread make a turn.
+    /// Makes each thread begin a turn.
     pub fn wake(&self) {
         self.control.wake();
     }
 
-    /// Where connections are left that were taken at their SYN; as many as its limits allow, none
-    /// until these are [changed](Openings::change_limits).
+    /// The table for connections that are intercepted at their SYN. It has no room until its limits
+    /// are [changed](Openings::change_limits).
     #[must_use]
     pub fn openings(&self) -> Arc<Openings> {
         Arc::clone(&self.shared.openings)
     }
 
-    /// What clients were found to take.
+    /// Verdicts about clients.
     #[must_use]
     pub const fn verdicts(&self) -> &Remembered {
         &self.shared.verdicts
     }
 
-    /// Its limits, and what is used of them.
+    /// The limits, and how much of them is used.
     #[must_use]
     pub fn limits(&self) -> Arc<Limits> {
         Arc::clone(&self.shared.limits)
     }
 
-    /// What its sessions learn of paths, and the clock by which they do.
+    /// What sessions have learned about paths, and the clock for its times.
     #[must_use]
     pub fn learned(&self) -> (SharedKnowledge, Clock) {
         (self.shared.knowledge.clone(), self.clock)
     }
 
-    /// Other limits of all listeners together from now on.
+    /// Changes the limits of all listeners together.
     pub fn change_limits(&self, limits: &RelayLimits) {
         self.shared.limits.change(limits);
     }
 
-    /// Looks at the relay from elsewhere.
+    /// An observer of the relay, for other threads.
     #[must_use]
     pub fn observer(&self) -> Observer {
         let threads = self.counters.iter().zip(&self.mailboxes);
@@ -438,13 +444,13 @@ impl Relay {
         }
     }
 
-    /// Accepts what already waits, then no more, and lets the sessions finish. It returns at
-    /// once; all is done when [`Statistics::sessions_active`] is 0.
+    /// Accepts the connections that already wait, then no more, and lets the sessions finish.
+    /// Returns at once; the relay is drained when [`Statistics::sessions_active`] is 0.
     pub fn drain(&self) {
         self.control.give(Command::Drain);
     }
 
-    /// Resets the sessions that are left and ends the threads.
+    /// Resets the remaining sessions and ends the threads.
     pub fn stop(self) {
         drop(self);
     }
@@ -469,7 +475,7 @@ impl Drop for Running {
     }
 }
 
-/// Says once, at the start, that bulk will be copied.
+/// Logs once, at the start, that bulk data will be copied.
 fn warn_without_pipes(settings: &Settings) {
     let size = settings.real_pipe_size();
     if settings.pipes_per_thread() == 0 {

@@ -1,5 +1,5 @@
-//! From a waiting connection to a session: accept, ask the policy, set both sockets up, call the
-//! server.
+//! From a waiting connection to a session: accept, call the policy, set both sockets up, connect to
+//! the server.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -27,13 +27,13 @@ use super::session::{Buffers, Session};
 use super::settings::Error;
 use super::system;
 
-/// One listening socket of one thread, and who decides about its connections.
+/// One listening socket of one thread, and the policy for its connections.
 pub struct Acceptor {
-    /// Which listener it belongs to.
+    /// The listener to which it belongs.
     pub id: ListenerId,
-    /// Sessions that were accepted here and go on; their policy is this one's.
+    /// Sessions that were accepted here and still exist; they have this acceptor's policy.
     pub sessions: usize,
-    /// Then it is closed, after what waits has been accepted.
+    /// When the socket is closed, after the connections that wait have been accepted.
     pub retire_at: Option<Time>,
     /// The listener.
     pub listener: Arc<Listener>,
@@ -50,28 +50,28 @@ pub struct Acceptor {
     pub places: Arc<Places>,
     /// Accepting is paused until then.
     pub paused_until: Option<Time>,
-    /// Bytes that a session takes that has just begun here, as measured at the last one, and until
-    /// when this is believed.
+    /// Bytes of a session that has just begun here, as measured at the last one, and until when
+    /// this measurement is used.
     pub fresh: Option<(Time, u64)>,
-    /// How many connections wait at a time.
+    /// An estimate of how many connections wait at a time.
     pub crowd: Crowd,
     finder: Finder,
     profiles: Profiles,
-    /// It has been logged that the kernel refused an option.
+    /// Whether the log already contains that the kernel refused an option.
     warned: bool,
 }
 
-/// Names a listener of one relay, for ever.
+/// The number of a listener of one relay, never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListenerId(pub(super) u64);
 
-/// What the acceptors of a listener have in common, and what each has of its own.
+/// The parts of an acceptor, some of which are shared by the listener's acceptors.
 pub struct AcceptorParts {
-    /// Which listener it belongs to.
+    /// The listener to which it belongs.
     pub id: ListenerId,
     /// The listener.
     pub listener: Arc<Listener>,
-    /// Where its connections go.
+    /// The destination of its connections.
     pub finder: Finder,
     /// Decides about the sessions of this acceptor alone.
     pub policy: Box<dyn Policy + Send>,
@@ -79,35 +79,35 @@ pub struct AcceptorParts {
     pub counters: Arc<ListenerCounters>,
     /// The places of its sessions.
     pub places: Arc<Places>,
-    /// What clients were found to take.
+    /// Verdicts about clients.
     pub verdicts: Remembered,
     /// What sessions have left for later ones, of all listeners.
     pub knowledge: SharedKnowledge,
 }
 
-/// What became of a waiting connection.
+/// The result of accepting a connection.
 pub enum Opened {
     /// A session can begin; the server may not have answered yet.
     Session(Arrival, Legs),
-    /// There is no room: it has been reset.
+    /// There is no room: the connection has been reset.
     Shed(Shortage),
-    /// The client is to be spoken with first.
+    /// A negotiation with the client has to begin.
     Negotiation(NewClient, Negotiator),
-    /// The policy refused it.
+    /// The policy refused the connection.
     Refused,
-    /// The access rules do not let this client in.
+    /// The access rules do not admit this client.
     Denied(SocketAddr),
-    /// The server cannot be reached, and the kernel knows at once.
+    /// The server cannot be reached; the kernel reported this at once.
     Unconnected(Arrival, Errno),
-    /// It went away before it was accepted.
+    /// The client closed the connection before it was accepted.
     Gone,
     /// No connection waits.
     Nothing,
-    /// It waits still, since no descriptors or memory are left for it.
+    /// The connection still waits, because there are no descriptors or no memory for it.
     Exhausted(Errno),
 }
 
-/// What a policy says of a client that has named a server.
+/// The policy's decision about a client that has named a server.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Admitted {
     /// Longest time for connecting to the server.
@@ -116,7 +116,7 @@ pub struct Admitted {
     pub option_errors: u64,
 }
 
-/// Sets on a listening socket what all connections accepted from it inherit.
+/// Sets the options on a listening socket that accepted connections inherit.
 ///
 /// # Errors
 /// Those of `setsockopt(2)`.
@@ -130,7 +130,7 @@ pub fn prepare_listener(socket: &OwnedFd, listener: &Listener) -> Result<(), Err
 }
 
 impl Acceptor {
-    /// For one socket of a listener; the socket may come later.
+    /// An acceptor for one socket of a listener; the socket may be set later.
     pub fn new(socket: Option<OwnedFd>, parts: AcceptorParts) -> Self {
         let AcceptorParts {
             id,
@@ -165,7 +165,7 @@ impl Acceptor {
         }
     }
 
-    /// Sets on a socket that listens already what connections inherit from it.
+    /// Sets the options that connections inherit on a socket that already listens.
     ///
     /// # Errors
     /// An option that the kernel refuses.
@@ -177,7 +177,7 @@ impl Acceptor {
         }
     }
 
-    /// When a session that has been still until then is to end.
+    /// When a session ends if it is still until then.
     pub fn still_after(&self, session: &Session) -> Option<Time> {
         let limits = &self.listener.limits;
         let timeout = match session.is_half_closed() {
@@ -187,19 +187,20 @@ impl Acceptor {
         timeout.map(|timeout| session.still_after(timeout))
     }
 
-    /// Takes one waiting connection and calls the server for it.
+    /// Accepts one waiting connection and connects to its server.
     pub fn open(&mut self, now: Time, limits: &Limits) -> Opened {
         let (client, address) = match self.accept() {
             Ok(accepted) => accepted,
             Err(error) => return not_accepted(error),
         };
-        // Its server has become itself: each connection would make another, without end.
+        // The listener's server has become the listener itself: each connection would open another
+        // one, without end.
         if crate::machine::is_looping(&self.listener.name) {
             return Opened::Refused;
         }
         if let Some(negotiator) = self.finder.negotiator() {
             let negotiator = negotiator.clone();
-            // Who the client is will be said by the proxy before this one.
+            // With the PROXY protocol, the header will contain the client.
             let known = negotiator.settings.proxies.is_none();
             let known = known.then(|| address.ip());
             return match limits.take_of(&self.places, known) {
@@ -252,7 +253,7 @@ impl Acceptor {
     /// Accepts one waiting connection: the socket and the client's address.
     ///
     /// # Errors
-    /// Those of `accept4(2)`; EAGAIN where nobody waits.
+    /// Those of `accept4(2)`; EAGAIN if no connection waits.
     fn accept(&self) -> rustix::io::Result<(OwnedFd, SocketAddr)> {
         let socket = self.socket.as_ref().ok_or(Errno::AGAIN)?;
         let (client, address) = system::accept(socket)?;
@@ -288,7 +289,7 @@ impl Acceptor {
                     option_errors: option_errors + calling.option_errors,
                 },
             ),
-            // Without a server there is nothing to wait for.
+            // Without a server, the client would wait for nothing.
             Err(error) if is_shortage(error) => Opened::Shed(Shortage::Descriptors),
             Err(error) => {
                 tracing::debug!(
@@ -330,8 +331,8 @@ impl Acceptor {
         }
     }
 
-    /// Takes one waiting connection to reset it, with a descriptor that was kept for this; whether
-    /// one was there.
+    /// Accepts one waiting connection with a descriptor of the reserve, and resets it; returns
+    /// whether there was one.
     pub fn shed(&self, reserve: &mut Vec<OwnedFd>) -> rustix::io::Result<bool> {
         let (Some(socket), Some(descriptor)) = (&self.socket, reserve.pop()) else {
             return Err(Errno::MFILE);
@@ -345,7 +346,7 @@ impl Acceptor {
         }
     }
 
-    /// Whether a client that has named a server may have it; `None` where the policy refuses.
+    /// Whether a client may connect to the server that it named; `None` if the policy refuses.
     pub fn admit(&mut self, now: Time, client: &OwnedFd, request: &Request) -> Option<Admitted> {
         let connect_timeout = match self.policy.admit(now, request) {
             Admission::Refuse => return None,
@@ -375,8 +376,8 @@ impl Acceptor {
         self.finder.note_unanswered(client);
     }
 
-    /// Sets what a leg that is about to be opened starts with; the options that were refused.
-    /// What the client's socket has inherited from the listening socket is not set again.
+    /// Sets the options with which a client leg starts; returns the number of refused options.
+    /// Options that the client's socket has inherited from the listening socket are not set again.
     fn set_up_client(&mut self, client: &OwnedFd, mut start: LegStart) -> u64 {
         if start.keepalive == self.listener.session.client.keepalive {
             start.keepalive = None;
@@ -389,7 +390,7 @@ impl Acceptor {
 
     fn set_up_server(&mut self, server: &OwnedFd, leg: &LegStart) -> u64 {
         let mut leg = leg.clone();
-        // Most sessions end before it matters: see `keep_server_alive`.
+        // Most sessions end before keep-alive matters: see `keep_server_alive`.
         if leg.keepalive == self.listener.session.server.keepalive {
             leg.keepalive = None;
         }
@@ -403,7 +404,8 @@ impl Acceptor {
         errors
     }
 
-    /// Sets keep-alive on the server leg of a session that lasts; the options that were refused.
+    /// Sets keep-alive on the server leg of a session that lasts; returns the number of refused
+    /// options.
     pub fn keep_server_alive(&mut self, server: &OwnedFd) -> u64 {
         let keepalive = self.listener.session.server.keepalive;
         if keepalive.is_none() {
@@ -416,7 +418,7 @@ impl Acceptor {
         self.note(leg_options::apply(server, &start))
     }
 
-    /// Counts a refused option and logs the first: the session goes on without it.
+    /// Counts a refused option and logs the first: the session continues without it.
     fn note<E: std::fmt::Display>(&mut self, result: Result<(), E>) -> u64 {
         let Err(error) = result else {
             return 0;
@@ -432,11 +434,11 @@ impl Acceptor {
     }
 }
 
-/// What became of a waiting connection that `accept4(2)` did not give.
+/// The result for a waiting connection that `accept4(2)` did not return.
 const fn not_accepted(error: Errno) -> Opened {
     match error {
         Errno::AGAIN => Opened::Nothing,
-        // Linux hands on network errors that the new connection already has: accept(2).
+        // Linux reports network errors of the new connection here: accept(2).
         Errno::CONNABORTED
         | Errno::INTR
         | Errno::PROTO
@@ -451,7 +453,7 @@ const fn not_accepted(error: Errno) -> Opened {
     }
 }
 
-/// Whether the machine is short of something, rather than this server out of reach.
+/// Whether the machine is short of a resource (otherwise the server cannot be reached).
 const fn is_shortage(error: Errno) -> bool {
     matches!(
         error,

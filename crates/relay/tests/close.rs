@@ -1,4 +1,4 @@
-//! FIN, RST and failures pass through, and nothing is lost or feigned by them.
+//! FIN, RST and failures are passed on; no data is lost, and no failure looks like a clean end.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -117,7 +117,7 @@ fn what_was_delivered_before_a_reset_is_forwarded() {
     for client_first in BOTH {
         let bench = bench();
         let (mut first, mut second) = ends(&bench, client_first);
-        // Fits the kernel's buffers, so that all is delivered before the reset.
+        // The data fits into the kernel's buffers, so all of it arrives before the reset.
         let data = Pattern::new(6).bytes(50_000);
         first.write_all(&data).unwrap();
         let forwarded = move |now: &midspan_relay::Statistics| {
@@ -127,14 +127,14 @@ fn what_was_delivered_before_a_reset_is_forwarded() {
         reset(first);
         assert!(wait_for_reset(&second));
         let mut received = vec![0; data.len()];
-        // The error was taken above; the data is still there.
+        // The error was read above; the data is still there.
         second.read_exact(&mut received).unwrap();
         assert_same(&received, &data);
     }
 }
 
-/// The receiver reads nothing until the sender has reset: what the relay and the kernel hold for
-/// it must outlive the reset.
+/// The receiver reads nothing until the sender has reset the connection: data in the relay and in
+/// the kernel must remain readable after the reset.
 #[test]
 fn what_waits_behind_a_slow_reader_outlives_the_reset_of_its_sender() {
     for client_first in BOTH {
@@ -145,7 +145,7 @@ fn what_waits_behind_a_slow_reader_outlives_the_reset_of_its_sender() {
         let sent = write_until_full(&first, &data);
         println!("{sent} bytes sent before the reset");
         assert!(sent < data.len());
-        // Let all that the relay's receive buffer takes arrive there.
+        // Waits until the relay's receive buffer is full.
         thread::sleep(Duration::from_millis(100));
         let unsent = unsent_bytes(&first);
         reset(first);
@@ -162,7 +162,7 @@ fn what_waits_behind_a_slow_reader_outlives_the_reset_of_its_sender() {
     }
 }
 
-/// Writes until nothing has been taken for a while; the count.
+/// Writes until the kernel has accepted nothing for a while; returns the number of bytes.
 fn write_until_full(mut stream: &TcpStream, data: &[u8]) -> usize {
     let mut sent = 0;
     let mut last = Instant::now();
@@ -210,7 +210,7 @@ fn a_reset_in_the_middle_of_a_transfer_never_looks_like_an_end() {
     }
 }
 
-/// The receiver of a transfer resets: its sender must learn that.
+/// The receiver of a transfer resets: the sender must get a reset too.
 #[test]
 fn a_reset_by_the_receiver_stops_the_sender() {
     for client_first in BOTH {
@@ -277,7 +277,7 @@ fn a_refused_server_is_a_reset_for_the_client() {
     let (relay, address) = relay_to(any_loopback_port(), SessionSettings::default());
     for data in [&b""[..], b"hello"] {
         let mut client = bounded(TcpStream::connect(address).unwrap());
-        // The reset may be faster; whichever call comes first learns of it, and only that one.
+        // The reset may arrive first; the first call reports it, and only this call.
         match client.write_all(data) {
             Ok(()) => assert_eq!(read_all(&mut client), (Vec::new(), Ending::Reset)),
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
@@ -287,7 +287,7 @@ fn a_refused_server_is_a_reset_for_the_client() {
     assert_eq!(relay.statistics().sessions_active, 0);
 }
 
-/// A server whose queue of connections is full, so that calls stay unanswered.
+/// A server whose accept queue is full, so that connection attempts are not answered.
 fn deaf_server() -> (Socket, SocketAddr, Vec<Socket>) {
     let server = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -323,7 +323,7 @@ fn a_server_that_does_not_answer_is_given_up() {
 #[test]
 fn a_client_that_resets_while_the_server_is_called_ends_the_call() {
     let (_server, to, _queued) = deaf_server();
-    // Centuries: more than the kernel takes as a time-out.
+    // Centuries: longer than any time-out of the kernel.
     let sessions = SessionSettings {
         connect_timeout: Some(TimeSpan::from_nanoseconds(u64::MAX)),
         ..SessionSettings::default()
@@ -345,7 +345,7 @@ fn data_and_end_before_the_server_has_answered_are_kept() {
     client.shutdown(Shutdown::Write).unwrap();
     assert!(eventually(|| relay.statistics().sessions_active == 1));
     thread::sleep(Duration::from_millis(50));
-    // Room in the queue: the kernel's next SYN gets through.
+    // Now there is room in the accept queue, and the kernel's next SYN is answered.
     drop(queued);
     let server = TcpListener::from(server);
     let found = eventually(|| {
@@ -357,7 +357,7 @@ fn data_and_end_before_the_server_has_answered_are_kept() {
     assert_eq!(read_all(&mut client), (Vec::new(), Ending::Clean));
 }
 
-/// A peer that takes nothing for `user_timeout` is a failed leg; the other leg is reset.
+/// A peer that accepts no data for `user_timeout` is a failed leg; the other leg is reset.
 #[test]
 fn a_timed_out_leg_resets_the_other() {
     let fixed = Buffer::Fixed(ByteSize::from_bytes(64 << 10));
@@ -392,7 +392,7 @@ fn settling_is_bounded() {
     client.set_nonblocking(true).unwrap();
     write_until_full(&client, &vec![0; 60_000_000]);
     reset(client);
-    // The server never reads, so what the client had sent is never acknowledged.
+    // The server never reads, so the client's data is never acknowledged.
     bench.wait_for("given up", |now| {
         now.sessions_reset == 1 && now.pipes_in_use == 0
     });

@@ -31,7 +31,7 @@ fn a_relay_process() {
     let address = local_address(&listener);
     let _relay = Relay::start(&settings, vec![listener]).unwrap();
     println!("\nlistening on {address}");
-    // Killed long before; if not, the test must not leave it behind.
+    // The process is killed long before; if not, it must end by itself.
     thread::sleep(DEADLINE);
 }
 
@@ -93,7 +93,8 @@ fn a_relay_killed_in_a_transfer_does_not_feign_its_end() {
     });
 }
 
-/// The end of one direction has been passed on; the rest of the session still must not end well.
+/// The end of one direction has been passed on; the session as a whole must still not look
+/// complete.
 #[test]
 fn a_half_closed_session_of_a_killed_relay_is_reset() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();

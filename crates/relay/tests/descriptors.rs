@@ -1,4 +1,5 @@
-//! Running out of descriptors. Alone in its program, since the limit is the whole process's.
+//! A process without free descriptors. The limit applies to the whole process, so this test has a
+//! program of its own.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -42,14 +43,14 @@ fn accepting_pauses_without_descriptors_and_old_sessions_live() {
     )
     .unwrap();
     for caller in &callers {
-        // The kernel answers; the relay cannot take it.
+        // The kernel completes the handshake; the relay cannot accept the connection.
         caller.connect(&bench.address.into()).unwrap();
     }
     bench.wait_for("accepting pauses", |now| now.accept_pauses > 0);
     echo();
     thread::sleep(Duration::from_millis(500));
     let now = bench.statistics();
-    // Two threads that try ten times a second, not thousands of times.
+    // Two threads try ten times per second, not thousands of times.
     assert!(now.accept_errors <= 40, "{now:?}");
     assert_eq!(now.sessions_active, 1);
     echo();
@@ -65,7 +66,7 @@ fn accepting_pauses_without_descriptors_and_old_sessions_live() {
     echo();
 }
 
-/// Without descriptors the relay has one in reserve: it resets who comes, at once.
+/// The relay has a descriptor in reserve, with which it resets new connections at once.
 fn new_sessions_are_shed_without_descriptors_and_old_ones_complete() {
     let bench = bench();
     let sessions: Vec<_> = (0..4).map(|_| bench.pair()).collect();
@@ -83,13 +84,14 @@ fn new_sessions_are_shed_without_descriptors_and_old_ones_complete() {
         maximum: old.maximum,
     };
     setrlimit(Resource::Nofile, low).unwrap();
-    // Until nothing is left below the limit.
+    // Opens files until the limit is reached.
     let mut fill = Vec::new();
     while let Ok(socket) = Socket::new(Domain::IPV4, Type::STREAM, None) {
         fill.push(socket);
     }
     let data = Pattern::new(3).bytes(8_000_000);
-    // A session that ends gives back descriptors: none ends before all who come have been told.
+    // A session that ends frees descriptors, so none ends before every new client has got its
+    // reset.
     let all_told = Barrier::new(sessions.len() + 1);
     let mut reset_or_served = false;
     thread::scope(|scope| {
@@ -106,7 +108,7 @@ fn new_sessions_are_shed_without_descriptors_and_old_ones_complete() {
         for caller in &callers {
             caller.connect(&bench.address.into()).unwrap();
         }
-        // A pipe that is given back makes room for one more.
+        // A pipe that returns to the pool makes room for one more session.
         reset_or_served = eventually(|| {
             let now = bench.statistics();
             now.shed_descriptors + now.sessions_active == 20 + 4

@@ -1,4 +1,4 @@
-//! How much the relay takes on, and how long sessions may be still.
+//! Limits of sessions and memory, and idle time-outs.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -68,7 +68,7 @@ fn sessions_are_capped_per_client_and_in_all_and_a_reload_changes_that() {
     });
     let more = bench.pair();
     assert!(wait_for_reset(&bench.connect_from(3)));
-    // A place comes back when its session has ended.
+    // When a session has ended, its place is free again.
     drop(other);
     bench.wait_for("one gone", |now| now.sessions_active == 3);
     let last = (bench.connect_from(4), bench.accept());
@@ -102,16 +102,16 @@ fn the_longest_idle_session_of_the_client_with_most_makes_way() {
     let idle = TimeSpan::from_seconds(1);
     let bench = bench_with(crowded(8, idle), SessionSettings::default());
     let pair_of = |host| (bench.connect_from(host), bench.accept());
-    // The oldest of all is of a client that has few.
+    // The oldest session belongs to a client that has few.
     let mut few = pair_of(2);
     let mut most: Vec<_> = (0..5).map(|_| pair_of(3)).collect();
     thread::sleep(Duration::from_millis(1500));
-    // The second of them is no longer idle.
+    // The second session of this client is no longer idle.
     let (client, server) = &mut most[0];
     echo(client, server);
     let mut others = vec![pair_of(4)];
     assert_eq!(made_way(&bench), 0);
-    // From 7 on, one goes for each that comes.
+    // With 7 sessions, each new one evicts an idle one.
     for host in 5..8 {
         others.push(pair_of(host));
         bench.wait_for("one gone", |now| now.sessions_active <= 8);
@@ -214,7 +214,7 @@ fn a_half_closed_session_is_reset_when_nothing_moves_the_other_way() {
     let (client, mut server) = bench.pair();
     let (still_open, _server) = bench.pair();
     client.shutdown(Shutdown::Write).unwrap();
-    // What moves the other way keeps it.
+    // Data in the other direction keeps the session open.
     for _ in 0..30 {
         server.write_all(b"x").unwrap();
         (&client).read_exact(&mut [0]).unwrap();
@@ -229,7 +229,7 @@ fn a_half_closed_session_is_reset_when_nothing_moves_the_other_way() {
     assert_eq!(ended[timed_out.index()], 1);
 }
 
-/// A peer that takes its data slowly from the kernel's buffers is not idle.
+/// A peer that slowly reads data from the kernel's buffers is not idle.
 #[test]
 fn what_is_still_being_delivered_is_not_idle() {
     let bench = bench_limited(settings(), SessionSettings::default(), still(500, 0));
@@ -272,14 +272,14 @@ fn with_memory(budget: u64) -> RelayLimits {
 }
 
 impl Bench {
-    /// What the queues of the relay's sockets take now, by asking the kernel from outside of it.
+    /// Memory of the queues of the relay's sockets, read from the kernel by another way.
     fn queues(&self) -> u64 {
         let process = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
         let server = self.server.local_addr().unwrap();
         let mut sum = 0;
         for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
             let number = entry.unwrap().file_name().into_string().unwrap();
-            // Some are closed meanwhile, by other tests too.
+            // Other tests may close sockets meanwhile.
             let Ok(file) = pidfd_getfd(&process, number.parse().unwrap(), PidfdGetfdFlags::empty())
             else {
                 continue;
@@ -297,8 +297,8 @@ impl Bench {
     }
 }
 
-/// Each client sends until nothing is taken any more, and nobody reads; the most memory that was
-/// in use, as the relay says and as the queues of its sockets are.
+/// Each client sends until the kernel accepts no more, and no server reads. Returns the largest
+/// memory in use: as the relay reports it, and as the queues of its sockets have it.
 fn fill(bench: &Bench, slow: &[(TcpStream, TcpStream)]) -> (u64, u64) {
     let observer = bench.relay.observer();
     let piece = vec![7; 256 << 10];
@@ -352,7 +352,7 @@ fn slow_readers_stay_within_the_memory_budget_and_an_old_session_finishes() {
     assert!(most < BUDGET && queues < BUDGET, "{most}, {queues}");
     assert!(most > BUDGET / 4, "{most}: the budget was never tried");
     assert!(bench.statistics().directions_bounded > 0);
-    // What slow readers hold does not stop one that reads.
+    // Data that waits for slow readers does not stop a fast reader.
     let data = Pattern::new(9).bytes(20_000_000);
     transfer(&mut old_client, &mut old_server, &data);
     // A smaller budget sheds new sessions.
@@ -360,7 +360,7 @@ fn slow_readers_stay_within_the_memory_budget_and_an_old_session_finishes() {
     assert!(wait_for_reset(&bench.connect()));
     bench.wait_for("one shed", |now| now.shed_memory == 1);
     bench.relay.change_limits(&with_memory(BUDGET));
-    // Those that wake up get everything.
+    // Readers that continue get all their data.
     let (client, mut server) = slow.swap_remove(0);
     client.shutdown(Shutdown::Write).unwrap();
     let (received, ending) = read_all(&mut server);
@@ -371,7 +371,7 @@ fn slow_readers_stay_within_the_memory_budget_and_an_old_session_finishes() {
     assert!(eventually(is_free), "{:?}", observer.memory());
 }
 
-/// What idle sessions have set aside is given to those that need it.
+/// Memory that idle sessions have reserved is given to sessions that need it.
 #[test]
 fn a_bulk_session_among_many_idle_ones_has_the_room_that_they_leave() {
     let bench = bench_with_memory(BUDGET);
@@ -383,7 +383,7 @@ fn a_bulk_session_among_many_idle_ones_has_the_room_that_they_leave() {
     let is_quiet = || observer.memory().reserved < BUDGET / 2;
     assert!(eventually(is_quiet), "{:?}", observer.memory());
     let bounded = bench.statistics().directions_bounded;
-    // Its reader rests from time to time, so that queues fill as far as they may.
+    // The reader pauses from time to time, so that queues fill as far as they may.
     let (mut client, mut server) = bench.pair();
     let data = Pattern::new(3).bytes(30_000_000);
     let mut most = 0;
@@ -401,7 +401,8 @@ fn a_bulk_session_among_many_idle_ones_has_the_room_that_they_leave() {
         "{most} bytes in queues; {bounded} directions bounded; {:?}",
         observer.memory()
     );
-    // An even share of all sessions would be half a megabyte of which it uses one direction.
+    // An equal share for all sessions would be half a megabyte, of which the session uses one
+    // direction.
     assert!(most > 1 << 20, "{most}");
     assert!(most < BUDGET);
     for (client, server) in &mut idle {

@@ -1,5 +1,5 @@
-//! What holds a direction's writing back: pacing at the input of TCP, and a cap of what is in
-//! flight. Every byte still comes, in order, and the end after them.
+//! Limits of a direction's writing: pacing at the input of TCP, and a cap of the data in flight.
+//! Every byte still arrives in order, followed by the end.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -109,7 +109,7 @@ fn a_session_that_measures_its_rate_keeps_every_byte() {
         let data = Pattern::new(4).bytes(3_000_000);
         thread::scope(|scope| {
             scope.spawn(|| {
-                // About 40 Mbit/s for more windows than it takes to find the rate.
+                // About 40 Mbit/s, for longer than it takes to measure the rate.
                 for piece in data.chunks(50_000) {
                     server.write_all(piece).unwrap();
                     thread::sleep(Duration::from_millis(10));
@@ -192,7 +192,7 @@ fn a_first_flight_is_spread_and_what_follows_is_spliced() {
     bench.wait_for("spliced", |now| now.bytes_spliced > 1_000_000);
 }
 
-/// Caps what is in flight towards the server, and keeps what it saw.
+/// A policy that caps the data in flight towards the server, and stores its samples.
 struct Cap {
     otherwise: Configured,
     cap: Option<ByteSize>,
@@ -230,15 +230,15 @@ impl Policy for Cap {
     }
 }
 
-/// How much waited in the server leg's socket while the server did not read.
+/// How much data waited in the server leg's socket while the server did not read.
 fn waiting(cap: Option<ByteSize>) -> u64 {
     let settings = Settings {
         threads: 1,
         ..Settings::default()
     };
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    // A sample counts segments that are not acknowledged, each for a whole one; those of the
-    // loopback would be 64 KiB.
+    // A sample counts unacknowledged segments as full ones; on loopback, a full segment would have
+    // 64 KiB.
     socket2::SockRef::from(&server).set_tcp_mss(1000).unwrap();
     let to = server.local_addr().unwrap();
     let listener = listener(&settings, to, SessionSettings::default());

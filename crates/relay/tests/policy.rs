@@ -1,4 +1,4 @@
-//! The policy is asked at its moments, and what it decides is carried out.
+//! The policy is called at the right moments, and its decisions are carried out.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -19,7 +19,7 @@ use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
 use support::*;
 
-/// What a policy was asked, in order.
+/// A call of a policy.
 #[derive(Debug, Clone, PartialEq)]
 enum Call {
     Admit(Request),
@@ -151,7 +151,7 @@ fn a_live_pacing_rate_holds_back_the_sender() {
     client.write_all(&[0; 100]).unwrap();
     server.read_exact(&mut [0; 100]).unwrap();
     bench.wait_for("decided", |now| now.samples > 0);
-    // 2 MB at 16 Mbit/s take a second; a burst may go out at once.
+    // 2 MB at 16 Mbit/s take a second; a burst may be sent at once.
     let data = Pattern::new(1).bytes(2_000_000);
     let start = Instant::now();
     thread::scope(|scope| {
@@ -192,7 +192,7 @@ fn a_bypassed_connection_is_relayed_without_set_up() {
     assert!(!calls.iter().any(|call| matches!(call, Call::Start(_))));
 }
 
-/// The configured pacing rate of the client leg shows in how long a download takes.
+/// The duration of a download shows the configured pacing rate of the client leg.
 #[test]
 fn the_configured_start_is_carried_out_before_the_first_byte() {
     let sessions = SessionSettings {
@@ -242,7 +242,7 @@ fn draining_finishes_what_is_there_and_takes_no_more() {
     bench.relay.drain();
     let refused = eventually(|| TcpStream::connect(bench.address).is_err());
     assert!(refused, "no new connections");
-    // Those that came before the threads had heard of it are sessions too.
+    // Connections that arrived before the threads got the command become sessions too.
     bench.server.set_nonblocking(true).unwrap();
     while bench.server.accept().is_ok() {}
     client.write_all(b"still here").unwrap();

@@ -79,11 +79,11 @@ fn idle_sessions_hold_no_pipe_and_pipes_are_bounded() {
     let now = bench.statistics();
     assert_eq!(now.sessions_active, 20);
     assert!(now.bytes_spliced > 0);
-    // One after the other, they need one pipe per thread.
+    // One after the other, the sessions need one pipe per thread.
     assert!(now.pipes <= 2, "{now:?}");
 }
 
-/// A session that always has data must not keep the others of its thread waiting.
+/// A session that always has data must not delay the other sessions of its thread.
 #[test]
 fn a_fast_session_does_not_starve_the_others() {
     let settings = midspan_relay::Settings {

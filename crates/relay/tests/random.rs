@@ -1,5 +1,5 @@
-//! Sessions whose ends send, finish and reset at random: what one end sees is always something
-//! that the other has done.
+//! Sessions whose ends send, finish and reset at random: everything that one end sees is an action
+//! of the other.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -18,17 +18,17 @@ use support::*;
 const SEEDS: u64 = 60;
 const SESSIONS_PER_SEED: u64 = 6;
 
-/// What one end does.
+/// The actions of one end.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     seed: u64,
-    /// Bytes that it sends.
+    /// Bytes to send.
     length: usize,
-    /// It resets instead of finishing when it has sent them.
+    /// Resets instead of finishing, after all bytes are sent.
     resets: bool,
-    /// It reads only when it has sent everything.
+    /// Reads only after it has sent everything.
     reads_late: bool,
-    /// It reads at most this much at once.
+    /// Most bytes of one read.
     read_size: usize,
 }
 
@@ -54,15 +54,15 @@ impl Plan {
 #[derive(Debug)]
 struct Seen {
     received: Vec<u8>,
-    /// `None` where it did not look any more.
+    /// `None` if it no longer read.
     ending: Option<Ending>,
     /// It has reset the connection itself.
     has_reset: bool,
-    /// All it sent was taken by its kernel, and its FIN followed.
+    /// The kernel accepted all its data, and its FIN followed.
     finished: bool,
 }
 
-/// Carries a plan out to its end.
+/// Carries out a plan.
 fn run(mut stream: TcpStream, plan: Plan) -> Seen {
     stream.set_nonblocking(true).unwrap();
     let data = plan.data();
@@ -82,7 +82,7 @@ fn run(mut stream: TcpStream, plan: Plan) -> Seen {
                 Ok(count) => (sent, moved) = (sent + count, true),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => {
-                    // Which error it was, reading does not tell any more.
+                    // A read does not show which error it was.
                     seen.ending = Some(Ending::Reset);
                     return seen;
                 }
@@ -123,7 +123,7 @@ fn run(mut stream: TcpStream, plan: Plan) -> Seen {
     seen
 }
 
-/// What `seen` saw of an end that had the plan `peer` and saw `peer_seen`.
+/// Checks the results `seen` of an end whose peer had the plan `peer` and the results `peer_seen`.
 fn check(seen: &Seen, plan: &Plan, peer: &Plan, peer_seen: &Seen) {
     let data = peer.data();
     let prefix = &data[..seen.received.len().min(data.len())];

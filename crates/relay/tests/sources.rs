@@ -1,4 +1,4 @@
-//! A thread of the relay serves a source of events that is not its own.
+//! A thread of the relay serves a source of events of another part of the process.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod support;
@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use support::*;
 
-/// Connections with both legs, which the test hands to a thread.
+/// Connections with both legs, which the test passes to a thread.
 struct Handed {
     wake: Arc<OwnedFd>,
     pairs: Receiver<(TcpStream, TcpStream)>,
@@ -98,7 +98,7 @@ fn a_connection_that_a_source_hands_over_becomes_a_session() {
     assert_eq!(bench.statistics().sessions_opened, 1);
 }
 
-/// Never readable; it is called at its deadline, three times.
+/// A source that is never readable; it is called at its deadline, three times.
 struct Clocked {
     descriptor: OwnedFd,
     deadline: Option<Time>,

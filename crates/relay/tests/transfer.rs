@@ -1,4 +1,4 @@
-//! Every byte arrives, once, in order, both ways, by every method.
+//! Every byte arrives, once, in order, in both directions, by every method.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -67,9 +67,9 @@ fn every_byte_arrives_both_ways_at_once() {
 #[test]
 fn without_pipes_bulk_is_copied() {
     let no_pipes = [
-        // None configured.
+        // No pipes are configured.
         (ByteSize::from_bytes(1 << 20), ByteSize::from_bytes(0)),
-        // None that the kernel would give: 4 GiB each.
+        // No pipe that the kernel would make: 4 GiB each.
         (ByteSize::from_bytes(1 << 32), ByteSize::from_bytes(1 << 40)),
     ];
     for (pipe_size, pipe_memory) in no_pipes {
@@ -103,7 +103,7 @@ fn when_pipes_are_short_the_rest_is_copied() {
             let data = &data;
             scope.spawn(move || send_and_finish(client, data, 3));
         }
-        // Nobody reads yet, so the first sessions sit on the pipes.
+        // No end reads yet, so the first sessions keep their pipes.
         bench.wait_for("pipes run out", |now| {
             now.pipes_in_use == 2 && now.pipe_shortages > 0
         });
@@ -123,7 +123,7 @@ fn when_pipes_are_short_the_rest_is_copied() {
 fn single_bytes_go_out_at_once() {
     let bench = bench();
     let (mut client, mut server) = bench.pair();
-    // A corked byte waits 200 ms: 1000 of them would run into the deadline.
+    // A corked byte waits 200 ms: 1000 of them would exceed the deadline.
     let start = std::time::Instant::now();
     for round in 0..1000_u32 {
         let byte = [(round % 251) as u8];
@@ -188,7 +188,7 @@ fn message(number: u64, round: u64) -> Vec<u8> {
     Pattern::new(number * 10 + round + 1).bytes(5_000)
 }
 
-/// Short sessions one after the other use the same places and descriptors again at once.
+/// Short sessions, one after the other, reuse slots and descriptors at once.
 #[test]
 fn places_are_used_again_by_short_sessions() {
     let bench = bench();
@@ -233,7 +233,7 @@ fn urgent_data_stays_in_the_stream() {
     let data = Pattern::new(9).bytes(400_000);
     for cut in [1, 100_000, 350_000] {
         client.write_all(&data[..cut]).unwrap();
-        // The last byte of these is the urgent one.
+        // The last of these bytes is the urgent one.
         let mut rest = &data[cut..cut + 10];
         while !rest.is_empty() {
             let sent = SockRef::from(&client).send_out_of_band(rest).unwrap();

@@ -36,9 +36,9 @@ const STARVED_PAUSE: TimeSpan = TimeSpan::from_milliseconds(10);
 pub struct Sessions {
     table: Table<Session>,
     timers: Timers,
-    /// Those that have more to move than fitted into their last turn.
+    /// Sessions that had more to move than fitted into their last turn.
     unfinished: VecDeque<Key>,
-    /// The buffer and the pipes of all.
+    /// The buffer and the pipes of all sessions.
     shared: Shared,
     measuring: Measuring,
     observation: Observation,
@@ -47,12 +47,12 @@ pub struct Sessions {
     destinations: BTreeMap<u64, Box<str>>,
     poll: Arc<Poll>,
     counters: Arc<Counters>,
-    /// How long one side of a session outlives the failure of the other.
+    /// How long one leg of a session remains after the failure of the other.
     reset_timeout: TimeSpan,
 }
 
 impl Sessions {
-    /// None yet.
+    /// No sessions yet.
     pub fn new(
         poll: Arc<Poll>,
         counters: Arc<Counters>,
@@ -76,7 +76,7 @@ impl Sessions {
         }
     }
 
-    /// All of them, to look at.
+    /// The table of all sessions.
     pub const fn table(&mut self) -> &mut Table<Session> {
         &mut self.table
     }
@@ -86,7 +86,7 @@ impl Sessions {
         self.table.next_key()
     }
 
-    /// Sessions of exchanges end with what they carry now.
+    /// From now on, an HTTP client is closed after its answer.
     pub const fn close_exchanges(&mut self) {
         self.shared.is_closing = true;
     }
@@ -106,12 +106,12 @@ impl Sessions {
         self.measuring.next()
     }
 
-    /// How many have more to move than fitted into their last turn.
+    /// Number of sessions that had more to move than fitted into their last turn.
     pub fn unfinished(&self) -> usize {
         self.unfinished.len()
     }
 
-    /// What a new session notes of itself.
+    /// The record of a new session.
     pub fn record(&self, listener: usize, arrival: &Arrival, of: &Acceptors) -> Option<Record> {
         let counters = Arc::clone(&of.get(listener)?.counters);
         let id = self.observation.registry.next_session();
@@ -203,7 +203,7 @@ impl Sessions {
         self.advance(key, acceptors, now)
     }
 
-    /// Moves what a session can move and does what follows from it; returns as
+    /// Moves as much data of a session as possible, and carries out its next step; returns as
     /// [`handle_event`](Self::handle_event).
     fn advance(&mut self, key: Key, acceptors: &mut Acceptors, now: Time) -> Option<Key> {
         let session = self.table.get_mut(key)?;
@@ -239,7 +239,7 @@ impl Sessions {
         None
     }
 
-    /// Sets the deadline that a session's state needs, if it has no earlier one.
+    /// Sets the session's next deadline, unless it has an earlier one.
     fn schedule(&mut self, key: Key, again: Option<Time>, acceptors: &Acceptors, now: Time) {
         let Some(session) = self.table.get_mut(key) else {
             return;
@@ -259,7 +259,8 @@ impl Sessions {
                 let still = acceptor.and_then(|acceptor| acceptor.still_after(session));
                 let sample = interval.map(|interval| {
                     let due = session.upkeep.sampled_at + interval;
-                    // After a pause a while passes, so that there is something to see.
+                    // After a pause of samples, the next one is an interval later, when there is
+                    // something to measure.
                     if due > now { due } else { now + interval }
                 });
                 let narrow = session.narrow.as_ref().and_then(|leg| leg.next_look());
@@ -268,7 +269,7 @@ impl Sessions {
             }
             Phase::Connecting | Phase::Settling { .. } => again,
         };
-        // A deadline that comes too early is set again then.
+        // If a deadline passes too early, it is set again then.
         if deadline.is_some_and(|deadline| session.timer.is_none_or(|timer| deadline < timer)) {
             self.timers.set(key, &mut session.timer, deadline);
         }
@@ -282,12 +283,12 @@ impl Sessions {
         self.advance(key, acceptors, now)
     }
 
-    /// Takes out one session whose deadline has come.
+    /// Removes and returns one session whose deadline has passed.
     pub fn pop_due(&mut self, now: Time) -> Option<Key> {
         self.timers.pop_due(now)
     }
 
-    /// The deadline of a session has come; returns as [`handle_event`](Self::handle_event).
+    /// Handles the deadline of a session; returns as [`handle_event`](Self::handle_event).
     pub fn handle_timer(&mut self, key: Key, acceptors: &mut Acceptors, now: Time) -> Option<Key> {
         let session = self.table.get_mut(key)?;
         session.timer = None;
@@ -311,13 +312,14 @@ impl Sessions {
                 }
                 let look = session.next_look(now);
                 self.timers.set(key, &mut session.timer, look);
-                // It may have been short of memory.
+                // The session may have been short of memory.
                 self.advance(key, acceptors, now)
             }
         }
     }
 
-    /// A session's deadline while it relays: it may be its last, or there may be more to move.
+    /// Handles the deadline of a relaying session: it may have timed out, or there may be more to
+    /// move.
     fn look_after(&mut self, key: Key, acceptors: &mut Acceptors, now: Time) -> Option<Key> {
         let session = self.table.get_mut(key)?;
         let acceptor = acceptors.get(session.listener.into());
@@ -328,7 +330,7 @@ impl Sessions {
             return None;
         }
         let interval = acceptor.and_then(|acceptor| acceptor.policy.sampling_interval());
-        // What paces a session wakes it as well, and more often.
+        // Pacing wakes a session too, and more often.
         let is_due = interval.is_some_and(|interval| session.upkeep.sampled_at + interval <= now);
         if session.active && is_due {
             self.sample(key, acceptors, now);
@@ -336,7 +338,7 @@ impl Sessions {
         self.advance(key, acceptors, now)
     }
 
-    /// Shows a session to its policy and carries out what that decides.
+    /// Passes a sample to the session's policy and carries out the decision.
     fn sample(&mut self, key: Key, acceptors: &mut Acceptors, now: Time) {
         let Some(session) = self.table.get_mut(key) else {
             return;
@@ -354,12 +356,12 @@ impl Sessions {
         }
     }
 
-    /// Ends a session; what its sockets do on closing was decided before.
+    /// Ends a session; whether its sockets close by a FIN or a reset was decided before.
     pub fn end(&mut self, key: Key, end: End, acceptors: &mut Acceptors, now: Time) {
         drop(self.take(key, end, acceptors, now));
     }
 
-    /// The same, without closing its sockets yet.
+    /// Ends a session without closing its sockets yet.
     pub fn take(
         &mut self,
         key: Key,
@@ -399,13 +401,13 @@ impl Sessions {
         Some(session)
     }
 
-    /// Measures some of the sessions that had events; whether other threads are to be
-    /// woken to do the same.
+    /// Measures some of the sessions that had events; returns whether to wake other threads for the
+    /// same.
     pub fn measure_some(&mut self, acceptors: &mut Acceptors, now: Time) -> bool {
         self.measuring.measure_some(&mut self.table, acceptors, now)
     }
 
-    /// Shows how many pipes there are.
+    /// Publishes the number of pipes.
     pub fn publish_pipes(&self) {
         self.counters.pipes.set(self.shared.pipes.count() as u64);
         let in_use = self.shared.pipes.in_use();
@@ -415,7 +417,7 @@ impl Sessions {
 }
 
 impl Drop for Sessions {
-    /// A thread that ends, for whatever reason, resets its sessions.
+    /// However a thread ends, its sessions are reset.
     fn drop(&mut self) {
         let active = self.counters.sessions_active.get();
         self.counters.sessions_reset.add(active);

@@ -25,16 +25,16 @@ use crate::scripted::{self, Kernel};
 const CLIENT: &str = "192.0.2.1:1000";
 const SERVER: &str = "198.51.100.1:80";
 
-/// The far end of a leg.
+/// The peer of a leg.
 #[derive(Default)]
 struct Far {
-    /// What it has sent and the relay has not read; an empty piece is its FIN.
+    /// Data that the peer has sent and the relay has not read; an empty piece is its FIN.
     sent: VecDeque<Vec<u8>>,
-    /// What the relay has sent.
+    /// Data that the relay has sent.
     got: Vec<u8>,
     /// The relay has sent its FIN.
     is_ended: bool,
-    /// Whether a close of the relay is to be a reset, once that was set.
+    /// Whether the relay's close is a reset, if this was set.
     is_reset_on_close: Option<bool>,
 }
 
@@ -50,7 +50,7 @@ struct World {
     tokens: BTreeMap<RawFd, u64>,
     /// Events of the next wait.
     events: Vec<(RawFd, EventFlags)>,
-    /// How long the thread wanted to wait.
+    /// The requested time-outs of the waits.
     waits: Vec<Option<Duration>>,
     waiting: usize,
     legs: BTreeMap<RawFd, Far>,
@@ -61,7 +61,7 @@ struct Script {
     world: Rc<RefCell<World>>,
 }
 
-/// A descriptor that is no socket: the script answers in its place.
+/// A descriptor that is no socket, for which the script answers.
 fn descriptor() -> OwnedFd {
     File::open("/dev/null").unwrap().into()
 }
@@ -235,7 +235,7 @@ impl Bench {
         assert!(self.thread.turn(&mut self.events).unwrap());
     }
 
-    /// A client calls; the sockets of both legs.
+    /// A client connects; returns the sockets of both legs.
     fn call(&mut self) -> (RawFd, RawFd) {
         self.world.borrow_mut().waiting = 1;
         let listener = self.world.borrow().listener;
@@ -270,7 +270,7 @@ fn a_session_lives_and_ends_over_a_kernel_that_a_test_plays() {
     bench.sends(server, b"good day");
     bench.turn(MOMENT, &[(server, EventFlags::IN | EventFlags::OUT)]);
     assert_eq!(bench.world.borrow().legs[&client].got, b"good day");
-    // The client has nothing more to say, and then the server.
+    // The client ends its data, and then the server.
     bench.sends(client, b"");
     bench.turn(MOMENT, &[(client, EventFlags::IN | EventFlags::RDHUP)]);
     assert!(bench.world.borrow().legs[&server].is_ended);
@@ -279,7 +279,7 @@ fn a_session_lives_and_ends_over_a_kernel_that_a_test_plays() {
     bench.turn(MOMENT, &[(server, EventFlags::IN | EventFlags::RDHUP)]);
     assert_eq!(counters.sessions_closed.get(), 1);
     let world = bench.world.borrow();
-    // With a FIN each: the last FIN is that of the close.
+    // One FIN in each direction: the last FIN is sent by the close.
     assert!(
         [client, server]
             .iter()

@@ -1,8 +1,8 @@
-//! The relay against a model, under random operations, pauses and failing system calls.
+//! The relay compared with a model, under random operations, pauses and failing system calls.
 //!
-//! Each case is made from one seed: the operations of several sessions, their order, and what
-//! becomes of the relay's system calls. A seed that fails is printed, and
-//! `MIDSPAN_MODEL_SEED=<seed>` replays it alone; `MIDSPAN_MODEL_CASES=<n>` tries more.
+//! One seed determines a case: the operations of several sessions, their order, and the results of
+//! the relay's system calls. The test prints a seed that fails. `MIDSPAN_MODEL_SEED=<seed>` runs
+//! only this seed; `MIDSPAN_MODEL_CASES=<n>` runs more cases.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -32,9 +32,10 @@ use model::{Outcome, Session, State};
 use support::*;
 
 const CASES: u64 = 1000;
-/// Of all cases together, unless more are asked for.
+/// Time limit of all cases together, unless more are requested.
 const TIME: Duration = Duration::from_secs(45);
-/// What the two sockets of an end and those of the relay can hold for one direction, and a pipe.
+/// The most bytes of one direction that both ends' sockets, the relay's sockets and a pipe can
+/// hold.
 const MOST_BETWEEN: u64 = 40 << 20;
 
 /// System calls fail for all relays of the process, so one test runs at a time.
@@ -44,7 +45,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a side of a session does.
+/// An operation of a side of a session.
 #[derive(Debug, Clone, Copy)]
 enum Operation {
     Write(u32),
@@ -70,7 +71,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// A case: how many sessions, who does what in which order, and which calls fail how often.
+/// A case: the number of sessions, the operations in their order, and the rates of failing calls.
 #[derive(Debug, Clone)]
 struct Case {
     sessions: usize,
@@ -109,7 +110,7 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// The byte at a place of what a side sends.
+/// The byte at a position of a side's data.
 const fn byte_at(session: usize, side: usize, place: u64) -> u8 {
     let number = place ^ ((session as u64) << 40) ^ ((side as u64) << 56);
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8
@@ -196,7 +197,7 @@ impl Joined {
         }
     }
 
-    /// Whether anything was read.
+    /// Reads; returns whether any data was read.
     fn read(&mut self, side: usize, most: usize) -> Result<bool, String> {
         if !self.model.may_read(side) {
             return Ok(false);
@@ -225,7 +226,7 @@ impl Joined {
         Ok(true)
     }
 
-    /// Both sides say that they have said all, and read on until nothing can come any more.
+    /// Both sides end their data, and read until nothing more can arrive.
     fn finish(&mut self) -> Result<(), String> {
         for side in 0..2 {
             self.carry_out(side, Operation::ShutDown)?;
@@ -251,7 +252,7 @@ impl Joined {
     }
 }
 
-/// Opens a session; `None` where the relay had to shed it.
+/// Opens a session; `None` if the relay had to shed it.
 fn open(bench: &Bench, number: usize) -> Option<Joined> {
     let client = bench.connect();
     let start = Instant::now();
@@ -274,7 +275,8 @@ fn open(bench: &Bench, number: usize) -> Option<Joined> {
                 });
             }
             Err(_) if client.take_error().unwrap().is_some() => {
-                // It may have been called and then shed, and is not to be the next one's.
+                // The relay may have connected to the server before it shed the session; this
+                // connection must not count as the next one's.
                 return bench.server.accept().err().and(None);
             }
             Err(_) => thread::sleep(Duration::from_micros(100)),
@@ -303,7 +305,7 @@ fn run(seed: u64, case: &Case) -> Result<(), String> {
     bench.wait_for("all are opened", |now| {
         now.sessions_opened + now.shed_descriptors == case.sessions as u64
     });
-    // One of them had both sockets and could not be watched.
+    // One of the sessions had both sockets, and they could not be watched.
     let some_fail = bench.statistics().shed_descriptors > shed;
     for joined in sessions.iter_mut().flatten() {
         joined.model.may_fail = some_fail;
@@ -384,7 +386,7 @@ fn the_relay_does_what_the_model_says() {
     assert!(failed > 0 || tried < 5);
 }
 
-/// Leaves out what the failure does not need.
+/// Removes operations that are not needed for the failure.
 fn shrink(seed: u64, mut case: Case) -> Case {
     let mut size = case.operations.len() / 2;
     let limit = Instant::now() + Duration::from_secs(60);
@@ -411,7 +413,7 @@ fn a_seed_makes_the_same_case_again() {
     assert_ne!(text(3), text(4));
 }
 
-/// An urgent byte with an end close behind: splice says 0 at that byte, as at an end.
+/// An urgent byte with an end directly behind it: splice returns 0 at this byte, as at an end.
 #[test]
 fn an_end_behind_urgent_data_loses_nothing() {
     let _alone = alone();
@@ -445,7 +447,7 @@ fn server_ends(client: &mut TcpStream) {
     assert_eq!(read_all(client), (Vec::new(), Ending::Clean));
 }
 
-/// Want of kernel memory in the middle of a transfer passes; it is not the peer's reset.
+/// A shortage of kernel memory in the middle of a transfer is temporary, and not the peer's reset.
 #[test]
 fn a_transfer_survives_want_of_memory() {
     let _alone = alone();

@@ -1,29 +1,29 @@
-//! The model: what two ends joined by a relay may see, given what they did.
+//! The model: what two ends joined by a relay may see, given their actions.
 //!
-//! Each direction is a queue of bytes with a begin and an end; what a direction has taken is
-//! counted, since the byte at a place is known from the place. The model does not say when
-//! something arrives, only what may have arrived by now and what must have in the end.
+//! Each direction is a queue of bytes with a begin and an end; only counts are stored, because the
+//! byte at a position follows from the position. The model does not predict when data arrives, only
+//! which data may have arrived by now and which must have arrived in the end.
 
-/// How an end, or a direction of it, is.
+/// The state of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Reads and writes.
     Open,
     /// Has sent its FIN; still reads.
     HalfClosed,
-    /// Has been reset by itself.
+    /// Has reset the connection.
     HasReset,
-    /// Closed in whole: by a FIN, and with unread data by a reset.
+    /// Closed completely: by a FIN, and with unread data by a reset.
     Closed,
     /// Has found its connection reset.
     WasReset,
 }
 
-/// What one end has done and seen.
+/// The actions and results of one end.
 #[derive(Debug, Clone)]
 pub struct Side {
     pub state: State,
-    /// Bytes that its kernel has taken.
+    /// Bytes that its kernel has accepted.
     pub sent: u64,
     /// Bytes that it has read.
     pub received: u64,
@@ -33,7 +33,7 @@ pub struct Side {
     pub finished: bool,
 }
 
-/// What an end reads.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Bytes(u64),
@@ -41,11 +41,11 @@ pub enum Outcome {
     Reset,
 }
 
-/// A session as its two ends may see it: client, server.
+/// A session as seen by its two ends: client, server.
 #[derive(Debug, Clone)]
 pub struct Session {
     pub sides: [Side; 2],
-    /// The relay may end it by a reset of its own: what was needed was refused.
+    /// The relay may reset the session, because a call that it needs failed.
     pub may_fail: bool,
 }
 
@@ -77,23 +77,23 @@ impl Session {
         matches!(state, State::Open | State::HalfClosed) && !end_read
     }
 
-    /// Whether a reset can come to a side.
+    /// Whether a reset can arrive at a side.
     fn may_be_reset(&self, side: usize) -> bool {
         let other = &self.sides[1 - side];
-        // A side that has gone answers what is still sent to it by a reset.
+        // A side that has closed answers further data with a reset.
         self.may_fail || !matches!(other.state, State::Open | State::HalfClosed)
     }
 
-    /// Whether the other side has ended what it sends in good order.
+    /// Whether the other side has ended its data with a FIN.
     fn may_end(&self, side: usize) -> bool {
         let other = &self.sides[1 - side];
         other.finished && other.sent == self.sides[side].received
     }
 
-    /// A side has read this.
+    /// Records the result of a side's read.
     ///
     /// # Errors
-    /// Why that cannot be.
+    /// Why this result is impossible.
     pub fn read(&mut self, side: usize, outcome: Outcome) -> Result<(), String> {
         let sent = self.sides[1 - side].sent;
         match outcome {
@@ -119,12 +119,12 @@ impl Session {
         Ok(())
     }
 
-    /// Bytes that are on their way to a side.
+    /// Bytes that were sent to a side and not yet read.
     pub fn queued_to(&self, side: usize) -> u64 {
         self.sides[1 - side].sent - self.sides[side].received
     }
 
-    /// Whether in the end a side must have read everything, and the end.
+    /// Whether a side must finally have read everything and the end.
     pub fn must_complete(&self, side: usize) -> bool {
         let here = &self.sides[side];
         let other = &self.sides[1 - side];

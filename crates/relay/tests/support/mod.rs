@@ -10,7 +10,7 @@ use midspan_policy::SessionSettings;
 use midspan_relay::{Listener, ListenerLimits, OpenListener, Relay, Settings, Statistics};
 use socket2::{Domain, SockRef, Socket, Type};
 
-/// Nothing here takes long; a test that hangs fails after this.
+/// Time limit of everything; a test that hangs fails after this time.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
 pub struct Bench {
@@ -19,7 +19,7 @@ pub struct Bench {
     pub server: TcpListener,
 }
 
-/// A relay to a server of this test, two threads, everything else by default.
+/// A relay to a server of the test, with two threads and defaults.
 pub fn bench() -> Bench {
     bench_with(settings(), SessionSettings::default())
 }
@@ -109,7 +109,7 @@ pub fn any_loopback_port() -> SocketAddr {
     )
 }
 
-/// With time-outs, so that a test fails instead of hanging.
+/// A stream with time-outs, so that a test fails instead of hanging.
 pub fn bounded(stream: TcpStream) -> TcpStream {
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream.set_write_timeout(Some(DEADLINE)).unwrap();
@@ -134,7 +134,7 @@ pub enum Ending {
     Reset,
 }
 
-/// Everything up to the end, and how it ended.
+/// Reads to the end; returns the data, and how it ended.
 pub fn read_all(stream: &mut TcpStream) -> (Vec<u8>, Ending) {
     let mut all = Vec::new();
     let mut buffer = vec![0; 1 << 16];
@@ -150,14 +150,14 @@ pub fn read_all(stream: &mut TcpStream) -> (Vec<u8>, Ending) {
     }
 }
 
-/// Closes with a RST instead of a FIN.
+/// Closes with an RST instead of a FIN.
 pub fn reset(stream: TcpStream) {
     SockRef::from(&stream)
         .set_linger(Some(Duration::ZERO))
         .unwrap();
 }
 
-/// Whether the connection has been reset, without reading its data.
+/// Waits for a reset, without reading the data.
 pub fn wait_for_reset(stream: &TcpStream) -> bool {
     eventually(|| {
         let error = stream.take_error().unwrap();
@@ -165,7 +165,7 @@ pub fn wait_for_reset(stream: &TcpStream) -> bool {
     })
 }
 
-/// A stream of bytes that differs at every place and from every other seed.
+/// A stream of bytes that depend on the position and on the seed.
 pub struct Pattern {
     state: u64,
 }
@@ -203,7 +203,7 @@ pub fn send_and_finish(mut stream: TcpStream, data: &[u8], seed: u64) {
     stream.shutdown(std::net::Shutdown::Write).unwrap();
 }
 
-/// Whether two are equal, without printing megabytes if not.
+/// Checks that two slices are equal, without printing megabytes if they are not.
 pub fn assert_same(left: &[u8], right: &[u8]) {
     let first = left.iter().zip(right).position(|(a, b)| a != b);
     assert!(

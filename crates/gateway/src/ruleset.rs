@@ -1,7 +1,7 @@
-//! What the host's nftables rules use of what Midspan uses too: marks, conntrack zones, queues.
+//! Marks, conntrack zones and queues in the host's nftables rules, which Midspan uses too.
 //!
-//! Read from `nft -j list ruleset` (libnftables-json(5)). Rules of xtables extensions are not
-//! seen by it.
+//! Read from `nft -j list ruleset` (libnftables-json(5)), which does not contain rules of xtables
+//! extensions.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use midspan_linux::nftables::{self, NftablesError};
 pub enum Use {
     /// Compares a packet's mark: these bits of it with this value.
     CompareMark {
-        /// The bits that count.
+        /// The compared bits.
         mask: u32,
         /// The value.
         value: u32,
@@ -29,7 +29,7 @@ pub enum Use {
     Queue(u32),
 }
 
-/// A use, and in which chain.
+/// A use, and its chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleUse {
     /// Family, table and chain, as in `"inet filter input"`.
@@ -133,25 +133,26 @@ fn numbers(value: &Value) -> Vec<u32> {
     }
 }
 
-/// What rules do with whole connections.
+/// What a rule does with whole connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionUse {
-    /// Counts the open connections that connection tracking has: `ct count`, `connlimit` of iptables.
+    /// Counts open connections: `ct count`, `connlimit` of iptables.
     Count,
     /// Counts bytes: `quota`.
     Quota,
-    /// Gives connections a helper, which reads them for others that they announce: `ct helper`.
+    /// Assigns a helper, which reads the data of connections and detects others that they announce:
+    /// `ct helper`.
     Helper,
 }
 
-/// A rule that does so, and in which chain.
+/// A rule about whole connections, and its chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionRule {
     /// Family, table and chain, as in `"inet filter forward"`.
     pub chain: String,
     /// Name of the table.
     pub table: String,
-    /// Forwarded packets come by this rule.
+    /// Whether forwarded packets pass this rule.
     pub is_in_forward: bool,
     /// What it does.
     pub what: ConnectionUse,
@@ -173,7 +174,7 @@ fn connection_rules_of(rules: &[Value], forward: BTreeSet<String>) -> Vec<Connec
     let text = |rule: &Value, key: &str| rule[key].as_str().unwrap_or_default().to_owned();
     let table = |rule: &Value| format!("{} {}", text(rule, "family"), text(rule, "table"));
     let chain = |rule: &Value| format!("{} {}", table(rule), text(rule, "chain"));
-    // Chains that forwarded packets come by: where the hook's own chains lead.
+    // Chains that forwarded packets pass: those to which the hook's own chains lead.
     let mut reached = forward;
     loop {
         let known = reached.len();
@@ -214,7 +215,7 @@ fn connection_rules_of(rules: &[Value], forward: BTreeSet<String>) -> Vec<Connec
     found
 }
 
-/// All objects inside a value, by their keys. As deep as `serde_json` reads.
+/// All objects inside a value, by their keys, as deep as `serde_json` parses.
 fn walk(value: &Value, visit: &mut impl FnMut(&str, &Value)) {
     match value {
         Value::Object(fields) => {

@@ -127,7 +127,8 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|i| (i * i / 7 % 253) as u8).collect()
 }
 
-/// What is written first after the change leaves whole, though nothing was under way.
+/// The first data that is written after the change leaves in whole oversized segments, although
+/// nothing was in flight.
 #[kernel_test]
 fn a_live_connection_takes_the_size_at_once() {
     let (proxy, client) = &two_namespaces();
@@ -314,7 +315,7 @@ fn nothing_is_changed_after_the_first_byte() {
     };
     let error = tcp::repair(&accepted, repair).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
-    // And the connection goes on.
+    // The connection continues.
     (&accepted).write_all(b"y").unwrap();
     (&opened).read_exact(&mut [0]).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Rules that somebody else changes while ours are being set, in a network namespace.
+//! Rules that another program changes while Midspan's rules are being set, in a network namespace.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,12 +26,13 @@ fn own_changes_are_told_from_those_of_others() {
     };
     let now = nftables::generation_after(own).unwrap();
     assert_eq!(now.number(), Some(nftables::generation().unwrap()));
-    // Before ours, it does no harm, but that cannot be told; behind ours, ours are gone.
+    // A change before Midspan's rules are set does no harm, but cannot be distinguished from one
+    // after them, which removes the rules.
     let before = || apply("table inet other").and_then(|()| own());
     assert_eq!(nftables::generation_after(before).unwrap(), OthersChanged);
     let behind = || own().and_then(|own| apply("flush ruleset").map(|()| own));
     assert_eq!(nftables::generation_after(behind).unwrap(), OthersChanged);
-    // A refused change is none.
+    // A refused change does not count.
     let refused = || {
         assert!(apply("table inet ours { chain one { jump nowhere; }; }").is_err());
         own()
@@ -44,7 +45,7 @@ fn own_changes_are_told_from_those_of_others() {
     );
 }
 
-/// In place of nothing, and in place of old ones: so the helper counts them.
+/// Rules are set for the first time, and replace old ones: the helper counts both correctly.
 #[kernel_test]
 fn rules_of_ack_thinning_are_one_change() {
     let rules = AcknowledgementRules::new("lo", 5317, LONGEST).unwrap();
@@ -54,7 +55,7 @@ fn rules_of_ack_thinning_are_one_change() {
     }
 }
 
-/// Where nobody else changes rules, they are read back once and then left.
+/// If no other program changes rules, Midspan reads its rules back once and then leaves them.
 #[kernel_test]
 fn rules_of_interception_are_known_once_they_are_set() {
     Netlink::open().unwrap().set_up("lo").unwrap();

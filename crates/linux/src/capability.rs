@@ -1,6 +1,6 @@
-//! Capabilities (capabilities(7)): what this process holds, and giving up the rest.
+//! Capabilities (capabilities(7)): which ones this process holds, and giving the others up.
 //!
-//! The kernel keeps capabilities per thread: give them up before the first thread is started.
+//! The kernel stores capabilities per thread, so give them up before the first thread is started.
 
 use std::io;
 
@@ -37,11 +37,11 @@ pub fn is_held(capability: Capability) -> Result<bool, CapabilityError> {
     caps::has_cap(None, CapSet::Effective, capability).map_err(failed("read the capabilities"))
 }
 
-/// Gives up all capabilities but `kept`, for good: those of `kept` that are not held are not
-/// gained, and no program run later regains any.
+/// Gives up all capabilities except `kept`, permanently: capabilities of `kept` that are not held
+/// are not gained, and no program that is started later regains any.
 ///
 /// # Errors
-/// Those of `capset(2)` and `prctl(2)`; what was given up until then stays given up.
+/// Those of `capset(2)` and `prctl(2)`; capabilities that were given up until then stay given up.
 pub fn give_up_all_but(kept: &[Capability]) -> Result<(), CapabilityError> {
     set_no_new_privileges()?;
     // The bounding set can be reduced only with this capability; without it, no_new_privs alone
@@ -60,18 +60,19 @@ pub fn give_up_all_but(kept: &[Capability]) -> Result<(), CapabilityError> {
         .into_iter()
         .filter(|capability| kept.contains(capability))
         .collect();
-    // In this order each set stays within the one that bounds it.
+    // In this order, each set stays within the set that limits it.
     for set in [CapSet::Effective, CapSet::Permitted] {
         caps::set(None, set, &remaining).map_err(failed("give up capabilities"))?;
     }
     caps::clear(None, CapSet::Inheritable).map_err(failed("give up capabilities"))
 }
 
-/// Runs `start`, which starts a program, so that the program has `capability` too if this thread
-/// has it: an ordinary user's program would otherwise have none. Other programs started later get
-/// nothing.
+/// Runs `start`, which starts a program, so that the program also has `capability` if this thread
+/// has it. Without this, the program of an ordinary user would have none. Programs that are started
+/// later do not get it.
 pub fn pass_on<T>(capability: Capability, start: impl FnOnce() -> T) -> T {
-    // Ambient capabilities must be inheritable. Where that fails, the program says what it misses.
+    // Ambient capabilities must be inheritable. If this fails, the program itself reports the
+    // missing capability.
     let passed = caps::raise(None, CapSet::Inheritable, capability)
         .and_then(|()| caps::raise(None, CapSet::Ambient, capability));
     let result = start();
@@ -82,9 +83,9 @@ pub fn pass_on<T>(capability: Capability, start: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Becomes another user without losing capabilities, which a change of user from root otherwise
-/// does. Call it while the process has one thread, with `CAP_SETUID` and `CAP_SETGID`. It has no
-/// further groups then, and no longer ends with its parent's thread by itself.
+/// Changes to another user without losing capabilities; normally a change from root to another user
+/// drops them. Call it while the process has one thread, with `CAP_SETUID` and `CAP_SETGID`.
+/// Afterwards the process has no supplementary groups, and no longer ends with its parent's thread.
 ///
 /// # Errors
 /// Those of `setgroups(2)`, `setresgid(2)`, `setresuid(2)`, `prctl(2)` and `capset(2)`.
@@ -100,12 +101,12 @@ pub fn become_user(id: u32, group: u32) -> Result<(), CapabilityError> {
     change()
         .map_err(io::Error::from)
         .map_err(failed("become the relay's user (relay.user)"))?;
-    // They are permitted still, but not in effect.
+    // The capabilities are still permitted, but not effective.
     let permitted = caps::read(None, CapSet::Permitted).map_err(failed("read the capabilities"))?;
     caps::set(None, CapSet::Effective, &permitted).map_err(failed("keep capabilities"))
 }
 
-/// From here on no program that this process runs gains rights (`PR_SET_NO_NEW_PRIVS`).
+/// From now on, no program that this process runs gains privileges (`PR_SET_NO_NEW_PRIVS`).
 ///
 /// # Errors
 /// Those of `prctl(2)`.
@@ -119,8 +120,7 @@ pub fn set_no_new_privileges() -> Result<(), CapabilityError> {
 mod tests {
     use super::*;
 
-    /// Capabilities belong to the thread, so a thread of its own keeps the other tests as they
-    /// are.
+    /// Capabilities belong to the thread. A thread of its own keeps the other tests unaffected.
     #[test]
     fn what_is_passed_on_is_passed_on_once() {
         let ambient = || caps::read(None, CapSet::Ambient).unwrap();

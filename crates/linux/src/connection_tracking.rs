@@ -1,5 +1,4 @@
-//! What connection tracking knows of a connection, and forgetting it (<linux/netfilter/
-//! nfnetlink_conntrack.h>).
+//! Reads and deletes entries of connection tracking (<linux/netfilter/nfnetlink_conntrack.h>).
 
 use std::fs;
 use std::io;
@@ -29,7 +28,7 @@ const PROTOCOL: u16 = 2;
 const TUPLE_ZONE: u16 = 3;
 const PROTOCOL_STATE: u16 = 4;
 const COUNTERS: [u16; 2] = [9, 10];
-/// Within them.
+/// Attributes inside these parts.
 const TCP_STATE: u16 = 1;
 const STATE: u16 = 1;
 const PACKETS: u16 = 1;
@@ -41,7 +40,7 @@ const PROTOCOL_NUMBER: u16 = 1;
 const SOURCE_PORT: u16 = 2;
 const DESTINATION_PORT: u16 = 3;
 
-/// What has passed in one direction of a connection.
+/// The traffic of one direction of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Passed {
     /// Packets.
@@ -50,40 +49,41 @@ pub struct Passed {
     pub bytes: u64,
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// It goes on.
+    /// The connection is open.
     Open,
     /// Both ends have sent their FIN.
     Closed,
-    /// It was reset.
+    /// The connection was reset.
     Reset,
 }
 
-/// A connection as it is tracked.
+/// A tracked connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tracked {
-    /// How far it is.
+    /// Its state.
     pub progress: Progress,
-    /// From the client, from the server; `None` where nothing is counted
+    /// Traffic from the client, and from the server; `None` if the kernel does not count
     /// (`net.netfilter.nf_conntrack_acct`).
     pub passed: Option<[Passed; 2]>,
 }
 
-/// How full the table is.
+/// The occupancy of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Occupancy {
     /// Entries of the network namespace.
     pub entries: u64,
-    /// The most that it may have (`net.netfilter.nf_conntrack_max`); beyond it, the kernel drops what
-    /// is new. `None` where there is no limit, or the kernel does not tell it (before 4.18).
+    /// The limit of entries (`net.netfilter.nf_conntrack_max`); beyond it, the kernel drops packets
+    /// of new connections. `None` if there is no limit, or the kernel does not report it (before
+    /// 4.18).
     pub limit: Option<u64>,
 }
 
 impl Occupancy {
-    /// At least 7/8 of the table are in use: what is new is left to the rest, which the host's own
-    /// connections need too.
+    /// Whether at least 7/8 of the table are in use. The rest is left to connections of the host
+    /// itself.
     #[must_use]
     pub const fn is_nearly_full(&self) -> bool {
         match self.limit {
@@ -92,8 +92,8 @@ impl Occupancy {
         }
     }
 
-    /// As the files of the network namespace of the calling thread have it; `None` without connection
-    /// tracking, or without `/proc`.
+    /// Reads the occupancy from the files of the calling thread's network namespace; `None` without
+    /// connection tracking, or without `/proc`.
     #[must_use]
     pub fn read_files() -> Option<Self> {
         let number = |name: &str| -> Option<u64> {
@@ -114,7 +114,8 @@ pub struct ConnectionTracking {
 }
 
 impl ConnectionTracking {
-    /// That of the calling thread's network namespace. Forgetting needs `CAP_NET_ADMIN`.
+    /// Opens the connection tracking of the calling thread's network namespace. Deleting entries
+    /// needs `CAP_NET_ADMIN`.
     ///
     /// # Errors
     /// Those of `socket(2)`.
@@ -123,21 +124,21 @@ impl ConnectionTracking {
         Ok(Self { socket })
     }
 
-    /// Forgets a TCP connection from `source` to `destination` whose first direction is in `zone`,
-    /// so that its addresses and ports are free for another.
+    /// Deletes the entry of a TCP connection from `source` to `destination` whose original
+    /// direction is in `zone`, so that its addresses and ports are free for another connection.
     ///
     /// # Errors
-    /// `NotFound` where there is none; else those of netlink.
+    /// `NotFound` if there is no such entry; otherwise those of netlink.
     pub fn forget(&self, source: SocketAddr, destination: SocketAddr, zone: u16) -> io::Result<()> {
         let zone = Some(zone);
         let request = request(DELETE, source, destination, zone);
         self.socket.request(&request)
     }
 
-    /// How full the table is. Needs `CAP_NET_ADMIN`.
+    /// Reads the occupancy of the table. Needs `CAP_NET_ADMIN`.
     ///
     /// # Errors
-    /// Those of netlink; `InvalidData` where the kernel does not tell the number of entries.
+    /// Those of netlink; `InvalidData` if the kernel does not report the number of entries.
     pub fn occupancy(&self) -> io::Result<Occupancy> {
         let mut request = Request::default();
         request.message(STATISTICS, ACKNOWLEDGE, 0, 0, |_| {});
@@ -145,8 +146,8 @@ impl ConnectionTracking {
         found.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// A TCP connection from `source` to `destination` that this machine forwards, in the usual
-    /// zone; `None` where it is not known (any more).
+    /// The entry of a TCP connection from `source` to `destination` that this machine forwards, in
+    /// the default zone; `None` if there is no entry (any more).
     ///
     /// # Errors
     /// Those of netlink.
@@ -158,7 +159,7 @@ impl ConnectionTracking {
         }
     }
 
-    /// Sends a request that is acknowledged; what is read from the answer of this kind.
+    /// Sends a request with acknowledgement; returns what `read` finds in the answer of this kind.
     fn ask<T>(
         &self,
         request: &Request,
@@ -171,7 +172,7 @@ impl ConnectionTracking {
         loop {
             let count = self.socket.receive(&mut buffer)?;
             for (number, message) in numbered_messages(buffer.get(..count).unwrap_or_default()) {
-                // What answers an earlier question is about another connection.
+                // An answer to an earlier request is about another connection.
                 if !request.is_answered_by(number) {
                     continue;
                 }
@@ -248,7 +249,7 @@ fn find(content: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(content).find_map(|(of, value)| (of == kind).then_some(value))
 }
 
-/// `CTA_IP_V4_SRC` and its kin: one kind for each family.
+/// An address attribute, such as `CTA_IP_V4_SRC`: one kind for each family.
 fn address(content: &mut Attributes<'_>, address: IpAddr, [ipv4, ipv6]: [u16; 2]) {
     match address {
         IpAddr::V4(four) => content.bytes(ipv4, &four.octets()),

@@ -1,7 +1,7 @@
 //! Messages with open descriptors between two processes (unix(7), `SCM_RIGHTS`).
 //!
-//! Over a pair of `SOCK_SEQPACKET` sockets: a message arrives whole or not at all, and the end of
-//! the other process is seen as the end of the connection.
+//! They use a pair of `SOCK_SEQPACKET` sockets: a message arrives completely or not at all, and
+//! when one process ends, the other sees the end of the connection.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -23,7 +23,7 @@ pub const DESCRIPTOR_LIMIT: usize = 250;
 /// A message could not be passed.
 #[derive(Debug, Error)]
 pub enum PassingError {
-    /// The message or its descriptors are beyond the limits; nothing was sent.
+    /// The message or its descriptors exceed the limits; nothing was sent.
     #[error(
         "a message of {bytes} bytes with {descriptors} descriptors is too large: at most \
          {MESSAGE_LIMIT} and {DESCRIPTOR_LIMIT}"
@@ -31,33 +31,33 @@ pub enum PassingError {
     TooLarge {
         /// Bytes of the message.
         bytes: usize,
-        /// Descriptors with it.
+        /// Number of descriptors.
         descriptors: usize,
     },
-    /// A message is empty, which would look like the end of the connection.
+    /// An empty message would look like the end of the connection.
     #[error("an empty message cannot be sent")]
     Empty,
-    /// What arrived was cut off; its descriptors are closed again.
+    /// The received message was cut off; its descriptors have been closed.
     #[error(
         "a message arrived incomplete: too long, or more descriptors than this process may open \
          (ulimit -n)"
     )]
     Truncated,
-    /// The kernel refused.
+    /// The kernel refused the call.
     #[error("cannot pass a message: {0}")]
     Io(#[from] io::Error),
 }
 
-/// What arrived.
+/// A received message.
 #[derive(Debug)]
 pub struct Message {
     /// The bytes that were sent.
     pub bytes: Vec<u8>,
-    /// The descriptors that came along, in their order; closed when a program is run.
+    /// The received descriptors, in order; they are closed when a program is executed.
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// Two connected sockets; both are closed when a program is run.
+/// Two connected sockets; both are closed when a program is executed.
 ///
 /// # Errors
 /// Those of `socketpair(2)`.
@@ -70,12 +70,12 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     )?)
 }
 
-/// A copy of the descriptor with this number, which whoever started this process has left open
-/// for it; neither is handed on to programs run later. The original stays open until the process
-/// ends.
+/// A copy of the descriptor with this number, which the parent process has left open for this
+/// process. Programs that are executed later inherit neither. The original stays open until the
+/// process ends.
 ///
 /// # Errors
-/// `InvalidInput` for a negative number, else those of `fcntl(2)`: no such descriptor is open.
+/// `InvalidInput` for a negative number, otherwise those of `fcntl(2)`: no such descriptor is open.
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     if number < 0 {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -87,11 +87,11 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(descriptor, 0)?)
 }
 
-/// Sends a message with descriptors; the caller keeps its own. Waits while the other side's queue
-/// is full.
+/// Sends a message with descriptors; the caller keeps its own. Waits while the other process's
+/// queue is full.
 ///
 /// # Errors
-/// See [`PassingError`]; `BrokenPipe` where the other side is gone.
+/// See [`PassingError`]; `BrokenPipe` if the other process has closed its socket.
 pub fn send(
     socket: impl AsFd,
     bytes: &[u8],
@@ -103,7 +103,7 @@ pub fn send(
 /// Sends a message without descriptors, and does not wait.
 ///
 /// # Errors
-/// As [`send`]; `WouldBlock` while the other side's queue is full.
+/// As [`send`]; `WouldBlock` while the other process's queue is full.
 pub fn try_send(socket: impl AsFd, bytes: &[u8]) -> Result<(), PassingError> {
     let flags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
     send_with(socket, bytes, &[], flags)
@@ -126,7 +126,7 @@ fn send_with(
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTOR_LIMIT))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    // The space is for the limit, which was checked.
+    // The buffer has room for the limit, which was checked.
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(PassingError::TooLarge {
             bytes: bytes.len(),
@@ -143,8 +143,8 @@ fn send_with(
     }
 }
 
-/// Receives a message; `None` when the other side is gone. Waits for it unless the socket is
-/// non-blocking.
+/// Receives a message; `None` if the other process has closed its socket. Waits for a message
+/// unless the socket is non-blocking.
 ///
 /// # Errors
 /// See [`PassingError`]; `WouldBlock` on a non-blocking socket without a message.
@@ -158,12 +158,12 @@ pub fn receive(socket: impl AsFd) -> Result<Option<Message>, PassingError> {
         match rustix::net::recvmsg(&socket, &mut parts, &mut control, flags) {
             Ok(received) => break received,
             Err(Errno::INTR) => {}
-            // A process that dies with messages unread resets the connection.
+            // If a process ends with unread messages, the connection is reset.
             Err(Errno::CONNRESET) => return Ok(None),
             Err(error) => return Err(io::Error::from(error).into()),
         }
     };
-    // Taken out first, so that they are closed on every way out of here.
+    // Taken out first, so that every return from this function closes them.
     let descriptors: Vec<OwnedFd> = control
         .drain()
         .filter_map(|message| match message {

@@ -1,4 +1,4 @@
-//! Switching off what a device does for the stack (ethtool's "offloads").
+//! Switches off a device's work for the network stack (ethtool's "offloads").
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -17,9 +17,9 @@ struct Value {
 const SET_TRANSMIT_CHECKSUM: u32 = 0x17;
 const SET_SEGMENTATION: u32 = 0x1f;
 
-/// Lets the kernel itself compute checksums and cut segments before the interface in the calling
-/// thread's network namespace, so that whoever reads the packets sees them as they would be on a
-/// wire. Needs `CAP_NET_ADMIN`.
+/// Makes the kernel compute checksums and split segments before the interface of the calling
+/// thread's network namespace, so that a program that reads the packets sees them as on a real
+/// link. Needs `CAP_NET_ADMIN`.
 pub fn switch_off_offloads(interface: &str) -> io::Result<()> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     for command in [SET_TRANSMIT_CHECKSUM, SET_SEGMENTATION] {

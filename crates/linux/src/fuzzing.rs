@@ -1,7 +1,7 @@
-//! For fuzz targets: what the kernel, `nft` and `/proc` tell, given to what reads it.
+//! For fuzz targets: passes data of the kernel, `nft` and `/proc` to its parsers.
 //!
-//! In no release: the feature `fuzzing` is for the crate of fuzz targets alone. Each function takes
-//! any bytes, and panics where what is read is not what it must be.
+//! Not in releases: only the crate of fuzz targets uses the feature `fuzzing`. Each function
+//! accepts any bytes, and panics if the result breaks an invariant.
 
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -13,7 +13,7 @@ use crate::own_addresses::{OwnAddresses, OwnPrefix};
 use crate::route_socket::Answer;
 use crate::{connection_tracking, nftables, own_addresses, owner, packet_queue};
 
-/// What one `recv` of a netfilter socket brings: packets of a queue, tracked connections, the
+/// The data of one `recv` of a netfilter socket: packets of a queue, tracked connections, the
 /// number of the ruleset.
 pub fn netfilter_messages(received: &[u8]) {
     let mut read = 0;
@@ -36,9 +36,9 @@ pub fn netfilter_messages(received: &[u8]) {
 /// The number of the request to which [`route_lists`] is given answers.
 pub const LIST_NUMBER: u32 = 1;
 
-/// A list of the kernel, as several `recv` of a route socket bring it. The first byte chooses what
-/// is listed: interfaces, addresses, rules or routes, and of which family. Then the length of each
-/// part (16 bits, little-endian) stands before it.
+/// A list of the kernel, as several `recv` of a route socket return it. The first byte selects the
+/// list (interfaces, addresses, rules or routes) and the family. Each part follows its length (16
+/// bits, little-endian).
 pub fn route_lists(input: &[u8]) {
     let Some((&chosen, mut parts)) = input.split_first() else {
         return;
@@ -81,7 +81,7 @@ pub fn route_lists(input: &[u8]) {
     }
     let all: OwnAddresses = own.iter().copied().collect();
     for prefix in all.prefixes() {
-        // Nobody connects to an IPv4 address that is written as one of IPv6.
+        // No program connects to an IPv4 address that is written as an IPv6 address.
         let is_mapped = prefix.address != prefix.address.to_canonical();
         assert!(is_mapped || all.contains(SocketAddr::new(prefix.address, 1)));
     }

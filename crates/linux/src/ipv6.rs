@@ -1,4 +1,4 @@
-//! Whether this machine has IPv6, and why not.
+//! Whether this machine has IPv6, and the reason if it has not.
 
 use std::fmt::{self, Display};
 use std::fs;
@@ -6,7 +6,7 @@ use std::fs;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType};
 
-/// Switches IPv6 off at the loopback interface.
+/// The parameter that switches IPv6 off at the loopback interface.
 const LOOPBACK_PARAMETER: &str = "/proc/sys/net/ipv6/conf/lo/disable_ipv6";
 
 /// Why there is no IPv6.
@@ -14,7 +14,7 @@ const LOOPBACK_PARAMETER: &str = "/proc/sys/net/ipv6/conf/lo/disable_ipv6";
 pub enum Missing {
     /// There are no sockets of this family.
     Sockets,
-    /// It is switched off, at least at the loopback interface.
+    /// IPv6 is switched off, at least at the loopback interface.
     SwitchedOff,
 }
 
@@ -30,13 +30,13 @@ impl Display for Missing {
     }
 }
 
-/// Why a program in the network namespace of the calling thread can have no IPv6 connections
-/// brought to it; `None` where it can.
+/// Why IPv6 connections cannot be led to a program in the calling thread's network namespace;
+/// `None` if they can.
 #[must_use]
 pub fn missing() -> Option<Missing> {
     match rustix::net::socket(AddressFamily::INET6, SocketType::STREAM, None) {
         Err(Errno::AFNOSUPPORT | Errno::PROTONOSUPPORT) => Some(Missing::Sockets),
-        // Other errors, as with too many open files, are told where they matter.
+        // Other errors, for example too many open files, are reported where they matter.
         _ => is_switched_off().then_some(Missing::SwitchedOff),
     }
 }

@@ -23,42 +23,42 @@ pub enum NamespaceError {
          kernel.unprivileged_userns_clone=1 or kernel.apparmor_restrict_unprivileged_userns=0)"
     )]
     UserNamespaceRefused {
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel refuses a network namespace.
     #[error("cannot make a network namespace: {source}")]
     NetworkNamespaceRefused {
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Something else failed.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was to be done.
+        /// What the call was for.
         action: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The namespace's thread is gone.
+    /// The namespace's thread has ended.
     #[error("the thread of network namespace \"{0}\" has ended")]
     ThreadEnded(String),
 }
 
-/// With which rights this process entered its own namespaces.
+/// The privileges with which this process entered its own namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Privilege {
-    /// Root (or `CAP_SYS_ADMIN`): a network namespace alone.
+    /// Root (or `CAP_SYS_ADMIN`): only a new network namespace.
     Root,
-    /// An ordinary user: a user namespace in which it is root, and a network namespace.
+    /// An ordinary user: a user namespace in which the process is root, and a network namespace.
     OrdinaryUser,
 }
 
 /// Leaves the host's network for an empty network namespace that ends with this process, so that
-/// nothing on the host can be touched or left behind.
+/// the process can change nothing on the host and leaves nothing behind.
 ///
-/// Must be called while the process has one thread: the kernel allows no new user namespace to a
-/// process with several.
+/// Must be called while the process has one thread: the kernel does not permit a process with
+/// several threads to make a user namespace.
 pub fn isolate() -> Result<Privilege, NamespaceError> {
     if unshare(UnshareFlags::NEWNET).is_ok() {
         return Ok(Privilege::Root);
@@ -89,8 +89,8 @@ fn unshare(flags: UnshareFlags) -> io::Result<()> {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A network namespace with a thread that lives in it; it ends when this value, the sockets
-/// opened in it and the processes started in it are gone.
+/// A network namespace with a thread in it. The namespace ends when this value, the sockets opened
+/// in it and the processes started in it are gone.
 pub struct NetworkNamespace {
     name: String,
     descriptor: OwnedFd,
@@ -145,7 +145,7 @@ impl NetworkNamespace {
         let ended = || NamespaceError::ThreadEnded(self.name.clone());
         let (send, receive) = mpsc::channel();
         let job: Job = Box::new(move || {
-            // The receiver waits below; it cannot be gone.
+            // The receiver waits below, so it still exists.
             let _ = send.send(job());
         });
         self.jobs

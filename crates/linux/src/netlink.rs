@@ -28,30 +28,30 @@ pub enum NetlinkError {
     /// The kernel refused a request.
     #[error("cannot {action}: {source}")]
     Request {
-        /// What was to be done.
+        /// What the call was for.
         action: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: rtnetlink::Error,
     },
-    /// The kernel does not list something.
+    /// The kernel did not return a list.
     #[error("cannot read {what}: {source}")]
     Read {
-        /// What was to be read.
+        /// The name of the list.
         what: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: std::io::Error,
     },
-    /// An interface name is not known.
+    /// There is no interface with this name.
     #[error("no interface named \"{0}\" in this network namespace")]
     NoInterface(String),
-    /// The parts of a request do not fit.
+    /// The parts of a request do not fit together.
     #[error("cannot {action}: {reason}")]
     Invalid {
-        /// What was to be done.
+        /// What the request was for.
         action: String,
-        /// Why not.
+        /// Why the parts do not fit.
         reason: String,
     },
 }
@@ -116,15 +116,15 @@ impl FromStr for Prefix {
     }
 }
 
-/// What a route says of the TCP connections that use it. `None` leaves the default.
+/// Settings of a route for the TCP connections that use it. `None` leaves the default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RouteMetrics {
     /// Initial congestion window in segments.
     pub initial_window: Option<u32>,
     /// Congestion control of connections that do not choose their own.
     pub congestion_control: Option<String>,
-    /// Size of the largest packet that is sent this way, whatever the interface or path MTU
-    /// discovery says: larger ones are fragmented or refused, as a narrower link would.
+    /// Size of the largest packet on this route, whatever the interface's MTU or path MTU discovery
+    /// is. Larger packets are fragmented or refused, as before a link with a smaller MTU.
     pub locked_mtu: Option<u32>,
 }
 
@@ -164,7 +164,7 @@ impl Netlink {
         })
     }
 
-    /// To read lists of which only a part is of interest.
+    /// A socket to read parts of lists.
     pub(crate) const fn lists(&self) -> &RouteSocket {
         &self.lists
     }
@@ -208,7 +208,7 @@ impl Netlink {
     }
 
     /// Makes a pair of virtual Ethernet interfaces (veth(4)): `name` here, `peer` in another network
-    /// namespace, where a name that is taken here may be free.
+    /// namespace. The name `peer` need not be free here.
     pub fn add_veth_into(
         &self,
         name: &str,
@@ -227,7 +227,7 @@ impl Netlink {
         )
     }
 
-    /// Sets the size of the largest packet that an interface takes, in bytes.
+    /// Sets an interface's MTU in bytes.
     pub fn set_mtu(&self, name: &str, mtu: u32) -> Result<(), NetlinkError> {
         let message = LinkUnspec::new_with_name(name).mtu(mtu).build();
         self.request(
@@ -271,7 +271,7 @@ impl Netlink {
         )?;
         let socket = any_socket()?;
         let named = messages.iter().filter_map(|message| {
-            // Behind a peer-to-peer address, `Local` is this machine's.
+            // For a peer-to-peer address, `Local` is this machine's address.
             let attributes = &message.attributes;
             let local = attributes.iter().find_map(|attribute| match attribute {
                 AddressAttribute::Local(address) => Some(*address),
@@ -317,7 +317,7 @@ impl Netlink {
     }
 
     /// The name of the interface through which packets to an address leave; `lo` for addresses of
-    /// this machine. Without the rules that look at marks, ports or source addresses.
+    /// this machine. Does not apply routing rules with marks, ports or source addresses.
     pub fn interface_towards(&self, address: IpAddr) -> Result<String, NetlinkError> {
         let action = || format!("find the route to {address}");
         let invalid = |reason: String| NetlinkError::Invalid {
@@ -346,7 +346,7 @@ impl Netlink {
         interface_name(index).map_err(|error| invalid(error.to_string()))
     }
 
-    /// Fixes the link-layer address of a neighbour, so that it is never asked for.
+    /// Sets the link-layer address of a neighbour, so that the kernel never has to resolve it.
     pub fn add_neighbour(
         &self,
         interface: &str,
@@ -401,7 +401,7 @@ pub fn interface_index(name: &str) -> Result<u32, NetlinkError> {
         .map_err(|_| NetlinkError::NoInterface(name.to_owned()))
 }
 
-/// Any socket will do to ask the kernel about interfaces of this thread's namespace.
+/// Any socket can be used to query the interfaces of this thread's namespace.
 fn any_socket() -> Result<OwnedFd, NetlinkError> {
     rustix::net::socket(
         rustix::net::AddressFamily::INET,

@@ -1,5 +1,5 @@
-//! Tables, chains and rules of nf_tables, written as netlink messages
-//! (<linux/netfilter/nf_tables.h>): for what the program `nft` cannot write.
+//! Tables, chains and rules of nf_tables as netlink messages (<linux/netfilter/nf_tables.h>), for
+//! rules that the program `nft` cannot write.
 
 use std::io;
 
@@ -57,7 +57,7 @@ pub enum Comparison {
     AtMost = 3,
 }
 
-/// Sends all that `content` writes; it takes effect at once, or none of it does.
+/// Sends everything that `content` writes, as one transaction: all of it takes effect, or nothing.
 pub fn transaction(content: impl FnOnce(&mut Request)) -> io::Result<()> {
     let mut request = Request::default();
     request.message(BATCH_BEGIN, 0, 0, SUBSYSTEM.into(), |_| {});
@@ -66,8 +66,7 @@ pub fn transaction(content: impl FnOnce(&mut Request)) -> io::Result<()> {
     Socket::open(0)?.request(&request)
 }
 
-/// Deletes a table, whether it is there or not: it is made first, so that deleting it does not
-/// fail.
+/// Deletes a table if it exists: the table is first created, so that deleting it does not fail.
 pub fn delete_table(request: &mut Request, family: u8, table: &str, comment: &str) {
     new_table(request, family, table, comment);
     request.message(DELETE_TABLE, ACKNOWLEDGE, family, 0, |content| {
@@ -126,7 +125,7 @@ pub fn load_meta(rule: &mut Attributes<'_>, key: u32) {
     });
 }
 
-/// Keeps these bits of what was loaded, 4 bytes in the machine's byte order.
+/// Applies a mask to the loaded value, 4 bytes in the machine's byte order.
 pub fn mask(rule: &mut Attributes<'_>, mask: u32) {
     expression(rule, "bitwise", |content| {
         content.number(1, REGISTER);
@@ -137,7 +136,7 @@ pub fn mask(rule: &mut Attributes<'_>, mask: u32) {
     });
 }
 
-/// Brings 4 bytes that were loaded into the network's byte order, in which numbers are compared.
+/// Converts the loaded 4 bytes to network byte order, in which numbers are compared.
 pub fn to_network_order(rule: &mut Attributes<'_>) {
     expression(rule, "byteorder", |content| {
         content.number(1, REGISTER);
@@ -148,7 +147,7 @@ pub fn to_network_order(rule: &mut Attributes<'_>) {
     });
 }
 
-/// Goes on where what was loaded compares so with `value`.
+/// Continues with the rule if the loaded value compares with `value` in this way.
 pub fn compare(rule: &mut Attributes<'_>, comparison: Comparison, value: &[u8]) {
     expression(rule, "cmp", |content| {
         content.number(1, REGISTER);
@@ -170,7 +169,7 @@ pub fn set_meta(rule: &mut Attributes<'_>, key: u32, value: u32) {
 }
 
 /// Puts the packet into a queue by the target NFQUEUE of xtables, which the kernel's nft_compat
-/// offers as an expression; where nobody listens, it goes on.
+/// offers as an expression. If no program listens to the queue, the packet passes.
 pub fn queue_by_target(rule: &mut Attributes<'_>, queue: u16) {
     // `struct xt_NFQ_info_v3`: queue, queues, flags; padded as xtables pads (XT_ALIGN).
     let mut info = [0; 8];
@@ -184,7 +183,7 @@ pub fn queue_by_target(rule: &mut Attributes<'_>, queue: u16) {
     });
 }
 
-/// The same by the statement `queue` of nf_tables.
+/// Puts the packet into a queue by the statement `queue` of nf_tables.
 pub fn queue_by_statement(rule: &mut Attributes<'_>, queue: u16) {
     expression(rule, "queue", |content| {
         content.bytes(1, &queue.to_be_bytes());

@@ -28,12 +28,12 @@ const ATTRIBUTE_HEADER: usize = 4;
 /// `struct nfgenmsg`.
 const FAMILY_HEADER: usize = 4;
 
-/// The type of a message: a subsystem and what it is asked.
+/// The type of a message: the subsystem and the request.
 pub const fn message_type(subsystem: u8, message: u8) -> u16 {
     (subsystem as u16) << 8 | message as u16
 }
 
-/// Messages being written, one after the other.
+/// Messages that are being written, one after the other.
 #[derive(Debug)]
 pub struct Request {
     bytes: Vec<u8>,
@@ -43,9 +43,9 @@ pub struct Request {
     acknowledged: usize,
 }
 
-/// Where the numbers of the next request begin.
+/// The first number of the next request.
 static NEXT: AtomicU32 = AtomicU32::new(0);
-/// So many messages of one request have numbers that no other of the last thousands has.
+/// Most messages of one request. Their numbers are not used again for thousands of requests.
 const NUMBERS: u32 = 1 << 16;
 
 impl Default for Request {
@@ -60,8 +60,8 @@ impl Default for Request {
 }
 
 impl Request {
-    /// Whether a message with this number answers one of this request. A socket may still hold
-    /// answers to an earlier one, which nobody has waited for.
+    /// Whether a message with this number answers a message of this request. A socket may still
+    /// hold answers to an earlier request for which no function waited.
     pub fn is_answered_by(&self, number: u32) -> bool {
         let back = usize::try_from(self.sequence.wrapping_sub(number));
         back.is_ok_and(|back| back < self.count)
@@ -92,33 +92,33 @@ impl Request {
         self.bytes[start..start + 4].copy_from_slice(&length.to_ne_bytes());
     }
 
-    /// How many messages it has.
+    /// Number of messages.
     pub const fn count(&self) -> usize {
         self.count
     }
 
-    /// Takes all messages out, and keeps the memory for others.
+    /// Removes all messages, and keeps the memory for others.
     pub fn clear(&mut self) {
         self.bytes.clear();
         (self.count, self.acknowledged) = (0, 0);
     }
 }
 
-/// The attributes of a message being written.
+/// The attributes of a message that is being written.
 pub struct Attributes<'a>(&'a mut Vec<u8>);
 
 impl Attributes<'_> {
-    /// One with these bytes, at most 65,531.
+    /// Adds an attribute with these bytes, at most 65,531.
     pub fn bytes(&mut self, kind: u16, content: &[u8]) {
         self.write(kind, |bytes| bytes.extend(content));
     }
 
-    /// One with a number in the network's byte order.
+    /// Adds an attribute with a number in network byte order.
     pub fn number(&mut self, kind: u16, number: u32) {
         self.bytes(kind, &number.to_be_bytes());
     }
 
-    /// One with a text that ends with a zero.
+    /// Adds an attribute with a text that ends with a zero.
     pub fn text(&mut self, kind: u16, text: &str) {
         self.write(kind, |bytes| {
             bytes.extend(text.as_bytes());
@@ -126,7 +126,7 @@ impl Attributes<'_> {
         });
     }
 
-    /// One that holds others.
+    /// Adds an attribute that contains others.
     pub fn nested(&mut self, kind: u16, content: impl FnOnce(&mut Attributes<'_>)) {
         self.write(kind | NESTED, |bytes| content(&mut Attributes(bytes)));
     }
@@ -152,12 +152,12 @@ pub enum Received<'a> {
     Message(u16, &'a [u8]),
 }
 
-/// The messages in what one `recv` brought; what is cut off is left out.
+/// The messages that one `recv` returned; an incomplete one is left out.
 pub fn messages(bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
     numbered_messages(bytes).map(|(_, message)| message)
 }
 
-/// The same, each with its number, which is that of the message it answers.
+/// The same, each with its number, which is the number of the request that it answers.
 pub fn numbered_messages(mut bytes: &[u8]) -> impl Iterator<Item = (u32, Received<'_>)> {
     std::iter::from_fn(move || {
         let length = usize::try_from(number_at(bytes, 0)?).ok()?;
@@ -173,7 +173,7 @@ pub fn numbered_messages(mut bytes: &[u8]) -> impl Iterator<Item = (u32, Receive
     })
 }
 
-/// The attributes in the content of a message, by type; what is cut off is left out.
+/// The attributes in the content of a message, by type; an incomplete one is left out.
 pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = u16::from_ne_bytes(bytes.get(0..2)?.try_into().ok()?);
@@ -194,8 +194,7 @@ fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
 pub struct Socket(OwnedFd);
 
 impl Socket {
-    /// Opens one in the network namespace of the calling thread, subscribed to `groups` (as
-    /// bits).
+    /// Opens a socket in the calling thread's network namespace, subscribed to `groups` (as bits).
     pub fn open(groups: u32) -> io::Result<Self> {
         let socket = rustix::net::socket_with(
             AddressFamily::NETLINK,
@@ -207,14 +206,14 @@ impl Socket {
         Ok(Self(socket))
     }
 
-    /// Room for messages that wait, as far as the system allows.
+    /// Sets the room for waiting messages, as far as the system permits.
     pub fn set_receive_buffer(&self, bytes: usize) {
         if sockopt::set_socket_recv_buffer_size_force(&self.0, bytes).is_err() {
             let _ = sockopt::set_socket_recv_buffer_size(&self.0, bytes);
         }
     }
 
-    /// Reads no longer wait.
+    /// Makes the socket non-blocking.
     pub fn set_nonblocking(&self) -> io::Result<()> {
         Ok(rustix::io::ioctl_fionbio(&self.0, true)?)
     }
@@ -222,7 +221,7 @@ impl Socket {
     /// Sends the messages.
     pub fn send(&self, request: &Request) -> io::Result<()> {
         loop {
-            // The kernel takes a netlink message whole or not at all.
+            // The kernel accepts a netlink message completely or not at all.
             match rustix::net::send(&self.0, &request.bytes, SendFlags::empty()) {
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
@@ -231,8 +230,8 @@ impl Socket {
         }
     }
 
-    /// Sends the messages and waits for as many answers as they ask for; the first that is an
-    /// error is returned. Only for a blocking socket without subscriptions.
+    /// Sends the messages and waits for the answers that they request; returns the first answer
+    /// that is an error. Only for a blocking socket without subscriptions.
     pub fn request(&self, request: &Request) -> io::Result<()> {
         self.send(request)?;
         let mut buffer = vec![0; 1 << 16];
@@ -256,7 +255,7 @@ impl Socket {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Reads what is there; how many bytes.
+    /// Reads waiting messages; returns the number of bytes.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match rustix::net::recv(&self.0, &mut *buffer, RecvFlags::empty()) {
@@ -269,7 +268,7 @@ impl Socket {
 }
 
 impl Socket {
-    /// Reads up to [`Batch::SIZE`] messages that are there, in one system call (recvmmsg(2)).
+    /// Reads up to [`Batch::SIZE`] waiting messages in one system call (recvmmsg(2)).
     pub fn receive_batch(&self, batch: &mut Batch) -> io::Result<()> {
         batch.count = 0;
         loop {
@@ -333,7 +332,7 @@ impl Batch {
     pub const PACKET_LIMIT: usize = 1024;
     const SLOT: usize = 2048;
 
-    /// An empty one.
+    /// An empty batch.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -403,7 +402,7 @@ mod tests {
         assert_eq!(messages(&[0; 64]).count(), 0);
     }
 
-    /// An answer that came too late for its own question is not taken for that of the next.
+    /// A late answer to an earlier request is not treated as the answer to the next one.
     #[test]
     fn answers_belong_to_their_request() {
         let mut requests: Vec<Request> = (0..3).map(|_| Request::default()).collect();
@@ -429,7 +428,7 @@ mod tests {
         assert!(!cleared.is_answered_by(before) && cleared.is_answered_by(cleared.sequence));
     }
 
-    /// The kernel answers a question that nobody waits for, and then the one that is waited for.
+    /// The kernel answers a request for which no function waits, and then another one.
     #[test]
     fn an_answer_that_nobody_waited_for_is_passed_over() {
         const GET_GENERATION: u16 = message_type(10, 16);

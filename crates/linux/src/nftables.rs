@@ -1,7 +1,8 @@
 //! Rulesets, by the program `nft` (nft(8)).
 //!
-//! A text is taken whole or not at all: `nft -f` sends it as one transaction. To be called by a
-//! process that may run programs, with `CAP_NET_ADMIN` of its network namespace.
+//! A ruleset takes effect completely or not at all: `nft -f` sends it as one transaction. The
+//! calling process must be permitted to run programs, and needs `CAP_NET_ADMIN` of its network
+//! namespace.
 
 mod bounded;
 pub(crate) mod generation;
@@ -20,24 +21,24 @@ use crate::capability::{self, Capability};
 pub use generation::{Generation, generation, generation_after};
 pub use watch::RulesetWatch;
 
-/// Most of nft's complaint that is shown, in bytes.
+/// Most bytes of nft's error output that are shown.
 const COMPLAINT_LIMIT: usize = 2_000;
 
 /// A ruleset could not be read or changed.
 #[derive(Debug, Error)]
 pub enum NftablesError {
-    /// There is no such program.
+    /// The program is missing.
     #[error("cannot run nft: {0} (install it: apt install nftables)")]
     Run(#[source] io::Error),
-    /// It did not end, and was killed.
+    /// The program did not end, and was killed.
     #[error("nft did not end within {} s, and was killed: is the machine overloaded?", .0.as_secs())]
     Late(Duration),
-    /// It refused.
+    /// The program refused.
     #[error("nft cannot {action}: {complaint}")]
     Refused {
-        /// What was to be done.
+        /// What the call was for.
         action: &'static str,
-        /// What it said.
+        /// The program's error output.
         complaint: String,
     },
 }
@@ -50,10 +51,10 @@ pub fn apply(ruleset: &str) -> Result<(), NftablesError> {
     succeed("set rules", &run(&["-f", "-"], ruleset)?)
 }
 
-/// Fails where the kernel would not take a ruleset; nothing is changed.
+/// Checks whether the kernel would accept a ruleset; changes nothing.
 ///
 /// # Errors
-/// See [`NftablesError`].
+/// The kernel would refuse it. See [`NftablesError`].
 pub fn check(ruleset: &str) -> Result<(), NftablesError> {
     succeed("check rules", &run(&["-c", "-f", "-"], ruleset)?)
 }
@@ -68,7 +69,7 @@ pub fn all() -> Result<String, NftablesError> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether the kernel would take a ruleset; nothing is changed.
+/// Whether the kernel would accept a ruleset; changes nothing.
 ///
 /// # Errors
 /// `nft` cannot be run.
@@ -120,7 +121,7 @@ pub struct BaseChain {
     pub name: String,
 }
 
-/// The chains at a hook (`input`, `output` …), the first to be asked first; those of anybody.
+/// All chains at a hook (`input`, `output` …), in the order in which the kernel runs them.
 ///
 /// # Errors
 /// `nft` cannot be run, or refuses.
@@ -198,7 +199,7 @@ pub fn version() -> Result<String, NftablesError> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// What `nft -j` lists, of one kind.
+/// The objects of one kind that `nft -j` lists.
 fn objects(arguments: &[&str], kind: &str) -> Result<Vec<Value>, NftablesError> {
     let output = run(arguments, "")?;
     succeed("list the ruleset", &output)?;
@@ -228,16 +229,16 @@ fn succeed(action: &'static str, output: &Output) -> Result<(), NftablesError> {
     Err(NftablesError::Refused { action, complaint })
 }
 
-/// What `nft` may take. Usually it takes some hundredths of a second.
+/// Time limit of `nft`. Usually it needs some hundredths of a second.
 const LIMIT: Duration = Duration::from_secs(5);
-/// The same where it lists all that there is, which may be a lot.
+/// Time limit for listing everything, which may be much.
 const LONG_LIMIT: Duration = Duration::from_secs(30);
 
-/// After one that was late, no other is started for so long: whoever runs them has more to do than
-/// to wait for them.
+/// After a program exceeded its limit, no other is started for this time, because the caller has
+/// other work than to wait for such programs.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Until when none is started.
+/// Until when no program is started.
 static LATE: Mutex<Option<Instant>> = Mutex::new(None);
 
 fn run(arguments: &[&str], input: &str) -> Result<Output, NftablesError> {

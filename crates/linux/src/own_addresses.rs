@@ -1,16 +1,17 @@
-//! Which addresses are this machine's own: those at which a packet that this machine sends comes
+//! Which addresses belong to this machine: a packet that this machine sends to such an address comes
 //! back to it (`ip-address(8)`, `ip-route(8)`).
 //!
-//! Own is what the routing tables call `local`, `broadcast`, `anycast` or `multicast`: primary and
-//! secondary addresses, and whole prefixes (`ip route add local 192.0.2.0/24 dev lo`). A socket that
-//! is bound to an address, or connected to it, does not tell: `net.ipv4.ip_nonlocal_bind` allows
-//! every bind, and towards a secondary address the kernel sends from the primary one.
+//! These are the addresses for which the routing tables have routes of the types `local`, `broadcast`,
+//! `anycast` or `multicast`: primary and secondary addresses, and whole prefixes (`ip route add local
+//! 192.0.2.0/24 dev lo`). Binding or connecting a socket does not show this:
+//! `net.ipv4.ip_nonlocal_bind` permits every bind, and towards a secondary address the kernel sends
+//! from the primary one.
 //!
-//! The tables that count are `local` and those to which a rule without a mark leads: rules for marked
-//! packets are those of transparent proxies, whose tables call every address `local`. In doubt an
-//! address is own: where a rule asks for more (a source, a user), it counts all the same. Addresses of
-//! interfaces in a VRF stand in that VRF's table, which a route may lead to from outside: the addresses
-//! of all interfaces count, and the `local` routes of all VRFs.
+//! The table `local` counts, and every table to which a rule without a mark leads. Rules for marked
+//! packets belong to transparent proxies, whose tables have every address as `local`. In doubt an
+//! address counts as this machine's: a rule with further conditions (a source, a user) counts too.
+//! Addresses of interfaces in a VRF are in the VRF's table, to which a route from outside may lead, so
+//! the addresses of all interfaces count, and the `local` routes of all VRFs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,7 +28,7 @@ use crate::nfnetlink::attributes;
 use crate::route_socket::{List, RouteSocket};
 use crate::route_watch::{TYPE, event_filter};
 
-/// Addresses of interfaces and routes: so many and no more are kept.
+/// Most addresses of interfaces and routes that are stored.
 pub const LIMIT: usize = 200_000;
 
 /// `RT_TABLE_LOCAL`.
@@ -57,21 +58,22 @@ const LINK_KIND: u16 = 1;
 const LINK_DATA: u16 = 2;
 const VRF_TABLE: u16 = 1;
 
-/// Addresses that are this machine's own.
+/// A prefix whose addresses belong to this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OwnPrefix {
-    /// The first of them.
+    /// The first address.
     pub address: IpAddr,
-    /// How many bits they share, at most 32 or 128.
+    /// Length of the prefix in bits, at most 32 or 128.
     pub length: u8,
-    /// Link-local addresses are own at this interface only (its index).
+    /// For link-local addresses: the index of the only interface at which they belong to this
+    /// machine.
     pub interface: Option<u32>,
 }
 
-/// Where a prefix is own: at this interface, or (`None`) everywhere.
+/// At which interface a prefix belongs to this machine; `None` means everywhere.
 type Interfaces = BTreeSet<Option<u32>>;
 
-/// All addresses that are this machine's own, at one moment.
+/// All addresses of this machine, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OwnAddresses {
     prefixes: BTreeSet<OwnPrefix>,
@@ -94,10 +96,10 @@ impl FromIterator<OwnPrefix> for OwnAddresses {
 }
 
 impl OwnAddresses {
-    /// Those of the network namespace of the calling thread. Needs no capability.
+    /// Reads the addresses of the calling thread's network namespace. Needs no capability.
     ///
     /// # Errors
-    /// Those of netlink; `OutOfMemory` where there are more than [`LIMIT`].
+    /// Those of netlink; `OutOfMemory` if there are more than [`LIMIT`].
     pub fn read() -> io::Result<Self> {
         let socket = &RouteSocket::open()?;
         let mut found = addresses(socket)?;
@@ -113,7 +115,7 @@ impl OwnAddresses {
     }
 
     /// Whether a connection to this address would come back to this machine. A link-local address
-    /// without a scope may be that of any link.
+    /// without a scope may be on any link.
     #[must_use]
     pub fn contains(&self, address: SocketAddr) -> bool {
         let scope = match address {
@@ -121,7 +123,7 @@ impl OwnAddresses {
             _ => None,
         };
         let address = address.ip().to_canonical();
-        // The kernel takes the unspecified address for this machine.
+        // The kernel treats the unspecified address as this machine.
         address.is_loopback()
             || address.is_unspecified()
             || (self.bits.iter()).any(|((is_ipv4, length), prefixes)| {
@@ -134,7 +136,7 @@ impl OwnAddresses {
             })
     }
 
-    /// All of them, in order.
+    /// All prefixes, in order.
     pub fn prefixes(&self) -> impl Iterator<Item = &OwnPrefix> {
         self.prefixes.iter()
     }
@@ -166,14 +168,14 @@ pub(crate) fn address_in(content: &[u8]) -> Option<Option<OwnPrefix>> {
     {
         return Some(None);
     }
-    // Behind a peer-to-peer address, `IFA_LOCAL` is this machine's.
+    // For a peer-to-peer address, `IFA_LOCAL` is this machine's address.
     let address = find(parts, LOCAL_ADDRESS).or_else(|| find(parts, ADDRESS))?;
     let address = address_of(address)?;
     let length = if address.is_ipv4() { 32 } else { 128 };
     Some(Some(own(address, length, Some(interface))))
 }
 
-/// The routes of a table that end at this machine; of this type alone unless that is 0.
+/// The routes of a table that end at this machine; only those of this type, unless it is 0.
 fn routes(
     socket: &RouteSocket,
     family: AddressFamily,
@@ -209,8 +211,7 @@ pub(crate) fn local_route_in(family: AddressFamily, content: &[u8]) -> Option<Op
     (length <= longest).then(|| Some(own(address, length, interface)))
 }
 
-/// The tables to which rules lead that do not ask for a mark, nor for the interface at which a
-/// packet arrived.
+/// The tables to which rules lead that have no condition on the mark or on the arriving interface.
 fn tables(socket: &RouteSocket, family: AddressFamily) -> io::Result<BTreeSet<u32>> {
     let mut has_vrf = false;
     let mut tables: BTreeSet<u32> = list(socket, List::Rules(family), |content| {
@@ -260,7 +261,8 @@ pub(crate) fn vrf_table_in(content: &[u8]) -> Option<Option<u32>> {
     Some(table.and_then(|table| number(table, 0)))
 }
 
-/// What `parse` finds in a list: `None` for a message that cannot be understood, which is an error.
+/// The results of `parse` for a list; `None` for a message that cannot be understood, which is an
+/// error.
 fn list<T>(
     socket: &RouteSocket,
     list: List,
@@ -275,7 +277,7 @@ fn list<T>(
     }
 }
 
-/// An address is own everywhere, but a link-local one of IPv6 at its interface only.
+/// An address belongs to this machine everywhere; a link-local one of IPv6 only at its interface.
 fn own(address: IpAddr, length: u8, interface: Option<u32>) -> OwnPrefix {
     let is_of_link = match address {
         IpAddr::V4(_) => false,
@@ -316,7 +318,7 @@ const ROUTE_CHANGES: [u16; 2] = [24, 25];
 pub struct AddressWatch(OwnedFd);
 
 impl AddressWatch {
-    /// In the network namespace of the calling thread. Needs no capability.
+    /// Opens a watch in the calling thread's network namespace. Needs no capability.
     ///
     /// # Errors
     /// Those of netlink sockets.
@@ -334,17 +336,17 @@ impl AddressWatch {
         Ok(Self(socket))
     }
 
-    /// Readable when something has changed.
+    /// Becomes readable when addresses, routes or rules have changed.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
-    /// Reads all notifications away; whether [`OwnAddresses`] may be others now. Routes to other
-    /// hosts change often, and are none of them.
+    /// Reads all notifications; returns whether [`OwnAddresses`] may have changed. Routes to other
+    /// hosts change often, and do not count.
     #[must_use]
     pub fn take(&self) -> bool {
-        // A notification is read no further than to the type of a route.
+        // Only the beginning of a notification is read, up to the type of a route.
         let mut buffer = [0_u8; 64];
         let mut may_differ = false;
         for _ in 0..100_000 {
@@ -354,7 +356,8 @@ impl AddressWatch {
                     may_differ |= concerns_own(bytes.unwrap_or_default());
                 }
                 Err(rustix::io::Errno::INTR) => {}
-                // More came than the socket holds: anything may have changed.
+                // There were more notifications than the socket holds, so everything may have
+                // changed.
                 Err(rustix::io::Errno::NOBUFS) => may_differ = true,
                 Err(_) => break,
             }
@@ -363,8 +366,8 @@ impl AddressWatch {
     }
 }
 
-/// Whether a notification, of which this is the beginning, is about addresses of this machine. It
-/// stands alone in its datagram.
+/// Whether a notification, given its beginning, is about addresses of this machine. Each
+/// notification is a datagram of its own.
 fn concerns_own(bytes: &[u8]) -> bool {
     let kind = bytes.get(4..6).and_then(|kind| kind.try_into().ok());
     let kind = kind.map_or(0, u16::from_ne_bytes);
@@ -442,7 +445,7 @@ mod tests {
         assert!(!concerns_own(&message(25, UNICAST)));
         assert!(concerns_own(&message(24, LOCAL)));
         assert!(concerns_own(&message(25, ANYCAST)));
-        // A new address, a rule that has gone; what cannot be understood.
+        // A new address; a removed rule; a message that cannot be understood.
         assert!(concerns_own(&message(20, UNICAST)));
         assert!(concerns_own(&message(33, UNICAST)));
         assert!(concerns_own(&[]));

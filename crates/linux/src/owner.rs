@@ -1,10 +1,10 @@
-//! Which process holds a socket, as far as `/proc` shows it (proc(5)).
+//! Which process has a socket, as far as `/proc` shows it (proc(5)).
 
 use std::fmt::{self, Display};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Most processes that are looked at.
+/// Most processes that are checked.
 const PROCESS_LIMIT: usize = 100_000;
 /// The state of a listening socket in `/proc/net/tcp`.
 const LISTENING: &str = "0A";
@@ -12,7 +12,7 @@ const LISTENING: &str = "0A";
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// Its number.
+    /// Its process id.
     pub process: u32,
     /// Its name, at most 15 bytes.
     pub name: String,
@@ -24,8 +24,8 @@ impl Display for Owner {
     }
 }
 
-/// Who listens at an address, or at all addresses with its port. `None` where nobody does, or
-/// where the process is another user's.
+/// The process that listens at an address, or at all addresses with its port. `None` if no process
+/// does, or if the process belongs to another user.
 #[must_use]
 pub fn of_listener(address: SocketAddr) -> Option<Owner> {
     let is_meant = |(local, inode): (SocketAddr, u64)| {
@@ -41,7 +41,7 @@ pub fn of_listener(address: SocketAddr) -> Option<Owner> {
         .and_then(of_inode)
 }
 
-/// The process with this number.
+/// The process with this id.
 #[must_use]
 pub fn of_process(process: u32) -> Option<Owner> {
     let name = fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
@@ -71,7 +71,7 @@ fn holds(process: u32, target: &str) -> bool {
         .any(|link| link.as_os_str() == target)
 }
 
-/// A line of `/proc/net/tcp` or `/proc/net/tcp6`: where a listening socket listens, and its inode.
+/// A line of `/proc/net/tcp` or `/proc/net/tcp6`: the address of a listening socket, and its inode.
 pub(crate) fn listener(line: &str) -> Option<(SocketAddr, u64)> {
     let mut fields = line.split_whitespace();
     let (address, port) = fields.nth(1)?.split_once(':')?;

@@ -1,5 +1,5 @@
 //! Filters for packet sockets: classic BPF programs that the kernel runs for each packet
-//! (`Documentation/networking/filter.rst` of Linux), so that others cost little.
+//! (`Documentation/networking/filter.rst` of Linux), so that unwanted packets cost little.
 
 use socket2::SockFilter;
 
@@ -22,8 +22,8 @@ const TCP: u32 = 6;
 /// The fragment header of IPv6.
 const FRAGMENT: u32 = 44;
 
-/// Accepts TCP segments between two ports, either way, over IPv4 and IPv6; not the later
-/// fragments of a datagram, which have no ports, nor IPv6 with extension headers.
+/// Accepts TCP segments between two ports, in both directions, over IPv4 and IPv6. Does not accept
+/// later fragments of a datagram, which have no ports, or IPv6 with extension headers.
 #[must_use]
 pub fn tcp_between(one: u16, other: u16) -> Vec<SockFilter> {
     let (one, other) = (u32::from(one), u32::from(other));
@@ -61,8 +61,9 @@ pub fn tcp_between(one: u16, other: u16) -> Vec<SockFilter> {
     ]
 }
 
-/// Accepts TCP segments over IPv4 and IPv6 and keeps their first `bytes`; not the later fragments
-/// of a datagram, nor IPv6 with extension headers other than that of a first fragment.
+/// Accepts TCP segments over IPv4 and IPv6 and keeps their first `bytes` bytes. Does not accept
+/// later fragments of a datagram, or IPv6 with extension headers other than that of a first
+/// fragment.
 #[must_use]
 pub fn tcp_headers(bytes: u32) -> Vec<SockFilter> {
     let op = SockFilter::new;

@@ -1,11 +1,12 @@
-//! Packets that the kernel holds for a verdict (NFQUEUE, <linux/netfilter/nfnetlink_queue.h>).
+//! Packets that the kernel holds until a program gives a verdict (NFQUEUE,
+//! <linux/netfilter/nfnetlink_queue.h>).
 //!
-//! The queue is bounded, and open when it fails: when it is full, a packet goes on as if there
-//! were no queue (`NFQA_CFG_F_FAIL_OPEN`), and so it does when nobody listens, if the rule says
-//! `bypass`. Packets held when the socket is closed are dropped.
+//! The queue is bounded, and a failure does not stop traffic: if the queue is full, a packet passes
+//! as if there were no queue (`NFQA_CFG_F_FAIL_OPEN`). If no program listens and the rule has
+//! `bypass`, packets pass too. Packets that are held when the socket is closed are dropped.
 //!
-//! Written here rather than taken from a library: a verdict with a mark, the fail-open flag and
-//! the interfaces are needed, on a socket that does not block.
+//! Not from a library, because this code needs a verdict with a mark, the fail-open flag and the
+//! interfaces, on a non-blocking socket.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -43,43 +44,43 @@ pub use crate::nfnetlink::Batch;
 /// Most verdicts in one call; about 2 KB.
 const VERDICTS_AT_ONCE: usize = 64;
 
-/// Room for what one `recv` brings: one packet, or an answer.
+/// Buffer for one `recv`: one packet, or an answer.
 pub const BUFFER: usize = 1 << 17;
 
 /// Copies packets whole, for [`PacketQueue::bind`].
 pub const WHOLE: u16 = u16::MAX;
 
-/// What becomes of a held packet.
+/// The verdict about a held packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is forgotten.
+    /// The packet is dropped.
     Drop,
-    /// It goes on, with its mark or another.
+    /// The packet passes, with its mark or another.
     Accept {
         /// The new mark of the packet.
         mark: Option<u32>,
     },
 }
 
-/// A held packet, as the kernel shows it.
+/// A held packet, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuedPacket<'a> {
     /// Its number, for the verdict.
     pub id: u32,
     /// Its mark.
     pub mark: u32,
-    /// Index of the interface it came in at; 0 if none.
+    /// Index of the interface at which it arrived; 0 if none.
     pub in_interface: u32,
-    /// Index of the interface it will leave by; 0 if not known.
+    /// Index of the interface by which it will leave; 0 if unknown.
     pub out_interface: u32,
-    /// It, from its IP header on, as far as it is copied.
+    /// The copied part of the packet, from its IP header on.
     pub payload: &'a [u8],
     /// Its whole length, in bytes from its IP header on.
     pub length: u32,
 }
 
-/// A queue of which this process gives the verdicts. Needs `CAP_NET_ADMIN` of the network
-/// namespace, for each verdict too.
+/// A queue for which this process gives the verdicts. Needs `CAP_NET_ADMIN` of the network
+/// namespace, also for each verdict.
 #[derive(Debug)]
 pub struct PacketQueue {
     socket: Socket,
@@ -88,13 +89,13 @@ pub struct PacketQueue {
 }
 
 impl PacketQueue {
-    /// Takes the queue with this number, for at most `length` held packets, in the network
-    /// namespace of the calling thread. Of each packet so many bytes are copied at most, from its
-    /// IP header on; the kernel holds all of it.
+    /// Opens the queue with this number, for at most `length` held packets, in the calling thread's
+    /// network namespace. At most `copied` bytes of each packet are copied, from its IP header on;
+    /// the kernel holds the whole packet.
     ///
     /// # Errors
-    /// `PermissionDenied` where another process has it (or the capability is missing), else those
-    /// of netlink.
+    /// `PermissionDenied` if another process has the queue (or the capability is missing),
+    /// otherwise those of netlink.
     pub fn bind(number: u16, length: u32, copied: u16) -> io::Result<Self> {
         let socket = Socket::open(0)?;
         let mut request = Request::default();
@@ -121,10 +122,10 @@ impl PacketQueue {
         })
     }
 
-    /// Reads what waits, and hands each packet to `handle`; whether there may be more.
+    /// Reads waiting packets and passes each to `handle`; returns whether there may be more.
     ///
     /// # Errors
-    /// Those of `recv(2)`. Packets that found no room to be announced went on by themselves.
+    /// Those of `recv(2)`. Packets for whose messages the socket had no room have passed.
     pub fn receive(
         &self,
         buffer: &mut [u8],
@@ -146,8 +147,8 @@ impl PacketQueue {
         Ok(true)
     }
 
-    /// Notes what becomes of a packet; the kernel is told by [`flush`](Self::flush), or when many
-    /// have been noted.
+    /// Records the verdict about a packet; [`flush`](Self::flush) sends it to the kernel, or this
+    /// function when there are many.
     ///
     /// # Errors
     /// Those of `send(2)`.
@@ -172,8 +173,8 @@ impl PacketQueue {
         }
     }
 
-    /// Tells the kernel all verdicts that were noted. One call for many: each message stands for
-    /// itself, and one that fails (its packet is gone) keeps none of the others from its effect.
+    /// Sends all recorded verdicts to the kernel, in one call. Each message is independent: if one
+    /// fails because its packet is gone, the others still take effect.
     ///
     /// # Errors
     /// Those of `send(2)`.
@@ -186,8 +187,8 @@ impl PacketQueue {
         sent
     }
 
-    /// As [`receive`](Self::receive), for up to [`Batch::SIZE`] packets in one system call, of
-    /// which each must be small ([`Batch::PACKET_LIMIT`]).
+    /// Like [`receive`](Self::receive), for up to [`Batch::SIZE`] packets in one system call. Each
+    /// packet must be small ([`Batch::PACKET_LIMIT`]).
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
@@ -248,7 +249,7 @@ pub(crate) fn parse(content: &[u8]) -> Option<QueuedPacket<'_>> {
         }
     }
     packet.id = id?;
-    // The kernel tells it only where it has cut the packet.
+    // The kernel reports the length only if it has cut the packet.
     let copied = u32::try_from(packet.payload.len()).unwrap_or(u32::MAX);
     packet.length = whole.unwrap_or(copied).max(copied);
     Some(packet)

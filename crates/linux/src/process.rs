@@ -1,4 +1,4 @@
-//! Starting and ending other programs.
+//! Starts and ends other programs.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-/// Lets the kernel kill the program when the thread that starts it ends (`PR_SET_PDEATHSIG`), so
-/// that nothing is left behind by a crash.
+/// Makes the kernel kill the program when the thread that starts it ends (`PR_SET_PDEATHSIG`), so
+/// that a crash leaves no program behind.
 pub fn end_with_parent_thread(command: &mut Command) {
     let parent = rustix::process::getpid();
     // SAFETY: the closure runs between fork and exec and makes only two system calls, which are
@@ -27,11 +27,11 @@ pub fn end_with_parent_thread(command: &mut Command) {
     }
 }
 
-/// As [`end_with_parent_thread`], called by the program itself: a change of user has taken that
-/// back.
+/// Like [`end_with_parent_thread`], but called by the program itself, because a change of user has
+/// reset this setting.
 ///
 /// # Errors
-/// Those of `prctl(2)`; `NotFound` where the parent has ended already.
+/// Those of `prctl(2)`; `NotFound` if the parent has already ended.
 pub fn end_with_parent() -> std::io::Result<()> {
     let parent = rustix::process::getppid();
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -43,9 +43,9 @@ pub fn end_with_parent() -> std::io::Result<()> {
     }
 }
 
-/// This program once more, as a process that works for this one: its standard input is the
-/// `connection` to this one, it has no environment, its standard output goes nowhere, and it ends
-/// with the thread that starts it. The command holds the connection until it is dropped.
+/// Starts this program again, as a process that works for this one. Its standard input is the
+/// `connection` to this process, it has no environment, its standard output is discarded, and it
+/// ends with the thread that starts it. The command holds the connection until it is dropped.
 pub fn this_program(
     arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
     connection: OwnedFd,
@@ -61,7 +61,7 @@ pub fn this_program(
     command
 }
 
-/// Lets the program open at most so many descriptors (`RLIMIT_NOFILE`, getrlimit(2)).
+/// Limits the descriptors of the program (`RLIMIT_NOFILE`, getrlimit(2)).
 pub fn limit_open_files(command: &mut Command, limit: u64) {
     // SAFETY: the closure runs between fork and exec and makes one system call, which is safe
     // after a fork; it neither allocates nor takes a lock.
@@ -79,7 +79,7 @@ pub fn limit_open_files(command: &mut Command, limit: u64) {
     }
 }
 
-/// A started program that is ended when this value goes: first asked, then forced.
+/// A started program that is ended when this value is dropped: first by SIGTERM, then by SIGKILL.
 #[derive(Debug)]
 pub struct RunningProgram {
     child: Child,
@@ -87,7 +87,7 @@ pub struct RunningProgram {
 }
 
 impl RunningProgram {
-    /// Takes over a child; at the end it has `grace` to stop after SIGTERM.
+    /// Takes a child; when it is ended, it has `grace` to stop after SIGTERM.
     #[must_use]
     pub const fn new(child: Child, grace: Duration) -> Self {
         Self { child, grace }
@@ -98,23 +98,23 @@ impl RunningProgram {
         &mut self.child
     }
 
-    /// Sends a signal; nothing happens if the program has ended.
+    /// Sends a signal, unless the program has ended.
     pub fn signal(&mut self, signal: Signal) {
-        // The child has not been waited for, so its process id still is its own.
+        // The child has not been waited for, so no other process has its id.
         if let (Ok(None), Some(pid)) = (self.child.try_wait(), self.pid()) {
             let _ = rustix::process::kill_process(pid, signal);
         }
     }
 
-    /// Kills it and all of its process group at once; it must have been started as the leader of
-    /// a group of its own.
+    /// Kills the program and its whole process group at once. The program must have been started as
+    /// the leader of a group.
     pub fn kill_group(&mut self) {
         if let (Ok(None), Some(pid)) = (self.child.try_wait(), self.pid()) {
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         }
     }
 
-    /// Waits for the end at most so long; `None` if it still runs then.
+    /// Waits for the end, at most for this time; `None` if the program still runs then.
     pub fn wait_for(&mut self, limit: Duration) -> Option<ExitStatus> {
         let start = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! Sending IP packets that are already whole (raw(7), `IP_HDRINCL`).
+//! Sends complete IP packets (raw(7), `IP_HDRINCL`).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -76,7 +76,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// That of an address.
+    /// The family of an address.
     #[must_use]
     pub const fn of(address: IpAddr) -> Self {
         match address {

@@ -1,9 +1,8 @@
-//! Reading the kernel's lists of routes, addresses, rules and interfaces (rtnetlink(7)), as raw
+//! Reads the kernel's lists of routes, addresses, rules and interfaces (rtnetlink(7)), as raw
 //! messages.
 //!
-//! The kernel leaves out what is not asked for (`NETLINK_GET_STRICT_CHK`): one routing table can be
-//! read without the hundreds of thousands of routes in another. Reading needs no
-//! capability.
+//! The kernel returns only what is requested (`NETLINK_GET_STRICT_CHK`): one routing table can be
+//! read without the hundreds of thousands of routes in another. Reading needs no capability.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -29,10 +28,10 @@ const TABLE: u16 = 15;
 const MESSAGE_HEADER: usize = 16;
 /// The kernel fills a buffer of up to 32 KiB at a time.
 const BUFFER: usize = 32 << 10;
-/// How often a list is read again that changes while it is read.
+/// How often a list is read again if it changes while it is read.
 const TRIES: usize = 5;
 
-/// What is to be listed.
+/// A list of the kernel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum List {
     /// All interfaces (`struct ifinfomsg`).
@@ -44,11 +43,11 @@ pub(crate) enum List {
     /// Routes of a family (`struct rtmsg`).
     Routes {
         family: AddressFamily,
-        /// Of this table alone.
+        /// Only this table.
         table: Option<u32>,
-        /// Of this type alone (`RTN_…`), or 0.
+        /// Only this type (`RTN_…`), or 0 for all.
         kind: u8,
-        /// Of this routing protocol alone (`RTPROT_…`), or 0.
+        /// Only this routing protocol (`RTPROT_…`), or 0 for all.
         protocol: u8,
     },
 }
@@ -82,7 +81,7 @@ impl List {
     }
 }
 
-/// A socket to read lists with, of the network namespace of the thread that opened it.
+/// A socket for reading lists of the network namespace of the thread that opened it.
 pub(crate) struct RouteSocket {
     socket: Socket,
     /// The number of the last request.
@@ -90,7 +89,7 @@ pub(crate) struct RouteSocket {
 }
 
 impl RouteSocket {
-    /// Opens one in the network namespace of the calling thread.
+    /// Opens a socket in the calling thread's network namespace.
     pub fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
@@ -102,14 +101,14 @@ impl RouteSocket {
         })
     }
 
-    /// Reads a list: `each` gets the content of every message, from its header on, until it breaks
-    /// off. Whether the list was read to its end.
+    /// Reads a list. `each` gets the content of every message, from its header on, until it returns
+    /// `Break`. Returns whether the list was read to its end.
     ///
     /// A table that does not exist, and a family that the kernel does not have, are empty lists.
     ///
     /// # Errors
-    /// Those of netlink. `Interrupted` where the list changes all the time; then `each` has seen
-    /// parts of it.
+    /// Those of netlink. `Interrupted` if the list changes all the time; then `each` has got parts
+    /// of it.
     fn read(&self, list: List, mut each: impl FnMut(&[u8]) -> ControlFlow<()>) -> io::Result<bool> {
         let number = self
             .sequence
@@ -131,9 +130,9 @@ impl RouteSocket {
         }
     }
 
-    /// Reads a list and keeps what `parse` makes of its messages; again where the list changes while
-    /// it is read. The second value: whether there were more than `limit`, and the list is not
-    /// whole.
+    /// Reads a list and stores the results of `parse` for its messages. Reads again if the list
+    /// changes while it is read. The second value: whether there were more than `limit`, so that the
+    /// list is incomplete.
     ///
     /// # Errors
     /// Those of netlink, and those of `parse`.
@@ -179,24 +178,24 @@ fn request(list: List, number: u32) -> Vec<u8> {
     request.extend(kind.to_ne_bytes());
     request.extend(DUMP.to_ne_bytes());
     request.extend(number.to_ne_bytes());
-    // The port.
+    // The port number.
     request.extend([0; 4]);
     request.extend(content);
     request
 }
 
-/// The kernel's answer to a request for a list, which comes in several parts.
+/// The kernel's answer to a request for a list, which has several parts.
 pub(crate) struct Answer {
     /// The number of the request.
     number: u32,
-    /// The list has not changed while it was read.
+    /// Whether the list has not changed while it was read.
     is_same: bool,
-    /// More messages are wanted.
+    /// Whether the caller still accepts messages.
     goes_on: bool,
 }
 
 impl Answer {
-    /// The answer to the request with this number, of which nothing has come yet.
+    /// The answer to the request with this number, before its first part.
     pub const fn to(number: u32) -> Self {
         Self {
             number,
@@ -205,9 +204,9 @@ impl Answer {
         }
     }
 
-    /// Takes in what one `recv` brought: `each` gets the content of every message of the list, from
-    /// its header on, until it breaks off. `None` while the list has not ended; else whether it was
-    /// read to its end.
+    /// Handles the data of one `recv`. `each` gets the content of every message of the list, from
+    /// its header on, until it returns `Break`. `None` while the list has not ended; otherwise
+    /// whether it was read to its end.
     pub fn take_in(
         &mut self,
         received: &[u8],
@@ -220,14 +219,15 @@ impl Answer {
             self.is_same &= message.flags & INTERRUPTED == 0;
             match message.kind {
                 ERROR | DONE => return Some(self.end(message.content)),
-                // The rest must be taken off the socket, for the sake of the next list.
+                // The rest must be read from the socket, because the next list uses the same
+                // socket.
                 _ => self.goes_on = self.goes_on && each(message.content).is_continue(),
             }
         }
         None
     }
 
-    /// What the last message, with this content, means.
+    /// The meaning of the last message, with this content.
     fn end(&self, content: &[u8]) -> io::Result<bool> {
         let code = content.get(..4).and_then(|code| code.try_into().ok());
         match code.map_or(0, i32::from_ne_bytes).wrapping_neg() {
@@ -247,7 +247,7 @@ struct Message<'a> {
     content: &'a [u8],
 }
 
-/// The messages in what one `recv` brought. What is cut off is left out.
+/// The messages in the data of one `recv`. An incomplete one is left out.
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let number = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));

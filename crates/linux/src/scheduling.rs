@@ -1,4 +1,4 @@
-//! Being woken in time, or running last (`sched_setattr(2)`, sched(7)).
+//! Priorities of threads: waking up in time, or running last (`sched_setattr(2)`, sched(7)).
 
 use std::io;
 use std::mem::size_of;
@@ -19,17 +19,17 @@ struct Attributes {
 
 /// The shortest slice that the kernel grants.
 const SLICE_NANOSECONDS: u64 = 100_000;
-/// As far as an ordinary thread can go above others.
+/// The highest priority of an ordinary thread.
 const HIGHEST: i32 = -20;
 /// The lowest real-time priority is above all ordinary threads.
 const ABOVE_ALL: u32 = 1;
 
-/// Asks that the calling thread, which works in short pieces, runs as soon as it is woken.
+/// Makes the calling thread, which works in short pieces, run as soon as it is woken.
 ///
-/// Before all ordinary threads (`SCHED_FIFO`) where that is granted (`CAP_SYS_NICE`); for it a kernel
-/// interrupts another processor at once, and does not wait for its next tick. Else, by what is granted,
-/// with a higher priority and a short slice, which gives an early deadline in the kernel's
-/// scheduler (since Linux 6.12; ignored before) and needs no privilege.
+/// With `CAP_SYS_NICE`, the thread runs before all ordinary threads (`SCHED_FIFO`): a kernel then
+/// interrupts another processor at once, instead of waiting for its next tick. Otherwise, as far as
+/// permitted, the thread gets a higher priority and a short slice. A short slice gives an early
+/// deadline in the kernel's scheduler (since Linux 6.12; ignored before) and needs no privilege.
 pub fn prefer_latency() -> io::Result<()> {
     let first = Attributes {
         policy: libc::SCHED_FIFO as u32,
@@ -47,7 +47,8 @@ pub fn prefer_latency() -> io::Result<()> {
         .or_else(|_| set(short(0)))
 }
 
-/// The calling thread runs only where no other thread wants to (`SCHED_IDLE`). Needs no privilege.
+/// Makes the calling thread run only if no other thread is ready (`SCHED_IDLE`). Needs no
+/// privilege.
 pub fn run_last() -> io::Result<()> {
     set(Attributes {
         policy: libc::SCHED_IDLE as u32,

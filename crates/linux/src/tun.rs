@@ -1,4 +1,4 @@
-//! A network device whose packets a program takes (TUN, tuntap.txt of the kernel's documentation).
+//! A network device whose packets a program reads (TUN, tuntap.txt of the kernel's documentation).
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,19 +15,19 @@ pub const LARGEST_PACKET: u32 = 65_535;
 /// Why there is no device.
 #[derive(Debug, Error)]
 pub enum TunError {
-    /// It cannot be made.
+    /// The device cannot be made.
     #[error("cannot make a TUN device (/dev/net/tun, CAP_NET_ADMIN): {0}")]
     Make(#[from] io::Error),
-    /// It cannot be set up.
+    /// The device cannot be set up.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
 }
 
-/// A device, which goes with the last copy of its descriptor. What the kernel sends through it is
-/// read from the descriptor: one whole IP packet a read.
+/// A device, which is removed with the last copy of its descriptor. Each read of the descriptor
+/// returns one complete IP packet that the kernel has sent through the device.
 #[derive(Debug)]
 pub struct Tun {
-    /// To be read.
+    /// The descriptor for reading packets.
     pub packets: OwnedFd,
     /// Index of the device.
     pub index: u32,
@@ -45,8 +45,8 @@ impl Tun {
         let packets = rustix::fs::open("/dev/net/tun", flags, Mode::empty());
         let packets = packets.map_err(io::Error::from)?;
         let name = attach(&packets, &format!("{prefix}%d"))?;
-        // No address of its own, and so no packets of its own. Where this cannot be written, the
-        // reader gets a few that are not for it.
+        // The device gets no address, and so has no packets of its own. If the file cannot be
+        // written, the reader gets a few packets that are not for it.
         let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/addr_gen_mode"), "1");
         let netlink = Netlink::open()?;
         netlink.set_mtu(&name, LARGEST_PACKET)?;
@@ -56,7 +56,7 @@ impl Tun {
     }
 }
 
-/// Makes the device; its name.
+/// Makes the device; returns its name.
 fn attach(packets: &OwnedFd, pattern: &str) -> io::Result<String> {
     let mut request = interface_request(pattern)?;
     let flags = libc::IFF_TUN | libc::IFF_NO_PI;

@@ -1,4 +1,4 @@
-//! Running a program to its end, but no longer than it may take.
+//! Runs a program to its end, with a time limit.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Most that a program may print, in bytes.
+/// Most output of a program, in bytes.
 const OUTPUT_LIMIT: usize = 256 << 20;
-/// What a program that was killed may take to end: one that waits inside the kernel ends later.
+/// How long to wait for the end of a killed program; one that waits inside the kernel ends later.
 const END_LIMIT: Duration = Duration::from_millis(200);
-/// Most programs that were killed and have not ended: no others are started beside them.
+/// If this many killed programs have not ended, no others are started.
 const STUCK_LIMIT: usize = 4;
 
-/// Programs that were killed and had not ended by then.
+/// Killed programs that had not ended in time.
 static STUCK: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 
-/// What a program prints that gets this input. It is killed where it takes longer than `limit`.
+/// The output of a program with this input. The program is killed after `limit`.
 ///
 /// # Errors
-/// `TimedOut` where it did; those of starting it and of pipes.
+/// `TimedOut` if it was killed; those of starting it and of pipes.
 pub fn output(
     mut command: Command,
     start: impl FnOnce(&mut Command) -> io::Result<Child>,
@@ -101,7 +101,7 @@ fn exchange(child: &mut Child, input: &[u8], until: Instant) -> io::Result<(Vec<
             match pipe.write(rest) {
                 Ok(count) => rest = rest.get(count..).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // It has ended with a complaint, which is read below.
+                // The program has ended with an error message, which is read below.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => rest = &[],
                 Err(error) => return Err(error),
             }
@@ -111,7 +111,7 @@ fn exchange(child: &mut Child, input: &[u8], until: Instant) -> io::Result<(Vec<
     }
 }
 
-/// Reads what is there; at the end the pipe is closed.
+/// Reads available data; at the end of the data the pipe is closed.
 fn read(pipe: &mut Option<File>, into: &mut Vec<u8>) -> io::Result<()> {
     let mut buffer = [0; 1 << 16];
     while let Some(file) = pipe {
@@ -131,17 +131,17 @@ fn read(pipe: &mut Option<File>, into: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// Readable when the program has ended.
+/// A descriptor that becomes readable when the program has ended.
 fn ended(child: &Child) -> io::Result<OwnedFd> {
-    // It has not been waited for, so the id still is its own.
+    // The program has not been waited for, so no other process has its id.
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let id = id.ok_or(io::ErrorKind::InvalidInput)?;
     Ok(pidfd_open(id, PidfdFlags::empty())?)
 }
 
-/// Kills a program, and waits for its end if that comes soon.
+/// Kills a program, and waits a short time for its end.
 fn end(mut child: Child) {
-    // An error means that it has ended already.
+    // An error means that the program has already ended.
     let _ = child.kill();
     let limit = Timespec::try_from(END_LIMIT).ok();
     let is_over = ended(&child).is_ok_and(|ended| {
@@ -160,7 +160,7 @@ fn end(mut child: Child) {
     }
 }
 
-/// Reaps programs that have ended since they were killed.
+/// Reaps killed programs that have ended.
 fn reap() -> io::Result<()> {
     let mut stuck = STUCK.lock().unwrap_or_else(PoisonError::into_inner);
     stuck.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
@@ -188,13 +188,13 @@ mod tests {
 
     #[test]
     fn all_is_written_and_all_is_read() {
-        // More than pipes hold, both ways.
+        // More than the pipes hold, in both directions.
         let input = vec![b'x'; 1 << 20];
         let result = shell("cat; echo complaint >&2; exit 3", &input, LONG).unwrap();
         assert_eq!(result.status.code(), Some(3));
         assert!(result.stdout == input);
         assert_eq!(result.stderr, b"complaint\n");
-        // One that reads nothing, and one that closes its output before it ends.
+        // A program that reads nothing, and a program that closes its output before it ends.
         assert!(shell("exit 0", &input, LONG).unwrap().status.success());
         let result = shell("exec >&- 2>&-; sleep 0.1; exit 5", b"", LONG).unwrap();
         assert_eq!(result.status.code(), Some(5));

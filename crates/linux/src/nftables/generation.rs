@@ -1,4 +1,4 @@
-//! The number of the host's ruleset: whether anybody has changed it since a moment.
+//! The number of the host's ruleset, which shows whether a program has changed rules.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use crate::nfnetlink::{Received, Request, Socket, attributes, message_type, mess
 const NEW_GENERATION: u16 = message_type(10, 15);
 const GET_GENERATION: u16 = message_type(10, 16);
 
-/// The number of the ruleset, which grows by one with every change that anybody makes.
+/// The number of the ruleset, which the kernel increments with every change by any program.
 ///
 /// # Errors
 /// Those of netlink sockets.
@@ -32,21 +32,22 @@ pub(crate) fn read(answer: &[u8]) -> Option<u32> {
     })
 }
 
-/// The number of the ruleset after changes of one's own.
+/// The number of the ruleset after this process's own changes.
 ///
-/// A number that is read only after a change would hide what somebody else did meanwhile.
+/// If the number were read only after a change, a change by another program in the meantime would
+/// not be noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Generation {
-    /// This one; nobody else has changed rules meanwhile.
+    /// This number; no other program has changed rules meanwhile.
     Known(u32),
-    /// Somebody else has, so that what was set may be gone or changed already.
+    /// Another program has changed rules meanwhile, so this process's rules may be gone or changed.
     OthersChanged,
-    /// The kernel does not tell it: whether rules are as they were set takes a look at them.
+    /// The kernel does not report the number, so the rules themselves have to be checked.
     Unreadable,
 }
 
 impl Generation {
-    /// The number, where it stands for what was set.
+    /// The number, if the rules are as this process set them.
     #[must_use]
     pub const fn number(self) -> Option<u32> {
         match self {
@@ -55,7 +56,7 @@ impl Generation {
         }
     }
 
-    /// After so many changes of one's own.
+    /// The result after `own` changes of this process.
     fn between(before: Option<u32>, own: u32, after: Option<u32>) -> Self {
         match (before, after) {
             (Some(before), Some(after)) if before.wrapping_add(own) == after => Self::Known(after),
@@ -65,8 +66,8 @@ impl Generation {
     }
 }
 
-/// Makes changes, and `change` says how many they were. What the ruleset's number tells of the
-/// time that they took.
+/// Makes changes; `change` returns their number. Returns whether other programs changed rules
+/// during this time.
 ///
 /// # Errors
 /// Those of `change`.

@@ -1,7 +1,7 @@
-//! Which system calls a process behind the filter may make.
+//! Which system calls a process with the filter may make.
 //!
-//! What they do is listed, nothing else. Tests that run the proxy fail where a call is refused.
-//! Two C libraries must find what they use: that of Debian 12 (glibc 2.36) and that of Debian 13
+//! Only the calls that the processes make are listed. If a call is refused, tests that run the
+//! proxy fail. The list must suffice for two C libraries: Debian 12's (glibc 2.36) and Debian 13's
 //! (2.41), on x86-64 and on aarch64.
 
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule}
 
 use super::SandboxError;
 
-/// For each call what its arguments may be, one of several; none: whatever they are.
+/// For each call the permitted arguments, as alternatives; an empty list permits all arguments.
 pub(super) type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Allowed with all arguments.
+/// Permitted with all arguments.
 const ALLOWED: &[c_long] = &[
     // Data.
     libc::SYS_read,
@@ -31,12 +31,12 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_dup3,
     libc::SYS_pipe2,
     libc::SYS_fstat,
-    // Of descriptors (`AT_EMPTY_PATH`), and with Landlock at most of them.
+    // For descriptors (`AT_EMPTY_PATH`); with Landlock, for few other files.
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_ftruncate,
     libc::SYS_memfd_create,
-    // Sockets that are open.
+    // Operations on open sockets.
     libc::SYS_bind,
     libc::SYS_listen,
     libc::SYS_connect,
@@ -69,7 +69,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_gettimeofday,
     libc::SYS_sched_yield,
     libc::SYS_restart_syscall,
-    // Memory; mmap and mprotect have rules.
+    // Memory; mmap and mprotect have rules below.
     libc::SYS_brk,
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -82,7 +82,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_getcpu,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    // What the process is.
+    // Information about the process itself.
     libc::SYS_getpid,
     libc::SYS_gettid,
     libc::SYS_getuid,
@@ -92,14 +92,14 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_getrusage,
     libc::SYS_getrandom,
     libc::SYS_uname,
-    // Signals of its own.
+    // The process's own signals.
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
     libc::SYS_sigaltstack,
 ];
 
-/// The older forms of some of them.
+/// Older forms of some of these calls.
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_HERE: &[c_long] = &[
     libc::SYS_poll,
@@ -111,7 +111,8 @@ const ALLOWED_HERE: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_HERE: &[c_long] = &[];
 
-/// What the system's resolver needs besides: files, looked at and read (openat has a rule).
+/// Calls that only the system's resolver needs: opening and reading files (openat has a rule
+/// below).
 const FILES: &[c_long] = &[
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
@@ -122,7 +123,7 @@ const FILES: &[c_long] = &[
     libc::SYS_getcwd,
     libc::SYS_flock,
     libc::SYS_fadvise64,
-    // Modules of the name service switch are other people's programs.
+    // Calls of modules of the name service switch, which other projects write.
     libc::SYS_getppid,
     libc::SYS_getresuid,
     libc::SYS_getresgid,
@@ -150,20 +151,21 @@ const fn number(value: libc::c_int) -> u64 {
     value.cast_unsigned() as u64
 }
 
-/// Options of sockets below IPv4 and IPv6 from this number on are those of netfilter's older
-/// interface (xtables), of multicast routing and others.
+/// From this number on, options of sockets at the levels of IPv4 and IPv6 belong to netfilter's
+/// older interface (xtables), multicast routing and others.
 const FIRST_FOREIGN_OPTION: u64 = 64;
 /// `SO_ORIGINAL_DST`, `IP6T_SO_ORIGINAL_DST`.
 const ORIGINAL_DESTINATION: u64 = 80;
 
-/// What the relay may do.
+/// The calls of the relay.
 pub(super) fn of_relay() -> Result<Rules, SandboxError> {
     let mut rules = common()?;
     let no_execution = || Ok(vec![rule([masked(2, number(libc::PROT_EXEC), 0)])?]);
     rules.insert(libc::SYS_mmap, no_execution()?);
     rules.insert(libc::SYS_mprotect, no_execution()?);
     let mut sockets = internet_sockets(&[TCP])?;
-    // Neither routes nor firewall rules nor diagnosis: NFQUEUE, connection tracking.
+    // Netlink only for NFQUEUE and connection tracking; not for routes, firewall rules or
+    // diagnosis.
     sockets.push(rule([
         equal(0, number(libc::AF_NETLINK)),
         equal(2, number(libc::NETLINK_NETFILTER)),
@@ -172,7 +174,7 @@ pub(super) fn of_relay() -> Result<Rules, SandboxError> {
     Ok(rules)
 }
 
-/// What the resolver may do.
+/// The calls of the resolver.
 pub(super) fn of_resolver() -> Result<Rules, SandboxError> {
     let mut rules = common()?;
     let more = FILES.iter().chain(FILES_HERE);
@@ -185,7 +187,7 @@ pub(super) fn of_resolver() -> Result<Rules, SandboxError> {
     #[cfg(target_arch = "x86_64")]
     rules.insert(libc::SYS_open, vec![rule([masked(1, changing, 0)])?]);
     let mut sockets = internet_sockets(&[TCP, UDP])?;
-    // nscd, systemd-resolved; and which addresses this host has.
+    // For nscd and systemd-resolved; and to find out which addresses this host has.
     sockets.push(rule([equal(0, number(libc::AF_UNIX))])?);
     sockets.push(rule([
         equal(0, number(libc::AF_NETLINK)),
@@ -201,8 +203,8 @@ fn common() -> Result<Rules, SandboxError> {
         .chain(ALLOWED_HERE)
         .map(|call| (*call, Vec::new()))
         .collect();
-    // Other filters answer clone3 with ENOSYS, so that the C library takes clone, whose flags a
-    // filter can read, and clone where it is not for a thread.
+    // Other filters answer clone3 with ENOSYS. Then the C library uses clone, whose flags a filter
+    // can read; clone is refused unless it starts a thread.
     rules.insert(libc::SYS_clone3, Vec::new());
     rules.insert(libc::SYS_clone, Vec::new());
     rules.insert(
@@ -216,7 +218,7 @@ fn common() -> Result<Rules, SandboxError> {
             ],
         )?,
     );
-    // Its own limits, to be read.
+    // Reads the process's own limits.
     let own_limits = rule([equal(0, 0), wide(SeccompCmpOp::Eq, 2, 0)])?;
     rules.insert(libc::SYS_prlimit64, vec![own_limits]);
     // abort(3).
@@ -236,7 +238,7 @@ fn common() -> Result<Rules, SandboxError> {
         libc::F_GET_SEALS,
     ];
     rules.insert(libc::SYS_fcntl, one_of(1, &commands.map(number))?);
-    // Whether it is a terminal, whether calls wait, how many bytes lie in a socket.
+    // Whether a descriptor is a terminal, whether calls block, how many bytes wait in a socket.
     let requests = [libc::TCGETS, libc::FIONBIO, libc::FIONREAD, libc::TIOCOUTQ];
     rules.insert(libc::SYS_ioctl, one_of(1, &requests)?);
     let transparent = [
@@ -250,10 +252,10 @@ fn common() -> Result<Rules, SandboxError> {
     Ok(rules)
 }
 
-/// clone(2) for anything but a thread in the same namespaces.
+/// clone(2) for anything except a thread in the same namespaces.
 ///
-/// Refused without the signal that counts: the C library makes this call with all signals blocked,
-/// and a process that has blocked SIGSYS is ended where a filter sends it.
+/// Refused without the counting signal: the C library makes this call with all signals blocked, and
+/// if a filter sends SIGSYS to a process that has blocked it, the kernel kills the process.
 pub(super) fn other_clones() -> Result<Rules, SandboxError> {
     let namespaces = [
         libc::CLONE_NEWNS,
@@ -299,7 +301,7 @@ fn internet_sockets(kinds: &[Kind]) -> Result<Vec<SeccompRule>, SandboxError> {
 /// Options of sockets, of TCP, of IPv4, IPv6 and netlink; and `more`, with their levels.
 fn options(more: &[(libc::c_int, u64)]) -> Result<Vec<SeccompRule>, SandboxError> {
     let mut rules = Vec::new();
-    // Programs for the kernel to run.
+    // Programs that the kernel would run.
     let programs = [
         libc::SO_ATTACH_FILTER,
         libc::SO_ATTACH_BPF,
@@ -341,7 +343,7 @@ fn options(more: &[(libc::c_int, u64)]) -> Result<Vec<SeccompRule>, SandboxError
     Ok(rules)
 }
 
-/// Options of IPv6 that sockets of transparent sessions have, with higher numbers than others.
+/// An option of IPv6 for transparent sockets, whose number is higher than the others.
 const IPV6_TRANSPARENT: u64 = 75;
 const IPV6_FREEBIND: u64 = 78;
 const IPV6_IPSEC_POLICY: libc::c_int = 34;
@@ -368,12 +370,12 @@ fn masked(at: u8, mask: u64, value: u64) -> Condition {
     condition(operator, SeccompCmpArgLen::Dword, at, value)
 }
 
-/// Of an argument of 64 bits.
+/// A condition on an argument of 64 bits.
 fn wide(operator: SeccompCmpOp, at: u8, value: u64) -> Condition {
     condition(operator, SeccompCmpArgLen::Qword, at, value)
 }
 
-/// All of them hold.
+/// All conditions must hold.
 fn rule(conditions: impl IntoIterator<Item = Condition>) -> Result<SeccompRule, SandboxError> {
     let conditions = conditions.into_iter().collect::<Result<_, _>>()?;
     SeccompRule::new(conditions).map_err(SandboxError::new)

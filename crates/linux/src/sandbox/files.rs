@@ -1,5 +1,5 @@
-//! Which files a process can reach (landlock(7)), where the kernel has it (since Linux 5.13): below
-//! the list of system calls, a second wall.
+//! Which files a process can reach (landlock(7)), if the kernel has Landlock (since Linux 5.13): a
+//! second protection in addition to the list of system calls.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use landlock::{
 
 /// Contains everything that this version of the crate `landlock` can forbid; the kernel's part of it holds.
 const NEWEST: ABI = ABI::V10;
-/// The newest without the ways to sockets that have a name in the file system.
+/// The newest version without rules for named sockets.
 const WITHOUT_SOCKETS: ABI = ABI::V7;
 
-/// Where the system's resolver and its modules read.
+/// Places that the system's resolver reads.
 const RESOLVER: &[&str] = &[
     "/etc",
     "/usr",
@@ -37,30 +37,30 @@ const RESOLVER: &[&str] = &[
     "/dev/urandom",
     "/dev/null",
 ];
-/// Files that may be links into any directory, which the program that writes them owns.
+/// Files that may be links into any directory that belongs to the program that writes them.
 const LINKS: &[&str] = &["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"];
 
-/// How far the kernel keeps a process from files.
+/// How far the kernel restricts access to files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Landlock {
-    /// As far as it can be.
+    /// Completely.
     Full,
-    /// As far as this kernel, which is older, can.
+    /// As far as this older kernel can.
     Partial,
-    /// The kernel has no Landlock, or whoever started the process does not allow it.
+    /// The kernel has no Landlock, or a filter of the parent process forbids it.
     Absent,
 }
 
-/// No file, no signal to other processes, no abstract UNIX socket.
+/// Permits no file, no signal to other processes, no abstract UNIX socket.
 pub(super) fn reach_none() -> Landlock {
     outcome(restrict(NEWEST, &[]))
 }
 
-/// What the system's resolver reads.
+/// Permits the files that the system's resolver reads.
 pub(super) fn reach_what_the_resolver_reads() -> Landlock {
     let links = LINKS.iter().filter_map(|path| fs::canonicalize(path).ok());
     let links = links.filter_map(|path| path.parent().map(Path::to_owned));
-    // A link into the root directory opens that file's place to nobody.
+    // A link into the root directory is ignored, because it would permit the whole file system.
     let links = links.filter(|path| path.parent().is_some());
     let paths: Vec<PathBuf> = RESOLVER.iter().map(PathBuf::from).chain(links).collect();
     outcome(restrict(WITHOUT_SOCKETS, &paths))
@@ -72,7 +72,7 @@ fn restrict(abi: ABI, readable: &[PathBuf]) -> Result<RulesetStatus, RulesetErro
         .scope(Scope::from_all(abi))?
         .create()?;
     for path in readable {
-        // What is not there needs no rule.
+        // A file that does not exist needs no rule.
         let Ok(place) = PathFd::new(path) else {
             continue;
         };
@@ -89,7 +89,7 @@ fn outcome(result: Result<RulesetStatus, RulesetError>) -> Landlock {
     match result {
         Ok(RulesetStatus::FullyEnforced) => Landlock::Full,
         Ok(RulesetStatus::PartiallyEnforced) => Landlock::Partial,
-        // An error: a filter of the service manager, say, does not know these calls.
+        // An error: for example, a filter of the service manager forbids these calls.
         Ok(_) | Err(_) => Landlock::Absent,
     }
 }

@@ -1,9 +1,9 @@
-//! System calls and files that a process gives up for good (seccomp(2), landlock(7)).
+//! System calls and files that a process gives up permanently (seccomp(2), landlock(7)).
 //!
-//! A list of what is allowed (`calls`). A call that is not on it returns `EPERM`, is counted, and
-//! can be asked for ([`next_refused_call`]), to be written to the log once: should a C library take
-//! another call for the same job, that shows. Where the kernel has Landlock, files, named sockets
-//! and other processes are out of reach a second time.
+//! There is a list of permitted calls (`calls`). Any other call returns `EPERM` and is counted, and
+//! [`next_refused_call`] returns it, so that it can be logged once: if a C library uses another
+//! call for the same purpose, this becomes visible. If the kernel has Landlock, it also forbids
+//! access to files, named sockets and other processes.
 
 mod calls;
 mod files;
@@ -29,15 +29,15 @@ impl SandboxError {
     }
 }
 
-/// Leaves the calling thread, and those that it starts, what a relay needs: memory that holds no
-/// program, threads, clocks, descriptors that are open, TCP sockets, and netlink sockets of
-/// netfilter. No file is opened, no program run, no other process reached, no UNIX or raw socket
-/// opened, no namespace entered. Descriptors that are open stay so. Nothing takes it back.
+/// Leaves the calling thread, and the threads that it starts, the calls that a relay needs: memory
+/// without code, threads, clocks, open descriptors, TCP sockets, and netlink sockets of netfilter.
+/// The process can no longer open a file, run a program, reach another process, open a UNIX or raw
+/// socket, or enter a namespace. Open descriptors stay open. This cannot be reversed.
 ///
-/// How far the kernel keeps the process from files besides is returned.
+/// Returns how far Landlock restricts the process in addition.
 ///
 /// # Errors
-/// The kernel has no seccomp filters, or not for this machine.
+/// The kernel has no seccomp filters, or none for this architecture.
 pub fn enter() -> Result<Landlock, SandboxError> {
     prepare();
     let rules = calls::of_relay()?;
@@ -47,8 +47,8 @@ pub fn enter() -> Result<Landlock, SandboxError> {
     Ok(landlock)
 }
 
-/// As [`enter`], but files may be read, libraries be loaded and UNIX sockets be opened: what the
-/// system's resolver needs. With Landlock, only files of the places where it looks.
+/// Like [`enter`], but the process may also read files, load libraries and open UNIX sockets, as
+/// the system's resolver needs. With Landlock, only files at the resolver's usual places.
 ///
 /// # Errors
 /// As [`enter`].
@@ -61,9 +61,10 @@ pub fn enter_to_read_files() -> Result<Landlock, SandboxError> {
     Ok(landlock)
 }
 
-/// Has libraries look up what they look up once, and keep, in files.
+/// Makes libraries read, before the filter, the files that they read only once.
 fn prepare() {
-    // What the kernel tells each process (getauxval(3)): a call from Linux 6.4 on, before a file.
+    // The page size, which the kernel passes to each process (getauxval(3)). Linux 6.4 and later
+    // have a call for it, earlier ones a file.
     let _ = rustix::param::page_size();
     let _ = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     keep_heaps_from_counting_processors();
@@ -77,8 +78,8 @@ fn prepare() {
     let _ = thread.map(std::thread::JoinHandle::join);
 }
 
-/// glibc gives threads heaps of their own, up to eight for each processor, which it counts in a file
-/// when it makes the ninth. Told how many, it opens no file.
+/// glibc uses several heaps for threads, up to eight for each processor. When it makes the ninth
+/// heap, it reads the number of processors from a file. If the number is set, it opens no file.
 #[cfg(target_env = "gnu")]
 fn keep_heaps_from_counting_processors() {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -103,8 +104,8 @@ fn apply(rules: Rules) -> Result<(), SandboxError> {
     load(rules, SeccompAction::Trap, SeccompAction::Allow)
 }
 
-/// With an action for calls that match a rule, and one for the others. Where filters differ, the
-/// kernel takes the stricter answer.
+/// Loads a filter with one action for calls that match a rule, and one for the others. If filters
+/// differ, the kernel applies the stricter action.
 fn load(rules: Rules, others: SeccompAction, matching: SeccompAction) -> Result<(), SandboxError> {
     let architecture = TargetArch::try_from(std::env::consts::ARCH).map_err(SandboxError::new)?;
     let program: BpfProgram = SeccompFilter::new(rules, others, matching, architecture)
@@ -125,7 +126,7 @@ mod tests {
         result.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
     }
 
-    /// The filter belongs to the thread, so a thread of its own keeps the other tests as they are.
+    /// The filter belongs to the thread. A thread of its own keeps the other tests unaffected.
     #[test]
     fn inside_no_program_runs_and_no_file_opens() {
         let program = std::env::current_exe().unwrap();
@@ -133,7 +134,7 @@ mod tests {
             let before = std::fs::File::open("/dev/null").unwrap();
             enter().unwrap();
             assert!(rustix::thread::no_new_privs().unwrap());
-            // Both ways of starting a program: fork and exec, and exec in place.
+            // Both ways to start a program: fork and exec, and exec in the same process.
             assert!(is_refused(Command::new(&program).arg("--help").status()));
             use std::os::unix::process::CommandExt;
             let error = Command::new(&program).arg("--help").exec();
@@ -142,7 +143,7 @@ mod tests {
             assert!(is_refused(std::fs::write("/tmp/midspan-sandbox", "")));
             assert!(is_refused(UnixDatagram::unbound()));
             assert!(before.metadata().is_ok());
-            // What a relay does goes on, in threads started later too.
+            // The relay's calls still work, also in threads that are started later.
             std::thread::spawn(|| {
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 let address = listener.local_addr().unwrap();
@@ -156,7 +157,7 @@ mod tests {
         inside.join().unwrap();
     }
 
-    /// What `call` returns, which is an error number where it is negative.
+    /// The result of `call`; a negative one is an error number.
     fn raw(number: libc::c_long, arguments: [libc::c_long; 6]) -> i32 {
         let [a, b, c, d, e, f] = arguments;
         // SAFETY: the tests pass no pointer that a call could write to.
@@ -253,10 +254,10 @@ mod tests {
                 (libc::SYS_seccomp, [0; 6]),
                 (libc::SYS_ptrace, [0; 6]),
                 (libc::SYS_sched_setaffinity, [parent, 0, 0, 0, 0, 0]),
-                // Numbers that no kernel has yet.
+                // Numbers that no kernel uses yet.
                 (999, [0; 6]),
                 #[cfg(target_arch = "x86_64")]
-                // x32's form of read(2).
+                // The x32 form of read(2).
                 (0x4000_0000, [0; 6]),
             ];
             let before = refused_calls();
@@ -271,9 +272,9 @@ mod tests {
                 let result = raw(libc::SYS_clone, [flags, 0, 0, 0, 0, 0]);
                 assert_eq!(result, -libc::EPERM, "{flags:#x}");
             }
-            // Not refused, but not there: the C library takes clone(2) then.
+            // Not refused, but reported as missing, so that the C library uses clone(2).
             assert_eq!(raw(libc::SYS_clone3, [0; 6]), -libc::ENOSYS);
-            // What goes on: netfilter's netlink, as far as the kernel has it.
+            // Netfilter's netlink still works, as far as the kernel supports it.
             let netfilter = number(libc::NETLINK_NETFILTER);
             let result = raw(libc::SYS_socket, [netlink, raw_socket, netfilter, 0, 0, 0]);
             assert!(result >= 0 || result == -libc::EPROTONOSUPPORT, "{result}");
@@ -281,7 +282,7 @@ mod tests {
                 raw(libc::SYS_setsockopt, [socket, 1, 9, 0, 0, 0]),
                 -libc::EINVAL
             );
-            // IPV6_TRANSPARENT, of a socket that is none of IPv6.
+            // IPV6_TRANSPARENT, on a socket that is not IPv6.
             let result = raw(libc::SYS_setsockopt, [socket, ipv6, 75, 0, 0, 0]);
             assert!(
                 [-libc::ENOPROTOOPT, -libc::EINVAL, -libc::EFAULT].contains(&result),
@@ -318,7 +319,7 @@ mod tests {
         assert_eq!(status.signal(), Some(libc::SIGABRT), "{status}");
     }
 
-    /// Threads come and go, with memory of their own, and no call is refused.
+    /// Threads with memory of their own start and end, and no call is refused.
     #[test]
     fn many_threads_start_inside() {
         const VARIABLE: &str = "MIDSPAN_TEST_THREADS";
@@ -336,7 +337,7 @@ mod tests {
                 .map(|number: usize| {
                     let thread = std::thread::Builder::new().name(format!("t {number}"));
                     let work = move || {
-                        // Of the thread's heap, which shrinks when they go.
+                        // Pieces from the thread's heap, which shrinks when they are freed.
                         let pieces: Vec<Vec<u8>> = (0..64).map(|_| vec![1; 100 << 10]).collect();
                         drop(pieces);
                         vec![number; 1 << 20].iter().sum::<usize>()
@@ -361,7 +362,7 @@ mod tests {
             1.. => assert_eq!(found, Landlock::Partial),
             _ => assert_eq!(found, Landlock::Absent),
         }
-        // Without the list of calls Landlock holds alone.
+        // Without the list of calls, only Landlock restricts the process.
         let file = tempfile::NamedTempFile::new().unwrap();
         std::thread::spawn(move || {
             files::reach_what_the_resolver_reads();

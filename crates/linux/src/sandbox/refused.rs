@@ -1,23 +1,23 @@
-//! System calls that the filter refuses: counted, and kept for the log.
+//! System calls that the filter refuses: counted, and stored for the log.
 //!
-//! The filter answers a call that is not on the list with the signal SIGSYS (`SECCOMP_RET_TRAP`).
-//! The handler counts it and makes it return `EPERM`. A filter that returned `EPERM` itself would
-//! leave no trace, and a call that is missing on the list would be a fault that nobody finds.
+//! The filter sends SIGSYS for a call that is not on the list (`SECCOMP_RET_TRAP`). The signal
+//! handler counts the call and makes it return `EPERM`. If the filter itself returned `EPERM`, a
+//! call that is missing on the list would not be noticed.
 
 use std::io;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 /// `SYS_SECCOMP` of <asm-generic/siginfo.h>: the signal comes from a filter.
 const FROM_FILTER: libc::c_int = 1;
-/// Calls that are kept for the log; further ones are counted only.
+/// Most calls that are stored for the log; further ones are only counted.
 const KEPT: usize = 32;
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
-/// Numbers of calls, in the order in which they came first; −1: none yet.
+/// Numbers of calls, in the order of their first occurrence; −1: none yet.
 static NUMBERS: [AtomicI64; KEPT] = [const { AtomicI64::new(-1) }; KEPT];
 /// Their first three arguments.
 static ARGUMENTS: [[AtomicU64; 3]; KEPT] = [const { [const { AtomicU64::new(0) }; 3] }; KEPT];
-/// How many of them have been handed out.
+/// How many of these calls have been returned for the log.
 static TOLD: AtomicUsize = AtomicUsize::new(0);
 
 /// A system call that was refused.
@@ -40,14 +40,14 @@ impl std::fmt::Display for RefusedCall {
     }
 }
 
-/// How many system calls were refused in this process.
+/// Number of system calls that were refused in this process.
 #[must_use]
 pub fn refused_calls() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// The next kind of system call that was refused and has not been handed out: each number comes
-/// once, and at most 32 of them. To be called by one thread.
+/// The next refused system call that has not been returned yet; each number once, at most 32
+/// numbers. Only one thread may call this.
 pub fn next_refused_call() -> Option<RefusedCall> {
     let place = TOLD.load(Ordering::Relaxed);
     let number = NUMBERS.get(place)?.load(Ordering::Acquire);
@@ -67,7 +67,8 @@ fn note(number: i64, arguments: [u64; 3]) {
     for (kept, places) in NUMBERS.iter().zip(&ARGUMENTS) {
         match kept.compare_exchange(-1, number, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
-                // A reader that is faster sees zeros: the number is what counts.
+                // If the handler has not stored the arguments yet, they are zero; the number is
+                // what matters.
                 for (place, argument) in places.iter().zip(arguments) {
                     place.store(argument, Ordering::Relaxed);
                 }
@@ -79,7 +80,7 @@ fn note(number: i64, arguments: [u64; 3]) {
     }
 }
 
-/// Has refused calls counted from now on, in all threads.
+/// From now on, counts refused calls of all threads.
 ///
 /// # Errors
 /// Those of `sigaction(2)` and `sigprocmask(2)`.
@@ -89,11 +90,10 @@ pub(super) fn count_them() -> io::Result<()> {
         unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     action.sa_sigaction = handle as *const () as libc::sighandler_t;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_RESTART | libc::SA_ONSTACK;
-    // SAFETY: both pointers are to values on this stack. `handle` has the signature that
-    // SA_SIGINFO asks for, and does only what a signal handler may: it reads and writes atomic
-    // numbers and the context that the kernel passes. A signal that is blocked would end the
-    // process when the filter sends it, so it is let through; whoever has started this process may
-    // have blocked it.
+    // SAFETY: both pointers are to values on this stack. `handle` has the signature for SA_SIGINFO,
+    // and does only what a signal handler may do: it reads and writes atomic numbers and the
+    // context that the kernel passes. If the signal were blocked, the kernel would kill the process
+    // when the filter sends it. The parent process may have blocked it, so it is unblocked here.
     let result = unsafe {
         libc::sigemptyset(&raw mut action.sa_mask);
         libc::sigemptyset(&raw mut signals);

@@ -7,7 +7,7 @@ use midspan_units::ByteSize;
 
 use super::raw;
 
-/// `SO_MEMINFO` of `<asm-generic/socket.h>`; the number is the same on all but SPARC and PA-RISC.
+/// `SO_MEMINFO` of `<asm-generic/socket.h>`; the number is the same except on SPARC and PA-RISC.
 const SO_MEMINFO: libc::c_int = 55;
 /// `SO_BUF_LOCK` (Linux 5.14) of the same header, and its bits (`<linux/socket.h>`).
 const SO_BUF_LOCK: libc::c_int = 72;
@@ -21,20 +21,20 @@ const SEND_LIMIT: usize = 3;
 const SEND_QUEUED: usize = 5;
 const BACKLOG: usize = 7;
 
-/// What a socket's queues take of the kernel's memory, overhead included.
+/// Kernel memory of a socket's queues, with overhead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SocketMemory {
     /// Received and not yet read.
     pub receive: ByteSize,
     /// Written and not yet acknowledged.
     pub send: ByteSize,
-    /// Most that is received before it is read.
+    /// Limit of data that is received and not yet read.
     pub receive_limit: ByteSize,
-    /// Most that is taken before it is acknowledged.
+    /// Limit of data that is written and not yet acknowledged.
     pub send_limit: ByteSize,
 }
 
-/// Reads it (`SO_MEMINFO`, Linux 4.12). Takes no lock of the socket.
+/// Reads the memory (`SO_MEMINFO`, Linux 4.12). Takes no lock of the socket.
 ///
 /// # Errors
 /// Those of `getsockopt(2)`.
@@ -73,7 +73,7 @@ pub fn limit_receive_queue(socket: impl AsFd, limit: ByteSize) -> io::Result<()>
     )
 }
 
-/// The same of what is written and not yet acknowledged (`SO_SNDBUF`).
+/// Limits the data that is written and not yet acknowledged, in the same way (`SO_SNDBUF`).
 ///
 /// # Errors
 /// Those of `setsockopt(2)`.

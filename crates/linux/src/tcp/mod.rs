@@ -1,7 +1,7 @@
 //! TCP sockets: their options, and what the kernel reports of them.
 //!
 //! `tcp(7)`, `socket(7)` and `<linux/tcp.h>` describe the options. Every function takes anything
-//! that has a descriptor; the descriptor stays with the caller.
+//! that has a descriptor; the caller keeps the descriptor.
 //!
 //! - One option at a time: the functions `set_…` and those that read them back.
 //! - What the handshake fixed, changed before the first byte: [`repair`].

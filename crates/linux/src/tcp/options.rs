@@ -10,7 +10,7 @@ use socket2::SockRef;
 
 use super::raw;
 
-/// `SO_MAX_PACING_RATE` of `socket(7)`; the number is the same on all but SPARC and PA-RISC.
+/// `SO_MAX_PACING_RATE` of `socket(7)`; the number is the same except on SPARC and PA-RISC.
 const SO_MAX_PACING_RATE: libc::c_int = 47;
 
 /// Congestion control of this socket (`TCP_CONGESTION`).
@@ -30,12 +30,13 @@ pub fn set_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
     Ok(sockopt::set_tcp_congestion(socket, name)?)
 }
 
-/// Has slow start begin again: the slow-start threshold is infinite, as it was at first; whether that
-/// can be had. The congestion window stays as it is, and what the congestion control knew of
-/// earlier losses is forgotten.
+/// Makes slow start begin again: the slow-start threshold becomes infinite, as at the beginning of a
+/// connection. Returns whether this is possible. The congestion window does not change, and the
+/// congestion control forgets earlier losses.
 ///
-/// No option says so, but BBR's start does; the congestion control from before is set again at once.
-/// Where the kernel has no BBR nothing changes. The kernel paces the socket from then on.
+/// There is no option for this, but BBR sets the threshold when it starts. Afterwards the earlier
+/// congestion control is set again at once. If the kernel has no BBR, nothing changes. From then on
+/// the kernel paces the socket.
 ///
 /// # Errors
 /// Those of `getsockopt(2)` and `setsockopt(2)`.

@@ -1,9 +1,9 @@
-//! Changing what a connection agreed on in its handshake (`TCP_REPAIR` of <linux/tcp.h>), and how
-//! its packets may be fragmented (ip(7)).
+//! Changes to the results of a connection's handshake (`TCP_REPAIR` of <linux/tcp.h>), and to the
+//! fragmentation of its packets (ip(7)).
 //!
-//! Written for checkpointing, `TCP_REPAIR_OPTIONS` sets the peer's segment size and window scale
-//! of a live socket as long as nothing has been sent: after the first byte the kernel says
-//! `EPERM`. Data that has been received already does no harm.
+//! `TCP_REPAIR_OPTIONS` was made for checkpointing. It sets the peer's segment size and window
+//! scale of a live socket as long as nothing has been sent; after the first byte the kernel returns
+//! `EPERM`. Data that was already received does not matter.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,17 +27,17 @@ const WANT: i32 = 1;
 /// Largest window scale (RFC 7323 §2.3).
 pub const LARGEST_WINDOW_SCALE: u8 = 14;
 
-/// What the two ends agreed on in the handshake.
+/// The results of the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Agreed {
     /// Largest segment in bytes of data without options: the peer's MSS, or what the route has
     /// room for, if that is less.
     pub segment_size: u32,
-    /// Largest packet of the route at present (`IP_MTU`), in bytes; `None` where it is not known.
+    /// Largest packet of the route at present (`IP_MTU`), in bytes; `None` if unknown.
     pub path_mtu: Option<u32>,
     /// Scale of the windows that the peer advertises.
     pub peer_window_scale: u8,
-    /// Scale of the windows that we advertise.
+    /// Scale of the windows that this socket advertises.
     pub own_window_scale: u8,
     /// Every segment carries timestamps (12 bytes of options).
     pub timestamps: bool,
@@ -52,7 +52,7 @@ const WINDOW_SCALES: usize = 6;
 const SEND_SEGMENT_SIZE: usize = 16;
 const HAS_TIMESTAMPS: u8 = 1;
 
-/// Reads what was agreed on. The socket must be connected.
+/// Reads the results of the handshake. The socket must be connected.
 ///
 /// # Errors
 /// Those of `getsockopt(2)`.
@@ -93,22 +93,22 @@ pub fn path_mtu(socket: impl AsFd) -> io::Result<u32> {
     Ok(u32::from_ne_bytes(value))
 }
 
-/// What a connection is to believe of its handshake from now on.
+/// New values for the results of the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Repair {
-    /// The peer's MSS in bytes: the ceiling of the segments that are sent, 1 to 65,495. How large
-    /// they are under it is up to the route's MTU.
+    /// The peer's MSS in bytes: the upper limit of sent segments, 1 to 65,495. Below it, the
+    /// route's MTU sets their size.
     pub segment_ceiling: Option<u16>,
     /// Scales of the windows of the peer and of our own, each at most
     /// [`LARGEST_WINDOW_SCALE`]. Our own must be the one that was agreed on.
     pub window_scales: Option<(u8, u8)>,
 }
 
-/// Changes what was agreed on. Needs `CAP_NET_ADMIN` of the network namespace.
+/// Changes the results of the handshake. Needs `CAP_NET_ADMIN` of the network namespace.
 ///
 /// # Errors
-/// `PermissionDenied` without the capability, or once a byte has been sent; else those of
-/// `setsockopt(2)`. What was not changed stays as it was.
+/// `PermissionDenied` without the capability, or after a byte has been sent; otherwise those of
+/// `setsockopt(2)`. Values that could not be changed stay as they were.
 pub fn repair(socket: impl AsFd, repair: Repair) -> io::Result<()> {
     let socket = socket.as_fd();
     let size = repair
@@ -135,24 +135,24 @@ pub fn repair(socket: impl AsFd, repair: Repair) -> io::Result<()> {
     result
 }
 
-/// Has the kernel look for the socket's route at once, after [`set_mark`](super::set_mark).
+/// Makes the kernel look up the socket's route at once, after [`set_mark`](super::set_mark).
 ///
-/// The size of segments follows the route of the packet that was sent last, so that what is written
-/// next would still be cut at the old size: all of it, where nothing is under way. This sends a
-/// window probe, an empty segment that the peer answers with an ACK, by the new route. Needs
+/// The size of segments follows the route of the last sent packet. So the data that is written next
+/// would still be split at the old size: all of it, if nothing is in flight. This function sends a
+/// window probe over the new route: an empty segment that the peer answers with an ACK. Needs
 /// `CAP_NET_ADMIN` of the network namespace.
 ///
 /// # Errors
-/// `PermissionDenied` without the capability; else those of `setsockopt(2)`.
+/// `PermissionDenied` without the capability; otherwise those of `setsockopt(2)`.
 pub fn route_again(socket: impl AsFd) -> io::Result<()> {
     let socket = socket.as_fd();
     set(socket, libc::TCP_REPAIR, ENTER)?;
     set(socket, libc::TCP_REPAIR, LEAVE)
 }
 
-/// Whether IP may fragment the socket's packets, at the device's MTU and whatever routers say of
-/// a smaller one (`IP_PMTUDISC_OMIT`), or must not and discovers the path MTU
-/// (`IP_PMTUDISC_WANT`, the default). IPv4.
+/// Whether IP may fragment the socket's packets at the device's MTU, even if routers report a
+/// smaller one (`IP_PMTUDISC_OMIT`), or discovers the path MTU (`IP_PMTUDISC_WANT`, the default).
+/// IPv4.
 ///
 /// # Errors
 /// Those of `setsockopt(2)`.
@@ -170,8 +170,8 @@ pub fn set_cork(socket: impl AsFd, cork: bool) -> io::Result<()> {
     set(socket.as_fd(), libc::TCP_CORK, i32::from(cork))
 }
 
-/// Whether small segments are sent at once (`TCP_NODELAY`) or wait while others are under way
-/// (Nagle's algorithm, RFC 896). Setting it sends what waits.
+/// Whether small segments are sent at once (`TCP_NODELAY`) or wait while others are in flight
+/// (Nagle's algorithm, RFC 896). Setting it sends waiting data.
 ///
 /// # Errors
 /// Those of `setsockopt(2)`.

@@ -18,7 +18,7 @@ use thiserror::Error;
 /// Longest time that `TCP_KEEPIDLE` takes.
 const KEEPALIVE_LIMIT: TimeSpan = TimeSpan::from_seconds(32_767);
 
-/// Why a leg cannot be set up as asked. Each text names the key and what to do.
+/// Why a leg cannot be set up as configured. Each text contains the key and what to do.
 #[derive(Debug, Error)]
 pub enum LegError {
     /// The kernel has no such congestion control.
@@ -86,7 +86,7 @@ pub enum LegError {
         key: &'static str,
         /// As asked for.
         value: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -107,7 +107,7 @@ impl LegError {
     }
 }
 
-/// Sets everything that `start` asks for. Call it before the first byte.
+/// Sets all options in `start`. Call it before the first byte.
 ///
 /// # Errors
 /// The first option that cannot be set; those before it stay set.
@@ -133,10 +133,11 @@ pub fn apply(socket: impl AsFd, start: &LegStart) -> Result<(), LegError> {
     Ok(())
 }
 
-/// Sets on a socket that will listen what every connection accepted from it inherits. The receive
-/// buffer, which decides the window scale, and the congestion control must be known at the
-/// handshake: a connection that was BBR for a moment stays paced by the kernel for ever, whatever
-/// it is changed to. `keepalive` is set here because this costs no system calls of each connection.
+/// Sets the options on a socket that every connection accepted from it will inherit; call it before
+/// the socket listens. The receive buffer, which determines the window scale, and the congestion
+/// control must be set before the handshake: if a connection once had BBR, the kernel paces it
+/// permanently, even after a change. `keepalive` is set here because this costs no system call per
+/// connection.
 ///
 /// # Errors
 /// As [`apply`].

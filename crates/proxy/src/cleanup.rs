@@ -1,7 +1,7 @@
-//! `midspan cleanup`: removes what a Midspan that was killed has left behind.
+//! `midspan cleanup`: removes the leftovers of a Midspan that was killed.
 //!
-//! The next start does the same. A service manager calls it after each end, so that a machine on
-//! which Midspan is not started again is as it was before.
+//! The next start does the same. A service manager runs this command after each end, so that the
+//! machine is clean even if Midspan is not started again.
 
 use midspan_gateway::leftovers;
 use midspan_linux::capability::{self, Capability};
@@ -9,24 +9,24 @@ use serde::Serialize;
 
 use crate::Error;
 
-/// What was removed.
+/// Numbers of removed leftovers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Cleaned {
     /// Rules, routes and tables of `midspan run`.
     pub rules_and_routes: usize,
     /// Tables of `midspan thin`.
     pub thinning_tables: usize,
-    /// Lock files of processes that no longer run.
+    /// Lock files of processes that no longer exist.
     pub lock_files: usize,
 }
 
-/// Removes rules, routes and tables of processes that no longer run in this network namespace, sets
-/// parameters of the kernel back that they had changed, and removes lock files that nobody holds.
-/// What belongs to a Midspan that runs stays; while one runs, routes and routing rules are left
-/// alone. Does nothing where nothing is left.
+/// Removes rules, routes and tables of processes that no longer exist in this network namespace,
+/// restores kernel parameters that these processes had changed, and removes lock files without
+/// owners. Does not change anything of a running Midspan; while one runs, routes and routing rules
+/// stay. Does nothing if there are no leftovers.
 ///
 /// # Errors
-/// `CAP_NET_ADMIN` is missing, or what is there cannot be removed.
+/// `CAP_NET_ADMIN` is missing, or leftovers cannot be removed.
 pub fn cleanup() -> Result<Cleaned, Error> {
     if !capability::is_held(Capability::CAP_NET_ADMIN)? {
         return Err(Error::NoCleanup);

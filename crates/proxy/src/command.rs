@@ -1,4 +1,5 @@
-//! Commands to a running proxy, over its control socket: one JSON object on one line each way.
+//! Commands to a running proxy over its control socket: one JSON object on one line in each
+//! direction.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,36 +13,36 @@ use thiserror::Error;
 
 use crate::configuration::{Configuration, ControlSocket};
 
-/// Longest request in bytes, its line end included.
+/// Longest request in bytes, with its line end.
 pub const REQUEST_LIMIT: usize = 4096;
 
 /// Longest answer in bytes.
 const ANSWER_LIMIT: u64 = 1 << 20;
 
-/// How long a command may take; a reload waits for the relay.
+/// Time limit of a command; a reload waits for the relay.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a running proxy can be asked.
+/// A request to a running proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// What it is and does.
+    /// Report the proxy's state.
     Status,
     /// Read the configuration file again.
     Reload,
     /// New connections pass untouched from now on.
     BypassOn {
-        /// Only those from or to hosts with this prefix; `None` for all.
+        /// Only connections from or to hosts with this prefix; `None` for all.
         prefix: Option<String>,
     },
-    /// New connections are taken again.
+    /// New connections are intercepted again.
     BypassOff {
-        /// Ends the bypass of exactly this prefix; `None` ends all.
+        /// Ends the bypass of exactly this prefix; `None` ends all bypasses.
         prefix: Option<String>,
     },
-    /// What passes untouched.
+    /// List the bypassed prefixes.
     BypassList,
-    /// Live sessions are reset.
+    /// Reset live sessions.
     Kick {
         /// The number of a session, or a prefix of clients or servers.
         target: String,
@@ -49,8 +50,8 @@ pub enum Request {
 }
 
 impl Request {
-    /// The request in what a client has sent so far, or why it is refused; `None` while its line
-    /// goes on.
+    /// The request in the bytes that a client has sent so far, or why it is refused; `None` while
+    /// its line is incomplete.
     pub(crate) fn read(received: &[u8]) -> Option<Result<Self, String>> {
         if let Some(end) = received.iter().position(|byte| *byte == b'\n') {
             let request = serde_json::from_slice(&received[..end]);
@@ -61,21 +62,21 @@ impl Request {
     }
 }
 
-/// What a running proxy answers.
+/// The answer of a running proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Answer {
-    /// What was asked has been done.
+    /// Whether the request was carried out.
     pub ok: bool,
-    /// Why not.
+    /// The reason if it was not.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
-    /// What one should know all the same.
+    /// Notes for the operator.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notes: Vec<String>,
     /// Prefixes whose new connections pass untouched.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bypasses: Option<Vec<String>>,
-    /// What was reset.
+    /// Numbers of reset connections.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kicked: Option<Kicked>,
     /// The proxy's state.
@@ -104,7 +105,7 @@ pub struct Status {
     pub pid: u32,
     /// Process id of the relay.
     pub relay_pid: u32,
-    /// Seconds since it was ready first.
+    /// Seconds since the proxy was first ready.
     pub uptime_seconds: u64,
     /// The configuration file.
     pub configuration: String,
@@ -113,25 +114,25 @@ pub struct Status {
     /// The error of the last reload, if it failed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reload_error: Option<String>,
-    /// Why all new connections of transparent listeners pass untouched: `firewall` (of the host,
-    /// which would stop them), `relay` (it does not answer), `bypass` (the operator wants it),
-    /// `draining`, `rules` (they cannot be changed).
+    /// Why all new connections of transparent listeners pass untouched: `firewall` (the host's
+    /// firewall would stop them), `relay` (it does not answer), `bypass` (the operator has set one
+    /// for all), `draining`, `rules` (they cannot be changed).
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub passing: Vec<String>,
-    /// Threads of the relay that make no turn though they were woken.
+    /// Threads of the relay that made no turn although they were woken.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub late_threads: Vec<LateThreadStatus>,
-    /// Lines that the helper could not log.
+    /// Lines missing in the helper's log.
     #[serde(default)]
     pub log_lines_lost: u64,
     /// Its listeners.
     pub listeners: Vec<ListenerStatus>,
     /// Prefixes whose new connections pass untouched.
     pub bypasses: Vec<String>,
-    /// What is not as the configuration asks for, and why.
+    /// Differences from the configuration, with their reasons.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notices: Vec<String>,
-    /// How full the table of connection tracking is, where a listener is transparent.
+    /// The occupancy of the connection tracking table, if a listener is transparent.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub connection_tracking: Option<TrackingStatus>,
 }
@@ -141,23 +142,23 @@ pub struct Status {
 pub struct TrackingStatus {
     /// Entries of the network namespace.
     pub entries: u64,
-    /// The most that there may be; `None` without a limit.
+    /// The limit of entries; `None` without a limit.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub limit: Option<u64>,
-    /// It is so full that new connections pass untouched.
+    /// Whether it is so full that new connections pass untouched.
     pub is_nearly_full: bool,
-    /// Entries of sessions go soon after their end; else they stay as long as the host's.
+    /// Whether entries expire soon after their sessions; otherwise they stay as long as the host's.
     pub has_timeouts: bool,
 }
 
-/// A thread of the relay that makes no turn.
+/// A thread of the relay without a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LateThreadStatus {
     /// `relay` and a number, or `gate`.
     pub thread: String,
-    /// For how long it has made none.
+    /// Milliseconds since its last turn.
     pub still_milliseconds: u64,
-    /// It was still for `watchdog_timeout`, and the relay ends.
+    /// Whether it was late for `watchdog_timeout`, so that the relay ends.
     pub stuck: bool,
 }
 
@@ -168,13 +169,13 @@ pub struct ListenerStatus {
     pub name: String,
     /// `forward` or `transparent`.
     pub mode: String,
-    /// Where a forward listener listens.
+    /// The address of a forward listener.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub listen: Option<String>,
-    /// Where it forwards to.
+    /// The server of a forward listener.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub to: Option<String>,
-    /// Where the clients of a transparent one arrive.
+    /// Interfaces at which clients of a transparent listener arrive.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub interfaces: Vec<String>,
 }
@@ -182,7 +183,7 @@ pub struct ListenerStatus {
 /// A command did not reach a proxy, or was refused.
 #[derive(Debug, Error, Diagnostic)]
 pub enum CommandError {
-    /// It is not known where to ask.
+    /// The place of the control socket is unknown.
     #[error(
         "no control socket is known: name it with --socket, or the configuration file with \
          --config"
@@ -192,30 +193,30 @@ pub enum CommandError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Configuration(#[from] midspan_document::Error),
-    /// The proxy of this file takes no commands.
+    /// The proxy of this file has no control socket.
     #[error("{0} has control.socket = \"none\": its proxy takes no commands")]
     SwitchedOff(PathBuf),
-    /// Nobody answers.
+    /// No program answers.
     #[error("no Midspan answers at {socket}: {source} (is it running, and may you use it?)")]
     NoAnswer {
-        /// Where it was asked.
+        /// The control socket.
         socket: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The answer is not one.
+    /// The answer cannot be parsed.
     #[error("what answers at {socket} is not a Midspan of this version: {source}")]
     Format {
-        /// Where it was asked.
+        /// The control socket.
         socket: PathBuf,
         /// What is wrong with the answer.
         source: serde_json::Error,
     },
 }
 
-/// Where the proxy takes commands unless its file says otherwise: `control.sock` in
+/// The default control socket, if the configuration sets no other: `control.sock` in
 /// `$RUNTIME_DIRECTORY` (systemd's), for root in `/run/midspan`, for others in
-/// `$XDG_RUNTIME_DIR/midspan`. `None` where there is no such directory.
+/// `$XDG_RUNTIME_DIR/midspan`. `None` if there is no such directory.
 #[must_use]
 pub fn default_socket() -> Option<PathBuf> {
     let variable = |name| {
@@ -232,8 +233,8 @@ pub fn default_socket() -> Option<PathBuf> {
     Some(directory.join("control.sock"))
 }
 
-/// Where to ask: at `socket`, or where the proxy of the configuration file `file` takes commands,
-/// or where any does by default.
+/// The control socket to use: `socket`, or the one of the configuration file `file`, or the
+/// default.
 ///
 /// # Errors
 /// See [`CommandError`].
@@ -251,10 +252,10 @@ pub fn find_socket(socket: Option<&Path>, file: Option<&Path>) -> Result<PathBuf
     }
 }
 
-/// Asks the proxy at `socket`; waits for its answer for at most half a minute.
+/// Sends a request to the proxy at `socket`; waits for the answer, at most half a minute.
 ///
 /// # Errors
-/// It does not answer. What it refuses is in the [`Answer`].
+/// There is no answer. If the proxy refuses, the [`Answer`] contains the reason.
 pub fn ask(socket: &Path, request: &Request) -> Result<Answer, CommandError> {
     let exchange = || -> io::Result<String> {
         let mut stream = UnixStream::connect(socket)?;

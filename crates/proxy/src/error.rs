@@ -1,4 +1,4 @@
-//! Why the proxy cannot start or go on.
+//! Errors that prevent the proxy from starting or continuing.
 
 use std::io;
 use std::process::ExitStatus;
@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::control::ControlError;
 
-/// Why the proxy cannot start or go on.
+/// Why the proxy cannot start or continue.
 #[derive(Debug, Error, Diagnostic)]
 pub enum Error {
     /// The configuration cannot be used: the file, one place in it, or this machine with it.
@@ -28,28 +28,28 @@ pub enum Error {
     /// Capabilities cannot be read or given up.
     #[error(transparent)]
     Capability(#[from] CapabilityError),
-    /// The control socket cannot be had.
+    /// The control socket cannot be opened.
     #[error("control.socket: cannot listen at {path}: {source}")]
     ControlSocket {
-        /// Where.
+        /// The path.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The state directory cannot be had.
+    /// The state directory cannot be used.
     #[error("relay.state_directory: {path} cannot be had: {source}")]
     StateDirectory {
-        /// Where.
+        /// The path.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The relay's user is not there.
+    /// The relay's user does not exist.
     #[error(
         "relay.user = \"{0}\": there is no such user, or it is root (useradd --system makes one)"
     )]
     NoUser(String),
-    /// The relay could not take a reload over; it has said why.
+    /// The relay could not carry out a reload; its log contains the reason.
     #[error("the relay process could not take the new listeners over; see the message above")]
     RelayNotReloaded,
     /// Leftovers cannot be removed.
@@ -61,19 +61,19 @@ pub enum Error {
     /// The relay cannot give up system calls.
     #[error(transparent)]
     Sandbox(#[from] midspan_linux::sandbox::SandboxError),
-    /// Helper and relay do not understand each other.
+    /// Helper and relay cannot parse each other's messages.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// A signal came before the proxy was ready, or a check was done.
+    /// A signal arrived before the proxy was ready, or a check was done.
     #[error("interrupted by a signal")]
     Interrupted,
-    /// The relay ended before it was ready; it has said why.
+    /// The relay ended before it was ready; its log contains the reason.
     #[error("the relay process could not start ({0}); see the message above")]
     RelayNotStarted(ExitStatus),
-    /// The relay ended although nobody asked it to.
+    /// The relay ended without a command of the helper.
     #[error("the relay process ended unexpectedly ({0}); its connections were reset")]
     RelayEnded(ExitStatus),
-    /// The relay was still for too long.
+    /// The relay was stuck for too long.
     #[error(
         "the relay process gave no sign of life for {0} and was ended; its connections were reset"
     )]
@@ -89,33 +89,33 @@ pub enum Error {
         /// `interception.watchdog_timeout`.
         limit: TimeSpan,
     },
-    /// The kernel does not let the relay go.
+    /// The kernel does not end the relay.
     #[error("the relay process cannot be ended: it waits in the kernel")]
     RelayNotEnded,
     /// The relay cannot start.
     #[error(transparent)]
     Relay(#[from] midspan_relay::Error),
-    /// Rules are being worked on, and cannot be read or changed now.
+    /// The thread is working on the rules, so they cannot be read or changed now.
     #[error(
         "the rules are being worked on for long (does nft hang, or is the machine overloaded?); \
          see the log, and try again"
     )]
     RulesLate,
-    /// The thread that works on rules ended, with the rules.
+    /// The thread that works on rules ended; the rules may not be in force.
     #[error("the thread that looks after rules ended unexpectedly; see the message above")]
     RulesLost,
-    /// A thread of the relay ended, with the sessions it had.
+    /// A thread of the relay ended, and its sessions with it.
     #[error("a thread of the relay ended unexpectedly; see the message above")]
     ThreadEnded,
-    /// The relay never said that it was ready.
+    /// The relay did not report in time that it is ready.
     #[error("the relay process did not get ready within 30 s")]
     RelaySilent,
-    /// The system refused something.
+    /// A call of the system failed.
     #[error("cannot {action}: {source}")]
     System {
-        /// What was to be done.
+        /// What the call was for.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! Asking the admin listener of a running Midspan.
+//! Queries to the admin listener of a running Midspan.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Why an admin listener did not answer.
 #[derive(Debug, Error)]
 pub enum ClientError {
-    /// Nobody listens there.
+    /// No program listens at this address.
     #[error(
         "nobody answers at {address}: {source} (is [admin] in the configuration of the running \
          Midspan? give its address with --admin, or its file with -c)"
@@ -30,26 +30,26 @@ pub enum ClientError {
     Unreachable {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It takes too long.
+    /// The answer takes too long.
     #[error("{0} does not answer within 5 s")]
     TimedOut(SocketAddr),
-    /// It does not speak HTTP as it should.
+    /// The answer is not HTTP, or not an answer of Midspan.
     #[error("{address} does not answer as Midspan does: {reason}")]
     Strange {
         /// The address.
         address: SocketAddr,
-        /// What is wrong.
+        /// What is wrong with the answer.
         reason: String,
     },
 }
 
-/// Asks for a page; its status and its text.
+/// Requests a page; returns its status and its text.
 ///
 /// # Errors
-/// There is no answer, or none that can be read.
+/// There is no answer, or it cannot be parsed.
 pub fn get(address: SocketAddr, page: &str) -> Result<(u16, String), ClientError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -95,7 +95,7 @@ async fn ask(address: SocketAddr, page: &str) -> Result<(u16, String), ClientErr
         .header(HOST, address.to_string())
         .body(Empty::<Bytes>::new())
         .map_err(|error| strange(&error))?;
-    // It moves the bytes of the request and of the answer.
+    // This task transfers the bytes of the request and of the answer.
     tokio::spawn(connection);
     let response = sender
         .send_request(request)

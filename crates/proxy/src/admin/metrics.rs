@@ -44,7 +44,7 @@ pub struct Snapshot {
     pub refused_system_calls: u64,
     /// What splitting gains.
     pub gains: GainTotals,
-    /// Late threads, and what the helper has told.
+    /// Late threads, and the state that the helper has sent.
     pub(crate) known: Known,
     /// Lines that the relay could not log.
     pub log_lines_lost: u64,

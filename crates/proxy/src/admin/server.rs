@@ -1,7 +1,7 @@
 //! The pages of the admin listener.
 //!
-//! Connections and requests are bounded by [`midspan_pages`]. The relay's threads are asked one
-//! question at a time, 10 in a second.
+//! [`midspan_pages`] bounds connections and requests. The relay's threads get one query at a time,
+//! ten per second.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use super::metrics::{self, Snapshot};
 use crate::gate::GateObserver;
 use crate::health::Health;
 
-/// Between two questions to the relay's threads.
+/// Pause between two queries to the relay's threads.
 const QUESTION_PAUSE: Duration = Duration::from_millis(100);
-/// Sessions told of where the request does not say how many.
+/// Number of sessions in an answer if the request contains none.
 const DEFAULT_SESSIONS: usize = 100;
 
 /// Answers requests.
@@ -29,7 +29,7 @@ pub(super) struct Service {
     narrow: NarrowObserver,
     host: Option<HostCounters>,
     health: Health,
-    /// Held by whoever asks the relay's threads.
+    /// The request that queries the relay's threads holds this lock.
     turn: Mutex<()>,
 }
 
@@ -119,7 +119,7 @@ impl Service {
         }
     }
 
-    /// Asks the relay's threads; one at a time, so that nobody keeps them from their work.
+    /// Queries the relay's threads; one query at a time, so that queries do not delay data.
     async fn ask(&self, question: Question) -> midspan_relay::observation::Answer {
         let turn = self.turn.lock().await;
         let answer = self.relay.sessions(question).await;

@@ -1,12 +1,12 @@
 //! `midspan capture`: the packets of both legs of one session.
 //!
-//! | module | job |
+//! | module | content |
 //! | --- | --- |
-//! | `legs` | which leg a packet belongs to |
+//! | `legs` | the leg to which a packet belongs |
 //! | `pcapng` | the file |
 //!
-//! It runs beside the proxy, as a program of its own: the relay has no right to see packets and no
-//! part in this but telling the addresses.
+//! The capture is a program of its own. The relay may not read packets; it only reports the
+//! addresses of the session.
 
 mod legs;
 mod pcapng;
@@ -36,13 +36,13 @@ pub const SNAP_LIMIT: usize = 1900;
 
 /// Packets that may wait in the kernel for each interface.
 const RING_SLOTS: usize = 16_384;
-/// How often the relay is asked whether the session still lives.
+/// How often the capture checks whether the session still exists.
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
-/// What the last acknowledgements may take after the session's end.
+/// Time for the last ACKs after the session's end.
 const LAST_PACKETS: Duration = Duration::from_millis(500);
-/// Packets taken from one interface before the other has its turn.
+/// Packets read from one interface before the other has its turn.
 const PACKETS_PER_TURN: usize = 256;
-/// Between two reports of progress.
+/// Time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 const WAIT: Timespec = Timespec {
     tv_sec: 0,
@@ -52,7 +52,7 @@ const WAIT: Timespec = Timespec {
 /// What to capture.
 #[derive(Debug, Clone)]
 pub struct CaptureOptions {
-    /// Where the admin listener of the running Midspan is.
+    /// The admin listener of the running Midspan.
     pub admin: SocketAddr,
     /// Number of the session.
     pub session: u64,
@@ -60,17 +60,17 @@ pub struct CaptureOptions {
     pub output: PathBuf,
     /// Stop after this time.
     pub duration: Option<Duration>,
-    /// Stop after so many packets.
+    /// Stop after this many packets.
     pub packets: u64,
-    /// Keep so many bytes of each, at most [`SNAP_LIMIT`].
+    /// Keep this many bytes of each packet, at most [`SNAP_LIMIT`].
     pub snap: usize,
-    /// Where the client leg passes; `None`: as the routing table says.
+    /// Interface of the client leg; `None`: from the routing table.
     pub client_interface: Option<String>,
-    /// Where the server leg passes; `None`: as the routing table says.
+    /// Interface of the server leg; `None`: from the routing table.
     pub server_interface: Option<String>,
 }
 
-/// How far a capture is.
+/// The progress of a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Captured {
     /// Interface of the client leg, and of the server leg.
@@ -79,18 +79,19 @@ pub struct Captured {
     pub packets: [u64; 2],
     /// Size of the file.
     pub bytes: u64,
-    /// Packets that came too fast to be kept, of all connections between the same ports.
+    /// Packets that could not be kept because they arrived too fast, of all connections between the
+    /// same ports.
     pub missed: u64,
 }
 
 /// Why a capture ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaptureEnd {
-    /// The session did.
+    /// The session has ended.
     SessionEnded,
     /// The proxy no longer answers.
     ProxyGone,
-    /// It was told to.
+    /// The user has stopped it.
     Stopped,
     /// [`CaptureOptions::duration`] is over.
     TimeOver,
@@ -107,18 +108,18 @@ pub enum CaptureError {
     /// There is no such session.
     #[error("session {0} does not exist, or has ended (GET /sessions shows the live ones)")]
     NoSession(u64),
-    /// Its addresses are not known.
+    /// The addresses of the session are unknown.
     #[error("session {0} has no two connected legs: it is being opened, or about to end")]
     NotConnected(u64),
-    /// The way of a leg is not known.
+    /// The interface of a leg is unknown.
     #[error("{0} (name the interfaces: --client-interface, --server-interface)")]
     Route(#[from] NetlinkError),
-    /// Packets cannot be seen.
+    /// Packets cannot be captured.
     #[error("cannot capture at {interface}: {source}{}", hint(.source))]
     Interface {
         /// The interface.
         interface: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The file cannot be written.
@@ -126,10 +127,10 @@ pub enum CaptureError {
     Output {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The system refused something else.
+    /// Another call of the system failed.
     #[error("cannot wait for packets: {0}")]
     Wait(#[source] io::Error),
 }
@@ -146,7 +147,7 @@ fn hint(error: &io::Error) -> &'static str {
 /// Captures until the session ends, a limit is reached or `stop` is set.
 ///
 /// # Errors
-/// What keeps it from beginning; later, a file that cannot be written.
+/// The capture cannot begin; later, the file cannot be written.
 pub fn capture(
     options: &CaptureOptions,
     stop: &AtomicBool,
@@ -178,14 +179,15 @@ fn interfaces(options: &CaptureOptions, legs: &Legs) -> Result<[String; 2], Capt
     ])
 }
 
-/// Where packets are seen.
+/// A place at which packets are captured.
 struct Place {
     socket: PacketSocket,
-    /// The leg whose packets are taken here; `None`: both legs'.
+    /// The leg whose packets are captured here; `None`: both legs.
     leg: Option<Leg>,
 }
 
-/// One socket for each leg; of legs that are alike on one interface, one for both.
+/// One socket for each leg. If both legs have the same addresses and are on one interface, one
+/// socket for both.
 fn open(interfaces: &[String; 2], legs: &Legs) -> Result<Vec<Place>, CaptureError> {
     let is_one = legs.are_alike() && interfaces[0] == interfaces[1];
     let mut places = Vec::new();
@@ -206,8 +208,8 @@ fn open(interfaces: &[String; 2], legs: &Legs) -> Result<Vec<Place>, CaptureErro
     Ok(places)
 }
 
-/// Asks for the session again and again, in a thread of its own, which ends with the sender that
-/// is returned; what it finds at last comes from the receiver.
+/// Queries the session repeatedly, in a thread of its own, which ends with the returned sender. The
+/// receiver gets the reason for the end of the capture.
 fn watch(admin: SocketAddr, session: u64) -> (Sender<()>, Receiver<CaptureEnd>) {
     let (running, stopped) = channel();
     let (found, ended) = channel();
@@ -218,7 +220,7 @@ fn watch(admin: SocketAddr, session: u64) -> (Sender<()>, Receiver<CaptureEnd>) 
                 Ok(None) => CaptureEnd::SessionEnded,
                 Err(_) => CaptureEnd::ProxyGone,
             };
-            // Whoever waits may have ended meanwhile.
+            // The receiver may have ended meanwhile.
             let _ = found.send(end);
             return;
         }
@@ -234,8 +236,8 @@ fn output_failed(options: &CaptureOptions) -> impl Fn(io::Error) -> CaptureError
     }
 }
 
-/// Makes the file, which holds what clients and servers say: for its owner alone. A file, or a link
-/// to one, that is there already stays as it is.
+/// Makes the file. It contains the data of clients and servers, so only its owner may read it. An
+/// existing file, or a link to one, is not changed.
 fn create(path: &Path) -> io::Result<File> {
     let options = OpenOptions::new()
         .write(true)
@@ -251,7 +253,7 @@ fn create(path: &Path) -> io::Result<File> {
     })
 }
 
-/// A capture under way.
+/// A capture that is running.
 struct Run<'a> {
     options: &'a CaptureOptions,
     legs: Legs,
@@ -335,7 +337,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes what waits, some of each socket; whether the limit is reached.
+    /// Writes waiting packets, a limited number of each socket; returns whether the limit is
+    /// reached.
     fn take_some(&mut self, places: &mut [Place]) -> Result<bool, CaptureError> {
         for Place { socket, leg } in places {
             for _ in 0..PACKETS_PER_TURN {

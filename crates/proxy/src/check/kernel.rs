@@ -1,4 +1,4 @@
-//! What the kernel can do.
+//! The features of the kernel.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
@@ -18,12 +18,12 @@ use super::{Context, Finding};
 use crate::Error;
 use crate::configuration::Configuration;
 
-/// What the child may take.
+/// Time limit of the child process.
 const LIMIT: Duration = Duration::from_secs(20);
 /// `TCP_INFO` of Linux 5.4, which ends with the peer's window.
 const INFORMATION_LENGTH: usize = 232;
 
-/// What the child found.
+/// The findings of the child process.
 #[derive(Debug, Serialize, Deserialize)]
 struct Tried {
     features: Vec<TriedFeature>,
@@ -32,13 +32,13 @@ struct Tried {
     ipv6: bool,
 }
 
-/// One thing that interception uses.
+/// One feature that interception uses.
 #[derive(Debug, Serialize, Deserialize)]
 struct TriedFeature {
     name: String,
-    /// What was found, or why it cannot be used.
+    /// The finding, or why the feature cannot be used.
     found: Result<String, String>,
-    /// What to do where it is missing.
+    /// What to do if it is missing.
     mend: String,
     is_needed: bool,
 }
@@ -109,7 +109,7 @@ fn run_child(arguments: &[String]) -> Result<Tried, String> {
     let mut child = command.spawn().map_err(|error| error.to_string())?;
     let (output, complaint) = (child.stdout.take(), child.stderr.take());
     let mut child = RunningProgram::new(child, Duration::ZERO);
-    // It prints less than a pipe holds.
+    // The output is shorter than a pipe's buffer.
     let status = child
         .wait_for(LIMIT)
         .ok_or_else(|| format!("it took more than {} s", LIMIT.as_secs()))?;
@@ -181,7 +181,7 @@ fn describe(context: &Context<'_>, tried: Tried) -> Vec<Finding> {
     findings
 }
 
-/// What the legs are set to: congestion controls, buffers, pacing.
+/// Settings of legs: congestion controls, buffers, pacing.
 fn legs(context: &Context<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (listener, leg, settings) in context.configuration.legs() {

@@ -1,4 +1,4 @@
-//! Who else uses marks.
+//! Other users of marks.
 
 use midspan_gateway::interception::Marks;
 use midspan_gateway::interception::survey::{ForeignRule, Survey};
@@ -16,7 +16,7 @@ pub(super) fn findings(context: &Context<'_>) -> Vec<Finding> {
         Err(error) => return vec![Finding::warning(CHECK, error.to_string(), "run as root")],
     };
     let mut problem = None;
-    // Without nft, or without rights, routing rules are all there is to see.
+    // Without nft or without privileges, only routing rules are visible.
     let uses: Vec<RuleUse> = match ruleset::uses() {
         Ok(uses) => uses,
         Err(error) => {
@@ -28,7 +28,7 @@ pub(super) fn findings(context: &Context<'_>) -> Vec<Finding> {
         name.strip_prefix(place.table.as_str())
             .is_some_and(|rest| matches!(rest, "" | "_queue" | "_probe" | "_check" | "_timeouts"))
     };
-    // A rule that lets Midspan's packets pass is what its error asks for.
+    // The error recommends a rule that lets Midspan's packets pass.
     let listeners = context.configuration.transparent().count();
     let listeners =
         Marks::new(place.marks, listeners, 0).map_or_else(|_| Vec::new(), |m| m.listeners);
@@ -122,7 +122,7 @@ fn other_mask(free: Option<u32>) -> String {
     }
 }
 
-/// Bits of the same number that nobody uses, the highest first.
+/// The same number of bits that no other program uses, the highest first.
 fn free_mask(ours: u32, rules: &[ForeignRule], uses: &[RuleUse]) -> Option<u32> {
     let in_rules = rules
         .iter()

@@ -1,8 +1,9 @@
 //! `midspan check`: whether a configuration can run on this machine, and what is missing.
 //!
-//! Nothing is changed that stays. What a kernel can do is tried by a child process in a network
-//! namespace of its own; whether the host's firewall lets intercepted connections work is tried
-//! with the rules that `midspan run` would set, for a fraction of a second, taking nothing.
+//! The check changes nothing permanently. A child process in a network namespace of its own tests
+//! the features of the kernel. For a fraction of a second, the check sets the rules that `midspan
+//! run` would set, without intercepting connections, to test whether the host's firewall permits
+//! intercepted connections.
 
 mod conflicts;
 mod firewall;
@@ -27,13 +28,13 @@ use crate::configuration::Configuration;
 pub use kernel::kernel_main;
 pub use limits::Capacity;
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// All is well.
     Ok,
-    /// It works, but not as well as it could, or it could not be found out.
+    /// It works, but not as well as it could; or the check could not find out.
     Warning,
     /// It does not work without this.
     Missing,
@@ -42,13 +43,13 @@ pub enum State {
 /// What one check found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at, as in `"sysctl net.ipv4.ip_forward"`.
+    /// The subject, as in `"sysctl net.ipv4.ip_forward"`.
     pub check: String,
-    /// How it ended.
+    /// The result.
     pub state: State,
     /// What was found.
     pub found: String,
-    /// What to do: a command, a rule, a key of the configuration.
+    /// What to do: a command, a rule, or a key of the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mend: Option<String>,
 }
@@ -88,17 +89,17 @@ impl Finding {
     }
 }
 
-/// All that was found, in a fixed order.
+/// All findings, in a fixed order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CheckReport {
-    /// One for each check.
+    /// One finding for each check.
     pub checks: Vec<Finding>,
-    /// What the proxy may take on here.
+    /// The capacity of the proxy on this machine.
     pub capacity: Capacity,
 }
 
 impl CheckReport {
-    /// Whether all that this configuration needs is there.
+    /// Whether this configuration has all that it needs.
     #[must_use]
     pub fn is_met(&self) -> bool {
         self.checks
@@ -107,21 +108,21 @@ impl CheckReport {
     }
 }
 
-/// What `midspan check` is started with.
+/// Options of `midspan check`.
 #[derive(Debug)]
 pub struct CheckOptions {
     /// The configuration file.
     pub configuration: PathBuf,
     /// Arguments with which this program, run again, calls [`kernel_main`].
     pub kernel_arguments: Vec<String>,
-    /// New connections a second that are expected, to compare with what the machine carries.
+    /// Expected new connections per second, to compare with the machine's capacity.
     pub rate: Option<u64>,
 }
 
-/// What the checks know.
+/// The data that the checks share.
 struct Context<'a> {
     configuration: &'a Configuration,
-    /// A Midspan with the same place in rules and routes runs; its process, where it can be seen.
+    /// A running Midspan with the same rules and routes; its process, if it is visible.
     running: Option<Option<Owner>>,
     is_transparent: bool,
 }

@@ -186,9 +186,8 @@ fn shared_ports(first: u16, last: u16) -> u32 {
     (u32::from(last) + 1).saturating_sub(begin)
 }
 
-/// How far the kernel may let buffers grow that are left to it. What bytes a leg can have under
-/// way is bounded by what its peer side may hold: what is sent by `tcp_wmem`, what is received by
-/// `tcp_rmem`.
+/// Limits of buffers whose size the kernel chooses. They limit the data that a leg can have in
+/// flight: `tcp_wmem` for sent data, `tcp_rmem` for received data.
 fn buffers(context: &Context<'_>) -> Vec<Finding> {
     let auto = |pick: fn(&midspan_policy::LegSettings) -> Buffer| {
         context
@@ -219,7 +218,7 @@ fn buffers(context: &Context<'_>) -> Vec<Finding> {
             most >> 10
         );
         let check = format!("sysctl {name}");
-        // A leg that is paced needs no more than what its rate fills.
+        // A paced leg needs no larger buffer than its rate can fill.
         let enough = legs
             .iter()
             .map(|(_, pacing)| {

@@ -1,5 +1,5 @@
-//! Connection tracking: whether its table carries what is expected, whether it forgets sessions that
-//! live, and rules of the host that see less of a session than of a connection.
+//! Connection tracking: whether its table is large enough for the expected connections, whether it
+//! deletes entries of live sessions, and rules of the host that see only a part of a session.
 
 use midspan_gateway::interception::timeouts;
 use midspan_gateway::ruleset::{self, ConnectionUse};
@@ -14,8 +14,8 @@ use crate::configuration::ports;
 /// Fewer entries than this are used up by a few thousand sessions.
 const FEW_ENTRIES: u64 = 32_768;
 const ENTRIES_PER_SESSION: u64 = 2;
-/// Longest time for which the kernel keeps an entry that is over until it comes across it, in seconds, at
-/// 2,000 new connections a second (docs/measurements/soak.md).
+/// The longest time, in seconds, that an expired entry remains until the kernel visits it, at 2,000 new
+/// connections per second (docs/measurements/soak.md).
 const SWEEP_SECONDS: u64 = 8;
 
 pub(super) fn findings(context: &Context<'_>, rate: Option<u64>) -> Vec<Finding> {
@@ -55,7 +55,7 @@ fn table(rate: Option<u64>, has_timeouts: bool) -> Vec<Finding> {
     findings
 }
 
-/// How many new connections a second the table carries, if each is over at once.
+/// How many new connections per second the table can hold, if each ends at once.
 fn carried(rate: u64, entries: u64, limit: u64, stays: u64) -> Finding {
     let check = "rate of new connections";
     let each = ENTRIES_PER_SESSION * (stays + SWEEP_SECONDS);
@@ -79,7 +79,7 @@ fn carried(rate: u64, entries: u64, limit: u64, stays: u64) -> Finding {
     }
 }
 
-/// An entry that goes before its session: a strict firewall then drops what the client sends.
+/// If an entry expires before its session, a strict firewall drops the client's packets.
 fn established(context: &Context<'_>, has_timeouts: bool) -> Option<Finding> {
     const NAME: &str = "net.netfilter.nf_conntrack_tcp_timeout_established";
     let host = number(NAME)?;
@@ -158,11 +158,11 @@ fn helper_ports(context: &Context<'_>) -> Finding {
     }
 }
 
-/// Rules that see the first segment of a session only.
+/// Rules that see only the first segment of a session.
 fn rules(context: &Context<'_>) -> Vec<Finding> {
     const CHECK: &str = "rules that count connections";
     let own = &context.configuration.interception.place.table;
-    // Without rights, nothing is to be seen; another check says so.
+    // Without privileges the rules are not visible, which another check reports.
     let Ok(rules) = ruleset::connection_rules() else {
         return Vec::new();
     };

@@ -1,4 +1,4 @@
-//! `[admin]`: where Midspan tells about itself.
+//! `[admin]`: the admin listener.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -18,16 +18,16 @@ pub(super) struct AdminTable {
     names: Option<Spanned<Vec<String>>>,
 }
 
-/// Where metrics and sessions can be asked for.
+/// Settings of the admin listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminSettings {
     /// Address and port.
     pub listen: SocketAddr,
-    /// Hosts other than this one may ask.
+    /// Whether hosts other than this one may send requests.
     pub allow_remote: bool,
-    /// Names that requests may call this machine by, besides addresses and `localhost`.
+    /// Host names that requests may contain, in addition to addresses and `localhost`.
     pub names: Vec<String>,
-    /// Where `listen` stands in the file.
+    /// The place of `listen` in the file.
     pub(super) place: Range<usize>,
 }
 

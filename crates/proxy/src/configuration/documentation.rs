@@ -1,4 +1,4 @@
-//! Every key stands in `docs/configuration.md` and in the example, and no other does.
+//! Tests that `docs/configuration.md` and the example contain every key, and no other.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::limits::LimitsTable;
 use super::profile::ProfileTable;
 use super::transparent::InterceptionTable;
 
-/// Reads nothing; notes which fields a struct asks for.
+/// A deserializer that reads nothing and records the fields of a struct.
 struct Recorder<'a>(&'a mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for Recorder<'_> {

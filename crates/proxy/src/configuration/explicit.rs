@@ -1,4 +1,4 @@
-//! The keys of listeners that speak with their clients first, and of access rules.
+//! The keys of listeners that negotiate, and of access rules.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,7 +39,7 @@ pub(super) struct ExplicitKeys {
 }
 
 impl ExplicitKeys {
-    /// The first of these keys that is there, with its name.
+    /// The first of these keys in the file, with its name.
     fn first(&self) -> Option<(&'static str, Range<usize>)> {
         [
             ("users", self.users.as_ref().map(Spanned::span)),
@@ -90,7 +90,7 @@ pub(super) fn explicit(
     Ok(Mode::Explicit(Explicit { listen, mode }))
 }
 
-/// What is said before sessions of this mode; `listen` is where that stands.
+/// The negotiation of this mode; `listen` is its place in the file.
 pub(super) fn negotiation(
     source: &Source,
     mode: &Mode,
@@ -162,7 +162,7 @@ pub(super) fn negotiation(
     }))
 }
 
-/// Who may say whose connection it is.
+/// The proxies whose PROXY headers are accepted.
 fn proxies(
     source: &Source,
     accept: Option<Spanned<bool>>,
@@ -245,7 +245,7 @@ fn access(
         .collect()
 }
 
-/// Prefixes that must be named: none would mean all.
+/// A list of prefixes that must not be empty, because an empty one would mean all.
 fn networks(
     source: &Source,
     key: &str,

@@ -1,4 +1,4 @@
-//! The file as it is written: one struct per table, one field per key.
+//! The structure of the file: one struct per table, one field per key.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,8 @@ use super::values::{Address, within};
 
 use super::{Configuration, Forward, Listener, Mode, Places, RelaySettings, THREAD_LIMIT};
 
-/// Peers that have vanished are found, and tables of connections on the path, which forget after
-/// minutes to hours, keep the others.
+/// Finds peers that have vanished, and keeps entries of other hosts' connection tables alive, which
+/// expire after minutes to hours.
 const DEFAULT_KEEPALIVE: TimeSpan = TimeSpan::from_seconds(600);
 
 /// The whole file.
@@ -179,7 +179,7 @@ enum ModeKey {
     Socks5,
     /// The same by HTTP.
     Http,
-    /// Takes connections that this machine forwards.
+    /// Intercepts connections that this machine forwards.
     Transparent,
 }
 
@@ -191,7 +191,7 @@ const DEFAULT_PIPE_MEMORY: ByteSize = ByteSize::from_bytes(48 << 20);
 const DEFAULT_DRAIN_TIMEOUT: TimeSpan = TimeSpan::from_seconds(30);
 const DEFAULT_RESET_TIMEOUT: TimeSpan = TimeSpan::from_seconds(30);
 const DEFAULT_CONNECT_TIMEOUT: TimeSpan = TimeSpan::from_seconds(30);
-/// Four bits that no widely used program takes (Tailscale: 0x00ff0000, kube-proxy: 0xc000).
+/// Four bits that no widely used program uses (Tailscale: 0x00ff0000, kube-proxy: 0xc000).
 const DEFAULT_MASK: u32 = 0x0f00_0000;
 const DEFAULT_TABLE: u32 = 7700;
 /// Just before the main table's rule, so that every other rule still decides first.

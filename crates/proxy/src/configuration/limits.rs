@@ -29,8 +29,8 @@ pub(super) struct ListenerLimitKeys {
     pub half_closed_timeout: Option<Spanned<TimeSpan>>,
 }
 
-/// As long as Linux remembers a connection that it translates: nothing breaks that would not
-/// break behind a NAT as well. RFC 5382 asks for at least 2 h 4 min.
+/// As long as Linux keeps an entry of a translated connection, so Midspan breaks no connection that
+/// a NAT would not break. RFC 5382 requires at least 2 h 4 min.
 const DEFAULT_IDLE_TIMEOUT: TimeSpan = TimeSpan::from_seconds(5 * 86_400);
 /// Long enough for an answer that is computed after the request has ended.
 const DEFAULT_HALF_CLOSED_TIMEOUT: TimeSpan = TimeSpan::from_seconds(3_600);
@@ -39,9 +39,9 @@ const LEAST_MEMORY: ByteSize = ByteSize::from_bytes(LEAST_BUDGET);
 const MOST_MEMORY: ByteSize = ByteSize::from_bytes(1 << 50);
 
 impl LimitsTable {
-    /// What holds for all, and what listeners have that say nothing else.
+    /// The limits of all listeners, and the defaults of each listener's own limits.
     ///
-    /// With it, whether the file says what the budget is.
+    /// Also returns whether the file sets the budget.
     pub fn checked(self, source: &Source) -> Result<(RelayLimits, ListenerLimits, bool), Located> {
         let bounds = machine_memory::bounds();
         let is_set = self.memory.is_some();
@@ -68,7 +68,7 @@ impl LimitsTable {
         let limits = RelayLimits {
             sessions,
             memory,
-            // Where there is no budget, there is none for queues either.
+            // Without a budget, there is none for queues either.
             queues: memory.map(|_| ByteSize::from_bytes(bounds.of_queues())),
             ..RelayLimits::default()
         };
@@ -108,7 +108,7 @@ fn session_limits(
     })
 }
 
-/// Time-outs of sessions that move nothing; zero is never.
+/// Time-outs of sessions that move nothing; zero means never.
 fn still(
     source: &Source,
     defaults: &ListenerLimits,

@@ -37,67 +37,67 @@ pub use state::StateDirectory;
 pub use transparent::{InterceptionSettings, Transparent};
 pub(crate) use transparent::{ports, prefix};
 
-/// Everything that `midspan run` is told.
+/// The configuration of `midspan run`.
 #[derive(Debug, Clone)]
 pub struct Configuration {
-    /// What holds for all sessions.
+    /// Settings of all sessions.
     pub relay: RelaySettings,
-    /// What is logged, and how.
+    /// Settings of the log.
     pub log: LogSettings,
-    /// Where the initial windows take marks, tables and rules from.
+    /// The marks, tables and rules for initial windows.
     pub marks: Place,
-    /// What holds for all transparent listeners.
+    /// Settings of all transparent listeners.
     pub interception: InterceptionSettings,
-    /// Where commands to the running proxy are taken.
+    /// The control socket.
     pub control: ControlSocket,
-    /// Where what was found out is kept across restarts.
+    /// Where verdicts and bypasses are kept across restarts.
     pub state: StateDirectory,
-    /// Where Midspan tells about itself, if anywhere.
+    /// The admin listener, if there is one.
     pub admin: Option<AdminSettings>,
-    /// What is known of the access links of some clients.
+    /// Profiles of the access links of some clients.
     pub profiles: Vec<AccessProfile>,
-    /// Where connections are accepted; at least one.
+    /// The listeners; at least one.
     pub listeners: Vec<Listener>,
     source: Source,
 }
 
-/// What holds for all sessions.
+/// Settings of all sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RelaySettings {
-    /// Threads that relay, 1 to [`THREAD_LIMIT`].
+    /// Number of relay threads, 1 to [`THREAD_LIMIT`].
     pub threads: usize,
     /// Size of a pipe through which data is spliced.
     pub pipe_size: ByteSize,
     /// Most memory in pipes, all threads together.
     pub pipe_memory: ByteSize,
-    /// How long sessions may go on after the first SIGTERM.
+    /// How long sessions may continue after the first SIGTERM.
     pub drain_timeout: TimeSpan,
-    /// When one leg has failed: how long the other leg's peer may take to read what the failed
-    /// leg had delivered, before it is reset as well.
+    /// After one leg has failed: how long the other leg's peer may take to read the data that had
+    /// arrived before, until this leg is reset too.
     pub reset_timeout: TimeSpan,
-    /// The file's `[limits]`, but the time-outs, which are the listeners'.
+    /// The file's `[limits]`, without the time-outs, which belong to the listeners.
     pub limits: RelayLimits,
-    /// The file says what `limits.memory` is; else it follows the machine.
+    /// Whether the file sets `limits.memory`; otherwise the limit follows the machine.
     pub memory_is_set: bool,
-    /// The user that the relay process becomes when it is started by root; `None` for
-    /// `midspan`, or `nobody` where there is no such user.
+    /// The user of the relay process if root starts it; `None` for `midspan`, or `nobody` if there
+    /// is no such user.
     pub user: Option<String>,
 }
 
-/// How connections come to a listener.
+/// How connections reach a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mode {
-    /// Connects to one fixed address.
+    /// Connects each client to one fixed address.
     Forward(Forward),
-    /// Connects to where the client says, in the language of the listener's negotiation.
+    /// Connects each client to the server that it names in the negotiation.
     Explicit(Explicit),
-    /// Takes connections that this machine forwards, and keeps their addresses.
+    /// Intercepts connections that this machine forwards, and keeps their addresses.
     Transparent(Transparent),
 }
 
 impl Mode {
-    /// The address that clients call; `None` for a transparent listener.
+    /// The address to which clients connect; `None` for a transparent listener.
     #[must_use]
     pub const fn listen(&self) -> Option<SocketAddr> {
         match self {
@@ -126,13 +126,13 @@ pub struct Forward {
     pub to: SocketAddr,
 }
 
-/// `[[listener]]`: what the relay does with its connections, and how they come to it.
+/// `[[listener]]`: how connections reach it, and what the relay does with them.
 #[derive(Debug, Clone)]
 pub struct Listener {
     /// What the relay does with its connections. The helper adds marks and, for a transparent
     /// listener, the address.
     pub relay: midspan_relay::Listener,
-    /// How connections come to it.
+    /// How connections reach it.
     pub mode: Mode,
     places: Places,
 }
@@ -147,13 +147,13 @@ impl Listener {
         }
     }
 
-    /// Where it listens; `None` for transparent ones, which have an address of their own.
+    /// Its address; `None` for a transparent listener, whose address the helper chooses.
     #[must_use]
     pub const fn listen(&self) -> Option<SocketAddr> {
         self.mode.listen()
     }
 
-    /// What a transparent listener takes.
+    /// The connections that a transparent listener intercepts.
     #[must_use]
     pub const fn transparent(&self) -> Option<&Transparent> {
         match &self.mode {
@@ -192,8 +192,8 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// Checks what only the running machine can tell: that no listener forwards to itself through
-    /// an address of this machine.
+    /// Checks what depends on the running machine: that no listener forwards to itself through an
+    /// address of this machine.
     ///
     /// # Errors
     /// The first listener in such a loop.
@@ -201,8 +201,8 @@ impl Configuration {
         check::check_loops(self, is_local)
     }
 
-    /// The chains of forward listeners that come back to where they begin, by the addresses that
-    /// are this machine's at present: the names in each, once for every beginning.
+    /// The loops of forward listeners, by the present addresses of this machine: the names in each
+    /// loop, once for each first listener.
     pub(crate) fn loops(&self, is_local: impl Fn(SocketAddr) -> bool) -> Vec<Vec<String>> {
         check::loops(self, is_local)
     }
@@ -247,7 +247,7 @@ impl Configuration {
             .filter_map(|listener| Some((listener, listener.transparent()?)))
     }
 
-    /// Whether some connections pass untouched, to compare with.
+    /// Whether there is a control group of connections that pass untouched.
     #[must_use]
     pub fn has_control_group(&self) -> bool {
         let mut listeners = self.listeners.iter();

@@ -16,20 +16,20 @@ use serde::de::{self, Deserializer, Visitor};
 
 use super::values::within;
 
-/// What a transparent listener takes.
+/// The connections that a transparent listener intercepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transparent {
     /// Interfaces at which clients arrive; a name may end in `*`.
     pub interfaces: Vec<String>,
-    /// IPv4 connections are taken.
+    /// Whether IPv4 connections are intercepted.
     pub ipv4: bool,
-    /// IPv6 connections are taken.
+    /// Whether IPv6 connections are intercepted.
     pub ipv6: bool,
-    /// Destination ports to take; empty for all.
+    /// Destination ports to intercept; empty for all.
     pub ports: Vec<RangeInclusive<u16>>,
-    /// Destination ports to leave alone.
+    /// Destination ports that pass untouched.
     pub except_ports: Vec<RangeInclusive<u16>>,
-    /// Servers and clients to leave alone.
+    /// Servers and clients whose connections pass untouched.
     pub except: Vec<Prefix>,
 }
 
@@ -41,30 +41,29 @@ pub(super) struct Admitting {
     pub control_group: Probability,
 }
 
-/// What holds for all transparent listeners.
+/// Settings of all transparent listeners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterceptionSettings {
-    /// Where rules, routes and marks take their place.
+    /// Numbers of rules, routes and marks.
     pub place: Place,
     /// Most connections that are being opened, all clients together.
     pub opening_limit: u32,
     /// Most connections that one client (an IPv4 address, an IPv6 /64) is opening.
     pub opening_limit_per_client: u32,
-    /// For how long a client's connections to a network pass untouched whose answers do not come
-    /// back this way.
+    /// How long a client's connections to a network pass untouched if the network's answers do not
+    /// come back through this machine.
     pub asymmetric_route_time: TimeSpan,
-    /// For how long a client's connections to a network pass untouched where splitting was found not
-    /// to help.
+    /// How long a client's connections to a network pass untouched if splitting does not help them.
     pub leave_alone_time: TimeSpan,
-    /// A relay that has been still for this long is ended.
+    /// A relay that is stuck for this long is ended.
     pub watchdog_timeout: TimeSpan,
-    /// Control ports of protocols for which connection tracking has helpers: listeners that do not
-    /// name their `ports` leave them alone.
+    /// Control ports of protocols for which connection tracking has helpers. They pass untouched at
+    /// listeners without the key `ports`.
     pub helper_ports: Vec<RangeInclusive<u16>>,
 }
 
 impl InterceptionSettings {
-    /// Those of `helper_ports` that a listener leaves alone.
+    /// The ports of `helper_ports` that pass untouched at a listener.
     #[must_use]
     pub fn helper_ports_of(&self, listener: &Transparent) -> &[RangeInclusive<u16>] {
         match listener.ports.is_empty() {
@@ -73,13 +72,13 @@ impl InterceptionSettings {
         }
     }
 
-    /// All destination ports that a listener leaves alone.
+    /// All destination ports that pass untouched at a listener.
     #[must_use]
     pub fn except_ports(&self, listener: &Transparent) -> Vec<RangeInclusive<u16>> {
         [&listener.except_ports, self.helper_ports_of(listener)].concat()
     }
 
-    /// The usual control ports of protocols with helpers that a listener takes all the same.
+    /// The usual control ports of protocols with helpers that a listener intercepts nevertheless.
     #[must_use]
     pub fn helper_ports_taken(&self, listener: &Transparent) -> Vec<RangeInclusive<u16>> {
         let has = |ranges: &[RangeInclusive<u16>], port| ranges.iter().any(|of| of.contains(&port));
@@ -124,16 +123,17 @@ pub(super) struct InterceptionTable {
 }
 
 const DEFAULT_TABLE: &str = "midspan";
-/// Beside those of the initial windows, which begin at 7700.
+/// Below those of the initial windows, which begin at 7700.
 const DEFAULT_ROUTING_TABLE: u32 = 7690;
-/// Before rules of other users of marks, since marked packets must reach this machine.
+/// Before the rules of other users of marks, because marked packets must reach this machine.
 const DEFAULT_RULE_PRIORITY: u32 = 100;
 /// Behind `filter` (0), where hosts have their rules, and `security` (50).
 const DEFAULT_FORWARD_PRIORITY: i32 = 100;
 const DEFAULT_ZONE: u16 = 7700;
 const DEFAULT_QUEUE: u16 = 7700;
-/// Each takes a descriptor and about 10 KB of kernel memory. Room for 1,500 clients a second that
-/// never go on, each for 1.5 s, beside 500 that do, at a round trip of 600 ms.
+/// Each connection needs a descriptor and about 10 KB of kernel memory. Room for 1,500 SYNs per
+/// second that are never repeated, for 1.5 s each, in addition to 500 real connections per second
+/// with a round trip of 600 ms.
 const DEFAULT_OPENING_LIMIT: u32 = 4096;
 const DEFAULT_OPENING_LIMIT_PER_CLIENT: u32 = 128;
 const DEFAULT_ASYMMETRIC_ROUTE_TIME: TimeSpan = TimeSpan::from_seconds(600);
@@ -268,7 +268,7 @@ pub(super) struct TransparentKeys {
 }
 
 impl TransparentKeys {
-    /// The first of these keys that is there, with its name.
+    /// The first of these keys in the file, with its name.
     pub fn first(&self) -> Option<(&'static str, std::ops::Range<usize>)> {
         [
             ("interfaces", self.interfaces.as_ref().map(Spanned::span)),

@@ -1,4 +1,5 @@
-//! Whether the host's firewall lets intercepted connections work, now and after each change.
+//! Tests whether the host's firewall permits intercepted connections, at the start and after each
+//! change.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -8,33 +9,33 @@ use midspan_linux::ipv6;
 use midspan_linux::nftables;
 use tracing::{debug, error, info, warn};
 
-/// The least time between two tries, each of which runs programs.
+/// The least time between two tests, each of which runs programs.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The time until the next try where the last one found obstacles, or came to nothing, or where it
-/// cannot be told whether rules have changed.
+/// Time until the next test if the last one found obstacles or failed, or if changes of rules
+/// cannot be noticed.
 const RETRY: Duration = Duration::from_secs(5);
-/// The least time between two tries for tables whose changes nobody is told of.
+/// The least time between two tests if there are tables whose changes cannot be noticed.
 const LEGACY_INTERVAL: Duration = Duration::from_secs(5);
-/// Where iptables-legacy has tables, whose changes nobody is told of.
+/// Files that show whether iptables-legacy has tables, whose changes cannot be noticed.
 const LEGACY_TABLES: [&str; 2] = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"];
 
-/// What is known of the host's firewall.
+/// The state of the host's firewall.
 pub(super) struct Firewall {
     probe: Probe,
-    /// The number of the ruleset that has been tried; `None` where it cannot be read.
+    /// The number of the tested ruleset; `None` if it cannot be read.
     tried: Option<u32>,
-    /// IPv6 was there at that time.
+    /// Whether there was IPv6 at that time.
     tried_ipv6: bool,
     obstacles: Vec<Obstacle>,
-    /// The last try came to nothing.
+    /// Whether the last test failed.
     failed: bool,
     last: Instant,
-    /// Rules have changed so soon after the last try that the next one waits.
+    /// Whether rules changed so soon after the last test that the next one has to wait.
     waiting: bool,
 }
 
 impl Firewall {
-    /// Tries for the first time, and says what it finds.
+    /// Makes the first test, and logs the result.
     pub fn open(probe: Probe) -> Self {
         let mut firewall = Self {
             probe,
@@ -49,32 +50,32 @@ impl Firewall {
         firewall
     }
 
-    /// Whether connections can be intercepted; also where that could not be found out.
+    /// Whether connections can be intercepted; also if this could not be found out.
     pub const fn lets_pass(&self) -> bool {
         self.obstacles.is_empty()
     }
 
-    /// How much speaks against it.
+    /// Number of obstacles.
     pub const fn obstacles(&self) -> usize {
         self.obstacles.len()
     }
 
-    /// When to call [`look_again`](Self::look_again) though nothing is known to have changed.
+    /// When to call [`look_again`](Self::look_again) even without a notification.
     pub fn next(&self) -> Option<Instant> {
         if self.waiting {
             return Some(self.last + PAUSE);
         }
-        // Where the kernel does not tell the ruleset's number, changes go unseen.
+        // If the kernel does not report the ruleset's number, changes are not noticed.
         let is_open = self.failed || self.tried.is_none() || !self.lets_pass();
         is_open.then_some(self.last + RETRY)
     }
 
-    /// Tries again where rules are not the ones that have been tried, or a try is due.
+    /// Tests again if rules have changed since the last test, or a test is due.
     pub fn look_again(&mut self, now: Instant) {
         let changed = nftables::generation().ok() != self.tried
             || ipv6::missing().is_none() != self.tried_ipv6;
         let due = self.next().is_some_and(|next| now >= next);
-        // Routes may change several times a second, and each try runs programs.
+        // Routes may change several times per second, and each test runs programs.
         let is_blind = now >= self.last + LEGACY_INTERVAL && has_legacy_tables();
         if due || (changed && now >= self.last + PAUSE) || (!changed && is_blind) {
             self.look();
@@ -90,7 +91,7 @@ impl Firewall {
         let result = self.probe.run();
         let ours = self.probe.changes().wrapping_sub(changes);
         let after = nftables::generation().ok();
-        // Somebody else may have changed rules meanwhile.
+        // Another program may have changed rules meanwhile.
         let is_clean = before.map(|before| before.wrapping_add(ours)) == after;
         self.tried = after;
         self.waiting = !is_clean;
@@ -98,7 +99,7 @@ impl Firewall {
         let failed = std::mem::replace(&mut self.failed, result.is_err());
         match result {
             Ok(obstacles) => self.report(obstacles),
-            // Its table was removed under it, perhaps, by a firewall that is being reloaded.
+            // A firewall reload may have removed the test's table.
             Err(error) if !is_clean => debug!("the firewall is tried again: {error}"),
             Err(_) if failed => {}
             Err(error) => warn!("whether the firewall lets connections pass is not known: {error}"),

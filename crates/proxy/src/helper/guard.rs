@@ -1,8 +1,8 @@
-//! Keeps the rules of transparent listeners in force, and takes no connections for a relay that
-//! does not answer.
+//! Keeps the rules of transparent listeners in force, and stops intercepting connections if the
+//! relay does not answer.
 //!
-//! A thread works on the rules ([`super::rules`]). Whoever changes them waits for it a moment; the
-//! periodic look is not waited for.
+//! A thread works on the rules ([`super::rules`]). A function that changes the rules waits a moment
+//! for the thread; nothing waits for the periodic check.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -18,55 +18,55 @@ use crate::Error;
 use crate::health::Passing;
 use crate::liveness::{Absence, Watch};
 
-/// Rule changes come in groups: one look serves a whole one.
+/// Rules change in groups: one check is enough for a group.
 const RULE_DELAY: Duration = Duration::from_millis(100);
-/// The rules are looked at even if nothing has been heard of them.
+/// The rules are checked at least this often, even without a notification.
 const RULE_INTERVAL: Duration = Duration::from_secs(10);
-/// Without a sign of life for this long, connections pass untouched. The relay gives several a
+/// Without a sign of life for this long, connections pass untouched. The relay sends several per
 /// second.
 const PASS_AFTER: Duration = Duration::from_millis(600);
 
-/// How often the helper looks for signs of life at least.
+/// The helper checks for signs of life at least this often.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
 
 /// How long a command waits for the thread to be free, and then for the change.
 const COMMAND_WAIT: Duration = Duration::from_secs(2);
-/// The same of what the helper does by itself.
+/// The same for the helper's own changes.
 const OWN_WAIT: Duration = Duration::from_millis(500);
 
-/// A helper that is busy with rules lets connections pass all the same.
+/// A watch with which connections pass untouched even while the helper is busy with rules.
 fn watch(now: Instant) -> Watch {
     Watch::of_beating(now, LOOK_PAUSE, PASS_AFTER, Absence::Pauses)
 }
 
-/// Rules in force, and what is known of the relay.
+/// The rules in force, and the state of the relay.
 pub(super) struct Guard {
     rules: Lent<Rules>,
-    /// As the rules were when they were here last.
+    /// The state of the rules when the thread last returned them.
     seen: Seen,
-    /// To be changed when the rules are here again.
+    /// Changes that wait until the thread is free.
     waiting: Vec<Change>,
-    /// Whether the last order let new connections be taken.
+    /// Whether the last order let new connections be intercepted.
     ordered: bool,
-    /// The next look at the rules, or the next try of a change that failed.
+    /// The next check of the rules, or the next attempt of a change that failed.
     next_look: Instant,
     last_look: Instant,
-    /// Signs of life of the relay's gate.
+    /// Number of signs of life from the relay's gate.
     lives: u64,
     watch: Watch,
-    /// The gate gives signs of life.
+    /// Whether the gate sends signs of life.
     alive: bool,
-    /// No new connections are wanted any more, and no signs of life expected.
+    /// Whether the relay drains: no new connections are intercepted, and no signs of life expected.
     draining: bool,
 }
 
-/// What others ask of the rules, whoever has them.
+/// State of the rules that is available while the thread has them.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     is_taking: bool,
     has_timeouts: bool,
     obstacles: usize,
-    /// When the firewall is to be looked at.
+    /// When to check the firewall.
     next_try: Option<Instant>,
 }
 
@@ -82,10 +82,10 @@ impl From<&Rules> for Seen {
 }
 
 impl Guard {
-    /// Watches over these rules from now on.
+    /// Guards these rules from now on.
     ///
     /// # Errors
-    /// There is no thread for it.
+    /// The thread cannot be started.
     pub fn new(interception: Interception, firewall: Firewall) -> Result<Self, Error> {
         let now = Instant::now();
         let rules = Rules::new(interception, firewall);
@@ -105,8 +105,8 @@ impl Guard {
         })
     }
 
-    /// Readable when rules or routes have changed, or where the thread works on them, when it has
-    /// ended.
+    /// Descriptors that become readable when rules or routes have changed; while the thread works,
+    /// when it has ended.
     pub fn changes(&self) -> Vec<BorrowedFd<'_>> {
         match self.rules.here() {
             Some(rules) => rules.interception.changes().into(),
@@ -114,12 +114,12 @@ impl Guard {
         }
     }
 
-    /// Whether new connections are taken.
+    /// Whether new connections are intercepted.
     pub const fn is_taking(&self) -> bool {
         self.seen.is_taking
     }
 
-    /// Whether connection tracking forgets sessions soon after their end.
+    /// Whether entries of connection tracking expire soon after their sessions.
     pub const fn has_timeouts(&self) -> bool {
         self.seen.has_timeouts
     }
@@ -127,7 +127,7 @@ impl Guard {
     /// The plan in force.
     ///
     /// # Errors
-    /// The rules are being worked on for long.
+    /// The thread works on the rules for too long.
     pub fn plan(&mut self) -> Result<Plan, Error> {
         match self.take_back(COMMAND_WAIT)? {
             true => self.rules.here(),
@@ -137,31 +137,31 @@ impl Guard {
         .ok_or(Error::RulesLate)
     }
 
-    /// Takes connections from now on.
+    /// Intercepts connections from now on.
     pub fn take_from_now(&mut self) {
         self.watch = watch(Instant::now());
         self.take_or_pass();
     }
 
-    /// Knows the legs of another plan too, before sockets have its marks.
+    /// Permits the legs of another plan too, before sockets have its marks.
     ///
     /// # Errors
-    /// The kernel does not take the plan, or it is not known yet whether it does.
+    /// The kernel does not accept the plan, or the result is not available in time.
     pub fn expect(&mut self, plan: Plan) -> Result<(), Error> {
         self.change_now(Change::Expect(plan.into()))
     }
 
-    /// Other rules from now on; what cannot be changed now is tried again.
+    /// Changes the rules; a change that is not possible now is tried again.
     pub fn change(&mut self, plan: Plan) {
         if let Err(error) = self.change_now(Change::Plan(plan.into())) {
             warn!("rules are not changed yet: {error}");
         }
-        // The relay has answered a moment ago, before the rules were changed.
+        // The relay answered a moment ago, before the rules were changed.
         self.watch = watch(Instant::now());
         self.take_or_pass();
     }
 
-    /// The rules are to be those of this plan again.
+    /// Restores the rules of this plan.
     pub fn restore(&mut self, plan: Plan) {
         let here = self.rules.here();
         if here.is_none_or(|rules| *rules.interception.plan() != plan) {
@@ -169,7 +169,7 @@ impl Guard {
         }
     }
 
-    /// New connections from and to these hosts pass untouched from now on.
+    /// From now on, new connections from and to these hosts pass untouched.
     ///
     /// # Errors
     /// The rules could not be changed; it is tried again.
@@ -177,7 +177,7 @@ impl Guard {
         self.change_now(Change::Bypasses(bypasses))
     }
 
-    /// New connections between these, too, pass untouched for so long.
+    /// New connections between these pairs also pass untouched, for this time.
     pub fn leave_alone(&mut self, pairs: Vec<Pair>, time: Duration) {
         self.waiting.push(Change::LeaveAlone(pairs, time));
     }
@@ -195,7 +195,7 @@ impl Guard {
         }
     }
 
-    /// When the thread is to work next.
+    /// When the thread has to work next.
     fn next_work(&self) -> Instant {
         if !self.waiting.is_empty() || self.ordered != self.may_take() {
             return self.last_look;
@@ -206,7 +206,7 @@ impl Guard {
         }
     }
 
-    /// The relay's gate has given a sign of life.
+    /// The relay's gate has sent a sign of life.
     pub fn handle_life(&mut self) {
         self.lives = self.lives.wrapping_add(1);
         if !self.alive && !self.draining {
@@ -216,19 +216,20 @@ impl Guard {
         }
     }
 
-    /// The next look at the rules is due.
+    /// Makes the next check of the rules due.
     pub fn look_soon(&mut self) {
         self.next_look = Instant::now();
     }
 
-    /// Looks after the rules; `changed` says that one of [`changes`](Self::changes) is readable.
+    /// Checks the rules; `changed`: one of [`changes`](Self::changes) is readable.
     ///
     /// # Errors
-    /// The thread has panicked, and the rules are gone.
+    /// The thread has panicked, and the rules are lost.
     pub fn handle_rules(&mut self, changed: bool, now: Instant) -> Result<(), Error> {
         let changed = self.rules.here().filter(|_| changed);
         if let Some(rules) = changed {
-            // Read away now, so that waiting does not return at once until the look is due.
+            // Notifications are read now. Otherwise the helper's wait would return at once until
+            // the check is due.
             rules.interception.forget_changes();
             let look = (now + RULE_DELAY).max(self.last_look + RULE_PAUSE);
             self.next_look = self.next_look.min(look);
@@ -241,7 +242,7 @@ impl Guard {
         Ok(())
     }
 
-    /// No new connections are taken for a gate that is still.
+    /// Stops intercepting new connections if the gate sends no sign of life.
     pub fn handle_time(&mut self, now: Instant) {
         self.watch.look(now, self.lives);
         if self.watch.is_stuck() && self.alive && !self.draining {
@@ -251,7 +252,7 @@ impl Guard {
         }
     }
 
-    /// Why no new connections are taken, if that is so.
+    /// Why no new connections are intercepted, if so.
     pub fn passing(&self) -> Passing {
         let passing = Passing {
             firewall: self.obstacles() > 0,
@@ -266,26 +267,26 @@ impl Guard {
         }
     }
 
-    /// What the host's firewall has against intercepted connections.
+    /// Number of obstacles in the host's firewall.
     pub const fn obstacles(&self) -> usize {
         self.seen.obstacles
     }
 
-    /// The relay is about to end.
+    /// The relay is about to end: intercepts no more connections.
     pub fn stop_taking(&mut self) {
         self.draining = true;
         self.take_or_pass();
     }
 
-    /// Whether nothing but perhaps the firewall speaks against taking new connections.
+    /// Whether new connections may be intercepted, if the firewall permits it.
     const fn may_take(&self) -> bool {
         !self.draining && self.alive
     }
 
-    /// New connections are taken where nothing speaks against it. Where the thread works for long,
-    /// that is done when it has ended.
+    /// Intercepts new connections, or lets them pass, as the present state requires. If the thread
+    /// works for too long, this is done when it has ended.
     fn take_or_pass(&mut self) {
-        // What has become of a thread that panicked, the next look tells.
+        // If the thread has panicked, the next check reports it.
         if matches!(self.take_back(OWN_WAIT), Ok(true)) {
             let changes = std::mem::take(&mut self.waiting);
             self.begin(changes, false);
@@ -293,11 +294,11 @@ impl Guard {
         }
     }
 
-    /// Makes a change, and waits for it a while.
+    /// Makes a change, and waits a moment for the result.
     fn change_now(&mut self, change: Change) -> Result<(), Error> {
         let is_question = matches!(change, Change::Expect(_));
         if !self.take_back(COMMAND_WAIT)? {
-            // Whoever asks for more than a question is answered meanwhile.
+            // If this is more than a question, the caller gets an answer meanwhile.
             if !is_question {
                 self.waiting.push(change);
             }
@@ -317,7 +318,7 @@ impl Guard {
         }
     }
 
-    /// Has the thread work, which is free.
+    /// Starts work on the thread, which must be free.
     fn begin(&mut self, changes: Vec<Change>, look: bool) {
         let order = Order {
             changes,
@@ -333,7 +334,7 @@ impl Guard {
         self.rules.begin(move |rules| rules.carry_out(order));
     }
 
-    /// Takes note of what the thread has done, once it has ended; whether it is free.
+    /// Handles the result of the thread when it has ended; returns whether the thread is free.
     fn take_back(&mut self, limit: Duration) -> Result<bool, Error> {
         let rules = self.rules.take_back(limit).map_err(|_| Error::RulesLost)?;
         let Some(rules) = rules else {
@@ -343,7 +344,7 @@ impl Guard {
         if let Some(pause) = rules.report.retry_after.take() {
             self.next_look = Instant::now() + pause;
         }
-        // Nobody has waited for it.
+        // No function has waited for this result.
         if let Some(error) = rules.report.error.take() {
             warn!("rules cannot be changed, they are tried again: {error}");
         }

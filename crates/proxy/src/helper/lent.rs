@@ -1,7 +1,7 @@
-//! A value that a thread works on at times, so that whoever has it need not wait for the work.
+//! A value on which a thread works from time to time, so that the owner need not wait for the work.
 //!
-//! While the thread works it has the value, and no other work can begin. The value always comes
-//! back, unless the work panics.
+//! While the thread works, it has the value, and no other work can begin. Afterwards the owner gets
+//! the value back, unless the work panics.
 
 use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,22 +19,23 @@ type Work<T> = Box<dyn FnOnce(&mut T) + Send>;
 #[error("a thread ended unexpectedly")]
 pub(super) struct Lost;
 
-/// The value, or the way to the thread that has it.
+/// The value, or the channel to the thread that has it.
 pub(super) struct Lent<T> {
     here: Option<T>,
-    /// `None` while this value goes.
+    /// `None` while this `Lent` is dropped.
     to_thread: Option<SyncSender<(T, Work<T>)>>,
     from_thread: Receiver<T>,
-    /// Has a byte for each work that has ended; at its end where the thread has panicked.
+    /// The thread writes a byte after each work. Reading reaches the end if the thread has
+    /// panicked.
     ended: PipeReader,
     thread: Option<JoinHandle<()>>,
 }
 
 impl<T: Send + 'static> Lent<T> {
-    /// Starts the thread, which has the capabilities that the caller has now.
+    /// Starts the thread, which gets the capabilities that the caller has now.
     ///
     /// # Errors
-    /// A pipe or a thread cannot be had; the value goes.
+    /// A pipe or a thread cannot be made; the value is dropped.
     pub fn new(name: &str, value: T) -> io::Result<Self> {
         let (ended, mut tell) = io::pipe()?;
         let (to_thread, orders) = sync_channel::<(T, Work<T>)>(1);
@@ -42,7 +43,7 @@ impl<T: Send + 'static> Lent<T> {
         let work = move || {
             while let Ok((mut value, work)) = orders.recv() {
                 work(&mut value);
-                // Whoever lent it waits for it even where it is to go.
+                // The owner waits for the value even when the `Lent` is dropped.
                 let _ = back.send(value);
                 let _ = tell.write_all(&[0]);
             }
@@ -62,17 +63,19 @@ impl<T: Send + 'static> Lent<T> {
         self.here.as_ref()
     }
 
-    /// Readable when the work has ended: call [`take_back`](Self::take_back).
+    /// A descriptor that becomes readable when the work has ended: call
+    /// [`take_back`](Self::take_back).
     pub fn ended(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
     }
 
-    /// Has the thread do some work, if it does none; whether it begins.
+    /// Starts work on the thread if it is free; returns whether the work begins.
     pub fn begin(&mut self, work: impl FnOnce(&mut T) + Send + 'static) -> bool {
         let (Some(value), Some(thread)) = (self.here.take(), &self.to_thread) else {
             return false;
         };
-        // It waits for work, so there is room. A thread that is gone gives the value back.
+        // The thread waits for work, so the channel has room. If the thread has ended, the value
+        // comes back.
         if let Err(refused) = thread.send((value, Box::new(work))) {
             self.here = Some(refused.0.0);
             return false;
@@ -80,7 +83,7 @@ impl<T: Send + 'static> Lent<T> {
         true
     }
 
-    /// Waits until the value is here, but no longer than that; a reference to it if it is.
+    /// Waits until the value is back, at most for `limit`; returns the value if it is.
     ///
     /// # Errors
     /// The work panicked.
@@ -106,14 +109,14 @@ impl<T: Send + 'static> Lent<T> {
 }
 
 impl<T> Drop for Lent<T> {
-    /// Waits for the work that is under way.
+    /// Waits for the work that is being done.
     fn drop(&mut self) {
         self.to_thread = None;
         if let Some(thread) = self.thread.take() {
-            // A panic has been reported.
+            // A panic has already been reported.
             let _ = thread.join();
         }
-        // What the thread had goes here, as what was here does.
+        // Drops the value that the thread had.
         drop(self.from_thread.try_recv());
     }
 }
@@ -139,7 +142,7 @@ mod tests {
         assert_eq!(lent.take_back(Duration::from_millis(1)).unwrap(), None);
         go_on.send(()).unwrap();
         assert_eq!(lent.take_back(LONG).unwrap(), Some(&mut vec![1, 2]));
-        // The end of a work is told once.
+        // The end of one work is reported once.
         let mut descriptors = [PollFd::from_borrowed_fd(lent.ended(), PollFlags::IN)];
         assert_eq!(poll(&mut descriptors, Some(&Timespec::default())), Ok(0));
         assert!(lent.begin(|value| value.push(4)));

@@ -1,5 +1,5 @@
-//! Rules in force and what is known of the host's firewall. A thread works on them, since each
-//! change and each look runs programs, which may take long or hang.
+//! The rules in force and the state of the host's firewall. A thread works on them, because each
+//! change and each check runs programs, which may take long or hang.
 
 use std::time::{Duration, Instant};
 
@@ -10,49 +10,51 @@ use tracing::warn;
 
 use super::firewall::Firewall;
 
-/// The least time between two looks, each of which runs programs.
+/// The least time between two checks, each of which runs programs.
 pub(super) const RULE_PAUSE: Duration = Duration::from_millis(300);
-/// After a look that failed, the least time to the next one.
+/// After a check that failed, the least time to the next one.
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
 
-/// What the thread works on.
+/// The values on which the thread works.
 pub(super) struct Rules {
     pub interception: Interception,
     pub firewall: Firewall,
-    /// Routing rules of others that look at bits of our marks, which has been said.
+    /// Routing rules of other programs that test bits of Midspan's marks, and that are already in
+    /// the log.
     foreign: Vec<ForeignRule>,
-    /// What has become of the last order.
+    /// The result of the last order.
     pub report: Report,
 }
 
-/// What is to be changed.
+/// A change of the rules.
 pub(super) enum Change {
-    /// Legs of this plan too may have their marks, which the kernel must take.
+    /// Legs of this plan may use their marks too; fails if the kernel does not accept the plan's
+    /// rules.
     Expect(Box<Plan>),
-    /// Other rules.
+    /// Sets the rules of this plan.
     Plan(Box<Plan>),
     /// New connections from and to these hosts pass untouched.
     Bypasses(Vec<Prefix>),
-    /// New connections between these, too, pass untouched for so long.
+    /// New connections between these pairs also pass untouched, for this time.
     LeaveAlone(Vec<Pair>, Duration),
 }
 
-/// What the thread is to do.
+/// The work of the thread.
 pub(super) struct Order {
     pub changes: Vec<Change>,
-    /// Look whether the rules are there still, and what the firewall does.
+    /// Whether to check that the rules are still in force, and the firewall.
     pub look: bool,
-    /// Nothing speaks against taking new connections but perhaps the firewall.
+    /// Whether new connections may be intercepted, if the firewall permits it.
     pub may_take: bool,
     pub is_draining: bool,
 }
 
-/// What has become of an order.
+/// The result of an order.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     /// The first change that failed.
     pub error: Option<InterceptionError>,
-    /// Something is to be tried again, but not earlier.
+    /// Time until another attempt, if one is necessary.
     pub retry_after: Option<Duration>,
 }
 
@@ -66,8 +68,8 @@ impl Rules {
         }
     }
 
-    /// Does what is to be done, in this order: changes, the look, and then new connections are
-    /// taken or not.
+    /// Carries out an order: first the changes, then the check; then new connections are
+    /// intercepted or not.
     pub fn carry_out(&mut self, order: Order) {
         self.report = Report::default();
         for change in order.changes {
@@ -100,7 +102,7 @@ impl Rules {
 
     fn change_plan(&mut self, mut plan: Plan) -> Result<(), InterceptionError> {
         let old = self.interception.plan();
-        // A reload leaves alone what was left alone.
+        // A reload keeps the routes that are left alone.
         plan.left_alone.clone_from(&old.left_alone);
         let is_other = old.selections != plan.selections;
         let result = self.interception.change(plan);
@@ -122,7 +124,7 @@ impl Rules {
             Ok(true) => warn!("rules or routes were gone or changed, and are put back"),
             Err(error) => {
                 warn!("rules cannot be put back, connections may pass untouched: {error}");
-                // What waits for something for long is not tried all the time.
+                // If an attempt took long, the next one waits longer.
                 self.report.retry_after = Some(FAILED_PAUSE.max(start.elapsed() * 2));
             }
         }
@@ -132,7 +134,7 @@ impl Rules {
         }
     }
 
-    /// Says which routing rules of others have come that look at bits of our marks.
+    /// Logs new routing rules of other programs that test bits of Midspan's marks.
     fn look_for_foreign_rules(&mut self) {
         let Ok(rules) = self.interception.foreign_rules() else {
             return;

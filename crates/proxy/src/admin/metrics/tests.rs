@@ -3,7 +3,7 @@ use crate::health::{HelperState, Passing};
 
 const DOCUMENTATION: &str = include_str!("../../../../../docs/observability.md");
 
-/// The name of what a query asks for.
+/// The name of the metric in queries.
 fn queried_name(metric: &Metric) -> String {
     let unit = metric.unit.map(|unit| format!("_{unit}"));
     let total = (metric.kind == Kind::Counter).then_some("_total");

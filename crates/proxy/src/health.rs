@@ -1,4 +1,4 @@
-//! What is known of the whole proxy beside its numbers, for whoever asks the admin listener.
+//! The state of the whole proxy apart from its counters, for the admin listener.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,24 +6,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::liveness::LateThread;
 
-/// What the helper tells the relay of itself, for the metrics: nobody can ask the helper over the
-/// network.
+/// The helper's state, which it sends to the relay for the metrics, because the helper itself
+/// answers no queries over the network.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HelperState {
-    /// Why transparent listeners take no new connections; `None` where no listener is transparent.
+    /// Why transparent listeners intercept no new connections; `None` if no listener is
+    /// transparent.
     pub passing: Option<Passing>,
     /// Prefixes whose new connections pass untouched.
     pub bypasses: u64,
-    /// What the host's firewall has against intercepted connections.
+    /// Number of obstacles for intercepted connections in the host's firewall.
     pub firewall_obstacles: u64,
     pub reloads: u64,
     pub reloads_failed: u64,
-    /// Lines of the helper's own log.
+    /// Lines missing in the helper's log.
     pub log_lines_lost: u64,
 }
 
-/// Why new connections pass untouched, as far as they all do.
+/// Why all new connections pass untouched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Passing {
@@ -31,7 +32,7 @@ pub(crate) struct Passing {
     pub firewall: bool,
     /// The relay's gate does not answer.
     pub relay: bool,
-    /// The operator wants it.
+    /// The operator has set a bypass for all.
     pub bypass: bool,
     /// The proxy is about to end.
     pub draining: bool,
@@ -40,7 +41,7 @@ pub(crate) struct Passing {
 }
 
 impl Passing {
-    /// The reasons by their names, and whether they hold.
+    /// The names of all reasons, and whether each applies.
     pub const fn reasons(self) -> [(&'static str, bool); 5] {
         [
             ("firewall", self.firewall),
@@ -51,14 +52,14 @@ impl Passing {
         ]
     }
 
-    /// The names of those that hold.
+    /// The names of the reasons that apply.
     pub fn names(self) -> Vec<&'static str> {
         let holding = self.reasons().into_iter().filter(|(_, holds)| *holds);
         holding.map(|(name, _)| name).collect()
     }
 }
 
-/// What is known now.
+/// The present state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Known {
     pub late: Vec<LateThread>,
@@ -66,7 +67,7 @@ pub(crate) struct Known {
     pub helper: HelperState,
 }
 
-/// The same, for several threads.
+/// The state, shared by several threads.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Health(Arc<Mutex<Known>>);
 
@@ -88,14 +89,14 @@ impl Health {
         self.lock().helper = helper;
     }
 
-    /// Nothing panics while it is held.
+    /// No code panics while it holds this lock.
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Known {
-    /// What is to be said of the proxy's health: `Ok` where it does what it is there for.
+    /// The text of the health page: `Ok` if the proxy does its work.
     ///
     /// # Errors
     /// Why it does not.

@@ -1,5 +1,5 @@
-//! The relay's side of keeping what clients were found to take: the relay may open no file, so the
-//! helper opens it, and puts in its place what the relay hands over in memory.
+//! The relay's side of keeping verdicts about clients: the relay may not open files, so the helper
+//! opens the file, and replaces it by the content that the relay sends in memory.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use tracing::{debug, info, warn};
 
 use crate::control::{self, ControlError, FromRelay, KeptVerdicts};
 
-/// How much of what was found out a crash may cost.
+/// After a crash, at most the verdicts of this time are lost.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Where verdicts are kept, and the file of an earlier run.
@@ -21,15 +21,15 @@ pub(crate) struct Saved {
     pub file: Option<OwnedFd>,
 }
 
-/// Hands what is new over from time to time.
+/// Sends new verdicts from time to time.
 pub(crate) struct Keeper {
     is_kept: bool,
-    /// What has been handed over.
+    /// The revision that was sent last.
     revision: u64,
     next: Instant,
 }
 
-/// What is known at the start, and who keeps it.
+/// The verdicts at the start, and the keeper for new ones.
 pub(crate) fn start(saved: Saved) -> (Remembered, Keeper) {
     let verdicts = Remembered::default();
     if saved.place == KeptVerdicts::InFile
@@ -60,7 +60,7 @@ fn recall(verdicts: &Remembered, file: OwnedFd) {
 }
 
 impl Keeper {
-    /// Hands over what is new, if it is time.
+    /// Sends new verdicts, if this is due.
     pub fn say(&mut self, helper: &OwnedFd, verdicts: &Remembered) -> Result<(), ControlError> {
         if !self.is_kept || Instant::now() < self.next {
             return Ok(());
@@ -69,7 +69,7 @@ impl Keeper {
         self.hand_over(helper, verdicts)
     }
 
-    /// The same at the end; there may be no helper any more.
+    /// Sends new verdicts at the end; the helper may have ended.
     pub fn say_last(&mut self, helper: &OwnedFd, verdicts: &Remembered) {
         if self.is_kept
             && let Err(error) = self.hand_over(helper, verdicts)
@@ -88,7 +88,7 @@ impl Keeper {
                 control::send(helper, &FromRelay::Verdicts, &[file.as_fd()])?;
                 self.revision = revision;
             }
-            // Later, perhaps.
+            // Tried again later.
             Err(error) => debug!("no memory for what clients were found to take: {error}"),
         }
         Ok(())

@@ -1,32 +1,33 @@
-//! Whether threads and processes still move: one rule for all who watch over others.
+//! Whether threads and processes make progress: one rule for all that watch over others.
 //!
-//! Whoever is watched counts its turns, and is woken or beats by itself. It is *late* if it made no
-//! turn for a second though it was woken, and *stuck* if it made none for the limit. Time in which
-//! the watcher itself did not run never counts: a machine that swaps, a cgroup that is frozen, or
-//! `kill -STOP` of all of them stops watcher and watched together, and nobody is to blame. And a
-//! watcher that finds somebody stuck looks again before anything follows from it.
+//! A watched thread or process counts its turns. It is woken from outside, or wakes by itself
+//! ("beats"). It is *late* if it made no turn for a second although it was woken, and *stuck* if it
+//! made none for the limit. Time in which the watcher itself did not run never counts: a machine
+//! that swaps, a frozen cgroup, or `kill -STOP` of all processes stops watcher and watched
+//! together, and no thread is at fault. If a watcher finds a thread stuck, it checks again before
+//! it acts.
 //!
-//! Pure: the time is passed in.
+//! Pure: the caller passes the time.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// Without a turn for so long, a thread is late.
+/// After this time without a turn, a thread is late.
 const LATE_AFTER: Duration = Duration::from_secs(1);
-/// A watcher that looks so much later than it meant to was away.
+/// If a check is later than planned by this much, the watcher itself did not run.
 const AWAY: Duration = Duration::from_millis(500);
 
-/// So many pauses lie between finding somebody stuck and what follows from it.
+/// Number of pauses between finding a thread stuck and acting.
 const LAST_PAUSES: u32 = 2;
 
-/// What becomes of the time that is counted when the watcher was away.
+/// What happens to the counted time if the watcher itself did not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Absence {
-    /// It begins anew: for what ends sessions.
+    /// It starts again at zero: for decisions that end sessions.
     Restarts,
-    /// It goes on by one pause: for what costs little and must not wait for a busy watcher.
+    /// It grows by one pause: for decisions that cost little and must not wait for a busy watcher.
     Pauses,
 }
 
@@ -40,14 +41,14 @@ pub(crate) struct Watch {
     turns: u64,
     is_woken: bool,
     still: Duration,
-    /// The last look found it stuck.
+    /// Whether the last check found it stuck.
     is_stuck: bool,
     must_end: bool,
 }
 
 impl Watch {
-    /// Of somebody who is woken from outside: only time after [`note_woken`](Self::note_woken)
-    /// counts. The watcher means to look every `pause`.
+    /// A watch of a thread that is woken from outside: only time after
+    /// [`note_woken`](Self::note_woken) counts. The watcher plans a check every `pause`.
     pub fn of_woken(now: Instant, pause: Duration, limit: Duration) -> Self {
         Self {
             limit,
@@ -62,7 +63,7 @@ impl Watch {
         }
     }
 
-    /// Of somebody who beats by itself.
+    /// A watch of a thread or process that wakes by itself.
     pub fn of_beating(now: Instant, pause: Duration, limit: Duration, absence: Absence) -> Self {
         Self {
             absence,
@@ -71,17 +72,17 @@ impl Watch {
         }
     }
 
-    /// Another limit from now on.
+    /// Sets another limit.
     pub const fn set_limit(&mut self, limit: Duration) {
         self.limit = limit;
     }
 
-    /// When the next look is due.
+    /// When the next check is due.
     pub fn next(&self) -> Instant {
         self.last_look + self.pause
     }
 
-    /// Looks at the number of turns that the watched one has made. One who beats stays woken.
+    /// Checks the number of turns. A thread that wakes by itself always counts as woken.
     pub fn look(&mut self, now: Instant, turns: u64) {
         let gap = now.saturating_duration_since(self.last_look);
         self.last_look = now;
@@ -94,33 +95,33 @@ impl Watch {
             self.still += gap.min(self.pause);
         }
         let is_stuck = self.still >= self.limit;
-        // It can still be seen as stuck, and go on, for a moment.
+        // For a moment a thread may be found stuck and then continue.
         let is_over = self.still >= self.limit + LAST_PAUSES * self.pause;
         self.must_end = is_over && self.is_stuck;
         self.is_stuck = is_stuck;
     }
 
-    /// It has been woken after the last look.
+    /// The thread has been woken after the last check.
     pub const fn note_woken(&mut self) {
         self.is_woken = true;
     }
 
-    /// How long it has made no turn, as far as that counts.
+    /// The counted time without a turn.
     pub const fn still(&self) -> Duration {
         self.still
     }
 
-    /// Whether it was still for the limit.
+    /// Whether there was no turn for the limit.
     pub const fn is_stuck(&self) -> bool {
         self.is_stuck
     }
 
-    /// Whether it was found stuck, and stayed so for two pauses more.
+    /// Whether it was found stuck, and still was after two more pauses.
     pub const fn must_end(&self) -> bool {
         self.must_end
     }
 
-    /// What there is to tell, if anything.
+    /// A report, if the thread is late or stuck.
     pub fn lateness(&self, thread: ThreadName) -> Option<LateThread> {
         let is_late = self.still >= LATE_AFTER || self.is_stuck;
         is_late.then(|| LateThread {
@@ -131,10 +132,10 @@ impl Watch {
     }
 }
 
-/// A thread of the relay that is watched.
+/// A watched thread of the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ThreadName {
-    /// One that relays, by its number.
+    /// A relay thread, by its number.
     Relay(usize),
     /// The gate's.
     Gate,
@@ -154,7 +155,7 @@ impl fmt::Display for ThreadName {
 #[serde(deny_unknown_fields)]
 pub(crate) struct LateThread {
     pub thread: ThreadName,
-    /// For how long it has made no turn.
+    /// Milliseconds since its last turn.
     pub still_milliseconds: u64,
     pub is_stuck: bool,
 }
@@ -201,7 +202,8 @@ mod tests {
             self.watch.look(self.now, self.turns);
         }
 
-        /// Looks on time, without a turn, until it must end; how long that took.
+        /// Makes checks on time, without a turn, until the thread must end; returns how long that
+        /// took.
         fn time_to_end(&mut self) -> Duration {
             let start = self.now;
             while !self.watch.must_end() {
@@ -245,7 +247,7 @@ mod tests {
         for away in [Duration::from_secs(1), Duration::from_secs(5), 100 * LIMIT] {
             let mut scene = Scene::beating(Absence::Restarts);
             for _ in 0..100 {
-                // Almost stuck, and then both are stopped.
+                // Almost stuck; then both are stopped.
                 for _ in 0..18 {
                     scene.look_after(PAUSE);
                 }
@@ -253,7 +255,7 @@ mod tests {
                 assert!(!scene.watch.is_stuck(), "{away:?}");
                 assert_eq!(scene.watch.still(), Duration::ZERO);
             }
-            // It counts anew from there on.
+            // The time starts again at zero.
             assert!(scene.time_to_end() >= LIMIT);
         }
     }
@@ -276,7 +278,7 @@ mod tests {
             scene.look_after(Duration::from_secs(1));
             looks += 1;
         }
-        // One pause for each look.
+        // One pause for each check.
         assert_eq!(looks, 20);
     }
 

@@ -1,4 +1,5 @@
-//! Log lines on standard error: through [`midspan_log`], so that nobody waits for whoever reads them.
+//! Log lines on standard error, through [`midspan_log`], so that no thread waits for the reader of
+//! the log.
 
 use std::io::IsTerminal;
 
@@ -12,7 +13,7 @@ use crate::configuration::{LogFormat, LogLevel, LogSettings};
 /// Starts logging; a second call changes nothing.
 ///
 /// # Errors
-/// No thread that writes can be had.
+/// The writing thread cannot be started.
 pub(crate) fn start(settings: LogSettings) -> Result<(), Error> {
     midspan_log::start(|| {}).map_err(Error::system("start the thread of the log"))?;
     let level = match settings.level {
@@ -25,10 +26,11 @@ pub(crate) fn start(settings: LogSettings) -> Result<(), Error> {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(midspan_log::line)
-        // What cannot be written is counted; it must not be told where it cannot be written.
+        // Lines that cannot be written are counted; an error message about them could not be
+        // written either.
         .log_internal_errors(false)
         .with_target(false);
-    // An error means that the caller has a subscriber of its own, which then is the one to use.
+    // An error means that the caller has a subscriber of its own, which is used instead.
     let started = match settings.format {
         LogFormat::Text => subscriber
             .with_ansi(std::io::stderr().is_terminal())
@@ -41,18 +43,18 @@ pub(crate) fn start(settings: LogSettings) -> Result<(), Error> {
     Ok(())
 }
 
-/// As [`start`], in a process whose first thread has rights that the log does not need.
+/// Like [`start`], in a process whose first thread has privileges that the log does not need.
 ///
 /// # Errors
 /// As [`start`].
 pub(crate) fn start_without_rights(settings: LogSettings) -> Result<(), Error> {
-    // What cannot be given up stays: the thread only writes.
+    // If a privilege cannot be given up, it stays: the thread only writes.
     let give_up = || drop(capability::give_up_all_but(&[]));
     midspan_log::start(give_up).map_err(Error::system("start the thread of the log"))?;
     start(settings)
 }
 
-/// Panics, too, go through the log.
+/// Writes panics to the log too.
 pub(crate) fn report_panics() {
     midspan_log::report_panics(|text| {
         if tracing::dispatcher::has_been_set() {

@@ -1,16 +1,16 @@
-//! What the machine, the control groups of this process and the kernel's TCP allow in memory.
+//! Memory limits of the machine, of this process's cgroups and of the kernel's TCP.
 //!
-//! Read from files, so by the helper and by `midspan check`, never by the relay.
+//! The limits are read from files, so the helper and `midspan check` read them, never the relay.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use midspan_policy::memory_bounds::MemoryBounds;
 
-/// Groups above a group, and mounts, that are looked at: far more than there are.
+/// Most parent groups and mounts that are checked, far more than there are.
 const MOST: usize = 256;
 
-/// The tightest limit of a control group, and where it is set.
+/// The lowest limit of a cgroup, and its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupLimit {
     /// In bytes.
@@ -19,19 +19,19 @@ pub struct GroupLimit {
     pub file: PathBuf,
 }
 
-/// What bounds the memory of this process, as it is now.
+/// The present memory limits of this process.
 #[must_use]
 pub fn bounds() -> MemoryBounds {
     bounds_below(Path::new("/"))
 }
 
-/// The tightest limit of our control groups.
+/// The lowest limit of this process's cgroups.
 #[must_use]
 pub fn group_limit() -> Option<GroupLimit> {
     group_limit_below(Path::new("/"))
 }
 
-/// The same with the files of another root.
+/// The same below another root directory.
 pub(crate) fn bounds_below(root: &Path) -> MemoryBounds {
     MemoryBounds {
         machine: machine(root),
@@ -74,14 +74,14 @@ fn group_limit_below(root: &Path) -> Option<GroupLimit> {
         .min_by_key(|limit| limit.bytes)
 }
 
-/// A mounted hierarchy of control groups that may bound memory.
+/// A mounted hierarchy of cgroups that may limit memory.
 #[derive(Debug, PartialEq, Eq)]
 struct Mount {
     /// The group that is mounted.
     of: PathBuf,
-    /// Where.
+    /// The mount point.
     at: PathBuf,
-    /// Version 2 of control groups.
+    /// Whether this is version 2 of cgroups.
     is_unified: bool,
 }
 
@@ -108,7 +108,7 @@ impl Mount {
         })
     }
 
-    /// The tightest limit of our group and those above it.
+    /// The lowest limit of this process's group and the groups above it.
     fn limit(&self, root: &Path, groups: &str) -> Option<GroupLimit> {
         let group = groups.lines().find_map(|line| {
             let (number, line) = line.split_once(':')?;
@@ -119,7 +119,7 @@ impl Mount {
             };
             is_ours.then(|| Path::new(path))
         })?;
-        // In a namespace of control groups, what is above it is not seen: "/../other".
+        // In a cgroup namespace, groups above it are not visible: "/../other".
         let below = group
             .strip_prefix(&self.of)
             .unwrap_or_else(|_| Path::new(""));
@@ -138,7 +138,7 @@ impl Mount {
             .filter_map(|group| {
                 let file = self.at.join(group).join(name);
                 let text = fs::read_to_string(root.join(file.strip_prefix("/").ok()?)).ok()?;
-                // "max", or so much that it means the same, is no limit.
+                // "max", or a very large number, means no limit.
                 let bytes: u64 = text.trim().parse().ok()?;
                 (bytes < 1 << 60).then_some(GroupLimit { bytes, file })
             })
@@ -235,7 +235,7 @@ mod tests {
         let files = [
             ("proc/self/cgroup", "4:memory:/box\n3:cpu,cpuacct:/\n0::/\n"),
             ("proc/self/mountinfo", HYBRID),
-            // What the kernel says where nothing is set.
+            // The kernel's text if no limit is set.
             (
                 "sys/fs/cgroup/memory/memory.limit_in_bytes",
                 "9223372036854771712\n",
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn in_a_container_only_the_group_that_is_mounted_is_seen() {
-        // The host's group is mounted; in a namespace of control groups its name is not known.
+        // The host's group is mounted; in a cgroup namespace its name is unknown.
         for (group, of) in [
             ("0::/docker/7c", "/docker/7c"),
             ("0::/", "/"),

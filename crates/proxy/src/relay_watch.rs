@@ -1,4 +1,4 @@
-//! The relay's main thread watches over the others: those that relay, and the gate's.
+//! The relay's main thread watches over the relay threads and the gate's thread.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,10 @@ use crate::gate::Gate;
 use crate::health::Health;
 use crate::liveness::{Absence, LateThread, ThreadName, Watch};
 
-/// How often the threads are looked at.
+/// How often the threads are checked.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(150);
-/// How often those are woken that may have nothing to do. The gate's thread beats by itself.
+/// How often relay threads are woken, which may have nothing to do. The gate's thread wakes by
+/// itself.
 const WAKE_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Watches over the threads of one relay.
@@ -21,24 +22,24 @@ pub(crate) struct ThreadWatch {
     limit: TimeSpan,
     threads: Vec<Watch>,
     gate: Option<Watch>,
-    /// Of the gate, when the helper was told last.
+    /// The gate's turns at the last message to the helper.
     gate_turns: u64,
     woken_at: Option<Instant>,
-    /// What has been logged.
+    /// Threads that are already in the log.
     known: Vec<ThreadName>,
     health: Health,
 }
 
-/// What a look has found.
+/// The result of a check.
 pub(crate) struct Look {
-    /// For the helper.
+    /// The message for the helper.
     pub message: FromRelay,
-    /// This thread will not go on.
+    /// A thread that will not continue.
     pub stuck: Option<ThreadName>,
 }
 
 impl ThreadWatch {
-    /// Over so many threads that relay.
+    /// A watch over this number of relay threads.
     pub fn new(threads: usize, limit: TimeSpan, health: Health) -> Self {
         let now = Instant::now();
         let watch = Watch::of_woken(now, LOOK_INTERVAL, limit.into());
@@ -58,7 +59,7 @@ impl ThreadWatch {
         self.limit
     }
 
-    /// Another `watchdog_timeout`.
+    /// Sets another `watchdog_timeout`.
     pub fn set_limit(&mut self, limit: TimeSpan) {
         self.limit = limit;
         for watch in self.threads.iter_mut().chain(&mut self.gate) {
@@ -66,7 +67,7 @@ impl ThreadWatch {
         }
     }
 
-    /// Looks at all threads.
+    /// Checks all threads.
     pub fn look(&mut self, relay: &Relay, gate: Option<&Gate>) -> Look {
         let now = Instant::now();
         for (watch, turns) in self.threads.iter_mut().zip(relay.turns()) {
@@ -95,7 +96,7 @@ impl ThreadWatch {
         }
     }
 
-    /// Whether it has made a turn, or there is none.
+    /// Whether the gate has made a turn, or there is no gate.
     fn look_at_gate(&mut self, now: Instant, turns: Option<u64>) -> bool {
         let Some(turns) = turns else {
             self.gate = None;

@@ -1,14 +1,15 @@
-//! Looking up names, in a process of its own.
+//! Looks up names, in a process of its own.
 //!
-//! The system's resolver reads files and loads libraries, which the relay may not; and what it
-//! reads comes from the network, which is not for the helper. So the relay, before it gives up its
-//! rights, starts a process of the same user and without capabilities. That one waits for the
-//! first question, then runs this program once more as the resolver itself, and again should that
-//! ever crash. The resolver may read files, but neither write them nor run programs. Questions and
-//! answers are JSON over a `SOCK_SEQPACKET` pair, the standard input of both.
+//! The system's resolver reads files and loads libraries, which the relay may not do, and it reads
+//! data from the network, which the helper must not do. So before the relay gives up its
+//! privileges, it starts a process of the same user and without capabilities. This process waits
+//! for the first request, and then runs this program again as the resolver itself; if the resolver
+//! crashes, it does so again. The resolver may read files, but it may not write files or run
+//! programs. Requests and answers are JSON over a `SOCK_SEQPACKET` pair, which is the standard
+//! input of both processes.
 //!
-//! Several threads look up at the same time, since one name of a dead name server takes seconds.
-//! The relay sees to it that no client has more than a few of them
+//! Several threads look names up at the same time, because a name whose server does not answer
+//! takes seconds. The relay limits each client to a few look-ups
 //! ([`lookups`](midspan_relay::negotiation)).
 
 use std::net::{IpAddr, ToSocketAddrs};
@@ -29,11 +30,11 @@ use rustix::net::SendFlags;
 use crate::Error;
 use crate::user::USER_VARIABLE;
 
-/// Says to a relay process that it is one of these instead.
+/// The environment variable by which a relay process becomes one of these processes instead.
 const VARIABLE: &str = "MIDSPAN_RESOLVER";
-/// The value for the one that waits.
+/// Its value for the process that waits.
 const WAITING: &str = "waiting";
-/// The value for the one that looks up.
+/// Its value for the resolver.
 const LOOKING_UP: &str = "looking-up";
 
 /// How long to wait before a resolver that has crashed is started again.
@@ -41,9 +42,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Names that are looked up at the same time.
 const THREADS: usize = MOST_OF_ALL;
-/// Names that wait for one of them.
+/// Most names that wait for a thread.
 const QUEUE: usize = 512;
-/// Nobody waits any longer for a name that has waited for so long.
+/// After this time, no negotiation waits for a name any more.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// glibc keeps buffers on the stack.
 const STACK: usize = 512 << 10;
@@ -52,8 +53,8 @@ pub(crate) fn is_wanted() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
-/// Starts the process that waits; questions go to the other end of this. It ends with the thread
-/// that has started it.
+/// Starts the process that waits; requests are sent through the returned socket. The process ends
+/// with the thread that has started it.
 ///
 /// # Errors
 /// Those of a socket pair, and of running this program again.
@@ -67,7 +68,7 @@ pub(crate) fn start() -> std::io::Result<OwnedFd> {
     Ok(relay)
 }
 
-/// The resolver process, either of them; returns when the relay has gone.
+/// The main function of both processes; returns when the relay has ended.
 pub(crate) fn main(relay: OwnedFd) -> Result<(), Error> {
     capability::give_up_all_but(&[])?;
     if std::env::var_os(VARIABLE).is_some_and(|value| value == LOOKING_UP) {
@@ -88,7 +89,7 @@ fn wait_and_run(relay: &OwnedFd) -> std::io::Result<()> {
         if status.success() {
             return Ok(());
         }
-        // Where and how the relay logs is not known to this process.
+        // This process has no settings of the relay's log.
         midspan_log::say(&format!(
             "warning: the resolver process has ended: {status}"
         ));
@@ -102,7 +103,7 @@ fn this_program(role: &str, connection: OwnedFd) -> Command {
     command
 }
 
-/// Answers questions until the other side has gone.
+/// Answers requests until the other process has ended.
 fn serve(relay: &OwnedFd) -> std::io::Result<()> {
     let (questions, waiting) = mpsc::sync_channel::<(Question, Instant)>(QUEUE);
     let waiting = Arc::new(Mutex::new(waiting));
@@ -114,7 +115,8 @@ fn serve(relay: &OwnedFd) -> std::io::Result<()> {
             .spawn(move || look_up_all(&waiting, &relay))?;
     }
     while let Some(question) = receive::<Question>(relay)? {
-        // Modules of the system's resolver are other people's programs: one may need more than most.
+        // Modules of the system's resolver come from other projects; one may need more calls than
+        // most.
         while let Some(call) = sandbox::next_refused_call() {
             eprintln!("warning: the sandbox of the resolver has refused {call}");
         }
@@ -150,7 +152,8 @@ fn look_up(name: &str) -> Vec<IpAddr> {
     for found in (name, 0_u16).to_socket_addrs().into_iter().flatten() {
         let address = found.ip().to_canonical();
         let alike = |other: &&IpAddr| other.is_ipv4() == address.is_ipv4();
-        // Each family bounded by itself, so that many of one leave room for the other.
+        // Each family has a limit of its own, so that many addresses of one leave room for the
+        // other.
         if addresses.iter().filter(alike).count() < MAXIMUM_ADDRESSES
             && !addresses.contains(&address)
         {
@@ -165,7 +168,7 @@ fn answer(relay: &OwnedFd, question: &Question, addresses: Option<Vec<IpAddr>>) 
         number: question.number,
         addresses,
     };
-    // A relay that has gone needs no answer.
+    // If the relay has ended, it needs no answer.
     let _ = send(relay, &answer, SendFlags::NOSIGNAL);
 }
 

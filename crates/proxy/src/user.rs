@@ -4,13 +4,13 @@ use std::fmt;
 use std::fs;
 use std::str::FromStr;
 
-/// Says to the relay process whom it is to become.
+/// The environment variable with the user for the relay process.
 pub(crate) const USER_VARIABLE: &str = "MIDSPAN_RELAY_USER";
 
 /// The user that belongs to Midspan alone (deploy/midspan.sysusers).
 pub(crate) const OWN: &str = "midspan";
 
-/// As everywhere on Linux.
+/// The user `nobody`, as everywhere on Linux.
 const NOBODY: User = User {
     id: 65_534,
     group: 65_534,
@@ -41,7 +41,7 @@ impl User {
         .filter(|user| user.id != 0)
     }
 
-    /// Whether processes of others may be this user too, and end the relay.
+    /// Whether other programs may run as this user, and could end the relay.
     pub fn is_shared(self) -> bool {
         self.is_nobody_in(&users())
     }
@@ -80,7 +80,7 @@ impl fmt::Display for User {
     }
 }
 
-/// What is not a user and a group.
+/// A text that is not a user and a group.
 #[derive(Debug)]
 pub(crate) struct NotAUser;
 
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(chosen(&format!("{NOBODY_LINE}{MIDSPAN}")), user(990, 985));
         assert_eq!(chosen(NOBODY_LINE), user(65_533, 65_532));
         assert_eq!(chosen(""), Some(NOBODY));
-        // Never root, whatever root is called.
+        // Never root, whatever its name is.
         let root = "midspan:x:0:0::/:/bin/sh\n";
         assert_eq!(chosen(root), Some(NOBODY));
         assert_eq!(User::choose_from(root, Some("midspan")), None);

@@ -9,9 +9,9 @@ const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 
-/// Packets begin with the header of `LINKTYPE_LINUX_SLL`, which says the direction and fits all
-/// kinds of interfaces. (`LINKTYPE_RAW` would fit too, but libpcap takes a second interface of
-/// that type for one of another type than the first.)
+/// Packets begin with the header of `LINKTYPE_LINUX_SLL`, which contains the direction and fits all
+/// kinds of interfaces. (`LINKTYPE_RAW` would fit too, but libpcap treats a second interface of
+/// this type as one of another type than the first.)
 const LINK_TYPE: u16 = 113;
 const LINK_HEADER: usize = 16;
 const ETHERTYPE_IPV4: u16 = 0x0800;

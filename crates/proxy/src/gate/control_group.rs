@@ -1,9 +1,9 @@
-//! Connections that pass untouched to compare those that are split with.
+//! Connections that pass untouched, to be compared with split ones.
 //!
-//! A flow that passes is not seen here, but by the host's connection tracking, which counts its bytes
-//! (`net.netfilter.nf_conntrack_acct`) and follows its state. Each flow is looked at again after a
-//! twentieth of its age, so that its end is known to about 5 %, at a cost that grows with the logarithm
-//! of its duration. As many are measured at a time as there is room for.
+//! The gate does not see such a flow. The host's connection tracking counts its bytes
+//! (`net.netfilter.nf_conntrack_acct`) and follows its state. Each flow is checked again after a
+//! twentieth of its age, so its end is measured to about 5 %, at a cost that grows with the logarithm
+//! of its duration. The number of flows that are measured at a time is limited.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -14,15 +14,15 @@ use midspan_units::{ByteSize, Probability, TimeSpan};
 
 use midspan_policy::Request;
 
-/// Flows that are measured at a time.
+/// Most flows that are measured at a time.
 const ROOM: usize = 64;
 /// The shortest time between two looks at a flow.
 const LEAST_PAUSE: Duration = Duration::from_millis(10);
-/// Looks in a flow's age.
+/// Number of checks within a flow's age.
 const LOOKS: u32 = 20;
 /// A flow that lasts longer is given up.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// A connection may take so long to be known to connection tracking: its SYN has just passed.
+/// How long connection tracking may have no entry of a new flow, whose SYN has just passed.
 const UNKNOWN: Duration = Duration::from_secs(2);
 /// Headers of a segment with timestamps, as connection tracking counts them.
 const IPV4_HEADERS: u64 = 52;
@@ -31,7 +31,7 @@ const IPV6_HEADERS: u64 = 72;
 /// The control group.
 #[derive(Debug, Default)]
 pub struct ControlGroup {
-    /// Which connections belong to it cannot be known beforehand.
+    /// A random seed, so that clients cannot predict which connections belong to the group.
     seed: RandomState,
     flows: BTreeMap<Request, Flow>,
     next: Option<Instant>,
@@ -46,15 +46,16 @@ struct Flow {
 /// A flow that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// In good order, with so many bytes of data in the direction that carried more, this long after
+    /// With a FIN in each direction: the bytes of data in the larger direction, and the time since
     /// the client's first segment.
     Measured(Request, ByteSize, TimeSpan),
-    /// It cannot be said how.
+    /// The flow could not be measured.
     Unmeasured,
 }
 
 impl ControlGroup {
-    /// Whether this connection belongs to the control group, which is to be this part of all.
+    /// Whether this connection belongs to the control group, which has this share of all
+    /// connections.
     pub fn takes(&self, connection: Request, part: Probability) -> bool {
         part.happens(self.seed.hash_one(connection))
     }
@@ -75,7 +76,7 @@ impl ControlGroup {
         self.next
     }
 
-    /// Looks at the flows whose time has come; those that have ended.
+    /// Checks the flows whose time has come; returns those that have ended.
     pub fn look(&mut self, now: Instant, tracking: &ConnectionTracking) -> Vec<Ended> {
         if self.next.is_none_or(|next| now < next) {
             return Vec::new();
@@ -119,7 +120,7 @@ impl ControlGroup {
                     age < LONGEST
                 }
                 None if age < UNKNOWN => true,
-                // Without counters, reset, or forgotten before it was looked at.
+                // Without counters, reset, or deleted before it was checked.
                 _ => {
                     ended.push(Ended::Unmeasured);
                     false
@@ -131,7 +132,7 @@ impl ControlGroup {
     }
 }
 
-/// Bytes of data in the direction that carried more.
+/// Bytes of data in the larger direction.
 fn carried(passed: [Passed; 2], is_ipv4: bool) -> ByteSize {
     let headers = if is_ipv4 { IPV4_HEADERS } else { IPV6_HEADERS };
     let data = passed.map(|one| {

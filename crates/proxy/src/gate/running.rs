@@ -1,4 +1,4 @@
-//! A gate that runs: its thread is started, watched, told of other listeners and ended.
+//! A running gate: starts, watches, changes and ends its thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,12 @@ use super::statistics::Counters;
 use super::thread::{Update, Worker};
 use super::{GateListener, GateSettings, GateStatistics, RawSockets, RelaySide};
 
-/// Room in the queue beyond the connections being opened: SYNs that came together.
+/// Room in the queue in addition to the connections being opened, for SYNs that arrive together.
 const QUEUE_MARGIN: u32 = 1024;
-/// How long the thread may take to hear of other listeners: several beats.
+/// How long the thread may take to carry out an update: several beats.
 const UPDATE_LIMIT: Duration = Duration::from_secs(1);
 
-/// A running gate; it ends when this value goes.
+/// A running gate; it ends when this value is dropped.
 #[derive(Debug)]
 pub struct Gate {
     stop: Arc<AtomicBool>,
@@ -27,10 +27,10 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Takes the queue and starts the thread. Needs `CAP_NET_ADMIN`.
+    /// Opens the queue and starts the thread. Needs `CAP_NET_ADMIN`.
     ///
     /// # Errors
-    /// The queue or a thread cannot be had.
+    /// The queue or a thread is not available.
     pub fn start(
         settings: &GateSettings,
         listeners: Vec<GateListener>,
@@ -62,8 +62,8 @@ impl Gate {
         })
     }
 
-    /// Takes SYNs for other listeners from now on; those that wait for a listener that is no
-    /// longer there go on untouched. Whether the thread has answered within a second.
+    /// Changes the listeners; SYNs that are held for a removed listener pass untouched. Returns
+    /// whether the thread has answered within a second.
     #[must_use]
     pub fn change_listeners(&self, listeners: Vec<GateListener>) -> bool {
         let (sender, done) = mpsc::channel();
@@ -71,8 +71,8 @@ impl Gate {
         sent.is_ok() && done.recv_timeout(UPDATE_LIMIT).is_ok()
     }
 
-    /// Refuses the connections whose SYN is held and that are meant; how many those were. A
-    /// thread that does not answer within a second refuses them later.
+    /// Refuses the held connections that the target includes; returns their number. A thread that
+    /// does not answer within a second refuses them later.
     #[must_use]
     pub fn kick(&self, target: Target) -> u64 {
         let (sender, refused) = mpsc::channel();
@@ -94,14 +94,14 @@ impl Gate {
         self.counters.read()
     }
 
-    /// Looks at its numbers from elsewhere.
+    /// An observer of its counters.
     #[must_use]
     pub fn observer(&self) -> GateObserver {
         GateObserver(Arc::clone(&self.counters))
     }
 }
 
-/// Looks at the numbers of a gate.
+/// Observes the counters of a gate.
 #[derive(Debug, Clone)]
 pub struct GateObserver(Arc<Counters>);
 

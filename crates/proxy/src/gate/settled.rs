@@ -1,21 +1,21 @@
-//! SYNs that have passed untouched, or were refused, a moment ago.
+//! SYNs that passed untouched, or were refused, a moment ago.
 //!
-//! The client may have repeated one just before, and the copy waits in the queue when its SYN is
-//! let go. Taken for a new connection, its server would be called once more, and that call would
-//! get what the network answers to the SYN that has passed. Later copies of a SYN that has passed
-//! do not come here (`ct status confirmed`), and a client that was refused begins anew.
+//! The client may have repeated such a SYN just before, and the copy is already in the queue. If
+//! the copy were treated as a new connection, Midspan would connect to its server again, and this
+//! attempt would get the network's answer to the SYN that passed. Later copies of a SYN that passed
+//! do not reach the queue (`ct status confirmed`), and a client that was refused begins again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use midspan_policy::Request;
 
-/// For how long a copy may have waited: the gate drops what is older.
+/// How long a copy may have waited: the gate drops older ones.
 const KEPT: Duration = Duration::from_millis(500);
-/// Most that are remembered; beyond, the oldest are forgotten.
+/// Most stored SYNs; beyond, the oldest are dropped.
 const LIMIT: usize = 4096;
 
-/// The sequence numbers of what was settled a moment ago.
+/// The sequence numbers of SYNs that were settled a moment ago.
 #[derive(Debug, Default)]
 pub(super) struct SettledSyns {
     sequences: BTreeMap<Request, (u32, Instant)>,
@@ -46,7 +46,7 @@ impl SettledSyns {
         let Some((at, connection)) = self.order.pop_front() else {
             return;
         };
-        // The same addresses may have been settled again since.
+        // Another SYN with the same addresses may have been settled since.
         if self
             .sequences
             .get(&connection)

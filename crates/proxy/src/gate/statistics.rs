@@ -1,16 +1,16 @@
-//! What the gate counts. Each number is defined once, here.
+//! The gate's counters. Each number is defined once, here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! statistics {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// What a gate has done since its start.
+        /// The counters of a gate since its start.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct GateStatistics {
             $($(#[doc = $doc])+ pub $name: u64,)+
         }
 
-        /// The same while the gate runs.
+        /// The counters of a running gate.
         #[derive(Debug, Default)]
         pub(super) struct Counters {
             $(pub $name: AtomicU64,)+
@@ -28,21 +28,21 @@ macro_rules! statistics {
 }
 
 statistics! {
-    /// Turns of the thread: at least ten each second while it is well.
+    /// Turns of the thread: at least ten per second if it is not late.
     turns,
-    /// New connections that were taken.
+    /// New connections that were intercepted.
     taken,
-    /// Connections that servers refused, and so the clients were.
+    /// Connections that servers refused, so the clients were refused too.
     refused,
     /// Connections that the policy refused.
     refused_by_policy,
-    /// Connections given up since no server answered in time.
+    /// Connections given up because no server answered in time.
     unanswered,
     /// Passed untouched: too many were being opened.
     passed_full,
-    /// Passed untouched: as many sessions as there may be.
+    /// Passed untouched: the limit of sessions was reached.
     passed_sessions,
-    /// Passed untouched: as many sessions of the client as there may be.
+    /// Passed untouched: the limit of the client's sessions was reached.
     passed_client,
     /// Passed untouched: the memory budget is used up.
     passed_memory,
@@ -50,8 +50,8 @@ statistics! {
     passed_descriptors,
     /// Passed untouched: signed with TCP-MD5 or TCP-AO.
     passed_authenticated,
-    /// Passed untouched: joins a connection over several paths (MPTCP) whose first path leads
-    /// elsewhere.
+    /// Passed untouched: adds a subflow to a multipath connection (MPTCP) that does not go through
+    /// Midspan.
     passed_multipath,
     /// Passed untouched: the table of connection tracking is nearly full.
     passed_tracking,
@@ -59,30 +59,32 @@ statistics! {
     tracked_entries,
     /// Not a count: the most that there may be; 0 where no limit is known.
     tracked_limit,
-    /// Passed untouched: the server cannot be reached, or cannot be called from the client's
-    /// address and port.
+    /// Passed untouched: the server cannot be reached, or the client's address and port cannot be
+    /// used for the server leg.
     passed_unreachable,
     /// Passed untouched: the policy lets them pass.
     passed_by_policy,
     /// Passed untouched: of the control group.
     passed_control,
-    /// Of these, not measured: too many at a time, or not counted by the kernel.
+    /// Connections of the control group that were not measured: too many at a time, or not counted
+    /// by the kernel.
     control_unmeasured,
-    /// Passed untouched: the server had not answered while the client tried again and again.
+    /// Passed untouched: the server had not answered while the client repeated its SYN.
     passed_unanswered,
-    /// Passed untouched: the server's answers are known not to come back this way.
+    /// Passed untouched: the server's answers do not come back through this machine.
     passed_asymmetric,
-    /// Proofs that a server's answers do not come back this way.
+    /// Asymmetric routes that were found.
     asymmetric_routes_found,
-    /// Passed untouched: made room for others, since the client had not repeated its SYN in time.
+    /// Passed untouched: made room for others, because the client had not repeated its SYN in time.
     passed_overdue,
-    /// SYNs dropped because an earlier one of the connection is held, or has just been let go.
+    /// SYNs dropped because an earlier one of the connection is held, or was just released.
     retransmissions_held,
     /// SYNs dropped because the gate had been stopped while they waited.
     dropped_stale,
-    /// SYNs dropped because the client uses a port again whose last connection has not ended here.
+    /// SYNs dropped because the client uses a port again whose last connection has not ended on
+    /// this machine.
     dropped_port_in_use,
-    /// Released connections whose client did not go on.
+    /// Released connections whose client did not complete the handshake.
     expired,
 }
 
@@ -90,7 +92,7 @@ impl GateStatistics {
     /// Connections that passed untouched, by reason.
     #[must_use]
     pub const fn bypasses(&self) -> [(&'static str, u64); 14] {
-        // Named one by one: a new number must find its place here or in a metric of its own.
+        // Listed one by one: a new counter must be added here or get a metric of its own.
         let Self {
             turns: _,
             taken: _,

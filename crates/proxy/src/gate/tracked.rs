@@ -10,10 +10,10 @@ use super::statistics::Counters;
 
 /// Between two looks, 8,000 new connections a second bring 800 entries.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// At most so often it is said that the table is full.
+/// Least time between two log lines about a full table.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How full the table was when it was last looked at.
+/// The occupancy of the table at the last reading.
 #[derive(Debug)]
 pub struct TrackedEntries {
     occupancy: Option<Occupancy>,
@@ -21,12 +21,12 @@ pub struct TrackedEntries {
     /// Connections have passed untouched since the table had room.
     is_passing: bool,
     next_log: Instant,
-    /// The kernel does not tell, which has been said.
+    /// Whether the kernel does not report the occupancy, which has been logged.
     is_unknown: bool,
 }
 
 impl TrackedEntries {
-    /// It has not been looked at yet.
+    /// Before the first reading.
     pub const fn new(now: Instant) -> Self {
         Self {
             occupancy: None,
@@ -37,7 +37,7 @@ impl TrackedEntries {
         }
     }
 
-    /// Looks again, if the last look is old.
+    /// Reads again if the last reading is old.
     pub fn look(&mut self, now: Instant, tracking: &ConnectionTracking, counters: &Counters) {
         if now < self.next_look {
             return;

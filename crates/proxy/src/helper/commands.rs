@@ -1,4 +1,4 @@
-//! What an operator can ask of the running proxy, carried out.
+//! Carries out an operator's commands.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use crate::configuration::{Listener, Mode, prefix};
 use crate::health::{HelperState, Passing};
 use crate::liveness::LateThread;
 
-/// Most prefixes that pass untouched.
+/// Most bypassed prefixes.
 const BYPASS_LIMIT: usize = 1000;
 
 impl Supervisor {
@@ -137,7 +137,7 @@ impl Supervisor {
         self.list()
     }
 
-    /// What a bypass does not do.
+    /// Notes for the operator about connections to which a bypass does not apply.
     fn bypass_notes(&self) -> Vec<String> {
         let not_kept = self.bypasses_not_kept.as_ref();
         let not_kept =
@@ -185,7 +185,7 @@ impl Supervisor {
         }
     }
 
-    /// What is not as the configuration asks for.
+    /// Differences from the configuration.
     fn notices(&self) -> Vec<String> {
         let takes_ipv6 = self.configuration.transparent().any(|(_, of)| of.ipv6);
         let without_ipv6 = self.machine.no_ipv6().filter(|_| takes_ipv6);
@@ -215,7 +215,7 @@ impl Supervisor {
         })
     }
 
-    /// Why all new connections of transparent listeners pass untouched; `None` where no listener is
+    /// Why all new connections of transparent listeners pass untouched; `None` if no listener is
     /// transparent.
     fn passing(&self) -> Option<Passing> {
         self.configuration.transparent().next()?;
@@ -227,7 +227,7 @@ impl Supervisor {
         })
     }
 
-    /// What the relay is told of the helper.
+    /// The helper's state for the relay.
     pub(super) fn state(&self) -> HelperState {
         HelperState {
             passing: self.passing(),
@@ -285,7 +285,7 @@ fn listener(listener: &Listener) -> ListenerStatus {
     }
 }
 
-/// The prefixes that an earlier run had bypassed, and the file that keeps them.
+/// The prefixes that an earlier run had bypassed, and the file in which they are kept.
 pub(super) fn kept_bypasses(state: Option<&State>) -> (Vec<Prefix>, Option<KeptBypasses>) {
     let Some(state) = state else {
         return (Vec::new(), None);
@@ -323,7 +323,7 @@ fn everything() -> Vec<Prefix> {
     ]
 }
 
-/// A number of a session, or a prefix.
+/// The number of a session, or a prefix.
 fn kick_target(text: &str) -> Option<Target> {
     if let Ok(session) = text.parse() {
         return Some(Target::Session(session));
@@ -332,7 +332,7 @@ fn kick_target(text: &str) -> Option<Target> {
     Some(Target::Prefix { address, length })
 }
 
-/// A prefix without the bits behind it.
+/// A prefix; the bits behind its length are cleared.
 fn parse(text: &str) -> Option<Prefix> {
     let Prefix { address, length } = prefix(text)?;
     let address = match address {

@@ -1,8 +1,8 @@
 //! The control socket: commands of an operator on this machine.
 //!
-//! Served between other events, without ever waiting for a client: what a client sends and takes
-//! is kept until it is whole, within bounds of size, time and number. Only processes of root and
-//! of the helper's own user are served.
+//! The helper serves it between other events and never waits for a client: requests and answers are
+//! stored until they are complete, within limits of size, time and number. Only processes of root
+//! and of the helper's own user are served.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -23,18 +23,18 @@ use crate::configuration::ControlSocket as Setting;
 
 /// Clients at a time.
 const CLIENT_LIMIT: usize = 16;
-/// How long a client may take to say what it wants, and then to take the answer.
+/// How long a client may take to send its request, and then to read the answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections accepted in one turn.
 const ACCEPTS_PER_TURN: usize = 32;
-/// How long whoever holds the socket may take to accept a connection.
+/// How long the present owner of the socket may take to accept a connection.
 const PROBE_LIMIT: Duration = Duration::from_millis(200);
 
-/// A control socket and its clients. The file is removed when this value goes.
+/// A control socket and its clients. The file is removed when this value is dropped.
 pub(super) struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and inode of the file, to remove no other's.
+    /// Device and inode of the file, so that no other file is removed.
     file: (u64, u64),
     clients: Vec<Client>,
 }
@@ -46,7 +46,7 @@ struct Client {
     until: Instant,
 }
 
-/// What a client wants next.
+/// The state of a client.
 enum Turn {
     Wait,
     Ask(Request),
@@ -55,11 +55,11 @@ enum Turn {
 }
 
 impl ControlSocket {
-    /// Listens where the configuration says; `None` where it says nowhere, or where the default
-    /// place cannot be had, which is logged.
+    /// Listens at the configured place; `None` if there is none, or if the default place cannot be
+    /// used, which is logged.
     ///
     /// # Errors
-    /// The configured place cannot be had.
+    /// The configured place cannot be used.
     pub fn open(setting: &Setting) -> Result<Option<Self>, Error> {
         match setting {
             Setting::None => Ok(None),
@@ -102,7 +102,7 @@ impl ControlSocket {
 
     fn listen(path: &Path) -> io::Result<Self> {
         remove_stale(path)?;
-        // Nobody else can connect between its making and the change of its mode.
+        // With this mask, no other user can connect before the mode is changed.
         let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
         let listener = UnixListener::bind(path);
         rustix::process::umask(old);
@@ -118,7 +118,7 @@ impl ControlSocket {
         })
     }
 
-    /// What to wait for.
+    /// The descriptors and events to wait for.
     pub fn interests(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         let clients = self.clients.iter().map(|client| {
             let interest = match client.answer {
@@ -127,7 +127,7 @@ impl ControlSocket {
             };
             (client.stream.as_fd(), interest)
         });
-        // More would wait in vain.
+        // More clients would wait in vain.
         let has_room = self.clients.len() < CLIENT_LIMIT;
         let listener = has_room.then(|| (self.listener.as_fd(), PollFlags::IN));
         listener.into_iter().chain(clients)
@@ -138,7 +138,7 @@ impl ControlSocket {
         self.clients.iter().map(|client| client.until).min()
     }
 
-    /// Takes what has come and hands out what can be taken; `answer` carries requests out.
+    /// Reads requests and writes answers as far as possible; `answer` carries requests out.
     pub fn serve(&mut self, now: Instant, mut answer: impl FnMut(Request) -> Answer) {
         self.accept(now);
         let mut clients = std::mem::take(&mut self.clients);
@@ -218,7 +218,7 @@ impl Client {
         self.until = Instant::now() + CLIENT_TIMEOUT;
     }
 
-    /// Hands out what can be taken; whether something is left.
+    /// Writes as much as possible; returns whether something is left.
     fn write(&mut self) -> bool {
         let Some(answer) = &mut self.answer else {
             return false;
@@ -233,19 +233,20 @@ impl Client {
                 Err(_) => return false,
             }
         }
-        // What the client sent too much is read away: closing would take the answer back else.
+        // Reads further data of the client, because closing the socket with unread data would
+        // destroy the answer.
         let _ = (&self.stream).read(&mut [0; REQUEST_LIMIT]);
         false
     }
 }
 
-/// Processes of root and of our own user.
+/// Whether the client is a process of root or of the helper's user.
 fn is_allowed(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid())
 }
 
-/// Removes the socket of a Midspan that no longer runs; fails where one answers, and where
-/// something else stands in the place.
+/// Removes the socket of a Midspan that no longer runs. Fails if a running one answers, or if the
+/// file is no socket.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let file = match fs::symlink_metadata(path) {
         Ok(file) => file,
@@ -266,7 +267,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether somebody listens; a full queue is an answer too.
+/// Whether a program listens; a full queue counts as an answer.
 fn is_answered(path: &Path) -> io::Result<bool> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

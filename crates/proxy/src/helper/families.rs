@@ -10,11 +10,11 @@ use tracing::warn;
 use crate::Error;
 use crate::configuration::{Configuration, Mode};
 
-/// Leaves IPv6 out of transparent listeners that take IPv4 as well, where this machine has none;
-/// what was left out, in words.
+/// Leaves IPv6 out of transparent listeners that also intercept IPv4, if this machine has no IPv6.
+/// Returns texts about what was left out.
 ///
 /// # Errors
-/// A listener takes IPv6 alone.
+/// A listener intercepts only IPv6.
 pub(crate) fn leave_out_missing(configuration: &mut Configuration) -> Result<Vec<String>, Error> {
     let Some(missing) = ipv6::missing() else {
         return Ok(Vec::new());
@@ -44,7 +44,7 @@ pub(crate) fn leave_out_missing(configuration: &mut Configuration) -> Result<Vec
     Ok(notes)
 }
 
-/// The same, and says it in the log.
+/// Like [`leave_out_missing`]; also logs the texts.
 ///
 /// # Errors
 /// As [`leave_out_missing`].

@@ -1,4 +1,4 @@
-//! Rules for transparent listeners: what is asked of the kernel, and what the gate is told.
+//! Rules for transparent listeners: the plan for the kernel, and the settings of the gate.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -19,12 +19,12 @@ use crate::Error;
 use crate::configuration::{Configuration, Listener, Mode};
 use crate::gate::{GateSettings, hop_limit};
 
-/// Groups of initial windows: which legs they are for.
+/// Groups of initial windows, by their legs.
 const FORWARD: u8 = 0;
 const CLIENT_LEG: u8 = 1;
 const SERVER_LEG: u8 = 2;
 
-/// The initial windows that the configuration asks for, by group.
+/// The configured initial windows, by group.
 pub(super) fn windows(configuration: &Configuration) -> BTreeSet<(u8, MarkedRoute)> {
     let mut windows = fixed_windows(configuration);
     let learned = learned_windows::granted(configuration, windows.len());
@@ -36,7 +36,7 @@ pub(super) fn windows(configuration: &Configuration) -> BTreeSet<(u8, MarkedRout
     windows
 }
 
-/// Those besides the ones that a start that knows the path chooses from.
+/// The windows that are not for learned starts.
 fn fixed_windows(configuration: &Configuration) -> BTreeSet<(u8, MarkedRoute)> {
     let mut windows = BTreeSet::new();
     for listener in &configuration.listeners {
@@ -49,7 +49,7 @@ fn fixed_windows(configuration: &Configuration) -> BTreeSet<(u8, MarkedRoute)> {
             windows.extend(leg.initial_window.map(|window| (group, window.into())));
         }
         let group = if is_transparent { CLIENT_LEG } else { FORWARD };
-        // A client that is spoken with first has been sent something before its session begins.
+        // In a negotiation, the client gets data before its session begins.
         if listener.relay.negotiation().is_none() {
             let routes = profile::routes(&configuration.profiles);
             windows.extend(routes.into_iter().map(|route| (group, route)));
@@ -58,17 +58,17 @@ fn fixed_windows(configuration: &Configuration) -> BTreeSet<(u8, MarkedRoute)> {
     windows
 }
 
-/// The marks of everything that a configuration has.
+/// The marks for all parts of a configuration.
 pub(super) struct Marking<'a> {
     configuration: &'a Configuration,
     slots: &'a Slots,
     initial: Option<&'a InitialWindows>,
-    /// Of interception; `None` without transparent listeners.
+    /// Marks of interception; `None` without transparent listeners.
     marks: Option<Marks>,
 }
 
 impl<'a> Marking<'a> {
-    /// With the initial windows as they are installed, or are about to be.
+    /// Marks for the initial windows that are installed, or about to be.
     pub fn new(
         configuration: &'a Configuration,
         slots: &'a Slots,
@@ -94,12 +94,12 @@ impl<'a> Marking<'a> {
         })
     }
 
-    /// Of interception; `None` without transparent listeners.
+    /// Marks of interception; `None` without transparent listeners.
     pub const fn marks(&self) -> Option<&Marks> {
         self.marks.as_ref()
     }
 
-    /// Of sockets towards clients, and of those that listen for them.
+    /// The mark of client legs, and of the sockets that listen for them.
     pub fn client_leg(&self, listener: &Listener) -> Option<u32> {
         let window = listener.relay.session.client.initial_window;
         match listener.mode {
@@ -109,8 +109,8 @@ impl<'a> Marking<'a> {
         }
     }
 
-    /// The sockets that a listener needs towards clients: their marks, and the window that is
-    /// chosen for each connection with them.
+    /// The sockets that a listener needs for client legs: for each, its mark, and the initial
+    /// window for which the gate selects it.
     pub fn client_legs(&self, listener: &Listener) -> Vec<(Option<u32>, Option<u32>)> {
         let learned = self.learned_windows(listener).into_iter();
         let learned = learned.map(|window| (Some(window), self.window(CLIENT_LEG, Some(window))));
@@ -127,7 +127,7 @@ impl<'a> Marking<'a> {
             .collect()
     }
 
-    /// Of sockets towards servers.
+    /// The mark of server legs.
     pub fn server_leg(&self, listener: &Listener) -> Option<u32> {
         let window = listener.relay.session.server.initial_window;
         match listener.mode {
@@ -137,12 +137,12 @@ impl<'a> Marking<'a> {
         }
     }
 
-    /// Of what the fragmenter sends.
+    /// The mark of the fragmenter's packets.
     pub fn fragments(&self) -> u32 {
         self.marks.as_ref().map_or(0, |marks| marks.client_leg)
     }
 
-    /// Of the segments that clients with an access profile may get.
+    /// Marks for the segment sizes of clients with an access profile.
     fn segment_marks(&self, listener: &Listener) -> SegmentMarks {
         let group = match listener.mode {
             Mode::Forward(_) | Mode::Explicit(_) => FORWARD,
@@ -157,8 +157,8 @@ impl<'a> Marking<'a> {
         self.initial?.mark_of_group(group, window?)
     }
 
-    /// What is to be intercepted; `open` is where the listeners listen. `earlier` interfaces may
-    /// have connections still.
+    /// The plan of interception; `open` has the addresses of the listeners. `earlier` interfaces
+    /// may still have connections.
     pub fn plan(&self, open: &[Open], earlier: &BTreeSet<String>, bypasses: &[Prefix]) -> Plan {
         let selections = self.configuration.transparent();
         let selections = selections.map(|(listener, transparent)| {
@@ -199,7 +199,7 @@ impl<'a> Marking<'a> {
         }
     }
 
-    /// What holds for all transparent listeners; `None` where there are none.
+    /// Settings of the gate; `None` without transparent listeners.
     pub fn gate(&self) -> Option<GateSettings> {
         let marks = self.marks.as_ref()?;
         let settings = &self.configuration.interception;
@@ -217,7 +217,7 @@ impl<'a> Marking<'a> {
         })
     }
 
-    /// Of the SYNs for a transparent listener.
+    /// The mark of SYNs for a transparent listener.
     fn syn(&self, listener: &Listener) -> Option<u32> {
         let marks = self.marks.as_ref()?.listeners.iter();
         let mut listeners = self.configuration.transparent().zip(marks);
@@ -245,7 +245,7 @@ impl<'a> Marking<'a> {
     }
 }
 
-/// How many numbers transparent listeners may have before one must be used again.
+/// How many different numbers transparent listeners may have.
 pub(super) fn slot_limit(configuration: &Configuration, initial: Option<&InitialWindows>) -> usize {
     let others = initial.map_or_else(|| windows(configuration).len(), InitialWindows::count);
     let possible = usize::try_from(configuration.marks.marks.count()).unwrap_or(usize::MAX);
@@ -274,7 +274,7 @@ pub fn describe_rules(configuration: &Configuration) -> Result<String, Error> {
 
 const EXAMPLE_PORT: u16 = 40_000;
 
-/// The raw sockets that the gate needs.
+/// The gate's raw sockets.
 pub(super) fn raw_sockets() -> Result<Vec<OwnedFd>, Error> {
     families::sockets(RawSocket::open).map_err(Error::system(
         "open a raw socket, which transparent listeners need (CAP_NET_RAW)",

@@ -1,4 +1,4 @@
-//! Which initial windows a start that knows the path may choose from: each needs a mark.
+//! The initial windows from which learned starts may choose; each needs a mark.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use midspan_gateway::interception::Marks;
 
 use crate::configuration::Configuration;
 
-/// The windows that transparent listeners want, as many as there are marks for beside `others`.
+/// The windows of transparent listeners, limited by the number of marks that `others` leave.
 pub(super) fn granted(configuration: &Configuration, others: usize) -> BTreeSet<u32> {
     let transparent = || configuration.transparent().map(|(of, _)| &of.relay);
     let wanted: BTreeSet<u32> = transparent()
@@ -17,7 +17,7 @@ pub(super) fn granted(configuration: &Configuration, others: usize) -> BTreeSet<
     spread(&wanted, marks.saturating_sub(taken))
 }
 
-/// At most so many of them: the largest, and others at even distances below it.
+/// At most `room` of the windows: the largest, and others at even distances below it.
 fn spread(wanted: &BTreeSet<u32>, room: usize) -> BTreeSet<u32> {
     let count = room.min(wanted.len());
     let places: BTreeSet<usize> = (1..=count).map(|k| k * wanted.len() / count - 1).collect();

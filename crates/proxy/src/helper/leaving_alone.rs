@@ -1,7 +1,8 @@
-//! Routes that the relay has found not to be helped are left alone by the rules, for a while.
+//! For a while, connections pass untouched on routes for which the relay found that splitting does
+//! not help.
 //!
-//! The relay is the process that the network can reach, so what it asks for is bounded: how many
-//! routes at once and in all, how often, for how long, and which prefixes.
+//! The network can reach the relay process, so its requests are limited: the number of routes at
+//! once and in all, how often, for how long, and which prefixes.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -18,7 +19,8 @@ use crate::control::ROUTES_AT_ONCE;
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Supervisor {
-    /// Has connection tracking count the bytes of flows that pass untouched, if they are wanted.
+    /// Makes connection tracking count the bytes of flows that pass untouched, if the control group
+    /// needs this.
     pub(super) fn count_bytes(&mut self, wanted: bool) {
         if !wanted {
             return;
@@ -66,7 +68,7 @@ impl Supervisor {
     }
 }
 
-/// As prefixes; `None` for what no client or server has.
+/// The route's prefixes; `None` for prefixes that no client or server can have.
 fn pair(route: &Route) -> Option<Pair> {
     let Route { client, server } = Route::between(route.client, route.server);
     let is_host = |address: IpAddr| {

@@ -47,25 +47,25 @@ pub(crate) enum ListenError {
 pub(super) struct Open {
     /// Name of the listener.
     pub name: String,
-    /// It has an address of its own that the kernel has chosen.
+    /// Whether it is an internal address that the kernel has chosen.
     pub is_transparent: bool,
     /// Where its sockets listen.
     pub address: SocketAddr,
-    /// The initial window that they give, where it is chosen for each connection.
+    /// The initial window of its sockets, if the gate selects among several.
     pub window: Option<u32>,
 }
 
 /// New sockets, one for each thread, and where they listen.
 pub(super) type Opened = (Open, Vec<OwnedFd>);
 
-/// Where the listener is to listen; port 0 stands for any.
+/// The addresses at which the listener has to listen; port 0 stands for any port.
 fn wanted(listener: &Listener) -> Vec<SocketAddr> {
     match &listener.mode {
         Mode::Forward(Forward { listen, .. }) | Mode::Explicit(Explicit { listen, .. }) => {
             vec![*listen]
         }
         Mode::Transparent(transparent) => {
-            // Only rules lead here; whoever else calls these addresses is refused.
+            // Only rules lead connections here; a direct connection to these addresses is refused.
             let four = transparent.ipv4.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
             let six = transparent.ipv6.then_some(IpAddr::V6(Ipv6Addr::LOCALHOST));
             let addresses = four.into_iter().chain(six);
@@ -88,9 +88,9 @@ pub(super) fn try_forward(listener: &Listener) -> Result<(), ListenError> {
     place.refuse_if_in_use()
 }
 
-/// The addresses of a listener: those it has among `present`, without sockets, and new ones.
-/// `mark` is inherited by accepted connections; by it they have the initial `window`, where that is
-/// chosen for each.
+/// The addresses of a listener: the existing ones among `present`, without sockets, and new ones.
+/// Accepted connections inherit `mark`, which selects the initial `window` if the gate selects
+/// among several.
 pub(super) fn open(
     listener: &Listener,
     (window, mark): (Option<u32>, Option<u32>),
@@ -106,7 +106,7 @@ pub(super) fn open(
                     && open.window == window
                     && open.address.ip() == address.ip()
             }
-            // Whatever it was called.
+            // The listener's name may have been another.
             false => !open.is_transparent && open.address == address,
         });
         if let Some(found) = found {
@@ -123,7 +123,7 @@ pub(super) fn open(
             is_transparent,
             window,
         };
-        // Our own sockets at another address of the same port are about to go.
+        // Midspan's own sockets at another address with the same port are about to be closed.
         if !is_transparent
             && !present
                 .iter()
@@ -165,7 +165,7 @@ pub(super) fn open_admin(address: SocketAddr) -> Result<OwnedFd, ListenError> {
 /// An address to listen at.
 struct Place<'a> {
     listener: &'a Listener,
-    /// With port 0, the kernel chooses one.
+    /// With port 0, the kernel chooses a port.
     address: SocketAddr,
     is_transparent: bool,
     window: Option<u32>,
@@ -184,7 +184,7 @@ impl Place<'_> {
         for _ in 0..count {
             let socket = self.open_one(mark)?;
             let address = socket.local_addr().map_err(self.failed())?;
-            // The first has chosen the port for all.
+            // The first socket has the port that all others use.
             self.address = address.as_socket().unwrap_or(self.address);
             sockets.push(socket.into());
         }
@@ -226,7 +226,7 @@ impl Place<'_> {
             // "[::]" and "0.0.0.0" are two listeners, whatever net.ipv6.bindv6only says.
             socket.set_only_v6(true).map_err(self.failed())?;
         }
-        // Connections of an earlier run that wait out their last minute do not block the address.
+        // Sockets of an earlier run in TIME-WAIT do not block the address.
         socket.set_reuse_address(true).map_err(self.failed())?;
         Ok(socket)
     }
@@ -264,8 +264,8 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::time::Duration;
 
-    /// Such a connection is relayed too: without this, the reset of its server would look like an
-    /// end in good order.
+    /// The client is connected before the relay has the socket. Without this option, the reset of
+    /// its server would look like a normal end.
     #[test]
     fn a_connection_from_before_the_relay_has_what_every_session_has() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();

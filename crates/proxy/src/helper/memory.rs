@@ -1,5 +1,5 @@
-//! What memory the machine and the control groups allow, looked at again from time to time: both can
-//! be changed while the proxy runs.
+//! The memory limits of the machine and of cgroups, read from time to time because both can change
+//! while the proxy runs.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use tracing::info;
 use crate::configuration::RelaySettings;
 use crate::machine_memory;
 
-/// Between two looks, each of which reads a few small files.
+/// Time between two readings, each of which reads a few small files.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// What was found last.
+/// The last reading.
 #[derive(Debug)]
 pub(super) struct MemoryWatch {
     found: MemoryBounds,
@@ -34,7 +34,7 @@ impl MemoryWatch {
         self.next
     }
 
-    /// The limits that follow from what is found now, where that has changed.
+    /// Reads again; returns new limits if they have changed.
     pub fn look(&mut self, settings: &RelaySettings, now: Instant) -> Option<RelayLimits> {
         if now < self.next {
             return None;
@@ -48,7 +48,7 @@ impl MemoryWatch {
             return None;
         }
         let old = settings.limits;
-        // Without a budget nothing is bounded.
+        // Without a budget nothing is limited.
         let memory = old.memory?;
         let memory = match settings.memory_is_set {
             true => memory,

@@ -1,5 +1,5 @@
-//! The privileged helper: owns routes, rules and what needs capabilities, starts the relay
-//! process, and watches over it.
+//! The privileged helper: has the routes, the rules and everything that needs capabilities, starts
+//! the relay process, and supervises it.
 //!
 //! It handles no traffic and reads nothing that comes from the network.
 
@@ -64,7 +64,7 @@ use state::State;
 use supervision::{LOOK_PAUSE, Supervisor};
 pub(crate) use trial::{check_addresses, try_firewall, try_to_listen};
 
-/// What `midspan run` is started with.
+/// Options of `midspan run`.
 #[derive(Debug)]
 pub struct RunOptions {
     /// The configuration file.
@@ -77,13 +77,13 @@ pub struct RunOptions {
 
 /// Runs the proxy until a signal ends it.
 ///
-/// Call it while the process has one thread, with signals as they are by default. SIGTERM and
-/// SIGINT let the sessions end, for at most `drain_timeout`; a second one ends them at once, with
-/// a reset. SIGHUP reads the configuration file again.
+/// Call it while the process has one thread, with default signal handlers. After SIGTERM or SIGINT
+/// the sessions may end, for at most `drain_timeout`; a second signal resets them at once. SIGHUP
+/// reads the configuration file again.
 ///
 /// # Errors
-/// What keeps the proxy from starting, or from going on; see [`Error`]. Routes and rules are
-/// removed on every way out.
+/// Why the proxy cannot start or continue; see [`Error`]. Routes and rules are removed in every
+/// case.
 pub fn run(options: RunOptions) -> Result<(), Error> {
     logging::report_panics();
     let result = start_and_supervise(options);
@@ -103,7 +103,7 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
         );
     }
     let left_out = families::leave_out_and_say(&mut configuration)?;
-    // Before the first route, so that no signal leaves one behind.
+    // Before the first route is set, so that no signal leaves a route behind.
     let signals = Signals::catch().map_err(Error::system("catch signals"))?;
     let notifier = Notifier::from_environment();
     check_machine(&configuration)?;
@@ -191,14 +191,15 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
     supervisor.supervise()
 }
 
-/// What the helper keeps: to change rules and routes, and to open sockets at a reload.
+/// The capabilities that the helper keeps: to change rules and routes, and to open sockets at a
+/// reload.
 const KEPT: [Capability; 3] = [
     Capability::CAP_NET_ADMIN,
     Capability::CAP_NET_BIND_SERVICE,
     Capability::CAP_NET_RAW,
 ];
 
-/// Whom the relay is to become; `None` where it cannot become anybody.
+/// The user of the relay; `None` if the relay cannot change its user.
 fn relay_user(configuration: &Configuration) -> Result<Option<User>, Error> {
     let name = configuration.relay.user.as_deref();
     let may = capability::is_held(Capability::CAP_SETUID)?
@@ -226,7 +227,7 @@ fn relay_user(configuration: &Configuration) -> Result<Option<User>, Error> {
     }
 }
 
-/// In a user namespace of an ordinary user there is but one.
+/// Whether there are other users; an ordinary user's namespace has only one.
 fn has_all_users() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let mut lines = map.lines().map(|line| line.split_whitespace().collect());
@@ -234,7 +235,7 @@ fn has_all_users() -> bool {
     first == ["0", "0", "4294967295"]
 }
 
-/// What a run that was killed left behind, under whatever names.
+/// Removes the leftovers of a killed run, under any names.
 fn remove_leftovers() -> Result<(), Error> {
     if !capability::is_held(Capability::CAP_NET_ADMIN)? {
         return Ok(());
@@ -247,7 +248,7 @@ fn remove_leftovers() -> Result<(), Error> {
     Ok(())
 }
 
-/// What cannot be known from the file alone.
+/// Checks that depend on the machine.
 fn check_machine(configuration: &Configuration) -> Result<(), Error> {
     check_addresses(configuration)?;
     for (listener, leg, settings) in configuration.legs() {
@@ -263,12 +264,12 @@ fn check_machine(configuration: &Configuration) -> Result<(), Error> {
     Ok(())
 }
 
-/// `None` where no leg has an initial window.
+/// Installs the initial windows; `None` if no leg has one.
 fn install_initial_windows(
     configuration: &Configuration,
     device: Option<u32>,
 ) -> Result<Option<InitialWindows>, Error> {
-    // Before anything is installed: whether there are marks enough for all.
+    // Before anything is installed, checks that there are enough marks.
     let limit = interception::slot_limit(configuration, None);
     let slots = Slots::default().assign(configuration, limit);
     Marking::new(configuration, &slots, None)?;
@@ -334,7 +335,7 @@ fn log_listener(configuration: &Configuration, listener: &Listener) {
     }
 }
 
-/// What connection tracking does not do here.
+/// Logs which time-outs of connection tracking cannot be set.
 fn log_timeouts(interception: &Interception) {
     if !interception.has_timeouts() {
         warn!(
@@ -345,8 +346,8 @@ fn log_timeouts(interception: &Interception) {
     }
 }
 
-/// `None` without transparent listeners. Takes nothing yet, and nothing later where the host's
-/// firewall does not let it.
+/// Sets the rules; `None` without transparent listeners. No connection is intercepted yet, and none
+/// later if the host's firewall would stop it.
 fn install_interception(
     configuration: &Configuration,
     marking: &Marking<'_>,
@@ -384,7 +385,7 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Whoever waits may be gone; the proxy runs all the same.
+/// The process that waits may have ended; the proxy continues.
 fn announce(ready: OwnedFd) {
     if let Err(error) = std::fs::File::from(ready).write_all(b"\n") {
         warn!("cannot say that the proxy is ready: {error}");

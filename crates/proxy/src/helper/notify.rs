@@ -1,4 +1,5 @@
-//! What systemd is told (sd_notify(3)): a datagram of lines to the socket that it names.
+//! Messages to systemd (sd_notify(3)): datagrams of lines to the socket that systemd passes by an
+//! environment variable.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -7,19 +8,20 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use tracing::debug;
 
-/// Without news of the relay for so long, no sign of life is passed on. It gives several a second.
+/// If the relay has sent nothing for this long, no sign of life is passed on. The relay sends
+/// several per second.
 const RELAY_LIMIT: Duration = Duration::from_millis(2_500);
 
-/// How much time the manager is asked for while the proxy drains.
+/// How much more time is requested while the proxy drains.
 const EXTENSION: Duration = Duration::from_secs(30);
-/// How often.
+/// How often this is requested.
 const EXTENSION_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The way to the service manager, if it started this process.
+/// The socket of the service manager, if it started this process.
 pub(super) struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Watchdog>,
-    /// While the proxy drains: until when at most, and when to say next that it does.
+    /// While the proxy drains: its latest end, and the time of the next request.
     draining: Option<(Instant, Instant)>,
 }
 
@@ -31,7 +33,7 @@ struct Watchdog {
 }
 
 impl Notifier {
-    /// As the environment says.
+    /// From the environment variables.
     pub fn from_environment() -> Self {
         let variable = |name| std::env::var(name).ok();
         let socket = variable("NOTIFY_SOCKET").and_then(|name| {
@@ -40,7 +42,7 @@ impl Notifier {
                 None => SocketAddr::from_pathname(&name).ok()?,
             };
             let socket = UnixDatagram::unbound().ok()?;
-            // A manager that does not read must not stop us.
+            // A manager that does not read must not block the helper.
             socket.set_nonblocking(true).ok()?;
             Some((socket, address))
         });
@@ -66,7 +68,7 @@ impl Notifier {
         self.send(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// The configuration is being read; [`ready`](Self::ready) says when that is done.
+    /// The configuration is being read; [`ready`](Self::ready) follows.
     pub fn reloading(&self) {
         let time = clock_gettime(ClockId::Monotonic);
         let microseconds = i128::from(time.tv_sec) * 1_000_000 + i128::from(time.tv_nsec) / 1_000;
@@ -75,8 +77,8 @@ impl Notifier {
         ));
     }
 
-    /// The proxy is about to end, at `until` at the latest. The manager is asked again and again for
-    /// the time that takes, which may be longer than the unit's TimeoutStopSec.
+    /// The proxy is about to end, at `until` at the latest. This requests more time repeatedly,
+    /// because draining may take longer than the unit's TimeoutStopSec.
     pub fn stopping(&mut self, status: &str, until: Option<Instant>) {
         let extension = EXTENSION.as_micros();
         self.send(&format!(
@@ -86,7 +88,7 @@ impl Notifier {
         self.draining = until.map(|until| (until, again));
     }
 
-    /// One line for people.
+    /// One line of text for the operator.
     pub fn status(&self, status: &str) {
         self.send(&format!("STATUS={status}"));
     }
@@ -98,8 +100,8 @@ impl Notifier {
         watchdog.into_iter().chain(draining).min()
     }
 
-    /// Passes a sign of life on, when it is time and the relay lives, which has been still for so
-    /// long.
+    /// Passes a sign of life on, if it is due and the relay lives; `still` is the time since the
+    /// relay's last sign of life.
     pub fn handle_time(&mut self, now: Instant, still: Duration) {
         if let Some((until, again)) = &mut self.draining
             && now >= *again

@@ -1,5 +1,5 @@
-//! Keeps the relay told which addresses are this machine's own, and which listeners forward to
-//! themselves since an address became one.
+//! Sends this machine's addresses to the relay, and the listeners that forward to themselves
+//! because an address was added.
 
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
@@ -14,32 +14,32 @@ use super::relay_process::RelayProcess;
 use crate::Error;
 use crate::configuration::Configuration;
 
-/// Addresses change in groups: one look serves a whole one.
+/// Addresses change in groups: one reading is enough for a group.
 const DELAY: Duration = Duration::from_millis(30);
-/// They are looked at even if nothing has been heard of them.
+/// The addresses are read at least this often, even without a notification.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Until the next look after one that failed.
+/// Time to the next reading after one that failed.
 const RETRY: Duration = Duration::from_secs(1);
-/// A look takes at most one part in so many of the time.
+/// Readings take at most one part in this many of the time.
 const SHARE: u32 = 20;
 
-/// What the relay has been told.
+/// The state that was last sent to the relay.
 pub(super) struct MachineWatch {
     watch: AddressWatch,
     told: Machine,
     next: Instant,
     last: Instant,
-    /// How long the last look took.
+    /// Duration of the last reading.
     took: Duration,
     failed: bool,
     no_ipv6: Option<ipv6::Missing>,
 }
 
 impl MachineWatch {
-    /// Looks for the first time.
+    /// Reads the addresses for the first time.
     ///
     /// # Errors
-    /// Addresses cannot be watched.
+    /// The addresses cannot be watched.
     pub fn open(configuration: &Configuration) -> Result<Self, Error> {
         // Watching starts before the first look, so that no change falls between the two.
         let watch = AddressWatch::open().map_err(Error::system("watch the machine's addresses"))?;
@@ -57,7 +57,7 @@ impl MachineWatch {
         Ok(addresses)
     }
 
-    /// What the relay is to be told first.
+    /// The first state for the relay.
     pub const fn machine(&self) -> &Machine {
         &self.told
     }
@@ -77,13 +77,13 @@ impl MachineWatch {
         self.next
     }
 
-    /// The next look is due now: the configuration is another.
+    /// Makes a reading due now, because the configuration has changed.
     pub fn look_again(&mut self) {
         self.next = Instant::now();
     }
 
-    /// Tells the relay where it is time and something is new; `changed` says that the watch is
-    /// readable. Returns whether IPv6 has gone or come.
+    /// If a reading is due and something has changed, sends it to the relay; `changed`: the watch
+    /// is readable. Returns whether IPv6 was added or removed.
     pub fn handle(
         &mut self,
         configuration: &Configuration,
@@ -103,7 +103,7 @@ impl MachineWatch {
         if machine == self.told {
             return other_families;
         }
-        // A relay that has ended is noticed elsewhere.
+        // Another part of the helper notices a relay that has ended.
         if let Err(error) = relay.tell_machine(&machine) {
             warn!("the relay cannot be told of the machine's addresses: {error}");
             self.next = now + RETRY;
@@ -114,7 +114,7 @@ impl MachineWatch {
         other_families
     }
 
-    /// Says which listeners have begun to forward to themselves, and which no longer do.
+    /// Logs which listeners have begun to forward to themselves, and which no longer do.
     fn say(&self, configuration: &Configuration, machine: &Machine) {
         let began: BTreeSet<_> = machine.looping.difference(&self.told.looping).collect();
         for name in began {
@@ -136,7 +136,7 @@ impl MachineWatch {
         }
     }
 
-    /// Says that IPv6 has gone or come, where that matters; whether it has.
+    /// Logs that IPv6 was added or removed, if the configuration needs it; returns whether it was.
     fn look_at_ipv6(&mut self, configuration: &Configuration) -> bool {
         let before = std::mem::replace(&mut self.no_ipv6, ipv6::missing());
         if before == self.no_ipv6 || configuration.transparent().next().is_none() {

@@ -1,4 +1,4 @@
-//! The relay process, seen from the helper.
+//! The relay process as the helper uses it.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,33 +28,33 @@ const SEND_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long the end of a killed relay may take.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
-/// How often it is looked for at least.
+/// How often the helper checks for this end.
 const WAIT_STEP: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
 
-/// What the relay is told of its listeners.
+/// The listeners of the relay.
 pub(super) struct Listeners {
-    /// Those whose sockets it has already come without.
+    /// The listeners; without sockets if the relay already has them.
     pub relay: Vec<OpenListener>,
-    /// If one is transparent; with raw sockets for a gate that is new.
+    /// The gate if a listener is transparent; with raw sockets for a new gate.
     pub gate: Option<GateAndSockets>,
 }
 
-/// What a relay has besides listeners.
+/// The parts of a relay apart from its listeners.
 pub(super) struct Extras {
     /// The socket of the admin listener.
     pub admin: Option<OwnedFd>,
-    /// Where what was found out is kept.
+    /// The state directory.
     pub state: Option<State>,
-    /// What a fragmenter needs, and the mark of its packets.
+    /// The device and sockets of the fragmenter, and the mark of its packets.
     pub fragmenter: Option<(u32, Fragmenting)>,
-    /// What the relay is told of the machine.
+    /// The addresses of the machine.
     pub machine: Machine,
 }
 
-/// The relay process and the connection to it. It is killed when this value goes.
+/// The relay process and the connection to it. The process is killed when this value is dropped.
 pub(super) struct RelayProcess {
     child: Child,
     control: OwnedFd,
@@ -64,8 +64,8 @@ pub(super) struct RelayProcess {
 }
 
 impl RelayProcess {
-    /// Starts this program again and hands it what it needs. The listening sockets are the
-    /// relay's alone from here on.
+    /// Starts this program again as the relay, and sends its settings and sockets. From here on
+    /// only the relay has the listening sockets.
     pub fn start(
         configuration: &Configuration,
         arguments: &[String],
@@ -92,7 +92,7 @@ impl RelayProcess {
         // The command holds the other end of the connection.
         drop(command);
         let end = open_end(&child)?;
-        // A relay that hangs must not hang the helper.
+        // A relay that does not read must not block the helper.
         set_socket_timeout(&control, Timeout::Send, Some(SEND_LIMIT))
             .map_err(|error| Error::system("set up a socket pair")(error.into()))?;
         let relay = Self {
@@ -144,7 +144,7 @@ impl RelayProcess {
         Ok(())
     }
 
-    /// Other listeners from now on; the relay answers [`FromRelay::Reloaded`] or
+    /// Changes the listeners; the relay answers [`FromRelay::Reloaded`] or
     /// [`FromRelay::NotReloaded`].
     pub fn reload(&self, new: &Configuration, listeners: Listeners) -> Result<(), Error> {
         let message = ToRelay::Reload {
@@ -163,7 +163,7 @@ impl RelayProcess {
         Ok(control::send(&self.control, &message, &[])?)
     }
 
-    /// Which addresses are this machine's own from now on.
+    /// Sends this machine's addresses.
     pub fn tell_machine(&self, machine: &Machine) -> Result<(), Error> {
         let list = machine
             .to_memory()
@@ -175,18 +175,19 @@ impl RelayProcess {
         )?)
     }
 
-    /// Takes on more or less from now on.
+    /// Changes the limits.
     pub fn change_limits(&self, limits: RelayLimits) -> Result<(), Error> {
         Ok(control::send(&self.control, &ToRelay::Limits(limits), &[])?)
     }
 
-    /// Tells the relay how the helper is, if it has room to hear that; whether it had.
+    /// Sends the helper's state, if the socket has room; returns whether it had.
     pub fn tell(&self, state: HelperState) -> bool {
-        // One that has gone needs to hear nothing.
+        // If the relay has ended, it needs no state.
         control::try_send(&self.control, &ToRelay::State(state)).unwrap_or(true)
     }
 
-    /// Accepts no more at these addresses; connections that are being opened have `after`.
+    /// Closes the listening sockets at these addresses; connections that are being opened have
+    /// `after`.
     pub fn retire(&self, addresses: Vec<SocketAddr>, after: TimeSpan) -> Result<(), Error> {
         let message = ToRelay::Retire { addresses, after };
         Ok(control::send(&self.control, &message, &[])?)
@@ -197,7 +198,7 @@ impl RelayProcess {
         self.child.id()
     }
 
-    /// Readable when the relay has said something, or is gone.
+    /// Readable when there is a message of the relay, or the relay has ended.
     pub fn control(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
@@ -207,7 +208,8 @@ impl RelayProcess {
         self.end.as_fd()
     }
 
-    /// What the relay says; `None` when it is gone. What it wants to be kept is kept at once.
+    /// The next message of the relay; `None` if it has ended. Verdicts to be kept are written at
+    /// once.
     pub fn receive(&mut self) -> Result<Option<FromRelay>, Error> {
         let Some((message, descriptors)) = control::receive::<FromRelay>(&self.control)? else {
             return Ok(None);
@@ -221,7 +223,7 @@ impl RelayProcess {
         Ok(Some(message))
     }
 
-    /// Takes in what a relay that has ended said last.
+    /// Handles the last messages of a relay that has ended.
     fn take_last_words(&mut self) {
         let now = Timespec::default();
         loop {
@@ -236,12 +238,12 @@ impl RelayProcess {
         }
     }
 
-    /// Asks the relay to accept nothing more and to end with its last session.
+    /// Makes the relay accept no more, and end with its last session.
     pub fn drain(&self) -> Result<(), Error> {
         Ok(control::send(&self.control, &ToRelay::Drain, &[])?)
     }
 
-    /// Waits for the end, which is about to come; forces it after `limit`.
+    /// Waits for the end, which is about to follow; kills the process after `limit`.
     pub fn finish(&mut self, limit: Timespec) -> Result<ExitStatus, Error> {
         let mut descriptors = [PollFd::new(&self.end, PollFlags::IN)];
         let status = match poll(&mut descriptors, Some(&limit)) {
@@ -254,7 +256,8 @@ impl RelayProcess {
 
     fn wait(&mut self) -> Result<ExitStatus, Error> {
         let failed = Error::system("wait for the relay process");
-        // A thread that waits in the kernel keeps its process; it must not keep the helper.
+        // A thread that waits in the kernel keeps its process alive; the helper must not wait for
+        // it.
         let limit = Instant::now() + KILL_LIMIT;
         loop {
             match self.child.try_wait() {
@@ -268,7 +271,7 @@ impl RelayProcess {
         }
     }
 
-    /// Ends the process and with it all its sessions: their peers see a reset.
+    /// Kills the process and with it all its sessions: their peers get a reset.
     pub fn kill(&mut self) -> Result<ExitStatus, Error> {
         // An error means that it has ended already.
         let _ = self.child.kill();
@@ -283,7 +286,7 @@ impl Drop for RelayProcess {
 }
 
 fn open_end(child: &Child) -> Result<OwnedFd, Error> {
-    // The child has not been waited for, so the id still is its own.
+    // The child has not been waited for, so no other process has its id.
     let id = i32::try_from(child.id())
         .ok()
         .and_then(rustix::process::Pid::from_raw);

@@ -1,9 +1,9 @@
-//! Reading the configuration again while sessions go on.
+//! Reads the configuration again while sessions continue.
 //!
-//! In this order, so that no moment is without a way: new sockets are opened, the rules are tried
-//! and know the marks that legs will have; relay and gate take the new listeners over beside the old ones; rules lead to the new ones, all
-//! at once; then those that have gone are closed. Whatever fails before the relay has taken over
-//! leaves the old configuration in force.
+//! The order keeps new connections possible at every moment. First, new sockets are opened, the rules are
+//! tested, and the marks of new legs are permitted. Then relay and gate get the new listeners in addition
+//! to the old ones. Then the rules lead to the new ones, in one step. Finally the removed listeners are
+//! closed. If a step fails before the relay has the new listeners, the old configuration stays in force.
 
 use std::os::fd::OwnedFd;
 
@@ -24,24 +24,24 @@ use super::{check_machine, families, log_listener, log_timeouts};
 use crate::Error;
 use crate::configuration::Configuration;
 
-/// How long connections of a transparent listener that has gone may still arrive, which were
-/// being opened: the client's answer is under way.
+/// How long connections of a removed transparent listener that were being opened may still arrive:
+/// the last ACK of the handshake is in flight.
 const OPENING_TIME: TimeSpan = TimeSpan::from_seconds(10);
 
-/// Most interfaces that are remembered for connections of listeners that have gone.
+/// Most interfaces that are remembered for connections of removed listeners.
 const INTERFACE_LIMIT: usize = 1000;
 
-/// What is to be in force next.
+/// The next configuration.
 struct Next {
     open: Vec<Open>,
     listeners: Listeners,
-    /// `None` where nothing is and was transparent.
+    /// `None` if no listener is or was transparent.
     plan: Option<Plan>,
 }
 
 impl Supervisor {
-    /// Reloads and says how it went, in the log, to the service manager and, returned, to whoever
-    /// has asked: what needs a restart.
+    /// Reloads, and reports the result in the log and to the service manager; returns the keys that
+    /// need a restart.
     pub(super) fn reload_and_say(&mut self) -> Result<Vec<String>, Error> {
         self.notifier.reloading();
         let result = self.reload();
@@ -68,7 +68,7 @@ impl Supervisor {
         result.map(|_| notes)
     }
 
-    /// Puts the file in force; names the keys that need a restart.
+    /// Puts the file in force; returns the keys that need a restart.
     fn reload(&mut self) -> Result<Vec<&'static str>, Error> {
         let mut new = Configuration::load(&self.file)?;
         let left_out = families::leave_out_and_say(&mut new)?;
@@ -81,7 +81,7 @@ impl Supervisor {
             if let (Some(guard), Some(plan)) = (&mut self.guard, plan) {
                 guard.restore(plan);
             }
-            // Marks of the old configuration's windows are as they were.
+            // Existing windows keep their marks.
             match (&mut self.windows, places) {
                 (Some(windows), Some(places)) => windows.set_places(places)?,
                 _ => self.windows = None,
@@ -119,7 +119,7 @@ impl Supervisor {
         if !self.wait_for_reload()? {
             return Err(Error::RelayNotReloaded);
         }
-        // From here on there is no way back, and none is needed: what fails is tried again.
+        // From here on the reload cannot be undone: a step that fails is tried again.
         if let Some(mut guard) = guard {
             guard.take_from_now();
             self.guard = Some(guard);
@@ -158,7 +158,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Opens what is new.
+    /// Opens new sockets, and prepares the rules.
     fn prepare(&self, new: &Configuration, slots: &Slots) -> Result<Next, Error> {
         let marking = Marking::new(new, slots, self.windows.as_ref())?;
         let mut open = Vec::new();
@@ -200,7 +200,7 @@ impl Supervisor {
         })
     }
 
-    /// Connections that exist go on at the interfaces at which they arrive.
+    /// Existing connections continue at the interfaces at which they arrive.
     pub(super) fn remember_interfaces(&mut self, configuration: &Configuration) {
         let names = configuration.transparent();
         let names = names.flat_map(|(_, transparent)| &transparent.interfaces);

@@ -1,4 +1,4 @@
-//! When to look at the routing tables again.
+//! When to read the routing tables again.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -6,33 +6,34 @@ use std::time::{Duration, Instant};
 use midspan_gateway::initial_window::InitialWindows;
 use tracing::{debug, info, warn};
 
-/// Route changes come in groups: one look at the tables serves a whole one.
+/// Routes change in groups: one reading of the tables is enough for a group.
 const ROUTE_DELAY: Duration = Duration::from_millis(100);
 
-/// Until the next look after one that failed.
+/// Time to the next reading after one that failed.
 const ROUTE_RETRY: Duration = Duration::from_secs(1);
 
-/// What is said where there are no copies of routes.
+/// The text for a time without copies of routes.
 pub(super) const NO_WINDOWS: &str = "connections go without the initial windows of the \
     configuration for now: the main routing table has more routes than are copied (10,000 in all), \
     or the copies could not be kept up to date";
 
-/// The tables are looked at even if nothing has been heard of them.
+/// The tables are read at least this often, even without a notification.
 const ROUTE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Looks take at most one part in so many of the time: the longer one takes, the later is the next.
+/// Readings take at most one part in this many of the time: the longer a reading takes, the later
+/// is the next.
 const SHARE: u32 = 20;
 
-/// When to look at the routing tables again.
+/// When to read the routing tables again.
 pub(super) struct RouteWatch {
     next: Instant,
     next_thorough: Instant,
     not_copied: usize,
-    /// When the last look was over, and how long it took.
+    /// The end of the last reading, and its duration.
     last: (Instant, Duration),
-    /// Something has changed, and the next look is due for that.
+    /// Whether there was a change, for which the next reading is due.
     waiting: bool,
-    /// There are no initial windows for the time being, which has been said.
+    /// Whether there are no initial windows at present, which has been logged.
     suspended: bool,
 }
 
@@ -50,8 +51,8 @@ impl RouteWatch {
         }
     }
 
-    /// What to wait for: nothing while the next look is due for a change anyway, since changes may
-    /// come by the thousand.
+    /// The descriptor to wait for: none while a reading is due anyway, because there may be
+    /// thousands of changes.
     pub fn changes<'a>(&self, windows: &'a InitialWindows) -> Option<BorrowedFd<'a>> {
         (!self.waiting).then(|| windows.changes())
     }
@@ -61,11 +62,12 @@ impl RouteWatch {
         self.next
     }
 
-    /// Looks after the tables; `changed` says that somebody has changed some.
+    /// Reads the tables if this is due; `changed`: there was a notification.
     pub fn handle(&mut self, windows: &mut InitialWindows, changed: bool, now: Instant) {
         self.say_suspended(windows);
         if changed && self.suspended {
-            // There is nothing to keep up to date; whether there are few routes again is seen later.
+            // There are no copies to update; a later reading shows whether there are few routes
+            // again.
             windows.forget_changes();
         } else if changed {
             let (end, took) = self.last;

@@ -1,17 +1,17 @@
-//! Which mark belongs to which transparent listener, for as long as the proxy runs.
+//! Assigns a mark to each transparent listener while the proxy runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::configuration::Configuration;
 
-/// Numbers of transparent listeners by name. A listener keeps its number through reloads, since
-/// packets under way carry the mark that belongs to it.
+/// Numbers of transparent listeners by name. A listener keeps its number through reloads, because
+/// packets in flight carry its mark.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Slots(BTreeMap<String, usize>);
 
 impl Slots {
-    /// The numbers for another configuration: those of listeners that stay, and free ones for
-    /// those that come; if possible none that has just become free.
+    /// The numbers for another configuration: existing listeners keep theirs, and new ones get free
+    /// numbers, if possible none that has just become free.
     pub fn assign(&self, configuration: &Configuration, limit: usize) -> Self {
         let names = || {
             configuration
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(numbers(&first, &["a", "b", "c"]), [0, 1, 2]);
         let second = first.assign(&configuration(&["d", "c"]), 5);
         assert_eq!(numbers(&second, &["c", "d"]), [2, 3]);
-        // There is no other left.
+        // There is no other number left.
         let third = second.assign(&configuration(&["e", "f", "g", "c"]), 4);
         let mut numbers = numbers(&third, &["e", "f", "g", "c"]);
         numbers.sort_unstable();

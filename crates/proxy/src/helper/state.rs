@@ -1,8 +1,8 @@
-//! The state directory: what is kept across restarts.
+//! The state directory, whose files are kept across restarts.
 //!
-//! A file of what clients were found to take, and one of the prefixes that are bypassed, which the
-//! helper writes and reads itself. Of the first, the helper never reads what is in it: it opens
-//! it for the relay, and puts in its place what the relay hands over, within bounds.
+//! There is one file of verdicts about clients, and one of bypassed prefixes, which the helper
+//! writes and reads itself. The helper never parses the first file: it opens the file for the
+//! relay, and replaces it, within limits, by the content that the relay sends.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
@@ -29,16 +29,16 @@ const PIECE: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct State {
     directory: OwnedFd,
-    /// The last attempt failed, which has been said.
+    /// Whether the last attempt failed, which has been logged.
     is_failing: bool,
 }
 
 impl State {
-    /// `None` where nothing is kept, or where the service manager's directory cannot be had,
-    /// which is logged.
+    /// Opens the directory; `None` if nothing is kept, or if the service manager's directory cannot
+    /// be used, which is logged.
     ///
     /// # Errors
-    /// The configured directory cannot be had.
+    /// The configured directory cannot be used.
     pub fn open(setting: &Setting) -> Result<Option<Self>, Error> {
         match setting {
             Setting::None => Ok(None),
@@ -77,10 +77,10 @@ impl State {
         })
     }
 
-    /// The file of an earlier run, open to be read; `None` where there is none, or something else
-    /// in its place.
+    /// The file of an earlier run, open for reading; `None` if there is none, or if it is not a
+    /// regular file.
     pub fn verdicts(&self) -> Option<OwnedFd> {
-        // Neither a link is followed nor a pipe waited for.
+        // Follows no link, and does not wait for a pipe.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match openat(&self.directory, VERDICTS, flags, Mode::empty()) {
             Ok(file) if size(&file).is_some() => Some(file),
@@ -96,7 +96,7 @@ impl State {
         }
     }
 
-    /// Puts what the relay hands over in the place of the file, all at once.
+    /// Replaces the file by the content that the relay has sent, in one step.
     pub fn keep(&mut self, content: OwnedFd) {
         let result = self.replace(content);
         if let Err(error) = &result {
@@ -109,7 +109,7 @@ impl State {
         self.is_failing = result.is_err();
     }
 
-    /// Where the prefixes that are bypassed are kept.
+    /// The file of bypassed prefixes.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -119,7 +119,7 @@ impl State {
     }
 
     fn replace(&self, content: OwnedFd) -> io::Result<()> {
-        // The relay speaks with the network: nothing it says is believed.
+        // The network can reach the relay, so its message is checked.
         let size = size(&content).ok_or(ErrorKind::InvalidData)?;
         let content = File::from(content);
         let flags =
@@ -137,25 +137,25 @@ impl State {
             file.write_all(piece)?;
             place += piece.len();
         }
-        // Not synchronised: a slow disk must not hold the helper up, and a file that a power cut
-        // has left broken costs no more than new probes.
+        // The file is not synchronised: a slow disk must not block the helper, and if a power
+        // failure damages the file, this only costs new probes.
         drop(file);
         renameat(&self.directory, NEW, &self.directory, VERDICTS)?;
         Ok(())
     }
 }
 
-/// The file with the prefixes that are bypassed: a line each.
+/// The file of bypassed prefixes, one per line.
 #[derive(Debug)]
 pub(super) struct KeptBypasses {
     directory: OwnedFd,
 }
 
 impl KeptBypasses {
-    /// The lines that an earlier run has left; none where there is no file.
+    /// The lines of an earlier run; none if there is no file.
     ///
     /// # Errors
-    /// The file cannot be read, or is none of ours.
+    /// The file cannot be read, or is not Midspan's.
     pub fn read(&self) -> io::Result<Vec<String>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match openat(&self.directory, BYPASSES, flags, Mode::empty()) {
@@ -171,7 +171,7 @@ impl KeptBypasses {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    /// Keeps these from now on; without any, the file is removed.
+    /// Stores these lines; without any, removes the file.
     ///
     /// # Errors
     /// Those of the file system.
@@ -201,7 +201,7 @@ fn size(file: &OwnedFd) -> Option<usize> {
     (is_file && size <= FILE_LIMIT).then_some(size)
 }
 
-/// systemd's; it names several directories with colons between.
+/// systemd's state directory; the variable may contain several directories, separated by colons.
 fn default_directory() -> Option<PathBuf> {
     let value = std::env::var("STATE_DIRECTORY").ok()?;
     let first = value.split(':').next()?;
@@ -231,7 +231,8 @@ mod tests {
         let mut file = File::from(state.verdicts().unwrap());
         file.read_to_end(&mut read).unwrap();
         assert!(read == content);
-        // What is being read stays as it was; what is no file, or too large, is not taken.
+        // A file that is being read does not change; a pipe or a file that is too large is not
+        // accepted.
         let (pipe, _end) = rustix::pipe::pipe().unwrap();
         state.keep(pipe);
         let giant = File::from(memory(b""));

@@ -1,4 +1,4 @@
-//! Watching over the relay, signals, commands, routes and rules.
+//! Supervises the relay, and handles signals, commands, routes and rules.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -29,33 +29,33 @@ use crate::control::FromRelay;
 use crate::health::HelperState;
 use crate::liveness::{Absence, LateThread, ThreadName, Watch};
 
-/// How long the relay may take to listen.
+/// How long the relay may take until it accepts connections.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// How often the relay is looked at, at least.
+/// The relay is checked at least this often.
 pub(super) const LOOK_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long it may take to carry a reload out.
+/// How long the relay may take to carry out a reload.
 const RELOAD_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long the answer to `kick` is waited for. Nothing else is looked after meanwhile, so it is
-/// shorter than the time after which new connections pass a relay that does not answer.
+/// How long the helper waits for the answer to `kick`. The helper does nothing else meanwhile, so
+/// this is shorter than the time after which new connections pass a relay that does not answer.
 const KICK_LIMIT: Duration = Duration::from_millis(500);
 
-/// What the relay may take to end itself after its sessions had their time.
+/// How long the relay may take to end after the time of its sessions is over.
 const END_MARGIN: Duration = Duration::from_secs(5);
 
-/// What it may take once it has closed its connection.
+/// How long the relay may take to end after it has closed its connection.
 const END_LIMIT: Timespec = Timespec {
     tv_sec: 5,
     tv_nsec: 0,
 };
 
-/// A running proxy, as the helper sees it.
+/// A running proxy, as the helper supervises it.
 pub(super) struct Supervisor {
     /// The configuration file.
     pub file: PathBuf,
-    /// What is in force.
+    /// The configuration in force.
     pub configuration: Configuration,
     pub relay: RelayProcess,
     pub signals: Signals,
@@ -64,19 +64,19 @@ pub(super) struct Supervisor {
     /// Signs of life of the relay.
     pub lives: u64,
     pub watch: Watch,
-    /// Threads of the relay that make no turn, as it said last.
+    /// Late threads of the relay, from its last message.
     pub late: Vec<LateThread>,
-    /// What the relay was told of the helper last.
+    /// The helper's state that was last sent to the relay.
     pub told: Option<HelperState>,
     pub slots: Slots,
-    /// Where the relay listens.
+    /// The addresses of the relay's listeners.
     pub open: Vec<Open>,
-    /// Interfaces of transparent listeners, those that have gone included.
+    /// Interfaces of transparent listeners, also of removed ones.
     pub interfaces: BTreeSet<String>,
     pub bypasses: Vec<Prefix>,
-    /// Where they outlive this process.
+    /// The file in which bypassed prefixes outlive this process.
     pub kept_bypasses: Option<KeptBypasses>,
-    /// Why they do not.
+    /// Why they are not kept.
     pub bypasses_not_kept: Option<String>,
     /// When routes were left alone last.
     pub left_alone_at: Option<Instant>,
@@ -91,13 +91,13 @@ pub(super) struct Supervisor {
     pub reload_error: Option<String>,
     pub routes: RouteWatch,
     pub machine: MachineWatch,
-    /// What the configuration asks for and this machine does not have.
+    /// Parts of the configuration that this machine does not support.
     pub left_out: Vec<String>,
     pub memory: MemoryWatch,
     pub drain_until: Option<Instant>,
 }
 
-/// What there is to wait for.
+/// The events to wait for.
 #[derive(Debug, Clone, Copy, Default)]
 struct Events {
     end: bool,
@@ -109,7 +109,7 @@ struct Events {
     rules: bool,
 }
 
-/// Waits for the first of these descriptors, and no longer than `until`; which are ready.
+/// Waits for the first of these descriptors, at most until `until`; returns which are ready.
 fn wait(descriptors: &mut [PollFd<'_>], until: Option<Instant>) -> Result<Vec<bool>, Error> {
     let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
     let timeout = match timeout.map(Timespec::try_from) {
@@ -153,7 +153,7 @@ pub(super) fn wait_until_ready(relay: &mut RelayProcess, signals: &Signals) -> R
 }
 
 impl Supervisor {
-    /// Returns when the relay has ended: without an error only where it was told to.
+    /// Returns when the relay has ended; without an error only after a command to end.
     pub fn supervise(mut self) -> Result<(), Error> {
         loop {
             let events = self.wait()?;
@@ -168,18 +168,18 @@ impl Supervisor {
                     }
                     Some(FromRelay::Verdicts) => {}
                     Some(FromRelay::LeaveAlone(routes)) => self.leave_alone(&routes, now),
-                    // Nobody waits for it any more.
+                    // No function waits for this answer any more.
                     Some(FromRelay::Kicked { .. }) => {}
                     Some(FromRelay::Stuck(thread)) => return self.end_for(thread),
                     Some(_) | None => return self.ended(),
                 }
             }
-            // What the relay has said by now has been heard.
+            // The relay's messages so far have been handled.
             self.watch.look(now, self.lives);
             if let Some(guard) = &mut self.guard {
                 guard.handle_time(now);
             }
-            // One that drains ends by itself, or at the end of its time.
+            // A draining relay ends by itself, or at the end of its time.
             if self.watch.must_end() && !self.is_draining() {
                 self.end_relay()?;
                 warn!("the relay gave no sign of life and was ended");
@@ -216,7 +216,7 @@ impl Supervisor {
                 if self.is_draining() {
                     warn!("no reload: the proxy is about to end");
                 } else {
-                    // What is wrong has been logged.
+                    // The error has been logged.
                     let _ = self.reload_and_say();
                 }
             }
@@ -229,7 +229,7 @@ impl Supervisor {
         self.configuration.interception.watchdog_timeout
     }
 
-    /// Ends the relay. Connections pass from now on, even if its end takes long.
+    /// Ends the relay. From now on connections pass untouched, even if the end takes long.
     fn end_relay(&mut self) -> Result<(), Error> {
         if let Some(guard) = &mut self.guard {
             guard.stop_taking();
@@ -237,7 +237,7 @@ impl Supervisor {
         self.relay.kill().map(|_| ())
     }
 
-    /// A thread of the relay is stuck.
+    /// A thread of the relay is stuck: ends the relay.
     fn end_for(&mut self, thread: ThreadName) -> Result<(), Error> {
         self.end_relay()?;
         Err(Error::ThreadStuck {
@@ -298,14 +298,14 @@ impl Supervisor {
     }
 
     fn serve_commands(&mut self, now: Instant) {
-        // Out of its place meanwhile, since commands change everything else.
+        // Taken out meanwhile, because commands may change all other parts.
         if let Some(mut control) = self.control.take() {
             control.serve(now, |request| self.answer(request));
             self.control = Some(control);
         }
     }
 
-    /// The relay is told where the machine allows it more or less memory than before.
+    /// Sends new limits to the relay if the machine permits more or less memory than before.
     fn look_at_memory(&mut self, now: Instant) -> Result<(), Error> {
         let relay = &mut self.configuration.relay;
         if let Some(limits) = self.memory.look(relay, now)
@@ -327,7 +327,7 @@ impl Supervisor {
         }
     }
 
-    /// Tells the relay what has changed here, for whoever asks it.
+    /// Sends the helper's state to the relay, if it has changed.
     pub fn tell_relay(&mut self) {
         let state = self.state();
         if self.configuration.admin.is_some()
@@ -364,11 +364,11 @@ impl Supervisor {
         Err(Error::RelayEnded(status))
     }
 
-    /// How many sessions the relay has reset; `None` where it takes longer. What it says
-    /// meanwhile is heard.
+    /// How many sessions the relay has reset; `None` if this takes too long. Other messages are
+    /// handled meanwhile.
     ///
     /// # Errors
-    /// It has ended, which the caller's next event shows.
+    /// The relay has ended, which the caller's next event shows.
     pub fn wait_for_kick(&mut self, expected: u64) -> Result<Option<Kicked>, Error> {
         let limit = Instant::now() + KICK_LIMIT;
         loop {
@@ -401,10 +401,11 @@ impl Supervisor {
         }
     }
 
-    /// Whether the relay has taken a reload over.
+    /// Whether the relay has carried out a reload.
     ///
     /// # Errors
-    /// It has ended, or does not answer; then it is ended, which the caller's next event shows.
+    /// The relay has ended, or does not answer; then it is ended, which the caller's next event
+    /// shows.
     pub fn wait_for_reload(&mut self) -> Result<bool, Error> {
         let now = Instant::now();
         let mut watch = Watch::of_beating(now, LOOK_PAUSE, RELOAD_LIMIT, Absence::Restarts);
@@ -415,7 +416,7 @@ impl Supervisor {
                     [&control, &end].map(|descriptor| PollFd::new(descriptor, PollFlags::IN));
                 wait(&mut descriptors, Some(watch.next()))?
             };
-            // The turn that is waited for is the answer.
+            // The awaited answer counts as a turn.
             watch.look(Instant::now(), 0);
             if ready.first() == Some(&true) {
                 match self.relay.receive()? {
@@ -428,7 +429,7 @@ impl Supervisor {
                     Some(FromRelay::Verdicts) => {}
                     Some(FromRelay::Reloaded) => return Ok(true),
                     Some(FromRelay::NotReloaded) => return Ok(false),
-                    // They will be found again.
+                    // The relay will report these routes again.
                     Some(FromRelay::LeaveAlone(_)) => {}
                     Some(FromRelay::Kicked { .. }) => {}
                     Some(FromRelay::Ready) | None => {
@@ -439,7 +440,7 @@ impl Supervisor {
                 return Err(Error::RelayEnded(self.relay.kill()?));
             }
             if watch.must_end() {
-                // What it has taken over is not known.
+                // It is unknown which listeners the relay has.
                 self.end_relay()?;
                 return Err(Error::RelayStill(RELOAD_LIMIT.into()));
             }

@@ -1,4 +1,4 @@
-//! For `midspan check`: tries what [`run`](super::run) would do, and leaves nothing behind.
+//! For `midspan check`: tests what [`run`](super::run) would do, and leaves nothing behind.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::slots::Slots;
 use crate::Error;
 use crate::configuration::{Configuration, Listener};
 
-/// No listener forwards to itself.
+/// Checks that no listener forwards to itself.
 pub(crate) fn check_addresses(configuration: &Configuration) -> Result<(), Error> {
     let own = OwnAddresses::read().map_err(Error::system("read the machine's addresses"))?;
     configuration
@@ -21,13 +21,13 @@ pub(crate) fn check_addresses(configuration: &Configuration) -> Result<(), Error
         .map_err(|error| midspan_document::Error::from(error).into())
 }
 
-/// Whether a forward listener could listen; it does not stay.
+/// Whether a forward listener could listen; the socket is closed again.
 pub(crate) fn try_to_listen(listener: &Listener) -> Result<(), ListenError> {
     listening::try_forward(listener)
 }
 
-/// Whether the host's firewall lets intercepted connections work, tried for a fraction of a
-/// second with rules that take nothing, or with those of the Midspan that `is_running`.
+/// Whether the host's firewall permits intercepted connections. Tested for a fraction of a second
+/// with rules that intercept nothing, or with the rules of the Midspan that `is_running`.
 pub(crate) fn try_firewall(
     configuration: &Configuration,
     is_running: bool,
@@ -52,7 +52,7 @@ pub(crate) fn try_firewall(
                 ..selection
             })
             .collect();
-        // That Midspan may probe at the same time, with a table of its own.
+        // The running Midspan may probe at the same time, with a table of its own.
         return Ok(Probe::new(&plan.place.trial(), &selections, marks)?.run()?);
     }
     let mut listening = Vec::new();
@@ -65,7 +65,7 @@ pub(crate) fn try_firewall(
     }
     let open: Vec<Open> = listening.iter().map(|(open, _)| open.clone()).collect();
     let mut plan = plan(&open);
-    // Beside the place of `run`, whose leftovers stay as they are.
+    // Uses other names than `run`, whose leftovers stay unchanged.
     plan.place = plan.place.trial();
     let mut tries = 0;
     // A signal must not leave rules behind.
@@ -86,5 +86,5 @@ pub(crate) fn try_firewall(
     }
 }
 
-/// Most routing tables that are tried.
+/// Most routing tables that are tested.
 const TABLES: u32 = 100;

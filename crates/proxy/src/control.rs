@@ -49,22 +49,22 @@ pub(crate) enum ToRelay {
         log: LogSettings,
         /// How long a thread may make no turn.
         watchdog_timeout: TimeSpan,
-        /// How many listeners follow.
+        /// Number of listeners that follow.
         listeners: usize,
-        /// How to answer on the admin listener, whose socket comes with this, if there is one.
+        /// Settings of the admin listener, if there is one; its socket comes with this message.
         admin: Option<AdminMessage>,
-        /// The mark of what a fragmenter sends, if there is to be one; last of all come its device
-        /// and its raw sockets for IPv4 and IPv6.
+        /// The mark of the fragmenter's packets, if there is a fragmenter. Its device and its raw
+        /// sockets for IPv4 and IPv6 are the last descriptors of this message.
         fragmenter: Option<u32>,
-        /// Whether what clients were found to take is kept.
+        /// Whether verdicts about clients are kept.
         verdicts: KeptVerdicts,
     },
-    /// What the gate of transparent listeners needs; after the listeners, if any is transparent.
-    /// With it come two raw sockets, for IPv4 and IPv6.
+    /// Settings of the gate; after the listeners, if any is transparent. Two raw sockets, for IPv4
+    /// and IPv6, come with this message.
     Gate(GateSettings),
-    /// A listener; with it come its listening sockets, one for each thread.
+    /// A listener; its listening sockets, one for each thread, come with this message.
     Listener(Box<Listener>),
-    /// Other listeners from now on.
+    /// Changes the listeners.
     Reload {
         /// The new `relay.drain_timeout`.
         drain_timeout: TimeSpan,
@@ -72,50 +72,50 @@ pub(crate) enum ToRelay {
         watchdog_timeout: TimeSpan,
         /// The new `[limits]`.
         limits: RelayLimits,
-        /// How many listeners follow.
+        /// Number of listeners that follow.
         listeners: usize,
     },
-    /// Other limits from now on, since the machine allows more or less than before.
+    /// Changes the limits, because the machine permits more or less memory than before.
     Limits(RelayLimits),
-    /// Accept no more at these addresses once this time is over.
+    /// Closes the listening sockets at these addresses after a time.
     Retire {
-        /// Where listeners listen that are no longer wanted.
+        /// Addresses of removed listeners.
         addresses: Vec<SocketAddr>,
         /// How long connections that are being opened may still arrive.
         after: TimeSpan,
     },
     /// Reset these sessions; [`FromRelay::Kicked`] answers.
     Kick {
-        /// Comes back with the answer.
+        /// The answer has the same number.
         number: u64,
-        /// Which ones.
+        /// The sessions.
         target: Target,
     },
-    /// The addresses of this machine, in the file in memory that comes with this; after the
-    /// listeners and the gate, and whenever they change.
+    /// The addresses of this machine, in the file in memory that comes with this message; sent
+    /// after the listeners and the gate, and whenever the addresses change.
     Machine,
-    /// How the helper is, for whoever asks the admin listener.
+    /// The helper's state, for the admin listener.
     State(HelperState),
     /// Accept nothing more, let the sessions end, at most for `drain_timeout`, and exit.
     Drain,
 }
 
-/// Whether what clients were found to take is kept across restarts.
+/// Whether verdicts about clients are kept across restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum KeptVerdicts {
-    /// Not at all.
+    /// They are not kept.
     Nowhere,
-    /// From now on.
+    /// They are kept from now on.
     New,
-    /// The file comes with this, behind the admin socket, open to be read.
+    /// There is a file, open for reading, which comes with this message, behind the admin socket.
     InFile,
 }
 
-/// What holds for the admin listener.
+/// Settings of the admin listener.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AdminMessage {
-    /// Names that requests may call this machine by.
+    /// Host names that requests may contain.
     pub names: Vec<String>,
 }
 
@@ -125,33 +125,33 @@ pub(crate) struct AdminMessage {
 pub(crate) enum FromRelay {
     /// Connections are being accepted.
     Ready,
-    /// All threads are there; said several times a second.
+    /// All threads exist; sent several times per second.
     Alive {
-        /// The gate has made turns since the last of these, or there is none.
+        /// Whether the gate has made turns since the last of these messages, or there is none.
         gate_moves: bool,
-        /// Threads that make none.
+        /// Late threads.
         late: Vec<LateThread>,
     },
     /// This thread is stuck; the relay ends.
     Stuck(ThreadName),
-    /// New connections find the new listeners.
+    /// New connections reach the new listeners.
     Reloaded,
-    /// The new listeners cannot be had, and the old ones go on.
+    /// The new listeners cannot be used; the old ones stay in force.
     NotReloaded,
-    /// What clients were found to take is in the file in memory that comes with this.
+    /// Verdicts about clients, in the file in memory that comes with this message.
     Verdicts,
-    /// So many sessions were reset, as [`ToRelay::Kick`] with this number asked for.
+    /// The sessions that were reset for the [`ToRelay::Kick`] with this number.
     Kicked {
-        /// Of the question.
+        /// The number of the command.
         number: u64,
-        /// How many.
+        /// Numbers of reset connections.
         kicked: Kicked,
     },
     /// Splitting does not help on these routes: leave them alone for a while.
     LeaveAlone(Vec<Route>),
 }
 
-/// The two processes do not understand each other.
+/// A message between the two processes failed.
 #[derive(Debug, Error)]
 pub enum ControlError {
     /// A message could not be passed.
@@ -160,7 +160,7 @@ pub enum ControlError {
     /// A message could not be written or read.
     #[error("a message between the helper and the relay cannot be read: {0}")]
     Format(#[from] serde_json::Error),
-    /// There is no helper, or it says something else than it should.
+    /// There is no helper, or its message is not the expected one.
     #[error("no helper speaks to this relay: this command is run by `midspan run` only")]
     OutOfTurn,
 }
@@ -174,7 +174,7 @@ pub(crate) fn send(
     Ok(descriptor_passing::send(socket, &bytes, descriptors)?)
 }
 
-/// Sends a message if there is room for it; whether there was.
+/// Sends a message if the socket has room for it; returns whether it had.
 pub(crate) fn try_send(socket: impl AsFd, message: &impl Serialize) -> Result<bool, ControlError> {
     let bytes = serde_json::to_vec(message)?;
     match descriptor_passing::try_send(socket, &bytes) {
@@ -184,7 +184,7 @@ pub(crate) fn try_send(socket: impl AsFd, message: &impl Serialize) -> Result<bo
     }
 }
 
-/// `None` where the other process is gone.
+/// The next message; `None` if the other process has ended.
 pub(crate) fn receive<T: DeserializeOwned>(
     socket: impl AsFd,
 ) -> Result<Option<(T, Vec<OwnedFd>)>, ControlError> {

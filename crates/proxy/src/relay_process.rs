@@ -1,4 +1,4 @@
-//! The relay process, from the inside.
+//! The main function of the relay process.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -37,24 +37,25 @@ use crate::resolver;
 use crate::user::{USER_VARIABLE, User};
 use crate::{Error, logging};
 
-/// How often live sessions are read for the metrics, where anybody can ask for them.
+/// How often live sessions are read for the metrics, if there is an admin listener.
 const SAMPLING_INTERVAL: TimeSpan = TimeSpan::from_seconds(1);
 
-/// How often it tells of routes that splitting does not help: each time the rules are changed.
+/// How often the relay reports routes that splitting does not help. The helper changes the rules
+/// for each report.
 const FOUND_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The same while it drains, and while sessions are being reset.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
 
-/// For how long there must be no session before draining is over: connections that had arrived
-/// when it began may become sessions meanwhile.
+/// How long there must be no session before draining is over: connections that had arrived when
+/// draining began may become sessions meanwhile.
 const QUIET_TIME: Duration = Duration::from_millis(200);
 
-/// The relay process, to be called by the program that [`run`](crate::run) starts. Its standard
-/// input is the connection to the helper.
+/// The relay process, called by the program that [`run`](crate::run) starts. Its standard input is
+/// the connection to the helper.
 ///
 /// # Errors
-/// What keeps the relay from running. It returns without an error when it was told to end.
+/// Why the relay cannot run. After a command to end, it returns without an error.
 pub fn relay_main() -> Result<(), Error> {
     logging::report_panics();
     let result = serve();
@@ -69,15 +70,15 @@ fn serve() -> Result<(), Error> {
         become_user()?;
         return resolver::main(helper);
     }
-    // Before the rights to are given up.
+    // Before the privileges for this are given up.
     let resolver = resolver::start().map_err(Error::system("start the resolver process"))?;
     become_user()?;
     // Also before anything is read.
     capability::give_up_all_but(&[Capability::CAP_NET_ADMIN])?;
-    // The sandbox opens no file.
+    // Before the sandbox, which opens no file.
     let offered = offered();
     let host = HostCounters::open().ok();
-    // Before there is a second thread, so that it holds for all.
+    // Before there is a second thread, so that the sandbox applies to all threads.
     let landlock = sandbox::enter()?;
     let Some(received) = receive_configuration(&helper)? else {
         return Ok(());
@@ -168,7 +169,7 @@ fn serve() -> Result<(), Error> {
                 Some((ToRelay::Machine, list)) => learn_machine(list)?,
                 Some((ToRelay::State(state), _)) => health.set_helper(state),
                 Some(_) => return Err(ControlError::OutOfTurn.into()),
-                // The helper is gone, and nobody takes care of the routes any more.
+                // The helper has ended, so no process updates the routes any more.
                 None => return Ok(()),
             }
         }
@@ -185,10 +186,10 @@ fn serve() -> Result<(), Error> {
             return Err(Error::ThreadEnded);
         }
         let look = watch.look(&listeners.relay, listeners.gate.as_ref());
-        // A helper that does not read has enough to read.
+        // A helper that does not read already has enough messages.
         control::try_send(&helper, &look.message)?;
         if let Some(thread) = look.stuck {
-            // To end its threads would be to wait for this one.
+            // Ending the threads would mean waiting for the stuck one.
             std::mem::forget(listeners);
             return Err(end_for(thread, watch.limit(), &helper));
         }
@@ -204,16 +205,16 @@ fn serve() -> Result<(), Error> {
     }
 }
 
-/// How long the threads may take before the relay goes on with something else meanwhile.
+/// How long to wait for the threads before the relay continues with other work.
 const KICK_WAIT: Duration = Duration::from_millis(50);
 
-/// Commands to reset sessions, under way.
+/// Commands to reset sessions that are being carried out.
 #[derive(Default)]
 struct Kicks(Vec<(u64, Kick)>);
 
 impl Kicks {
     fn begin(&mut self, relay: &Relay, gate: Option<&Gate>, number: u64, target: Target) {
-        // First the gate: what it lets go meanwhile, the threads recognise.
+        // The gate first: the threads recognise connections that the gate releases meanwhile.
         let held = gate.map_or(0, |gate| gate.kick(target));
         self.0.push((number, relay.kick(target, held)));
     }
@@ -222,7 +223,7 @@ impl Kicks {
         !self.0.is_empty()
     }
 
-    /// Tells the helper what is done.
+    /// Sends the results to the helper.
     fn answer(&mut self, helper: &OwnedFd) -> Result<(), Error> {
         let mut done = Vec::new();
         self.0.retain_mut(|(number, kick)| {
@@ -237,16 +238,16 @@ impl Kicks {
     }
 }
 
-/// A system call that is missing on the sandbox's list must not go unnoticed.
+/// Logs refused system calls, because a call may be missing on the sandbox's list.
 fn log_refused_calls() {
     while let Some(call) = sandbox::next_refused_call() {
         warn!("the sandbox has refused {call}, which is a fault: please report it");
     }
 }
 
-/// Tells the helper of a thread that is stuck.
+/// Reports a stuck thread to the helper.
 fn end_for(thread: ThreadName, limit: TimeSpan, helper: &OwnedFd) -> Error {
-    // A helper that does not read sees the end.
+    // A helper that does not read notices the relay's end.
     let _ = control::try_send(helper, &FromRelay::Stuck(thread));
     Error::ThreadStuck {
         thread: thread.to_string(),
@@ -254,7 +255,7 @@ fn end_for(thread: ThreadName, limit: TimeSpan, helper: &OwnedFd) -> Error {
     }
 }
 
-/// The user that the helper names, if it may.
+/// Changes to the user that the helper has set, if permitted.
 fn become_user() -> Result<(), Error> {
     let Ok(user) = std::env::var(USER_VARIABLE) else {
         return Ok(());
@@ -275,7 +276,7 @@ fn connection_to_helper() -> Result<OwnedFd, Error> {
         .map_err(Error::system("take over the connection to the helper"))
 }
 
-/// Signals that reach every process of a terminal or service are the helper's to act on.
+/// Ignores signals that reach every process of a terminal or service: the helper handles them.
 fn ignore_signals() -> std::io::Result<()> {
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
@@ -283,22 +284,22 @@ fn ignore_signals() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Listeners, with their sockets as far as they are new, and the gate if one is transparent.
+/// Listeners, with sockets if they are new, and the gate if a listener is transparent.
 type ListenersAndGate = (Vec<OpenListener>, Option<GateAndSockets>);
 
-/// What the relay is to do.
+/// The settings that the helper has sent.
 struct Received {
     settings: RelaySettings,
     watchdog_timeout: TimeSpan,
     admin: Option<Admin>,
     verdicts: Saved,
-    /// For a fragmenter: the mark of its packets, its device and raw sockets.
+    /// For the fragmenter: the mark of its packets, its device and raw sockets.
     cutting: Option<(u32, Vec<OwnedFd>)>,
     listeners: Vec<OpenListener>,
     gate: Option<GateAndSockets>,
 }
 
-/// `None` where the helper has gone meanwhile.
+/// Receives the settings; `None` if the helper has ended meanwhile.
 fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
     let (settings, (log, watchdog_timeout), count, admin, (verdicts, cutting)) =
         match control::receive(helper)? {
@@ -354,7 +355,7 @@ fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
     }))
 }
 
-/// Listeners, and the gate if one of them is transparent.
+/// Receives listeners, and the gate if one of them is transparent.
 fn receive_listeners(helper: &OwnedFd, count: usize) -> Result<Option<ListenersAndGate>, Error> {
     let mut listeners = Vec::new();
     for _ in 0..count {
@@ -379,7 +380,7 @@ fn receive_listeners(helper: &OwnedFd, count: usize) -> Result<Option<ListenersA
     Ok(Some((listeners, gate)))
 }
 
-/// Which addresses are this machine's own from now on.
+/// Sets this machine's addresses.
 fn learn_machine(list: Vec<OwnedFd>) -> Result<(), Error> {
     let list = list.into_iter().next().ok_or(ControlError::OutOfTurn)?;
     let machine = Machine::from_memory(list)
@@ -388,7 +389,7 @@ fn learn_machine(list: Vec<OwnedFd>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What this machine offers to policies.
+/// The features of this machine for policies.
 fn offered() -> Offered {
     let names = tcp::available_congestion_controls().unwrap_or_default();
     Offered {
@@ -414,7 +415,7 @@ fn relay_settings(
     }
 }
 
-/// Lets the sessions end, until the time is up or the helper is gone.
+/// Lets the sessions end, until the time is over or the helper has ended.
 fn drain(
     relay: Relay,
     helper: &OwnedFd,
@@ -422,7 +423,7 @@ fn drain(
     gate: Option<Gate>,
     (mut watch, health): (ThreadWatch, &Health),
 ) -> Result<(), Error> {
-    // The helper has seen to it that no connection is taken any more.
+    // The helper has changed the rules so that no connection is intercepted any more.
     if let Some(gate) = gate {
         log_gate(&gate.statistics());
     }
@@ -483,7 +484,7 @@ fn drain(
     Ok(())
 }
 
-/// What it has done, in one line.
+/// Logs the gate's counters in one line.
 fn log_gate(all: &GateStatistics) {
     let bypasses = all.bypasses().into_iter().filter(|(_, count)| *count > 0);
     let bypasses: Vec<String> = bypasses

@@ -1,14 +1,14 @@
-//! The admin listener: what an operator can ask a running relay, over HTTP.
+//! The admin listener: queries of an operator to a running relay, over HTTP.
 //!
 //! | request | answer |
 //! | --- | --- |
 //! | `GET /metrics` | [metrics] in the OpenMetrics text format |
 //! | `GET /sessions?after=ID&limit=N` | live sessions, JSON ([`Answer`](midspan_relay::observation::Answer)) |
 //! | `GET /sessions/ID` | one live session, JSON ([`SessionReport`](midspan_relay::observation::SessionReport)) |
-//! | `GET /health` | `ok`, or status 503 and why: a thread of the relay has ended or is stuck, the proxy drains, no transparent listener takes connections |
+//! | `GET /health` | `ok`, or status 503 and why: a thread of the relay has ended or is stuck, the proxy drains, no transparent listener intercepts connections |
 //!
-//! It only answers; nothing can be changed through it. It has a thread of its own, so that nothing
-//! it is asked stands in the way of data. Connections, requests and times are bounded ([`midspan_pages`]).
+//! It only answers queries and changes nothing. It has a thread of its own, so that queries do not
+//! delay data. Connections, requests and times are bounded ([`midspan_pages`]).
 
 pub mod client;
 pub(crate) mod host;

@@ -8,7 +8,7 @@ use midspan_relay::observation::{LegReport, SessionReport};
 
 use super::CaptureError;
 
-/// Both ends of a leg, as its socket sees them.
+/// Both addresses of a leg, as its socket has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
     /// Midspan's. The server leg of a transparent session has the client's address here.
@@ -66,7 +66,7 @@ impl Ends {
 }
 
 impl Legs {
-    /// From what the relay says of a session.
+    /// From the relay's report of a session.
     ///
     /// # Errors
     /// A leg is not connected (any more).
@@ -81,9 +81,10 @@ impl Legs {
         self.client.local == self.server.peer && self.client.peer == self.server.local
     }
 
-    /// The leg that a segment belongs to. Where both are alike, its direction tells: what comes
-    /// from the client arrives on the client leg and leaves on the server leg. Over `lo` each
-    /// segment passes twice, leaving and arriving, and belongs to a leg once.
+    /// The leg to which a segment belongs. If both legs have the same addresses and ports, the
+    /// direction distinguishes them: the client's segments arrive on the client leg and leave on
+    /// the server leg. Over `lo` each segment passes twice, leaving and arriving, and belongs to a
+    /// leg once.
     pub fn leg_of(&self, segment: &Segment) -> Option<Leg> {
         if self.client.fits(segment) {
             Some(Leg::Client)

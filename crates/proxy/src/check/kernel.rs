@@ -167,7 +167,7 @@ fn describe(context: &Context<'_>, tried: Tried) -> Vec<Finding> {
         ),
         None => Finding::missing("kernel: TCP_INFO", "cannot be read", "another kernel"),
     });
-    // Nothing in a configuration asks for it yet.
+    // No key of the configuration needs this feature alone.
     findings.push(match tried.repair {
         Ok(()) => Finding::ok(
             "kernel: TCP_REPAIR",

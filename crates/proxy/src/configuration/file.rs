@@ -175,9 +175,9 @@ enum ModeKey {
     /// Connects to one fixed address.
     #[default]
     Forward,
-    /// Connects to where the client says, by SOCKS5.
+    /// Connects to the server that the client requests by SOCKS5.
     Socks5,
-    /// The same by HTTP.
+    /// Connects to the server that the client requests by HTTP.
     Http,
     /// Intercepts connections that this machine forwards.
     Transparent,

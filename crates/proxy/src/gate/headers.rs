@@ -1,13 +1,13 @@
 //! The headers of a TCP segment, as bytes: where they begin, and their checksums (RFC 1071).
 
 const TCP: u8 = 6;
-/// Bytes of a TCP header without options; its checksum's place.
+/// Bytes of a TCP header without options, and the position of its checksum.
 pub const TCP_HEADER: usize = 20;
 pub const TCP_CHECKSUM: usize = 16;
 /// Bytes of an IPv6 header.
 const IPV6_HEADER: usize = 40;
 
-/// Where the TCP header begins that follows right behind the IP header.
+/// The start of the TCP header, if it directly follows the IP header.
 pub fn segment_start(packet: &[u8]) -> Option<usize> {
     let first = *packet.first()?;
     match first >> 4 {
@@ -17,7 +17,7 @@ pub fn segment_start(packet: &[u8]) -> Option<usize> {
     }
 }
 
-/// Writes the length of the packet, as it is, into its IP header.
+/// Writes the length of the packet into its IP header.
 pub fn set_length(packet: &mut [u8]) -> Option<()> {
     let whole = u16::try_from(packet.len()).ok()?;
     match packet.first()? >> 4 {
@@ -32,7 +32,7 @@ pub fn set_length(packet: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Makes the checksums of the IPv4 header and of the segment, which begins there, anew.
+/// Computes the checksums of the IPv4 header, and of the segment that begins at `start`.
 pub fn set_checksums(packet: &mut [u8], start: usize) -> Option<()> {
     let addresses = match packet.first()? >> 4 {
         4 => {
@@ -56,7 +56,7 @@ pub fn set_checksums(packet: &mut [u8], start: usize) -> Option<()> {
     Some(())
 }
 
-/// The sum of words of 16 bits, the last filled up with zero.
+/// The sum of 16-bit words; the last one is padded with zero.
 pub fn sum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks(2);
     fold(
@@ -70,7 +70,7 @@ pub fn sum(bytes: &[u8]) -> u16 {
     )
 }
 
-/// Adds what is beyond 16 bits to the rest.
+/// Adds the bits above 16 to the lower ones.
 pub fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);

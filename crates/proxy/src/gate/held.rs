@@ -1,4 +1,4 @@
-//! SYNs that wait in the queue while their servers are being called.
+//! SYNs that are held in the queue while Midspan connects to their servers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -14,13 +14,13 @@ pub(super) struct Packet {
     pub id: u32,
     /// Its mark.
     pub mark: u32,
-    /// It, from its IP header on, without data.
+    /// The packet from its IP header on, without data.
     pub bytes: Vec<u8>,
-    /// Bytes that the kernel holds of it.
+    /// Bytes of the packet that the kernel holds.
     pub length: u32,
 }
 
-/// A SYN that waits.
+/// A held SYN.
 #[derive(Debug)]
 pub(super) struct Held {
     /// The SYN.
@@ -29,17 +29,17 @@ pub(super) struct Held {
     pub listener: usize,
     /// The connection that it opens.
     pub arrival: Arrival,
-    /// The server leg, being connected.
+    /// The server leg, which is connecting.
     pub server: OwnedFd,
-    /// When the server is given up.
+    /// When Midspan gives the server up.
     pub deadline: Option<Instant>,
-    /// What is set aside of the memory budget for it.
+    /// Memory of the budget that is set aside for it.
     pub memory: Option<SetAside>,
-    /// How often the client has sent it once more.
+    /// How often the client has repeated the SYN.
     pub repetitions: u32,
 }
 
-/// All that wait, found by token, by connection and by deadline.
+/// All held SYNs, found by token, by connection and by deadline.
 #[derive(Debug, Default)]
 pub(super) struct HeldSyns {
     held: BTreeMap<u64, Held>,
@@ -48,7 +48,7 @@ pub(super) struct HeldSyns {
 }
 
 impl HeldSyns {
-    /// Takes one in; its token is new.
+    /// Adds a SYN with a new token.
     pub fn insert(&mut self, token: u64, held: Held) {
         if let Some(deadline) = held.deadline {
             self.deadlines.insert((deadline, token));
@@ -57,13 +57,13 @@ impl HeldSyns {
         self.held.insert(token, held);
     }
 
-    /// The one of a connection.
+    /// The held SYN of a connection.
     pub fn of(&mut self, connection: Request) -> Option<(u64, &mut Held)> {
         let token = *self.tokens.get(&connection)?;
         Some((token, self.held.get_mut(&token)?))
     }
 
-    /// Takes one out.
+    /// Removes and returns a SYN.
     pub fn take(&mut self, token: u64) -> Option<Held> {
         let held = self.held.remove(&token)?;
         self.tokens.remove(&held.arrival.request);
@@ -73,7 +73,7 @@ impl HeldSyns {
         Some(held)
     }
 
-    /// Takes one out whose time is up.
+    /// Removes and returns a SYN whose deadline has passed.
     pub fn take_due(&mut self, now: Instant) -> Option<Held> {
         let (deadline, token) = *self.deadlines.first()?;
         if deadline > now {
@@ -83,7 +83,7 @@ impl HeldSyns {
         self.take(token)
     }
 
-    /// Gives each the new number of its listener; takes out those that have none.
+    /// Sets the new listener index of each SYN; removes and returns those without a listener.
     pub fn reassign(&mut self, new: impl Fn(usize) -> Option<usize>) -> Vec<Held> {
         let mut gone = Vec::new();
         for (token, held) in &mut self.held {
@@ -97,7 +97,7 @@ impl HeldSyns {
             .collect()
     }
 
-    /// Takes out those whose connections are meant.
+    /// Removes and returns the SYNs of these connections.
     pub fn take_meant(&mut self, is_meant: impl Fn(Request) -> bool) -> Vec<Held> {
         let meant: Vec<u64> = (self.tokens.iter())
             .filter(|(connection, _)| is_meant(**connection))
@@ -114,7 +114,7 @@ impl HeldSyns {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Takes all out.
+    /// Removes and returns all.
     pub fn take_all(&mut self) -> impl Iterator<Item = Held> + use<> {
         self.tokens.clear();
         self.deadlines.clear();

@@ -1,22 +1,23 @@
-//! The gate: decides what becomes of the SYNs that clients send.
+//! The gate: decides about clients' SYNs.
 //!
 //! The kernel's rules put the SYNs that a transparent listener may take into a queue (see
 //! [`midspan_gateway::interception`]). For each one:
 //!
-//! - *Handshake end to end*: the gate calls the server from the client's own address and port
-//!   while the SYN waits. When the server answers, the SYN is sent on to the listener, and whoever
-//!   accepts the connection finds the connected server leg in [`Openings`]. When the server
-//!   refuses, so does the rule that a mark on the SYN leads to. When it cannot be reached, the SYN
-//!   goes on untouched, so that the network itself tells the client. While nothing is heard, the
-//!   client's further SYNs are dropped, as on a path without an answer.
-//! - *Early*: the server is called, and the SYN is sent on to the listener at once.
-//! - Too many at a time, signed (TCP-MD5, TCP-AO), or a further path of an MPTCP connection: the SYN
-//!   goes on untouched. So it does where the table of connection tracking is nearly full, the policy
-//!   says so, or the server's answers do not come back this way
-//!   ([`midspan_policy::leave_alone::AsymmetricRoutes`]).
+//! - *Handshake end to end*: the gate connects to the server from the client's own address and port
+//!   while the SYN is held. When the server answers, the gate sends the SYN on to the listener, and
+//!   the acceptor of the connection finds the connected server leg in [`Openings`]. If the server
+//!   refuses, a mark on the SYN leads to a rule that refuses too. If the server cannot be reached,
+//!   the SYN passes untouched, so that the network itself reports this to the client. While there is
+//!   no answer, the client's further SYNs are dropped, as on a path without an answer.
+//! - *Early*: the gate sends the SYN on to the listener at once, and connects to the server
+//!   meanwhile.
+//! - The SYN passes untouched if there are too many, if it is signed (TCP-MD5, TCP-AO), or if it
+//!   adds a subflow to an MPTCP connection. It also passes untouched if the table of connection
+//!   tracking is nearly full, if the policy decides so, or if the server's answers do not come back
+//!   through this machine ([`midspan_policy::leave_alone::AsymmetricRoutes`]).
 //!
-//! "Sent on" is: dropped where it is, behind the host's filter, and sent again with the listener's
-//! mark, which leads it through `lo` to the listener.
+//! To send a SYN on, the gate drops it in the queue, which is behind the host's filter, and sends it
+//! again with the listener's mark, which leads it through `lo` to the listener.
 
 mod control_group;
 #[cfg(feature = "fuzzing")]
@@ -44,7 +45,7 @@ use midspan_relay::{Clock, Limits, OpeningLimits, Openings, Relay, SharedKnowled
 use midspan_units::TimeSpan;
 use serde::{Deserialize, Serialize};
 
-/// What holds for all transparent listeners; the helper sends it to the relay process.
+/// Settings of all transparent listeners; the helper sends them to the relay process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GateSettings {
@@ -54,24 +55,25 @@ pub struct GateSettings {
     pub mask: u32,
     /// The mark that makes a rule answer a SYN with a RST.
     pub refused_mark: u32,
-    /// The mark that makes rules watch what comes of a SYN that passes untouched.
+    /// The mark with which rules watch the result of a SYN that passes untouched.
     pub watched_mark: u32,
-    /// Conntrack zone in which server legs call.
+    /// The conntrack zone of server legs.
     pub server_zone: u16,
-    /// For how long servers are left alone whose answers do not come back this way.
+    /// How long connections pass untouched to servers whose answers do not come back through this
+    /// machine.
     pub asymmetric_route_time: TimeSpan,
-    /// How many connections may be opened at a time.
+    /// Limits of connections that are being opened.
     pub opening_limits: OpeningLimits,
 }
 
 /// The raw sockets for IPv4 and IPv6 packets; `None` for a family that the kernel lacks.
 pub type RawSockets = [Option<OwnedFd>; 2];
 
-/// What a gate and its relay have in common.
+/// The parts that a gate shares with its relay.
 pub struct RelaySide {
-    /// Where connections are left for the relay's threads.
+    /// The connections for the relay's threads.
     pub openings: Arc<Openings>,
-    /// Whether the relay has room for one more; `None`: always.
+    /// The limits of the relay's sessions; `None` for no limit.
     pub limits: Option<Arc<Limits>>,
     /// What the relay's sessions have taught of the paths to clients.
     pub knowledge: SharedKnowledge,

@@ -1,4 +1,4 @@
-//! Reading a client's first segment.
+//! Parses a client's first segment.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ use midspan_policy::learned_start::LEAST_WINDOW;
 use super::headers;
 use midspan_policy::Request;
 
-/// What is copied of a packet: all headers of any SYN that a host sends.
+/// Bytes that are copied of a packet: all headers of any SYN that a host sends.
 pub const COPIED: u16 = 256;
 
 /// TCP-MD5 (RFC 2385) and TCP-AO (RFC 5925).
@@ -23,17 +23,18 @@ const JOIN: u8 = 1;
 pub struct Syn {
     /// Its addresses.
     pub request: Request,
-    /// Its sequence number, which tells attempts with the same addresses apart.
+    /// Its sequence number, which distinguishes attempts with the same addresses and ports.
     pub sequence: u32,
-    /// Both ends sign their segments (TCP-MD5, TCP-AO): nobody can stand between them.
+    /// Whether both ends sign their segments (TCP-MD5, TCP-AO), so that no proxy can split the
+    /// connection.
     pub is_authenticated: bool,
-    /// It adds a path to a multipath connection (`MP_JOIN`). None of these is ours: a connection that
-    /// was taken has fallen back to TCP. So the first path leads elsewhere, and only that server has
-    /// the keys.
+    /// Whether it adds a subflow to a multipath connection (`MP_JOIN`). The connection does not
+    /// belong to Midspan, because an intercepted connection has fallen back to TCP. So the first
+    /// subflow leads elsewhere, and only that server has the keys.
     pub joins_multipath: bool,
 }
 
-/// What a client sends to open a connection.
+/// A segment with which a client opens a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Segment {
     /// The first segment.
@@ -42,9 +43,9 @@ pub enum Segment {
     Acknowledgement(Request),
 }
 
-/// Reads a packet from its IP header on; `None` for what is neither.
+/// Parses a packet from its IP header on; `None` if it is neither kind of segment.
 pub fn read(packet: &[u8]) -> Option<Segment> {
-    // Its end may not have been copied.
+    // The end of the packet may not have been copied.
     let packet = LaxSlicedPacket::from_ip(packet).ok()?;
     let (source, destination): (IpAddr, IpAddr) = match packet.net? {
         LaxNetSlice::Ipv4(ip) => {
@@ -86,9 +87,9 @@ pub fn read(packet: &[u8]) -> Option<Segment> {
     }
 }
 
-/// A SYN without its data, with lengths and checksums made anew. The client sends the data once
-/// more, since the answer acknowledges the SYN alone (RFC 9293, section 3.10.7.2). `None` where TCP
-/// does not follow right behind the IP header, or a header is not whole.
+/// A SYN without its data, with new lengths and checksums. The client sends the data again, because
+/// the SYN-ACK acknowledges only the SYN (RFC 9293, section 3.10.7.2). `None` if TCP does not
+/// directly follow the IP header, or a header is incomplete.
 pub(super) fn without_data(packet: &[u8]) -> Option<Vec<u8>> {
     let start = headers::segment_start(packet)?;
     let length = usize::from(packet.get(start + 12)? >> 4) * 4;
@@ -99,14 +100,14 @@ pub(super) fn without_data(packet: &[u8]) -> Option<Vec<u8>> {
     Some(cut)
 }
 
-/// Bytes of data behind the headers of a packet that is so long as a whole.
+/// Bytes of data behind the headers of a packet of this whole length.
 pub(super) fn data_length(packet: &[u8], whole: u32) -> Option<u32> {
     let start = headers::segment_start(packet)?;
     let length = usize::from(packet.get(start + 12)? >> 4) * 4;
     whole.checked_sub(u32::try_from(start + length).ok()?)
 }
 
-/// The hop limit (TTL) by which a SYN that is sent again finds the sockets that give this initial
+/// The hop limit (TTL) with which a SYN that is sent again reaches the sockets with this initial
 /// window, in segments: one more for each doubling.
 #[must_use]
 pub fn hop_limit(window: u32) -> u8 {
@@ -114,7 +115,7 @@ pub fn hop_limit(window: u32) -> u8 {
     64 + u8::try_from(doublings).unwrap_or(0)
 }
 
-/// Gives a packet another hop limit. The kernel makes the checksum of IPv4 anew when it is sent.
+/// Sets a packet's hop limit. The kernel computes the checksum of IPv4 when it sends the packet.
 pub(super) fn set_hop_limit(packet: &mut [u8], hop_limit: u8) {
     let place = match packet.first().map(|first| first >> 4) {
         Some(4) => 8,
@@ -125,8 +126,8 @@ pub(super) fn set_hop_limit(packet: &mut [u8], hop_limit: u8) {
     }
 }
 
-/// TCP's options (RFC 9293, section 3.1), each with what it has behind its length, up to the end or
-/// the first that is broken.
+/// TCP's options (RFC 9293, section 3.1), each with its content, up to the end or the first
+/// malformed one.
 fn options(mut options: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         while let [1, rest @ ..] = options {
@@ -236,7 +237,7 @@ mod tests {
             for options in [&options[..], &[]] {
                 let bare = with_data(is_four, options, &[]);
                 assert_eq!(data_length(&bare, bare.len() as u32), Some(0));
-                // Odd and even, and more than is copied.
+                // Odd and even lengths, and more than is copied.
                 for length in [1, 2, 1399, 60_000] {
                     let whole = with_data(is_four, options, &vec![0xa5; length]);
                     let copied = &whole[..whole.len().min(COPIED.into())];
@@ -286,7 +287,7 @@ mod tests {
         assert!(read_syn(&signed).unwrap().is_authenticated);
         let ao = packet(|tcp| tcp.set_options_raw(&[2, 4, 5, 180, 29, 4, 0, 0]).unwrap());
         assert!(read_syn(&ao).unwrap().is_authenticated);
-        // A length of 0 does not make it go in circles; 19 as a value is not an option.
+        // A length of 0 must not cause an endless loop; 19 as a value is not an option.
         let odd = packet(|tcp| tcp.set_options_raw(&[9, 0, 2, 4, 19, 19, 0, 0]).unwrap());
         assert!(!read_syn(&odd).unwrap().is_authenticated);
     }

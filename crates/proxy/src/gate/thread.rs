@@ -41,29 +41,29 @@ use super::{GateListener, GateSettings, RawSockets, RelaySide};
 
 /// Longest time without a sign of life.
 const BEAT: Duration = Duration::from_millis(100);
-/// A gate that wakes later than this was stopped: what waits in the queue is from before. Its
-/// clients have tried again meanwhile, perhaps past the gate.
+/// If the gate wakes later than this, it had been stopped: the packets in the queue are old. Their
+/// clients have repeated them meanwhile, perhaps past the gate.
 const STALE: Duration = Duration::from_millis(500);
-/// For how long a released SYN may stay unaccepted: the listener repeats its answer after 1 s and
-/// 3 s. Without an end of its own, a client that resets while its connection is half open would
-/// keep its server leg for longer; one that is slower is called for once more on accepting.
+/// How long a released SYN may stay unaccepted: the listener repeats its SYN-ACK after 1 s and 3 s.
+/// Without this limit, a client that resets a half-open connection would keep its server leg for
+/// longer. If a slower client is accepted later, Midspan connects to its server again.
 const ACCEPT_LIMIT: Duration = Duration::from_secs(4);
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(250);
-/// At most so often is the same trouble logged.
+/// Least time between two log lines about the same trouble.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 const EVENTS: usize = 256;
-/// Reads of the queue in one turn, so that answers of servers have theirs.
+/// Reads of the queue in one turn, so that answers of servers are not delayed.
 const READS_PER_TURN: usize = 64;
-/// More reads than the queue's longest content needs.
+/// More reads than the longest possible queue needs.
 const STALE_READS: usize = 16_384;
 /// Token of the queue; held connections count from 1.
 const QUEUE: u64 = 0;
 
 /// A command to the thread.
 pub(super) enum Update {
-    /// Other listeners from now on, and whom to tell that they are known.
+    /// Changes the listeners; the sender gets a confirmation.
     Listeners(Vec<GateListener>, Sender<()>),
-    /// SYNs that are held are to be refused, and whom to tell how many those were.
+    /// Refuses held SYNs; the sender gets their number.
     Kick(Target, Sender<u64>),
 }
 
@@ -96,7 +96,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Takes the queue, with room for so many packets.
+    /// Opens the queue, with room for this many packets.
     pub fn new(
         settings: &GateSettings,
         listeners: Vec<GateListener>,
@@ -140,7 +140,7 @@ impl Worker {
         })
     }
 
-    /// Runs until it is stopped.
+    /// Runs until `stop` is set.
     pub fn run(mut self, stop: &AtomicBool) -> std::io::Result<()> {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         let mut buffer = vec![0; BUFFER];
@@ -155,7 +155,7 @@ impl Worker {
             let is_stale = self.now.saturating_duration_since(last) > STALE;
             count(&self.counters.turns);
             if is_stale {
-                // Whether or not this turn has an event of the queue.
+                // Also if this turn has no event of the queue.
                 self.drop_queue(&mut buffer)?;
                 self.abandon_held();
             }
@@ -178,7 +178,7 @@ impl Worker {
     }
 
     fn carry_out(&mut self, update: Update) {
-        // Whoever asked may have given up waiting.
+        // The caller may no longer wait.
         match update {
             Update::Listeners(listeners, done) => {
                 self.change_listeners(listeners);
@@ -245,7 +245,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Drops all that waits in the queue, which is bounded.
+    /// Drops all packets in the queue, whose number is limited.
     fn drop_queue(&mut self, buffer: &mut [u8]) -> std::io::Result<()> {
         let mut waiting = Vec::new();
         for _ in 0..STALE_READS {
@@ -295,7 +295,7 @@ impl Worker {
             Reception::New => self.admit(packet, syn.request, listener),
             Reception::Held => self.handle_repetition(&packet, syn.request),
             Reception::HeldOther => self.replace_held(packet, syn.request),
-            // The listener's answer was lost: it answers once more.
+            // The listener's SYN-ACK was lost: the listener sends it again.
             Reception::Released => {
                 self.decide(packet.id, Verdict::Drop);
                 let window = self.window_of(syn.request);
@@ -309,7 +309,7 @@ impl Worker {
         }
     }
 
-    /// Decides whether a new connection is taken.
+    /// Decides whether to intercept a new connection.
     fn admit(&mut self, packet: Packet, request: Request, listener: usize) {
         self.suspect_routes();
         let now = self.relay_time();
@@ -373,7 +373,8 @@ impl Worker {
         }
     }
 
-    /// Lets a connection go to the relay before its server has answered, and calls that meanwhile.
+    /// Releases a connection to the relay before its server has answered, and connects to the
+    /// server meanwhile.
     fn open_early(&mut self, packet: Packet, listener: usize, arrival: Arrival) {
         let request = arrival.request;
         let mark = packet.mark & !self.mask;
@@ -389,10 +390,11 @@ impl Worker {
         }
     }
 
-    /// The server cannot be called from the client's address and port.
+    /// The client's address and port cannot be used for the server leg.
     fn leave_uncalled(&mut self, packet: u32, request: Request, error: &Errno) {
         // The client uses its port again, and the server leg of its last connection is about to be
-        // closed. On its own the SYN would be taken for a part of that one; the client repeats it.
+        // closed. If the SYN passed, the server would treat it as part of that connection. The
+        // client repeats the SYN.
         if *error == Errno::ADDRNOTAVAIL {
             debug!("{} waits for its last connection to end", request.client);
             count(&self.counters.dropped_port_in_use);
@@ -404,7 +406,7 @@ impl Worker {
         self.leave(packet, request);
     }
 
-    /// Holds the SYN and calls its server.
+    /// Holds the SYN and connects to its server.
     fn call(&mut self, packet: Packet, listener: usize, arrival: Arrival) {
         let request = arrival.request;
         let mark = packet.mark & !self.mask;
@@ -430,7 +432,7 @@ impl Worker {
         }
     }
 
-    /// The client has sent its SYN once more, while the first is held.
+    /// The client has repeated its SYN while the first one is held.
     fn handle_repetition(&mut self, packet: &Packet, request: Request) {
         let Some((token, held)) = self.held.of(request) else {
             return self.decide(packet.id, Verdict::Drop);
@@ -485,7 +487,7 @@ impl Worker {
         }
     }
 
-    /// Sessions accepted early whose servers never answered.
+    /// Handles sessions that were accepted early and whose servers never answered.
     fn suspect_routes(&mut self) {
         let unanswered = self.openings.take_unanswered();
         if unanswered.is_empty() {
@@ -511,7 +513,8 @@ impl Worker {
         self.held.insert(token, held);
     }
 
-    /// The client has begun anew from the same port; the server that is being called is the same.
+    /// The client has begun a new attempt from the same port; the connection to the server stays
+    /// the same.
     fn replace_held(&mut self, packet: Packet, request: Request) {
         let packet = match self.held.of(request) {
             Some((_, held)) => {
@@ -523,16 +526,16 @@ impl Worker {
         self.decide(packet, Verdict::Drop);
     }
 
-    /// The server has answered, or the network in its place.
+    /// The server has answered, or the network has reported an error.
     fn handle_answer(&mut self, token: u64) {
         let Some(held) = self.held.take(token) else {
             return;
         };
         match sockopt::socket_error(&held.server) {
             Ok(Ok(())) => {
-                // What a session takes is counted by the relay.
+                // From here on the relay counts the session's memory.
                 drop(held.memory);
-                // Watched by the relay from now on.
+                // From here on the relay watches the socket.
                 let _ = epoll::delete(&self.epoll, &held.server);
                 let (arrival, server) = (held.arrival, held.server);
                 self.release(held.packet, held.listener, Released { arrival, server });
@@ -542,7 +545,8 @@ impl Worker {
                 self.refuse(&held.packet, held.arrival.request);
             }
             Ok(Err(Errno::TIMEDOUT)) => self.give_up(held),
-            // The network says why, and says it to the client itself once its SYN comes.
+            // The network reports the error to the client itself when the client's SYN reaches the
+            // same place.
             Ok(Err(_)) | Err(_) => {
                 count(&self.counters.passed_unreachable);
                 self.end_call(held.server, held.arrival.request);
@@ -551,8 +555,8 @@ impl Worker {
         }
     }
 
-    /// After a stop: the clients have tried again meanwhile, and their SYNs have gone past the
-    /// gate.
+    /// After the gate was stopped: the clients have repeated their SYNs meanwhile, which have
+    /// passed the gate.
     fn abandon_held(&mut self) {
         for held in self.held.take_all() {
             count(&self.counters.dropped_stale);

@@ -1,7 +1,7 @@
-//! Taking the timestamp option (RFC 7323) out of a client's SYN.
+//! Removes the timestamp option (RFC 7323) from a client's SYN.
 //!
-//! The listener then offers none in its answer, so neither end sends any: an ACK has 12 bytes
-//! fewer.
+//! The listener then offers no timestamps in its SYN-ACK, so neither end sends any: an ACK has 12
+//! bytes fewer.
 
 use super::headers::{TCP_CHECKSUM as CHECKSUM, TCP_HEADER as HEADER, fold, segment_start, sum};
 
@@ -9,9 +9,9 @@ const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
 const TIMESTAMPS: u8 = 8;
 
-/// The packet, from its IP header on, with no operations in the place of timestamps; `None` where
-/// there is nothing to take out: no TCP right behind the IP header, no such option, or options
-/// that are broken.
+/// The packet, from its IP header on, with no-operations in place of timestamps. `None` if there is
+/// nothing to remove: TCP does not directly follow the IP header, there is no such option, or the
+/// options are malformed.
 pub fn without(packet: &[u8]) -> Option<Vec<u8>> {
     let start = segment_start(packet)?;
     let segment = packet.get(start..)?;
@@ -33,7 +33,7 @@ pub fn without(packet: &[u8]) -> Option<Vec<u8>> {
     Some(changed)
 }
 
-/// The whole option among the others.
+/// The position of the whole option.
 fn place(options: &[u8]) -> Option<std::ops::Range<usize>> {
     let mut at = 0;
     loop {

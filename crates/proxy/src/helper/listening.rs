@@ -223,7 +223,7 @@ impl Place<'_> {
         let socket =
             Socket::new(domain, Type::STREAM, Some(Protocol::TCP)).map_err(self.failed())?;
         if self.address.is_ipv6() {
-            // "[::]" and "0.0.0.0" are two listeners, whatever net.ipv6.bindv6only says.
+            // "[::]" and "0.0.0.0" are two listeners, whatever the value of net.ipv6.bindv6only.
             socket.set_only_v6(true).map_err(self.failed())?;
         }
         // Sockets of an earlier run in TIME-WAIT do not block the address.

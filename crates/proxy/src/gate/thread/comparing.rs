@@ -1,4 +1,4 @@
-//! The control group, as the gate's thread deals with it.
+//! The control group in the gate's thread.
 
 use std::sync::atomic::Ordering;
 
@@ -10,13 +10,13 @@ use super::super::statistics::count;
 use super::Worker;
 
 impl Worker {
-    /// Whether a connection that would be taken passes untouched, to compare with.
+    /// Whether a connection that would be intercepted belongs to the control group.
     pub(super) fn is_of_control_group(&self, request: Request, listener: usize) -> bool {
         let settings = self.listeners.get(listener);
         settings.is_some_and(|of| (self.control_group).takes(request, of.listener.control_group))
     }
 
-    /// It passes, and is measured where there is room.
+    /// Lets a connection pass untouched, and measures it if there is room.
     pub(super) fn leave_to_compare(&mut self, packet: &Packet, request: Request) {
         count(&self.counters.passed_control);
         if !self.control_group.begin(request, self.now) {
@@ -25,7 +25,7 @@ impl Worker {
         self.leave(packet.id, request);
     }
 
-    /// Looks how far flows of the control group are.
+    /// Checks the flows of the control group.
     pub(super) fn compare(&mut self) {
         for ended in self.control_group.look(self.now, &self.tracking) {
             match ended {

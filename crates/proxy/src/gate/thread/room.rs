@@ -1,4 +1,4 @@
-//! Room for one more SYN: a place in the table, and memory.
+//! Room for another SYN: a place in the table, and memory.
 
 use midspan_policy::Request;
 use midspan_relay::{Reception, Seat, SetAside, Shortage};
@@ -8,15 +8,15 @@ use super::super::statistics::count;
 use super::super::syn::{self, Syn};
 use super::Worker;
 
-/// Most that make room for one new connection: of its client, and of all.
+/// Most SYNs that make room for one new connection: of its client, and of all clients.
 const ROOMS_AT_ONCE: usize = 3;
-/// What a held SYN takes besides the packet: the server leg's socket and what is noted here.
+/// Memory of a held SYN in addition to the packet: the server leg's socket and the gate's own data.
 const EACH_HELD: u64 = 6 << 10;
-/// The kernel takes about twice as much for a packet as it has bytes, and more for fragments.
+/// The kernel uses about twice a packet's bytes as memory, and more for fragments.
 const HELD_FACTOR: u64 = 2;
 
 impl Worker {
-    /// What a SYN finds, once others have made room for it.
+    /// The state in which a SYN finds its connection, after others have made room.
     pub(super) fn arrive(&mut self, syn: &Syn) -> Reception {
         for _ in 0..ROOMS_AT_ONCE {
             match (self.openings).arrive(syn.request, syn.sequence, self.now) {
@@ -27,7 +27,7 @@ impl Worker {
         Reception::Full
     }
 
-    /// A SYN goes on untouched, so that there is room for a new one: its client is overdue.
+    /// Lets a SYN whose client is overdue pass untouched, so that there is room for a new one.
     pub(super) fn make_room(&mut self, request: Request) {
         let Some((token, held)) = self.held.of(request) else {
             self.openings.forget(request);
@@ -44,8 +44,8 @@ impl Worker {
         }
     }
 
-    /// Memory for a SYN of which the kernel holds so many bytes; where all that is meant for held
-    /// SYNs is in use, one whose client is overdue makes room.
+    /// Sets memory aside for a SYN of this length. If all memory for held SYNs is in use, one whose
+    /// client is overdue makes room.
     pub(super) fn set_aside(&mut self, length: u32) -> Result<Option<SetAside>, Shortage> {
         let Some(limits) = self.limits.clone() else {
             return Ok(None);
@@ -64,7 +64,7 @@ impl Worker {
         Err(Shortage::Memory)
     }
 
-    /// A connection passes untouched for want of this.
+    /// Counts a connection that passes untouched because of this shortage.
     pub(super) fn count_shortage(&self, shortage: Shortage) {
         count(match shortage {
             Shortage::Sessions => &self.counters.passed_sessions,
@@ -74,7 +74,7 @@ impl Worker {
         });
     }
 
-    /// A place for a connection among the relay's sessions.
+    /// Gets a place for a connection among the relay's sessions.
     pub(super) fn take_seat(
         &self,
         request: Request,
@@ -87,7 +87,7 @@ impl Worker {
     }
 }
 
-/// Leaves the data of a SYN away; false where that cannot be done, and more of it came than was
+/// Removes the data of a SYN; `false` if this is not possible and the SYN has more data than was
 /// copied.
 pub(super) fn shorten(packet: &mut Packet) -> bool {
     match syn::data_length(&packet.bytes, packet.length) {

@@ -1,4 +1,4 @@
-//! Connections go to the relay, each with the initial window that its client's path is known to take.
+//! Releases connections to the relay, each with the initial window for its client's path.
 
 use std::io;
 
@@ -17,7 +17,7 @@ use super::super::timestamps;
 use super::Worker;
 
 impl Worker {
-    /// Lets a connection go to the relay.
+    /// Releases a connection to the relay.
     pub(super) fn release(&mut self, packet: Packet, listener: usize, mut released: Released) {
         let request = released.arrival.request;
         let start = self.start_of(request, listener);
@@ -46,12 +46,12 @@ impl Worker {
         policy.window(now, &request, &listener.learned_windows, known)
     }
 
-    /// The initial window of a connection that was released, where it was chosen.
+    /// The initial window of a released connection, if it was selected.
     pub(super) fn window_of(&self, request: Request) -> Option<u32> {
         Some(self.openings.start_of(request)?.window)
     }
 
-    /// Sends a SYN to the sockets that give this initial window.
+    /// Sends a SYN to the sockets with this initial window.
     pub(super) fn send_on(
         &mut self,
         mut bytes: Vec<u8>,
@@ -68,7 +68,7 @@ impl Worker {
             {
                 bytes = without;
             }
-            // The client's own hop limit must not be taken for one of ours.
+            // The client's own hop limit must not be treated as one that selects a window.
             if !known.listener.learned_windows.is_empty() {
                 let hop_limit = syn::hop_limit(window.unwrap_or(LEAST_WINDOW));
                 syn::set_hop_limit(&mut bytes, hop_limit);

@@ -1,4 +1,4 @@
-//! What becomes of a packet that waited in the queue.
+//! Verdicts about packets in the queue.
 
 use std::os::fd::OwnedFd;
 
@@ -11,12 +11,13 @@ use super::super::statistics::count;
 use super::{LOG_INTERVAL, Worker};
 
 impl Worker {
-    /// Our own call ends before the client's SYN leaves: its answer must not find our socket, and
-    /// NAT must not give it another port because ours is in use.
+    /// Midspan's own attempt to connect ends before the client's SYN leaves: the SYN's answer must
+    /// not reach Midspan's socket, and NAT must not give the client another port because Midspan's
+    /// socket has this one.
     pub(super) fn end_call(&self, server: OwnedFd, request: Request) {
         drop(server);
         let Request { client, server } = request;
-        // There is none where the host does not track our call.
+        // There is no entry if the host does not track Midspan's attempt.
         let _ = self.tracking.forget(client, server, self.server_zone);
     }
 
@@ -30,64 +31,66 @@ impl Worker {
         is_full
     }
 
-    /// A connection that was about to be opened passes untouched.
+    /// A connection that was being opened passes untouched.
     pub(super) fn leave(&mut self, packet: u32, request: Request) {
         self.settle(request);
         self.pass(packet);
     }
 
-    /// The same; the rules show what the client answers if the server's answer does not come by.
+    /// A connection passes untouched, and rules show whether the client answers although the
+    /// server's answer does not pass this machine.
     pub(super) fn leave_watched(&mut self, packet: &Packet, request: Request) {
         self.settle(request);
         let mark = Some(packet.mark & !self.mask | self.watched_mark);
         self.decide(packet.id, Verdict::Accept { mark });
     }
 
-    /// The rules answer with a RST.
+    /// Rules answer the SYN with an RST.
     pub(super) fn refuse(&mut self, packet: &Packet, request: Request) {
         self.settle(request);
         let mark = Some(packet.mark & !self.mask | self.refused_mark);
         self.decide(packet.id, Verdict::Accept { mark });
     }
 
-    /// Nothing is awaited any more, nor by copies of its SYN that wait in the queue.
+    /// Ends the opening of a connection, also for copies of its SYN that are in the queue.
     fn settle(&mut self, request: Request) {
         if let Some(sequence) = self.openings.forget(request) {
             self.settled.note(self.now, request, sequence);
         }
     }
 
-    /// Nobody has answered: the client tries again, or gives up.
+    /// The server has not answered: the client tries again, or gives up.
     pub(super) fn give_up(&mut self, held: Held) {
         count(&self.counters.unanswered);
         self.openings.forget(held.arrival.request);
-        // Many dark servers would fill the table of connection tracking with such calls.
+        // Otherwise connections to many servers without answer would fill the table of connection
+        // tracking.
         self.end_call(held.server, held.arrival.request);
         self.decide(held.packet.id, Verdict::Drop);
     }
 
-    /// It goes on as if there were no gate.
+    /// The packet passes as if there were no gate.
     pub(super) fn pass(&mut self, packet: u32) {
         self.decide(packet, Verdict::Accept { mark: None });
     }
 
-    /// What is to be done with it; the kernel is told at the end of the turn at the latest.
+    /// Sets a packet's verdict; the kernel gets it at the end of the turn at the latest.
     pub(super) fn decide(&mut self, packet: u32, verdict: Verdict) {
-        // An error: the queue was emptied meanwhile, and the packet is gone.
+        // An error means that the queue was emptied meanwhile, and the packet is gone.
         if let Err(error) = self.queue.decide(packet, verdict) {
             debug!("no verdict on a packet: {error}");
         }
     }
 
-    /// Tells the kernel all that was decided.
+    /// Sends all verdicts to the kernel.
     pub(super) fn tell_decisions(&mut self) {
         if let Err(error) = self.queue.flush() {
             debug!("no verdict on packets: {error}");
         }
     }
 
-    /// The kernel refused something for a connection, which passes untouched; it may do so for
-    /// each packet.
+    /// Logs that the kernel refused something for a connection, which passes untouched. This may
+    /// happen for each packet.
     pub(super) fn log_trouble(&mut self, what: &str, error: &std::io::Error) {
         if let Some(more) = self.trouble.admit(self.now) {
             warn!(
@@ -97,7 +100,7 @@ impl Worker {
         }
     }
 
-    /// At most now and then: the reason is the same for many.
+    /// Logs this only from time to time, because the reason is the same for many connections.
     pub(super) fn log_full(&mut self) {
         if self.now < self.next_log {
             return;

@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::Source;
 
-/// Where a key stands, and where its value does.
+/// The place of a key in the file, and the place of its value.
 type Entry = (Range<usize>, Range<usize>);
 
 impl Source {

@@ -3,7 +3,7 @@
 use crate::Destination;
 use crate::exchange::Exchange;
 
-/// The result of the bytes so far.
+/// The result of parsing the bytes received so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// The number of bytes, from the first, that are consumed and must not be passed again.

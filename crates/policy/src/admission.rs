@@ -28,7 +28,7 @@ pub enum Handshake {
 /// Whether a connection is split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Split it.
+    /// The connection is split.
     Intercept {
         /// How the client's SYN is answered.
         handshake: Handshake,

@@ -37,7 +37,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The state directory cannot be used.
-    #[error("relay.state_directory: {path} cannot be had: {source}")]
+    #[error("relay.state_directory: cannot use {path}: {source}")]
     StateDirectory {
         /// The path.
         path: std::path::PathBuf,
@@ -102,7 +102,7 @@ pub enum Error {
     )]
     RulesLate,
     /// The thread that works on rules ended; the rules may not be in force.
-    #[error("the thread that looks after rules ended unexpectedly; see the message above")]
+    #[error("the thread that works on rules ended unexpectedly; see the message above")]
     RulesLost,
     /// A thread of the relay ended, and its sessions with it.
     #[error("a thread of the relay ended unexpectedly; see the message above")]

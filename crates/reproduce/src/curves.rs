@@ -1,4 +1,4 @@
-//! The papers' figures as lines to be drawn.
+//! The papers' figures as lines of plots.
 
 use midspan_model::ModelError;
 use midspan_model::overlay::Reading;
@@ -11,7 +11,7 @@ use crate::Paper;
 pub struct Curves {
     /// Its name, such as "figure 8".
     pub item: &'static str,
-    /// What it shows and how it was computed.
+    /// The content of the figure, and how it was computed.
     pub title: String,
     /// The horizontal axis and its unit.
     pub x: (&'static str, &'static str),
@@ -22,7 +22,7 @@ pub struct Curves {
 }
 
 /// The figures of `paper` that its analysis can draw: Figs 8–11 of Maki, as printed and with packets
-/// conserved. None of the others.
+/// conserved. Empty for the other papers.
 ///
 /// # Errors
 /// None for the paper's own settings.

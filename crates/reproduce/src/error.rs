@@ -1,10 +1,10 @@
-//! Why a paper's scenario gave no result.
+//! Errors of a paper's scenario.
 
 use midspan_model::ModelError;
 use midspan_sim::{ScenarioError, StopReason};
 use midspan_units::{ParseError, Time};
 
-/// Why a paper's scenario gave no result.
+/// Why a paper's scenario has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The simulator refuses the scenario.
@@ -13,15 +13,15 @@ pub enum Error {
     /// A setting of the paper cannot be read.
     #[error("a setting of the paper cannot be read: {0}")]
     Setting(#[from] ParseError),
-    /// The analysis that stands beside the simulation fails.
+    /// The analysis that is compared with the simulation fails.
     #[error("the paper's scenario cannot be analysed: {0}")]
     Model(#[from] ModelError),
-    /// The simulation ended before its time, so that its counts mean nothing.
+    /// The simulation ended too early, so its counts mean nothing.
     #[error("the simulation ended at {:.3} s instead of running its time: {reason:?}", .until.since(Time::ZERO).as_seconds())]
     Ended {
-        /// When it ended.
+        /// The time of its end.
         until: Time,
-        /// Why.
+        /// The reason for its end.
         reason: StopReason,
     },
 }

@@ -1,9 +1,9 @@
-//! The papers' tables and figures, beside the papers' own numbers.
+//! The papers' tables and figures, compared with the papers' own numbers.
 //!
-//! Each paper has a module; [`analysis`] gives what its equations say, [`simulation`] what the
-//! packet-level simulator measures in the paper's scenarios, [`laboratory`] what real kernels do on
-//! them. `docs/papers/` tells what was chosen
-//! where a paper leaves something open, and what does not follow from it.
+//! Each paper has a module. [`analysis`] computes the paper's equations, [`simulation`] runs the
+//! paper's scenarios in the packet-level simulator, and [`laboratory`] runs them on real kernels.
+//! `docs/papers/` describes the choices that were made where a paper leaves something open, and the
+//! results that could not be reproduced.
 
 pub mod agreement;
 mod bhole;
@@ -27,11 +27,11 @@ use midspan_model::ModelError;
 use midspan_model::papers::{self, Figure, hasegawa as asymmetry, tam as printed};
 use midspan_records::{By, Record};
 
-/// What a paper's equations give, each figure beside the printed one; nothing where
+/// The results of a paper's equations, each figure next to the printed one; empty if
 /// [`Paper::has_analysis`] is false.
 ///
 /// # Errors
-/// None for the papers' own settings; whatever the model says of settings it cannot take.
+/// None for the papers' own settings; errors of the model for settings that it cannot use.
 pub fn analysis(paper: Paper) -> Result<Vec<Record>, ModelError> {
     Ok(match paper {
         Paper::Maki => maki::records()?,
@@ -47,13 +47,13 @@ pub fn analysis(paper: Paper) -> Result<Vec<Record>, ModelError> {
     })
 }
 
-/// What the simulator measures in a paper's scenarios, beside what the paper prints, and for the
-/// points of Maki's figures beside what the analysis says; nothing where [`Paper::has_simulation`] is false.
+/// The simulator's results for a paper's scenarios, next to the paper's numbers, and for the points of
+/// Maki's figures next to the analysis; empty if [`Paper::has_simulation`] is false.
 ///
-/// `effort` says which items, and whether fewer and shorter runs are enough: two of 100 s instead
-/// of ten of 1,000 s for Shikama, three of a fifth of the time instead of ten for Maki, a tenth of the downloads, time and transfers for Tam, a tenth of the runs with loss for
-/// Hasegawa; Bhole's tables take a moment and are always complete.
-/// `progress` is told what is done, in a few words.
+/// `effort` selects the items, and whether fewer and shorter runs are enough: two runs of 100 s instead of
+/// ten of 1,000 s for Shikama; three of a fifth of the time instead of ten for Maki; a tenth of the
+/// downloads, time and transfers for Tam; a tenth of the runs with loss for Hasegawa. Bhole's tables take a
+/// moment and are always complete. `progress` is called with a short text about each finished part.
 ///
 /// # Errors
 /// A scenario cannot be set up, or ended before its time.

@@ -1,4 +1,4 @@
-//! Which papers there are.
+//! The papers.
 
 /// A paper by its short name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Paper {
         Self::Bhole,
     ];
 
-    /// Its short name.
+    /// The short name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -37,13 +37,13 @@ impl Paper {
         }
     }
 
-    /// Whether [`analysis`](crate::analysis) has figures of it.
+    /// Whether [`analysis`](crate::analysis) has figures of this paper.
     #[must_use]
     pub const fn has_analysis(self) -> bool {
         !matches!(self, Self::Bhole)
     }
 
-    /// Whether [`simulation`](crate::simulation) has figures of it.
+    /// Whether [`simulation`](crate::simulation) has figures of this paper.
     #[must_use]
     pub const fn has_simulation(self) -> bool {
         true

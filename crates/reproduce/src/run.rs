@@ -1,4 +1,4 @@
-//! Running a scenario for its whole time, and what all simulated records have in common.
+//! Runs a scenario for its whole time; common parts of all simulated records.
 
 use midspan_link::{Configuration, QueueLimit, State};
 use midspan_records::{By, Record};
@@ -8,7 +8,7 @@ use midspan_units::{BitRate, Probability, Time, TimeSpan};
 
 use crate::Error;
 
-/// Runs `scenario` while `observer` watches.
+/// Runs `scenario` with `observer`.
 pub(crate) fn run<O: Observer>(scenario: &Scenario, observer: O) -> Result<(Results, O), Error> {
     let mut simulation = Simulation::observed(scenario, observer)?;
     let results = simulation.run();
@@ -34,7 +34,7 @@ pub(crate) fn link(rate: u64, delay: TimeSpan, loss: Probability, queue: u32) ->
     }
 }
 
-/// A rate of so many Mbit/s; `None`, which is no limit, for zero.
+/// A rate in Mbit/s; `None`, which means no limit, for zero.
 pub(crate) const fn megabits(rate: u64) -> Option<BitRate> {
     BitRate::from_bits_per_second(rate * 1_000_000)
 }
@@ -45,14 +45,14 @@ pub(crate) type Points = Vec<(f64, f64)>;
 /// cwnd against time of the first connections of a scenario.
 #[derive(Debug)]
 pub(crate) struct CwndWatch {
-    /// cwnd is divided by this.
+    /// The unit: cwnd is divided by this number.
     unit: f64,
     from: Time,
     points: Vec<Points>,
 }
 
 impl CwndWatch {
-    /// Watches so many connections from a time on.
+    /// Observes this number of connections from a time on.
     pub(crate) fn new(connections: usize, unit: f64, from: Time) -> Self {
         Self {
             unit,
@@ -61,7 +61,7 @@ impl CwndWatch {
         }
     }
 
-    /// Of each connection, time in seconds and cwnd in units, in steps.
+    /// For each connection, time in seconds and cwnd in units, in steps.
     pub(crate) fn into_points(self) -> Vec<Points> {
         self.points
     }
@@ -78,7 +78,7 @@ impl Observer for CwndWatch {
         if now < self.from || last == Some(cwnd) {
             return;
         }
-        // A step, not a slope.
+        // The plot shows a step, not a slope.
         points.extend(last.map(|last| (at, last)));
         points.push((at, cwnd));
     }

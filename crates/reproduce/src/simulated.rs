@@ -1,14 +1,14 @@
-//! What is simulated of a paper, and what comes out.
+//! How much of a paper is simulated, and the results.
 
 use midspan_records::Record;
 use midspan_report::LinePlot;
 
-/// How much is simulated.
+/// How much to simulate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Effort {
     /// Fewer and shorter runs than the paper's.
     pub quick: bool,
-    /// Only this item, such as "figure 10"; everything where there is none.
+    /// Only this item, such as "figure 10"; `None` for everything.
     pub item: Option<String>,
     /// Threads; the result does not depend on them.
     pub threads: usize,
@@ -25,33 +25,33 @@ impl Effort {
         }
     }
 
-    /// Whether an item is asked for.
+    /// Whether to simulate an item.
     #[must_use]
     pub fn wants(&self, item: &str) -> bool {
         self.item.as_ref().is_none_or(|wanted| wanted == item)
     }
 }
 
-/// What comes out.
+/// The results.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Simulated {
-    /// Every number.
+    /// All numbers.
     pub records: Vec<Record>,
-    /// The paper's figures, as they come out here.
+    /// The paper's figures, with the simulated lines.
     pub figures: Vec<FigurePlot>,
 }
 
 /// A figure of a paper.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FigurePlot {
-    /// Which, such as "figure 10".
+    /// The item, such as "figure 10".
     pub item: String,
     /// The plot.
     pub plot: LinePlot,
 }
 
 impl FigurePlot {
-    /// A figure whose item its plot names as well.
+    /// A figure with this item and plot.
     pub(crate) fn new(item: &str, plot: LinePlot) -> Self {
         Self {
             item: item.to_owned(),

@@ -167,15 +167,15 @@ fn describe(context: &Context<'_>, tried: Tried) -> Vec<Finding> {
         ),
         None => Finding::missing("kernel: TCP_INFO", "cannot be read", "another kernel"),
     });
-    // No key of the configuration needs this feature alone.
+    // For information: a missing feature is not reported as an obstacle.
     findings.push(match tried.repair {
         Ok(()) => Finding::ok(
             "kernel: TCP_REPAIR",
-            "there; this configuration needs it not",
+            "there; this configuration does not need it",
         ),
         Err(reason) => Finding::ok(
             "kernel: TCP_REPAIR",
-            format!("{reason}; this configuration needs it not"),
+            format!("{reason}; this configuration does not need it"),
         ),
     });
     findings

@@ -26,7 +26,7 @@ pub const MOST_LEGS: u64 = 4;
 /// A path of 1 to 4 legs, every quantity log-uniform over its range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draw {
-    /// What it was drawn from.
+    /// The seed of the draw.
     pub seed: u64,
     /// Reno or NewReno, on all legs.
     pub variant: Variant,
@@ -37,9 +37,9 @@ pub struct Draw {
 /// A leg: one link, and the buffers at its ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrawnLeg {
-    /// Rate of the link, both ways.
+    /// Rate of the link, in both directions.
     pub rate: BitRate,
-    /// Propagation delay there and back.
+    /// Propagation delay of a round trip.
     pub round_trip: TimeSpan,
     /// Loss in the direction of the data.
     pub loss: Probability,
@@ -87,7 +87,7 @@ impl DrawnLeg {
         }
     }
 
-    /// The link in the direction of the data, and back.
+    /// The configuration of the link in the direction of the data, and in the opposite direction.
     pub(super) fn link(&self) -> [Configuration; 2] {
         let way = |loss| Configuration {
             state: State {
@@ -102,7 +102,7 @@ impl DrawnLeg {
     }
 }
 
-/// A number of `range`, its logarithm uniform.
+/// A number of `range` whose logarithm is uniformly distributed.
 fn log_uniform(stream: &mut Stream, range: &Range<f64>) -> f64 {
     #[allow(clippy::cast_precision_loss)] // 53 bits fit.
     let uniform = (stream.next_u64() >> 11) as f64 / 9_007_199_254_740_992.0;

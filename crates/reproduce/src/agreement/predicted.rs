@@ -1,4 +1,4 @@
-//! What the analysis predicts for a drawn path.
+//! The prediction of the analysis for a drawn path.
 
 use midspan_model::ModelError;
 use midspan_model::leg::{Leg, Transport};
@@ -12,7 +12,7 @@ use midspan_units::TimeSpan;
 use super::draw::{Draw, DrawnLeg};
 
 impl Draw {
-    /// What the analysis says of the path, split at every node.
+    /// The analysis of the path, split at every node.
     ///
     /// # Errors
     /// None for a drawn path.

@@ -1,4 +1,4 @@
-//! What the simulator measures on a drawn path.
+//! The simulation of a drawn path.
 
 use midspan_sim::proxy::{Buffers, RelayConfiguration};
 use midspan_sim::tcp::{ReceiverConfiguration, SenderConfiguration};
@@ -9,15 +9,15 @@ use super::draw::{Draw, DrawnLeg};
 use crate::Error;
 use crate::run::number;
 
-/// Packets that a simulation is long enough for, roughly.
+/// The approximate number of packets of a simulation.
 const PACKETS: f64 = 4e6;
-/// Shortest and longest time that is measured, in seconds.
+/// Shortest and longest measured time, in seconds.
 const SHORTEST: f64 = 100.0;
 const LONGEST: f64 = 40_000.0;
 
 impl Draw {
     /// End-to-end throughput in bit/s of user data, in the long run: a bulk flow of default TCP
-    /// (RFC 5681, 6298, 6928; delayed ACKs), its beginning left out.
+    /// (RFC 5681, 6298, 6928; delayed ACKs), without its beginning.
     ///
     /// # Errors
     /// None for a drawn path.
@@ -33,7 +33,7 @@ impl Draw {
         Ok(number(after - before) * 8.0 / span.as_seconds())
     }
 
-    /// How long is measured: depends on the path alone, so that simulations can be kept while the
+    /// The measured time. It depends only on the path, so stored simulations remain usable when the
     /// analysis changes.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Bounded.
     fn duration(&self) -> TimeSpan {
@@ -85,7 +85,7 @@ impl Draw {
     }
 }
 
-/// Packets per second that a leg carries at the very most, and not much less.
+/// A rough upper bound of the packets per second on a leg.
 fn crude_rate(leg: &DrawnLeg) -> f64 {
     let round_trip = leg.round_trip.as_seconds();
     let link = number(leg.rate.bits_per_second()) / 12_000.0;

@@ -1,4 +1,4 @@
-//! Predictions beside simulations.
+//! Predictions compared with simulations.
 
 use midspan_records::statistics::quantile;
 
@@ -33,7 +33,7 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// Of some paths; `None` of none.
+    /// The agreement for these paths; `None` without any.
     #[must_use]
     pub fn of(paths: &[Compared]) -> Option<Self> {
         let errors: Vec<f64> = paths.iter().map(Compared::error).collect();

@@ -1,10 +1,11 @@
-//! The agreement itself is measured by `midspan plan agreement`; here a few short paths hold it.
+//! `midspan plan agreement` measures the agreement itself; these tests check it on a few short
+//! paths.
 
 use super::{Agreement, Compared, Draw};
 
 #[test]
 fn predictions_are_near_simulations() {
-    // The quickest to simulate of those that the analysis may be fitted on.
+    // Seeds of paths on which the analysis may be fitted, with the shortest simulations.
     let compared: Vec<Compared> = [43, 52, 29, 31, 67, 98]
         .into_iter()
         .map(|seed| {

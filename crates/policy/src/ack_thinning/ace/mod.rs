@@ -80,7 +80,8 @@ impl Default for AceSettings {
 pub struct AceThinning {
     settings: AceSettings,
     round_trip: Option<RoundTrip>,
-    /// The shorter of the newest `rcv_RTT` and the one before: a single one may span a recovery.
+    /// The shorter of the last two values of `rcv_RTT`. A single value may be too long, because a
+    /// recovery lay within it.
     least_rtt: TimeSpan,
     window: WindowEstimate,
     recent: RecentArrivals,

@@ -182,7 +182,9 @@ mod tests {
                 cwnd = cubic.grow(now, round_trip, SEGMENT, cwnd, SEGMENT);
             }
         }
-        // 7 + about 4 · 0.529 · 7/8.
+        // cwnd begins at 7 segments after the reduction, and grows for 4 round trips by 0.529
+        // segments each. Each round trip has 7 ACKs instead of about 8, so the growth is 7/8 of
+        // that.
         assert!((8_700..9_200).contains(&cwnd), "{cwnd}");
     }
 }

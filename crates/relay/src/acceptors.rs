@@ -1,4 +1,4 @@
-//! The listening sockets of one thread: watched, paused, or about to be closed.
+//! The acceptors of one thread: its listening sockets, with their settings and sessions.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -14,27 +14,31 @@ use super::statistics::Counters;
 /// How long accepting is paused when descriptors or memory are short.
 const ACCEPT_PAUSE: TimeSpan = TimeSpan::from_milliseconds(100);
 
-/// Descriptors that a thread keeps for resetting connections. While one is in use another thread
-/// may take it; the remaining descriptors still serve.
+/// Descriptors that a thread keeps free, so that it can accept a connection in order to reset it.
+/// While a thread uses one of them, another thread may get it; the remaining descriptors are
+/// enough.
 const RESERVE: usize = 4;
 
-/// A session names its acceptor by 16 bits. Each old one has a session at least.
+/// A session refers to its acceptor by 16 bits. An acceptor without a socket has at least one
+/// session.
 const PLACE_LIMIT: usize = 1 << 15;
 
-/// The acceptors of one thread. An old one stays, without a socket, until its last session ends.
+/// The acceptors of one thread. A retired acceptor has no socket, and stays until its last session
+/// ends.
 pub struct Acceptors {
     list: Vec<Acceptor>,
     poll: Arc<Poll>,
     counters: Arc<Counters>,
     limits: Arc<Limits>,
-    /// With one of them a connection can be taken when there is no other descriptor, to reset it.
+    /// If there is no other descriptor, one of these is closed, so that a connection can be
+    /// accepted and reset.
     reserve: Vec<OwnedFd>,
-    /// New connections are accepted at all.
+    /// Whether new connections are accepted at all.
     is_open: bool,
 }
 
 impl Acceptors {
-    /// These, none of which is watched yet.
+    /// Acceptors of which none is watched yet.
     pub const fn new(
         list: Vec<Acceptor>,
         poll: Arc<Poll>,
@@ -51,7 +55,7 @@ impl Acceptors {
         }
     }
 
-    /// Watches all for connections.
+    /// Watches all listening sockets for connections.
     ///
     /// # Errors
     /// Those of `epoll_ctl(2)`.
@@ -59,17 +63,17 @@ impl Acceptors {
         (0..self.list.len()).try_for_each(|index| self.watch(index))
     }
 
-    /// The one at this place.
+    /// The acceptor at this index.
     pub fn get(&self, index: usize) -> Option<&Acceptor> {
         self.list.get(index)
     }
 
-    /// The one at this place.
+    /// The acceptor at this index.
     pub fn get_mut(&mut self, index: usize) -> Option<&mut Acceptor> {
         self.list.get_mut(index)
     }
 
-    /// How many places there are.
+    /// Number of indices, free ones included.
     pub const fn count(&self) -> usize {
         self.list.len()
     }
@@ -79,25 +83,25 @@ impl Acceptors {
         self.is_open
     }
 
-    /// Accepts no more from now on; whether it did before.
+    /// Accepts no more connections from now on; returns whether it accepted connections before.
     pub const fn close(&mut self) -> bool {
         std::mem::replace(&mut self.is_open, false)
     }
 
-    /// Whether this one accepts connections.
+    /// Whether the acceptor at this index accepts connections.
     pub fn accepts(&self, index: usize) -> bool {
         let has_socket = |acceptor: &Acceptor| acceptor.socket.is_some();
         self.is_open && self.get(index).is_some_and(has_socket)
     }
 
-    /// One session, or client that is spoken with, more of this one.
+    /// Counts a new session, or a new negotiation, of an acceptor.
     pub fn begin_session(&mut self, index: usize) {
         if let Some(acceptor) = self.list.get_mut(index) {
             acceptor.sessions += 1;
         }
     }
 
-    /// One less.
+    /// Counts the end of a session or negotiation.
     pub fn end_session(&mut self, index: usize) {
         if let Some(acceptor) = self.list.get_mut(index) {
             acceptor.sessions = acceptor.sessions.saturating_sub(1);
@@ -111,14 +115,15 @@ impl Acceptors {
         }
     }
 
-    /// Watches one for connections; it is paused if that fails.
+    /// Watches an acceptor's socket for connections; pauses the acceptor if this fails.
     pub fn watch_or_pause(&mut self, index: usize, now: Time) {
         if let Err(error) = self.watch(index) {
             self.pause(index, error, now);
         }
     }
 
-    /// Accepts no more for a moment, instead of failing again at once; old sessions continue.
+    /// Pauses an acceptor for a moment, because another attempt would fail at once; existing
+    /// sessions continue.
     pub fn pause(&mut self, index: usize, error: Errno, now: Time) {
         self.counters.accept_errors.add(1);
         let Some(acceptor) = self.list.get_mut(index) else {
@@ -141,7 +146,7 @@ impl Acceptors {
         self.counters.accept_pauses.add(1);
     }
 
-    /// Those whose pause is over accept again.
+    /// Ends the pauses that are over.
     pub fn resume(&mut self, now: Time) {
         for index in 0..self.list.len() {
             let acceptor = &mut self.list[index];
@@ -155,35 +160,35 @@ impl Acceptors {
         }
     }
 
-    /// When the first paused one accepts again.
+    /// When the first pause is over.
     pub fn next_resume(&self) -> Option<Time> {
         self.list.iter().filter_map(|it| it.paused_until).min()
     }
 
-    /// When the next retired one is closed.
+    /// When the next retired acceptor closes its socket.
     pub fn next_retirement(&self) -> Option<Time> {
         self.list.iter().filter_map(|it| it.retire_at).min()
     }
 
-    /// The first that is to be closed by now.
+    /// The first acceptor whose socket is to be closed by now.
     pub fn due_to_retire(&self, now: Time) -> Option<usize> {
         let is_due = |acceptor: &Acceptor| acceptor.retire_at.is_some_and(|at| at <= now);
         self.list.iter().position(is_due)
     }
 
-    /// Takes the socket of one out, which accepts no more.
+    /// Removes the socket of an acceptor, which then accepts no more connections.
     pub fn take_socket(&mut self, index: usize) {
         let Some(acceptor) = self.list.get_mut(index) else {
             return;
         };
         (acceptor.retire_at, acceptor.paused_until) = (None, None);
         if let Some(socket) = acceptor.socket.take() {
-            // Closing it is not enough: another process may share it.
+            // It is not enough to close the socket, because another process may share it.
             let _ = self.poll.delete(&socket);
         }
     }
 
-    /// A connection was reset since there is no room for it.
+    /// Counts a connection that was reset because there is no room.
     pub fn count_shed(&self, shortage: Shortage) {
         let counter = match shortage {
             Shortage::Sessions => &self.counters.shed_sessions,
@@ -197,8 +202,9 @@ impl Acceptors {
         counter.add(1);
     }
 
-    /// Resets a connection that cannot be taken, rather than let it wait; whether more may be taken
-    /// at once. Old sessions continue.
+    /// Accepts a connection for which there is no room, and resets it, so that it does not wait.
+    /// Returns whether the acceptor may accept another connection at once. Existing sessions
+    /// continue.
     pub fn shed(&mut self, index: usize, error: Errno, now: Time) -> bool {
         let Some(acceptor) = self.list.get(index) else {
             return false;
@@ -213,7 +219,7 @@ impl Acceptors {
         shed.is_ok()
     }
 
-    /// Makes the reserve full again, as far as there are descriptors.
+    /// Fills the reserve of descriptors, as far as there are free ones.
     ///
     /// # Errors
     /// Those of `fcntl(2)`.
@@ -224,7 +230,7 @@ impl Acceptors {
         Ok(())
     }
 
-    /// Puts a new one where an old one has ended, or at the end.
+    /// Adds an acceptor at a free index or at the end.
     pub fn place(&mut self, acceptor: Acceptor) -> usize {
         match self.list.iter().position(is_free) {
             Some(index) => {
@@ -238,18 +244,18 @@ impl Acceptors {
         }
     }
 
-    /// Whether one more can be placed.
+    /// Whether another acceptor can be added.
     pub fn has_room(&self) -> bool {
         self.list.len() < PLACE_LIMIT || self.list.iter().any(is_free)
     }
 
-    /// Where the listener accepts now.
+    /// The index of the listener's present acceptor.
     pub fn find(&self, id: ListenerId) -> Option<usize> {
         let is_it = |acceptor: &Acceptor| acceptor.id == id && acceptor.socket.is_some();
         self.list.iter().position(is_it)
     }
 
-    /// Puts a new one in the place of an old one, whose socket it takes over.
+    /// Adds an acceptor with the socket of an old one, which it replaces.
     pub fn replace(&mut self, old: usize, mut acceptor: Acceptor, now: Time) {
         acceptor.socket = self.list[old].socket.take();
         acceptor.paused_until = self.list[old].paused_until.take();
@@ -272,7 +278,7 @@ impl Acceptors {
     }
 }
 
-/// Whether an acceptor has ended, with all its sessions.
+/// Whether an acceptor and all its sessions have ended.
 fn is_free(acceptor: &Acceptor) -> bool {
     acceptor.socket.is_none() && acceptor.sessions == 0
 }

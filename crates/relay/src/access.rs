@@ -1,28 +1,27 @@
-//! Who may use a listener, and where to: by addresses, without I/O.
+//! Access rules, without I/O: which clients may use a listener, and which servers they may reach.
 //!
-//! Every address is looked at in one form only: an IPv4 address inside an IPv6 one is the IPv4
-//! address.
+//! An IPv4 address inside an IPv6 address is treated as the IPv4 address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// The port by which mail servers take mail from each other (RFC 5321 §4.5.4.2). A proxy that
-/// carries anything there is a relay for unwanted mail, under its operator's address.
+/// The port on which mail servers accept mail from each other (RFC 5321 §4.5.4.2). A proxy that
+/// permits this port can be abused to send unwanted mail from its operator's address.
 const MAIL: u16 = 25;
 
-/// Addresses that begin alike.
+/// A prefix: addresses with the same first bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
-    /// One of them.
+    /// An address with this prefix.
     pub address: IpAddr,
-    /// How many bits they share, at most 32 or 128.
+    /// Length of the prefix in bits, at most 32 or 128.
     pub length: u8,
 }
 
 impl Network {
-    /// Whether this address is one of them.
+    /// Whether this address has the prefix.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let length = u32::from(self.length);
@@ -40,11 +39,11 @@ impl Network {
     }
 }
 
-/// One line of `access`; what it does not name holds for all.
+/// One line of `access`. An empty part applies to all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessRule {
-    /// Whether it allows or denies.
+    /// Whether the line allows or denies.
     pub allow: bool,
     /// Clients; empty for all.
     pub from: Vec<Network>,
@@ -65,16 +64,17 @@ impl AccessRule {
     }
 }
 
-/// Who may use a listener, and where to.
+/// Which clients may use a listener, and which servers they may reach.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessRules {
-    /// Clients that may use it; empty for all.
+    /// Clients that may use the listener; empty for all.
     pub clients: Vec<Network>,
-    /// The first that matches decides; where none does, it is allowed.
+    /// The first matching rule decides; without a matching rule, the connection is allowed.
     pub rules: Vec<AccessRule>,
-    /// Addresses of this machine, of loopback, of the link and of clouds' metadata are out of reach unless a rule
-    /// that names servers allows them; so is port 25 unless a rule that names this port does.
+    /// Whether some destinations are denied unless a rule allows them: addresses of this machine, loopback
+    /// and link-local addresses, and the metadata addresses of clouds, unless a rule with a list of servers
+    /// allows them; port 25, unless a rule with this port allows it.
     pub protects_own: bool,
 }
 
@@ -86,8 +86,8 @@ impl AccessRules {
         self.clients.is_empty() || clients.any(|network| network.contains(client))
     }
 
-    /// Whether this client may be connected to this server; `is_own` tells the addresses of this
-    /// machine.
+    /// Whether this client may connect to this server. `is_own` returns whether an address belongs
+    /// to this machine.
     #[must_use]
     pub fn allows(
         &self,
@@ -110,8 +110,8 @@ impl AccessRules {
     }
 }
 
-/// Where clouds answer their machines with credentials, besides the link's own addresses
-/// (169.254.0.0/16): Azure, Alibaba; AWS and Oracle over IPv6, Google over IPv6.
+/// Addresses at which clouds give credentials to their machines, in addition to link-local
+/// addresses (169.254.0.0/16): Azure, Alibaba; AWS and Oracle over IPv6, Google over IPv6.
 const METADATA: [IpAddr; 4] = [
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
@@ -119,10 +119,10 @@ const METADATA: [IpAddr; 4] = [
     IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
 ];
 
-/// Not the address of another host that can be reached from anywhere.
+/// Whether an address does not belong to a host that is reachable from everywhere.
 fn is_special(address: IpAddr) -> bool {
     let is_special = match address {
-        // 0.0.0.0/8: Linux takes 0.0.0.0 for this machine.
+        // 0.0.0.0/8: Linux treats 0.0.0.0 as this machine.
         IpAddr::V4(four) => {
             four.is_link_local() || four.octets()[0] == 0 || four == Ipv4Addr::BROADCAST
         }
@@ -202,7 +202,7 @@ mod tests {
             assert!(!allows(&rules, "198.51.100.1", server), "{server}");
         }
         assert!(allows(&rules, "198.51.100.1", "192.0.2.2:1"));
-        // "All" does not mean them.
+        // A rule for all servers does not allow the protected ones.
         let mut all = AccessRule {
             allow: true,
             from: Vec::new(),
@@ -241,7 +241,7 @@ mod tests {
         assert!(!reaches(&server, 25));
         let port = with(vec![rule(&[], &[(1, 1024)])], true);
         assert!(reaches(&port, 25));
-        // A forward listener has one server, which its operator has chosen.
+        // A forward listener has one server, which the operator has chosen.
         assert!(reaches(&with(Vec::new(), false), 25));
     }
 

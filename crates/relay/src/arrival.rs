@@ -9,11 +9,11 @@ use midspan_units::{Time, TimeSpan};
 
 use super::limits::Seat;
 
-/// A connection that is to become a session, with all that is decided before its legs are there.
+/// A connection that will become a session, with all decisions that are made before its legs exist.
 ///
-/// Three sources make one: the gate at the client's SYN, an acceptor for a
-/// connection that no gate has seen, and a [negotiation](super::negotiation) when its client
-/// has named a server. From then on it goes unchanged into the session.
+/// There are three sources: the gate, at the client's SYN; an acceptor, for a connection that
+/// passed no gate; and a [negotiation](super::negotiation), when its client has named a server.
+/// From there on, the arrival goes unchanged into the session.
 #[derive(Debug)]
 pub struct Arrival {
     /// Both ends of the connection.
@@ -24,17 +24,18 @@ pub struct Arrival {
     pub since: Time,
     /// Longest time for connecting to the server; `None`: as long as the kernel tries.
     pub connect_timeout: Option<TimeSpan>,
-    /// The policy bypasses it, but it has been accepted already: its legs stay as the kernel makes
-    /// them.
+    /// The policy decided that the connection passes untouched, but it has already been accepted:
+    /// its legs keep the kernel's settings.
     pub is_bypassed: bool,
-    /// Its place among the sessions; `None` until one is taken, on accepting at the latest.
+    /// Its place among the sessions; `None` until there is one, which is at the latest when the
+    /// connection is accepted.
     pub seat: Option<Seat>,
-    /// How the client's leg begins, where the gate has chosen among several initial windows.
+    /// How the client leg begins, if the gate has selected one of several initial windows.
     pub start: Option<LearnedStart>,
 }
 
 impl Arrival {
-    /// A connection that a policy takes as it takes most: nothing is limited, reserved or chosen.
+    /// A connection without special decisions: nothing is limited, reserved or selected.
     #[must_use]
     pub const fn new(request: Request, handshake: Handshake, since: Time) -> Self {
         Self {
@@ -49,7 +50,7 @@ impl Arrival {
     }
 }
 
-/// A client that has been accepted and is spoken with before there is an [`Arrival`].
+/// An accepted client with which a negotiation begins, before there is an [`Arrival`].
 #[derive(Debug)]
 pub struct NewClient {
     /// Its socket.

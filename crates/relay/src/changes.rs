@@ -1,4 +1,4 @@
-//! What the owner of a relay may change while it runs: its listeners, and which sessions go on.
+//! Changes that the owner of a relay may make while it runs: its listeners, and resets of sessions.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ impl Relay {
         (0..count as u64).map(ListenerId)
     }
 
-    /// Accepts for one more listener, with sessions set up as its settings say.
+    /// Adds a listener.
     ///
     /// # Errors
-    /// It has not one socket per thread, or what the kernel refuses.
+    /// The listener does not have one socket per thread, or an error of the kernel.
     pub fn add_listener(&mut self, open: OpenListener) -> Result<ListenerId, Error> {
         let OpenListener { listener, sockets } = open;
         if sockets.len() != self.threads.len() {
@@ -42,15 +42,15 @@ impl Relay {
         let listener = Arc::new(listener);
         for (updates, socket) in self.updates.iter().zip(sockets) {
             let acceptor = self.acceptor(id, Some(socket), &listener);
-            // A thread that has ended is noticed by its owner.
+            // If the thread has ended, its owner notices that.
             let _ = updates.send(Update::Add(Box::new(acceptor)));
         }
         self.control.wake();
         Ok(id)
     }
 
-    /// Accepts by other settings from now on, on the sockets that the listener has; sessions that
-    /// exist go on as they are.
+    /// Changes the settings of a listener, which keeps its sockets. Existing sessions continue with
+    /// the old settings.
     pub fn change_listener(&mut self, id: ListenerId, listener: Listener) {
         let listener = Arc::new(listener);
         for updates in &self.updates {
@@ -60,7 +60,7 @@ impl Relay {
         self.control.wake();
     }
 
-    /// Accepts no more for a listener once this time is over; its sessions go on.
+    /// Stops accepting connections for a listener after this time; its sessions continue.
     pub fn retire_listener(&mut self, id: ListenerId, after: TimeSpan) {
         let at = self.clock.now() + after;
         for updates in &self.updates {
@@ -80,12 +80,13 @@ impl Relay {
         Acceptor::new(socket, parts)
     }
 
-    /// Resets sessions; what the gate has refused already is added.
+    /// Resets sessions. `held` is the number of connections that the gate has already refused; it
+    /// is added to the result.
     pub fn kick(&self, target: Target, held: u64) -> Kick {
         let (sender, answers) = mpsc::channel();
         let mut missing = 0;
         for updates in &self.updates {
-            // A thread that has ended is noticed by its owner.
+            // If the thread has ended, its owner notices that.
             let sent = updates.send(Update::Kick(target, sender.clone()));
             missing += usize::from(sent.is_ok());
         }
@@ -93,7 +94,7 @@ impl Relay {
         Kick::new(answers, missing, held)
     }
 
-    /// Has a thread, counted from 0, watch one more source of events until the relay ends. Whether
+    /// Adds a source of events to a thread, counted from 0, until the relay ends. Returns whether
     /// there is such a thread.
     #[must_use]
     pub fn add_source(&self, thread: usize, source: Box<dyn EventSource>) -> bool {
@@ -103,7 +104,7 @@ impl Relay {
         sent
     }
 
-    /// Waits until all threads have done what they were told; whether they have.
+    /// Waits until all threads have carried out their updates; returns whether they have.
     #[must_use]
     pub fn wait_for_updates(&self, limit: Duration) -> bool {
         let (sender, reports) = mpsc::channel();

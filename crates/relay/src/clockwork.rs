@@ -8,7 +8,7 @@ use super::control::Clock;
 /// Longest wait for an event: the kernel takes at most 24 days.
 const LONGEST_WAIT: TimeSpan = TimeSpan::from_seconds(3600);
 
-/// This many turns in a row without an event and for the same reason are worth a line in the log.
+/// After this many turns in a row without an event and for the same reason, a line is logged.
 const SPINNING: u64 = 1 << 16;
 
 /// Why a thread wakes up without an event.
@@ -30,20 +30,20 @@ pub enum Reason {
     Sampling,
     /// The memory of sessions is measured.
     Measuring,
-    /// A foreign source of events has a deadline.
+    /// A source of events has a deadline.
     Source,
 }
 
-/// When a thread has to do something that no event announces.
+/// When a thread has to act without an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline {
-    /// When it is.
+    /// The time.
     pub at: Time,
-    /// What there is to do.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// The time of a thread: that of its turn, and what it waits for.
+/// A thread's time, and the reasons for its turns.
 #[derive(Debug)]
 pub struct Clockwork {
     clock: Clock,
@@ -56,7 +56,7 @@ pub struct Clockwork {
 }
 
 impl Clockwork {
-    /// By this clock.
+    /// A clockwork that reads this clock.
     pub fn new(clock: Clock) -> Self {
         Self {
             clock,
@@ -76,7 +76,7 @@ impl Clockwork {
         self.turn
     }
 
-    /// The earliest of the deadlines that there are.
+    /// The earliest of these deadlines.
     pub fn next(deadlines: impl IntoIterator<Item = (Reason, Option<Time>)>) -> Option<Deadline> {
         let deadlines = deadlines.into_iter();
         deadlines
@@ -84,7 +84,7 @@ impl Clockwork {
             .min()
     }
 
-    /// How long to wait for events until then.
+    /// How long to wait for events until this deadline.
     pub fn wait_until(&self, deadline: Option<Deadline>) -> Option<Timespec> {
         let wait = deadline?.at.since(self.now).min(LONGEST_WAIT);
         let nanoseconds = wait.nanoseconds();
@@ -95,7 +95,7 @@ impl Clockwork {
         })
     }
 
-    /// A turn begins with this number of events, after a wait until this deadline.
+    /// Begins a turn with this number of events, after a wait until this deadline.
     pub fn begin_turn(&mut self, waited_for: Option<Deadline>, events: usize) {
         self.now = self.clock.now();
         self.turn = self.turn.wrapping_add(1);

@@ -1,4 +1,4 @@
-//! How the owner of a relay speaks to its threads.
+//! Commands from the owner of a relay to its threads.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::system;
 
-/// What the threads are to do.
+/// What the threads have to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
     /// Accept and relay.
@@ -28,7 +28,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// With the command to run.
+    /// Starts with the command to run.
     ///
     /// # Errors
     /// Those of `eventfd(2)`.
@@ -48,19 +48,21 @@ impl Control {
         }
     }
 
-    /// Gives a command; one that comes later in a relay's life is never taken back.
+    /// Gives a command. In [`Command`], each command comes later in a relay's life than the one
+    /// before; an earlier one has no effect.
     pub fn give(&self, command: Command) {
         self.command.fetch_max(command as u8, Ordering::Release);
         self.wake();
     }
 
-    /// Wakes all threads, which look for news then.
+    /// Wakes all threads, so that they look for updates.
     pub fn wake(&self) {
-        // Fails only when it is readable already.
+        // This fails only if the descriptor is already readable.
         let _ = rustix::io::write(&self.wake_up, &1_u64.to_ne_bytes());
     }
 
-    /// Becomes readable when a command or a question comes, and stays so.
+    /// A descriptor that becomes readable when there is a command or a question, and remains
+    /// readable.
     pub const fn wake_up(&self) -> &OwnedFd {
         &self.wake_up
     }
@@ -85,7 +87,7 @@ impl Clock {
         self.at(system::now())
     }
 
-    /// The time of a moment; that of the start for an earlier one.
+    /// The time at an instant; an instant before the start counts as the start.
     pub fn at(self, moment: Instant) -> Time {
         Time::ZERO + moment.saturating_duration_since(self.start).into()
     }

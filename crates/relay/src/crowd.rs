@@ -1,22 +1,22 @@
-//! How many connections are accepted at once: pure.
+//! How many connections a thread accepts in one turn; pure.
 
-/// Most connections accepted at once from one socket, so that sessions have their turn.
+/// Most connections accepted from one socket in one turn, so that sessions are not delayed.
 pub const ACCEPTS_PER_TURN: usize = 16;
 
-/// So many rounds in a row in which a connection waited show that many do.
+/// If connections waited in this many consecutive turns, many are assumed to wait.
 const ROUNDS: u8 = 4;
 
-/// What is known of how many connections wait on a listening socket.
+/// An estimate of how many connections wait on a listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Crowd {
-    /// The last round in which one waited.
+    /// The last turn in which a connection waited.
     round: u64,
-    /// How many rounds in a row one did, that one included.
+    /// Number of consecutive turns in which a connection waited, the last one included.
     streak: u8,
 }
 
 impl Crowd {
-    /// One waits in this round: how many are to be taken at most.
+    /// A connection waits in this turn. Returns how many to accept at most.
     pub const fn next_turn(&mut self, round: u64) -> usize {
         self.streak = match round == self.round.wrapping_add(1) {
             true => self.streak.saturating_add(1),
@@ -42,7 +42,7 @@ mod tests {
         };
         assert_eq!(taken(10..15), [1, 1, 1, 1, ACCEPTS_PER_TURN]);
         assert_eq!(taken(15..16), [ACCEPTS_PER_TURN]);
-        // A round without.
+        // One turn without a waiting connection.
         assert_eq!(taken(17..19), [1, 1]);
     }
 }

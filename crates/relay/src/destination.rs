@@ -11,48 +11,49 @@ use super::listener::Destination;
 use super::listener::Negotiation;
 use super::openings::{Openings, Released};
 
-/// How the server leg of a session comes about.
+/// How the server leg of a session is opened.
 #[derive(Debug)]
 pub enum Way {
-    /// It is to be opened, from an address of this machine.
+    /// A new connection from an address of this machine.
     New,
-    /// It is to be opened, from the client's address.
+    /// A new connection from the client's address.
     AsClient,
-    /// It is connected already, or being connected.
+    /// A socket that is already connected, or connecting.
     Called(OwnedFd),
 }
 
-/// What an accepted connection is found to be.
+/// What an acceptor finds out about an accepted connection.
 #[derive(Debug)]
 pub enum Found {
-    /// A connection about which no policy has decided yet: its server, and the way there.
+    /// No policy has decided about the connection yet: its server, and how to open the server leg.
     Undecided(SocketAddr, Way),
-    /// A connection that was intercepted at its SYN.
+    /// The connection was intercepted at its SYN.
     Released(Released),
 }
 
-/// Where the connections of a listener go, as its acceptors look it up.
+/// How acceptors look up the destination of a listener's connections.
 #[derive(Debug, Clone)]
 pub enum Finder {
-    /// To one server.
+    /// One fixed server.
     Fixed(SocketAddr),
-    /// To the server that the client called; connections intercepted at their SYN are found here.
+    /// The server to which the client connected. Connections that were intercepted at their SYN are
+    /// found in these openings.
     Original(Arc<Openings>),
-    /// To the server that the client names.
+    /// The server that the client names in a negotiation.
     Negotiated(Negotiator),
 }
 
-/// How clients are spoken with before there is a session.
+/// The settings of a listener's negotiations.
 #[derive(Debug, Clone)]
 pub struct Negotiator {
-    /// What was configured.
+    /// The configuration.
     pub settings: Arc<Negotiation>,
-    /// Its users, as they are compared.
+    /// The users and passwords, prepared for comparison.
     pub credentials: Option<Arc<Credentials>>,
 }
 
 impl Finder {
-    /// For this destination, and these connections that are intercepted at their SYN.
+    /// A finder for this destination, with the connections that are intercepted at their SYN.
     pub fn new(destination: &Destination, openings: &Arc<Openings>) -> Self {
         match destination {
             Destination::Fixed(server) => Self::Fixed(*server),
@@ -67,7 +68,7 @@ impl Finder {
         }
     }
 
-    /// How this client is spoken with before there is a session; `None` where it is not.
+    /// The settings of this client's negotiation; `None` if there is no negotiation.
     pub fn negotiator(&self) -> Option<&Negotiator> {
         match self {
             Self::Negotiated(negotiator) => {
@@ -77,7 +78,7 @@ impl Finder {
         }
     }
 
-    /// Whether the access rules let a client in, where they are asked before it is spoken with.
+    /// Whether the access rules admit a client, if they apply before a negotiation.
     pub fn admits(&self, client: SocketAddr) -> bool {
         match self {
             Self::Negotiated(negotiator) => negotiator.settings.access.admits(client.ip()),
@@ -85,13 +86,13 @@ impl Finder {
         }
     }
 
-    /// What the connection from this client on this socket is; `None` where access rules forbid it,
-    /// or where its server would be this listener itself.
+    /// What an accepted connection is. `None` if the access rules forbid it, or if its server would
+    /// be this listener itself.
     pub fn find(&self, client: &OwnedFd, address: SocketAddr) -> Option<Found> {
         let openings = match self {
             Self::Fixed(server) => return Some(Found::Undecided(*server, Way::New)),
             Self::Negotiated(negotiator) => {
-                // Only without a negotiation.
+                // This case only occurs without a negotiation.
                 let server = negotiator.settings.silent()?;
                 let access = &negotiator.settings.access;
                 let is_allowed = access.admits(address.ip())
@@ -100,9 +101,10 @@ impl Finder {
             }
             Self::Original(openings) => openings,
         };
-        // A transparent listener's socket has the address that the client called.
+        // A transparent listener's socket has the address to which the client connected.
         let server: SocketAddr = rustix::net::getsockname(client).ok()?.try_into().ok()?;
-        // Its own address is on loopback, where no rule leads anybody.
+        // The listener's own address is on loopback. No rule leads connections of clients to
+        // loopback.
         if server.ip().is_loopback() {
             return None;
         }
@@ -116,13 +118,14 @@ impl Finder {
         })
     }
 
-    /// Notes that the server of this client has never answered, for whoever takes SYNs.
+    /// Records that the server of this client has never answered, for the gate.
     pub fn note_unanswered(&self, client: &OwnedFd) {
         let Self::Original(openings) = self else {
             return;
         };
         let server = rustix::net::getsockname(client).ok();
-        // Fails where the client has gone meanwhile, and then nothing is to be learnt.
+        // If the client has closed meanwhile, its address is not available, and there is nothing to
+        // record.
         let client = rustix::net::getpeername(client).ok().flatten();
         let server = server.and_then(|address| address.try_into().ok());
         let client = client.and_then(|address| address.try_into().ok());

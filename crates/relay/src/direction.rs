@@ -1,17 +1,17 @@
-//! One direction of data as a state machine: what to do next, and what became of it.
+//! One direction of data as a state machine: the next action, and the results of actions.
 //!
-//! Pure: no socket, no clock. The shell ([`super::transfer`]) asks [`Direction::next`], does what
-//! it says on the kernel's sockets and reports with one of the `handle_*` functions.
+//! Pure: no socket, no clock. The module [`super::transfer`] calls [`Direction::next`], carries the
+//! action out on the kernel's sockets, and reports the result by one of the `handle_*` functions.
 //!
-//! A direction reads only when it holds nothing, so what it holds is bounded by one read, and
-//! a slow receiver stops the sender through the kernel's own buffers.
+//! A direction reads only when it holds nothing, so one read limits the data that it holds, and a
+//! slow receiver stops the sender through the kernel's buffers.
 
 #[cfg(test)]
 mod tests;
 
-/// A read that brings this much starts bulk mode, one that brings less ends it: for so little,
-/// one copy costs less than two splices. Below the first flight of today's senders (RFC 6928: 10
-/// segments), so that a download is spliced from its second read on.
+/// A read of at least this many bytes starts bulk mode, a shorter one ends it: for fewer bytes, one
+/// copy costs less than two splices. The limit is below the first flight of today's senders (RFC
+/// 6928: 10 segments), so that a download is spliced from its second read on.
 pub const BULK_AT_LEAST: u32 = 8 << 10;
 
 /// How bytes are moved.
@@ -23,54 +23,54 @@ pub enum Method {
     Splice,
 }
 
-/// What to do next.
+/// The next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Read from the inbound leg.
     Read(Method),
-    /// Write what is held to the outbound leg.
+    /// Write the held data to the outbound leg.
     Write,
-    /// Pass the end on: shut the outbound leg down for writing.
+    /// Pass the end on: shut down the outbound leg for writing.
     Finish,
     /// Wait until the inbound leg is readable.
     WaitReadable,
     /// Wait until the outbound leg is writable.
     WaitWritable,
-    /// Nothing, now or ever.
+    /// Nothing; the direction has ended.
     Nothing,
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
-    /// Bytes, at least one; `full` if it was as much as was asked for.
+    /// At least one byte.
     Bytes {
-        /// How many.
+        /// Number of bytes.
         count: u32,
-        /// As many as were asked for: there may be more.
+        /// The read returned as many bytes as requested, so there may be more.
         full: bool,
     },
-    /// The peer's FIN: all has been read.
+    /// The peer's FIN: all data has been read.
     End,
-    /// Nothing there yet.
+    /// No data yet.
     Blocked,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inbound {
     Open,
-    /// FIN read.
+    /// The FIN has been read.
     Ended,
-    /// Failed, and what it had delivered has been read.
+    /// The leg failed, and all data that had arrived before has been read.
     Broken,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outbound {
     Open,
-    /// FIN passed on.
+    /// The FIN has been passed on.
     Finished,
-    /// Failed: nothing can be written any more.
+    /// The leg failed: nothing can be written any more.
     Broken,
 }
 
@@ -82,18 +82,19 @@ pub struct Direction {
     outbound: Outbound,
     readable: bool,
     writable: bool,
-    /// Reads bring much: splice.
+    /// Reads return many bytes, so the direction splices.
     bulk: bool,
-    /// A short read does not mean that nothing is left.
+    /// After a short read, there may still be data.
     thorough: bool,
-    /// Urgent data was seen; splice stops at it for ever.
+    /// Urgent data has arrived. The direction never splices again, because splice stops at urgent
+    /// data.
     urgent: bool,
-    /// The inbound leg failed without a FIN: an end that is read now is none.
+    /// The inbound leg failed without a FIN, so an end that is read from now on is no FIN.
     no_end: bool,
 }
 
 impl Direction {
-    /// A direction between two open legs, of which nothing is known yet.
+    /// A direction between two open legs.
     pub const fn new() -> Self {
         Self {
             held: 0,
@@ -108,7 +109,7 @@ impl Direction {
         }
     }
 
-    /// What to do next.
+    /// The next action.
     pub const fn next(&self) -> Action {
         if !matches!(self.outbound, Outbound::Open) {
             return Action::Nothing;
@@ -129,69 +130,71 @@ impl Direction {
         }
     }
 
-    /// Whether its end has been read, or its inbound leg has failed.
+    /// Whether the end has been read, or the inbound leg has failed.
     pub const fn has_ended(&self) -> bool {
         !matches!(self.inbound, Inbound::Open)
     }
 
-    /// Whether its end has been read, and was one in good order.
+    /// Whether the end has been read and was a FIN.
     pub const fn has_ended_in_order(&self) -> bool {
         matches!(self.inbound, Inbound::Ended)
     }
 
-    /// Bytes that were read and not yet written.
+    /// Number of bytes that were read and not yet written.
     pub const fn held(&self) -> u32 {
         self.held
     }
 
-    /// Whether the inbound leg has an end or an error behind its data.
+    /// Whether there is an end or an error behind the data of the inbound leg.
     pub const fn is_end_ahead(&self) -> bool {
         self.thorough
     }
 
-    /// Whether it will never do anything again.
+    /// Whether no action will follow.
     pub const fn is_done(&self) -> bool {
         matches!(self.next(), Action::Nothing)
     }
 
-    /// Whether the end was read and passed on, with every byte before it.
+    /// Whether the end was read and passed on, after all data.
     #[cfg(test)]
     pub const fn is_finished(&self) -> bool {
         matches!(self.outbound, Outbound::Finished)
     }
 
-    /// The inbound leg may have something to read.
+    /// The inbound leg may be readable.
     pub const fn handle_readable(&mut self) {
         self.readable = true;
     }
 
-    /// The outbound leg may have room.
+    /// The outbound leg may be writable.
     pub const fn handle_writable(&mut self) {
         self.writable = true;
     }
 
-    /// The inbound leg has an end or an error behind its data: read until that shows.
+    /// There is an end or an error behind the data of the inbound leg, so reading continues until
+    /// it appears.
     pub const fn handle_end_ahead(&mut self) {
         self.readable = true;
         self.thorough = true;
     }
 
-    /// The inbound leg has urgent data. It is read in line, by copying: splice stops at it, and
-    /// a read stops short of it.
+    /// The inbound leg has urgent data. It is read in line, by copying, because splice stops at
+    /// urgent data and a read stops before it.
     pub const fn handle_urgent(&mut self) {
         self.readable = true;
         self.thorough = true;
         self.urgent = true;
     }
 
-    /// A read by `method` brought this.
+    /// The result of a read by `method`.
     pub const fn handle_read(&mut self, method: Method, reading: Reading) {
         match reading {
             Reading::Bytes { count, full } => {
                 self.held = self.held.saturating_add(count);
                 match method {
                     Method::Copy => self.readable = full || self.thorough,
-                    // A pipe is full by segments, not by bytes: a short splice says nothing.
+                    // A pipe is full by segments, not by bytes, so a short splice does not show
+                    // that the socket is empty.
                     Method::Splice => {}
                 }
                 self.bulk = count >= BULK_AT_LEAST;
@@ -202,7 +205,7 @@ impl Direction {
         }
     }
 
-    /// Instead of all that is held, so many bytes are to be written.
+    /// Instead of the held bytes, this many bytes are to be written.
     pub const fn handle_replaced(&mut self, count: u32) {
         self.held = count;
     }
@@ -215,8 +218,8 @@ impl Direction {
         }
     }
 
-    /// A splice read nothing, which is what it says at urgent data before an end as well: a copy
-    /// will tell.
+    /// A splice read nothing. This happens at an end, but also at urgent data before an end, so a
+    /// copy follows to distinguish the two.
     pub const fn handle_splice_exhausted(&mut self) {
         self.bulk = false;
         self.thorough = true;
@@ -227,22 +230,22 @@ impl Direction {
         self.outbound = Outbound::Finished;
     }
 
-    /// The inbound leg failed. Its data is still read; `after_end` says that its FIN had come
-    /// before, so that the end is still passed on.
+    /// The inbound leg failed. Its data is still read. `after_end`: its FIN had arrived before, so
+    /// the end is still passed on.
     pub const fn handle_inbound_failed(&mut self, after_end: bool) {
         self.handle_end_ahead();
         self.no_end = !after_end;
     }
 
     /// A read of the inbound leg, which [has failed](Self::handle_inbound_failed), has shown that
-    /// nothing is left in it.
+    /// it has no more data.
     pub const fn handle_inbound_exhausted(&mut self) {
         if matches!(self.inbound, Inbound::Open) {
             self.handle_read(Method::Copy, Reading::End);
         }
     }
 
-    /// The outbound leg failed: what is held has nowhere to go.
+    /// The outbound leg failed, so the held data is dropped.
     pub const fn handle_outbound_failed(&mut self) {
         self.held = 0;
         self.outbound = Outbound::Broken;

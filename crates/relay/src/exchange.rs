@@ -1,4 +1,4 @@
-//! A session that carries one request of HTTP and its answer, and where its client goes then.
+//! A session that carries one HTTP request and its answer, and what then happens to its client.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,69 +11,71 @@ use super::listener::Negotiation;
 use super::observation::LastReading;
 use super::pipes::BUFFER_SIZE;
 
-/// How long the server may take to end its connection once it has answered, as it was asked to, and
-/// the client where it was told so. Whoever ends a connection first keeps its ports for a minute
-/// (`TIME_WAIT`). A client does not wait for the server with its next request.
+/// How long the relay waits, after the answer, for the server to close its connection, and for a
+/// client that was informed of the close. The end that closes first keeps the ports for a minute
+/// (`TIME_WAIT`), so it is better that the peer closes. A client does not wait for the server
+/// before its next request.
 const SERVER_END: TimeSpan = TimeSpan::from_seconds(1);
 
-/// Most bytes of a request that are read at once to be looked at: those behind it are kept.
+/// Most bytes of a request that are read at once to be parsed. The next request may follow, and its
+/// bytes must be kept.
 const REQUEST_PIECE: usize = 16 << 10;
 
-/// After a chunk of this size the next one's size is read with little else, so that its data is
-/// not copied.
+/// After a chunk of at least this size, only a few bytes are read together with the next chunk's
+/// size, so that the next chunk's data can be spliced.
 const LARGE_CHUNK: u64 = 128 << 10;
-/// As much as is read then.
+/// The number of bytes that are read in this case.
 const SMALL_PIECE: usize = 512;
 
-/// What goes with a client from one exchange to the next.
+/// State that a client keeps from one exchange to the next.
 #[derive(Debug)]
 pub struct Kept {
-    /// How its listener negotiates.
+    /// How the listener negotiates.
     pub settings: Arc<Negotiation>,
-    /// Who may use it.
+    /// Users and passwords of the listener.
     pub credentials: Option<Arc<Credentials>>,
-    /// Whom the client has called: this proxy, or as a proxy tells.
+    /// The address to which the client connected: this proxy's, or the one in a PROXY header.
     pub called: Option<SocketAddr>,
-    /// Read of it, behind what was understood.
+    /// Bytes that were read from the client and belong to the next request.
     pub leftover: Vec<u8>,
-    /// What has been counted of its connection.
+    /// The counters of the client's connection that have already been added to the statistics.
     pub reading: LastReading,
 }
 
 /// One request and its answer, as a session carries them.
 #[derive(Debug)]
 pub struct Framed {
-    /// How far they are.
+    /// The state of request and answer.
     pub exchange: Exchange,
-    /// What goes with the client.
+    /// The state that the client keeps.
     pub kept: Kept,
-    /// The client has sent something behind its request.
+    /// The client has sent data behind its request.
     client_waits: bool,
-    /// The client has its answer and is told that nothing follows.
+    /// The client has its answer, and its leg is shut down.
     is_client_finished: bool,
-    /// The server is not waited for any longer.
+    /// When to stop waiting for the server.
     leave_at: Option<Time>,
-    /// Nothing is left to do here.
+    /// The exchange is over.
     is_over: bool,
-    /// Bytes that have passed since some were looked at.
+    /// Bytes that have passed since the last parsed ones.
     passed: u64,
 }
 
-/// How the two legs are, for whoever decides whether all is over.
+/// The state of the two legs, from which the end of the exchange is decided.
 #[derive(Debug, Clone, Copy)]
 pub struct LegState {
-    /// All that was read of the answer has been handed to the kernel.
+    /// The kernel has all bytes of the answer that were read.
     pub is_told: bool,
-    /// The same of the request.
+    /// The kernel has all bytes of the request that were read.
     pub is_asked: bool,
-    /// The server has ended its connection, or it has failed.
+    /// The server has ended its connection, or the leg has failed.
     pub server_ended: bool,
-    /// The same of the client.
+    /// The client has ended its connection, or the leg has failed.
     pub client_ended: bool,
 }
 
 impl Framed {
-    /// With a client that has said what it wants, and a server that is connected.
+    /// An exchange for a client whose request is known, and a connected server.
     pub const fn new(exchange: Exchange, kept: Kept) -> Self {
         Self {
             exchange,
@@ -86,12 +88,12 @@ impl Framed {
         }
     }
 
-    /// What is wanted of a side.
+    /// What to do with the bytes of a side.
     pub const fn wanted(&self, side: Side) -> Wanted {
         self.exchange.wanted(side)
     }
 
-    /// How much of a side is to be read at once, to be looked at.
+    /// How many bytes of a side to read at once to be parsed.
     pub const fn piece(&self, side: Side) -> usize {
         match side {
             _ if self.passed >= LARGE_CHUNK => SMALL_PIECE,
@@ -100,15 +102,15 @@ impl Framed {
         }
     }
 
-    /// So many bytes have passed without being looked at.
+    /// This many bytes have passed without being parsed.
     pub fn handle_passed(&mut self, side: Side, count: u64) {
         self.passed = self.passed.saturating_add(count);
         self.exchange.handle_passed(side, count);
     }
 
-    /// What is to be sent for these bytes is in `output` then; or they pass as they are, if this is
-    /// `true`. What the client has sent behind its request is kept; what the server has sent behind
-    /// its answer means nothing.
+    /// Parses bytes of a side. If the result is `true`, they pass unchanged; otherwise `output`
+    /// contains the bytes to send instead. Bytes that the client has sent behind its request are
+    /// kept; bytes that the server has sent behind its answer are dropped.
     pub fn take_in(&mut self, side: Side, input: &[u8], output: &mut Vec<u8>) -> bool {
         self.passed = 0;
         output.clear();
@@ -134,17 +136,17 @@ impl Framed {
         false
     }
 
-    /// Whether it has to be asked if the client has sent something behind its request.
+    /// Whether the relay has to check if the client has sent data behind its request.
     pub const fn may_client_wait(&self) -> bool {
         !self.client_waits && self.kept.leftover.is_empty()
     }
 
-    /// It has.
+    /// The client has sent such data.
     pub const fn handle_client_waits(&mut self) {
         self.client_waits = true;
     }
 
-    /// Finds out whether nothing is left to do; when to ask again without an event.
+    /// Checks whether the exchange is over. Returns when to check again without an event.
     pub fn look(&mut self, legs: LegState, now: Time) -> Option<Time> {
         let answered = match self.exchange.outcome() {
             Progress::Answered { .. } => legs.is_told,
@@ -160,7 +162,7 @@ impl Framed {
         let is_asked = self.exchange.is_request_complete() && legs.is_asked;
         let has_ended = match self.stays_open() || !is_asked {
             true => legs.server_ended || legs.client_ended,
-            // Both connections end here, as a rule.
+            // Normally both connections end here.
             false => legs.server_ended && legs.client_ended,
         };
         if has_ended {
@@ -174,12 +176,12 @@ impl Framed {
         None
     }
 
-    /// Whether the client has its answer and is told that nothing follows: its leg is shut down.
+    /// Whether the client has its answer and its leg is to be shut down.
     pub const fn is_client_finished(&self) -> bool {
         self.is_client_finished
     }
 
-    /// Whether nothing is left to do.
+    /// Whether the exchange is over.
     pub const fn is_over(&self) -> bool {
         self.is_over
     }

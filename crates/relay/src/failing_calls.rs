@@ -1,8 +1,8 @@
-//! System calls that fail by a seed, for tests only (feature `failing-calls`).
+//! System calls that fail in tests, controlled by a seed (feature `failing-calls`).
 //!
-//! What becomes of a call is a function of the seed, the session and how many calls that session
-//! has made, so that a seed always makes the same decisions, however the sessions' turns
-//! interleave. Nothing fails until [`begin`] is called.
+//! The result of a call depends on the seed, on the session and on the number of the session's
+//! earlier calls. So a seed always gives the same results, in whatever order the sessions' turns
+//! are. No call fails before [`begin`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::io::{Errno, Result};
 
-/// Where a call fails.
+/// The kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     /// Reading a socket.
@@ -27,32 +27,32 @@ pub enum Call {
     Accept,
     /// Making a socket.
     Socket,
-    /// Calling a server.
+    /// Connecting to a server.
     Connect,
     /// Watching a socket by epoll.
     Watch,
 }
 
-/// How many of a thousand calls fail, by how they do.
+/// For each kind of failure: how many of a thousand calls fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rates {
-    /// EAGAIN though there is something, of calls that move.
+    /// EAGAIN although there is data or room; calls that move data.
     pub blocked: u64,
-    /// EINTR, of calls that move and of accepting.
+    /// EINTR; calls that move data, and accepting.
     pub interrupted: u64,
-    /// Fewer bytes than there are or fit, of calls that move.
+    /// Fewer bytes than possible; calls that move data.
     pub short: u64,
-    /// ENOMEM and ENOBUFS, of calls that move.
+    /// ENOMEM and ENOBUFS; calls that move data.
     pub no_memory: u64,
-    /// EMFILE, ENFILE, ENOBUFS or ENOMEM, of accepting, sockets, calling and watching.
+    /// EMFILE, ENFILE, ENOBUFS or ENOMEM; accepting, sockets, connecting and watching.
     pub refused: u64,
-    /// EMFILE, of making a pipe.
+    /// EMFILE; making a pipe.
     pub no_pipe: u64,
-    /// Late by up to 200 µs, whatever else becomes of it.
+    /// Delayed by up to 200 µs, in addition to any other failure.
     pub late: u64,
 }
 
-/// What becomes of a call.
+/// The decision about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It is made.
@@ -64,7 +64,7 @@ pub enum Fate {
 }
 
 static PLAN: Mutex<(u64, Option<Rates>)> = Mutex::new((0, None));
-/// Counts the plans, so that threads see that there is another.
+/// The number of plans so far; a thread compares it to notice a new plan.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 static FAILED: AtomicU64 = AtomicU64::new(0);
 
@@ -93,20 +93,20 @@ impl Thread {
     }
 }
 
-/// Calls of all relays of this process fail from now on.
+/// From now on, calls of all relays of this process fail.
 pub fn begin(seed: u64, rates: Rates) {
     *PLAN.lock().unwrap_or_else(PoisonError::into_inner) = (seed, Some(rates));
     GENERATION.fetch_add(1, Ordering::SeqCst);
 }
 
-/// No call fails any more; how many have failed, or were short, since the process began.
+/// From now on, no call fails. Returns how many have failed or were short since the process began.
 pub fn end() -> u64 {
     *PLAN.lock().unwrap_or_else(PoisonError::into_inner) = (0, None);
     GENERATION.fetch_add(1, Ordering::SeqCst);
     FAILED.load(Ordering::SeqCst)
 }
 
-/// The decision about call number `count` of a session, and how long it waits before.
+/// The decision about call number `count` of a session, and its delay.
 #[must_use]
 pub fn decide(
     seed: u64,
@@ -125,7 +125,7 @@ pub fn decide(
     let mut falls = |rate: u64| {
         let does = left < rate;
         left = left.saturating_sub(rate);
-        // What has been passed over is passed over for good.
+        // A kind of failure that was passed over does not occur later.
         if does {
             left = u64::MAX;
         }
@@ -171,7 +171,7 @@ pub(super) fn before(call: Call) -> Result<()> {
     before_moving(call, 1).map(|_| ())
 }
 
-/// The bytes that the call is made for.
+/// The number of bytes for which to make the call.
 pub(super) fn before_moving(call: Call, most: usize) -> Result<usize> {
     let decided = THREAD.with_borrow_mut(|thread| {
         let generation = GENERATION.load(Ordering::SeqCst);
@@ -213,12 +213,13 @@ pub(super) fn before_moving(call: Call, most: usize) -> Result<usize> {
     }
 }
 
-/// Whether a call since the last question said less than was true: no event will follow.
+/// Whether a call since the last query has reported less data or room than there was: no event will
+/// follow.
 pub(super) fn take_pretence() -> bool {
     PRETENCE.replace(false)
 }
 
-/// The calls from here on are those of this session; 0: of none.
+/// The next calls belong to this session; 0: to none.
 pub(super) fn enter_session(session: u64) {
     SESSION.set(session);
 }

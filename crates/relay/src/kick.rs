@@ -1,8 +1,8 @@
-//! Sessions that an operator ends: those of one client or server, of a network, or one by number.
+//! Sessions that an operator resets: those of one client or server, of a network, or one by number.
 //!
-//! Each thread hears of it by its channel and resets the sessions between two turns of its loop, some
-//! at a time, so that the others' data does not wait. Connections that were being opened when the
-//! command came, and are accepted or joined later, are reset then.
+//! Each thread gets the command through its channel and resets the sessions between two turns of its
+//! loop, a limited number at a time, so that other sessions' data is not delayed. A connection that
+//! is being opened at the time of the command is reset when it is accepted or joined later.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
@@ -19,38 +19,38 @@ use super::observation::Ending;
 use super::session::End;
 use super::sessions::Sessions;
 
-/// Places of the table that are looked at in one turn.
+/// Indices of the table that are checked in one turn.
 const PLACES_AT_ONCE: usize = 8192;
 /// Sessions that are reset in one turn.
 const SESSIONS_AT_ONCE: usize = 256;
-/// For how long connections that were being opened are still recognised: longer than one may wait
+/// How long the command also applies to connections that are being opened: longer than one may wait
 /// to be accepted.
 const REMEMBERED: TimeSpan = TimeSpan::from_seconds(15);
-/// Most commands that are remembered at a time; of more the oldest is forgotten.
+/// Most commands that are stored for this purpose; beyond, the oldest is dropped.
 const REMEMBERED_LIMIT: usize = 64;
 
-/// Which sessions are meant.
+/// The sessions to reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Target {
-    /// The one with this number.
+    /// The session with this number.
     Session(u64),
-    /// Those whose client or server has this prefix.
+    /// The sessions whose client or server has this prefix.
     Prefix {
         /// The address, IPv4 or IPv6.
         address: IpAddr,
-        /// How many of its bits count.
+        /// Length of the prefix in bits.
         length: u8,
     },
 }
 
 impl Target {
-    /// Whether a session with this number is meant.
+    /// Whether the target includes a session with this number.
     const fn is_session(self, id: u64) -> bool {
         matches!(self, Self::Session(session) if session == id)
     }
 
-    /// Whether this address is.
+    /// Whether the target includes this address.
     pub fn has_address(self, other: IpAddr) -> bool {
         let Self::Prefix { address, length } = self else {
             return false;
@@ -69,7 +69,7 @@ impl Target {
         }
     }
 
-    /// Whether either end of a connection is.
+    /// Whether the target includes either end of a connection.
     pub fn has_end_of(self, request: &Request) -> bool {
         [request.client, request.server]
             .iter()
@@ -77,26 +77,26 @@ impl Target {
     }
 }
 
-/// Whether the first `length` bits are the same.
+/// Whether the first `length` bits are equal.
 fn agree(one: u128, other: u128, length: u8) -> bool {
     let different = (one ^ other).leading_zeros();
     different >= u32::from(length)
 }
 
-/// What was reset.
+/// Numbers of reset connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Kicked {
     /// Sessions.
     pub sessions: u64,
-    /// Clients that had not become sessions yet: they were saying what they want, or their servers
-    /// were being called.
+    /// Clients without a session: they were negotiating, or Midspan was connecting to their
+    /// servers.
     pub negotiations: u64,
     /// Connections whose SYN was held.
     pub held: u64,
 }
 
 impl Kicked {
-    /// Adds other numbers up.
+    /// Adds other numbers.
     pub const fn add(&mut self, other: Self) {
         self.sessions += other.sessions;
         self.negotiations += other.negotiations;
@@ -113,7 +113,7 @@ pub struct Kick {
 }
 
 impl Kick {
-    /// With these answers to come, so many of them, and what was held at the gate and is reset.
+    /// A command with `missing` answers to come, and `held` connections that the gate has reset.
     pub(super) fn new(answers: Receiver<Kicked>, missing: usize, held: u64) -> Self {
         let sum = Kicked {
             held,
@@ -126,7 +126,7 @@ impl Kick {
         }
     }
 
-    /// What was reset, once all threads have answered; `None` where one has not yet.
+    /// The result, when all threads have answered; `None` if one has not answered yet.
     pub fn result(&mut self, wait: Duration) -> Option<Kicked> {
         while self.missing > 0 {
             match self.answers.recv_timeout(wait) {
@@ -135,7 +135,7 @@ impl Kick {
                     self.missing -= 1;
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) => return None,
-                // A thread has ended, and its sessions with it.
+                // The thread has ended, and its sessions have ended with it.
                 Err(mpsc::RecvTimeoutError::Disconnected) => self.missing = 0,
             }
         }
@@ -143,12 +143,12 @@ impl Kick {
     }
 }
 
-/// What a thread has to reset.
+/// The sessions that a thread has to reset.
 #[derive(Debug, Default)]
 pub(crate) struct Kicks {
-    /// Under way, the first one first.
+    /// Commands that are being carried out, the oldest first.
     under_way: VecDeque<UnderWay>,
-    /// Done, for connections that were being opened then.
+    /// Commands that have been carried out, for connections that were being opened at that time.
     remembered: VecDeque<(Target, Time)>,
 }
 
@@ -161,18 +161,19 @@ struct UnderWay {
 }
 
 impl Kicks {
-    /// Whether there is something to do without any event.
+    /// Whether the thread has to continue without an event.
     pub fn is_busy(&self) -> bool {
         !self.under_way.is_empty()
     }
 
-    /// Whether a connection that began then was meant by a command that came later.
+    /// Whether a connection that began at this time is included in a later command.
     fn is_meant(&self, request: &Request, began: Time) -> bool {
         let mut remembered = self.remembered.iter();
         remembered.any(|(target, at)| began < *at && target.has_end_of(request))
     }
 
-    /// Takes a command in; so many clients that had no session yet were reset already.
+    /// Begins a command. `negotiations` is the number of clients without a session that were
+    /// already reset.
     pub fn begin(&mut self, target: Target, reply: Sender<Kicked>, negotiations: u64, now: Time) {
         self.remembered.retain(|(_, at)| *at + REMEMBERED > now);
         if matches!(target, Target::Prefix { .. }) {
@@ -197,7 +198,7 @@ impl Kicks {
         self.is_meant(&arrival.request, arrival.since)
     }
 
-    /// Resets some of those that are meant.
+    /// Resets a limited number of the included sessions.
     pub fn go_on(&mut self, sessions: &mut Sessions, acceptors: &mut Acceptors, now: Time) {
         let Some(mut kick) = self.under_way.pop_front() else {
             return;
@@ -225,7 +226,7 @@ impl Kicks {
         if kick.place < sessions.table().places() {
             self.under_way.push_front(kick);
         } else {
-            // Whoever asked may have given up waiting.
+            // The process that sent the command may no longer wait.
             let _ = kick.reply.send(kick.kicked);
         }
     }

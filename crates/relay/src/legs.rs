@@ -1,4 +1,4 @@
-//! The sockets of a session's two legs: how they are made, and what they are set to.
+//! The sockets of a session's two legs: how they are opened, and their options.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ pub struct Legs {
     pub client_pacing: InputStart,
     /// How the server's leg is paced at the input of TCP.
     pub server_pacing: InputStart,
-    /// How the client's access link is dealt with, if it has an access profile.
+    /// The state of the client's access profile, if it has one.
     pub narrow: Option<Box<NarrowLeg>>,
     /// Options that the kernel refused for either.
     pub option_errors: u64,
@@ -34,9 +34,9 @@ pub struct Legs {
 /// How a leg is paced at the input of TCP from its first byte on.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct InputStart {
-    /// At this rate.
+    /// The rate.
     pub rate: Option<BitRate>,
-    /// Only its first flight.
+    /// Pacing of the first flight only.
     pub flight: Option<FirstFlight>,
 }
 
@@ -50,12 +50,12 @@ impl From<&LegStart> for InputStart {
     }
 }
 
-/// How a server leg with the client's address is set up.
+/// The settings of a server leg with the client's address.
 #[derive(Debug, Clone, Default)]
 pub struct ServerLeg {
-    /// Its mark, in Midspan's bits of the packet mark.
+    /// The mark, in Midspan's bits of the packet mark.
     pub mark: u32,
-    /// Its options.
+    /// The socket options.
     pub start: LegStart,
 }
 
@@ -69,7 +69,7 @@ pub struct Calling {
 }
 
 /// Connects to the server from the client's own address and port. `host_mark` is the host's part of
-/// the packet mark: the route that the client's packets take is chosen by the same bits.
+/// the packet mark: the leg has the same bits as the client's packets, so both use the same route.
 ///
 /// # Errors
 /// Those of `socket(2)`, `bind(2)` and `connect(2)`.
@@ -91,8 +91,8 @@ pub fn call_as_client(
     connect(socket, request.server, option_errors)
 }
 
-/// Connects to a server from an address of this machine. `set_up` sets the options of the socket
-/// before that, and returns how many the kernel refused.
+/// Connects to a server from an address of this machine. `set_up` first sets the options of the
+/// socket, and returns how many the kernel refused.
 ///
 /// # Errors
 /// Those of `socket(2)` and `connect(2)`.
@@ -115,8 +115,8 @@ fn connect(socket: OwnedFd, server: SocketAddr, option_errors: u64) -> rustix::i
     }
 }
 
-/// Sets what holds for every socket of a session: small writes leave at once, urgent data stays in
-/// its place in the stream, and a crash resets the connection instead of closing it with a FIN.
+/// Sets the options of every socket of a session: small writes are sent at once, urgent data stays
+/// at its place in the stream, and a crash resets the connection instead of closing it with a FIN.
 ///
 /// # Errors
 /// Those of `setsockopt(2)`.

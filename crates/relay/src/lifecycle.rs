@@ -1,7 +1,6 @@
-//! What becomes of a session, seen from its two directions and what failed.
+//! The next step of a session, decided from its two directions and the failures of its legs.
 //!
-//! Pure, as [`super::direction`]; the table of all cases stands in the documentation of
-//! [`super`].
+//! Pure, like [`super::direction`]; the table of all cases is in the documentation of [`super`].
 
 #[cfg(test)]
 mod tests;
@@ -19,20 +18,20 @@ pub struct Failures {
     pub server: bool,
 }
 
-/// What a session does next.
+/// The next step of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Go on moving data.
+    /// Continue to move data.
     Continue,
-    /// All is forwarded both ways: close both legs in good order.
+    /// All data of both directions is forwarded: close both legs with a FIN.
     Close,
-    /// The other leg failed and all it delivered is written to this one: reset this one as soon
-    /// as its peer has acknowledged that.
+    /// The other leg failed, and all its data has been written to this leg: reset this leg as soon
+    /// as its peer has acknowledged the data.
     Settle(Leg),
     /// Both legs failed: nothing can be delivered any more.
     Reset,
-    /// The session's request has its answer, or the client can be told why it has none: close the
-    /// server's leg; the client's goes back to the negotiation.
+    /// The client has the answer to its request, or can be informed why there is none: close the
+    /// server leg; the client's socket returns to the negotiation.
     HandOver,
 }
 
@@ -42,7 +41,7 @@ impl Failures {
         self.client || self.server
     }
 
-    /// Notes a failure; whether it is the first of this leg.
+    /// Records a failure; returns whether it is the first of this leg.
     pub const fn note(&mut self, leg: Leg) -> bool {
         let failed = match leg {
             Leg::Client => &mut self.client,
@@ -54,8 +53,7 @@ impl Failures {
     }
 }
 
-/// The next step, given the direction from the client to the server, the one back, and what
-/// failed.
+/// The next step, given the direction to the server, the direction to the client, and the failures.
 pub const fn step(to_server: &Direction, to_client: &Direction, failures: Failures) -> Step {
     match (failures.client, failures.server) {
         (true, true) => Step::Reset,

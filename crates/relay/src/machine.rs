@@ -1,9 +1,9 @@
-//! What the relay is told of the machine that it runs on.
+//! Addresses of the machine, sent by the helper.
 //!
-//! The helper reads which addresses are this machine's own, and tells the relay at the start and
-//! whenever they change; the relay itself may not ask the kernel. Until it has been told, and where
-//! the helper cannot find it out, every address is taken for an own one: what access rules protect
-//! stays protected.
+//! The helper reads which addresses belong to this machine, and sends them to the relay at the
+//! start and whenever they change; the relay itself may not query the kernel. Until the relay has
+//! the addresses, and if the helper cannot read them, every address is treated as one of this
+//! machine's, so everything that the access rules protect remains protected.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,7 +16,7 @@ use midspan_linux::own_addresses::{LIMIT, OwnAddresses, OwnPrefix};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
-/// What is known; one process is on one machine.
+/// The state of this process.
 static KNOWN: RwLock<Machine> = RwLock::new(Machine {
     own: None,
     looping: BTreeSet::new(),
@@ -25,13 +25,13 @@ static KNOWN: RwLock<Machine> = RwLock::new(Machine {
 /// Longest list of addresses in bytes.
 const LIST_LIMIT: u64 = 128 * LIMIT as u64;
 
-/// What the relay needs to know of the machine.
+/// What the relay needs about the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Machine {
-    /// Addresses of this machine; `None` where they are not known.
+    /// Addresses of this machine; `None` if they are unknown.
     pub own: Option<OwnAddresses>,
-    /// Names of forward listeners whose server is one of themselves, by way of an address that was
-    /// not this machine's when they were configured.
+    /// Names of forward listeners whose server is the listener itself, by an address that did not
+    /// belong to this machine when the listener was configured.
     pub looping: BTreeSet<String>,
 }
 
@@ -45,7 +45,7 @@ enum Line {
 }
 
 impl Machine {
-    /// As a file in memory, to be handed to the relay.
+    /// A file in memory with this content, to be sent to the relay.
     ///
     /// # Errors
     /// Those of memfd_create(2) and of writing.
@@ -61,10 +61,10 @@ impl Machine {
         Ok(file.into())
     }
 
-    /// Reads what the helper has handed over.
+    /// Reads the file that the helper has sent.
     ///
     /// # Errors
-    /// It cannot be read, or understood.
+    /// The file cannot be read or parsed.
     pub fn from_memory(file: OwnedFd) -> io::Result<Self> {
         let mut bytes = Vec::new();
         File::from(file).take(LIST_LIMIT).read_to_end(&mut bytes)?;
@@ -96,18 +96,19 @@ impl Machine {
     }
 }
 
-/// From now on this holds in this process.
+/// Sets the state of this process.
 pub fn learn(machine: Machine) {
     *KNOWN.write().unwrap_or_else(PoisonError::into_inner) = machine;
 }
 
-/// Whether this is an address of this machine, by what this process was [told](learn).
+/// Whether this address belongs to this machine, by the [state of this process](learn).
 pub fn is_own(address: IpAddr) -> bool {
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
     known.is_own(SocketAddr::new(address, 0))
 }
 
-/// Whether the server of this forward listener is itself, by what this process was [told](learn).
+/// Whether the server of this forward listener is the listener itself, by the [state of this
+/// process](learn).
 pub fn is_looping(listener: &str) -> bool {
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
     known.looping.contains(listener)
@@ -145,7 +146,7 @@ mod tests {
         let read = Machine::from_memory(machine.to_memory().unwrap()).unwrap();
         assert_eq!(read, machine);
         assert!(read.is_own("203.0.113.9:1".parse().unwrap()));
-        // Nobody has told the process of this test anything.
+        // This test's process has no state.
         assert!(is_own("203.0.113.9".parse().unwrap()));
         assert!(!is_looping("web"));
     }

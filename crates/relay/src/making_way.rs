@@ -1,7 +1,7 @@
-//! Idle sessions make way for new ones once the relay is crowded.
+//! Evicts idle sessions for new ones when the relay is crowded.
 //!
-//! Each thread looks for its own from time to time and keeps a list. Who is on it is decided by
-//! [`midspan_policy::client_share`].
+//! Each thread looks for its own idle sessions from time to time and keeps a list.
+//! [`midspan_policy::client_share`] decides which sessions are on the list.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,25 +16,25 @@ use super::session::{End, Phase};
 use super::sessions::Sessions;
 use super::table::Key;
 
-/// Most that are found at a time, and least time from one look to the next.
+/// Most sessions that are found at a time, and least time between two searches.
 const MOST: usize = 64;
 const INTERVAL: TimeSpan = TimeSpan::from_milliseconds(100);
 
-/// Sessions of one thread that may make way for new ones, in this order.
+/// Sessions of one thread that may be evicted, in this order.
 pub struct MakingWay {
     limits: Arc<Limits>,
     control: Arc<Control>,
-    /// Each with when it moved anything last.
+    /// Each session with the time at which it last moved data.
     sessions: VecDeque<(Key, Time)>,
-    /// Of these places.
+    /// The places that these sessions have.
     places: Option<Arc<Places>>,
     next_look: Time,
-    /// How often this thread was asked by another.
+    /// Number of requests of other threads that this thread has answered.
     asked: u64,
 }
 
 impl MakingWay {
-    /// Nobody is known to be idle.
+    /// An empty list.
     pub const fn new(limits: Arc<Limits>, control: Arc<Control>) -> Self {
         Self {
             limits,
@@ -46,9 +46,9 @@ impl MakingWay {
         }
     }
 
-    /// Before a connection is taken: has an idle session make way if the relay is crowded. The
-    /// clients of transparent listeners lose nothing if they find no room, so nobody makes way for
-    /// them, nor do they.
+    /// Called before a connection is accepted: evicts an idle session if the relay is crowded.
+    /// Clients of transparent listeners lose nothing if there is no room, so no session is evicted
+    /// for them, and theirs are not evicted.
     pub fn make_way(
         &mut self,
         listener: usize,
@@ -66,14 +66,14 @@ impl MakingWay {
             return;
         };
         if !self.end_idle(&crowded, sessions, acceptors, now) {
-            // It may be another thread that has the idle ones.
+            // Another thread may have idle sessions.
             self.limits.ask();
             self.asked = self.asked.wrapping_add(1);
             self.control.wake();
         }
     }
 
-    /// Another thread has no idle session.
+    /// Evicts a session because another thread has no idle session.
     pub fn make_way_for_others(
         &mut self,
         sessions: &mut Sessions,
@@ -91,7 +91,7 @@ impl MakingWay {
         }
     }
 
-    /// Ends the first of those that may make way; whether there was one.
+    /// Evicts the first session of the list; returns whether there was one.
     fn end_idle(
         &mut self,
         places: &Arc<Places>,
@@ -110,7 +110,7 @@ impl MakingWay {
             let Some(session) = sessions.table().get_mut(key) else {
                 continue;
             };
-            // It may have moved something since it was found.
+            // The session may have moved data since it was found.
             if session.still_after(TimeSpan::ZERO) != since {
                 continue;
             }

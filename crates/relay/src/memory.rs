@@ -1,9 +1,9 @@
-//! What sessions take of the memory budget, and what their buffers may hold.
+//! Memory of sessions: how much of the budget they use, and limits of their buffers.
 //!
-//! A session is measured when it begins (in a burst, one of them), when it has moved much, and some
-//! of those of which anything was heard are measured in turn. While the budget is short, sweeps go
-//! over all of them.
-//! Without a budget, only what is in use is known, and nothing is set.
+//! A session is measured after it begins (in a burst of new sessions, only some are) and when it
+//! has moved much data; sessions with recent events are measured in turn. While the budget is
+//! short, sweeps measure all sessions. Without a budget, the used memory is only measured, and
+//! buffers are not bounded.
 
 use std::sync::Arc;
 
@@ -17,23 +17,24 @@ use super::session::Session;
 use super::statistics::Counters;
 use super::table::Table;
 
-/// A session that has moved this much is measured, and one that has moved this much while much
-/// of the budget is reserved.
+/// A session is measured when it has moved this much: normally, and while much of the budget is
+/// reserved.
 const MOVED: [u32; 2] = [256 << 10, 16 << 10];
-/// Between two rounds of measuring others; and while the budget is short.
+/// Interval between two rounds of measurements: normally, and while the budget is short.
 const INTERVAL: [TimeSpan; 2] = [
     TimeSpan::from_milliseconds(200),
     TimeSpan::from_milliseconds(20),
 ];
-/// For how long a session that has just begun stands for others.
+/// For how long the measurement of a new session is used for other new sessions.
 const FRESH: TimeSpan = TimeSpan::from_milliseconds(100);
 /// Least time from one sweep to the next.
 const SWEEP_INTERVAL: TimeSpan = TimeSpan::from_seconds(1);
-/// Places of the table looked at in a round, and sessions measured: about a millisecond.
+/// Indices of the table that are checked, and sessions that are measured, in one round: about a
+/// millisecond.
 const PLACES_AT_ONCE: usize = 4096;
 const SESSIONS_AT_ONCE: usize = 512;
 
-/// What the sessions of a thread take of the memory budget, and when they are measured next.
+/// How much of the budget the sessions of a thread use, and when they are measured next.
 #[derive(Debug)]
 pub struct Measuring {
     limits: Arc<Limits>,
@@ -41,14 +42,14 @@ pub struct Measuring {
     next: Option<Time>,
     place: usize,
     sums: Sums,
-    /// When this turn through the table began, and whether it is a sweep.
+    /// When this pass through the table began, and whether it is a sweep.
     turn_began: Time,
     is_sweep: bool,
-    /// Limit of still buffers when it was asked for last.
+    /// The limit of still buffers at the last query.
     still_limit: u64,
 }
 
-/// KiB of all sessions of the thread.
+/// Sums over all sessions of the thread, in KiB.
 #[derive(Debug, Default)]
 struct Sums {
     measured: u64,
@@ -56,7 +57,7 @@ struct Sums {
 }
 
 impl Measuring {
-    /// Without sessions.
+    /// A state without sessions.
     pub fn new(limits: Arc<Limits>, counters: Arc<Counters>) -> Self {
         Self {
             limits,
@@ -75,16 +76,16 @@ impl Measuring {
         self.next
     }
 
-    /// A session that has just begun.
+    /// Begins to account for a new session.
     pub fn begin(&mut self, session: &mut Session) {
         let budget = &self.limits.budget;
         budget.begin_session();
         note(session, &mut self.sums, budget, (0, OPENING));
     }
 
-    /// Both legs of a session are there, and it has read nothing. While memory is not short, the
-    /// session is charged like the last one that was measured on its listener. It is measured
-    /// itself with those of which anything was heard; many sessions end before.
+    /// Both legs of a session are connected, and it has read nothing. While memory is not short,
+    /// the session is charged like the last measured session of its listener. It is measured later,
+    /// when it has events; many sessions end before.
     pub fn begin_bounding(&mut self, session: &mut Session, acceptors: &mut Acceptors, now: Time) {
         let budget = &self.limits.budget;
         if budget.limit().is_none() {
@@ -106,12 +107,12 @@ impl Measuring {
         }
     }
 
-    /// Measures a session if it has moved much; has the rest of them measured in a while.
+    /// Measures a session if it has moved much; otherwise it is measured later.
     pub fn note_moved(&mut self, session: &mut Session, acceptors: &mut Acceptors, now: Time) {
         let short = usize::from(self.limits.budget.is_short());
         let watched = usize::from(self.limits.budget.is_watched());
         let upkeep = &session.upkeep;
-        // What was still has small buffers, and wants more at once.
+        // A session that was still has small buffers, and needs larger ones at once.
         let wakes_up = short == 1 && upkeep.is_still && upkeep.unmeasured > 0;
         if wakes_up || upkeep.unmeasured >= MOVED[watched] {
             self.measure(session, acceptors);
@@ -120,7 +121,7 @@ impl Measuring {
         }
     }
 
-    /// Measures a session, and sets its buffers if they are to change.
+    /// Measures a session, and sets its buffers if their sizes change.
     fn measure(&mut self, session: &mut Session, acceptors: &mut Acceptors) {
         session.upkeep.unmeasured = 0;
         let budget = &self.limits.budget;
@@ -141,7 +142,7 @@ impl Measuring {
             self.counters.option_errors.add(errors);
         }
         for leg in [Leg::Client, Leg::Server] {
-            // What is set is counted before anything else is decided.
+            // New sizes are counted before the next decision.
             let Some(share) = budget.share() else {
                 return;
             };
@@ -160,8 +161,8 @@ impl Measuring {
         session.upkeep.is_still = memory.iter().all(|direction| !direction.is_active);
     }
 
-    /// Measures some of the sessions of which something was heard, or of all in a sweep. Whether
-    /// other threads are to be woken, which may sleep with sessions that are to be bounded.
+    /// Measures some of the sessions with recent events, or of all in a sweep. Returns whether to
+    /// wake other threads, which may sleep although their sessions are to be bounded.
     pub fn measure_some(
         &mut self,
         sessions: &mut Table<Session>,
@@ -177,7 +178,7 @@ impl Measuring {
         };
         if is_short && self.still_limit != still_limit && sessions.places() > 0 {
             self.next = Some(now);
-            // What is settled is so at another limit.
+            // With another limit, sessions have to be checked again.
             unsettle(sessions);
         }
         self.still_limit = still_limit;
@@ -202,7 +203,7 @@ impl Measuring {
         if self.place >= places {
             self.begin_turn(is_short, now);
         }
-        // After a whole turn nothing is left, until something is heard again.
+        // After a complete pass there is nothing to measure until there are events.
         if (is_short && places > 0) || looked < places {
             self.next = Some(now + INTERVAL[usize::from(is_short)]);
         }
@@ -218,7 +219,7 @@ impl Measuring {
         }
     }
 
-    /// Looks at a session; whether it was measured.
+    /// Checks a session; returns whether it was measured.
     fn visit(&mut self, session: &mut Session, acceptors: &mut Acceptors) -> bool {
         if self.is_sweep && session.grow_still() {
             session.upkeep.is_settled = false;
@@ -231,14 +232,14 @@ impl Measuring {
         is_wanted
     }
 
-    /// A session goes.
+    /// Removes a session that ends from the account.
     pub fn forget(&mut self, session: &mut Session) {
         let budget = &self.limits.budget;
         note(session, &mut self.sums, budget, (0, 0));
         budget.end_session();
     }
 
-    /// The thread ends, and with it all that its sessions have, of which there are so many.
+    /// The thread ends with this many sessions: removes all of them from the account.
     pub fn forget_all(&self, sessions: usize) {
         let budget = &self.limits.budget;
         budget.change_use(self.sums.measured * 1024, 0);
@@ -257,7 +258,7 @@ fn unsettle(sessions: &mut Table<Session>) {
     }
 }
 
-/// Counts what a session uses and has reserved, in bytes, instead of what it had.
+/// Replaces a session's used and reserved bytes.
 fn note(session: &mut Session, all: &mut Sums, budget: &Budget, (used, reserved): (u64, u64)) {
     let kibibytes = |bytes: u64| u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
     let upkeep = &mut session.upkeep;
@@ -267,7 +268,7 @@ fn note(session: &mut Session, all: &mut Sums, budget: &Budget, (used, reserved)
     budget.change_reserved(reserved.0 * 1024, reserved.1 * 1024);
 }
 
-/// Puts a new number in place of an old one, also in a sum; both.
+/// Replaces a number, also in a sum; returns the old and the new bytes.
 fn replace(place: &mut u32, new: u32, sum: &mut u64) -> (u64, u64) {
     let old = u64::from(std::mem::replace(place, new));
     let new = u64::from(new);

@@ -1,5 +1,5 @@
-//! Legs towards clients behind a narrow upstream: carries out on the kernel's sockets what the
-//! policies for oversized segments and for sending ahead decide (Hasegawa).
+//! Legs towards clients behind a narrow upstream: carries out the decisions of the policies for
+//! oversized segments and for sending ahead (Hasegawa).
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,12 +19,12 @@ use super::statistics::Counters;
 use super::throttle::kernel_rate;
 use crate::profile::{self, AccessProfile, HEADERS, SIX_HEADERS, SegmentMarks};
 
-/// What a listener knows of its narrow clients.
+/// The access profiles of a listener's clients.
 #[derive(Debug, Clone)]
 pub struct Profiles {
     /// The listener, with the profiles and the marks of their segments.
     pub listener: Arc<Listener>,
-    /// What clients were found to take; the same for all listeners.
+    /// The verdicts about clients; the same for all listeners.
     pub verdicts: Remembered,
 }
 
@@ -38,26 +38,26 @@ impl Profiles {
     }
 }
 
-/// What a narrow leg has done, for logs and the list of sessions.
+/// Counters of a narrow leg, for logs and the list of sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NarrowReport {
     /// Name of the profile.
     pub profile: String,
-    /// Segment size now, in bytes of data; 0 where it is left to the kernel.
+    /// Present segment size, in bytes of data; 0 if the kernel chooses it.
     pub segment_size_bytes: u32,
     /// Oversized segments sent.
     pub oversized_segments: u64,
-    /// Oversized segments sent to see whether they arrive.
+    /// Oversized segments sent as probes.
     pub probes: u32,
-    /// Probes lost, and later returns to the client's own size.
+    /// Probes lost, and later returns to the client's own segment size.
     pub fallbacks: u32,
-    /// Bits by which the client's window is read larger than it says.
+    /// Bits that are added to the client's window scale.
     pub added_window_scale: u8,
-    /// Times that loss took the leg back to the client's true window.
+    /// How often a loss limited the leg to the client's true window.
     pub sending_ahead_losses: u32,
     /// ACKs without data received.
     pub acknowledgements: u32,
-    /// Their bytes, IP and TCP headers included.
+    /// Bytes of these ACKs, with IP and TCP headers.
     pub acknowledgement_bytes: u64,
 }
 
@@ -79,15 +79,15 @@ pub struct NarrowLeg {
     last_moved: Time,
     round_trip: Option<TimeSpan>,
     next_look: Option<Time>,
-    /// Segments sent when they were last counted, if they were oversized since.
+    /// The number of sent segments at the last count, if segments were oversized since then.
     counted: Option<u32>,
     report: NarrowReport,
 }
 
 impl NarrowLeg {
-    /// Prepares the leg to a client that was accepted and has been sent nothing yet; `None` where
-    /// no profile is for this client or none of its measures can be taken, and the number of
-    /// options that the kernel refused.
+    /// Prepares the leg of an accepted client, to which nothing has been sent yet. `None` if no
+    /// profile applies to this client, or none of the profile's measures can be used. Also returns
+    /// the number of options that the kernel refused.
     pub fn begin(
         socket: impl AsFd,
         client: IpAddr,
@@ -132,7 +132,7 @@ impl NarrowLeg {
                 Some((agreed.segment_size, inherited))
             }
             Some(_) if is_four => profiles.marks().small(agreed.segment_size),
-            // Nothing would hold segments down to what an IPv6 client asked for.
+            // No mark would limit segments to the size that an IPv6 client advertised.
             Some(_) | None => None,
         };
         let decides = policy.narrow(&NarrowClient {
@@ -191,23 +191,23 @@ impl NarrowLeg {
         Ok(Some(leg))
     }
 
-    /// Most bytes that may be sent and not acknowledged, if fewer than the kernel would.
+    /// Most bytes in flight, if fewer than the kernel would send.
     pub fn cap(&self) -> Option<ByteSize> {
         // The kernel itself keeps to the window that it believes in.
         self.decides.cap_within_window()
     }
 
-    /// The rate that the kernel is not to exceed, if the profile has one.
+    /// The highest rate of the kernel, if the profile has one.
     pub const fn pacing_rate(&self) -> Option<BitRate> {
         self.decides.start().pacing_rate
     }
 
-    /// The smallest round-trip time by the newest reading.
+    /// The smallest round-trip time at the last reading.
     pub const fn round_trip_time(&self) -> Option<TimeSpan> {
         self.round_trip
     }
 
-    /// Data was written: the leg is to be looked at soon.
+    /// Data was written, so the leg is read soon.
     pub fn note_moved(&mut self, now: Time) {
         self.last_moved = now;
         if self.next_look.is_none() {
@@ -215,7 +215,7 @@ impl NarrowLeg {
         }
     }
 
-    /// When to look at the leg next, if at all.
+    /// When to read the leg next; `None` if no reading is due.
     pub const fn next_look(&self) -> Option<Time> {
         self.next_look
     }
@@ -235,7 +235,7 @@ impl NarrowLeg {
         let refused = u64::from(self.take_in(socket, &sample, now).is_err());
         self.push_held(socket, &sample, now);
         self.count(&before, counters);
-        // Without data under way nothing changes until some is written.
+        // Without data in flight, nothing changes until data is written.
         let is_busy = sample.unacknowledged > 0 || sample.not_sent.bytes() > 0;
         let next = self.decides.poll_timeout(now);
         self.next_look = next.filter(|_| is_busy || now.since(self.last_moved) < QUIET);
@@ -295,7 +295,7 @@ impl NarrowLeg {
         match mark.map(|(_, mark)| *mark).filter(|_| is_oversized) {
             Some(mark) => {
                 self.set_fragmenting(socket, true)?;
-                // Full segments form (the paper's Nagle).
+                // Only full segments are sent (the paper uses Nagle's algorithm).
                 tcp::set_no_delay(socket, false)?;
                 tcp::set_mark(socket, mark)?;
                 self.counted.get_or_insert(sample.segments_sent);
@@ -310,7 +310,7 @@ impl NarrowLeg {
         Ok(())
     }
 
-    /// IPv6 has no such thing: a program cuts its packets.
+    /// IPv6 does not fragment on the path, so the fragmenter cuts its packets.
     fn set_fragmenting(&self, socket: BorrowedFd<'_>, is_on: bool) -> std::io::Result<()> {
         match self.is_four {
             true => tcp::set_fragmenting(socket, is_on),
@@ -318,14 +318,14 @@ impl NarrowLeg {
         }
     }
 
-    /// Sends what has waited too long to fill a segment.
+    /// Sends data that has waited too long for a full segment.
     fn push_held(&self, socket: BorrowedFd<'_>, sample: &LegSample, now: Time) {
         let holds = self.decides.is_oversized();
         let hold = (self.profiles.all().get(self.place)).map(|of| of.hold_to_fill);
         let waited = now.since(self.last_moved);
         let part = sample.not_sent.bytes();
         if holds && part > 0 && hold.is_some_and(|hold| waited >= hold) {
-            // Refused, it goes out with the next ACK.
+            // If the kernel refuses this, the data is sent with the next ACK.
             let _ = tcp::set_no_delay(socket, true);
             let _ = tcp::set_no_delay(socket, false);
         }
@@ -343,7 +343,7 @@ impl NarrowLeg {
         counters.sending_ahead_losses.add(u64::from(losses));
     }
 
-    /// What it has done, by the newest reading of the leg.
+    /// The counters, by the last reading of the leg.
     pub fn report(&self, sample: &LegSample) -> NarrowReport {
         let acknowledgements = sample
             .segments_received
@@ -359,8 +359,7 @@ impl NarrowLeg {
         }
     }
 
-    /// The session ends: takes in what the leg has shown since it was read last, and counts what
-    /// was not counted yet.
+    /// Ends the session: adds changes since the last reading to the counters.
     pub(super) fn end(&mut self, sample: &LegSample, now: Time, counters: &Counters) {
         let before = self.report.clone();
         let decision = self.decides.handle_end(now, sample);
@@ -386,5 +385,5 @@ const fn acknowledgement_size(is_four: bool, timestamps: bool) -> u32 {
     headers + if timestamps { 12 } else { 0 }
 }
 
-/// A leg without data under way is no longer looked at after this time.
+/// After this time without data in flight, a leg is no longer read.
 const QUIET: TimeSpan = TimeSpan::from_milliseconds(300);

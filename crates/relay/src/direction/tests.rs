@@ -10,12 +10,12 @@ use super::*;
 const COPY_SIZE: usize = 8;
 const PIPE_SIZE: usize = 32;
 
-/// What happens around the direction.
+/// An event at the direction's sockets.
 #[derive(Debug, Clone)]
 enum Event {
-    /// The sender writes so many bytes.
+    /// The sender writes this many bytes.
     Arrives(u8),
-    /// The receiver makes room for so many bytes.
+    /// The receiver makes room for this many bytes.
     Room(u8),
     /// The sender sends its FIN.
     Fin,
@@ -23,7 +23,7 @@ enum Event {
     Reset,
     /// The receiver's connection fails.
     ReceiverFails,
-    /// The relay may do so many actions.
+    /// The relay carries out this many actions.
     Turn(u8),
 }
 
@@ -38,7 +38,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Two kernel sockets with edge-triggered events, and what passed through.
+/// Two kernel sockets with edge-triggered events, and the data that passed.
 #[derive(Default)]
 struct Sockets {
     arrived: VecDeque<u8>,
@@ -151,8 +151,8 @@ proptest! {
         }
     }
 
-    /// Liveness: with room enough and turns enough, everything that came is delivered, and the
-    /// end exactly if there was one.
+    /// Liveness: with enough room and enough turns, all data that arrived is delivered, and the end
+    /// exactly if there was one.
     #[test]
     fn nothing_waits_for_ever(events in proptest::collection::vec(event(), 0..200)) {
         let mut direction = Direction::new();
@@ -245,7 +245,7 @@ fn nothing_is_read_while_the_outbound_leg_has_no_room() {
     assert_eq!(direction.next(), Action::Write);
 }
 
-/// At an urgent byte with an end behind it, splice says 0 as at the end.
+/// At an urgent byte directly before an end, splice returns 0, as it does at the end.
 #[test]
 fn an_end_that_a_splice_has_seen_is_read_again_by_a_copy() {
     let mut direction = Direction::new();

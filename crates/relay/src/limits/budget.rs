@@ -1,27 +1,27 @@
-//! The memory budget: what all sessions together may take of the machine's memory.
+//! The memory budget: how much of the machine's memory all sessions together may use.
 //!
-//! Counted is the kernel's memory in the queues of both sockets, as it is read from time to time
-//! (`SO_MEMINFO`), what the relay holds in pipes and buffers, and a fixed sum for each session.
-//! Who may hold how much is decided by [`midspan_policy::memory_share`], from what all may hold.
+//! The budget counts the kernel's memory in the queues of both sockets, which is read from time to
+//! time (`SO_MEMINFO`), the relay's pipes and buffers, and a fixed amount for each session.
+//! [`midspan_policy::memory_share`] decides each session's share of the budget.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use midspan_policy::memory_share::{EACH_SESSION, MemoryShare};
 use midspan_units::ByteSize;
 
-/// The budget and what is used of it.
+/// The budget, and how much of it is used.
 #[derive(Debug)]
 pub struct Budget {
-    /// `u64::MAX` for none.
+    /// `u64::MAX` for no limit.
     limit: AtomicU64,
-    /// The same of queues alone.
+    /// The limit of queues alone.
     queues: AtomicU64,
     used: AtomicU64,
     reserved: AtomicU64,
     sessions: AtomicU64,
-    /// Of what is reserved: set aside for what is no session yet.
+    /// The part of the reserved bytes that is set aside for connections without a session.
     aside: AtomicU64,
-    /// Of what is used: by connections that are being opened.
+    /// The part of the used bytes that belongs to connections that are being opened.
     opening: AtomicU64,
     level: AtomicU64,
     was_short: AtomicBool,
@@ -50,86 +50,86 @@ impl Budget {
         self.queues.store(bytes(queues), Ordering::Relaxed);
     }
 
-    /// Bytes that are allowed; `None` for any number.
+    /// The limit in bytes; `None` for no limit.
     pub fn limit(&self) -> Option<u64> {
         Some(self.limit.load(Ordering::Relaxed)).filter(|limit| *limit != u64::MAX)
     }
 
-    /// Bytes that are used, as they were read last.
+    /// Bytes in use at the last measurement.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes that may come to be used without anybody being asked.
+    /// Bytes that sockets may come to use without another decision.
     pub fn reserved(&self) -> u64 {
         self.reserved.load(Ordering::Relaxed)
     }
 
-    /// One session more.
+    /// Counts a new session.
     pub fn begin_session(&self) {
         self.sessions.fetch_add(1, Ordering::Relaxed);
         self.change_use(0, EACH_SESSION);
         self.change_reserved(0, EACH_SESSION);
     }
 
-    /// One session less.
+    /// Counts the end of a session.
     pub fn end_session(&self) {
         self.sessions.fetch_sub(1, Ordering::Relaxed);
         self.change_use(EACH_SESSION, 0);
         self.change_reserved(EACH_SESSION, 0);
     }
 
-    /// What used `old` bytes uses `new`.
+    /// Replaces `old` used bytes by `new` ones.
     pub fn change_use(&self, old: u64, new: u64) {
         change(&self.used, old, new);
     }
 
-    /// The same of what is reserved.
+    /// Replaces `old` reserved bytes by `new` ones.
     pub fn change_reserved(&self, old: u64, new: u64) {
         change(&self.reserved, old, new);
     }
 
-    /// What is set aside for something else than sessions.
+    /// Changes the bytes that are set aside for connections without a session.
     pub fn change_aside(&self, old: u64, new: u64) {
         change(&self.aside, old, new);
         self.change_reserved(old, new);
     }
 
-    /// What queues may come to hold beyond the least of each session, and what they are allowed.
+    /// The bytes that queues may come to use beyond the least of each session, and their limit.
     pub fn queues(&self) -> Option<(u64, u64)> {
         let share = self.share()?;
         (share.queue_budget != u64::MAX).then(|| (share.queues(), share.queue_budget))
     }
 
-    /// What is used of it by connections that are being opened.
+    /// Changes the used bytes of connections that are being opened.
     pub fn change_opening(&self, old: u64, new: u64) {
         change(&self.opening, old, new);
     }
 
-    /// Whether one more connection may be opened that takes so much.
+    /// Whether another connection that needs this many bytes may be opened.
     pub fn has_room_to_open(&self, bytes: u64) -> bool {
         let opening = self.opening.load(Ordering::Relaxed);
         self.share()
             .is_none_or(|share| share.has_room_to_open(opening, bytes))
     }
 
-    /// No room for new sessions.
+    /// Whether there is no room for new sessions.
     pub fn is_full(&self) -> bool {
         self.share()
             .is_some_and(|share| !share.has_room_for_session())
     }
 
-    /// So much is reserved that buffers are bounded.
+    /// Whether so much is reserved that buffers are bounded.
     pub fn is_short(&self) -> bool {
         self.share().is_some_and(|share| share.is_short())
     }
 
-    /// So much that sessions are to be measured often.
+    /// Whether so much is reserved that sessions are measured often.
     pub fn is_watched(&self) -> bool {
         self.share().is_some_and(|share| share.is_watched())
     }
 
-    /// Whether it has become short since this was asked last, by any thread.
+    /// Whether the budget has become short since any thread last called this.
     pub fn has_become_short(&self) -> bool {
         let is_short = self.is_short();
         is_short != self.was_short.load(Ordering::Relaxed)
@@ -137,7 +137,7 @@ impl Budget {
             && is_short
     }
 
-    /// What decisions are taken from; `None` without a budget.
+    /// The input for decisions; `None` without a budget.
     pub fn share(&self) -> Option<MemoryShare> {
         Some(MemoryShare {
             budget: self.limit()?,
@@ -149,7 +149,7 @@ impl Budget {
         })
     }
 
-    /// Moves the level of the shares; from time to time while the budget is short.
+    /// Moves the level of the shares; called from time to time while the budget is short.
     pub fn move_level(&self) {
         if let Some(share) = self.share() {
             self.level.store(share.next_level(), Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! How much the relay takes on: sessions in all and per client, memory, descriptors.
+//! The limits of the relay: sessions in all and per client, memory, descriptors.
 //!
-//! Shared by the threads of the relay, which accept, and the gate, which lets connections pass
-//! untouched for which there is no room. Sessions that exist are kept.
+//! The relay's threads, which accept connections, and the gate share these limits. If there is no
+//! room, the gate lets a connection pass untouched. Existing sessions continue.
 
 mod budget;
 mod places;
@@ -27,34 +27,34 @@ pub use places::Seat;
 pub use set_aside::SetAside;
 pub(super) use spare::Spare;
 
-/// At most so often is one reason logged.
+/// Least time between two log lines about the same reason.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Sockets of one session.
 const DESCRIPTORS_OF_SESSION: u64 = 2;
-/// How long after a shortage of descriptors the gate takes no connection.
+/// How long the gate intercepts no connection after a shortage of descriptors.
 const SHORTAGE_TIME: Duration = Duration::from_millis(200);
 
-/// How many sessions there may be; `None` for any number.
+/// Limits of sessions; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionLimits {
-    /// In all.
+    /// Limit in all.
     pub sessions: Option<u32>,
-    /// Of one client: an IPv4 address or an IPv6 /64.
+    /// Limit of one client: an IPv4 address or an IPv6 /64.
     pub sessions_per_client: Option<u32>,
 }
 
-/// What holds for all listeners together.
+/// Limits of all listeners together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RelayLimits {
     /// Sessions of all listeners.
     pub sessions: SessionLimits,
-    /// Memory of sockets, pipes and sessions; `None` for any.
+    /// Memory of sockets, pipes and sessions; `None` for no limit.
     pub memory: Option<ByteSize>,
-    /// What queues may hold beyond the least of each session; `None` for any number.
+    /// Memory of queues beyond the least of each session; `None` for no limit.
     pub queues: Option<ByteSize>,
-    /// A session that has moved nothing for so long may make way for a new one.
+    /// A session that has moved nothing for this long may be evicted for a new one.
     pub idle: TimeSpan,
 }
 
@@ -69,24 +69,24 @@ impl Default for RelayLimits {
     }
 }
 
-/// What holds for one listener.
+/// Limits of one listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListenerLimits {
-    /// Its sessions.
+    /// Limits of its sessions.
     pub sessions: SessionLimits,
     /// A session that moves nothing for this long is reset; `None`: never.
     pub idle_timeout: Option<TimeSpan>,
-    /// The same once one direction has ended.
+    /// The same after one direction has ended.
     pub half_closed_timeout: Option<TimeSpan>,
 }
 
 /// Why there is no room for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shortage {
-    /// As many sessions as there may be.
+    /// The limit of sessions is reached.
     Sessions,
-    /// As many sessions of this client as there may be.
+    /// The limit of this client's sessions is reached.
     Client,
     /// The memory budget.
     Memory,
@@ -110,22 +110,23 @@ impl Shortage {
     }
 }
 
-/// The limits, and what is used of them.
+/// The limits, and how much of them is used.
 #[derive(Debug)]
 pub struct Limits {
     all: Arc<Places>,
-    /// Those of listeners that clients call by address: each client has its share of them.
+    /// Places of the listeners to whose own address clients connect. Each client has a share of
+    /// them.
     shared: Arc<Places>,
-    /// Most descriptors for sockets of sessions; `u64::MAX` for any number.
+    /// Most descriptors for sockets of sessions; `u64::MAX` for no limit.
     descriptors: u64,
-    /// Descriptors besides the two of each session.
+    /// Descriptors in addition to the two of each session.
     more_descriptors: AtomicU64,
-    /// Sessions make way that have been idle for so long, in nanoseconds.
+    /// Sessions that have been idle for this long may be evicted, in nanoseconds.
     idle: AtomicU64,
-    /// How often sessions of other threads were asked to make way.
+    /// Number of requests to other threads to evict sessions.
     asked: AtomicU64,
     listeners: Mutex<BTreeMap<String, Arc<Places>>>,
-    /// What is used of the memory.
+    /// How much of the memory is used.
     pub(super) budget: Budget,
     start: Instant,
     /// Milliseconds after the start.
@@ -134,17 +135,18 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Nothing is used yet.
+    /// Limits of which nothing is used yet.
     ///
-    /// `other_descriptors` are for something else than sockets of sessions.
+    /// `other_descriptors` are not for sockets of sessions.
     pub(super) fn new(limits: &RelayLimits, other_descriptors: u64) -> Self {
         let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        // What is for something else is taken at need: it leaves a half.
+        // Descriptors for other purposes are only used when needed; sessions always get at least
+        // half.
         let descriptors = most.saturating_sub(other_descriptors).max(most / 2);
         Self::with_descriptors(limits, descriptors)
     }
 
-    /// With so many descriptors for sockets of sessions.
+    /// Limits with this many descriptors for sockets of sessions.
     pub(super) fn with_descriptors(limits: &RelayLimits, descriptors: u64) -> Self {
         let all = Arc::new(Places::new(limits.sessions, None));
         let nobody_said = SessionLimits::default();
@@ -165,7 +167,7 @@ impl Limits {
         new
     }
 
-    /// Others from now on; sessions that exist go on.
+    /// Changes the limits; existing sessions continue.
     pub(super) fn change(&self, limits: &RelayLimits) {
         self.all.change(limits.sessions);
         self.budget.change(limits.memory, limits.queues);
@@ -188,8 +190,8 @@ impl Limits {
             .set_share(sessions_per_client.is_none().then_some(share));
     }
 
-    /// What is crowded, as seen by a listener: its own places, or those that it shares; `None` while
-    /// there is room.
+    /// The places that are full for a listener: its own, or those that it shares; `None` while there
+    /// is room.
     pub(super) fn crowded(&self, places: &Arc<Places>) -> Option<Arc<Places>> {
         let is_full = |places: &Places| {
             let (taken, most) = places.taken();
@@ -202,22 +204,22 @@ impl Limits {
         is_short.then(|| Arc::clone(&self.shared))
     }
 
-    /// A session may make way that has been idle for so long.
+    /// How long a session must have been idle before it may be evicted.
     pub(super) fn idle(&self) -> TimeSpan {
         TimeSpan::from_nanoseconds(self.idle.load(Ordering::Relaxed))
     }
 
-    /// Sessions of other threads are asked to make way.
+    /// Requests other threads to evict sessions.
     pub(super) fn ask(&self) {
         self.asked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often they were.
+    /// Number of such requests.
     pub(super) fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Those of listeners that clients call by address.
+    /// Places of the listeners to whose own address clients connect.
     pub(super) const fn shared(&self) -> &Arc<Places> {
         &self.shared
     }
@@ -229,8 +231,8 @@ impl Limits {
         is_crowded(in_use, self.descriptors)
     }
 
-    /// Sets those of a listener, which is new or has changed.
-    /// `is_shared`: its clients call it by address, and what it cannot take is lost.
+    /// Sets the limits of a new or changed listener. `is_shared`: clients connect to its own
+    /// address, and a connection that it cannot accept is lost.
     pub(super) fn set_listener(
         &self,
         name: &str,
@@ -238,7 +240,7 @@ impl Limits {
         is_shared: bool,
     ) -> Arc<Places> {
         let mut listeners = lock(&self.listeners);
-        // Listeners that have gone, and their sessions.
+        // Removes listeners that no longer exist and have no sessions.
         listeners.retain(|_, places| Arc::strong_count(places) > 1);
         let places = listeners.entry(name.to_owned()).or_insert_with(|| {
             let wider = match is_shared {
@@ -251,10 +253,10 @@ impl Limits {
         Arc::clone(places)
     }
 
-    /// A place for a connection of this client to a listener, before it is taken.
+    /// Gets a place for a connection of this client to a listener, before it is intercepted.
     ///
     /// # Errors
-    /// There is no room; it has been logged, but not counted.
+    /// There is no room; this has been logged, but not counted.
     pub fn take(&self, listener: &str, client: IpAddr) -> Result<Option<Seat>, Shortage> {
         let places = lock(&self.listeners).get(listener).map(Arc::clone);
         if self.is_short_of_descriptors() {
@@ -262,13 +264,13 @@ impl Limits {
             return Err(Shortage::Descriptors);
         }
         match places {
-            // The listener is just coming or going.
+            // The listener is just being added or removed.
             None => Ok(None),
             Some(places) => self.take_of(&places, Some(client)).map(Some),
         }
     }
 
-    /// The same, of a listener that is known, and for nobody where the client is not known yet.
+    /// Gets a place at a known listener, without a client if the client is not yet known.
     pub(super) fn take_of(
         &self,
         places: &Arc<Places>,
@@ -286,7 +288,7 @@ impl Limits {
         Err(shortage)
     }
 
-    /// Descriptors or kernel memory were not to be had.
+    /// Records that descriptors or kernel memory were short.
     pub(super) fn note_descriptors(&self) {
         let until = (self.start.elapsed() + SHORTAGE_TIME).as_millis();
         let until = u64::try_from(until).unwrap_or(u64::MAX);
@@ -299,7 +301,7 @@ impl Limits {
         until != 0 && self.start.elapsed().as_millis() < u128::from(until)
     }
 
-    /// Logs that a connection was refused for want of this.
+    /// Logs that a connection was refused because of this shortage.
     pub fn say(&self, shortage: Shortage) {
         let now = Instant::now();
         let is_due = {
@@ -317,7 +319,7 @@ impl Limits {
     }
 }
 
-/// Nothing here panics while it holds a lock, so what it protects is whole in any case.
+/// No code panics while it holds this lock, so the protected data is always consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

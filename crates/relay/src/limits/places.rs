@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use super::{SessionLimits, Shortage, lock};
 
-/// Who counts as one client: an IPv4 address, or an IPv6 network of 64 bits.
+/// What counts as one client: an IPv4 address, or an IPv6 network of 64 bits.
 ///
-/// The first half of the address; IPv4 addresses lie in `::/64`, which is nobody's.
+/// The number is the first half of the address. IPv4 addresses are in `::/64`, which no IPv6 client
+/// has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Client(u64);
 
@@ -26,7 +27,7 @@ impl Client {
 #[derive(Debug)]
 pub struct Places {
     content: Mutex<Content>,
-    /// Those of a group or of all, of which each of these is one.
+    /// The places of a group or of all listeners, which include these places.
     wider: Option<Arc<Self>>,
 }
 
@@ -35,15 +36,15 @@ struct Content {
     limits: SessionLimits,
     share: Option<u32>,
     taken: u32,
-    /// Only clients that have a place.
+    /// Contains only clients that have a place.
     clients: BTreeMap<Client, u32>,
 }
 
-/// A place that a session, or a connection that is being opened, has until this is dropped.
+/// A place of a session, or of a connection that is being opened, until this is dropped.
 #[derive(Debug)]
 pub struct Seat {
     places: Arc<Places>,
-    /// Nobody yet, where a proxy is to say who it is.
+    /// `None` until a PROXY header contains the client.
     client: Option<Client>,
 }
 
@@ -65,34 +66,35 @@ impl Places {
         lock(&self.content).limits = limits;
     }
 
-    /// What one client may have where the operator has not said it for a listener or for all.
+    /// Sets the share of one client, which applies if the operator has not set a limit for a
+    /// listener or for all.
     pub fn set_share(&self, share: Option<u32>) {
         lock(&self.content).share = share;
     }
 
-    /// How many are taken, and how many there may be.
+    /// Number of used places, and the limit.
     pub fn taken(&self) -> (u32, Option<u32>) {
         let content = lock(&self.content);
         (content.taken, content.limits.sessions)
     }
 
-    /// How many each client has.
+    /// Number of each client's places.
     pub fn of_clients(&self) -> BTreeMap<Client, u32> {
         lock(&self.content).clients.clone()
     }
 
-    /// The group of listeners whose clients share what the relay carries, for one of them.
+    /// If these places belong to a listener whose clients share the relay's capacity: the group of
+    /// such listeners.
     pub fn group(&self) -> Option<&Arc<Self>> {
         self.wider.as_ref().filter(|wider| wider.wider.is_some())
     }
 
-    /// These and the wider ones.
+    /// These places and the ones that include them.
     fn chain(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |places| places.wider.as_deref())
     }
 
-    /// The same, each with whether the operator has said for a narrower one what a client may
-    /// have.
+    /// The same, each with whether the operator has set a limit per client at a narrower level.
     fn levels(&self) -> impl Iterator<Item = (&Self, bool)> {
         let mut said = false;
         self.chain().map(move |places| {
@@ -121,21 +123,21 @@ impl Places {
 }
 
 impl Seat {
-    /// Whose it is, once that is known.
+    /// The client, when it is known.
     pub(crate) const fn client(&self) -> Option<Client> {
         self.client
     }
 
-    /// Whether it is one of these, or of a listener of this group.
+    /// Whether this place is one of these, or belongs to a listener of this group.
     pub(crate) fn is_of(&self, places: &Arc<Places>) -> bool {
         let group = self.places.group();
         Arc::ptr_eq(&self.places, places) || group.is_some_and(|group| Arc::ptr_eq(group, places))
     }
 
-    /// Whose it is, as a proxy has said.
+    /// Sets the client that a PROXY header contains.
     ///
     /// # Errors
-    /// That client has as many as it may have; this is still nobody's.
+    /// The client has reached its limit; the place still belongs to no client.
     pub fn assign(&mut self, client: IpAddr) -> Result<(), Shortage> {
         let client = Client::of(client);
         if self.client.is_some() {
@@ -169,7 +171,7 @@ impl Content {
         Ok(())
     }
 
-    /// `is_said`: the operator has said what a client of the listener may have.
+    /// `is_said`: the operator has set a limit per client of the listener.
     fn add_client(&mut self, client: Client, is_said: bool) -> Result<(), Shortage> {
         let of_client = self.clients.get(&client).copied().unwrap_or(0);
         let share = self.share.filter(|_| !is_said);
@@ -229,7 +231,7 @@ mod tests {
         let (a, b) = (client("192.0.2.1"), client("192.0.2.2"));
         let first = Places::take(&one, a).unwrap();
         let second = Places::take(&two, a).unwrap();
-        // Of this client in all; of this listener; in all.
+        // This client's limit in all; this listener's limit; the limit of all.
         assert_eq!(Places::take(&one, a).unwrap_err(), Shortage::Client);
         assert_eq!(Places::take(&two, b).unwrap_err(), Shortage::Sessions);
         let third = Places::take(&one, b).unwrap();
@@ -283,7 +285,7 @@ mod tests {
         ];
         assert_eq!(Places::take(&one, a).unwrap_err(), Shortage::Client);
         seats.push(Places::take(&one, b).unwrap());
-        // A listener with a number of its own is not bound by the share.
+        // The share does not apply to a listener with a limit of its own.
         for _ in 0..4 {
             seats.push(Places::take(&said, a).unwrap());
         }

@@ -1,4 +1,4 @@
-//! Memory of the budget for what is no session yet.
+//! Memory of the budget that is set aside for connections without a session.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ pub struct SetAside {
 }
 
 impl Limits {
-    /// Sets memory aside for a connection that is being opened; `None` where the budget, or what
-    /// all of these may have of it, is used up.
+    /// Sets memory aside for a connection that is being opened; `None` if the budget is used up, or
+    /// the part of it for such connections.
     pub fn set_aside_to_open(self: &Arc<Self>, bytes: u64) -> Option<SetAside> {
         if !self.budget.has_room_to_open(bytes) {
             return None;
@@ -27,7 +27,7 @@ impl Limits {
         Some(set_aside)
     }
 
-    /// Sets at least so much aside; nothing of it is in use yet.
+    /// Sets at least this much memory aside; none of it is in use yet.
     pub(crate) fn set_aside(self: &Arc<Self>, least: u64) -> SetAside {
         self.budget.change_aside(0, least);
         SetAside {
@@ -40,7 +40,7 @@ impl Limits {
 }
 
 impl SetAside {
-    /// So much is in use now. What was set aside does not become less.
+    /// Sets the bytes in use. The bytes that are set aside do not decrease.
     pub(crate) fn change(&mut self, used: u64) {
         let reserved = self.reserved.max(used);
         let budget = &self.limits.budget;

@@ -1,4 +1,4 @@
-//! Descriptors besides the two of each session.
+//! Descriptors in addition to the two of each session.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use super::Limits;
 pub struct Spare(Arc<Limits>);
 
 impl Limits {
-    /// One descriptor more than sessions have; `None` where the relay is crowded.
+    /// Gets one descriptor in addition to those of sessions; `None` if the relay is crowded.
     pub(crate) fn take_descriptor(self: &Arc<Self>) -> Option<Spare> {
         if self.is_short_of_descriptors() || self.has_few_descriptors() {
             return None;

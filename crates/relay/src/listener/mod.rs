@@ -1,4 +1,4 @@
-//! What a listener does with connections.
+//! A listener: its settings.
 
 mod negotiation;
 
@@ -13,27 +13,27 @@ use serde::{Deserialize, Serialize};
 use crate::limits::ListenerLimits;
 use crate::profile::{AccessProfile, SegmentMarks};
 
-/// A place where connections are accepted, and what the relay does with them: plain data, without
+/// A place where connections are accepted, and what the relay does with them. Plain data, without
 /// sockets.
 ///
-/// The configuration resolves to it, the helper sends it to the relay process, and the relay's
-/// threads and the gate use it as it is. A key of a listener is a field here.
+/// The configuration resolves to a listener, the helper sends it to the relay process, and the
+/// relay's threads and the gate use it unchanged. A key of a listener is a field here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Listener {
     /// Name in logs and metrics. A transparent listener has several sets of sockets, each a
     /// listener of the same name here.
     pub name: String,
-    /// Where its sockets listen; `None` for a transparent one that has not been opened yet.
+    /// The address of its sockets; `None` for a transparent listener that has not been opened yet.
     pub listen: Option<SocketAddr>,
-    /// Where its sessions go.
+    /// The destination of its sessions.
     pub to: Destination,
-    /// How legs are set up. `initial_window` is not the relay's: Linux has it on routes only, and the
-    /// process that opens the listener selects the route by the [marks](Self::marks).
+    /// The settings of legs. The relay does not apply `initial_window`: Linux has it on routes only,
+    /// and the process that opens the listener selects the route by the [marks](Self::marks).
     pub session: SessionSettings,
-    /// How many sessions it takes, and how long they may be still.
+    /// The limits of its sessions, and their idle times.
     pub limits: ListenerLimits,
-    /// What is known of clients' access links.
+    /// Profiles of clients' access links.
     pub profiles: Vec<AccessProfile>,
     /// When the SYN of an intercepted connection is answered.
     pub handshake: Handshake,
@@ -50,31 +50,31 @@ pub struct Listener {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListenerMarks {
-    /// Of the listening sockets (`SO_MARK`), which client legs inherit.
+    /// Mark of the listening sockets (`SO_MARK`), which client legs inherit.
     pub client: Option<u32>,
-    /// Of server legs (`SO_MARK`, needs `CAP_NET_ADMIN`): it selects the route, and with it the
-    /// initial window towards the server.
+    /// Mark of server legs (`SO_MARK`, needs `CAP_NET_ADMIN`). It selects the route, and with it
+    /// the initial window towards the server.
     pub server: Option<u32>,
-    /// Of the SYNs that are for this listener.
+    /// Mark of the SYNs for this listener.
     pub syn: Option<u32>,
-    /// Of the segments that clients with an access profile may get.
+    /// Marks for the segment sizes of clients with an access profile.
     pub segments: SegmentMarks,
 }
 
-/// Where the sessions of a listener go.
+/// The destination of a listener's sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Destination {
-    /// To one server.
+    /// One server.
     Fixed(SocketAddr),
-    /// To where the client wanted to go, from the client's own address and port. The listening
-    /// sockets are transparent.
+    /// The server to which the client connected; the server leg has the client's address and port.
+    /// The listening sockets are transparent.
     Original,
-    /// To the server that the client names, or to one server after a negotiation with one of the two.
+    /// The server that the client names, or one server after a negotiation with client or server.
     Negotiated(Box<Negotiation>),
 }
 
 impl Listener {
-    /// A listener of this name, everything else by default.
+    /// A listener with this name and defaults.
     #[must_use]
     pub fn new(name: impl Into<String>, to: Destination) -> Self {
         Self {
@@ -91,15 +91,15 @@ impl Listener {
         }
     }
 
-    /// Whether rules lead connections here that were meant for others. Clients call other listeners
-    /// by their address: what these cannot take is lost to the client, while it passes untouched
-    /// where a transparent one cannot take it.
+    /// Whether rules lead connections to this listener whose destination is another host. A
+    /// connection that a transparent listener cannot accept passes untouched; at other listeners,
+    /// to whose own address clients connect, it is lost.
     #[must_use]
     pub const fn is_transparent(&self) -> bool {
         matches!(self.to, Destination::Original)
     }
 
-    /// The negotiation before a session; `None` if there is none, and every client may have one.
+    /// The settings of the negotiation; `None` if there is none and every client is admitted.
     #[must_use]
     pub fn negotiation(&self) -> Option<&Negotiation> {
         match &self.to {

@@ -1,4 +1,4 @@
-//! What a listener whose clients are spoken with is told.
+//! Settings of the negotiation between a client and a listener.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,29 +11,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::{AccessRules, Network};
 
-/// How sessions of a listener are negotiated, and who may have which.
+/// How sessions of a listener are negotiated, and who may use it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Negotiation {
     /// How the client names the server.
     pub language: Language,
-    /// Who may use it, by name; `None` for anybody.
+    /// Users that may use it; `None` for everyone.
     pub users: Option<Users>,
-    /// Who may use it, by address, and where to.
+    /// Clients that may use it, and servers that they may reach.
     pub access: AccessRules,
-    /// How long a client may take to say what it wants.
+    /// Time limit of the client's request.
     pub timeout: TimeSpan,
-    /// Proxies that begin each connection with a header of the PROXY protocol; `None` where
-    /// clients come themselves.
+    /// Proxies that begin each connection with a header of the PROXY protocol; `None` if clients
+    /// connect directly.
     pub proxies: Option<Vec<Network>>,
-    /// The server is told the client by such a header.
+    /// The version of the PROXY header that the server gets; `None` for no header.
     pub header: Option<HeaderVersion>,
 }
 
 /// How a client names the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Language {
-    /// It does not: it is always this one.
+    /// The client does not name it: it is always this server.
     Fixed(SocketAddr),
     /// RFC 1928 and 1929.
     Socks5,
@@ -60,7 +60,7 @@ impl From<HeaderVersion> for Version {
     }
 }
 
-/// Names with their passwords, which are not printed.
+/// Users with their passwords, which are never printed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Users(pub BTreeMap<String, String>);
@@ -72,7 +72,7 @@ impl fmt::Debug for Users {
 }
 
 impl Users {
-    /// As they are compared with what clients say.
+    /// Users and passwords, prepared for comparison.
     #[must_use]
     pub fn credentials(&self) -> Credentials {
         Credentials::new(self.0.clone())
@@ -80,7 +80,7 @@ impl Users {
 }
 
 impl Negotiation {
-    /// The server, where nothing has to be said to anybody before the session.
+    /// The server, if no negotiation is necessary before the session.
     #[must_use]
     pub fn silent(&self) -> Option<SocketAddr> {
         match self.language {
@@ -91,7 +91,7 @@ impl Negotiation {
         }
     }
 
-    /// Whether this one, who has called, may be heard.
+    /// Whether a connection from this address may begin a negotiation.
     #[must_use]
     pub fn hears(&self, caller: IpAddr) -> bool {
         match &self.proxies {

@@ -1,4 +1,4 @@
-//! Calling a server that may have several addresses (RFC 8305).
+//! Connects to a server that may have several addresses (RFC 8305).
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -10,28 +10,29 @@ use rustix::io::Errno;
 use crate::limits::Spare;
 use crate::system;
 
-/// Attempts under way; the first that succeeds is kept.
+/// Connection attempts; the first that succeeds is kept.
 #[derive(Debug)]
 pub struct Calling {
     attempts: Attempts,
-    /// The first has the descriptor of the session's server leg; others have one of their own.
+    /// The first attempt uses the descriptor of the session's server leg; each other one has a
+    /// spare descriptor.
     open: Vec<(SocketAddr, OwnedFd, Option<Spare>)>,
     last_error: Errno,
 }
 
-/// What has become of it so far.
+/// The present state of the attempts.
 #[derive(Debug)]
 pub enum Called {
     /// No answer yet.
     Waiting,
-    /// This one has answered.
+    /// The server has answered at this address.
     Connected(SocketAddr, OwnedFd),
-    /// None has.
+    /// All attempts have failed.
     Failed(Errno),
 }
 
 impl Calling {
-    /// Of these addresses; nothing is called yet.
+    /// Attempts for these addresses; none has begun.
     pub fn new(addresses: Vec<SocketAddr>, now: Time) -> Self {
         Self {
             attempts: Attempts::new(addresses, now),
@@ -40,8 +41,8 @@ impl Calling {
         }
     }
 
-    /// Looks at the attempts and begins those that are due, each by `call`. Where there is no
-    /// `spare` descriptor for one more at a time, it waits.
+    /// Checks the attempts and begins those that are due, each by `call`. If there is no `spare`
+    /// descriptor for another one at a time, the attempt waits.
     pub fn advance(
         &mut self,
         now: Time,
@@ -79,11 +80,12 @@ impl Calling {
         }
     }
 
-    /// The first that has answered; those that have failed are closed.
+    /// The first attempt that has succeeded; failed ones are closed.
     fn look(&mut self, now: Time) -> Option<(SocketAddr, OwnedFd)> {
         let mut place = 0;
         while let Some((_, server, _)) = self.open.get(place) {
-            // A socket has a peer once that has answered, and none any more when it has failed.
+            // A socket has a peer as soon as the peer has answered, and has none if the attempt has
+            // failed.
             if matches!(system::peer_address(server), Ok(Some(_))) {
                 let (address, server, _) = self.open.remove(place);
                 return Some((address, server));
@@ -100,7 +102,7 @@ impl Calling {
         None
     }
 
-    /// Whether any address has been called.
+    /// Whether any attempt has begun.
     pub const fn has_begun(&self) -> bool {
         !self.open.is_empty()
     }
@@ -110,13 +112,13 @@ impl Calling {
         self.attempts.next()
     }
 
-    /// An address that was called last; for the log, where none has answered.
+    /// The address of the last attempt; for the log, if none has succeeded.
     pub fn tried(&self) -> Option<SocketAddr> {
         self.open.last().map(|(address, ..)| *address)
     }
 }
 
-/// What the client is told.
+/// The failure that the client is informed of.
 pub const fn failure(error: Errno) -> Failure {
     match error {
         Errno::CONNREFUSED | Errno::CONNRESET => Failure::Refused,
@@ -136,7 +138,7 @@ mod tests {
     use rustix::net::{AddressFamily, SocketType, socket};
     use std::sync::Arc;
 
-    /// A call that is never answered.
+    /// An attempt that is never answered.
     fn silent(_: SocketAddr) -> rustix::io::Result<OwnedFd> {
         socket(AddressFamily::INET, SocketType::STREAM, None)
     }
@@ -148,7 +150,7 @@ mod tests {
         for _ in 0..100 {
             let called = calling.advance(now, || limits.take_descriptor(), silent);
             assert!(matches!(called, Called::Waiting));
-            // It is not asked for again at once.
+            // The spare descriptor is not requested again at once.
             assert!(calling.next().is_none_or(|next| next > now));
             now += TimeSpan::from_milliseconds(250);
         }
@@ -159,7 +161,7 @@ mod tests {
     fn fewer_are_tried_at_once_where_descriptors_are_short() {
         let many = Arc::new(Limits::new(&RelayLimits::default(), 0));
         assert_eq!(under_way(&many), 16);
-        // One of its own, and seven that are spare; each gives its own back.
+        // The first attempt and seven spare descriptors; each attempt returns its own.
         let few = Arc::new(Limits::with_descriptors(&RelayLimits::default(), 8));
         assert_eq!(under_way(&few), 8);
         assert_eq!(under_way(&few), 8);

@@ -1,8 +1,8 @@
-//! Which names are looked up, and which wait: pure.
+//! Which names are looked up, and which wait; pure.
 //!
-//! What was found is kept for a moment, by name without regard to case. Names that several ask for
-//! are looked up once. A client has a few look-ups at a time, so that one whose names lie in a zone
-//! that does not answer delays its own names only; its others wait.
+//! Results are kept for a moment, without regard to upper and lower case. A name that several
+//! clients request is looked up once. A client has only a few look-ups at a time. If its names are
+//! in a zone that does not answer, only its own names wait.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use midspan_units::{Time, TimeSpan};
 use crate::limits::Client;
 use crate::table::Key;
 
-/// For how long addresses are kept, and that there are none.
+/// How long addresses are kept, or the result that there are none.
 pub const KEPT: TimeSpan = TimeSpan::from_seconds(10);
 pub const KEPT_FAILURE: TimeSpan = TimeSpan::from_seconds(2);
 /// Most names that are kept: about a kilobyte each at most.
@@ -21,31 +21,33 @@ const MOST_KEPT: usize = 4096;
 pub const MOST_OF_CLIENT: usize = 4;
 /// Look-ups at a time of all clients together.
 pub const MOST_OF_ALL: usize = 64;
-/// With as many, a client that has one already gets no further one: the rest is for others.
+/// From this number of look-ups on, a client that already has one gets no other: the rest is for
+/// other clients.
 const MOST_FURTHER: usize = MOST_OF_ALL / 4 * 3;
 /// Names of one client, and of all, that wait for their turn.
 const MOST_WAITING_OF_CLIENT: usize = 64;
 const MOST_WAITING: usize = 4096;
-/// An answer that has not come by then is lost: the resolver was ended. Nobody waits for longer.
+/// After this time an answer counts as lost, because the resolver was ended. No negotiation waits
+/// longer.
 const LOST: TimeSpan = TimeSpan::from_seconds(30);
-/// Whoever has waited for so long has given up.
+/// A negotiation that has waited for this long has given up.
 const PATIENCE: TimeSpan = TimeSpan::from_seconds(15);
 
-/// Who is told the answer: a negotiation of a thread.
+/// The receiver of an answer: a thread and the key of its negotiation.
 pub type Waiter = (usize, Key);
 
-/// What becomes of a question.
+/// The immediate result of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// It was asked before.
+    /// The addresses are already available.
     Known(Vec<IpAddr>),
-    /// The answer will come.
+    /// The answer will follow.
     Waiting,
-    /// Too many wait.
+    /// Too many requests wait.
     Refused,
 }
 
-/// Names on their way to the resolver, and those that wait for it.
+/// Look-ups at the resolver, and requests that wait for it.
 #[derive(Debug, Default)]
 pub struct Lookups {
     kept: BTreeMap<String, (Time, Vec<IpAddr>)>,
@@ -53,11 +55,11 @@ pub struct Lookups {
     running: BTreeMap<u64, Running>,
     by_name: BTreeMap<String, u64>,
     clients: BTreeMap<Client, OfClient>,
-    /// Clients that wait, in the order of their turns.
+    /// Clients with waiting requests, in the order of their turns.
     turns: VecDeque<Client>,
     waiting: usize,
     next: u64,
-    /// To be sent to the resolver.
+    /// Look-ups to send to the resolver.
     outgoing: Vec<(u64, String)>,
 }
 
@@ -76,7 +78,7 @@ struct OfClient {
 }
 
 impl Lookups {
-    /// A client wants the addresses of a name.
+    /// A client requests the addresses of a name.
     pub fn ask(&mut self, now: Time, client: Client, name: &str, waiter: Waiter) -> Asked {
         let name = name.to_ascii_lowercase();
         self.forget_old(now);
@@ -103,7 +105,8 @@ impl Lookups {
         Asked::Waiting
     }
 
-    /// The resolver has answered, `None` where it could not look: who is to be told.
+    /// The resolver has answered (`None`: it could not look the name up). Returns the receivers of
+    /// the answer.
     pub fn answer(
         &mut self,
         now: Time,
@@ -123,12 +126,12 @@ impl Lookups {
         told
     }
 
-    /// What is to be sent to the resolver now: each look-up with its number.
+    /// The look-ups to send to the resolver now, each with its number.
     pub fn take_outgoing(&mut self) -> Vec<(u64, String)> {
         std::mem::take(&mut self.outgoing)
     }
 
-    /// Those who wait are served in turn while there is room.
+    /// Starts waiting requests in turn while there is room.
     fn take_turns(&mut self, now: Time, told: &mut Vec<(Waiter, Option<Vec<IpAddr>>)>) {
         for _ in 0..self.turns.len() {
             let Some(client) = self.turns.pop_front() else {
@@ -161,7 +164,7 @@ impl Lookups {
         own < MOST_OF_CLIENT && self.running.len() < most
     }
 
-    /// Waits with others for a name that is being looked up; whether it is.
+    /// Adds a receiver to a look-up of the same name; returns whether there is one.
     fn join(&mut self, name: &str, waiter: Waiter) -> bool {
         let number = self.by_name.get(name);
         let Some(running) = number.and_then(|number| self.running.get_mut(number)) else {
@@ -213,14 +216,14 @@ impl Lookups {
         self.by_end.insert((end, name));
     }
 
-    /// What was kept for long enough, and answers that will never come.
+    /// Drops results that were kept long enough, and look-ups whose answers are lost.
     fn forget_old(&mut self, now: Time) {
         while self.by_end.first().is_some_and(|(end, _)| *end <= now)
             && let Some((_, name)) = self.by_end.pop_first()
         {
             self.kept.remove(&name);
         }
-        // They are in the order of their beginning; those who waited have given up.
+        // The look-ups are in the order of their start; their receivers have given up.
         while let Some((number, running)) = self.running.first_key_value()
             && now.since(running.since) >= LOST
         {
@@ -257,7 +260,7 @@ mod tests {
         vec![IpAddr::from([198, 51, 100, host])]
     }
 
-    /// Asks, where an answer is to be waited for; the look-ups that begin.
+    /// Requests a name whose answer has to be waited for; returns the look-ups that begin.
     fn asked(lookups: &mut Lookups, time: u64, host: u8, name: &str) -> Vec<u64> {
         let answer = lookups.ask(at(time), client(host), name, waiter(time));
         assert_eq!(answer, Asked::Waiting, "{name}");
@@ -293,7 +296,7 @@ mod tests {
         assert!(asked(&mut lookups, 1, 2, "ONE.example").is_empty());
         let told = lookups.answer(at(5), numbers[0], None);
         assert_eq!(told, [(waiter(0), None), (waiter(1), None)]);
-        // That it could not be looked up is not kept.
+        // A failed look-up is not kept.
         assert_eq!(asked(&mut lookups, 6, 2, "one.example").len(), 1);
     }
 
@@ -311,7 +314,7 @@ mod tests {
         }
         assert_eq!(begun.len(), MOST_OF_CLIENT);
         assert_eq!(asked(&mut lookups, 7, 2, "one.example").len(), 1);
-        // As one of the four ends, the next begins.
+        // When one of the four look-ups ends, the next one begins.
         lookups.answer(at(8), begun[2], Some(Vec::new()));
         assert_eq!(lookups.take_outgoing()[0].1, "4.dark.example");
         lookups.answer(at(9), begun[1], Some(Vec::new()));

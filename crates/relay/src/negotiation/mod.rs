@@ -1,4 +1,5 @@
-//! What is said before a session: by whom, who is wanted, and what became of the call.
+//! The negotiation before a session: with the PROXY protocol, SOCKS5 or HTTP, up to the connection to the
+//! server.
 //!
 //! ```text
 //! heading ──► speaking ──► resolving ──► calling ──► a session
@@ -7,19 +8,21 @@
 //!    └──────────┴─────────────┴────────────┴───────────┴──► refusing ──► closed
 //! ```
 //!
-//! | stage | what is awaited | until |
+//! | stage | Midspan waits for | until |
 //! | --- | --- | --- |
 //! | heading | the header of the PROXY protocol | `negotiation_timeout` |
-//! | speaking | SOCKS5 or HTTP | the same |
+//! | speaking | the request by SOCKS5 or HTTP | the same |
 //! | resolving | the addresses of a name | 15 s |
-//! | calling | the first of them that answers (RFC 8305) | `connect_timeout` |
-//! | refusing | the client's end, after it was told why | `PARTING_TIME`; `negotiation_timeout` after an answer |
+//! | calling | the first address that answers (RFC 8305) | `connect_timeout` |
+//! | refusing | the client's FIN, after the client got the reason | `PARTING_TIME`; `negotiation_timeout`
+//! after an answer |
 //!
-//! The client is read only while something is to be understood, so whatever follows stays in the
-//! kernel. What was read too much, and what a socket has no room for, goes into the session, which
-//! sends it first. So each byte that was read is sent on or understood, or the client is closed.
+//! The relay reads the client's data only while something is left to parse, so later data stays in the
+//! kernel. Bytes that were read beyond the request, and bytes for which a socket has no room, go into the
+//! session, which sends them first. So every byte that was read is sent on or parsed, or the client's
+//! connection is closed.
 //!
-//! A client of HTTP comes back from its session and may send another request, within
+//! After its session, an HTTP client returns to the negotiation and may send another request within
 //! `negotiation_timeout`.
 
 mod calling;
@@ -53,40 +56,39 @@ use super::table::{Key, Table};
 use super::timers::Timers;
 use midspan_log::LogRate;
 
-/// Most bytes of a client that are kept.
+/// Most bytes of a client that are stored.
 const INPUT_LIMIT: usize = 16 << 10;
 
-/// How long a client that was told why may take to close.
+/// How long a refused client may take to close, after it got the reason.
 const PARTING_TIME: TimeSpan = TimeSpan::from_seconds(2);
 
-/// Most of them in one thread: what they keep is bounded by this.
+/// Most negotiations of one thread; this also limits their memory.
 const MOST_TALKS: usize = 8192;
 
-/// Most of one client in one thread: a quarter of all.
+/// Most negotiations of one client in one thread: a quarter of all.
 const MOST_OF_CLIENT: u32 = MOST_TALKS as u32 / 4;
 
-/// Lines of the log about clients that were sent away: so many at once in one thread, and one more
-/// each interval.
+/// Log lines about refused clients: this many at once in one thread, and one more each interval.
 const REFUSALS_AT_ONCE: u32 = 50;
 const REFUSAL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The negotiations of one thread.
 pub(super) struct Negotiations {
-    /// By key.
+    /// The negotiations, by key.
     talks: Table<Talk>,
     /// Their deadlines.
     timers: Timers,
-    /// How many there are.
+    /// Number of negotiations.
     count: usize,
-    /// Of which clients, where these call themselves.
+    /// Number of each client's negotiations, if clients connect directly.
     clients: BTreeMap<Client, u32>,
-    /// Where names are looked up.
+    /// The look-up of names.
     pub names: Option<Arc<Names>>,
-    /// The number of this thread there.
+    /// The number of this thread at the look-up of names.
     pub thread: usize,
-    /// Who gave wrong passwords; all threads have the same.
+    /// Clients with wrong passwords; shared by all threads.
     pub tries: Arc<Tries>,
-    /// How many clients that were sent away are logged.
+    /// Limits the log lines about refused clients.
     refusals: LogRate,
     poll: Arc<Poll>,
     counters: Arc<Counters>,
@@ -94,7 +96,7 @@ pub(super) struct Negotiations {
 }
 
 impl Negotiations {
-    /// None, and nobody to ask for names.
+    /// No negotiations, and no look-up of names.
     pub fn new(poll: Arc<Poll>, counters: Arc<Counters>, limits: Arc<Limits>) -> Self {
         Self {
             poll,
@@ -111,18 +113,18 @@ impl Negotiations {
         }
     }
 
-    /// The first deadline of one.
+    /// The first deadline.
     pub fn next_timer(&self) -> Option<Time> {
         self.timers.next()
     }
 
-    /// Whether there is room for one more; `None` for a client that is not known yet.
+    /// Whether there is room for another negotiation; `None` for a client that is not yet known.
     pub fn has_room(&self, client: Option<IpAddr>) -> bool {
         let of_client = client.and_then(|client| self.clients.get(&Client::of(client)));
         self.count < MOST_TALKS && of_client.is_none_or(|count| *count < MOST_OF_CLIENT)
     }
 
-    /// One more, or with `false` one less.
+    /// Counts a new negotiation, or with `false` the end of one.
     pub fn count(&mut self, client: Option<IpAddr>, is_more: bool) {
         let change = |count: usize| match is_more {
             true => count + 1,
@@ -138,7 +140,7 @@ impl Negotiations {
         }
     }
 
-    /// Asks for a name on behalf of a client.
+    /// Requests the addresses of a name for a client.
     pub fn ask(&self, key: Key, client: IpAddr, name: &str) -> Asked {
         let names = self.names.as_ref();
         names.map_or(Asked::Refused, |names| {
@@ -147,31 +149,31 @@ impl Negotiations {
     }
 }
 
-/// Why a client was sent away, for the metrics.
+/// Why a client was refused, for the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// Access rules do not let the client in, or it is no known proxy.
+    /// The access rules do not admit the client, or it is not a known proxy.
     Access,
-    /// Access rules do not let it to where it wants to go.
+    /// The access rules do not permit the destination.
     Destination,
     /// The policy.
     Policy,
-    /// It speaks another language, or breaks its rules.
+    /// The client uses another protocol, or breaks the rules of this one.
     Malformed,
-    /// It asks for more than this proxy does.
+    /// The client requests a feature that this proxy does not have.
     Unsupported,
-    /// It has given no name and password.
+    /// The client has sent no name and password.
     NoCredentials,
-    /// They are wrong.
+    /// Name or password are wrong.
     Unauthenticated,
-    /// It has not said in time what it wants.
+    /// The client has not sent its request in time.
     Silent,
-    /// It went away before it had said so.
+    /// The client closed its connection before its request was complete.
     Gone,
-    /// The name it wants has no address.
+    /// The requested name has no address.
     Name,
-    /// Too many negotiate, or too many names are being looked up.
+    /// There are too many negotiations, or too many look-ups of names.
     Overload,
-    /// It has as many sessions as one client may have.
+    /// The client has as many sessions as one client may have.
     Crowded,
 }

@@ -1,5 +1,5 @@
-//! The relay's side of looking up names: the threads ask, the answers find their thread. What is
-//! asked when is decided by [`Lookups`].
+//! The relay's side of looking up names: threads request names, and each answer returns to its
+//! thread. [`Lookups`] decides which name is looked up when.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -16,22 +16,23 @@ use crate::control::Control;
 use crate::limits::Client;
 use crate::table::Key;
 
-/// What has been found out for a negotiation; `None` where the resolver was too busy.
+/// The result of a look-up for a negotiation; `None` if the resolver was too busy.
 pub type Told = (Key, Option<Vec<IpAddr>>);
 
-/// Where all threads ask.
+/// The look-up of names, shared by all threads.
 #[derive(Debug)]
 pub struct Names {
     resolver: Mutex<Option<Arc<OwnedFd>>>,
     lookups: Mutex<Lookups>,
-    /// One for each thread; bounded by its negotiations, each of which asks once.
+    /// Answers for each thread; the number is limited by the thread's negotiations, each of which
+    /// has one request.
     answers: Vec<Mutex<Vec<Told>>>,
     control: Arc<Control>,
     start: Instant,
 }
 
 impl Names {
-    /// For so many threads; nobody answers yet.
+    /// For this many threads; there is no resolver yet.
     pub fn new(threads: usize, control: Arc<Control>) -> Self {
         Self {
             resolver: Mutex::default(),
@@ -42,7 +43,8 @@ impl Names {
         }
     }
 
-    /// The one who answers from now on. The thread that listens to it ends with it.
+    /// Sets the resolver, at the other end of `socket`. Starts a thread that receives its answers
+    /// and ends with it.
     ///
     /// # Errors
     /// Those of starting a thread.
@@ -56,7 +58,7 @@ impl Names {
         Ok(())
     }
 
-    /// Asks for a name on behalf of a client.
+    /// Requests the addresses of a name for a client.
     pub fn ask(&self, waiter: Waiter, client: IpAddr, name: &str) -> Asked {
         let client = Client::of(client);
         let (asked, outgoing) = {
@@ -68,13 +70,13 @@ impl Names {
         asked
     }
 
-    /// What has been found out for a thread; `None` where the resolver was too busy.
+    /// Takes the answers for a thread; `None` if the resolver was too busy.
     pub fn take(&self, thread: usize) -> Vec<Told> {
         let answers = self.answers.get(thread);
         answers.map_or_else(Vec::new, |answers| std::mem::take(&mut *lock(answers)))
     }
 
-    /// Sends questions to the resolver. What cannot be sent is answered: nobody could look.
+    /// Sends look-ups to the resolver. One that cannot be sent is answered as failed.
     fn send(&self, mut outgoing: Vec<(u64, String)>) {
         let socket = lock(&self.resolver).clone();
         while let Some((number, name)) = outgoing.pop() {
@@ -83,13 +85,13 @@ impl Names {
             let sent = socket.as_ref();
             let sent = sent.is_some_and(|socket| resolver::send(socket, &question, flags).is_ok());
             if !sent {
-                // Each time one less waits, so this comes to an end.
+                // Each iteration answers one waiting request, so the loop ends.
                 outgoing.extend(self.tell(number, None));
             }
         }
     }
 
-    /// Tells all who wait for a look-up; what is to be sent next.
+    /// Passes an answer to all its receivers; returns the look-ups to send next.
     fn tell(&self, number: u64, addresses: Option<Vec<IpAddr>>) -> Vec<(u64, String)> {
         let (told, outgoing) = {
             let mut lookups = lock(&self.lookups);
@@ -105,7 +107,7 @@ impl Names {
         outgoing
     }
 
-    /// The time that [`Lookups`] is told.
+    /// The time for [`Lookups`].
     fn time(&self) -> Time {
         Time::ZERO + self.start.elapsed().into()
     }
@@ -134,7 +136,7 @@ impl Names {
     }
 }
 
-/// Nothing here panics while it holds a lock, so the content is whole in any case.
+/// No code panics while it holds this lock, so the content is always consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

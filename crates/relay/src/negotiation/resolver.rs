@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 /// Longest message in bytes: 16 addresses, or a name of 253 bytes.
 const MESSAGE: usize = 4096;
 
-/// A name is to be looked up.
+/// A request to look up a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
-    /// Comes back with the answer.
+    /// The answer has the same number.
     pub number: u64,
     /// The name.
     pub name: String,
 }
 
-/// A name has been looked up.
+/// The result of a look-up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Of the question.
+    /// The number of the request.
     pub number: u64,
     /// `None`: too many names wait. Empty: the name has no address.
     pub addresses: Option<Vec<IpAddr>>,
@@ -33,7 +33,7 @@ pub struct Answer {
 /// Sends one message.
 ///
 /// # Errors
-/// `WouldBlock` where too much is under way, with [`SendFlags::DONTWAIT`].
+/// With [`SendFlags::DONTWAIT`], `WouldBlock` if the socket's buffer is full.
 pub fn send(socket: impl AsFd, message: &impl Serialize, flags: SendFlags) -> std::io::Result<()> {
     let bytes = serde_json::to_vec(message)?;
     loop {
@@ -45,10 +45,10 @@ pub fn send(socket: impl AsFd, message: &impl Serialize, flags: SendFlags) -> st
     }
 }
 
-/// The next message; `None` when the other side has gone.
+/// Receives the next message; `None` if the other process has closed its socket.
 ///
 /// # Errors
-/// Those of `recv(2)`, and a message that is not understood.
+/// Those of `recv(2)`, and a message that cannot be parsed.
 pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> std::io::Result<Option<T>> {
     let mut bytes = [0_u8; MESSAGE];
     loop {

@@ -1,4 +1,4 @@
-//! What a thread does for clients that are spoken with before there is a session.
+//! A thread's work for clients that negotiate.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use crate::session::{Client, Session};
 use crate::sessions::Sessions;
 use crate::table::Key;
 
-/// The rest of a thread, as its negotiations need it.
+/// The other parts of a thread that its negotiations use.
 pub(crate) struct Neighbours<'a> {
-    /// Where clients come from.
+    /// The sources of clients.
     pub acceptors: &'a mut Acceptors,
-    /// Where they go.
+    /// The sessions that negotiations become.
     pub sessions: &'a mut Sessions,
-    /// Who is to be reset instead.
+    /// Commands to reset sessions.
     pub kicks: &'a Kicks,
     /// The time of this turn.
     pub now: Time,
 }
 
 impl Negotiations {
-    /// Begins to speak with a client.
+    /// Begins a negotiation with a client.
     pub fn begin(
         &mut self,
         index: usize,
@@ -54,15 +54,15 @@ impl Negotiations {
         if let Err(error) = self.poll.add_negotiation(&client.socket, key) {
             return around.acceptors.pause(index, error, around.now);
         }
-        // Counted for this client alone; no password of one that gave too many wrong ones is
-        // looked at for a while.
+        // Counts this client's wrong passwords. If the client has given too many, its passwords are
+        // refused unchecked for a while.
         let credentials = negotiator.credentials.as_ref().map(|known| {
             Arc::new(match self.tries.is_blocked(address.ip(), around.now) {
                 false => Credentials::clone(known),
                 true => Credentials::default(),
             })
         });
-        // What it will have as a session.
+        // As much memory as the client will have as a session.
         let memory = self.limits.set_aside(LEAST_OF_SESSION);
         let talk = Talk::new(client, memory, index, settings, credentials, around.now);
         let key = self.take_in(talk, around.acceptors);
@@ -73,15 +73,15 @@ impl Negotiations {
         let (index, caller) = (talk.listener, talk.caller());
         let key = self.talks.insert(talk);
         self.count(caller, true);
-        // It counts as a session: it holds a descriptor, and draining waits for it.
+        // A negotiation counts as a session: it has a descriptor, and draining waits for it.
         self.counters.sessions_active.add(1);
         self.counters.negotiations_active.add(1);
         acceptors.begin_session(index);
         key
     }
 
-    /// Ends a session whose exchange is over; its client is spoken with again, for its next
-    /// request or for the last time.
+    /// Ends a session whose exchange is over; its client returns to the negotiation, for its next
+    /// request or for a last answer.
     pub fn take_back(&mut self, key: Key, around: &mut Neighbours<'_>) {
         let Some(session) = around.sessions.table().get_mut(key) else {
             return;
@@ -90,7 +90,7 @@ impl Negotiations {
         let is_open = around.acceptors.accepts(listener);
         let has_room = self.has_room(None);
         let (client, end) = session.leave_exchange(is_open && has_room);
-        // Draining must not take it for gone meanwhile.
+        // Otherwise draining might end meanwhile.
         self.counters.sessions_active.add(1);
         let left = (around.sessions).take(key, end, around.acceptors, around.now);
         let left = left.and_then(Session::into_client);
@@ -106,7 +106,8 @@ impl Negotiations {
             let watched = self.poll.change_to_negotiation(&client_left.socket, key);
             let memory = self.limits.set_aside(LEAST_OF_SESSION);
             let talk = Talk::again(client_left, memory, listener, kept, last, around.now);
-            // Without room or events it is closed at once; by a reset where it is to be told why.
+            // Without room or events, the connection is closed at once; by a reset if there is an
+            // answer that cannot be sent.
             if last.is_none_or(str::is_empty) && (!has_room || watched.is_err()) {
                 talk.close_in_order();
             }
@@ -118,7 +119,7 @@ impl Negotiations {
         self.counters.sessions_active.decrement();
     }
 
-    /// Closes the connections of clients of a listener that have had an answer and wait.
+    /// Closes idle connections of a listener's clients that have had an answer.
     pub fn close_idle(&mut self, index: usize, acceptors: &mut Acceptors, now: Time) {
         let talks = &mut self.talks;
         let idle: Vec<Key> = (0..talks.places())
@@ -133,7 +134,7 @@ impl Negotiations {
         }
     }
 
-    /// Does what an event or the time asks for.
+    /// Handles an event or a deadline.
     pub fn go_on(&mut self, key: Key, around: &mut Neighbours<'_>) {
         let Some(talk) = self.talks.get_mut(key) else {
             return;
@@ -201,7 +202,8 @@ impl Negotiations {
         }
     }
 
-    /// Which addresses may be called, and for how long; `None` where they are being called.
+    /// The addresses to which the client may be connected, and the time limit; `None` if attempts
+    /// have begun.
     fn decide(
         &mut self,
         key: Key,
@@ -227,7 +229,7 @@ impl Negotiations {
         }
     }
 
-    /// What the resolver has found out.
+    /// Handles the answers of the resolver.
     pub fn handle_names(&mut self, around: &mut Neighbours<'_>) {
         let Some(names) = &self.names else {
             return;
@@ -240,7 +242,7 @@ impl Negotiations {
         }
     }
 
-    /// Those whose time has come.
+    /// Handles the negotiations whose deadline has passed.
     pub fn handle_timers(&mut self, around: &mut Neighbours<'_>) {
         while let Some(key) = self.timers.pop_due(around.now) {
             if let Some(talk) = self.talks.get_mut(key) {
@@ -250,8 +252,8 @@ impl Negotiations {
         }
     }
 
-    /// Makes a session of it. The sockets are watched anew, so that epoll says once more what
-    /// there is to do.
+    /// Makes a session of a negotiation. The sockets are watched again, so that epoll reports their
+    /// present state.
     fn join(&mut self, key: Key, around: &mut Neighbours<'_>) {
         let Some(Joined {
             arrival,
@@ -289,8 +291,8 @@ impl Negotiations {
         (around.sessions).begin_connected(joined, name, around.acceptors, around.now);
     }
 
-    /// Resets clients that are meant and have no session yet; how many those were. Those who call
-    /// a server that is meant are reset when it answers.
+    /// Resets clients without a session that the target includes; returns their number. A client
+    /// whose server the target includes is reset when this server answers.
     pub fn kick(&mut self, target: Target, acceptors: &mut Acceptors, now: Time) -> u64 {
         let talks = &mut self.talks;
         let is_meant = |talk: &Talk| target.has_address(talk.client_address().ip());
@@ -306,7 +308,7 @@ impl Negotiations {
         meant.len() as u64
     }
 
-    /// It ends without a session.
+    /// Ends a negotiation without a session.
     fn forget(&mut self, key: Key, reason: Option<Reason>, acceptors: &mut Acceptors, now: Time) {
         let talk = self.take_out(key, acceptors, now);
         if let Some(reason) = reason {
@@ -329,14 +331,14 @@ impl Negotiations {
         Some(talk)
     }
 
-    /// The access rules do not let a client in.
+    /// Counts and logs a client that the access rules do not admit.
     pub fn deny(&mut self, listener: usize, client: SocketAddr, acceptors: &Acceptors) {
         self.log_refusal(listener, client, Reason::Access, acceptors);
         self.count_refusal(Reason::Access);
     }
 
-    /// Logs a client that may not use the listener. The form of the line is documented: programs
-    /// read it. It has nothing in it that the client has sent.
+    /// Logs a client that may not use the listener. The form of the line is documented, because
+    /// programs read it. It contains nothing that the client has sent.
     fn log_refusal(
         &mut self,
         listener: usize,

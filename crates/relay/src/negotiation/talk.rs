@@ -1,4 +1,4 @@
-//! One client that is spoken with.
+//! The negotiation with one client.
 
 mod listening;
 #[cfg(test)]
@@ -27,54 +27,55 @@ use crate::limits::{Seat, SetAside, Spare};
 use crate::listener::{Language, Negotiation};
 use crate::observation::LastReading;
 
-/// Most bytes that are dropped of a client that was sent away.
+/// Most bytes of a refused client that are dropped.
 const PARTING_BYTES: usize = 1 << 20;
 
-/// The same of one that has an answer, which may have come before the end of its request: as much
-/// as the kernels on both sides hold for it.
+/// The same for a client that got an answer, perhaps before the end of its request: as much as the
+/// kernels of both hosts hold.
 const PARTING_BYTES_AFTER_ANSWER: usize = 16 << 20;
 
-/// How long a name may be looked up: what name servers are given by default, and a little.
+/// Time limit of a look-up: the default time-outs of name servers, and a little more.
 const LONGEST_LOOK_UP: TimeSpan = TimeSpan::from_seconds(15);
 
-/// How long a server may take where the policy does not say.
+/// Time limit of connecting to a server, if the policy sets none.
 const LONGEST_CALL: TimeSpan = TimeSpan::from_seconds(60);
 
-/// A client, and how far the negotiation with it is.
+/// A client, and the state of its negotiation.
 pub struct Talk {
-    /// Number of its listener.
+    /// Index of its acceptor.
     pub listener: usize,
     /// Its deadline among the timers.
     pub timer: Option<Time>,
-    /// Since when it is here.
+    /// When the client was accepted.
     pub begin: Time,
     /// How the listener negotiates.
     pub settings: Arc<Negotiation>,
     credentials: Option<Arc<Credentials>>,
     client: OwnedFd,
-    /// Who it is, perhaps as a proxy tells.
+    /// The client's address, perhaps from a PROXY header.
     client_address: SocketAddr,
-    /// Whom it has called: this proxy, or as a proxy tells.
+    /// The address to which the client connected: this proxy's, or the one in a PROXY header.
     called: Option<SocketAddr>,
     language: Speaker,
     stage: Stage,
-    /// Read, and not understood yet.
+    /// Bytes that were read and not yet parsed.
     input: Vec<u8>,
     to_client: Vec<u8>,
     to_server: Vec<u8>,
     destination: Option<Destination>,
-    /// The request and the answer that a session would carry, where it carries nothing else.
+    /// The HTTP request and answer that the session will carry, if it carries nothing else.
     exchange: Option<Exchange>,
-    /// It has had an answer, and has not begun another request.
+    /// The client has had an answer, and has not begun another request.
     is_idle: bool,
-    /// The kernel may hold bytes of it: not all has been read, or it has been heard of since.
+    /// The kernel may hold data of the client: it was not read to the end, or there was an event
+    /// since.
     may_have_more: bool,
-    /// What has been counted of its connection.
+    /// The counters of the client's connection that have already been added to the statistics.
     reading: LastReading,
     deadline: Time,
     /// Its place among the sessions.
     seat: Seat,
-    /// What it takes of the memory budget.
+    /// Its part of the memory budget.
     memory: SetAside,
 }
 
@@ -85,17 +86,17 @@ enum Speaker {
 }
 
 enum Stage {
-    /// The proxy before this one is to say who the client is.
+    /// Waits for the PROXY header, which contains the client.
     Heading,
-    /// The client is to say what it wants.
+    /// Waits for the client's request.
     Speaking,
-    /// The server's addresses are looked up, and then it is decided which may be called.
+    /// The server's addresses are looked up; then access rules and policy decide about them.
     Resolving,
-    /// The server is called at the addresses that may be.
+    /// Midspan connects to the server.
     Calling(Calling),
-    /// The server has answered the call.
+    /// The server has accepted the connection.
     Connected(SocketAddr, OwnedFd),
-    /// The client is told that there will be no session.
+    /// The client gets the reason why there is no session.
     Refusing {
         reason: Option<Reason>,
         /// How many bytes of the client may still be dropped.
@@ -105,38 +106,38 @@ enum Stage {
     Over,
 }
 
-/// What is to be done for it.
+/// What the thread has to do for a negotiation.
 pub enum Step {
-    /// Nothing before an event or the deadline.
+    /// Wait for an event or the deadline.
     Wait,
     /// Look this name up.
     Resolve(HostName),
-    /// Decide which of these addresses may be called, by [`Talk::call`] or [`Talk::fail`].
+    /// Decide which of these addresses are permitted, by [`Talk::call`] or [`Talk::fail`].
     Decide(Vec<SocketAddr>),
     /// Both legs are connected: [`Talk::into_joined`].
     Join,
-    /// No server has answered; the client is being told.
+    /// No server has answered; the client is being informed.
     Unconnected(SocketAddr, Errno),
-    /// It is over, without a session.
+    /// The negotiation has ended without a session.
     End(Option<Reason>),
 }
 
-/// What a session begins with.
+/// The start of a session.
 pub struct Joined {
     pub arrival: Arrival,
     pub client: OwnedFd,
     pub server: OwnedFd,
     pub listener: usize,
-    /// What the client called the server, if it gave a name.
+    /// The server's name, if the client gave one.
     pub name: Option<Box<str>>,
-    /// What the server and the client are sent first.
+    /// The first bytes for the server and for the client.
     pub first: [Vec<u8>; 2],
-    /// What the session carries, where that is not all.
+    /// The HTTP exchange that the session carries, if it carries nothing else.
     pub framed: Option<Framed>,
 }
 
 impl Talk {
-    /// With a client that has been accepted.
+    /// A negotiation with an accepted client.
     pub fn new(
         client: NewClient,
         memory: SetAside,
@@ -181,8 +182,8 @@ impl Talk {
         }
     }
 
-    /// With a client that comes back from an exchange: for its next request, or to be closed after
-    /// it was told `last`.
+    /// A client that returns from an exchange: for its next request, or to be closed after the
+    /// answer `last`.
     pub fn again(
         client: NewClient,
         memory: SetAside,
@@ -231,14 +232,14 @@ impl Talk {
         }
     }
 
-    /// It has had an answer and has not begun another request.
+    /// Whether the client has had an answer and has not begun another request.
     pub const fn is_idle(&self) -> bool {
         self.is_idle
     }
 
-    /// Lets its connection close in good order instead of by a reset.
+    /// Makes the close of the client's socket a FIN instead of a reset.
     pub fn close_in_order(&self) {
-        // Without this the close is a reset, which feigns nothing.
+        // If this fails, the close is a reset, which does not look like a complete answer.
         let _ = tcp::set_reset_on_close(&self.client, false);
     }
 
@@ -247,23 +248,23 @@ impl Talk {
         &self.client
     }
 
-    /// How often it gave a name and password that are not right.
+    /// How often the client sent a wrong name or password.
     pub fn wrong_passwords(&self) -> u32 {
         self.credentials.as_ref().map_or(0, |known| known.wrong())
     }
 
-    /// Who has called, where that is the client itself.
+    /// The address of the connection, if it comes directly from the client.
     pub fn caller(&self) -> Option<IpAddr> {
         let is_client = self.settings.proxies.is_none();
         is_client.then(|| self.client_address.ip())
     }
 
-    /// Who the client is.
+    /// The client's address.
     pub const fn client_address(&self) -> SocketAddr {
         self.client_address
     }
 
-    /// Counts what it takes: its buffers, the two sockets, and what waits in the kernel.
+    /// Updates the memory in use: its buffers, the two sockets, and data in the kernel.
     pub fn note_memory(&mut self) {
         let buffers = [&self.input, &self.to_client, &self.to_server];
         let buffers: usize = buffers.map(Vec::capacity).iter().sum();
@@ -274,8 +275,8 @@ impl Talk {
         self.memory.change(EACH_SESSION + buffers as u64 + queued);
     }
 
-    /// What is to be done next. `call` begins to connect to an address; `spare` gives a descriptor
-    /// more than a session has.
+    /// Continues the negotiation and returns what to do next. `call` begins to connect to an
+    /// address; `spare` gets a descriptor in addition to those of a session.
     pub fn advance(
         &mut self,
         now: Time,
@@ -309,7 +310,7 @@ impl Talk {
         }
     }
 
-    /// When to look again without an event.
+    /// When to continue without an event.
     pub fn next(&self) -> Time {
         match &self.stage {
             Stage::Calling(calling) => calling
@@ -319,7 +320,7 @@ impl Talk {
         }
     }
 
-    /// Takes in what has been found out of the name.
+    /// Handles the addresses of the name.
     pub fn handle_addresses(&mut self, addresses: Option<Vec<IpAddr>>, now: Time) -> Step {
         if !matches!(self.stage, Stage::Resolving) {
             return Step::Wait;
@@ -337,13 +338,13 @@ impl Talk {
         }
     }
 
-    /// Calls the server, which has these addresses; to be advanced next.
+    /// Connects to the server at these addresses; [`Self::advance`] has to follow.
     pub fn call(&mut self, addresses: Vec<SocketAddr>, timeout: Option<TimeSpan>, now: Time) {
         self.deadline = now + timeout.unwrap_or(LONGEST_CALL);
         self.stage = Stage::Calling(Calling::new(addresses, now));
     }
 
-    /// Tells the client that there will be no server.
+    /// Informs the client that there will be no session.
     pub fn fail(&mut self, failure: Failure, reason: Option<Reason>, now: Time) -> Step {
         let outcome = Outcome::Failed(failure);
         let reply = match &self.language {
@@ -358,7 +359,7 @@ impl Talk {
         self.to_client.extend(reply);
         self.input = Vec::new();
         if self.to_client.is_empty() {
-            // What it speaks is not known, or nothing can be said: a reset.
+            // The client's protocol is unknown, or it has no such message: a reset.
             self.stage = Stage::Over;
             return Step::End(reason);
         }
@@ -384,20 +385,21 @@ impl Talk {
                 self.fail(Failure::TimedOut, None, now);
                 Step::Unconnected(tried, Errno::TIMEDOUT)
             }
-            // The session's own rules hold from here on.
+            // From here on, the session's time limits apply.
             Stage::Connected(..) => return None,
             Stage::Refusing { reason, .. } if self.to_client.is_empty() => {
-                // It had its time: a close that is a reset where it still sends.
+                // The client had enough time: the close is a reset only if it still sends.
                 self.close_in_order();
                 Step::End(*reason)
             }
-            // It has not all that it was to be told, which must not look as if it had.
+            // The client did not get the complete answer, so the close must not look like its end.
             Stage::Refusing { reason, .. } => Step::End(*reason),
             Stage::Over => Step::End(None),
         })
     }
 
-    /// Sends what is to be said before the client goes on; little, so that there is room.
+    /// Sends an answer that the client needs before its next message. It is short, so the socket
+    /// has room.
     fn answer_now(&mut self) -> Step {
         match flush(&self.client, &mut self.to_client) {
             Ok(()) => Step::Wait,
@@ -405,14 +407,14 @@ impl Talk {
         }
     }
 
-    /// The client has said what it wants.
+    /// The client's request is complete.
     fn begin_resolving(&mut self, now: Time) {
         self.stage = Stage::Resolving;
         self.deadline = now + LONGEST_LOOK_UP;
     }
 
-    /// A client that is gone needs no server. Its end alone does not say so: the answer may
-    /// still be awaited.
+    /// If the client has reset its connection, it needs no server. A FIN alone is no reason to
+    /// stop: the client may still wait for the answer.
     fn watch_client(&mut self) -> Step {
         self.may_have_more = true;
         if let Ok(Err(_)) | Err(_) = sockopt::socket_error(&self.client) {
@@ -421,8 +423,8 @@ impl Talk {
         self.answer_now()
     }
 
-    /// The server is there. What is to be said to both is sent as far as there is room; the rest
-    /// goes into the session, and so does what a socket refuses: the session finds out why.
+    /// The server is connected. The first bytes for both ends are sent as far as there is room; the
+    /// rest goes into the session. If a socket fails, the session handles the error.
     fn connected(&mut self, address: SocketAddr, server: OwnedFd) -> Step {
         match &self.language {
             Speaker::Nobody(_) => {}
@@ -455,8 +457,8 @@ impl Talk {
         Step::Join
     }
 
-    /// Lets the client read why, and waits for its end: a close with unread data would be a
-    /// reset, which takes back what it was told.
+    /// Waits for the client's FIN, so that the client can read the answer: closing a socket with
+    /// unread data sends a reset, and the client would lose the answer.
     fn part(&mut self) -> Step {
         self.may_have_more = true;
         let Stage::Refusing {
@@ -493,7 +495,7 @@ impl Talk {
         Step::End(*reason)
     }
 
-    /// What a session begins with; `None` before [`Step::Join`].
+    /// The start of the session; `None` before [`Step::Join`].
     pub fn into_joined(self) -> Option<Joined> {
         let name = self.name();
         let Stage::Connected(address, server) = self.stage else {
@@ -525,7 +527,8 @@ impl Talk {
         })
     }
 
-    /// Its connection to a server that has not answered. It hears of success when one has.
+    /// The arrival for a server that has not answered yet. The client gets the success when the
+    /// server has answered.
     pub const fn arrival(&self, server: SocketAddr) -> Arrival {
         let request = Request {
             client: self.client_address,
@@ -534,7 +537,7 @@ impl Talk {
         Arrival::new(request, Handshake::EndToEnd, self.begin)
     }
 
-    /// Who is wanted, as far as an address is known.
+    /// The requested server, as far as its address is known.
     fn wanted(&self) -> SocketAddr {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
         match &self.language {
@@ -547,7 +550,7 @@ impl Talk {
         }
     }
 
-    /// The name of the server, where one was given.
+    /// The name of the server, if the client gave one.
     pub fn name(&self) -> Option<Box<str>> {
         match self.destination.as_ref()?.host {
             Host::Name(_) => self.destination.as_ref().map(|d| d.to_string().into()),
@@ -556,7 +559,7 @@ impl Talk {
     }
 }
 
-/// Sends what can be sent at once; the rest stays.
+/// Sends as much as possible at once; the rest stays in `bytes`.
 fn flush(socket: impl AsFd, bytes: &mut Vec<u8>) -> rustix::io::Result<()> {
     while !bytes.is_empty() {
         match rustix::net::send(&socket, bytes, SendFlags::NOSIGNAL) {
@@ -569,7 +572,7 @@ fn flush(socket: impl AsFd, bytes: &mut Vec<u8>) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// An IPv4 address inside an IPv6 one is the IPv4 address.
+/// Replaces an IPv4 address inside an IPv6 address by the IPv4 address.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -1,6 +1,6 @@
-//! Wrong passwords of each client: after a few, none is accepted for a while.
+//! Wrong passwords of each client: after a few, all its passwords are refused for a while.
 //!
-//! One table for all threads, since a client's connections go to any of them.
+//! All threads share one table, because a client's connections arrive at any of them.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,12 +10,12 @@ use midspan_units::{Time, TimeSpan};
 
 /// Wrong passwords that a client may give in [`PERIOD`].
 pub const LIMIT: u32 = 10;
-/// Counted from a client's first wrong password on.
+/// The time from a client's first wrong password after which counting starts again.
 const PERIOD: TimeSpan = TimeSpan::from_seconds(60);
-/// Clients that are known at a time. Of more, those are forgotten that gave fewest.
+/// Most clients in the table. Beyond that, those with the fewest wrong passwords are dropped.
 const CLIENT_LIMIT: usize = 4096;
 
-/// Who gave wrong passwords.
+/// Clients that sent wrong passwords.
 #[derive(Debug, Default)]
 pub struct Tries {
     clients: Mutex<BTreeMap<IpAddr, Wrong>>,
@@ -28,14 +28,14 @@ struct Wrong {
 }
 
 impl Tries {
-    /// Whether a client has given so many that no password of it is looked at.
+    /// Whether a client has sent too many wrong passwords.
     pub fn is_blocked(&self, client: IpAddr, now: Time) -> bool {
         let clients = self.lock();
         let wrong = clients.get(&network(client));
         wrong.is_some_and(|wrong| wrong.count >= LIMIT && wrong.since + PERIOD > now)
     }
 
-    /// A client has given so many more.
+    /// Counts wrong passwords of a client.
     pub fn note(&self, client: IpAddr, count: u32, now: Time) {
         if count == 0 {
             return;
@@ -65,13 +65,14 @@ impl Tries {
         wrong.count = wrong.count.saturating_add(count);
     }
 
-    /// Nothing here panics while it holds the lock, so the content is whole in any case.
+    /// No code panics while it holds this lock, so the content is always consistent.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Wrong>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// An IPv4 address, or the first half of one of IPv6: a client has all of the other half.
+/// An IPv4 address, or the first half of an IPv6 address, because a client has all addresses of the
+/// other half.
 fn network(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
         IpAddr::V6(six) => Ipv6Addr::from_bits(six.to_bits() & !u128::from(u64::MAX)).into(),

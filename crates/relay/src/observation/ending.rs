@@ -3,7 +3,7 @@
 use midspan_policy::Leg;
 use rustix::io::Errno;
 
-/// How a session ended; for one that lost both legs, what came first.
+/// How a session ended. If both legs failed, the first failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// Both directions ended with a FIN.
@@ -12,17 +12,17 @@ pub enum Ending {
     ResetByClient,
     /// The server reset its leg.
     ResetByServer,
-    /// The client answered no more.
+    /// The client no longer answered.
     ClientTimedOut,
-    /// The server answered no more.
+    /// The server no longer answered.
     ServerTimedOut,
-    /// The network says that the client cannot be reached.
+    /// The network reported that the client is unreachable.
     ClientUnreachable,
-    /// The network says that the server cannot be reached.
+    /// The network reported that the server is unreachable.
     ServerUnreachable,
     /// The server refused the connection.
     Refused,
-    /// The server did not answer the call in time.
+    /// The server did not accept the connection in time.
     ConnectTimedOut,
     /// The relay ended before the session did.
     Drained,
@@ -32,12 +32,12 @@ pub enum Ending {
     HalfClosedTimedOut,
     /// An operator has ended it (`midspan kick`).
     Kicked,
-    /// It was idle, and its client had most: it made way for a new one.
+    /// The session was idle and its client had most sessions, so it was evicted for a new one.
     MadeWay,
 }
 
 impl Ending {
-    /// All of them; the place of each is [`Ending::index`].
+    /// All endings; the position of each is [`Ending::index`].
     pub const ALL: [Self; 14] = [
         Self::Closed,
         Self::ResetByClient,
@@ -61,7 +61,7 @@ impl Ending {
         self as usize
     }
 
-    /// As it is written in logs and metrics.
+    /// The name in logs and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -82,7 +82,7 @@ impl Ending {
         }
     }
 
-    /// By the failure of a leg that was connected.
+    /// The ending after a failure of a connected leg.
     pub(crate) const fn of_failure(leg: Leg, error: Errno) -> Self {
         match (leg, error) {
             (Leg::Client, Errno::TIMEDOUT) => Self::ClientTimedOut,
@@ -94,7 +94,7 @@ impl Ending {
         }
     }
 
-    /// By a server that could not be connected to.
+    /// The ending after a failed connection to the server.
     pub(crate) const fn of_connecting(error: Errno) -> Self {
         match error {
             Errno::TIMEDOUT => Self::ConnectTimedOut,

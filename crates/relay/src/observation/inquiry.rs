@@ -1,4 +1,4 @@
-//! Questions to the relay's threads about their sessions.
+//! Queries to the relay's threads for their sessions.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,23 +8,23 @@ use tokio::sync::mpsc::Sender;
 
 use super::SessionReport;
 
-/// Questions that may wait for one thread.
+/// Queries that may wait for one thread.
 const WAITING_LIMIT: usize = 8;
 
 /// Most sessions in one answer: reading one takes its thread about 3 µs.
 pub const ANSWER_LIMIT: usize = 1000;
 
-/// Which live sessions are asked for: the first ones after a number, in the order of their numbers.
+/// The live sessions of a query: the first ones after a number, in the order of their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question {
-    /// Sessions with a larger number than this.
+    /// Only sessions with a larger number than this.
     pub after: u64,
-    /// At most so many: 1 to 1000.
+    /// Most sessions of the answer: 1 to 1000.
     pub limit: usize,
 }
 
 impl Question {
-    /// The session with this number, if it lives; else the next one that does.
+    /// The live session with this number, or otherwise the one with the next number.
     #[must_use]
     pub const fn one(id: u64) -> Self {
         Self {
@@ -33,7 +33,7 @@ impl Question {
         }
     }
 
-    /// The number of sessions that may be told of.
+    /// The largest number of sessions in the answer.
     pub(crate) fn bound(self) -> usize {
         self.limit.clamp(1, ANSWER_LIMIT)
     }
@@ -42,7 +42,7 @@ impl Question {
 /// Live sessions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Answer {
-    /// By number.
+    /// The sessions, by number.
     pub sessions: Vec<SessionReport>,
     /// There may be more sessions, with larger numbers than the last of these.
     pub more: bool,
@@ -67,14 +67,14 @@ impl Answer {
     }
 }
 
-/// A question, and where the answer goes.
+/// A query, and the receiver of its answer.
 #[derive(Debug)]
 pub struct Inquiry {
     pub question: Question,
     pub reply: Sender<Vec<SessionReport>>,
 }
 
-/// What waits to be answered by one thread.
+/// Queries that wait for one thread.
 #[derive(Debug, Default)]
 pub struct Mailbox {
     is_waiting: AtomicBool,
@@ -82,7 +82,7 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Puts a question; `false` where too many wait already.
+    /// Adds a query; returns `false` if too many wait already.
     pub fn put(&self, question: Question, reply: Sender<Vec<SessionReport>>) -> bool {
         let mut waiting = self.lock();
         if waiting.len() >= WAITING_LIMIT {
@@ -93,7 +93,7 @@ impl Mailbox {
         true
     }
 
-    /// Takes what waits; costs one load where nothing does.
+    /// Takes the waiting queries; costs one load if there are none.
     pub fn take(&self) -> Vec<Inquiry> {
         if !self.is_waiting.load(Ordering::Acquire) {
             return Vec::new();
@@ -103,7 +103,7 @@ impl Mailbox {
         std::mem::take(&mut *waiting)
     }
 
-    /// Nothing here panics while it holds the lock, so the content is whole in any case.
+    /// No code panics while it holds this lock, so the content is always consistent.
     fn lock(&self) -> MutexGuard<'_, Vec<Inquiry>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,6 +1,6 @@
-//! One line of the log for each session, at its end.
+//! One log line for each session, at its end.
 //!
-//! The thread of the session only queues it; the thread that writes the log puts it into words.
+//! The session's thread only queues the data; the log's thread formats and writes the line.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Whether anybody wants the lines.
+    /// Whether the log's level includes these lines.
     pub fn is_wanted() -> bool {
         tracing::enabled!(target: "session", Level::INFO)
     }
@@ -26,7 +26,7 @@ impl Ended {
         midspan_log::later(move || write(&self))
     }
 
-    /// The same of a session that ends together with its thread, which may wait a little.
+    /// Logs a session that ends together with its thread, which may wait a little.
     pub fn log_until(self: Box<Self>, limit: Instant) -> bool {
         midspan_log::later_until(move || write(&self), limit)
     }

@@ -1,18 +1,19 @@
-//! What can be seen of the relay while it runs, at little cost to it.
+//! Observation of a running relay, at a low cost.
 //!
-//! | module | job | written by |
+//! | module | content | written by |
 //! | --- | --- | --- |
 //! | `ending` | how a session ended | |
-//! | `record` | what a session notes of itself: times, bytes, addresses | its thread |
+//! | `record` | what a session records: times, bytes, addresses | its thread |
 //! | `numbers` | counters and histograms of one listener in one thread | its thread |
-//! | `registry` | the sums over the threads, for whoever asks | |
-//! | `report` | a session as it is shown: in `/sessions`, and in its line of the log | |
-//! | `inquiry` | questions to the threads, which alone know their sessions | |
-//! | `journal` | the lines of the log, which another thread writes: a slow log delays no data | |
+//! | `registry` | the sums over the threads | |
+//! | `report` | the data of a session in `/sessions` and in its log line | |
+//! | `inquiry` | queries to the threads, because only a thread can read its sessions | |
+//! | `journal` | the log lines, which another thread writes, so that a slow log delays no data | |
 //!
-//! The thread that moves the data adds to plain numbers that only it writes. It reads `TCP_INFO`
-//! (2 µs for both legs) at the end of a session and, where [`Settings::sampling_interval`] is
-//! set, of at most [`SAMPLES_AT_ONCE`] sessions an interval, and of those only that moved data.
+//! The thread that moves the data increments plain numbers that only this thread writes. It reads
+//! `TCP_INFO` (2 µs for both legs) at the end of a session. If [`Settings::sampling_interval`] is
+//! set, it also reads at most [`SAMPLES_AT_ONCE`] sessions in each interval, and only sessions that
+//! have moved data.
 //!
 //! [`Settings::sampling_interval`]: super::Settings::sampling_interval
 
@@ -52,23 +53,23 @@ use super::statistics::{Counters, Statistics};
 /// Most sessions of one thread whose `TCP_INFO` is read at a time.
 pub const SAMPLES_AT_ONCE: usize = 64;
 
-/// How long a thread may take to answer; it looks for questions in every turn of its loop.
+/// How long a thread may take to answer; it checks for queries in every turn of its loop.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
-/// Bytes of memory that sessions take.
+/// Memory of sessions, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryUse {
-    /// As it was measured last.
+    /// Bytes in use at the last measurement.
     pub used: u64,
-    /// What they may come to use without anything being decided. Known only with a budget.
+    /// Bytes that sessions may come to use without another decision. Only available with a budget.
     pub reserved: u64,
     /// The budget, if there is one.
     pub budget: Option<u64>,
-    /// What queues may come to hold beyond the least of each session, and what they are allowed.
+    /// The bytes that queues may come to use beyond the least of each session, and their limit.
     pub queues: Option<(u64, u64)>,
 }
 
-/// Looks at a relay from outside; as many of these as are wanted.
+/// Observes a relay from another thread; there may be any number of observers.
 #[derive(Debug, Clone)]
 pub struct Observer {
     pub(super) control: Arc<Control>,
@@ -83,7 +84,7 @@ pub struct Observer {
 pub struct GainTotals {
     /// Flows that were split and flows that were not, by size.
     pub sizes: [SizeGain; SIZES.len() + 1],
-    /// Times that a route was found that splitting does not help.
+    /// How often the policy decided that splitting does not help a route.
     pub routes_left_alone: u64,
 }
 

@@ -47,8 +47,8 @@ pub const SEGMENT_BOUNDS: &[u64] = &[
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000,
 ];
 
-/// Upper bounds of histograms of what is handed on at once, in bytes: whole segments of an
-/// Ethernet, 1 to 720, and what fills a pipe.
+/// Upper bounds of histograms of bytes per turn: 1 to 720 whole Ethernet segments, and the size of
+/// a pipe.
 pub const PIECE_BOUNDS: &[u64] = &[
     1_460, 2_920, 4_380, 7_300, 14_600, 29_200, 64_240, 146_000, 292_000, 1_051_200,
 ];
@@ -57,7 +57,7 @@ pub const PIECE_BOUNDS: &[u64] = &[
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
-    /// One more than there are bounds.
+    /// One more element than there are bounds.
     counts: Box<[Counter]>,
     sum: Counter,
 }
@@ -65,7 +65,8 @@ pub struct Histogram {
 /// The content of one or several histograms with the same bounds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HistogramTotals {
-    /// Values up to each bound and above the one before; last, those above all bounds.
+    /// For each bound, the number of values up to this bound and above the one before; last, the
+    /// values above all bounds.
     pub counts: Vec<u64>,
     /// Sum of the values.
     pub sum: u64,
@@ -145,14 +146,14 @@ pub struct ListenerTotals {
     pub ended: [u64; Ending::ALL.len()],
     /// Microseconds until both legs were connected: handshake end to end, early.
     pub setup: [HistogramTotals; 2],
-    /// Segments with which client legs began whose window was chosen: without knowledge of the
-    /// path, with it.
+    /// Segments of the initial windows that were selected for client legs: without, and with,
+    /// knowledge of the path.
     pub initial_window: [HistogramTotals; 2],
     /// Client legs, server legs.
     pub legs: [LegTotals; 2],
 }
 
-/// What was read of the legs on one side of a listener.
+/// The readings of the legs on one side of a listener.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LegTotals {
     /// Smoothed round-trip times in microseconds.
@@ -171,9 +172,9 @@ pub struct LegTotals {
     pub timeouts: u64,
     /// Milliseconds in which there was data to send.
     pub busy: u64,
-    /// Of these, held back by the peer's window.
+    /// Part of this time in which the peer's window was the limit.
     pub receive_window_limited: u64,
-    /// Of these, held back by the send buffer.
+    /// Part of this time in which the send buffer was the limit.
     pub send_buffer_limited: u64,
     /// Bytes for this leg that were read in one turn.
     pub forward_data: HistogramTotals,
@@ -181,11 +182,11 @@ pub struct LegTotals {
     pub burst: HistogramTotals,
 }
 
-/// Those numbers of a leg that only grow, as they were read last.
+/// The counters of a leg that only grow, at the last reading.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LastReading {
     retransmitted_segments: u32,
-    /// The lower half: no more is sent again between two readings.
+    /// The lower half is enough: less is retransmitted between two readings.
     retransmitted_bytes: u32,
     timeouts: u16,
     busy: u32,
@@ -237,7 +238,7 @@ impl ListenerCounters {
         self.setup[handshake_index(handshake)].observe(microseconds(time));
     }
 
-    /// A client leg begins with a window that was chosen.
+    /// A client leg begins with a selected window.
     pub fn observe_start(&self, start: &LearnedStart) {
         let place = usize::from(start.rate.is_some());
         self.initial_window[place].observe(u64::from(start.window));
@@ -248,7 +249,7 @@ impl ListenerCounters {
         self.legs[leg_index(leg)].observe(sample, last);
     }
 
-    /// In one turn, so much was read for a leg and so much handed to its socket.
+    /// In one turn, this many bytes were read for a leg and this many handed to its socket.
     pub fn observe_turn(&self, outbound: Leg, read: u64, written: u64) {
         let leg = &self.legs[leg_index(outbound)];
         for (histogram, bytes) in [(&leg.forward_data, read), (&leg.burst, written)] {
@@ -339,7 +340,7 @@ impl LegCounters {
             receive_window_limited: milliseconds(sample.limited.receive_window),
             send_buffer_limited: milliseconds(sample.limited.send_buffer),
         };
-        // What only grows is added as far as it has grown. Wraps after 49 days of sending.
+        // Adds the growth of counters. They wrap after 49 days of sending.
         let grown = |now: u32, last: u32| u64::from(now.wrapping_sub(last));
         self.retransmitted_segments.add(grown(
             now.retransmitted_segments,

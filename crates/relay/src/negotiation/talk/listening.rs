@@ -1,4 +1,4 @@
-//! What a client says until it has said what it wants.
+//! Reads and parses a client's messages until its request is complete.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use super::super::{INPUT_LIMIT, Reason};
 use super::{Speaker, Stage, Step, Talk};
 
 impl Talk {
-    /// Reads and understands until a whole request is there.
+    /// Reads and parses until a request is complete.
     pub(super) fn listen(&mut self, now: Time) -> Step {
         loop {
             match self.understand(now) {
@@ -47,7 +47,7 @@ impl Talk {
         let room = INPUT_LIMIT
             .saturating_sub(self.input.len())
             .min(buffer.len());
-        // A language that wants more than this has refused before.
+        // A protocol that needs more bytes than this has refused before.
         let Some(buffer) = buffer.get_mut(..room).filter(|buffer| !buffer.is_empty()) else {
             return Ok(0);
         };
@@ -57,7 +57,7 @@ impl Talk {
         Ok(count)
     }
 
-    /// The next step of what has been read; `None` where more must be.
+    /// The next step after parsing the bytes read so far; `None` if more bytes are needed.
     fn understand(&mut self, now: Time) -> Option<Step> {
         if matches!(self.stage, Stage::Heading) {
             match proxy_protocol::read(&self.input) {
@@ -74,7 +74,7 @@ impl Talk {
                     if !self.settings.access.admits(client) {
                         return Some(Step::End(Some(Reason::Access)));
                     }
-                    // Until now it was nobody's place.
+                    // Until now, the place belonged to no client.
                     if self.seat.assign(client).is_err() {
                         return Some(Step::End(Some(Reason::Crowded)));
                     }
@@ -114,7 +114,7 @@ impl Talk {
     fn request(&mut self, request: Request, now: Time) -> Step {
         self.to_server = request.to_server;
         if let Some(mut exchange) = request.exchange {
-            // What has come of the body; what is behind that is the next request's.
+            // The part of the body that has arrived; bytes behind it belong to the next request.
             let taken = exchange.take_in(Side::Request, &self.input, &mut self.to_server);
             self.input.drain(..taken);
             if let Progress::Unanswered(told) = exchange.outcome() {

@@ -1,5 +1,5 @@
-//! No way out of a negotiation loses bytes that were read: what each side gets is all that it
-//! should, or the beginning of that and a reset.
+//! However a negotiation ends, no read byte is lost: each end gets all its data, or the beginning
+//! of its data and a reset.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -17,7 +17,7 @@ use crate::listener::HeaderVersion;
 use crate::pipes::Pipes;
 use crate::transfer::{Shared, Transfer};
 
-/// What a client says, and what follows from it.
+/// A client's messages, and the expected result.
 #[derive(Debug, Clone, Copy)]
 enum Speech {
     Socks5,
@@ -29,17 +29,17 @@ enum Speech {
 /// What happens in one step.
 #[derive(Debug, Clone, Copy)]
 enum Event {
-    /// The client sends so much of what it has to say.
+    /// The client sends this many of its bytes.
     ClientSends(usize),
     ClientEnds,
     ClientResets,
-    /// So much is read at the far ends.
+    /// An end reads this many bytes.
     ServerReads(usize),
     ClientReads(usize),
     ServerResets,
-    /// The server is heard of.
+    /// The server's answer to the connection attempt arrives.
     Called,
-    /// So many milliseconds pass; a negotiation may take 1000.
+    /// This many milliseconds pass; a negotiation may take 1000.
     Wait(u64),
 }
 
@@ -80,7 +80,7 @@ fn pair() -> (OwnedFd, TcpStream) {
     (near.into(), far)
 }
 
-/// What a far end has got, and how that ended.
+/// The data that an end has received, and how the data ended.
 #[derive(Debug, Default)]
 struct Got {
     bytes: Vec<u8>,
@@ -95,7 +95,7 @@ enum Ended {
 
 impl Got {
     fn read(&mut self, from: &TcpStream, most: usize) {
-        // A socket tells its error once, and then an end.
+        // A socket reports its error once, and then an end.
         if self.end.is_some() {
             return;
         }
@@ -206,9 +206,9 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
             Event::Wait(time) => now += TimeSpan::from_milliseconds(time),
             Event::Called => {}
         }
-        // The relay's turn.
+        // A turn of the relay.
         let is_called = matches!(event, Event::Called);
-        // The server's answer to the call comes when the test says so.
+        // The test decides when the server's answer arrives.
         let is_awaited = |it: &&mut Talk| {
             is_called || now >= it.deadline || !matches!(it.stage, Stage::Calling(_))
         };
@@ -250,7 +250,7 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
             failed |= moved.failed.is_some();
         }
         if failed {
-            // Both are reset, as a session resets them in the end.
+            // Resets both, as a session does at its end.
             session = None;
         }
     }
@@ -260,7 +260,7 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
             at_server.read(far, 1 << 20);
         }
     }
-    // What the server is to get: what the proxy writes first, and of the client's data as much as
+    // The expected data of the server: the proxy's first bytes, and the client's data as far as it
     // was sent.
     let of_client = sent.saturating_sub(head.len());
     let got = &at_server.bytes;

@@ -1,7 +1,7 @@
 //! All access to the kernel.
 //!
-//! The only crate with `unsafe` code. One module per kernel facility; each function says which
-//! man page or RFC it follows and which capability it needs.
+//! The only crate with `unsafe` code. One module per kernel facility; the docs of each function
+//! name the man page or RFC that it follows, and the capability that it needs.
 pub mod capability;
 pub mod connection_tracking;
 pub mod descriptor_passing;

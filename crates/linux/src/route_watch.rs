@@ -45,8 +45,8 @@ pub(crate) fn event_filter(place: u32, values: &[u8]) -> Vec<SockFilter> {
     filter
 }
 
-/// A socket that becomes readable when routes or rules change. What changed is not read: whoever
-/// is woken looks at the tables themselves, which is right even where a notification was lost.
+/// A socket that becomes readable when routes or rules change. What changed is not read: the
+/// caller reads the tables themselves, which is right even where a notification was lost.
 pub struct RouteWatch(OwnedFd);
 
 impl RouteWatch {
@@ -111,7 +111,7 @@ mod tests {
         message[4..6].copy_from_slice(&kind.to_ne_bytes());
         message[TABLE as usize] = table;
         message[TYPE as usize] = route;
-        // A datagram that its receiver filters out is an error to nobody.
+        // A datagram that its receiver filters out is no error.
         let _ = sender.send(&message);
         receiver.recv(&mut [0; 64]).is_ok()
     }

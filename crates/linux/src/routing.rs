@@ -33,7 +33,7 @@ pub fn routes(netlink: &Netlink, which: Which) -> Result<Vec<RouteMessage>, Netl
     Ok(some_routes(netlink, which, usize::MAX)?.0)
 }
 
-/// The same, so many of each family at most; whether there were more.
+/// The same with a limit for each family; also returns whether there were more.
 ///
 /// # Errors
 /// As [`routes`].

@@ -1,7 +1,7 @@
 //! The sockets of intercepted connections that wait out their last minute (TIME-WAIT).
 //!
 //! With `net.ipv4.tcp_early_demux` the kernel does not forward a packet that belongs to a socket,
-//! not even to one that waits; so before the parameter is set back, ours end. They are found and
+//! not even to one that waits; so before the parameter is restored, ours end. They are found and
 //! ended by sock_diag(7) (<linux/inet_diag.h>, RFC 9293 §3.3.2 for the state).
 
 use std::io;
@@ -33,7 +33,7 @@ const NUMBERS: usize = 20;
 /// `INET_DIAG_MARK`.
 const MARK: u16 = 15;
 
-/// What the kernel knows a socket by.
+/// The kernel's identification of a socket.
 type Identity = [u8; IDENTITY];
 
 /// Ends the waiting TCP sockets that have a mark in `mask`; how many were found. Kernels without
@@ -84,7 +84,7 @@ fn list(socket: &OwnedFd, family: u8, mask: u32) -> io::Result<Vec<Identity>> {
             match received {
                 Received::Message(DONE, _) => return Ok(found),
                 Received::Message(LIST, content) => found.extend(ours(content, mask)),
-                // A kernel without `inet_diag` says so, and no end follows.
+                // A kernel without `inet_diag` answers with an error, and sends no end of the list.
                 Received::Answer(code) if code != 0 => {
                     return Err(io::Error::from_raw_os_error(-code));
                 }

@@ -154,7 +154,7 @@ impl NarrowLeg {
         self.oversized.is_some() || self.ahead.is_some()
     }
 
-    /// Takes a reading of the leg; returns what changes on it, besides the [cap](Self::cap).
+    /// Takes a reading of the leg; returns what changes on it, apart from the [cap](Self::cap).
     pub fn handle_sample(&mut self, now: Time, sample: &LegSample) -> NarrowDecision {
         if let Some(ahead) = &mut self.ahead {
             ahead.handle_sample(now, sample);

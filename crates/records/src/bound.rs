@@ -13,7 +13,7 @@ pub enum Bound {
     AtMost(f64),
     /// At most this far from 1, for a ratio.
     NearOne(f64),
-    /// For a ratio of times: no more than this share above 1, or no more than so many seconds.
+    /// For a ratio of times: no more than this share above 1, or no more than this many seconds.
     NotSlower {
         /// Such as 0.02.
         share: f64,

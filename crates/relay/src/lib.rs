@@ -102,7 +102,7 @@
 //!
 //! For each connection [`Policy::admit`] is called when it is accepted, or, of a transparent
 //! listener, at its SYN by the gate with a policy of its own; [`Policy::start`] when
-//! both sockets exist and before the server is called (what is offered in the SYN depends on it),
+//! both sockets exist and before Midspan connects to the server (what is offered in the SYN depends on it),
 //! and [`Policy::sample`] at most every [`Policy::sampling_interval`] while data flows. Carried
 //! out: all of [`LegStart`](midspan_policy::LegStart) that [`leg_options::apply`] can set;
 //! all of a [`Decision`](midspan_policy::Decision) but its segment size, which legs with an access

@@ -193,7 +193,7 @@ impl NarrowLeg {
 
     /// Most bytes in flight, if fewer than the kernel would send.
     pub fn cap(&self) -> Option<ByteSize> {
-        // The kernel itself keeps to the window that it believes in.
+        // The kernel itself limits the leg to the scaled window.
         self.decides.cap_within_window()
     }
 
@@ -264,8 +264,8 @@ impl NarrowLeg {
             tcp::slow_start_again(socket)?;
         }
         match decision.event {
-            // Nothing, or the probe alone, is under way: without this what is sent next, or again,
-            // would be cut at the size before.
+            // Only the probe, or nothing, is in flight. Without this call, the next segment, or a
+            // retransmission, would have the size from before.
             Some(Event::Probed) => tcp::route_again(socket),
             None if decision.segment_size.is_some() => tcp::route_again(socket),
             _ => Ok(()),

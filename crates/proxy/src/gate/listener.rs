@@ -19,7 +19,7 @@ impl GateListener {
     /// A listener with the policy of its settings.
     #[must_use]
     pub fn new(listener: Listener) -> Self {
-        // Nothing of what the machine offers is decided at the SYN.
+        // No decision at the SYN depends on the machine's offer.
         let offered = Offered::default();
         let policy = midspan_policy::make(&listener.session, listener.handshake, offered);
         Self::with_policy(listener, policy)

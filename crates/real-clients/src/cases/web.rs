@@ -14,6 +14,7 @@ const WRK: &[Needed] = &[Needed::new("wrk", "wrk"), NGINX, OPENSSL];
 const NODE: &[Needed] = &[Needed::new("node", "nodejs"), NGINX, OPENSSL];
 const JAVA: &[Needed] = &[Needed::new("javac", "default-jdk-headless"), NGINX, OPENSSL];
 const CHROMIUM: &[Needed] = &[Needed::new("chromium", "chromium"), NGINX, OPENSSL];
+const FIREFOX: &[Needed] = &[Needed::new("firefox-esr", "firefox-esr"), NGINX, OPENSSL];
 const APT: &[Needed] = &[
     Needed::new("apt-get", "apt"),
     Needed::new("apt-ftparchive", "apt-utils"),
@@ -224,5 +225,41 @@ Promise.all(Array.from({ length: 100 }, (_, index) =>
 END
             chromium --headless --no-sandbox --disable-gpu $proxy --user-data-dir="$PWD/profile" \
                 --virtual-time-budget=20000 --dump-dom "http://$HOST/page.html" | grep -o 'id="sum">[^<]*'"#,
+        ),
+    web("Firefox: a page with 100 objects", FIREFOX)
+        .explicit(&[Socks5, Http])
+        .limit(180)
+        .client(
+            r#"mkdir profile
+            {
+                case "$VIA" in
+                    socks5)
+                        echo "user_pref('network.proxy.type', 1);"
+                        echo "user_pref('network.proxy.socks', '${PROXY_HOST//[\[\]]/}');"
+                        echo "user_pref('network.proxy.socks_port', $PROXY_PORT);" ;;
+                    http)
+                        echo "user_pref('network.proxy.type', 1);"
+                        echo "user_pref('network.proxy.http', '${PROXY_HOST//[\[\]]/}');"
+                        echo "user_pref('network.proxy.http_port', $PROXY_PORT);" ;;
+                    *) echo "user_pref('network.proxy.type', 0);" ;;
+                esac
+                # Otherwise Firefox first asks servers of its maker, which do not exist here.
+                echo "user_pref('network.captive-portal-service.enabled', false);"
+                echo "user_pref('network.connectivity-service.enabled', false);"
+            } >profile/user.js
+            cat >"$COMMON/www/firefox.html" <<'END'
+<script>
+Promise.all(Array.from({ length: 100 }, (_, index) =>
+    fetch(`small/${index + 1}.txt`).then((answer) => answer.text()).then((text) => text.length)))
+    .then((lengths) => fetch("upload/" + location.search.slice(1),
+        { method: "PUT", body: "characters: " + lengths.reduce((a, b) => a + b, 0) + "\n" }));
+</script>
+END
+            HOME=$PWD MOZ_CRASHREPORTER_DISABLE=1 firefox-esr --headless --no-remote \
+                --profile "$PWD/profile" "http://$HOST/firefox.html?firefox.$FAMILY" >&2 &
+            until_true test -s "$DIR/upload/firefox.$FAMILY"
+            cat "$DIR/upload/firefox.$FAMILY"
+            kill $!
+            wait $! || true"#,
         ),
 ];

@@ -290,11 +290,7 @@ fn initial_windows_come_and_go() {
     wait_until("refused", refuses_connections);
     // The next run removes the leftovers, even if it has no initial window itself.
     let proxy = Midspan::here(&configuration(""));
-    assert!(
-        proxy
-            .log()
-            .contains("removed rules and routes of an earlier run")
-    );
+    proxy.wait_for_line("removed rules and routes of an earlier run");
     drop(proxy);
     assert_eq!(leftovers::rules_and_routes().unwrap(), 0);
 }

@@ -494,11 +494,7 @@ fn a_bypass_outlives_a_crash() {
     midspan.wait();
     let midspan = Midspan::ready(&network.gateway, &text);
     assert!(!is_taken(SERVER) && is_taken(SERVER6));
-    assert!(
-        midspan.log().contains("midspan bypass off"),
-        "{}",
-        midspan.log()
-    );
+    midspan.wait_for_line("midspan bypass off");
     let status = midspan.ask(&Request::Status).status.unwrap();
     assert_eq!(status.bypasses, ["10.3.0.0/16"]);
     // It also stays in force after a normal end.

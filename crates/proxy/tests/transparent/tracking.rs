@@ -301,6 +301,7 @@ fn above_seven_eighths_of_the_table_new_connections_pass() {
     network.wait_until_taken(&listener, SERVER, false, 1);
     assert!(!network.is_taken(&listener, SERVER6, 1).unwrap());
     echoes(&mut near, &mut far);
+    midspan.wait_for_line("is nearly full");
     assert_eq!(midspan.log().matches("is nearly full").count(), 1);
     let metrics = metrics(gateway);
     let value = |name: &str| -> u64 {
@@ -316,6 +317,7 @@ fn above_seven_eighths_of_the_table_new_connections_pass() {
     forget_all(gateway);
     network.wait_until_taken(&listener, SERVER, true, 1);
     assert!(!tracking().is_nearly_full);
+    midspan.wait_for_line("has room again");
     assert_eq!(midspan.log().matches("has room again").count(), 1);
     abort(near);
     midspan.stop();

@@ -70,6 +70,9 @@ struct Arguments {
     /// Midspan's executable [default: `midspan` in the folder of this program]
     #[arg(long)]
     midspan: Option<PathBuf>,
+    /// Another build of Midspan to compare with: each quantity is to be within 3 % of it
+    #[arg(long)]
+    other_build: Option<PathBuf>,
     /// File for finished runs; with it, an interrupted measurement can continue
     #[arg(long)]
     state: Option<PathBuf>,
@@ -92,6 +95,14 @@ fn main() -> ExitCode {
 fn measure(mut arguments: Arguments) -> Result<bool, Failure> {
     if arguments.peers.is_empty() {
         arguments.peers = Peer::ALL.to_vec();
+        if arguments.other_build.is_none() {
+            arguments.peers.retain(|peer| !peer.is_other_build());
+        }
+    } else if arguments.other_build.is_none()
+        && let Some(peer) = arguments.peers.iter().find(|peer| peer.is_other_build())
+    {
+        let name = peer.name();
+        return Err(format!("--peers: {name} needs --other-build PROGRAM").into());
     }
     // The process leaves the host's network; an ordinary user becomes root of a user namespace.
     midspan_linux::namespace::isolate()?;

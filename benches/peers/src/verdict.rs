@@ -42,8 +42,14 @@ const fn compare(quantity: Quantity, of: Peer, to: Peer, bound: Option<Bound>) -
 const FORWARD: Peer = Peer::MidspanForward;
 const EARLY: Peer = Peer::MidspanEarly;
 const END_TO_END: Peer = Peer::MidspanEndToEnd;
+const OTHER_FORWARD: Peer = Peer::OtherForward;
+const OTHER_EARLY: Peer = Peer::OtherEarly;
 
-const COMPARISONS: [Comparison; 15] = [
+/// Compared with another build: within 3 %.
+const NOT_LESS: Option<Bound> = Some(Bound::AtLeast(0.97));
+const NOT_MORE: Option<Bound> = Some(Bound::AtMost(1.03));
+
+const COMPARISONS: [Comparison; 25] = [
     compare(
         Quantity::Bulk1,
         FORWARD,
@@ -114,6 +120,16 @@ const COMPARISONS: [Comparison; 15] = [
     ),
     compare(Quantity::Connections, END_TO_END, FORWARD, None),
     compare(Quantity::Bulk1, FORWARD, Peer::Routing, None),
+    compare(Quantity::Bulk1, FORWARD, OTHER_FORWARD, NOT_LESS),
+    compare(Quantity::BulkCpu1, FORWARD, OTHER_FORWARD, NOT_MORE),
+    compare(Quantity::Bulk16, FORWARD, OTHER_FORWARD, NOT_LESS),
+    compare(Quantity::BulkCpu16, FORWARD, OTHER_FORWARD, NOT_MORE),
+    compare(Quantity::Connections, FORWARD, OTHER_FORWARD, NOT_LESS),
+    compare(Quantity::ConnectionCpu, FORWARD, OTHER_FORWARD, NOT_MORE),
+    compare(Quantity::RoundTrip, FORWARD, OTHER_FORWARD, NOT_MORE),
+    compare(Quantity::BulkCpu1, EARLY, OTHER_EARLY, NOT_MORE),
+    compare(Quantity::Connections, EARLY, OTHER_EARLY, NOT_LESS),
+    compare(Quantity::RoundTrip, EARLY, OTHER_EARLY, NOT_MORE),
 ];
 
 /// Most bytes of own memory per idle session.

@@ -14,7 +14,7 @@ pub fn launch(peer: Peer, program: Option<&Path>) -> Result<Launch<'static>, Fai
     // Without log lines for sessions, because the other peers write none.
     let mut text = String::from("[log]\nlevel = \"warn\"\n");
     match peer {
-        Peer::MidspanForward => {
+        Peer::MidspanForward | Peer::OtherForward => {
             for (index, (from, to)) in super::forwards().enumerate() {
                 writeln!(
                     text,
@@ -24,7 +24,7 @@ pub fn launch(peer: Peer, program: Option<&Path>) -> Result<Launch<'static>, Fai
         }
         _ => {
             let handshake = match peer {
-                Peer::MidspanEarly => "early",
+                Peer::MidspanEarly | Peer::OtherEarly => "early",
                 _ => "end-to-end",
             };
             writeln!(

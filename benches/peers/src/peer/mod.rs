@@ -32,6 +32,10 @@ pub enum Peer {
     MidspanEarly,
     /// Midspan with transparent listeners, the handshake end to end
     MidspanEndToEnd,
+    /// The build that --other-build names, with forward listeners
+    OtherForward,
+    /// The build that --other-build names, with transparent listeners, the handshake early
+    OtherEarly,
     /// HAProxy with splicing forced and pipes of 1 MB
     HaproxyTuned,
     /// HAProxy with default settings
@@ -42,11 +46,13 @@ pub enum Peer {
 
 impl Peer {
     /// All peers, in the order of tables.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Routing,
         Self::MidspanForward,
         Self::MidspanEarly,
         Self::MidspanEndToEnd,
+        Self::OtherForward,
+        Self::OtherEarly,
         Self::HaproxyTuned,
         Self::Haproxy,
         Self::Nginx,
@@ -59,17 +65,24 @@ impl Peer {
             Self::MidspanForward => "midspan forward",
             Self::MidspanEarly => "midspan transparent early",
             Self::MidspanEndToEnd => "midspan transparent end to end",
+            Self::OtherForward => "other build forward",
+            Self::OtherEarly => "other build transparent early",
             Self::HaproxyTuned => "haproxy tuned",
             Self::Haproxy => "haproxy default",
             Self::Nginx => "nginx stream",
         }
     }
 
+    /// Whether the program is the one of `--other-build`.
+    pub const fn is_other_build(self) -> bool {
+        matches!(self, Self::OtherForward | Self::OtherEarly)
+    }
+
     /// Whether clients connect to the server's own address.
     const fn is_transparent(self) -> bool {
         matches!(
             self,
-            Self::Routing | Self::MidspanEarly | Self::MidspanEndToEnd
+            Self::Routing | Self::MidspanEarly | Self::MidspanEndToEnd | Self::OtherEarly
         )
     }
 
@@ -96,6 +109,9 @@ impl Peer {
             Self::Routing => return Ok(None),
             Self::MidspanForward | Self::MidspanEarly | Self::MidspanEndToEnd => {
                 midspan::launch(self, arguments.midspan.as_deref())?
+            }
+            Self::OtherForward | Self::OtherEarly => {
+                midspan::launch(self, arguments.other_build.as_deref())?
             }
             Self::HaproxyTuned => haproxy::launch(true, folder)?,
             Self::Haproxy => haproxy::launch(false, folder)?,

@@ -1,14 +1,18 @@
 //! Sans-IO decisions: what the proxy and the simulator do with a flow.
 //!
 //! The caller owns sockets, timers and the clock. It passes in the time and its measurements
-//! ([`LegSample`]) and carries out the decision that comes back. Four decisions exist, by their
+//! ([`LegSample`]) and carries out the decision that comes back. These decisions exist, by their
 //! moment:
 //!
 //! | decision | moment | content |
 //! | --- | --- | --- |
+//! | [`Passage`] | at a SYN and its repetitions | pass because of an asymmetric route, or not |
 //! | [`Admission`] | before there is a socket | intercept or bypass, handshake |
+//! | [`LearnedStart`] | at the SYN | initial window towards the client, from earlier sessions |
+//! | [`NarrowLeg`] | before the first byte towards a client with a known access link, then while data flows | oversized segments, sending ahead |
 //! | [`Start`] | before the first byte on a leg | congestion control, segment ceiling, window scale, buffers |
 //! | [`Decision`] | while data flows | rate, buffers, segment size up to the ceiling, in-flight cap |
+//! | [`Bounding`] | while memory is short | buffers of one direction |
 //! | [`AckVerdict`] | for each ACK that may be thinned | pass, pass after a held one, hold |
 //!
 //! Mechanisms that need state between two decisions are state machines here as well:
@@ -73,6 +77,7 @@ pub use start::{LegStart, Start};
 
 use learned_start::LearnedStart;
 use leave_alone::Passage;
+use memory_share::{Bounding, DirectionMemory, MemoryShare};
 use midspan_units::{Time, TimeSpan};
 use narrow_leg::{NarrowClient, NarrowLeg};
 
@@ -106,8 +111,8 @@ impl Leg {
 /// data flows; and [`end`](Policy::end) once. One session may have its SYN decided by one instance
 /// and the rest by another.
 ///
-/// `known` is what all sessions of the proxy have left for others. The caller owns it, since several
-/// policies share it.
+/// `known` has the measurements that all sessions of the proxy have left for later ones. The caller
+/// owns it, since several policies share it.
 pub trait Policy {
     /// Called for a connection whose SYN is seen, before [`admit`](Policy::admit), and at each
     /// repetition of the SYN (`repetitions` of them so far) while the server has not answered:
@@ -164,6 +169,12 @@ pub trait Policy {
 
     /// The session is over; `sample` is its last reading.
     fn end(&mut self, _now: Time, _sample: &SessionSample, _known: &mut Knowledge) {}
+
+    /// Called when one direction of a session was measured while the memory budget of the proxy is
+    /// used up in part: decides on its buffers.
+    fn bound(&self, share: &MemoryShare, direction: &DirectionMemory) -> Bounding {
+        share.bound(direction)
+    }
 
     /// Why a leg of a session has its congestion control.
     fn reason(&self, _session: SessionId, _leg: Leg) -> congestion::Reason {

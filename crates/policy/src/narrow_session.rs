@@ -3,11 +3,15 @@
 
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
+use crate::congestion::Reason;
 use crate::learned_start::LearnedStart;
+use crate::leave_alone::Passage;
+use crate::memory_share::{Bounding, DirectionMemory, MemoryShare};
 use crate::narrow_leg::{NarrowClient, NarrowLeg};
 use crate::oversized_segments::OversizedStart;
 use crate::{
-    Admission, Buffer, Decision, Knowledge, LegDecision, Policy, Request, SessionSample, Start,
+    Admission, Buffer, Decision, Knowledge, Leg, LegDecision, Policy, Request, SessionId,
+    SessionSample, Start,
 };
 
 /// Time until the first reading of the leg, before data flows.
@@ -78,6 +82,26 @@ impl Policy for NarrowSession {
         self.inner.admit(now, request)
     }
 
+    fn passage(
+        &mut self,
+        now: Time,
+        request: &Request,
+        repetitions: u32,
+        known: &mut Knowledge,
+    ) -> Passage {
+        self.inner.passage(now, request, repetitions, known)
+    }
+
+    fn window(
+        &mut self,
+        now: Time,
+        request: &Request,
+        windows: &[u32],
+        known: &mut Knowledge,
+    ) -> Option<LearnedStart> {
+        self.inner.window(now, request, windows, known)
+    }
+
     fn start(
         &mut self,
         now: Time,
@@ -120,6 +144,14 @@ impl Policy for NarrowSession {
 
     fn end(&mut self, now: Time, sample: &SessionSample, known: &mut Knowledge) {
         self.inner.end(now, sample, known);
+    }
+
+    fn bound(&self, share: &MemoryShare, direction: &DirectionMemory) -> Bounding {
+        self.inner.bound(share, direction)
+    }
+
+    fn reason(&self, session: SessionId, leg: Leg) -> Reason {
+        self.inner.reason(session, leg)
     }
 
     fn sampling_interval(&self) -> Option<TimeSpan> {

@@ -146,7 +146,7 @@ impl Measuring {
             let Some(share) = budget.share() else {
                 return;
             };
-            let bounding = share.bound(&memory[leg as usize]);
+            let bounding = acceptor.policy.bound(&share, &memory[leg as usize]);
             if bounding == Bounding::Keep {
                 continue;
             }

@@ -14,10 +14,12 @@ mod nearest;
 pub mod overrides;
 mod read;
 mod source;
+mod sweep;
 
 pub use located::Located;
 pub use nearest::nearest;
 pub use overrides::Override;
 pub use read::{Error, load, read};
 pub use source::{LoadError, SIZE_LIMIT, Source};
+pub use sweep::Sweep;
 pub use toml::Spanned;

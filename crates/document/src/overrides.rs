@@ -1,8 +1,10 @@
 //! Values that replace those of a file: `link.satellite.loss=1 %`.
 //!
 //! An [`Override`] is a dotted key and a value, as typed by a user. A table in an array of tables
-//! is selected by its `name`, or by its index from 0; a name that contains a dot is written in
-//! quotes. The value is TOML, or a text without quotes: `seed=3`, `link.satellite.delay=300 ms`.
+//! is selected by its `name`, or by its index from 0. A name that contains dots may be written as
+//! it is, or in quotes; if it is written as it is, the longest name that fits is meant. The value
+//! is TOML, or a text without quotes: `seed=3`, `link.satellite.delay=300 ms`. A
+//! [`Sweep`](crate::Sweep) is a key with several values.
 //!
 //! The file's own reader checks everything, so an override can do exactly what the file can; an
 //! error points into the override.
@@ -57,6 +59,18 @@ impl Override {
         })
     }
 
+    /// The dotted key, as typed.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        let end = self.keys.last().map_or(0, |(_, span)| span.end);
+        self.source.text().get(..end).unwrap_or_default().trim()
+    }
+
+    /// The place of the value in the text.
+    pub(crate) fn value_span(&self) -> Range<usize> {
+        self.value.clone()
+    }
+
     /// Replaces the value in `source`; returns the new source and the result of `read`.
     ///
     /// # Errors
@@ -96,45 +110,88 @@ impl Override {
         let Some(typed) = typed else {
             return vec![plain];
         };
-        let mut found = Some(root).and_then(|root| step_table(root, self.keys.first()?));
-        for key in self.keys.iter().skip(1) {
-            found = found.and_then(|value| step(value, &key.0));
-        }
-        if matches!(found, Some(Value::String(_))) && !typed.is_str() {
+        if matches!(self.find(root), Some(Value::String(_))) && !typed.is_str() {
             vec![plain, typed]
         } else {
             vec![typed, plain]
         }
     }
 
+    /// The present value at the place of the key.
+    fn find<'a>(&self, root: &'a Table) -> Option<&'a Value> {
+        let mut found = root.get(&self.keys.first()?.0)?;
+        let mut next = 1;
+        while let Some((key, _)) = self.keys.get(next) {
+            let taken;
+            (found, taken) = match found {
+                Value::Table(table) => (table.get(key)?, 1),
+                Value::Array(items) => {
+                    let (index, taken) = self.select(items, next)?;
+                    (items.get(index)?, taken)
+                }
+                _ => return None,
+            };
+            next += taken;
+        }
+        Some(found)
+    }
+
     /// Puts the value at the place of the key.
     fn put(&self, root: &mut Value, value: Value) -> Result<(), Located> {
         let mut place = root;
-        for (key, span) in &self.keys {
-            place = match place {
-                Value::Table(table) => table
-                    .entry(key.clone())
-                    .or_insert_with(|| Value::Table(Table::new())),
+        let mut next = 0;
+        while let Some((key, span)) = self.keys.get(next) {
+            let taken;
+            (place, taken) = match place {
+                Value::Table(table) => {
+                    let inner = table
+                        .entry(key.clone())
+                        .or_insert_with(|| Value::Table(Table::new()));
+                    (inner, 1)
+                }
                 Value::Array(items) => {
-                    let Some(index) = position(items, key) else {
-                        let names: Vec<String> = items
-                            .iter()
-                            .filter_map(|item| Some(item.get("name")?.as_str()?.to_owned()))
-                            .collect();
+                    let Some((index, taken)) = self.select(items, next) else {
                         let message = format!("there is none called \"{key}\"");
                         return Err(Located::new(&self.source, span.clone(), message)
-                            .with_nearest(key, names.iter().map(String::as_str)));
+                            .with_nearest(key, items.iter().filter_map(name_of)));
                     };
-                    &mut items[index]
+                    (&mut items[index], taken)
                 }
                 _ => {
                     let message = format!("`{key}`: there is no table before it");
                     return Err(Located::new(&self.source, span.clone(), message));
                 }
             };
+            next += taken;
         }
         *place = value;
         Ok(())
+    }
+
+    /// The table of an array that the parts of the key from `first` on select, by its index, and
+    /// how many parts its name takes. Of several names, the longest; a name that leaves a part of
+    /// the key for a value in the table comes first.
+    fn select(&self, items: &[Value], first: usize) -> Option<(usize, usize)> {
+        let left = self.keys.len().checked_sub(first)?;
+        let with_name = |name: &str| items.iter().position(|item| name_of(item) == Some(name));
+        let joined = |parts: usize| {
+            let (start, end) = (
+                self.keys.get(first)?.1.start,
+                self.keys.get(first + parts - 1)?.1.end,
+            );
+            let name = self.source.text().get(start..end)?.trim();
+            with_name(name).map(|index| (index, parts))
+        };
+        let key = &self.keys.get(first)?.0;
+        (2..left)
+            .rev()
+            .find_map(joined)
+            .or_else(|| with_name(key).map(|index| (index, 1)))
+            .or_else(|| (left > 1).then(|| joined(left)).flatten())
+            .or_else(|| {
+                let index = key.parse().ok().filter(|index| *index < items.len())?;
+                Some((index, 1))
+            })
     }
 
     /// The reader's own message, at the part of the override to which it refers.
@@ -188,7 +245,8 @@ fn keys(source: &Source) -> Result<(Vec<Key>, usize), Located> {
     let (mut start, mut quoted) = (0, false);
     for (at, character) in text.char_indices() {
         match character {
-            '"' => quoted = !quoted,
+            // Quotes enclose a whole part; within a name they are a part of it.
+            '"' if quoted || part.trim().is_empty() => quoted = !quoted,
             '.' | '=' if !quoted => {
                 let name = part.trim();
                 if name.is_empty() {
@@ -213,22 +271,6 @@ fn keys(source: &Source) -> Result<(Vec<Key>, usize), Located> {
     Err(Located::new(source, 0..text.len(), message))
 }
 
-fn step_table<'a>(table: &'a Table, key: &Key) -> Option<&'a Value> {
-    table.get(&key.0)
-}
-
-fn step<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
-    match value {
-        Value::Table(table) => table.get(key),
-        Value::Array(items) => items.get(position(items, key)?),
-        _ => None,
-    }
-}
-
-/// The index of the table with this name, or the index itself.
-fn position(items: &[Value], key: &str) -> Option<usize> {
-    items
-        .iter()
-        .position(|item| item.get("name").and_then(Value::as_str) == Some(key))
-        .or_else(|| key.parse().ok().filter(|index| *index < items.len()))
+fn name_of(item: &Value) -> Option<&str> {
+    item.get("name")?.as_str()
 }

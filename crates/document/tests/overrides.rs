@@ -57,6 +57,35 @@ fn values_are_replaced_and_added_by_name_and_by_place() {
 }
 
 #[test]
+fn a_name_with_dots_is_found_without_quotes_and_the_longest_one_is_meant() {
+    let text = "[[link]]\nname = \"b\"\n[[link]]\nname = \"b.c\"\n[[link]]\nname = \"b.c.d\"\n\
+                [[link]]\nname = \"5\\\" disk\"\n";
+    let losses = |change: &str| -> Vec<Option<String>> {
+        let change = Override::parse("--set", change).unwrap();
+        let source = Source::new("p.toml", text);
+        let file: File = overrides::read_with(&source, &[change], midspan_document::read).unwrap();
+        let loss = |link: Link| link.loss.map(|loss| loss.into_inner());
+        file.link.into_iter().map(loss).collect()
+    };
+    let at = |place: usize| {
+        let mut losses = vec![None; 4];
+        losses[place] = Some("2 %".to_owned());
+        losses
+    };
+    assert_eq!(losses("link.b.loss=2 %"), at(0));
+    assert_eq!(losses("link.b.c.loss=2 %"), at(1));
+    assert_eq!(losses("link.b.c.d.loss = 2 %"), at(2));
+    assert_eq!(losses("link.\"b.c\".loss=2 %"), at(1));
+    // A quote within a name does not begin a quoted part.
+    assert_eq!(losses("link.5\" disk.loss=2 %"), at(3));
+    let unknown = Override::parse("--set", "link.b.x.loss=2 %").unwrap();
+    let source = Source::new("p.toml", text);
+    let read = midspan_document::read::<File>;
+    let error = unknown.apply(&source, read).unwrap_err().to_string();
+    assert!(error.starts_with("--set:1:8: unknown key `x`"), "{error}");
+}
+
+#[test]
 fn errors_point_into_the_override() {
     assert_eq!(
         error("link.a.lss=1 %"),

@@ -1,6 +1,6 @@
 //! Files that an operator writes, and values for them.
 
-use midspan_document::{Located, Override, Source};
+use midspan_document::{Located, Override, Source, Sweep};
 use midspan_path::{Path, built_in};
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
@@ -19,13 +19,16 @@ pub fn path_file(input: &[u8]) {
     }
 }
 
-/// Values for a built-in path, `KEY=VALUE`, one in a line, as after `--set`.
+/// Values for a built-in path, `KEY=VALUE`, one in a line, as after `--set` and `--sweep`.
 pub fn overrides(input: &[u8]) {
     let (Ok(text), Some(built_in)) = (std::str::from_utf8(input), built_in().first()) else {
         return;
     };
     let mut source = built_in.source();
     for line in text.lines().take(MOST_OVERRIDES) {
+        if let Err(error) = Sweep::parse("--sweep", line) {
+            located(&error, line);
+        }
         let result = Override::parse("--set", line).and_then(|value| {
             let (changed, _) = value.apply(&source, Path::read)?;
             source = changed;

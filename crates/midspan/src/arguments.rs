@@ -7,7 +7,6 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use midspan_lab::Case;
 use midspan_reproduce::Paper;
 use midspan_sim::trace::Kind;
-use midspan_sweep::{Axis, Setting};
 
 pub use crate::output_arguments::Output;
 use crate::plan_arguments::{CompareOptions, PlanOptions};
@@ -401,14 +400,14 @@ pub struct SimOptions {
     /// Seed of the first repetition, instead of the path file's; each next one has the next seed
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Change a value of the path file: link.satellite.loss='1 %'
+    /// Another value for a key of the path file, as in `link.satellite.loss=1 %`
     #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<Setting>,
+    pub set: Vec<String>,
     /// Vary a value over a list or a range (given several times: over all combinations):
     /// link.satellite.loss='0.1 %,1 %' or link.satellite.delay='10 ms..300 ms:30' (COUNTlog for
     /// equal ratios)
     #[arg(long, value_name = "KEY=VALUES")]
-    pub sweep: Vec<Axis>,
+    pub sweep: Vec<String>,
     /// How often each point runs; means and their 95 % intervals are printed
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub repetitions: u32,

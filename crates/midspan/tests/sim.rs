@@ -95,7 +95,7 @@ fn errors_are_located_and_end_with_failure() {
         ),
         (
             &["dsl", "--set", "link.line.loss=two"],
-            "link.line.loss = two",
+            "--set:1:16: \"two\" is not a probability",
         ),
         (
             &["dsl", "--sweep", "link.line.loss=1 %..2 s:3"],

@@ -22,7 +22,7 @@ mod route;
 pub use acknowledge::Acknowledge;
 pub use built_in::{BuiltIn, built_in};
 pub use capacity::{Rates, mean_rate};
-pub use load::Error;
+pub use load::{Error, source};
 pub use midspan_link::Direction;
 pub use path::{
     Cable, Family, Flow, HostSettings, Link, LinkIndex, Node, NodeIndex, NodeKind, OnOff, Order,

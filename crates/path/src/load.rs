@@ -78,8 +78,11 @@ impl Path {
     }
 }
 
-/// The text of a built-in path or of a file.
-fn source(name_or_file: &str) -> Result<Source, Error> {
+/// The text of the built-in path of this name, or otherwise of a file.
+///
+/// # Errors
+/// There is neither a path nor a file, or the file cannot be read.
+pub fn source(name_or_file: &str) -> Result<Source, Error> {
     if let Some(found) = built_in().iter().find(|path| path.name == name_or_file) {
         return Ok(found.source());
     }

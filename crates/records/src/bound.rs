@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_time_may_be_longer_by_so_many_seconds() {
+    fn a_short_time_may_be_longer_by_a_number_of_seconds() {
         let bound = Bound::NotSlower {
             share: 0.02,
             seconds: 0.001,

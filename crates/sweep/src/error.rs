@@ -8,15 +8,15 @@ use thiserror::Error;
 /// Why there is no result.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// A setting or an axis has a wrong format.
+    /// The path cannot be used.
     #[error("\"{given}\" {problem}")]
     Written {
-        /// The text that the user gave.
+        /// Its name.
         given: String,
-        /// The error, and the correct format.
+        /// What is wrong, and what to do.
         problem: String,
     },
-    /// A dotted key does not exist.
+    /// There is no such flow.
     #[error(
         "{key}: there is no `{part}` {place}{}",
         .near.as_ref().map(|near| format!(" (did you mean `{near}`?)")).unwrap_or_default()
@@ -31,7 +31,7 @@ pub enum Error {
         /// The nearest name.
         near: Option<String>,
     },
-    /// The path file, with its settings, has an error at one place.
+    /// The path file, an override or a sweep has an error at one place.
     #[error("{0}")]
     Located(#[from] Located),
     /// The simulator refuses the path.

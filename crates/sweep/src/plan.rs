@@ -1,24 +1,23 @@
 //! All runs of a sweep, and their results.
 
-use midspan_document::Source;
+use midspan_document::{Override, Source, Sweep, overrides};
 use midspan_path::Path;
 use midspan_records::Quantity;
 use midspan_sim::NoObserver;
 
+use crate::Error;
 use crate::measure::{Measure, measure};
-use crate::setting::apply;
 use crate::work::in_parallel;
-use crate::{Axis, Error, Setting};
 
 /// The runs of a sweep.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The path file.
     pub source: Source,
-    /// The settings for every point.
-    pub settings: Vec<Setting>,
+    /// The values that every point has instead of the file's.
+    pub overrides: Vec<Override>,
     /// The swept keys: every combination of values is a point.
-    pub axes: Vec<Axis>,
+    pub sweeps: Vec<Sweep>,
     /// Only these flows; all flows if the list is empty.
     pub flows: Vec<String>,
     /// How often each point runs, each time with another seed.
@@ -32,7 +31,7 @@ pub struct Plan {
 /// One quantity of one flow at one point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// The value of each axis, in the order of the axes.
+    /// The value of each swept key, in the order of the sweeps.
     pub point: Vec<String>,
     /// Whether the path's proxies ran.
     pub proxies: bool,
@@ -52,18 +51,22 @@ struct Point {
 }
 
 impl Plan {
-    /// The path with all settings, but without swept values.
+    /// The path with all overrides, but without swept values.
     ///
     /// # Errors
-    /// The path file or a setting is wrong.
+    /// The path file or an override is wrong.
     pub fn path(&self) -> Result<Path, Error> {
-        self.choose(apply(&self.source, &self.settings)?)
+        self.choose(overrides::read_with(
+            &self.source,
+            &self.overrides,
+            Path::read,
+        )?)
     }
 
     /// Number of runs.
     ///
     /// # Errors
-    /// The path file or a setting is wrong.
+    /// The path file, an override or a swept value is wrong.
     pub fn runs(&self) -> Result<usize, Error> {
         Ok(self.points()?.len() * self.repetitions as usize)
     }
@@ -95,29 +98,29 @@ impl Plan {
     }
 
     fn points(&self) -> Result<Vec<Point>, Error> {
-        let mut combinations: Vec<Vec<String>> = vec![Vec::new()];
-        for axis in &self.axes {
+        let mut combinations: Vec<Vec<&(String, Override)>> = vec![Vec::new()];
+        for sweep in &self.sweeps {
             combinations = combinations
                 .iter()
                 .flat_map(|known| {
-                    axis.values.iter().map(|value| {
+                    sweep.values().iter().map(|value| {
                         let mut longer = known.clone();
-                        longer.push(value.clone());
+                        longer.push(value);
                         longer
                     })
                 })
                 .collect();
         }
+        // Every point begins with the overrides that all have.
+        let mut source = self.source.clone();
+        for change in &self.overrides {
+            source = change.apply(&source, Path::read)?.0;
+        }
         let mut points = Vec::new();
-        for values in combinations {
-            let mut settings = self.settings.clone();
-            for (axis, value) in self.axes.iter().zip(&values) {
-                settings.push(Setting {
-                    key: axis.key.clone(),
-                    value: value.clone(),
-                });
-            }
-            let path = self.choose(apply(&self.source, &settings)?)?;
+        for combination in combinations {
+            let (values, changes): (Vec<String>, Vec<Override>) =
+                combination.into_iter().cloned().unzip();
+            let path = self.choose(overrides::read_with(&source, &changes, Path::read)?)?;
             let has_proxies = path.proxies().next().is_some();
             for proxies in [false, true] {
                 if !proxies || has_proxies {

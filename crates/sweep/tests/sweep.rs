@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
 
-use midspan_document::Source;
+use midspan_document::{Override, Source, Sweep};
 use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
 use midspan_sweep::{Error, Plan};
 
@@ -39,11 +39,17 @@ count = 4
 size = "2 KB"
 "#;
 
-fn plan(settings: &[&str], axes: &[&str]) -> Plan {
+fn plan(overrides: &[&str], sweeps: &[&str]) -> Plan {
     Plan {
         source: Source::new("small.toml", PATH),
-        settings: settings.iter().map(|text| text.parse().unwrap()).collect(),
-        axes: axes.iter().map(|text| text.parse().unwrap()).collect(),
+        overrides: overrides
+            .iter()
+            .map(|text| Override::parse("--set", text).unwrap())
+            .collect(),
+        sweeps: sweeps
+            .iter()
+            .map(|text| Sweep::parse("--sweep", text).unwrap())
+            .collect(),
         flows: Vec::new(),
         repetitions: 3,
         seed: Some(5),
@@ -51,8 +57,8 @@ fn plan(settings: &[&str], axes: &[&str]) -> Plan {
     }
 }
 
-fn error(settings: &[&str]) -> String {
-    plan(settings, &[]).run(|| ()).unwrap_err().to_string()
+fn error(overrides: &[&str]) -> String {
+    plan(overrides, &[]).run(|| ()).unwrap_err().to_string()
 }
 
 #[test]
@@ -129,20 +135,14 @@ fn a_table_that_the_file_leaves_out_is_made() {
 fn errors_say_what_and_where() {
     assert_eq!(
         error(&["link.wireles.loss=1 %"]),
-        "link.wireles.loss: there is no `wireles` among the links, which are wireless, wire.1 \
-         (did you mean `wireless`?)"
+        "--set:1:6: there is none called \"wireles\" (did you mean `wireless`?)"
     );
     assert!(error(&["link.wireless.los=1 %"]).contains("did you mean `loss`?"));
     assert!(error(&["link.wireless.loss=200 %"]).contains("200 %"));
     assert!(error(&["link.wireless.rate=0 bit/s"]).contains("0 bit/s"));
     let located = plan(&["flow.talk.count=x"], &[]).run(|| ()).unwrap_err();
     assert!(matches!(located, Error::Located(_)), "{located}");
-    assert!(
-        located
-            .to_string()
-            .contains("small.toml, flow.talk.count = x:"),
-        "{located}"
-    );
+    assert!(located.to_string().contains("--set:1:17: "), "{located}");
     let mut unknown = plan(&[], &[]);
     unknown.flows.push("tallk".into());
     let text = unknown.run(|| ()).unwrap_err().to_string();

@@ -17,12 +17,20 @@ pub mod sim;
 pub mod thin;
 pub mod verify;
 
+use midspan_document::{Located, Override};
 use midspan_path::Path;
 use miette::miette;
 
 /// `Ok(false)`: the command is complete, but a run was void, a bound was missed, or a requirement is
 /// missing.
 pub type Outcome = miette::Result<bool>;
+
+/// The values of `--set`.
+pub fn overrides(set: &[String]) -> Result<Vec<Override>, Located> {
+    set.iter()
+        .map(|text| Override::parse("--set", text))
+        .collect()
+}
 
 /// Keeps only the selected flows.
 pub fn choose_flows(path: &mut Path, names: &[String]) -> miette::Result<()> {

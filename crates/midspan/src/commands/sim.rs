@@ -2,15 +2,14 @@
 
 mod traces;
 
-use midspan_document::Source;
+use midspan_document::Sweep;
 use midspan_lab::Case;
-use midspan_path::built_in;
 use midspan_records::{By, Record, Records, statistics};
 use midspan_report::{pivot, stdout_width};
 use midspan_sweep::{Plan, Row};
-use miette::{IntoDiagnostic, miette};
+use miette::miette;
 
-use super::{Outcome, cores};
+use super::{Outcome, cores, overrides};
 use crate::arguments::SimOptions;
 use crate::printing;
 use crate::progress::Bar;
@@ -18,9 +17,13 @@ use crate::progress::Bar;
 /// Runs a path in the simulator, without its proxies and with them.
 pub fn sim(options: &SimOptions) -> Outcome {
     let plan = Plan {
-        source: source(&options.path)?,
-        settings: options.set.clone(),
-        axes: options.sweep.clone(),
+        source: midspan_path::source(&options.path)?,
+        overrides: overrides(&options.set)?,
+        sweeps: options
+            .sweep
+            .iter()
+            .map(|text| Sweep::parse("--sweep", text))
+            .collect::<Result<_, _>>()?,
         flows: options.flows.clone(),
         repetitions: options.repetitions,
         seed: options.seed,
@@ -29,7 +32,7 @@ pub fn sim(options: &SimOptions) -> Outcome {
     let path = plan.path()?;
     let mut records = Records::default();
     if options.traces() {
-        if !plan.axes.is_empty() || plan.repetitions > 1 {
+        if !plan.sweeps.is_empty() || plan.repetitions > 1 {
             return Err(miette!(
                 help = "set what is to be traced with --set",
                 "a trace is of one run: leave out --sweep and --repetitions"
@@ -58,16 +61,6 @@ pub fn sim(options: &SimOptions) -> Outcome {
     Ok(true)
 }
 
-/// The text of a built-in path or of a file.
-fn source(name: &str) -> miette::Result<Source> {
-    if let Some(found) = built_in().iter().find(|path| path.name == name) {
-        return Ok(Source::new(format!("{name}.toml"), found.text));
-    }
-    // If there is neither, the error lists the built-in names.
-    midspan_path::Path::load(name)?;
-    Source::load(name).into_diagnostic()
-}
-
 const fn case_of(proxies: bool) -> Case {
     if proxies { Case::Midspan } else { Case::Direct }
 }
@@ -75,8 +68,8 @@ const fn case_of(proxies: bool) -> Case {
 /// One quantity at one point: the mean over the repetitions with its 95 % interval.
 fn record(path: &str, plan: &Plan, row: &Row) -> Record {
     let mut case = format!("{} {}", row.flow, case_of(row.proxies));
-    for (axis, value) in plan.axes.iter().zip(&row.point) {
-        case = format!("{case}, {} = {value}", axis.key);
+    for (sweep, value) in plan.sweeps.iter().zip(&row.point) {
+        case = format!("{case}, {} = {value}", sweep.key());
     }
     let mean = statistics::mean(&row.values);
     let value = mean.map_or(f64::NAN, |mean| mean.value);
@@ -97,7 +90,7 @@ fn csv(plan: &Plan, rows: &[Row]) -> String {
         }
     };
     let mut lines: Vec<String> = Vec::with_capacity(rows.len() + 1);
-    let mut heading: Vec<String> = plan.axes.iter().map(|axis| field(&axis.key)).collect();
+    let mut heading: Vec<String> = plan.sweeps.iter().map(|sweep| field(sweep.key())).collect();
     heading.push("flow,case,quantity,unit,mean,low,high,runs".into());
     lines.push(heading.join(","));
     for row in rows {

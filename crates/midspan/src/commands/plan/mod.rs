@@ -9,7 +9,6 @@ mod whatif;
 
 use std::time::Instant;
 
-use midspan_document::Override;
 use midspan_path::Path;
 use midspan_plan::{Plan, WayPlan, limit_name};
 use midspan_records::Records;
@@ -20,7 +19,7 @@ use midspan_report::{
 use miette::{IntoDiagnostic, miette};
 
 use self::output::write;
-use super::Outcome;
+use super::{Outcome, overrides};
 use crate::plan_arguments::{PlanCommand, PlanOptions, PlanPathOptions};
 use crate::printing;
 
@@ -37,11 +36,7 @@ pub fn plan(options: &PlanOptions) -> Outcome {
 
 /// The given path, with the values of `--set`.
 pub fn load(name: &str, set: &[String]) -> miette::Result<Path> {
-    let overrides = set
-        .iter()
-        .map(|text| Override::parse("--set", text))
-        .collect::<Result<Vec<_>, _>>()?;
-    Ok(Path::load_with(name, &overrides)?)
+    Ok(Path::load_with(name, &overrides(set)?)?)
 }
 
 fn whole(options: &PlanPathOptions) -> Outcome {

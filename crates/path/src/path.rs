@@ -315,6 +315,24 @@ impl Path {
             .map(NodeIndex)
     }
 
+    /// The link with this name.
+    #[must_use]
+    pub fn find_link(&self, name: &str) -> Option<LinkIndex> {
+        self.links
+            .iter()
+            .position(|link| link.name == name)
+            .map(LinkIndex)
+    }
+
+    /// Makes a router of each proxy, except of those with these names.
+    pub fn keep_proxies(&mut self, names: &[&str]) {
+        for node in &mut self.nodes {
+            if matches!(node.kind, NodeKind::Proxy(_)) && !names.contains(&node.name.as_str()) {
+                node.kind = NodeKind::Router;
+            }
+        }
+    }
+
     /// The proxies, in the order of the file.
     pub fn proxies(&self) -> impl Iterator<Item = (NodeIndex, &ProxySettings)> {
         self.nodes

@@ -167,3 +167,22 @@ fn the_bottleneck_is_the_least_rate_each_way() {
         TimeSpan::from_milliseconds(12)
     );
 }
+
+#[test]
+fn proxies_that_are_not_kept_forward_only() {
+    let mut path = Path::load("wifi").unwrap();
+    let proxies: Vec<String> = path
+        .proxies()
+        .map(|(index, _)| path.node(index).name.clone())
+        .collect();
+    let before = path.clone();
+    let names: Vec<&str> = proxies.iter().map(String::as_str).collect();
+    path.keep_proxies(&names);
+    assert_eq!(path, before);
+    path.keep_proxies(&["another"]);
+    assert_eq!(path.proxies().count(), 0);
+    assert_eq!(path.nodes.len(), before.nodes.len());
+    let first = path.links[0].name.clone();
+    assert_eq!(path.find_link(&first), Some(LinkIndex(0)));
+    assert_eq!(path.find_link("another"), None);
+}

@@ -10,6 +10,9 @@ pub enum Error {
     /// The simulator refuses the scenario.
     #[error("the paper's scenario cannot be simulated: {0}")]
     Scenario(#[from] ScenarioError),
+    /// The path file of the paper's network, or a change of it, is wrong.
+    #[error("the paper's network cannot be read: {0}")]
+    Network(String),
     /// A setting of the paper cannot be read.
     #[error("a setting of the paper cannot be read: {0}")]
     Setting(#[from] ParseError),
@@ -24,4 +27,10 @@ pub enum Error {
         /// The reason for its end.
         reason: StopReason,
     },
+}
+
+impl From<midspan_path::Error> for Error {
+    fn from(error: midspan_path::Error) -> Self {
+        Self::Network(error.to_string())
+    }
 }

@@ -1,7 +1,8 @@
 //! The papers' tables and figures, compared with the papers' own numbers.
 //!
-//! Each paper has a module. [`analysis`] computes the paper's equations, [`simulation`] runs the
-//! paper's scenarios in the packet-level simulator, and [`laboratory`] runs them on real kernels.
+//! Each paper has a folder with its network as a path file, the conditions of its figures, and a list
+//! `FIGURES` of them. [`analysis`] computes the paper's equations, [`simulation`] runs the paper's
+//! scenarios in the packet-level simulator, and [`laboratory`] runs them on real kernels.
 //! `docs/papers/` describes the choices that were made where a paper leaves something open, and the
 //! results that could not be reproduced.
 
@@ -9,9 +10,11 @@ pub mod agreement;
 mod bhole;
 mod curves;
 mod error;
+mod figure;
 mod hasegawa;
 pub mod laboratory;
 mod maki;
+mod network;
 mod paper;
 mod run;
 mod shikama;
@@ -24,7 +27,7 @@ pub use paper::Paper;
 pub use simulated::{Effort, FigurePlot, Simulated};
 
 use midspan_model::ModelError;
-use midspan_model::papers::{self, Figure, hasegawa as asymmetry, tam as printed};
+use midspan_model::papers::Figure as Printed;
 use midspan_records::{By, Record};
 
 /// The results of a paper's equations, each figure next to the printed one; empty if
@@ -33,18 +36,11 @@ use midspan_records::{By, Record};
 /// # Errors
 /// None for the papers' own settings; errors of the model for settings that it cannot use.
 pub fn analysis(paper: Paper) -> Result<Vec<Record>, ModelError> {
-    Ok(match paper {
-        Paper::Maki => maki::records()?,
-        Paper::Hasegawa => records([
-            asymmetry::upstream().as_slice(),
-            &asymmetry::throughput_from_acks(),
-            &asymmetry::section_6_4(),
-            &asymmetry::segments_in_window(),
-        ]),
-        Paper::Tam => records([printed::section_1_3().as_slice(), &printed::testbed_k()]),
-        Paper::Shikama => records([papers::shikama::largest_bursts().as_slice()]),
-        Paper::Bhole => Vec::new(),
-    })
+    let mut records = Vec::new();
+    for analysis in paper.figures().iter().filter_map(|figure| figure.analysis) {
+        records.extend(analysis()?);
+    }
+    Ok(records)
 }
 
 /// The simulator's results for a paper's scenarios, next to the paper's numbers, and for the points of
@@ -62,20 +58,15 @@ pub fn simulation(
     effort: &Effort,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Simulated, Error> {
-    match paper {
-        Paper::Bhole => bhole::simulate(effort, progress),
-        Paper::Shikama => shikama::simulate(effort, progress),
-        Paper::Maki => maki::simulate(effort, progress),
-        Paper::Tam => tam::simulate(effort, progress),
-        Paper::Hasegawa => hasegawa::simulate(effort, progress),
-    }
+    figure::simulate(paper.figures(), effort, progress)
 }
 
-fn records<const N: usize>(figures: [&[Figure]; N]) -> Vec<Record> {
+/// What a paper prints as records, each with the number that its equations give.
+pub(crate) fn printed<const N: usize>(figures: [&[Printed]; N]) -> Vec<Record> {
     figures.concat().iter().map(record).collect()
 }
 
-fn record(figure: &Figure) -> Record {
+fn record(figure: &Printed) -> Record {
     let mut record = Record::new(
         figure.item,
         figure.case,

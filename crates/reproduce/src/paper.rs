@@ -1,5 +1,8 @@
 //! The papers.
 
+use crate::figure::Figure;
+use crate::{bhole, hasegawa, maki, shikama, tam};
+
 /// A paper by its short name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paper {
@@ -37,15 +40,30 @@ impl Paper {
         }
     }
 
+    /// The figures of this paper, in the order in which they are made.
+    pub(crate) const fn figures(self) -> &'static [Figure] {
+        match self {
+            Self::Maki => maki::FIGURES,
+            Self::Hasegawa => hasegawa::FIGURES,
+            Self::Tam => tam::FIGURES,
+            Self::Shikama => shikama::FIGURES,
+            Self::Bhole => bhole::FIGURES,
+        }
+    }
+
     /// Whether [`analysis`](crate::analysis) has figures of this paper.
     #[must_use]
-    pub const fn has_analysis(self) -> bool {
-        !matches!(self, Self::Bhole)
+    pub fn has_analysis(self) -> bool {
+        self.figures()
+            .iter()
+            .any(|figure| figure.analysis.is_some())
     }
 
     /// Whether [`simulation`](crate::simulation) has figures of this paper.
     #[must_use]
-    pub const fn has_simulation(self) -> bool {
-        true
+    pub fn has_simulation(self) -> bool {
+        self.figures()
+            .iter()
+            .any(|figure| figure.simulation.is_some())
     }
 }

@@ -1,10 +1,9 @@
 //! Runs a scenario for its whole time; common parts of all simulated records.
 
-use midspan_link::{Configuration, QueueLimit, State};
 use midspan_records::{By, Record};
 use midspan_sim::tcp::Sender;
 use midspan_sim::{Observer, Results, Scenario, Simulation, StopReason};
-use midspan_units::{BitRate, Probability, Time, TimeSpan};
+use midspan_units::Time;
 
 use crate::Error;
 
@@ -19,24 +18,6 @@ pub(crate) fn run<O: Observer>(scenario: &Scenario, observer: O) -> Result<(Resu
             reason,
         }),
     }
-}
-
-/// A link that never changes; `rate` in Mbit/s, `queue` in packets.
-pub(crate) fn link(rate: u64, delay: TimeSpan, loss: Probability, queue: u32) -> Configuration {
-    Configuration {
-        state: State {
-            rate: megabits(rate),
-            delay,
-            loss,
-        },
-        queue: QueueLimit::Packets(queue),
-        ..Configuration::default()
-    }
-}
-
-/// A rate in Mbit/s; `None`, which means no limit, for zero.
-pub(crate) const fn megabits(rate: u64) -> Option<BitRate> {
-    BitRate::from_bits_per_second(rate * 1_000_000)
 }
 
 /// The points of a line in a plot.

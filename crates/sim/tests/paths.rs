@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
 
 use midspan_path::{Path, built_in};
-use midspan_sim::{PathScenario, Scenario, ScenarioError, Simulation, StopReason};
+use midspan_sim::{
+    Flow, LinkId, PathScenario, Scenario, ScenarioError, Simulation, Source, StopReason,
+};
 
 fn built_in_path(name: &str) -> Path {
     Path::load(name).unwrap()
@@ -52,4 +54,41 @@ fn a_proxy_helps_where_the_loss_is_on_the_short_hop() {
         split[large] < direct[large] / 2.0,
         "{split:?} against {direct:?}"
     );
+}
+
+#[test]
+fn a_flow_of_a_path_has_its_tcp_and_needs_no_request() {
+    let path = built_in_path("wifi");
+    let made = Scenario::from_path(&path, true).unwrap().remove(0);
+    let answers = &made.scenario.flows()[made.flows[0].data[0].0];
+    let flow = Flow::of_path(&path, &path.flows[0], true).unwrap();
+    assert_eq!(flow.receiver, answers.receiver);
+    assert_eq!(flow.splits.len(), answers.splits.len());
+    assert_eq!(flow.splits[0].relay, answers.splits[0].relay);
+    assert!(matches!(flow.source, Source::Fixed(_)));
+    let mut scenario = Scenario::network(&path, true);
+    scenario.duration = made.scenario.duration;
+    assert!(scenario.flows().is_empty());
+    scenario.add_flow(flow);
+    let results = Simulation::new(&scenario).unwrap().run();
+    assert_eq!(results.stop, StopReason::Finished);
+}
+
+#[test]
+fn another_name_of_a_link_gives_other_losses() {
+    let delivered = |name: Option<&str>| {
+        let path = built_in_path("wifi");
+        let mut scenario = Scenario::network(&path, false);
+        scenario.duration = "20 s".parse().unwrap();
+        scenario.add_flow(Flow::of_path(&path, &path.flows[0], false).unwrap());
+        for link in 0..path.links.len() {
+            if let Some(name) = name {
+                scenario.rename_link(LinkId(link), &format!("{name} {link}"));
+            }
+        }
+        let results = Simulation::new(&scenario).unwrap().run();
+        results.flows[0].finished
+    };
+    assert_eq!(delivered(None), delivered(None));
+    assert_ne!(delivered(None), delivered(Some("another")));
 }

@@ -1,6 +1,8 @@
-//! Bhole: Tables 1 to 6 and Figs 3 to 9, by simulation.
+//! Bhole: Tables 1 to 6 and Figs 3 to 9, by simulation; Tables 4 and 6 and Fig. 9 on the lab.
 
+mod conditions;
 mod figures;
+mod lab;
 mod scenario;
 #[cfg(test)]
 mod tests;
@@ -10,8 +12,10 @@ use midspan_report::Axis;
 use midspan_sim::proxy::LocalAck;
 use midspan_units::TimeSpan;
 
+use crate::figure::{Figure, Simulating};
 use crate::run::{number, simulated};
-use crate::{Effort, Error, FigurePlot, Simulated};
+use crate::{Error, FigurePlot, Simulated};
+use conditions::{BUFFERS, PLACES, PLAIN_4, PLAIN_6, TABLE_4, TABLES_1_TO_3, TABLES_5_AND_6};
 use figures::{CwndFigure, named, throughput_figure};
 use scenario::{Case, Congestion, Outcome};
 
@@ -37,37 +41,51 @@ const CONGESTED_PTS: &str = "with the cross traffic that gives TCP's figure; onl
 const NO_NUMBERS: &str = "the paper prints no numbers";
 const NOT_PRINTED: &str = "the paper ends at 40 packets";
 
-/// The tables and figures that are asked for.
-pub(crate) fn simulate(
-    effort: &Effort,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Simulated, Error> {
+/// Each table with the figure that shows it.
+pub(crate) const FIGURES: &[Figure] = &[
+    Figure::new(&["table 1", "figure 3"]).by_simulation(|run| make(run, &[Tables::table_1])),
+    Figure::new(&["table 2", "figure 4"]).by_simulation(|run| make(run, &[Tables::table_2])),
+    Figure::new(&["table 3", "figure 5"]).by_simulation(|run| make(run, &[Tables::table_3])),
+    Figure::new(&["table 4", "figure 6"])
+        .by_simulation(|run| make(run, &[Tables::table_4]))
+        .by_lab(lab::table_4),
+    Figure::new(&["table 5", "figure 7"])
+        .by_simulation(|run| make(run, &[Tables::table_5, Tables::table_5_served_first])),
+    Figure::new(&["table 6", "figure 8"])
+        .by_simulation(|run| make(run, &[Tables::table_6]))
+        .by_lab(lab::table_6),
+    Figure::new(&["figure 9"])
+        .by_simulation(|run| make(run, &[Tables::figure_9]))
+        .by_lab(lab::figure_9),
+    Figure::new(&["all tables"]).by_simulation(nothing_lost),
+];
+
+/// Takes the steps of a table.
+fn make(run: &mut Simulating<'_>, steps: &[Step]) -> Result<(), Error> {
     let mut tables = Tables::default();
-    // Each table with the figure that shows it.
-    let steps: [(&str, &str, Step); 8] = [
-        ("table 1", "figure 3", Tables::table_1),
-        ("table 2", "figure 4", Tables::table_2),
-        ("table 3", "figure 5", Tables::table_3),
-        ("table 4", "figure 6", Tables::table_4),
-        ("table 5", "figure 7", Tables::table_5),
-        ("table 5", "figure 7", Tables::table_5_served_first),
-        ("table 6", "figure 8", Tables::table_6),
-        ("figure 9", "figure 9", Tables::figure_9),
+    for step in steps {
+        step(&mut tables)?;
+        let item = tables.records.last().map(|record| record.item.clone());
+        run.progress(&item.unwrap_or_default());
+    }
+    let lost = run.kept.entry(LOST).or_insert_with(|| vec![0.0; 3]);
+    let counts = [
+        tables.retransmissions,
+        tables.congestion_repairs,
+        tables.bytes_beyond_window,
     ];
-    for (table, figure, step) in steps {
-        if effort.wants(table) || effort.wants(figure) {
-            step(&mut tables)?;
-            progress(table);
-        }
+    for (sum, count) in lost.iter_mut().zip(counts) {
+        *sum += number(count);
     }
-    if effort.item.is_none() {
-        tables.nothing_lost();
-    }
-    Ok(Simulated {
+    run.add(Simulated {
         records: tables.records,
         figures: tables.figures,
-    })
+    });
+    Ok(())
 }
+
+/// Under this name the tables leave what was lost, in the order of [`Tables`].
+const LOST: &str = "lost";
 
 type Step = fn(&mut Tables) -> Result<(), Error>;
 
@@ -102,7 +120,7 @@ impl Tables {
         let duration = TimeSpan::from_milliseconds(2500);
         let mut figure = CwndFigure::default();
         for (name, nodes, paper) in [("TCP", &[][..], 230), ("PTS at hop 4", &[4], 510)] {
-            let case = Case::new(10, duration, nodes);
+            let case = Case::new(TABLES_1_TO_3, duration, nodes);
             let outcome = self.run(&case)?;
             self.close("table 1", name, outcome.sent, paper);
             figure.add(&case)?;
@@ -142,7 +160,7 @@ impl Tables {
         for (name, nodes, paper) in [("TCP", &[][..], 173), ("PTS at hop 4", &[4], paper)] {
             let case = Case {
                 congestion: Some(congestion),
-                ..Case::new(10, TimeSpan::from_seconds(3), nodes)
+                ..Case::new(TABLES_1_TO_3, TimeSpan::from_seconds(3), nodes)
             };
             let outcome = case.run()?;
             let record = packets(table, name, outcome.got, Some(paper));
@@ -163,20 +181,17 @@ impl Tables {
 
     /// By position; what the receiver had got.
     fn table_4(&mut self) -> Result<(), Error> {
-        let outcome = self.run(&Case::new(5, TEN_SECONDS, &[]))?;
-        self.close("table 4", "TCP", outcome.got, 2210);
-        let printed = [2530, 2970, 3570, 4470, 3570, 2970, 2530];
+        let outcome = self.run(&Case::new(TABLE_4, TEN_SECONDS, &[]))?;
+        self.close("table 4", "TCP", outcome.got, PLAIN_4);
         let mut ours = Vec::new();
-        for (node, paper) in (1..).zip(printed) {
-            let outcome = self.run(&Case::new(5, TEN_SECONDS, &[node]))?;
+        for (node, _, paper) in PLACES {
+            let outcome = self.run(&Case::new(TABLE_4, TEN_SECONDS, &[node]))?;
             let case = format!("PTS at hop {node}");
             self.close("table 4", &case, outcome.got, paper);
-            ours.push((number(node as u64), number(outcome.got)));
+            ours.push((f64::from(node), number(outcome.got)));
         }
-        let paper = (1..)
-            .zip(printed)
-            .map(|(node, got)| (number(node), number(got)));
-        let series = vec![named("here", ours), named("paper", paper.collect())];
+        let paper = PLACES.map(|(node, _, got)| (f64::from(node), number(got)));
+        let series = vec![named("here", ours), named("paper", paper.to_vec())];
         let x = Axis::new("hops between source and PTS", "");
         self.figures
             .push(throughput_figure("figure 6", "PTS by its place", x, series));
@@ -185,7 +200,7 @@ impl Tables {
 
     /// By service time, as §II says; the plain row counts what the source had sent.
     fn table_5(&mut self) -> Result<(), Error> {
-        let outcome = self.run(&Case::new(8, TEN_SECONDS, &[]))?;
+        let outcome = self.run(&Case::new(TABLES_5_AND_6, TEN_SECONDS, &[]))?;
         self.close("table 5", "TCP", outcome.sent, 1410);
         let mut row = Vec::new();
         for (service, paper) in TABLE_5 {
@@ -261,13 +276,13 @@ impl Tables {
 
     /// By buffer.
     fn table_6(&mut self) -> Result<(), Error> {
-        let outcome = self.run(&Case::new(8, TEN_SECONDS, &[]))?;
-        self.close("table 6", "TCP", outcome.got, 1390);
+        let outcome = self.run(&Case::new(TABLES_5_AND_6, TEN_SECONDS, &[]))?;
+        self.close("table 6", "TCP", outcome.got, PLAIN_6);
         let mut row = Vec::new();
-        for (buffer, paper) in TABLE_6 {
+        for (buffer, paper) in BUFFERS {
             let case = Case {
-                buffer,
-                ..Case::new(8, TEN_SECONDS, &[4])
+                buffer: u64::from(buffer),
+                ..Case::new(TABLES_5_AND_6, TEN_SECONDS, &[4])
             };
             let got = self.run(&case)?.got;
             let name = format!("C_max = {buffer} packets");
@@ -280,7 +295,7 @@ impl Tables {
         grows(&mut row);
         saturates(&mut row);
         let of = |value: fn(&Record) -> Option<f64>| -> Vec<(f64, f64)> {
-            let buffers = TABLE_6.iter().map(|(buffer, _)| number(*buffer));
+            let buffers = BUFFERS.iter().map(|(buffer, _)| f64::from(*buffer));
             let pairs = buffers.zip(&row);
             pairs
                 .filter_map(|(buffer, record)| Some((buffer, value(record)?)))
@@ -305,15 +320,14 @@ impl Tables {
     fn figure_9(&mut self) -> Result<(), Error> {
         let mut row = Vec::new();
         let mut points = Vec::new();
-        for (name, nodes) in FIGURE_9 {
+        for nodes in conditions::PROXIES {
             let case = Case {
-                rate: 5,
-                hops: 14,
                 service: TimeSpan::from_milliseconds(1),
-                ..Case::new(2, TEN_SECONDS, nodes)
+                ..Case::new(conditions::FIGURE_9, TEN_SECONDS, nodes)
             };
             let got = self.run(&case)?.got;
-            row.push(packets("figure 9", name, got, None).with_note(NO_NUMBERS));
+            let name = pts_at(nodes);
+            row.push(packets("figure 9", &name, got, None).with_note(NO_NUMBERS));
             points.push((number(nodes.len() as u64), number(got)));
         }
         grows(&mut row);
@@ -329,24 +343,28 @@ impl Tables {
         self.records.extend(row);
         Ok(())
     }
+}
 
-    /// Whatever the buffer, nothing that was acknowledged is lost: nothing was even sent twice,
-    /// but for what congestion dropped on the way.
-    fn nothing_lost(&mut self) {
-        let repairs = number(self.congestion_repairs);
-        let case = "tables 2 and 3";
-        let record = simulated("all tables", case, "retransmissions", "packets", repairs);
-        self.records
-            .push(record.with_note("what congestion dropped"));
-        let counts = [
-            ("retransmissions", "packets", self.retransmissions),
-            ("beyond the window", "bytes", self.bytes_beyond_window),
-        ];
-        for (quantity, unit, count) in counts {
-            let record = simulated("all tables", "the others", quantity, unit, number(count));
-            self.records.push(record.with_ok(count == 0));
-        }
+/// Whatever the buffer, nothing that was acknowledged is lost: nothing was even sent twice, but for
+/// what congestion dropped on the way. Only where all tables were made.
+fn nothing_lost(run: &mut Simulating<'_>) -> Result<(), Error> {
+    let kept = run.kept.get(LOST).map_or(&[][..], Vec::as_slice);
+    let &[retransmissions, repairs, beyond_window] = kept else {
+        return Ok(());
+    };
+    let case = "tables 2 and 3";
+    let record = simulated("all tables", case, "retransmissions", "packets", repairs);
+    let mut records = vec![record.with_note("what congestion dropped")];
+    let counts = [
+        ("retransmissions", "packets", retransmissions),
+        ("beyond the window", "bytes", beyond_window),
+    ];
+    for (quantity, unit, count) in counts {
+        let record = simulated("all tables", "the others", quantity, unit, count);
+        records.push(record.with_ok(count == 0.0));
     }
+    run.out.records.extend(records);
+    Ok(())
 }
 
 /// `T_s` in microseconds, and what the paper prints.
@@ -359,22 +377,15 @@ const TABLE_5: [(u64, u64); 6] = [
     (1500, 2790),
 ];
 
-/// `C_max` in packets, and what the paper prints.
-const TABLE_6: [(u64, Option<u64>); 6] = [
-    (10, Some(1948)),
-    (20, Some(2361)),
-    (30, Some(2602)),
-    (40, Some(2708)),
-    (80, None),
-    (160, None),
-];
-
-const FIGURE_9: [(&str, &[usize]); 4] = [
-    ("TCP", &[]),
-    ("PTS at hop 7", &[7]),
-    ("PTS at hops 5, 9", &[5, 9]),
-    ("PTS at hops 3, 7, 10", &[3, 7, 10]),
-];
+/// What a case with these nodes is called.
+fn pts_at(nodes: &[u32]) -> String {
+    let hops: Vec<String> = nodes.iter().map(u32::to_string).collect();
+    match hops.len() {
+        0 => "TCP".to_owned(),
+        1 => format!("PTS at hop {}", hops.join(", ")),
+        _ => format!("PTS at hops {}", hops.join(", ")),
+    }
+}
 
 fn table_5_case(service: u64, local_ack: LocalAck, seed: u64) -> Case {
     Case {
@@ -382,7 +393,7 @@ fn table_5_case(service: u64, local_ack: LocalAck, seed: u64) -> Case {
         local_ack,
         buffer: 400,
         seed,
-        ..Case::new(8, TEN_SECONDS, &[4])
+        ..Case::new(TABLES_5_AND_6, TEN_SECONDS, &[4])
     }
 }
 

@@ -1,26 +1,24 @@
-//! The scenario of all tables: one FTP over a row of equal links, with PTS nodes on the way.
-//! `docs/papers/bhole.md` says why these parameters.
+//! The scenario of all tables: one FTP over a row of equal links, with PTS nodes on the way, and TCP
+//! as in ns-2. `docs/papers/bhole.md` gives the reasons for these parameters.
 
+use midspan_path::{Path, Traffic};
 use midspan_sim::proxy::{Buffers, LocalAck, RelayConfiguration, Service, ServiceTime};
 use midspan_sim::tcp::{AckRule, ReceiverConfiguration, SenderConfiguration, Variant};
-use midspan_sim::{Flow, NoObserver, Pattern, Results, Scenario, Traffic};
-use midspan_units::{Probability, Time, TimeSpan};
+use midspan_sim::{Flow, NoObserver, Results, Scenario};
+use midspan_units::{ByteSize, Time, TimeSpan};
 
+use super::conditions::Row;
 use crate::Error;
-use crate::run::{CwndWatch, Points, link, megabits, number, run};
+use crate::run::{CwndWatch, Points, number, run};
 
 const PACKET: u64 = 1000;
 
 /// What a table varies.
 #[derive(Debug, Clone)]
 pub(super) struct Case {
-    /// Rate of each hop, in Mbit/s.
-    pub(super) rate: u64,
-    /// Delay of each hop.
-    pub(super) delay: TimeSpan,
-    pub(super) hops: usize,
+    pub(super) row: Row,
     /// Hops between the source and each PTS node.
-    pub(super) nodes: Vec<usize>,
+    pub(super) nodes: Vec<u32>,
     /// `T_s`, the mean.
     pub(super) service: TimeSpan,
     pub(super) local_ack: LocalAck,
@@ -55,12 +53,10 @@ pub(super) struct Outcome {
 }
 
 impl Case {
-    /// 8 hops of 10 Mbit/s, `delay` in ms each, for `duration`, split after so many hops.
-    pub(super) fn new(delay: u64, duration: TimeSpan, nodes: &[usize]) -> Self {
+    /// A row for `duration`, split after so many hops.
+    pub(super) fn new(row: Row, duration: TimeSpan, nodes: &[u32]) -> Self {
         Self {
-            rate: 10,
-            delay: TimeSpan::from_milliseconds(delay),
-            hops: 8,
+            row,
             nodes: nodes.to_vec(),
             service: TimeSpan::from_nanoseconds(100_000),
             local_ack: LocalAck::BeforeService,
@@ -71,32 +67,25 @@ impl Case {
         }
     }
 
-    fn scenario(&self) -> Scenario {
-        let hop = link(self.rate, self.delay, Probability::ZERO, 50);
-        let mut scenario = Scenario::new(self.seed, self.duration);
-        let nodes = scenario.add_chain("hop", self.hops + 1, &hop);
-        let mut flow = Flow::bulk("ftp", nodes[0], nodes[self.hops])
-            .with_sender(sender())
-            .with_receiver(receiver());
-        flow.start = TimeSpan::from_milliseconds(100);
-        for node in &self.nodes {
-            flow = flow.split_at(nodes[*node], self.relay());
+    fn scenario(&self) -> Result<Scenario, Error> {
+        let mut path = self.row.path(&self.nodes, &[])?;
+        if let Some(congestion) = self.congestion {
+            congestion.add(&mut path);
         }
-        scenario.add_flow(flow);
-        if let (Some(congestion), Some(rate)) = (self.congestion, megabits(self.rate)) {
-            scenario.add_traffic(Traffic {
-                name: "congestion".to_owned(),
-                from: nodes[congestion.hop],
-                to: nodes[congestion.hop + 1],
-                packet_size: 1040,
-                rate,
-                sources: 1,
-                pattern: Pattern::Constant,
-                start: congestion.start,
-                end: Some(congestion.start + congestion.duration),
-            });
+        let mut scenario = Scenario::network(&path, true);
+        scenario.seed = self.seed;
+        scenario.duration = self.duration;
+        for flow in &path.flows {
+            let mut flow = Flow::of_path(&path, flow, true)?
+                .with_sender(sender())
+                .with_receiver(receiver());
+            flow.start = TimeSpan::from_milliseconds(100);
+            for split in &mut flow.splits {
+                split.relay = self.relay();
+            }
+            scenario.add_flow(flow);
         }
-        scenario
+        Ok(scenario)
     }
 
     fn relay(&self) -> RelayConfiguration {
@@ -114,15 +103,37 @@ impl Case {
     }
 
     pub(super) fn run(&self) -> Result<Outcome, Error> {
-        let (results, NoObserver) = run(&self.scenario(), NoObserver)?;
+        let (results, NoObserver) = run(&self.scenario()?, NoObserver)?;
         Ok(Outcome::of(&results))
     }
 
     /// As [`run`](Self::run), with cwnd in packets against time of each connection.
     pub(super) fn watch(&self) -> Result<(Outcome, Vec<Points>), Error> {
         let watch = CwndWatch::new(self.nodes.len() + 1, number(PACKET), Time::ZERO);
-        let (results, watch) = run(&self.scenario(), watch)?;
+        let (results, watch) = run(&self.scenario()?, watch)?;
         Ok((Outcome::of(&results), watch.into_points()))
+    }
+}
+
+impl Congestion {
+    fn add(self, path: &mut Path) {
+        let Some(link) = path.links.get(self.hop) else {
+            return;
+        };
+        let ([from, to], Some(rate)) = (link.between, link.up.state.rate) else {
+            return;
+        };
+        path.traffic.push(Traffic {
+            name: "congestion".to_owned(),
+            from,
+            to,
+            rate,
+            packet_size: ByteSize::from_bytes(1040),
+            sources: 1,
+            on_off: None,
+            start: self.start,
+            duration: Some(self.duration),
+        });
     }
 }
 

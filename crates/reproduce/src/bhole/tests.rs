@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Effort;
+use crate::figure::simulate;
 
 /// What `step` records.
 fn table(step: Step) -> Vec<Record> {
@@ -95,7 +96,10 @@ fn figure_9_each_node_more_is_better() {
 #[test]
 fn every_table_is_there_and_nothing_is_lost() {
     let mut told = Vec::new();
-    let out = simulate(&Effort::quick(), &mut |step| told.push(step.to_owned())).unwrap();
+    let out = simulate(FIGURES, &Effort::quick(), &mut |step| {
+        told.push(step.to_owned())
+    })
+    .unwrap();
     let records = out.records;
     assert_eq!(told.len(), 8);
     let figures: Vec<&str> = out
@@ -189,7 +193,7 @@ fn an_item_brings_its_table_and_its_figure() {
             item: Some(item.into()),
             ..Effort::quick()
         };
-        let out = simulate(&effort, &mut |_| {}).unwrap();
+        let out = simulate(FIGURES, &effort, &mut |_| {}).unwrap();
         assert!(out.records.iter().all(|record| record.item == "table 4"));
         assert_eq!((out.records.len(), out.figures.len()), (8, 1));
     }

@@ -7,7 +7,7 @@ use midspan_units::{Time, TimeSpan};
 
 use super::testbed::{CLIENT_LEG, Client, Testbed, Windows};
 use crate::run::{Points, number, simulated};
-use crate::{Error, FigurePlot, Simulated};
+use crate::{Effort, Error, FigurePlot, Simulated};
 
 /// The first windows that the client advertises (§6.1), in bytes.
 const WINDOWS: [f64; 4] = [5840.0, 5840.0, 8816.0, 13_224.0];
@@ -55,7 +55,8 @@ impl Observer for Watch {
 }
 
 /// Fig. 12.
-pub(super) fn figure_12() -> Result<Simulated, Error> {
+pub(super) fn figure_12(_: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Simulated, Error> {
+    progress("figure 12");
     let item = "figure 12";
     let mut out = Simulated::default();
     let mut series = Vec::new();

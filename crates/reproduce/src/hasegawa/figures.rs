@@ -121,7 +121,11 @@ fn plot(item: &str, title: &str, pairs: &[Pair]) -> FigurePlot {
 }
 
 /// Figs 8 and 11: no delay.
-pub(super) fn without_delay(effort: &Effort) -> Result<Simulated, Error> {
+pub(super) fn without_delay(
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Simulated, Error> {
+    progress("figure 8, figure 11");
     let pairs = pairs(Windows::Default, effort)?;
     let mut out = Simulated::default();
     if effort.wants("figure 8") {
@@ -203,7 +207,11 @@ fn figure_11(pairs: &[Pair]) -> Simulated {
 }
 
 /// Figs 9 and 10: 500 ms, with large windows and with sending ahead.
-pub(super) fn with_delay(effort: &Effort) -> Result<Simulated, Error> {
+pub(super) fn with_delay(
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Simulated, Error> {
+    progress("figure 9, figure 10");
     let wso = pairs(Windows::Wso, effort)?;
     let tgw = pairs(Windows::Tgw, effort)?;
     let mut out = Simulated::default();

@@ -1,34 +1,37 @@
-//! Hasegawa: Figs 8 to 12, and how a session comes to oversized segments (§6.2), by simulation.
+//! Hasegawa: Figs 8 to 12, and how a session comes to oversized segments (§6.2), by simulation;
+//! Figs 8, 10 and 11 on the lab.
 
 mod figure_12;
 mod figures;
+mod lab;
+mod network;
 mod starts;
 mod testbed;
 #[cfg(test)]
 mod tests;
 
-use crate::{Effort, Error, Simulated};
+use midspan_model::papers::hasegawa as printed;
 
-/// What is asked for.
-pub(crate) fn simulate(
-    effort: &Effort,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Simulated, Error> {
-    type Make = fn(&Effort) -> Result<Simulated, Error>;
-    let parts: [(&[&str], Make); 4] = [
-        (&["figure 8", "figure 11"], figures::without_delay),
-        (&["figure 9", "figure 10"], figures::with_delay),
-        (&["figure 12"], |_| figure_12::figure_12()),
-        (&[starts::ITEM], starts::starts),
-    ];
-    let mut out = Simulated::default();
-    for (items, make) in parts {
-        if items.iter().any(|item| effort.wants(item)) {
-            progress(&items.join(", "));
-            let made = make(effort)?;
-            out.records.extend(made.records);
-            out.figures.extend(made.figures);
-        }
-    }
-    Ok(out)
-}
+use crate::figure::Figure;
+
+/// The figures of the paper, and what is measured beside them.
+pub(crate) const FIGURES: &[Figure] = &[
+    Figure::new(&["equations"]).by_analysis(|| {
+        Ok(crate::printed([
+            printed::upstream().as_slice(),
+            &printed::throughput_from_acks(),
+            &printed::section_6_4(),
+            &printed::segments_in_window(),
+        ]))
+    }),
+    Figure::new(&["figure 8", "figure 11"])
+        .by_simulation(|run| run.make(figures::without_delay))
+        .by_lab(lab::figure_8),
+    Figure::new(&["figure 9", "figure 10"])
+        .by_simulation(|run| run.make(figures::with_delay))
+        .by_lab(lab::figures_9_and_10),
+    Figure::new(&["figure 12"]).by_simulation(|run| run.make(figure_12::figure_12)),
+    Figure::new(&[starts::ITEM]).by_simulation(|run| run.make(starts::starts)),
+    Figure::new(&["geo-ahead"]).by_lab(lab::geo),
+    Figure::new(&["fair"]).by_lab(lab::fair),
+];

@@ -127,7 +127,8 @@ impl Case {
 }
 
 /// The item.
-pub(super) fn starts(effort: &Effort) -> Result<Simulated, Error> {
+pub(super) fn starts(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Simulated, Error> {
+    progress(ITEM);
     let mut cases = Vec::new();
     for fragments in Fragments::ALL {
         for round_trip in ROUND_TRIPS {

@@ -1,33 +1,26 @@
 //! The testbed of §5.1: a web server, the gateway, and one of three clients behind 8 Mbit/s down
 //! and 128, 64 or 32 kbit/s up.
 
-use midspan_link::{Configuration, Direction, QueueLimit, State};
-use midspan_policy::AccessLink;
-use midspan_policy::oversized_segments::{OversizedStart, Wish};
+use midspan_path::{Path, Workload};
+use midspan_policy::oversized_segments::OversizedStart;
 use midspan_policy::sending_ahead::PAPER_WINDOW;
 use midspan_sim::proxy::{Buffers, RelayConfiguration};
 use midspan_sim::tcp::{
     AckRule, ReceiverConfiguration, SenderConfiguration, Variant, WindowGrowth,
 };
-use midspan_sim::{
-    Client as Opener, Flow, FlowId, LinkId, NodeId, Observer, Results, Scenario, Simulation, Source,
-};
-use midspan_units::{BitRate, ByteSize, Probability, Time, TimeSpan};
+use midspan_sim::{Flow, LinkId, Observer, Results, Scenario, Simulation};
+use midspan_units::{ByteSize, Probability, Time, TimeSpan};
 
+use super::network;
 use crate::Error;
 use crate::run::number;
 
-/// Rate downstream, bit/s.
-const DOWN: u64 = 8_000_000;
-const SWITCH: u64 = 100_000_000;
 /// What carries all links' packets.
 const MTU: u32 = 1500;
-/// Nothing is lost in the paper: queues hold whatever comes (packets).
-const AMPLE: u32 = 1000;
 /// The link between the gateway and the client's premises.
-pub(super) const ACCESS: LinkId = LinkId(0);
-/// The premises' network: what drops fragments stands at its near end.
-const PREMISES: LinkId = LinkId(1);
+const ACCESS: LinkId = LinkId(0);
+/// What the gateway knows of the client's access.
+const PROFILE: &str = "proxy.gateway.access";
 /// The leg from the gateway to the client.
 pub(super) const CLIENT_LEG: u32 = 1;
 /// When a download counts as broken.
@@ -182,59 +175,53 @@ impl Testbed {
     }
 
     pub(super) fn watched<O: Observer>(&self, observer: O) -> Result<(Measured, O), Error> {
-        let mut simulation = Simulation::observed(&self.scenario(), observer)?;
+        let mut simulation = Simulation::observed(&self.scenario()?, observer)?;
         let results = simulation.run();
         Ok((measured(&results), simulation.into_observer()))
     }
 
-    fn scenario(&self) -> Scenario {
-        let mut scenario = Scenario::new(self.seed, LONGEST);
-        let [client, router, gateway, server] =
-            ["client", "router", "gateway", "server"].map(|name| scenario.add_node(name));
-        let delay = TimeSpan::from_nanoseconds(self.round_trip.nanoseconds() / 2);
-        let up = line(self.up, delay, Probability::ZERO);
-        let down = line(DOWN, delay, self.loss);
-        scenario.add_link("access", router, gateway, &up, &down);
-        let near = line(SWITCH, TimeSpan::ZERO, Probability::ZERO);
-        scenario.add_link("premises", client, router, &near, &near);
-        scenario.add_link("switch", gateway, server, &near, &near);
-        scenario.configure(ACCESS, Direction::Down, |link| link.mtu = Some(MTU));
-        if self.drops_fragments {
-            scenario.configure(PREMISES, Direction::Down, |link| {
-                link.drops_fragments = true
-            });
+    /// The network, as the case has it.
+    fn path(&self) -> Result<Path, Error> {
+        let mut changes = vec![
+            format!("link.access.up.rate={} bit/s", self.up),
+            format!("link.access.delay={} ns", self.round_trip.nanoseconds() / 2),
+            format!("link.access.down.loss={}", self.loss),
+            // What drops fragments stands at the near end of the premises' network.
+            format!("link.premises.drop_fragments={}", self.drops_fragments),
+            format!("{PROFILE}.upstream={} bit/s", self.up),
+        ];
+        if self.way.is_some() {
+            let size = self.client.segment(3);
+            changes.push(format!("{PROFILE}.oversized_segments={size} B"));
         }
-        let flow = scenario.add_flow(self.flow([server, gateway, client]));
-        self.set_access(&mut scenario, flow);
-        scenario
+        let mut path = network::TESTBED.path(&changes)?;
+        for flow in &mut path.flows {
+            flow.workload = Workload::Download {
+                size: ByteSize::from_bytes(self.size),
+            };
+        }
+        Ok(path)
     }
 
-    /// The policy crate decides about oversized segments, as in the real proxy.
-    fn set_access(&self, scenario: &mut Scenario, flow: FlowId) {
-        let Some(way) = self.way else {
-            return;
-        };
-        let access = AccessLink {
-            downstream: BitRate::from_bits_per_second(DOWN),
-            upstream: BitRate::from_bits_per_second(self.up),
-            oversized_segments: Wish::Fixed(self.client.segment(3)),
-            ..AccessLink::default()
-        };
-        scenario.set_access(flow, 0, access, way);
+    fn scenario(&self) -> Result<Scenario, Error> {
+        let path = self.path()?;
+        let mut scenario = Scenario::network(&path, true);
+        scenario.seed = self.seed;
+        scenario.duration = LONGEST;
+        for flow in &path.flows {
+            let flow = scenario.add_flow(self.flow(&path, flow)?);
+            // The policy crate decides about oversized segments, as in the real proxy.
+            for (_, proxy) in path.proxies() {
+                if let (Some(access), Some(way)) = (proxy.access, self.way) {
+                    scenario.set_access(flow, 0, access, way);
+                }
+            }
+        }
+        Ok(scenario)
     }
 
-    fn flow(&self, [server, gateway, client]: [NodeId; 3]) -> Flow {
-        let relay = RelayConfiguration {
-            buffers: Buffers::Separate {
-                send: self.windows.send_buffer(),
-            },
-            ..RelayConfiguration::default()
-        };
-        let mut flow = Flow::bulk("download", server, client)
-            .with_sender(self.sender())
-            .split_at(gateway, relay);
-        flow.source = Source::Fixed(ByteSize::from_bytes(self.size));
-        flow.client = Opener::Receiver;
+    fn flow(&self, path: &Path, flow: &midspan_path::Flow) -> Result<Flow, Error> {
+        let mut flow = Flow::of_path(path, flow, true)?.with_sender(self.sender());
         flow.receiver = self.receiver();
         for split in &mut flow.splits {
             // The switch is never what holds back.
@@ -242,12 +229,17 @@ impl Testbed {
                 buffer: 1 << 20,
                 ..ReceiverConfiguration::default()
             };
-            split.outbound = self.sender();
+            split.relay = RelayConfiguration {
+                buffers: Buffers::Separate {
+                    send: self.windows.send_buffer(),
+                },
+                ..RelayConfiguration::default()
+            };
             if self.windows == Windows::Tgw {
                 split.outbound.assumed_window = Some(PAPER_WINDOW.bytes());
             }
         }
-        flow
+        Ok(flow)
     }
 
     /// Linux 2.4, whose initial window is 3 segments of up to 1,460 bytes, or 2 larger ones.
@@ -297,17 +289,5 @@ fn measured(results: &Results) -> Measured {
         acks: leg.receiver.acknowledgements,
         ack_bytes: results.links[ACCESS.0].up.delivered.bytes,
         again: leg.sender.bytes_retransmitted,
-    }
-}
-
-fn line(rate: u64, delay: TimeSpan, loss: Probability) -> Configuration {
-    Configuration {
-        state: State {
-            rate: BitRate::from_bits_per_second(rate),
-            delay,
-            loss,
-        },
-        queue: QueueLimit::Packets(AMPLE),
-        ..Configuration::default()
     }
 }

@@ -2,15 +2,16 @@
 
 use midspan_records::Record;
 
-use super::simulate;
+use super::FIGURES;
 use crate::Effort;
+use crate::figure::simulate;
 
 fn run(item: &str) -> Vec<Record> {
     let effort = Effort {
         item: Some(item.to_owned()),
         ..Effort::quick()
     };
-    simulate(&effort, &mut |_| ()).unwrap().records
+    simulate(FIGURES, &effort, &mut |_| ()).unwrap().records
 }
 
 fn all_hold(records: &[Record], least: usize) {

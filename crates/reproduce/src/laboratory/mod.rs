@@ -5,20 +5,14 @@
 //! in a file, so that a second call goes on where the first was stopped.
 
 mod beside;
-mod bhole;
 mod error;
 mod figures;
-mod hasegawa;
 mod judging;
-mod maki;
-mod plan;
+pub(crate) mod plan;
 mod real_paths;
 mod run;
-mod shikama;
 mod state;
 mod statement;
-mod subscribers;
-mod tam;
 #[cfg(test)]
 mod tests;
 
@@ -89,14 +83,11 @@ pub struct Laboratory {
 /// # Errors
 /// The lab has not the item that is asked for.
 pub fn lab_plan(paper: Paper, effort: &LabEffort) -> Result<LabPlan, LaboratoryError> {
-    let plan = match paper {
-        Paper::Hasegawa => hasegawa::plan(effort.extent)?,
-        Paper::Tam => tam::plan(effort.extent)?,
-        Paper::Shikama => shikama::plan(effort.extent)?,
-        Paper::Maki => maki::plan(effort.extent)?,
-        Paper::Bhole => bhole::plan(effort.extent)?,
-    };
-    wanted(plan, paper.name(), effort)
+    let mut points = Vec::new();
+    for lab in paper.figures().iter().filter_map(|figure| figure.lab) {
+        points.extend(lab(effort.extent)?);
+    }
+    wanted(LabPlan::of(points), paper.name(), effort)
 }
 
 /// What is measured of real paths: downloads, uploads and pages without a hand-set value, beside

@@ -20,9 +20,9 @@ const SET_UP: f64 = 3.0;
 const PACKETS_PER_ACK: u32 = 5;
 
 /// Repetitions of points with a bound: as few as give an interval of 95 %.
-pub(super) const JUDGED: u32 = 6;
+pub(crate) const JUDGED: u32 = 6;
 /// Of others.
-pub(super) const SHOWN: u32 = 3;
+pub(crate) const SHOWN: u32 = 3;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,7 +66,7 @@ pub struct Point {
 
 impl Point {
     /// An arm at this point, as it is called in records.
-    pub(super) fn case(&self, arm: &Arm) -> String {
+    pub(crate) fn case(&self, arm: &Arm) -> String {
         format!("{}, {}", self.name, arm.name)
     }
 }
@@ -84,7 +84,7 @@ pub struct Place {
 
 impl Place {
     /// By the rate upstream in kbit/s.
-    pub(super) fn upstream(plot: String, rate: f64) -> Self {
+    pub(crate) fn upstream(plot: String, rate: f64) -> Self {
         let axis = Axis::new("upstream", "kbit/s");
         Self {
             plot,
@@ -94,7 +94,7 @@ impl Place {
     }
 
     /// On a logarithmic axis.
-    pub(super) fn logarithmic(plot: String, axis: (&str, &str), at: f64) -> Self {
+    pub(crate) fn logarithmic(plot: String, axis: (&str, &str), at: f64) -> Self {
         let axis = Axis::new(axis.0, axis.1).on_a_logarithmic_scale();
         Self { plot, axis, at }
     }
@@ -123,22 +123,22 @@ pub struct Arm {
 
 impl Arm {
     /// The proxy on the path.
-    pub(super) const fn midspan(name: &'static str, path: Path, seconds: f64) -> Self {
+    pub(crate) const fn midspan(name: &'static str, path: Path, seconds: f64) -> Self {
         Self::new(name, path, Case::Midspan, seconds)
     }
 
     /// Plain routing.
-    pub(super) const fn direct(name: &'static str, path: Path, seconds: f64) -> Self {
+    pub(crate) const fn direct(name: &'static str, path: Path, seconds: f64) -> Self {
         Self::new(name, path, Case::Direct, seconds)
     }
 
     /// Plain routing, ACKs thinned.
-    pub(super) const fn thin(name: &'static str, path: Path, seconds: f64) -> Self {
+    pub(crate) const fn thin(name: &'static str, path: Path, seconds: f64) -> Self {
         Self::new(name, path, Case::Thin, seconds)
     }
 
     /// Whatever `case` puts on the path.
-    pub(super) const fn new(name: &'static str, path: Path, case: Case, seconds: f64) -> Self {
+    pub(crate) const fn new(name: &'static str, path: Path, case: Case, seconds: f64) -> Self {
         Self {
             name,
             path,
@@ -152,32 +152,32 @@ impl Arm {
     }
 
     /// With the clients' ACKs dealt with like this.
-    pub(super) const fn with_thin(mut self, options: ThinOptions) -> Self {
+    pub(crate) const fn with_thin(mut self, options: ThinOptions) -> Self {
         self.thin = Some(options);
         self
     }
 
     /// After a transfer that is not measured, which takes about so long, in seconds.
-    pub(super) fn after(mut self, discarded: Workload, seconds: f64) -> Self {
+    pub(crate) fn after(mut self, discarded: Workload, seconds: f64) -> Self {
         self.discarded = Some(discarded);
         self.seconds += seconds;
         self
     }
 
     /// With a printed goodput.
-    pub(super) const fn with_paper(mut self, goodput: f64) -> Self {
+    pub(crate) const fn with_paper(mut self, goodput: f64) -> Self {
         self.paper = Some(goodput);
         self
     }
 
     /// With its goodput asked to be so near the simulator's.
-    pub(super) const fn with_simulation_within(mut self, share: f64) -> Self {
+    pub(crate) const fn with_simulation_within(mut self, share: f64) -> Self {
         self.within = Some(share);
         self
     }
 
     /// Whether its flows start one after another.
-    pub(super) fn is_staggered(&self) -> bool {
+    pub(crate) fn is_staggered(&self) -> bool {
         let mut flows = self.path.flows.iter();
         flows.any(|flow| flow.start > TimeSpan::ZERO)
     }
@@ -190,7 +190,7 @@ impl Arm {
 
     /// The same for the simulator, with whether its proxies are there: one flow, no access profile that
     /// does something (the simulator's proxy has none), and thinning as the client's own.
-    pub(super) fn simulated(&self) -> Option<(Path, bool)> {
+    pub(crate) fn simulated(&self) -> Option<(Path, bool)> {
         let mut path = self.path.clone();
         let does_something = |access: &AccessLink| {
             access.oversized_segments != Wish::Off || access.send_ahead != SendAhead::Off
@@ -235,7 +235,7 @@ impl Arm {
 
 impl LabPlan {
     /// The points of a paper, with simulator and analysis beside.
-    pub(super) const fn of(points: Vec<Point>) -> Self {
+    pub(crate) const fn of(points: Vec<Point>) -> Self {
         Self {
             points,
             shown: &[Metric::Goodput, Metric::Acks],
@@ -244,7 +244,7 @@ impl LabPlan {
     }
 
     /// Only the points of which there is a run of which this holds.
-    pub(super) fn retain_runs(&mut self, holds: impl Fn(&Point, &Arm, u32) -> bool) {
+    pub(crate) fn retain_runs(&mut self, holds: impl Fn(&Point, &Arm, u32) -> bool) {
         self.points.retain(|point| {
             let mut repetitions = 0..point.repetitions;
             repetitions.any(|repetition| point.arms.iter().any(|arm| holds(point, arm, repetition)))
@@ -253,7 +253,7 @@ impl LabPlan {
 
     /// Every run: the arms of a point alternate within a repetition, and all points are measured once
     /// before one is measured again, so that what is stopped says something of each.
-    pub(super) fn runs(&self) -> Vec<(&Point, &Arm, u32)> {
+    pub(crate) fn runs(&self) -> Vec<(&Point, &Arm, u32)> {
         let points = self.points.iter();
         let mut runs: Vec<_> = points
             .flat_map(|point| {
@@ -268,7 +268,7 @@ impl LabPlan {
 }
 
 /// How often an arm is measured, by whether its point has a bound.
-pub(super) const fn repetitions(judged: bool, extent: Extent) -> u32 {
+pub(crate) const fn repetitions(judged: bool, extent: Extent) -> u32 {
     match (extent, judged) {
         (Extent::Quick, _) => 1,
         (Extent::Normal, false) => SHOWN,
@@ -277,13 +277,13 @@ pub(super) const fn repetitions(judged: bool, extent: Extent) -> u32 {
 }
 
 /// Reads a path made here.
-pub(super) fn read(name: &str, text: &str) -> Result<Path, LaboratoryError> {
+pub(crate) fn read(name: &str, text: &str) -> Result<Path, LaboratoryError> {
     Ok(Path::read(&Source::new(name, text)).map_err(midspan_path::Error::from)?)
 }
 
 /// Seconds that a download of `megabytes` takes where one ACK of `ack` bytes goes up for
 /// `per_ack` segments; rates in kbit/s.
-pub(super) fn expected(megabytes: f64, down: f64, up: f64, ack: f64, per_ack: f64) -> f64 {
+pub(crate) fn expected(megabytes: f64, down: f64, up: f64, ack: f64, per_ack: f64) -> f64 {
     let by_acks = up / (ack * 8.0) * per_ack * 1448.0 * 8.0;
     let rate = by_acks.min(down * 0.965);
     megabytes * 8000.0 / rate

@@ -56,7 +56,7 @@ pub struct Statement {
 
 impl Statement {
     /// A ratio of an arm to another, or the value of the arm where `against` is empty.
-    pub(super) fn new(metric: Metric, arm: &'static str, against: &[&'static str]) -> Self {
+    pub(crate) fn new(metric: Metric, arm: &'static str, against: &[&'static str]) -> Self {
         Self {
             metric,
             arm,
@@ -66,22 +66,22 @@ impl Statement {
         }
     }
 
-    pub(super) const fn at_least(mut self, least: f64) -> Self {
+    pub(crate) const fn at_least(mut self, least: f64) -> Self {
         self.bound = Some(Bound::AtLeast(least));
         self
     }
 
-    pub(super) const fn at_most(mut self, most: f64) -> Self {
+    pub(crate) const fn at_most(mut self, most: f64) -> Self {
         self.bound = Some(Bound::AtMost(most));
         self
     }
 
-    pub(super) const fn not_slower(mut self, share: f64, seconds: f64) -> Self {
+    pub(crate) const fn not_slower(mut self, share: f64, seconds: f64) -> Self {
         self.bound = Some(Bound::NotSlower { share, seconds });
         self
     }
 
-    pub(super) const fn with_paper(mut self, value: f64) -> Self {
+    pub(crate) const fn with_paper(mut self, value: f64) -> Self {
         self.paper = Some(value);
         self
     }

@@ -1,17 +1,18 @@
-//! Maki: Tables I and II.
+//! Maki: Tables I and II and Figs 8 to 11 by the paper's equations.
 
 use midspan_model::ModelError;
 use midspan_model::overlay::Reading;
-use midspan_model::papers::maki::{expected_throughput, table_1, table_2};
+use midspan_model::papers::maki;
 use midspan_model::papers::maki_figures::{figure_8_border, figure_9, figure_10, figure_11};
 use midspan_records::{By, Record};
 
 /// Throughput that §IV prints for the homogeneous path, unsplit.
 const SECTION_4_PRINTED: f64 = 800e3;
 
-pub(crate) fn records() -> Result<Vec<Record>, ModelError> {
+/// Table I.
+pub(super) fn table_1() -> Vec<Record> {
     let mut records = Vec::new();
-    for row in table_1() {
+    for row in maki::table_1() {
         let case = format!("{} legs", row.legs);
         let gain = |value, precision: &str| {
             let record = Record::new("table 1", &case, "gain", "", By::Analysis, value);
@@ -23,7 +24,13 @@ pub(crate) fn records() -> Result<Vec<Record>, ModelError> {
         ));
         records.push(gain(row.double, "double precision"));
     }
-    for cell in table_2()? {
+    records
+}
+
+/// Table II.
+pub(super) fn table_2() -> Result<Vec<Record>, ModelError> {
+    let mut records = Vec::new();
+    for cell in maki::table_2()? {
         let network = format!("{:?}", cell.network).to_lowercase();
         let throughput = |value, reading: &str| {
             let case = format!("{network}, R{}, {reading}", cell.router);
@@ -39,7 +46,12 @@ pub(crate) fn records() -> Result<Vec<Record>, ModelError> {
         ];
         records.extend(readings.map(|(value, name)| throughput(value.bits_per_second(), name)));
     }
-    let expected = expected_throughput().bits_per_second();
+    Ok(records)
+}
+
+/// What §IV prints for the homogeneous path.
+pub(super) fn section_4() -> Vec<Record> {
+    let expected = maki::expected_throughput().bits_per_second();
     let record = Record::new(
         "section 4",
         "homogeneous path",
@@ -48,13 +60,11 @@ pub(crate) fn records() -> Result<Vec<Record>, ModelError> {
         By::Analysis,
         expected,
     );
-    records.push(with_paper(record, SECTION_4_PRINTED).with_note("the paper says \"about\""));
-    records.extend(figures()?);
-    Ok(records)
+    vec![with_paper(record, SECTION_4_PRINTED).with_note("the paper says \"about\"")]
 }
 
-/// What the text says of Figs 8–11, in both readings.
-fn figures() -> Result<Vec<Record>, ModelError> {
+/// What the text says of Fig. 8.
+pub(super) fn figure_8() -> Result<Vec<Record>, ModelError> {
     let mut records = Vec::new();
     for (delay, paper) in [(5, 0.01), (50, 0.01), (500, 0.0001)] {
         let (case, border) = (format!("WAN {delay} ms"), figure_8_border(delay)?);
@@ -62,6 +72,12 @@ fn figures() -> Result<Vec<Record>, ModelError> {
         let record = Record::new("figure 8", &case, quantity, "share", By::Analysis, border);
         records.push(with_paper(record, paper).with_note("read off the figure, in powers of ten"));
     }
+    Ok(records)
+}
+
+/// What the text says of Figs 9 to 11, in both readings.
+pub(super) fn figures_9_to_11() -> Result<Vec<Record>, ModelError> {
+    let mut records = Vec::new();
     for (reading, name) in [
         (Reading::Printed, "as printed"),
         (Reading::Conserving, "packets conserved"),

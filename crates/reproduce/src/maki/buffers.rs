@@ -9,7 +9,7 @@ use midspan_report::{Axis, LinePlot, Series};
 
 use super::CHOICES;
 use super::measure::{Measured, Runs, dispersion, measure};
-use super::networks::{Analysed, PROXIES};
+use super::points::{Analysed, PROXIES};
 use super::scenario::Case;
 use crate::run::simulated;
 use crate::{Effort, Error, FigurePlot, Simulated};

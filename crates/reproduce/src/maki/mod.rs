@@ -1,40 +1,40 @@
-//! Maki: Tables I and II and Figs 8 to 11, by analysis; Table II and Figs 8 to 11 by simulation.
+//! Maki: Tables I and II and Figs 8 to 11, by analysis; Table II and Figs 8 to 11 by simulation;
+//! Fig. 11 on the lab.
 
 mod analysis;
 mod buffers;
 mod figure_8;
+mod lab;
 mod measure;
 mod networks;
 mod placement;
+mod points;
 mod scenario;
 mod splitting;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use analysis::records;
-
-use crate::{Effort, Error, Simulated};
+use crate::figure::Figure;
 
 /// Stands at the first record of each figure: what the paper leaves open.
 const CHOICES: &str = "Reno, 1,000-byte packets, an ACK for each, T_o at least 1 s, 10 Gbit/s, \
     loss at random and none of ACKs; a send buffer also holds what is under way";
 
-/// The figures that are asked for.
-pub(crate) fn simulate(
-    effort: &Effort,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Simulated, Error> {
-    let parts = [
-        placement::simulate,
-        figure_8::simulate,
-        splitting::simulate,
-        buffers::simulate,
-    ];
-    let mut out = Simulated::default();
-    for part in parts {
-        let mut part: Simulated = part(effort, progress)?;
-        out.records.append(&mut part.records);
-        out.figures.append(&mut part.figures);
-    }
-    Ok(out)
-}
+/// The tables and figures of the paper. The analysis of Figs 9 to 11 is in one part, because it is
+/// told reading by reading.
+pub(crate) const FIGURES: &[Figure] = &[
+    Figure::new(&["table 1"]).by_analysis(|| Ok(analysis::table_1())),
+    Figure::new(&["table 2"])
+        .by_analysis(analysis::table_2)
+        .by_simulation(|run| run.make(placement::simulate)),
+    Figure::new(&["section 4"]).by_analysis(|| Ok(analysis::section_4())),
+    Figure::new(&["figure 8"])
+        .by_analysis(analysis::figure_8)
+        .by_simulation(|run| run.make(figure_8::simulate)),
+    Figure::new(&["figure 9", "figure 10"])
+        .by_analysis(analysis::figures_9_to_11)
+        .by_simulation(|run| run.make(splitting::simulate)),
+    Figure::new(&["figure 11"])
+        .by_simulation(|run| run.make(buffers::simulate))
+        .by_lab(lab::figure_11),
+];

@@ -1,144 +1,31 @@
-//! Figs 8 to 10: the loss and the delay of one of three networks varied.
+//! The paper's networks in a row, each with its loss and delay.
 
-use midspan_model::ModelError;
-use midspan_model::overlay::Reading;
-use midspan_model::papers::maki_figures::{LOSSES, Line, Network};
-use midspan_records::{By, Record};
-use midspan_report::{Axis, LinePlot, Series};
+use midspan_model::papers::maki_figures::Network as Conditions;
+use midspan_path::{Error, Path};
 
-use super::measure::{Measured, Runs, measure};
-use super::scenario::Case;
-use crate::{Effort, Error};
+use crate::network::Network;
 
-/// The proxies of Fig. 7.
-pub(super) const PROXIES: [usize; 2] = [1, 2];
-/// Seconds of a run.
-const SECONDS: u64 = 1000;
+const ONE: Network = Network::new("maki", include_str!("one-network.toml"));
+const THREE: Network = Network::new("maki", include_str!("three-networks.toml"));
+const FOUR: Network = Network::new("maki", include_str!("four-networks.toml"));
 
-/// A point of a figure: what one network, the varied one, is like.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Point {
-    pub(super) loss: f64,
-    /// In ms.
-    pub(super) delay: u64,
-    pub(super) networks: [Network; 3],
+/// The path of so many networks, with further changes.
+pub(super) fn row(networks: usize, changes: &[String]) -> Result<Path, Error> {
+    let network = match networks {
+        1 => ONE,
+        4 => FOUR,
+        _ => THREE,
+    };
+    network.path(changes)
 }
 
-impl Point {
-    /// Of each delay, all losses.
-    pub(super) fn all(delays: &[u64], networks: fn(f64, u64) -> [Network; 3]) -> Vec<Self> {
-        let of = |&delay: &u64| {
-            LOSSES.map(|loss| Self {
-                loss,
-                delay,
-                networks: networks(loss, delay),
-            })
-        };
-        delays.iter().flat_map(of).collect()
+/// The path of networks with these losses towards the receiver and these delays one way.
+pub(super) fn path(networks: &[Conditions]) -> Result<Path, Error> {
+    let mut path = row(networks.len(), &[])?;
+    for (link, (loss, delay)) in path.links.iter_mut().zip(networks) {
+        link.up.state.loss = *loss;
+        link.up.state.delay = *delay;
+        link.down.state.delay = *delay;
     }
-
-    /// Whether the varied network may be the slowest: it is not where it loses less than the one
-    /// with p = 0.01 and 50 ms and takes no longer.
-    pub(super) const fn may_be_slowest(&self) -> bool {
-        self.loss >= 0.01 || self.delay > 50
-    }
-
-    pub(super) fn case(&self, varied: &str) -> String {
-        format!("{varied} {} ms, loss {}", self.delay, self.loss)
-    }
-}
-
-/// Measures one case for each point.
-pub(super) fn measure_points(
-    points: &[Point],
-    effort: &Effort,
-    mut progress: impl FnMut(&Point),
-    case: impl Fn(&Point) -> Case,
-) -> Result<Vec<Measured>, Error> {
-    let cases: Vec<Case> = points.iter().map(case).collect();
-    measure(&cases, Runs::of(effort, SECONDS), |case| {
-        progress(&points[case]);
-    })
-}
-
-/// As [`measure_points`] over the varied network alone, where it may be the slowest.
-pub(super) fn measure_alone(
-    points: &[Point],
-    effort: &Effort,
-    progress: impl FnMut(&Point),
-    case: impl Fn(&Point) -> Case,
-) -> Result<Vec<Option<Measured>>, Error> {
-    let slow: Vec<Point> = points
-        .iter()
-        .copied()
-        .filter(Point::may_be_slowest)
-        .collect();
-    let mut measured = measure_points(&slow, effort, progress, case)?.into_iter();
-    let of = |point: &Point| point.may_be_slowest().then(|| measured.next()).flatten();
-    Ok(points.iter().map(of).collect())
-}
-
-/// What the analysis has for each point, in both readings.
-#[derive(Debug)]
-pub(super) struct Analysed {
-    readings: [(&'static str, Vec<f64>); 2],
-}
-
-impl Analysed {
-    pub(super) fn new(
-        figure: fn(Reading) -> Result<Vec<Line>, ModelError>,
-    ) -> Result<Self, ModelError> {
-        let of = |reading| -> Result<Vec<f64>, ModelError> {
-            let lines = figure(reading)?;
-            let points = lines.into_iter().flat_map(|line| line.points);
-            Ok(points.map(|(_, y)| y).collect())
-        };
-        Ok(Self {
-            readings: [
-                ("as printed", of(Reading::Printed)?),
-                ("packets conserved", of(Reading::Conserving)?),
-            ],
-        })
-    }
-
-    /// `simulated`, the record of a point, followed by those of the analysis of the same.
-    pub(super) fn beside(&self, simulated: Record, point: usize) -> Vec<Record> {
-        let mut records = vec![simulated];
-        for (reading, values) in &self.readings {
-            let Some(value) = values.get(point) else {
-                continue;
-            };
-            let (of, by) = (&records[0], By::Analysis);
-            let case = format!("{}, {reading}", of.case);
-            records.push(Record::new(
-                &of.item,
-                &case,
-                &of.quantity,
-                &of.unit,
-                by,
-                *value,
-            ));
-        }
-        records
-    }
-}
-
-/// A plot against the loss of the varied network, a line for each of its delays.
-pub(super) fn plot(title: &str, varied: &str, y: Axis, points: &[Point], ys: &[f64]) -> LinePlot {
-    let series = points.chunks(LOSSES.len()).zip(ys.chunks(LOSSES.len()));
-    LinePlot {
-        title: title.to_owned(),
-        x: Axis::new(&format!("loss of {varied}"), "share").on_a_logarithmic_scale(),
-        y,
-        series: series
-            .map(|(points, ys)| Series {
-                name: format!("{} ms", points[0].delay),
-                points: points
-                    .iter()
-                    .map(|point| point.loss)
-                    .zip(ys.iter().copied())
-                    .collect(),
-            })
-            .collect(),
-    }
+    Ok(path)
 }

@@ -4,18 +4,15 @@
 use midspan_model::papers::maki_figures::Network;
 use midspan_sim::proxy::{Buffers, RelayConfiguration};
 use midspan_sim::tcp::{AckRule, ReceiverConfiguration, SenderConfiguration, Variant};
-use midspan_sim::{Flow, Scenario, Simulation, StopReason};
-use midspan_units::{Probability, TimeSpan};
+use midspan_sim::{Flow, LinkId, NodeId, Scenario, Simulation, StopReason};
+use midspan_units::TimeSpan;
 
+use super::networks;
 use crate::Error;
-use crate::run::{link, number};
+use crate::run::number;
 
 /// Bytes of data in a packet.
 const PACKET: u32 = 1000;
-/// "Enough to not limit the performance" (§III C), in Mbit/s.
-const AMPLE_RATE: u64 = 10_000;
-/// Room in front of each link, in packets: no packet is lost but at random.
-const AMPLE_QUEUE: u32 = 1_000_000;
 /// No bound, in bytes.
 pub(super) const UNBOUNDED: u64 = 1 << 40;
 
@@ -82,7 +79,7 @@ impl Case {
         warm_up: TimeSpan,
         end: TimeSpan,
     ) -> Result<f64, Error> {
-        let mut simulation = Simulation::new(&self.scenario(seed, end))?;
+        let mut simulation = Simulation::new(&self.scenario(seed, end)?)?;
         let before = simulation.run_until(warm_up);
         let results = simulation.run();
         if results.stop != StopReason::TimeIsUp {
@@ -103,7 +100,7 @@ impl Case {
         end: TimeSpan,
         window: TimeSpan,
     ) -> Result<Vec<f64>, Error> {
-        let mut simulation = Simulation::new(&self.scenario(seed, end))?;
+        let mut simulation = Simulation::new(&self.scenario(seed, end)?)?;
         let mut before = simulation.run_until(warm_up).flows[0].delivered;
         let mut counts = Vec::new();
         let mut until = warm_up + window;
@@ -118,18 +115,20 @@ impl Case {
 
     /// A network's losses depend on the seed only, so that a flow with proxies, one without and
     /// one over a network alone meet the same draws.
-    fn scenario(&self, seed: u64, duration: TimeSpan) -> Scenario {
-        let mut scenario = Scenario::new(seed, duration);
-        let mut routers = vec![scenario.add_node("R0")];
-        for (index, (loss, delay)) in self.networks.iter().enumerate() {
-            let next = scenario.add_node(&format!("R{}", index + 1));
-            let there = link(AMPLE_RATE, *delay, *loss, AMPLE_QUEUE);
-            let back = link(AMPLE_RATE, *delay, Probability::ZERO, AMPLE_QUEUE);
-            let name = format!("network {}", index + 1);
-            scenario.add_link(&name, routers[index], next, &there, &back);
-            routers.push(next);
+    fn scenario(&self, seed: u64, duration: TimeSpan) -> Result<Scenario, Error> {
+        let path = networks::path(&self.networks)?;
+        let mut scenario = Scenario::network(&path, true);
+        scenario.seed = seed;
+        scenario.duration = duration;
+        for number in 0..path.links.len() {
+            // The name chooses the random numbers with which the documented results were made.
+            scenario.rename_link(LinkId(number), &format!("network {}", number + 1));
         }
-        let [from, to] = self.ends.map(|router| routers[router]);
+        let router = |number: usize| {
+            let node = path.find_node(&format!("R{number}"));
+            NodeId(node.map_or(0, |node| node.0))
+        };
+        let [from, to] = self.ends.map(router);
         let mut flow = Flow::bulk("file", from, to)
             .with_sender(sender())
             .with_receiver(receiver(self.receive_buffer));
@@ -139,12 +138,12 @@ impl Case {
             },
             ..RelayConfiguration::default()
         };
-        for router in &self.proxies {
-            flow = flow.split_at(routers[*router], relay);
+        for number in &self.proxies {
+            flow = flow.split_at(router(*number), relay);
         }
         flow.sender.window_limit = self.window_limit;
         scenario.add_flow(flow);
-        scenario
+        Ok(scenario)
     }
 }
 

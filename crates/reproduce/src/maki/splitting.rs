@@ -9,7 +9,7 @@ use midspan_report::Axis;
 
 use super::CHOICES;
 use super::measure::Measured;
-use super::networks::{Analysed, PROXIES, Point, measure_alone, measure_points, plot};
+use super::points::{Analysed, PROXIES, Point, measure_alone, measure_points, plot};
 use super::scenario::Case;
 use crate::run::simulated;
 use crate::{Effort, Error, FigurePlot, Simulated};

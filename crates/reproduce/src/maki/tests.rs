@@ -5,9 +5,11 @@ use midspan_records::By;
 use midspan_units::TimeSpan;
 
 use super::measure::{Measured, Runs, measure};
-use super::networks::PROXIES;
+use super::points::PROXIES;
 use super::scenario::Case;
 use super::*;
+use crate::Effort;
+use crate::figure::simulate;
 
 /// Three equal networks with these buffers, in KB.
 fn equal(receive: u64, send: u64) -> Case {
@@ -54,7 +56,7 @@ fn one_item_may_be_asked_for_and_stands_beside_the_analysis() {
         item: Some("figure 10".into()),
         ..Effort::quick()
     };
-    let out = simulate(&effort, &mut |_| {}).unwrap();
+    let out = simulate(FIGURES, &effort, &mut |_| {}).unwrap();
     assert!(out.records.iter().all(|record| record.item == "figure 10"));
     let count = |by| out.records.iter().filter(|record| record.by == by).count();
     // 36 points in two readings; the claims have analysis records of their own elsewhere.

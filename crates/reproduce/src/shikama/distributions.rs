@@ -5,8 +5,9 @@ use midspan_records::Record;
 use midspan_report::{Axis, LinePlot, Series};
 use midspan_sim::trace::Histogram;
 
+use super::conditions::AMPLE;
 use super::measure::{Measured, Runs, measure};
-use super::scenario::{AMPLE, Scheme, Setting};
+use super::scenario::{Scheme, Setting};
 use crate::run::{number, simulated};
 use crate::{Effort, Error, FigurePlot, Simulated};
 
@@ -24,7 +25,7 @@ pub(super) fn distributions(
         if !effort.wants(item) {
             continue;
         }
-        let settings = LOSSES.map(|loss| Setting::new(scheme, loss).with_queue(AMPLE));
+        let settings = LOSSES.map(|loss| Setting::new(scheme, loss).under(AMPLE));
         let measured = measure(&settings, Runs::of(effort), effort.threads, |_| ())?;
         let mut series = Vec::new();
         for (loss, measured) in LOSSES.into_iter().zip(&measured) {
@@ -63,7 +64,7 @@ pub(super) fn cwnd_examples() -> Result<Simulated, Error> {
     let mut out = Simulated::default();
     let mut series = Vec::new();
     for loss in LOSSES {
-        let (points, mean) = Setting::new(Scheme::B, loss).with_queue(AMPLE).cwnd()?;
+        let (points, mean) = Setting::new(Scheme::B, loss).under(AMPLE).cwnd()?;
         let case = format!("P_L = {loss}");
         let record = simulated("figure 9", &case, "mean cwnd", "segments", mean);
         out.records.push(record);

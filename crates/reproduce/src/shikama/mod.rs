@@ -1,28 +1,30 @@
-//! Shikama: Figs 7 to 17, by simulation.
+//! Shikama: §5.1 by analysis, Figs 7 to 17 by simulation, Figs 10, 12, 14 and 16 on the lab.
 
 mod bursts;
+mod conditions;
 mod distributions;
+mod lab;
 mod measure;
 mod scenario;
+mod subscribers;
 #[cfg(test)]
 mod tests;
 
+use midspan_model::papers;
 use midspan_records::{Record, statistics};
 use midspan_report::{Axis, LinePlot, Series};
 use midspan_sim::LinkId;
 
+use crate::figure::{Figure, Simulating};
 use crate::run::{number, simulated};
-use crate::{Effort, Error, FigurePlot, Simulated};
+use crate::{Effort, Error, FigurePlot};
+use conditions::{Condition, FIGURE_10, FIGURE_12, FIGURE_14, FIGURE_16, LOSSES};
 use distributions::bursts;
 use measure::{Measured, Runs, SCHEMES, measure};
 use scenario::{Scheme, Setting};
 
 /// The link from n2 to n3.
 const NARROW: LinkId = LinkId(2);
-/// P_L, in the steps of Table 1.
-const LOSSES: [&str; 10] = [
-    "0.0001", "0.0002", "0.0005", "0.001", "0.002", "0.005", "0.01", "0.02", "0.05", "0.1",
-];
 /// The P_L where B is to be below C with a B_L of 20 packets.
 const RARE: [&str; 2] = ["0.0001", "0.0002"];
 /// Two throughputs are the same within this share.
@@ -35,91 +37,66 @@ const NO_OVERFLOW: &str = "the paper sees losses of B here; a burst of 43 packet
 const SLOW_START: &str = "all in the first slow start";
 const TOO_SHORT: &str = "too short a run for the bound of 10⁻⁵ with the first slow start in it";
 
-/// A condition of the wired section: figures of throughput and of loss over P_L.
-#[derive(Debug, Clone, Copy)]
-struct Condition {
-    throughput: &'static str,
-    loss: &'static str,
-    /// B_L in packets, D_W in ms, B_W in Mbit/s.
-    queue: u32,
-    delay: u64,
-    rate: u64,
-}
-
-const CONDITIONS: [Condition; 4] = [
-    Condition::new("figure 10", "figure 11", 20, 30, 10),
-    Condition::new("figure 12", "figure 13", 50, 30, 10),
-    Condition::new("figure 14", "figure 15", 20, 40, 10),
-    Condition::new("figure 16", "figure 17", 20, 30, 20),
+/// The figures of the paper.
+pub(crate) const FIGURES: &[Figure] = &[
+    Figure::new(&["section 5.1"]).by_analysis(|| {
+        Ok(crate::printed([
+            papers::shikama::largest_bursts().as_slice()
+        ]))
+    }),
+    Figure::new(&["figure 7", "figure 8"])
+        .by_simulation(|run| run.make(distributions::distributions)),
+    Figure::new(&["figure 9"]).by_simulation(|run| run.make(|_, _| distributions::cwnd_examples())),
+    Figure::new(&["figure 10", "figure 11"])
+        .by_simulation(|run| over_losses(&FIGURE_10, run))
+        .by_lab(lab::figure_10),
+    Figure::new(&["figure 12", "figure 13"])
+        .by_simulation(|run| over_losses(&FIGURE_12, run))
+        .by_lab(lab::figure_12),
+    Figure::new(&["figure 14", "figure 15"])
+        .by_simulation(|run| over_losses(&FIGURE_14, run))
+        .by_lab(|extent| lab::whole_grid(FIGURE_14, extent)),
+    Figure::new(&["figure 16", "figure 17"])
+        .by_simulation(|run| over_losses(&FIGURE_16, run))
+        .by_lab(|extent| lab::whole_grid(FIGURE_16, extent)),
+    Figure::new(&["tighter"]).by_lab(lab::tighter),
+    Figure::new(&["many subscribers"]).by_lab(subscribers::points),
 ];
 
-impl Condition {
-    const fn new(
-        throughput: &'static str,
-        loss: &'static str,
-        queue: u32,
-        delay: u64,
-        rate: u64,
-    ) -> Self {
-        Self {
-            throughput,
-            loss,
-            queue,
-            delay,
-            rate,
-        }
-    }
+/// Under this name the first condition leaves the throughput of A at each P_L.
+const FIRST: &str = "throughput of A under the first condition";
 
+impl Condition {
     fn name(&self) -> String {
         let (queue, delay, rate) = (self.queue, self.delay, self.rate);
         format!("B_L = {queue}, D_W = {delay} ms, B_W = {rate} Mbit/s")
     }
 
     fn settings(&self) -> Vec<Setting> {
-        let of = |loss| {
-            SCHEMES.map(|scheme| {
-                Setting::new(scheme, loss)
-                    .with_queue(self.queue)
-                    .with_wire(self.delay, self.rate)
-            })
-        };
+        let of = |loss| SCHEMES.map(|scheme| Setting::new(scheme, loss).under(*self));
         LOSSES.into_iter().flat_map(of).collect()
     }
 }
 
-/// The figures that are asked for.
-pub(crate) fn simulate(
-    effort: &Effort,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Simulated, Error> {
-    let mut out = distributions::distributions(effort, progress)?;
-    if effort.wants("figure 9") {
-        let mut examples = distributions::cwnd_examples()?;
-        out.records.append(&mut examples.records);
-        out.figures.append(&mut examples.figures);
+/// The two figures of a condition.
+fn over_losses(condition: &Condition, run: &mut Simulating<'_>) -> Result<(), Error> {
+    let (effort, progress) = run.parts();
+    let points = points(condition, effort, progress)?;
+    for point in &points {
+        run.out.records.extend(point.records(condition));
     }
-    // Of A at each P_L, under the first condition.
-    let mut first: Option<Vec<f64>> = None;
-    for condition in CONDITIONS {
-        let items = [condition.throughput, condition.loss];
-        if !items.iter().any(|item| effort.wants(item)) {
-            continue;
+    let of_a: Vec<f64> = points
+        .iter()
+        .map(|point| point.measured[0].mean())
+        .collect();
+    match run.kept.get(FIRST) {
+        None => {
+            run.kept.insert(FIRST, of_a);
         }
-        let points = points(&condition, effort, progress)?;
-        for point in &points {
-            out.records.extend(point.records(&condition));
-        }
-        let of_a: Vec<f64> = points
-            .iter()
-            .map(|point| point.measured[0].mean())
-            .collect();
-        match &first {
-            None => first = Some(of_a),
-            Some(first) => out.records.extend(unchanged(&condition, first, &of_a)),
-        }
-        out.figures.extend(plots(&condition, &points));
+        Some(first) => run.out.records.extend(unchanged(condition, first, &of_a)),
     }
-    Ok(out)
+    run.out.figures.extend(plots(condition, &points));
+    Ok(())
 }
 
 /// The three schemes at one P_L.

@@ -1,23 +1,20 @@
-//! The scenario of §4: n0, a wireless link, n1 where the proxy stands, a wire, n2 with a short
-//! queue, a narrow link, n3.
+//! The scenario of §4: the paper's network with the paper's TCP.
 
-use midspan_model::papers::shikama::{SEGMENT, WIRELESS_WINDOW};
+use midspan_model::papers::shikama::SEGMENT;
+use midspan_path::Path;
 use midspan_policy::{LegSettings, Pacing, PacingBy, SessionSettings};
-use midspan_sim::proxy::{Buffers, RelayConfiguration};
+use midspan_sim::proxy::Buffers;
 use midspan_sim::tcp::{AckRule, ReceiverConfiguration, SenderConfiguration, Variant};
-use midspan_sim::{Flow, FlowId, NodeId, Results, Scenario};
-use midspan_units::{Probability, Time, TimeSpan};
+use midspan_sim::{Flow, FlowId, Results, Scenario};
+use midspan_units::{Time, TimeSpan};
 
 use super::bursts::Watch;
+use super::conditions::{Condition, FIGURE_10};
 use crate::Error;
-use crate::run::{CwndWatch, link, megabits, run};
+use crate::run::{CwndWatch, run};
 
-/// Room of nodes whose buffers do not matter, in packets.
-pub(super) const AMPLE: u32 = 1000;
-/// The window of the wired section, and of TCP end to end: 128 KB.
-const WINDOW: u64 = 128_000;
-/// Rate of the wireless section, and of pacing, in Mbit/s.
-const WIRELESS: u64 = 5;
+/// Scheme A paces at the rate of the wireless section.
+const PACED: &str = "proxy.n1.server_leg.pacing_rate=5 Mbit/s";
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,25 +33,18 @@ pub(super) struct Setting {
     pub(super) scheme: Scheme,
     /// P_L.
     pub(super) loss: &'static str,
-    /// B_L, in packets.
-    queue: u32,
-    /// D_W, in ms.
-    delay: u64,
-    /// B_W, in Mbit/s.
-    rate: u64,
+    condition: Condition,
     /// Of a split flow: it is paced at the rate that the proxy measures.
     measured: Option<(Pacing, PacingBy)>,
 }
 
 impl Setting {
-    /// B_L of 20 packets, D_W of 30 ms, B_W of 10 Mbit/s.
+    /// Under the condition of Fig. 10.
     pub(super) const fn new(scheme: Scheme, loss: &'static str) -> Self {
         Self {
             scheme,
             loss,
-            queue: 20,
-            delay: 30,
-            rate: 10,
+            condition: FIGURE_10,
             measured: None,
         }
     }
@@ -67,16 +57,9 @@ impl Setting {
         setting
     }
 
-    /// With another B_L, in packets.
-    pub(super) const fn with_queue(mut self, queue: u32) -> Self {
-        self.queue = queue;
-        self
-    }
-
-    /// With another D_W, in ms, and B_W, in Mbit/s.
-    pub(super) const fn with_wire(mut self, delay: u64, rate: u64) -> Self {
-        self.delay = delay;
-        self.rate = rate;
+    /// Under another condition.
+    pub(super) const fn under(mut self, condition: Condition) -> Self {
+        self.condition = condition;
         self
     }
 
@@ -104,18 +87,18 @@ impl Setting {
 
     /// Random draws depend on the seed only, so that schemes meet the same losses.
     fn scenario(&self, seed: u64, duration: TimeSpan) -> Result<Scenario, Error> {
-        let mut scenario = Scenario::new(seed, duration);
-        let nodes = ["n0", "n1", "n2", "n3"].map(|name| scenario.add_node(name));
-        let wireless = |loss| link(WIRELESS, TimeSpan::from_milliseconds(10), loss, AMPLE);
-        let (there, back) = (wireless(self.loss.parse()?), wireless(Probability::ZERO));
-        scenario.add_link("wireless", nodes[0], nodes[1], &there, &back);
-        let wire = link(100, TimeSpan::ZERO, Probability::ZERO, AMPLE);
-        scenario.add_link("wire", nodes[1], nodes[2], &wire, &wire);
-        let delay = TimeSpan::from_milliseconds(self.delay);
-        let narrow = link(self.rate, delay, Probability::ZERO, self.queue);
-        scenario.add_link("narrow", nodes[2], nodes[3], &narrow, &narrow);
-        let flow = scenario.add_flow(self.flow(nodes));
-        self.set_policy(&mut scenario, flow);
+        let changes: &[String] = match self.scheme {
+            Scheme::A => &[PACED.to_owned()],
+            Scheme::B | Scheme::C => &[],
+        };
+        let path = self.condition.path(self.loss, changes)?;
+        let mut scenario = Scenario::network(&path, true);
+        scenario.seed = seed;
+        scenario.duration = duration;
+        for flow in &path.flows {
+            let flow = scenario.add_flow(self.flow(&path, flow)?);
+            self.set_policy(&mut scenario, flow);
+        }
         Ok(scenario)
     }
 
@@ -134,25 +117,20 @@ impl Setting {
         }
     }
 
-    fn flow(&self, [n0, n1, _, n3]: [NodeId; 4]) -> Flow {
-        let flow = Flow::bulk("file", n0, n3).with_receiver(receiver(WINDOW));
-        let pacing = match self.scheme {
-            Scheme::C => return flow.with_sender(sender(WINDOW)),
-            Scheme::A => megabits(WIRELESS),
-            Scheme::B => None,
-        };
-        let relay = RelayConfiguration {
-            buffers: Buffers::Separate { send: WINDOW },
-            service: None,
-            pacing,
-            ..RelayConfiguration::default()
-        };
-        let mut flow = flow.with_sender(sender(WINDOW)).split_at(n1, relay);
-        flow.sender = sender(WIRELESS_WINDOW.bytes());
+    /// Buffers and windows are the path's; each sender keeps to the window of its leg's receiver.
+    fn flow(&self, path: &Path, flow: &midspan_path::Flow) -> Result<Flow, Error> {
+        let mut flow = Flow::of_path(path, flow, self.scheme != Scheme::C)?;
+        flow.receiver = receiver(flow.receiver.buffer);
+        flow.sender = sender(flow.receiver.buffer);
         for split in &mut flow.splits {
-            split.inbound = receiver(WIRELESS_WINDOW.bytes());
+            split.inbound = receiver(split.inbound.buffer);
+            flow.sender = sender(split.inbound.buffer);
+            split.outbound = sender(flow.receiver.buffer);
+            split.relay.buffers = Buffers::Separate {
+                send: flow.receiver.buffer,
+            };
         }
-        flow
+        Ok(flow)
     }
 }
 

@@ -6,9 +6,10 @@ use midspan_units::TimeSpan;
 
 use super::NARROW;
 use super::bursts::Bursts;
+use super::conditions::{AMPLE, TIGHTER};
 use super::measure::{Runs, SCHEMES, measure};
-use super::scenario::AMPLE;
 use super::*;
+use crate::figure::simulate;
 
 fn run(setting: Setting) -> (Results, Bursts) {
     let (results, watch) = setting.run(1, TimeSpan::from_seconds(200)).unwrap();
@@ -29,7 +30,7 @@ fn overflows(results: &Results) -> u64 {
 #[test]
 fn an_unpaced_proxy_sends_bursts_up_to_the_wireless_window() {
     // §5.1: 64 KB are 43 segments; fewer losses make larger bursts.
-    let of = |loss| run(Setting::new(Scheme::B, loss).with_queue(AMPLE)).1;
+    let of = |loss| run(Setting::new(Scheme::B, loss).under(AMPLE)).1;
     let (rare, often) = (of("0.001"), of("0.01"));
     assert_eq!(rare.forward.largest(), Some(43));
     assert_eq!(rare.lengths.largest(), Some(43));
@@ -40,7 +41,7 @@ fn an_unpaced_proxy_sends_bursts_up_to_the_wireless_window() {
 fn pacing_ends_bursts_and_overflows() {
     for loss in ["0.0001", "0.001", "0.01", "0.05"] {
         let (small, bursts) = run(Setting::new(Scheme::A, loss));
-        let (large, _) = run(Setting::new(Scheme::A, loss).with_queue(50));
+        let (large, _) = run(Setting::new(Scheme::A, loss).under(FIGURE_12));
         assert!(bursts.forward.largest() > Some(30), "{bursts:?}");
         assert!(
             bursts.lengths.quantile(999) <= Some(2),
@@ -102,7 +103,7 @@ fn a_proxy_that_measures_the_rate_does_as_well_as_one_that_was_told() {
 #[test]
 fn what_piled_up_behind_a_loss_seldom_overflows_a_queue_with_little_to_spare() {
     let tight = Setting::measured("0.001", Pacing::Inbound, PacingBy::Input);
-    let (_, bursts) = run(tight.with_queue(10).with_wire(30, 6));
+    let (_, bursts) = run(tight.under(TIGHTER));
     println!("{} dropped, {bursts:?}", bursts.late_drops);
     // Of some 75,000; 210 where what fills a hole counts as the rate of the path.
     assert!(bursts.late_drops <= 40, "{}", bursts.late_drops);
@@ -111,7 +112,7 @@ fn what_piled_up_behind_a_loss_seldom_overflows_a_queue_with_little_to_spare() {
 
 #[test]
 fn every_figure_is_there_and_its_bounds_hold() {
-    let out = simulate(&Effort::quick(), &mut |_| {}).unwrap();
+    let out = simulate(FIGURES, &Effort::quick(), &mut |_| {}).unwrap();
     let count = |item: &str, quantity: &str| {
         let of = |record: &&Record| record.item == item && record.quantity == quantity;
         out.records.iter().filter(of).count()
@@ -122,7 +123,7 @@ fn every_figure_is_there_and_its_bounds_hold() {
         assert_eq!(count(item, "p99.9 burst"), 2);
     }
     assert_eq!(count("figure 9", "mean cwnd"), 2);
-    for condition in CONDITIONS {
+    for condition in [FIGURE_10, FIGURE_12, FIGURE_14, FIGURE_16] {
         assert_eq!(count(condition.throughput, "throughput"), 30);
         assert_eq!(count(condition.throughput, "ratio of throughputs"), 30);
         assert_eq!(count(condition.loss, "wired drops"), 30);
@@ -166,7 +167,7 @@ fn one_figure_may_be_asked_for() {
         item: Some("figure 8".into()),
         ..Effort::quick()
     };
-    let out = simulate(&effort, &mut |_| {}).unwrap();
+    let out = simulate(FIGURES, &effort, &mut |_| {}).unwrap();
     assert!(out.records.iter().all(|record| record.item == "figure 8"));
     assert_eq!((out.records.len(), out.figures.len()), (6, 1));
 }
@@ -183,7 +184,7 @@ fn a_full_run_keeps_the_bound_on_wired_loss() {
         measured: Vec::new(),
         runs,
     };
-    let [drops, after, loss] = point.drops(&CONDITIONS[0], "", Scheme::A, &measured[0]);
+    let [drops, after, loss] = point.drops(&FIGURE_10, "", Scheme::A, &measured[0]);
     assert_eq!((drops.value, drops.paper), (2.0, Some(0.0)));
     assert_eq!((after.value, after.ok), (0.0, Some(true)));
     assert_eq!(loss.ok, Some(true), "{loss:?}");

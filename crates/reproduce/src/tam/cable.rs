@@ -1,32 +1,35 @@
 //! The cable network of §4: modems that are polled or contend for 768 kbit/s, 27 Mbit/s down to
-//! all, and the Internet beyond the cable router.
+//! all, and the Internet beyond the cable router. It is the built-in path `tam-cable`.
 
-use midspan_link::{Configuration, Direction, PolledConfiguration, QueueLimit, State};
+use midspan_path::{NodeIndex, Path};
 use midspan_sim::tcp::{ReceiverConfiguration, SenderConfiguration, Variant};
 use midspan_sim::{Distribution, Flow, LinkId, NodeId, Pattern, Scenario, Source, Traffic};
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 
 use super::scheme::Scheme;
+use crate::Error;
+use crate::network::Network;
 
-/// Data of a segment, its headers, and what a modem adds to a packet (Ethernet).
+const NETWORK: Network = Network::new(
+    "tam-cable",
+    include_str!("../../../../paths/tam-cable.toml"),
+);
+
+/// Data of a segment, and its headers.
 pub(super) const SEGMENT: u32 = 1460;
 const HEADER: u32 = 40;
-const FRAMING: u32 = 18;
 /// The receive buffer: 20 packets.
 pub(super) const WINDOW: u64 = 20 * SEGMENT as u64;
 /// Users that send upstream, or download in Fig. 7.
 pub(super) const USERS: usize = 19;
-/// Mean rate of each user's UDP.
-const UDP: u64 = 180_000;
 /// Cross traffic runs for so long before the download, so that its queues are as they will be.
 pub(super) const WARM_UP: TimeSpan = TimeSpan::from_seconds(60);
 /// A download that takes longer is given up.
 const LONGEST: TimeSpan = TimeSpan::from_seconds(1_800);
 /// ATO: the paper prints none. That of BSD.
 const TIMEOUT: TimeSpan = TimeSpan::from_milliseconds(200);
-/// Room in a modem, before the channel downstream (for the windows of all users), and at the
-/// Internet's routers; not printed.
-const MODEM: u32 = 10;
+/// Room before the channel downstream (for the windows of all users), and at the Internet's routers;
+/// not printed.
 const CHANNEL: u32 = 500;
 const ROUTER: u32 = 50;
 
@@ -78,29 +81,50 @@ impl Download {
         }
     }
 
-    /// The scenario; the download is its first flow.
-    pub(super) fn scenario(&self, seed: u64) -> Scenario {
-        let mut scenario = Scenario::new(seed, WARM_UP + LONGEST);
-        let [router, internet, server] =
-            ["cable router", "internet router", "server"].map(|name| scenario.add_node(name));
-        scenario.add_link(
-            "channel",
-            router,
-            internet,
-            &line(None, TimeSpan::ZERO),
-            &Configuration {
-                queue: QueueLimit::Packets(CHANNEL),
-                ..line(Some(27_000_000), TimeSpan::ZERO)
-            },
-        );
-        let far = self.internet_link(SEGMENT + HEADER);
-        let back = self.internet_link(HEADER);
-        scenario.add_link("internet", internet, server, &back, &far);
-        let users: Vec<NodeId> = (0..=USERS)
-            .map(|user| self.add_user(&mut scenario, user, router))
-            .collect();
-        let links: Vec<LinkId> = (2..).map(LinkId).take(users.len()).collect();
-        scenario.add_cable("plant", &links, plant());
+    /// The network under this load.
+    pub(super) fn path(&self) -> Result<Path, Error> {
+        let mut changes = vec![
+            format!("link.channel.up.queue={ROUTER} packets"),
+            format!("link.channel.down.queue={CHANNEL} packets"),
+            format!("link.internet.queue={ROUTER} packets"),
+        ];
+        if self.load == Load::Internet {
+            // So many packets a second pass each way: all of one way are of one size.
+            for (direction, packet) in [("down", SEGMENT + HEADER), ("up", HEADER)] {
+                let rate = 100 * 8 * packet;
+                changes.push(format!("link.internet.{direction}.rate={rate} bit/s"));
+            }
+        }
+        let thinned = match self.load {
+            Load::Downloads => 0..=USERS,
+            Load::Upstream | Load::Internet => 0..=0,
+        };
+        for user in thinned {
+            let (modem, acks) = (of_user("modem", user), self.scheme.ack_queue());
+            changes.push(format!("link.{modem}.up.ack_queue={acks}"));
+        }
+        let mut path = NETWORK.path(&changes)?;
+        if self.load != Load::Upstream {
+            path.traffic.clear();
+        }
+        Ok(path)
+    }
+
+    /// The scenario on [its path](Self::path); the download is its first flow.
+    pub(super) fn scenario(&self, path: &Path, seed: u64) -> Scenario {
+        let mut scenario = Scenario::network(path, false);
+        scenario.seed = seed;
+        scenario.duration = WARM_UP + LONGEST;
+        let node = |name: &str| NodeId(path.find_node(name).unwrap_or(NodeIndex(0)).0);
+        let [gateway, server] = ["gateway", "server"].map(node);
+        let mut users = vec![node("client")];
+        users.extend((1..=USERS).map(|user| node(&of_user("user", user))));
+        for user in 0..=USERS {
+            // The name chooses the random numbers with which the documented results were made.
+            if let Some(modem) = path.find_link(&of_user("modem", user)) {
+                scenario.rename_link(LinkId(modem.0), &format!("modem {user}"));
+            }
+        }
         let mut download = self.flow("download", server, users[0]);
         if self.load == Load::Downloads {
             download.start = TimeSpan::ZERO;
@@ -109,55 +133,17 @@ impl Download {
             download.start = WARM_UP;
         }
         scenario.add_flow(download);
-        self.add_load(&mut scenario, &users, internet, server);
+        self.add_load(&mut scenario, &users, gateway, server);
         scenario
     }
 
-    /// In scenario 2 so many packets a second pass each way: all of one way are of one size.
-    fn internet_link(&self, packet: u32) -> Configuration {
-        let rate = match self.load {
-            Load::Internet => Some(100 * 8 * u64::from(packet)),
-            _ => None,
-        };
-        line(rate, TimeSpan::from_milliseconds(10))
-    }
-
-    fn add_user(&self, scenario: &mut Scenario, user: usize, router: NodeId) -> NodeId {
-        let node = scenario.add_node(&format!("user {user}"));
-        let modem = Configuration {
-            state: State {
-                delay: TimeSpan::from_milliseconds(1),
-                ..State::default()
-            },
-            queue: QueueLimit::Packets(MODEM),
-            overhead: FRAMING,
-            ..Configuration::default()
-        };
-        let link = scenario.add_link(&format!("modem {user}"), node, router, &modem, &modem);
-        if user == 0 || self.load == Load::Downloads {
-            scenario.configure(link, Direction::Up, |link| {
-                link.queue_discipline = self.scheme.discipline()
-            });
-        }
-        node
-    }
-
-    fn add_load(
-        &self,
-        scenario: &mut Scenario,
-        users: &[NodeId],
-        internet: NodeId,
-        server: NodeId,
-    ) {
+    fn add_load(&self, scenario: &mut Scenario, users: &[NodeId], gateway: NodeId, server: NodeId) {
         match self.load {
-            Load::Upstream => {
-                for (user, node) in users.iter().enumerate().skip(1) {
-                    scenario.add_traffic(udp(&format!("udp {user}"), *node, internet));
-                }
-            }
+            // The path's own traffic.
+            Load::Upstream => {}
             Load::Internet => {
-                scenario.add_traffic(cross("down", server, internet, SEGMENT + HEADER));
-                scenario.add_traffic(cross("up", internet, server, HEADER));
+                scenario.add_traffic(cross("down", server, gateway, SEGMENT + HEADER));
+                scenario.add_traffic(cross("up", gateway, server, HEADER));
             }
             Load::Downloads => {
                 for (user, node) in users.iter().enumerate().skip(1).take(USERS - 1) {
@@ -197,33 +183,11 @@ impl Download {
     }
 }
 
-/// The channel. The paper prints rate, the 5 s and the ten rounds; the rest is chosen: a poll of
-/// 2 ms (the router's message, the signal's way and the gap before a frame), a slot of 2 ms twice
-/// a second, 5 ms to be confirmed.
-fn plant() -> PolledConfiguration {
-    PolledConfiguration {
-        rate: rate(768_000),
-        poll: TimeSpan::from_milliseconds(2),
-        slot: TimeSpan::from_milliseconds(2),
-        contention_interval: TimeSpan::from_milliseconds(500),
-        confirmation: TimeSpan::from_milliseconds(5),
-        polled_for: TimeSpan::from_seconds(5),
-        rounds: 10,
-    }
-}
-
-/// A user's UDP: half of the time, at twice the mean.
-fn udp(name: &str, from: NodeId, to: NodeId) -> Traffic {
-    Traffic {
-        name: name.to_owned(),
-        from,
-        to,
-        packet_size: SEGMENT + 28,
-        rate: rate(2 * UDP),
-        sources: 1,
-        pattern: turns(5.0, 5.0),
-        start: TimeSpan::ZERO,
-        end: None,
+/// A node or link of a user: the first one's have no number in the path.
+fn of_user(what: &str, user: usize) -> String {
+    match user {
+        0 => what.to_owned(),
+        _ => format!("{what}-{user}"),
     }
 }
 
@@ -254,17 +218,5 @@ const fn rate(bits: u64) -> BitRate {
     match BitRate::from_bits_per_second(bits) {
         Some(rate) => rate,
         None => panic!("a rate of zero"),
-    }
-}
-
-fn line(bits: Option<u64>, delay: TimeSpan) -> Configuration {
-    Configuration {
-        state: State {
-            rate: bits.and_then(BitRate::from_bits_per_second),
-            delay,
-            ..State::default()
-        },
-        queue: QueueLimit::Packets(ROUTER),
-        ..Configuration::default()
     }
 }

@@ -7,7 +7,7 @@ use midspan_units::{Time, TimeSpan};
 use super::cable::{Download, SEGMENT, WARM_UP, WINDOW};
 use super::scheme::Scheme;
 use crate::run::{Points, number, simulated};
-use crate::{Error, FigurePlot, Simulated};
+use crate::{Effort, Error, FigurePlot, Simulated};
 
 /// How often both are read.
 const STEP: TimeSpan = TimeSpan::from_milliseconds(100);
@@ -18,9 +18,11 @@ const OVERSHOOT: &str = "above 1: rcv_RTT by ICMP fluctuates, and a smaller coun
     place of a larger one (§3.2, 2)";
 
 /// Fig. 5, in a download of scenario 1.
-pub(super) fn figure_5() -> Result<Simulated, Error> {
+pub(super) fn figure_5(_: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Simulated, Error> {
     let item = "figure 5";
-    let scenario = Download::scenario_1(Scheme::ICMP).scenario(1);
+    progress(item);
+    let download = Download::scenario_1(Scheme::ICMP);
+    let scenario = download.scenario(&download.path()?, 1);
     let mut simulation = Simulation::new(&scenario)?;
     let most = WINDOW / u64::from(SEGMENT);
     let [mut actual, mut estimated]: [Points; 2] = [Vec::new(), Vec::new()];

@@ -54,8 +54,12 @@ fn run(testbeds: &[Testbed], effort: &Effort) -> Result<Vec<Goodput>, Error> {
 }
 
 /// Fig. 9.
-pub(super) fn figure_9(effort: &Effort) -> Result<Simulated, Error> {
+pub(super) fn figure_9(
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Simulated, Error> {
     let item = "figure 9";
+    progress(item);
     let testbed = |scheme, rate| Testbed::new(scheme, rate * 1000, duration(effort));
     let testbeds: Vec<Testbed> = SCHEMES
         .into_iter()
@@ -102,8 +106,12 @@ pub(super) fn figure_9(effort: &Effort) -> Result<Simulated, Error> {
 }
 
 /// §5.2, 2: three terminals share 80 kbit/s up.
-pub(super) fn three_terminals(effort: &Effort) -> Result<Vec<Record>, Error> {
+pub(super) fn three_terminals(
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Simulated, Error> {
     let item = "three terminals";
+    progress(item);
     let cases = [
         (Scheme::Reno, Some(110e3)),
         (Scheme::TIMESTAMPS, Some(320e3)),
@@ -138,12 +146,19 @@ pub(super) fn three_terminals(effort: &Effort) -> Result<Vec<Record>, Error> {
     record.paper = Some(320.0 / 110.0);
     record.note = Some(THREE_TERMINALS.to_owned());
     records.push(record);
-    Ok(records)
+    Ok(Simulated {
+        records,
+        figures: Vec::new(),
+    })
 }
 
 /// §5.2: a terminal that uploads while it downloads.
-pub(super) fn both_ways(effort: &Effort) -> Result<Vec<Record>, Error> {
+pub(super) fn both_ways(
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Simulated, Error> {
     let item = "up- and download";
+    progress(item);
     let testbed = |scheme, acks_first| Testbed {
         transfers: Transfers::DownAndUp,
         acks_first,
@@ -182,12 +197,19 @@ pub(super) fn both_ways(effort: &Effort) -> Result<Vec<Record>, Error> {
         ratio("ACE thinning, ACKs first against one FIFO", ace_first / ace)
             .with_ok(ace_first > 1.5 * ace),
     ]);
-    Ok(records)
+    Ok(Simulated {
+        records,
+        figures: Vec::new(),
+    })
 }
 
 /// §2.4: RFC 1144 upstream at 10 kbit/s.
-pub(super) fn header_compression(effort: &Effort) -> Result<Vec<Record>, Error> {
+pub(super) fn header_compression(
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Simulated, Error> {
     let item = "section 2.4";
+    progress(item);
     let testbed = |scheme, compression| Testbed {
         compression,
         ..Testbed::new(scheme, 10_000, duration(effort))
@@ -214,5 +236,8 @@ pub(super) fn header_compression(effort: &Effort) -> Result<Vec<Record>, Error> 
         records.push(size);
         records.push(simulated(item, &case, "goodput", "bit/s", goodput.down));
     }
-    Ok(records)
+    Ok(Simulated {
+        records,
+        figures: Vec::new(),
+    })
 }

@@ -1,5 +1,6 @@
 //! Runs of the cable network, and what they give.
 
+use midspan_path::Path;
 use midspan_records::{Record, statistics};
 use midspan_sim::{NoObserver, Observer, Results, Scenario, Simulation, StopReason};
 use midspan_sweep::in_parallel;
@@ -57,9 +58,8 @@ pub(super) fn throughput(scenario: &Scenario, results: &Results, size: u64) -> f
 
 /// What each user gets in bit/s, on average, of downloads without end: after the warm-up, for as
 /// long again.
-fn steady(download: &Download, seed: u64) -> Result<f64, Error> {
-    let scenario = download.scenario(seed);
-    let mut simulation = Simulation::new(&scenario)?;
+fn steady(scenario: &Scenario) -> Result<f64, Error> {
+    let mut simulation = Simulation::new(scenario)?;
     let delivered =
         |results: &Results| results.flows.iter().map(|flow| flow.delivered).sum::<u64>();
     let before = delivered(&simulation.run_until(WARM_UP));
@@ -71,16 +71,20 @@ fn steady(download: &Download, seed: u64) -> Result<f64, Error> {
 /// Of each download, the throughput of each run. Runs of the same number have the same users.
 pub(super) fn throughputs(downloads: &[Download], effort: &Effort) -> Result<Vec<Vec<f64>>, Error> {
     let count = usize::try_from(runs(effort)).unwrap_or(1);
+    let paths: Vec<Path> = downloads
+        .iter()
+        .map(Download::path)
+        .collect::<Result<_, _>>()?;
     let all = in_parallel(
         downloads.len() * count,
         effort.threads,
         |run| {
             let download = &downloads[run / count];
             let seed = (run % count) as u64 + 1;
+            let scenario = download.scenario(&paths[run / count], seed);
             if download.load == Load::Downloads {
-                return steady(download, seed);
+                return steady(&scenario);
             }
-            let scenario = download.scenario(seed);
             let (results, _) = until_first_flow_ends(&scenario, NoObserver)?;
             Ok::<f64, Error>(throughput(&scenario, &results, download.size))
         },

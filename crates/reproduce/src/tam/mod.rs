@@ -1,9 +1,12 @@
-//! Tam: Figs 3 to 7 and 9, and what §2.4, §4.3 and §5.2 say beside them, by simulation.
+//! Tam: Figs 3 to 7 and 9, and what §2.4, §4.3 and §5.2 say beside them, by simulation;
+//! Fig. 9 and §5.2 on the lab.
 
 mod cable;
 mod estimate;
 mod figure_9;
+mod lab;
 mod measure;
+mod network;
 mod safety;
 mod scenarios;
 mod scheme;
@@ -11,54 +14,37 @@ mod testbed;
 #[cfg(test)]
 mod tests;
 
-use midspan_records::Record;
+use midspan_model::papers::tam as printed;
 
-use crate::{Effort, Error, Simulated};
+use crate::figure::Figure;
 
-/// What is reproduced, by its item.
-type Make = fn(&Effort) -> Result<Simulated, Error>;
-
-const FIGURES: [(&str, Make); 7] = [
-    ("figure 3", scenarios::figure_3),
-    ("figure 4", scenarios::figure_4),
-    ("section 4.3", scenarios::section_4_3),
-    ("figure 5", |_| estimate::figure_5()),
-    ("figure 6", scenarios::figure_6),
-    ("figure 7", scenarios::figure_7),
-    ("figure 9", figure_9::figure_9),
+/// The figures of the paper, and what is measured beside them.
+pub(crate) const FIGURES: &[Figure] = &[
+    Figure::new(&["equations"]).by_analysis(|| {
+        Ok(crate::printed([
+            printed::section_1_3().as_slice(),
+            &printed::testbed_k(),
+        ]))
+    }),
+    Figure::new(&["figure 3"]).by_simulation(|run| run.make(scenarios::figure_3)),
+    Figure::new(&["figure 4"]).by_simulation(|run| run.make(scenarios::figure_4)),
+    Figure::new(&["section 4.3"]).by_simulation(|run| run.make(scenarios::section_4_3)),
+    Figure::new(&["figure 5"]).by_simulation(|run| run.make(estimate::figure_5)),
+    Figure::new(&["figure 6"]).by_simulation(|run| run.make(scenarios::figure_6)),
+    Figure::new(&["figure 7"]).by_simulation(|run| run.make(scenarios::figure_7)),
+    Figure::new(&["figure 9"])
+        .by_simulation(|run| run.make(figure_9::figure_9))
+        .by_lab(lab::figure_9),
+    Figure::new(&["no limit"]).by_lab(lab::no_limit),
+    Figure::new(&["beside oversized segments"]).by_lab(lab::beside),
+    Figure::new(&["three terminals"])
+        .by_simulation(|run| run.make(figure_9::three_terminals))
+        .by_lab(lab::three_terminals),
+    Figure::new(&["up- and download"])
+        .by_simulation(|run| run.make(figure_9::both_ways))
+        .by_lab(lab::both_ways),
+    Figure::new(&["section 2.4"]).by_simulation(|run| run.make(figure_9::header_compression)),
+    Figure::new(&["loss both ways"])
+        .by_simulation(|run| run.make(safety::safety))
+        .by_lab(lab::loss_both_ways),
 ];
-
-type Tell = fn(&Effort) -> Result<Vec<Record>, Error>;
-
-const RECORDS: [(&str, Tell); 3] = [
-    ("three terminals", figure_9::three_terminals),
-    ("up- and download", figure_9::both_ways),
-    ("section 2.4", figure_9::header_compression),
-];
-
-/// What is asked for.
-pub(crate) fn simulate(
-    effort: &Effort,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Simulated, Error> {
-    let mut out = Simulated::default();
-    for (item, make) in FIGURES {
-        if effort.wants(item) {
-            progress(item);
-            let mut made = make(effort)?;
-            out.records.append(&mut made.records);
-            out.figures.append(&mut made.figures);
-        }
-    }
-    for (item, tell) in RECORDS {
-        if effort.wants(item) {
-            progress(item);
-            out.records.extend(tell(effort)?);
-        }
-    }
-    if effort.wants("loss both ways") {
-        let made = safety::safety(effort, progress)?;
-        out.records.extend(made.records);
-    }
-    Ok(out)
-}

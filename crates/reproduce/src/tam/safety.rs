@@ -3,23 +3,26 @@
 
 use std::collections::VecDeque;
 
-use midspan_link::{Configuration, QueueLimit, State};
+use midspan_path::Workload;
 use midspan_policy::RoundTripSource;
 use midspan_policy::ack_thinning::AceSettings;
 use midspan_records::Record;
 use midspan_sim::tcp::{
     AckRule, ReceiverConfiguration, Sender, SenderConfiguration, Thinning, Variant,
 };
-use midspan_sim::{Flow, Observer, Packet, Scenario, Segment, Simulation, Source};
+use midspan_sim::{Flow, Observer, Packet, Scenario, Segment, Simulation};
 use midspan_sweep::in_parallel;
-use midspan_units::{ByteSize, Probability, Time, TimeSpan};
+use midspan_units::{ByteSize, Time, TimeSpan};
 
 use super::scheme::MAXIMUM;
+use crate::network::Network;
 use crate::run::{number, simulated};
 use crate::{Effort, Error, Simulated};
 
 const SEGMENT: u32 = 1448;
 const HEADER: u32 = 52;
+/// The rates of the testbed in one link that loses packets both ways.
+const LINE: Network = Network::new("lossy-line", include_str!("lossy-line.toml"));
 /// Loss each way.
 const LOSSES: [&str; 3] = ["0.1 %", "0.5 %", "1 %"];
 /// Sizes of the transfers, bytes.
@@ -55,19 +58,11 @@ struct Transfer {
 
 impl Transfer {
     fn scenario(&self, seed: u64) -> Result<Scenario, Error> {
-        let loss: Probability = self.loss.parse()?;
-        let mut scenario = Scenario::new(seed, TimeSpan::from_seconds(3600));
-        let [server, client] = ["server", "client"].map(|name| scenario.add_node(name));
-        let line = |rate: u64| Configuration {
-            state: State {
-                rate: midspan_units::BitRate::from_bits_per_second(rate),
-                delay: TimeSpan::from_milliseconds(20),
-                loss,
-            },
-            queue: QueueLimit::Packets(100),
-            ..Configuration::default()
-        };
-        scenario.add_link("line", client, server, &line(100_000), &line(4_000_000));
+        let mut path = LINE.path(&[format!("link.line.loss={}", self.loss)])?;
+        let size = ByteSize::from_bytes(self.size);
+        let mut scenario = Scenario::network(&path, false);
+        scenario.seed = seed;
+        scenario.duration = TimeSpan::from_seconds(3600);
         let sender = SenderConfiguration {
             variant: self.variant,
             segment_size: SEGMENT,
@@ -82,11 +77,15 @@ impl Transfer {
             segment_size: SEGMENT,
             ..ReceiverConfiguration::default()
         };
-        let mut flow = Flow::bulk("transfer", server, client)
-            .with_sender(sender)
-            .with_receiver(receiver);
-        flow.source = Source::Fixed(ByteSize::from_bytes(self.size));
-        scenario.add_flow(flow);
+        for flow in &mut path.flows {
+            flow.workload = Workload::Download { size };
+        }
+        for flow in &path.flows {
+            let flow = Flow::of_path(&path, flow, false)?
+                .with_sender(sender)
+                .with_receiver(receiver);
+            scenario.add_flow(flow);
+        }
         Ok(scenario)
     }
 

@@ -99,8 +99,12 @@ fn bars(item: &str, title: &str, lines: &Lines, means: &[f64]) -> FigurePlot {
 }
 
 /// Fig. 3.
-pub(super) fn figure_3(effort: &Effort) -> Result<Simulated, Error> {
+pub(super) fn figure_3(
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Simulated, Error> {
     let item = "figure 3";
+    progress(item);
     let (mut records, means) = measured(item, SCENARIO_1, Download::scenario_1, effort)?;
     if let [reno, fda, ace, ecwa, filter, ..] = *means.as_slice() {
         let at_least = |one: f64, other: f64| one >= other * (1.0 - EQUAL);
@@ -129,8 +133,12 @@ pub(super) fn figure_3(effort: &Effort) -> Result<Simulated, Error> {
 }
 
 /// Fig. 4.
-pub(super) fn figure_4(effort: &Effort) -> Result<Simulated, Error> {
+pub(super) fn figure_4(
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Simulated, Error> {
     let item = "figure 4";
+    progress(item);
     let (mut records, means) = measured(item, SCENARIO_2, Download::scenario_2, effort)?;
     if let [reno, fda, ace, ecwa, ..] = *means.as_slice() {
         let least = reno.min(ace).min(ecwa);
@@ -155,8 +163,12 @@ pub(super) fn figure_4(effort: &Effort) -> Result<Simulated, Error> {
 }
 
 /// Fig. 6.
-pub(super) fn figure_6(effort: &Effort) -> Result<Simulated, Error> {
+pub(super) fn figure_6(
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Simulated, Error> {
     let item = "figure 6";
+    progress(item);
     let ace = |maximum| (Scheme::Ace(maximum, RoundTripSource::IcmpEcho), None);
     let lines = [(Scheme::Reno, None), ace(2), ace(3), ace(4), ace(5)];
     let (mut records, means) = measured(item, &lines, Download::scenario_1, effort)?;
@@ -191,8 +203,12 @@ pub(super) fn figure_6(effort: &Effort) -> Result<Simulated, Error> {
 }
 
 /// Fig. 7.
-pub(super) fn figure_7(effort: &Effort) -> Result<Simulated, Error> {
+pub(super) fn figure_7(
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Simulated, Error> {
     let item = "figure 7";
+    progress(item);
     let (mut records, means) = measured(item, FIGURE_7, Download::figure_7, effort)?;
     if let [reno, ace, ecwa] = *means.as_slice() {
         records.push(ratio(
@@ -219,8 +235,12 @@ pub(super) fn figure_7(effort: &Effort) -> Result<Simulated, Error> {
 }
 
 /// §4.3: the round trip of the handshake against that of ICMP.
-pub(super) fn section_4_3(effort: &Effort) -> Result<Simulated, Error> {
+pub(super) fn section_4_3(
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Simulated, Error> {
     let item = "section 4.3";
+    progress(item);
     let lines = [(Scheme::ICMP, Some(294e3)), (Scheme::SYN, Some(248e3))];
     let (mut records, means) = measured(item, &lines, Download::scenario_1, effort)?;
     if let [icmp, syn] = *means.as_slice() {

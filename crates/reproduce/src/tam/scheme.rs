@@ -1,8 +1,7 @@
 //! What the paper compares: how a receiver acknowledges, and what the queue does with its ACKs.
 
 use midspan_policy::RoundTripSource;
-use midspan_policy::ack_thinning::{AceSettings, AckFilter, AckFirst, MaximumPacketsPerAck};
-use midspan_sim::QueueDiscipline;
+use midspan_policy::ack_thinning::{AceSettings, MaximumPacketsPerAck};
 use midspan_sim::tcp::{AckRule, Thinning};
 use midspan_units::TimeSpan;
 
@@ -10,8 +9,6 @@ use midspan_units::TimeSpan;
 pub(super) const MAXIMUM: u32 = 5;
 /// ATO is ppa × mean gap (§5.2); no ACK waits for longer than RFC 1122 allows.
 const LONGEST: TimeSpan = TimeSpan::from_milliseconds(500);
-/// ACKs that find so many packets before them are marked, where ACC is used.
-const MARKED_FROM: u32 = 2;
 
 /// A scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,26 +101,17 @@ impl Scheme {
         })
     }
 
-    /// What the queue before the narrow link does.
-    pub(super) fn discipline(self) -> QueueDiscipline {
-        QueueDiscipline {
-            filter: matches!(self, Self::Filter | Self::FilterAndRegeneration)
-                .then(AckFilter::default),
-            mark_from: (self == Self::Acc).then_some(MARKED_FROM),
-            ..QueueDiscipline::default()
+    /// What the queue before the narrow link does with ACKs, as a path file has it.
+    pub(super) const fn ack_queue(self) -> &'static str {
+        match self {
+            Self::Filter | Self::FilterAndRegeneration => "filtered",
+            Self::Acc => "marked",
+            _ => "plain",
         }
     }
 
     /// For how many segments the sender gets an ACK that was made again.
     pub(super) fn regeneration(self) -> Option<u32> {
         (self == Self::FilterAndRegeneration).then_some(2)
-    }
-}
-
-/// ACKs before data, of which a quarter of the link stays for data.
-pub(super) fn acks_first(packet: u32) -> QueueDiscipline {
-    QueueDiscipline {
-        first: Some(AckFirst::new(3 * u64::from(packet))),
-        ..QueueDiscipline::default()
     }
 }

@@ -1,12 +1,13 @@
 //! The testbed of §5: a server, three routers, terminals; 4 Mbit/s down, far less up, FIFOs of 20
 //! packets.
 
-use midspan_link::{Configuration, Direction, QueueLimit, State};
+use midspan_path::{NodeIndex, Path};
 use midspan_sim::tcp::{ReceiverConfiguration, SenderConfiguration, Variant};
 use midspan_sim::{Flow, LinkId, NodeId, Scenario, Simulation};
-use midspan_units::{BitRate, TimeSpan};
+use midspan_units::TimeSpan;
 
-use super::scheme::{Scheme, acks_first};
+use super::network;
+use super::scheme::Scheme;
 use crate::Error;
 use crate::run::number;
 
@@ -79,32 +80,32 @@ impl Testbed {
         }
     }
 
+    /// The testbed with this upstream.
+    fn path(&self) -> Result<Path, Error> {
+        let (network, _) = network::testbed(self.terminals);
+        let acks = if self.acks_first {
+            "first"
+        } else {
+            self.scheme.ack_queue()
+        };
+        Ok(network.path(&[
+            format!("link.asymmetric.up.rate={} bit/s", self.up),
+            format!("link.asymmetric.up.ack_queue={acks}"),
+            format!("link.asymmetric.up.header_compression={}", self.compression),
+        ])?)
+    }
+
     pub(super) fn run(&self) -> Result<Goodput, Error> {
-        let mut scenario = Scenario::new(1, self.duration);
-        let [edge, core, far] =
-            ["router 1", "router 2", "router 3"].map(|name| scenario.add_node(name));
-        let server = scenario.add_node("server");
-        let (up, down) = (line(self.up), line(DOWN));
-        scenario.add_link("asymmetric", edge, core, &up, &down);
-        scenario.add_link("backbone", core, far, &line(DOWN), &line(DOWN));
-        let near = line(100_000_000);
-        scenario.add_link("server side", far, server, &near, &near);
-        let mut discipline = self.scheme.discipline();
-        if self.acks_first {
-            discipline = acks_first(SEGMENT + HEADER);
-        }
-        scenario.configure(ASYMMETRIC, Direction::Up, |link| {
-            link.queue_discipline = discipline
-        });
-        if self.compression {
-            scenario.configure(ASYMMETRIC, Direction::Up, |link| {
-                link.header_compression = true
-            });
-        }
+        let path = self.path()?;
+        let mut scenario = Scenario::network(&path, false);
+        scenario.seed = 1;
+        scenario.duration = self.duration;
+        let node = |name: &str| NodeId(path.find_node(name).unwrap_or(NodeIndex(0)).0);
+        let server = node("server");
+        let (_, terminals) = network::testbed(self.terminals);
         let mut flows = Vec::new();
-        for terminal in 0..self.terminals {
-            let host = scenario.add_node(&format!("terminal {terminal}"));
-            scenario.add_link(&format!("terminal {terminal}"), host, edge, &near, &near);
+        for (terminal, name) in terminals.iter().enumerate() {
+            let host = node(name);
             // Nobody presses a key at the very same time.
             let start = TimeSpan::from_milliseconds(137 * terminal as u64);
             flows.push(self.flow(&format!("download {terminal}"), server, host, start));
@@ -176,19 +177,5 @@ impl Testbed {
             segment_size,
             ..ReceiverConfiguration::default()
         }
-    }
-}
-
-fn line(rate: u64) -> Configuration {
-    Configuration {
-        state: State {
-            rate: BitRate::from_bits_per_second(rate),
-            // Not printed.
-            delay: TimeSpan::from_milliseconds(1),
-            ..State::default()
-        },
-        queue: QueueLimit::Packets(20),
-        overhead: FRAMING,
-        ..Configuration::default()
     }
 }

@@ -68,16 +68,13 @@ impl Scenario {
     }
 }
 
-struct Builder<'a> {
-    path: &'a Path,
-    proxies: bool,
-    scenario: Scenario,
-}
-
-impl<'a> Builder<'a> {
-    /// Nodes and links.
-    fn new(path: &'a Path, proxies: bool) -> Self {
-        let mut scenario = Scenario::new(path.seed, TimeSpan::ZERO);
+impl Scenario {
+    /// The network of a path file without its flows: nodes, links, cables and traffic. Nodes and
+    /// links have the same indices as in the path. Links cut packets for oversized segments if
+    /// `proxies` are used and one of them sends such segments.
+    #[must_use]
+    pub fn network(path: &Path, proxies: bool) -> Self {
+        let mut scenario = Self::new(path.seed, TimeSpan::ZERO);
         for node in &path.nodes {
             scenario.add_node(&node.name);
         }
@@ -99,10 +96,40 @@ impl<'a> Builder<'a> {
         for traffic in &path.traffic {
             scenario.add_traffic(of_traffic(traffic));
         }
+        scenario
+    }
+}
+
+impl Flow {
+    /// The data of a flow of a path file in one direction, with its proxies or without: Linux's
+    /// TCP with the buffers of the path's hosts and proxies ([`Scenario::from_path`]). A transfer
+    /// of fixed size is sent from the flow's start on, without a request; other workloads have no
+    /// end.
+    ///
+    /// # Errors
+    /// A congestion control is unknown.
+    pub fn of_path(path: &Path, flow: &PathFlow, proxies: bool) -> Result<Self, ScenarioError> {
+        let source = match flow.workload {
+            Workload::Download { size } | Workload::Upload { size } => Source::Fixed(size),
+            _ => Source::Bulk,
+        };
+        let upload = flow.workload.is_upload();
+        one_direction(path, proxies, flow, &flow.name, upload, source)
+    }
+}
+
+struct Builder<'a> {
+    path: &'a Path,
+    proxies: bool,
+    scenario: Scenario,
+}
+
+impl<'a> Builder<'a> {
+    fn new(path: &'a Path, proxies: bool) -> Self {
         Self {
             path,
             proxies,
-            scenario,
+            scenario: Scenario::network(path, proxies),
         }
     }
 
@@ -225,43 +252,53 @@ impl<'a> Builder<'a> {
         upload: bool,
         source: Source,
     ) -> Result<Flow, ScenarioError> {
-        let path = self.path;
-        let (from, to) = if upload {
-            (flow.from, flow.to)
-        } else {
-            (flow.to, flow.from)
-        };
-        let mut splits = Vec::new();
-        if self.proxies {
-            for node in path.proxies_of(flow) {
-                splits.push(split(path, node, upload)?);
-            }
-            // The splits are listed from the client's side on.
-            if !upload {
-                splits.reverse();
-            }
-        }
-        let mut sender = host_sender(path, from)?;
-        let legs = splits.iter_mut().map(|split| &mut split.outbound);
-        leave_out_sack(path, [from, to], std::iter::once(&mut sender).chain(legs));
-        Ok(Flow {
-            name: name.to_owned(),
-            from: NodeId(from.0),
-            to: NodeId(to.0),
-            sender,
-            receiver: host_receiver(path, to),
-            splits,
-            source,
-            client: if upload {
-                Client::Sender
-            } else {
-                Client::Receiver
-            },
-            regenerate_acks: None,
-            start: flow.start,
-            stop: None,
-        })
+        one_direction(self.path, self.proxies, flow, name, upload, source)
     }
+}
+
+fn one_direction(
+    path: &Path,
+    proxies: bool,
+    flow: &PathFlow,
+    name: &str,
+    upload: bool,
+    source: Source,
+) -> Result<Flow, ScenarioError> {
+    let (from, to) = if upload {
+        (flow.from, flow.to)
+    } else {
+        (flow.to, flow.from)
+    };
+    let mut splits = Vec::new();
+    if proxies {
+        for node in path.proxies_of(flow) {
+            splits.push(split(path, node, upload)?);
+        }
+        // The splits are listed from the client's side on.
+        if !upload {
+            splits.reverse();
+        }
+    }
+    let mut sender = host_sender(path, from)?;
+    let legs = splits.iter_mut().map(|split| &mut split.outbound);
+    leave_out_sack(path, [from, to], std::iter::once(&mut sender).chain(legs));
+    Ok(Flow {
+        name: name.to_owned(),
+        from: NodeId(from.0),
+        to: NodeId(to.0),
+        sender,
+        receiver: host_receiver(path, to),
+        splits,
+        source,
+        client: if upload {
+            Client::Sender
+        } else {
+            Client::Receiver
+        },
+        regenerate_acks: None,
+        start: flow.start,
+        stop: None,
+    })
 }
 
 fn sends_oversized_segments(path: &Path) -> bool {

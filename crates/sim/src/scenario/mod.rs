@@ -136,6 +136,14 @@ impl Scenario {
         LinkId(self.links.len() - 1)
     }
 
+    /// Gives a link another name, and so other random numbers. Does nothing if the link does not
+    /// exist.
+    pub fn rename_link(&mut self, link: LinkId, name: &str) {
+        if let Some(link) = self.links.get_mut(link.0) {
+            name.clone_into(&mut link.name);
+        }
+    }
+
     /// Adds `nodes` nodes in a row, connected by identical links; each is called `name` and a
     /// number. Returns the nodes.
     pub fn add_chain(&mut self, name: &str, nodes: usize, link: &Configuration) -> Vec<NodeId> {

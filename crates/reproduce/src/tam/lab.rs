@@ -1,14 +1,13 @@
 //! Tam on the lab: Fig. 9 and what stands beside it in §5.2, whether thinning is safe, and thinning
 //! beside oversized segments.
 
-use std::fmt::Write as _;
-
 use midspan_lab::ThinOptions;
-use midspan_path::Path;
+use midspan_path::{Flow, NodeIndex, Order, Path, Workload};
+use midspan_units::TimeSpan;
 
-use super::LaboratoryError;
-use super::plan::{Arm, Extent, LabPlan, Place, Point, SHOWN, expected, read, repetitions};
-use super::statement::{Metric, Statement};
+use super::network;
+use crate::laboratory::plan::{SHOWN, expected, repetitions};
+use crate::laboratory::{Arm, Extent, LaboratoryError, Metric, Place, Point, Statement};
 
 /// Rate downstream, kbit/s, framing counted.
 const DOWN: f64 = 4000.0;
@@ -25,28 +24,12 @@ const BOTH_WAYS: u32 = 400;
 /// Where the upstream is no limit: k is 0.48.
 const WIDE: u32 = 400;
 
-/// The points.
-pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
-    let mut points = Vec::new();
-    for (up, queue, sender) in settings(extent) {
-        points.push(figure_9(up, queue, sender, extent)?);
-    }
-    if extent == Extent::Quick {
-        points.push(no_limit(extent)?);
-        return Ok(LabPlan::of(points));
-    }
-    points.push(no_limit(extent)?);
-    points.push(beside(extent)?);
-    points.push(three_terminals(extent)?);
-    points.push(both_ways(extent)?);
-    let losses: &[&str] = match extent {
-        Extent::Full => &["0.1 %", "0.5 %", "1 %"],
-        _ => &["1 %"],
-    };
-    for loss in losses {
-        points.push(losses_both_ways(loss, extent)?);
-    }
-    Ok(LabPlan::of(points))
+/// Fig. 9.
+pub(super) fn figure_9(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
+    let settings = settings(extent).into_iter();
+    settings
+        .map(|(up, queue, sender)| by_upstream(up, queue, sender, extent))
+        .collect()
 }
 
 /// Rates upstream in kbit/s, queues in packets, the servers' congestion control.
@@ -71,7 +54,12 @@ fn settings(extent: Extent) -> Vec<(u32, u32, &'static str)> {
 }
 
 /// A point of Fig. 9.
-fn figure_9(up: u32, queue: u32, sender: &str, extent: Extent) -> Result<Point, LaboratoryError> {
+fn by_upstream(
+    up: u32,
+    queue: u32,
+    sender: &str,
+    extent: Extent,
+) -> Result<Point, LaboratoryError> {
     let megabytes = match extent {
         Extent::Quick => 1.0,
         Extent::Normal if up <= 20 => 1.0,
@@ -79,7 +67,7 @@ fn figure_9(up: u32, queue: u32, sender: &str, extent: Extent) -> Result<Point, 
         Extent::Full => 10.0,
     };
     let judged = up == 32 && queue == 200 && extent != Extent::Quick;
-    let path = Testbed::new(up, queue, sender).path(&download("client", megabytes))?;
+    let path = Testbed::new(up, queue, sender).path(&[download("client", megabytes)?])?;
     let seconds = |per_ack| expected(megabytes, DOWN, f64::from(up), ACK, per_ack);
     let gain = Statement::new(Metric::Goodput, THIN, &[NONE]);
     let gain = match (up, judged) {
@@ -106,7 +94,7 @@ fn figure_9(up: u32, queue: u32, sender: &str, extent: Extent) -> Result<Point, 
 }
 
 /// Where the upstream is not the limit: short transfers and a long one, one after another.
-fn no_limit(extent: Extent) -> Result<Point, LaboratoryError> {
+pub(super) fn no_limit(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     let count = if extent == Extent::Quick { 4 } else { 20 };
     let flows = staggered(&["10 KB", "100 KB", "500 KB"], count, 3000)?;
     let mut testbed = Testbed::new(WIDE, 20, "cubic");
@@ -115,7 +103,7 @@ fn no_limit(extent: Extent) -> Result<Point, LaboratoryError> {
     let seconds = f64::from(count) * 3.0;
     let statements = [10_000, 100_000, 500_000]
         .map(|size| Statement::new(Metric::CompletionOf(size), THIN, &[NONE]).at_most(1.03));
-    Ok(Point {
+    Ok(vec![Point {
         item: "no limit",
         name: format!("{WIDE} kbit/s up, 40 ms, transfers of three sizes"),
         place: None,
@@ -125,24 +113,27 @@ fn no_limit(extent: Extent) -> Result<Point, LaboratoryError> {
         ],
         repetitions: repetitions(false, extent).min(2),
         statements: statements.to_vec(),
-    })
+    }])
 }
 
 /// Thinning beside the carrier's oversized segments.
-fn beside(extent: Extent) -> Result<Point, LaboratoryError> {
+pub(super) fn beside(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
+    if extent == Extent::Quick {
+        return Ok(Vec::new());
+    }
     const OVERSIZED: &str = "oversized segments";
     const TOGETHER: &str = "thinned, oversized segments";
     let up = 32;
     let megabytes = if extent == Extent::Full { 10.0 } else { 4.0 };
     let mut testbed = Testbed::new(up, 200, "cubic");
-    let flow = download("client", megabytes);
+    let flow = [download("client", megabytes)?];
     let plain = testbed.path(&flow)?;
     testbed.oversized = true;
     let carrier = testbed.path(&flow)?;
     let seconds = expected(megabytes, DOWN, f64::from(up), ACK, 5.0);
     let together =
         Arm::midspan(TOGETHER, carrier.clone(), seconds).with_thin(ThinOptions::default());
-    Ok(Point {
+    Ok(vec![Point {
         item: "beside oversized segments",
         name: format!("{up} kbit/s up, queue of 200, a carrier's proxy"),
         place: None,
@@ -156,22 +147,25 @@ fn beside(extent: Extent) -> Result<Point, LaboratoryError> {
             Statement::new(Metric::Goodput, TOGETHER, &[THIN, OVERSIZED]).at_least(0.98),
             Statement::new(Metric::Acks, TOGETHER, &[OVERSIZED]),
         ],
-    })
+    }])
 }
 
 /// §5.2: three terminals share 80 kbit/s up.
-fn three_terminals(extent: Extent) -> Result<Point, LaboratoryError> {
+pub(super) fn three_terminals(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
+    if extent == Extent::Quick {
+        return Ok(Vec::new());
+    }
     let megabytes = 3.0;
     let mut testbed = Testbed::new(80, 20, "cubic");
-    testbed.clients = vec!["client", "second", "third"];
-    let flows: String = testbed
-        .clients
+    testbed.terminals = 3;
+    let (_, clients) = network::testbed(3);
+    let flows: Result<Vec<Transfer>, _> = clients
         .iter()
         .map(|client| download(client, megabytes))
         .collect();
-    let path = testbed.path(&(flows + TOGETHER))?;
+    let path = testbed.path(&flows?)?;
     let seconds = expected(3.0 * megabytes, DOWN, 80.0, ACK, 2.0);
-    Ok(Point {
+    Ok(vec![Point {
         item: "three terminals",
         name: "80 kbit/s up, three terminals".to_owned(),
         place: None,
@@ -182,27 +176,26 @@ fn three_terminals(extent: Extent) -> Result<Point, LaboratoryError> {
         ],
         repetitions: repetitions(false, extent),
         statements: vec![Statement::new(Metric::Goodput, THIN, &[NONE]).with_paper(320.0 / 110.0)],
-    })
+    }])
 }
 
 /// §5.2: a terminal that uploads while it downloads.
-fn both_ways(extent: Extent) -> Result<Point, LaboratoryError> {
+pub(super) fn both_ways(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
+    if extent == Extent::Quick {
+        return Ok(Vec::new());
+    }
     let testbed = Testbed::new(BOTH_WAYS, 20, "cubic");
-    let flows = r#"
-[[flow]]
-name = "download"
-from = "client"
-to = "server"
-workload = "download"
-size = "3 MB"
-[[flow]]
-name = "upload"
-from = "client"
-to = "server"
-workload = "upload"
-size = "750 KB"
-"#;
-    let path = testbed.path(&format!("{flows}{TOGETHER}"))?;
+    let flow = |name: &str, workload| Transfer {
+        name: name.to_owned(),
+        client: "client",
+        workload,
+        start: TimeSpan::ZERO,
+    };
+    let (down, up) = ("3 MB".parse()?, "750 KB".parse()?);
+    let path = testbed.path(&[
+        flow("download", Workload::Download { size: down }),
+        flow("upload", Workload::Upload { size: up }),
+    ])?;
     // Below the link's, which counts framing, so that the queue is the host's own.
     let rate = format!("{} kbit/s", BOTH_WAYS * 9 / 10).parse()?;
     let first = |pass| ThinOptions {
@@ -212,7 +205,7 @@ size = "750 KB"
     let seconds = 20.0;
     let down = |arm, against: &[&'static str]| Statement::new(Metric::GoodputOf(0), arm, against);
     let up = |arm, against: &[&'static str]| Statement::new(Metric::GoodputOf(1), arm, against);
-    Ok(Point {
+    Ok(vec![Point {
         item: "up- and download",
         name: format!("up- and download, {BOTH_WAYS} kbit/s up"),
         place: None,
@@ -230,11 +223,20 @@ size = "750 KB"
             down(THIN_FIRST, &[THIN]),
             up(THIN_FIRST, &[THIN]),
         ],
-    })
+    }])
 }
 
 /// Time-outs with losses both ways.
-fn losses_both_ways(loss: &str, extent: Extent) -> Result<Point, LaboratoryError> {
+pub(super) fn loss_both_ways(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
+    let losses: &[&str] = match extent {
+        Extent::Quick => &[],
+        Extent::Normal => &["1 %"],
+        Extent::Full => &["0.1 %", "0.5 %", "1 %"],
+    };
+    losses.iter().map(|loss| at_loss(loss, extent)).collect()
+}
+
+fn at_loss(loss: &str, extent: Extent) -> Result<Point, LaboratoryError> {
     let (sizes, count, gap): (&[&str], u32, u32) = match extent {
         Extent::Full => (&["10 KB", "100 KB", "1 MB"], 80, 4000),
         _ => (&["10 KB", "100 KB"], 120, 700),
@@ -265,7 +267,7 @@ struct Testbed {
     queue: u32,
     /// Congestion control of the servers.
     sender: &'static str,
-    clients: Vec<&'static str>,
+    terminals: usize,
     /// One way over the asymmetric link, ms; the paper prints none.
     delay: u32,
     /// Both ways.
@@ -274,8 +276,13 @@ struct Testbed {
     oversized: bool,
 }
 
-/// The flows run at the same time.
-const TOGETHER: &str = "\n[run]\nflows = \"together\"\n";
+/// A flow of the testbed.
+struct Transfer {
+    name: String,
+    client: &'static str,
+    workload: Workload,
+    start: TimeSpan,
+}
 
 impl Testbed {
     fn new(up: u32, queue: u32, sender: &str) -> Self {
@@ -283,122 +290,83 @@ impl Testbed {
             up,
             queue,
             sender: if sender == "reno" { "reno" } else { "cubic" },
-            clients: vec!["client"],
+            terminals: 1,
             delay: 0,
             loss: "0 %".to_owned(),
             oversized: false,
         }
     }
 
-    /// With these flows and what follows them.
-    fn path(&self, flows: &str) -> Result<Path, LaboratoryError> {
-        let Self {
-            up,
-            queue,
-            sender,
-            delay,
-            loss,
-            ..
-        } = self;
-        let mut clients = String::new();
-        for client in &self.clients {
-            // Writing to a string cannot fail.
-            let _ = write!(
-                clients,
-                r#"
-[[host]]
-name = "{client}"
-[[link]]
-name = "{client}"
-between = ["{client}", "router-1"]
-rate = "100 Mbit/s"
-overhead = "23 B"
-"#
-            );
+    /// With these flows, all together if there are several.
+    fn path(&self, transfers: &[Transfer]) -> Result<Path, LaboratoryError> {
+        let Self { up, sender, .. } = self;
+        let (network, clients) = network::testbed(self.terminals);
+        let mut changes = vec![
+            format!("link.asymmetric.up.rate={up} kbit/s"),
+            format!("link.asymmetric.up.queue={} packets", self.queue),
+            format!("link.asymmetric.delay={} ms", self.delay),
+            format!("link.asymmetric.loss={}", self.loss),
+            format!("host.server.congestion_control={sender}"),
+            format!("proxy.router-2.client_leg.congestion_control={sender}"),
+            format!("proxy.router-2.server_leg.congestion_control={sender}"),
+            // The lab adds no delay that the paper does not print.
+            "link.backbone.delay=0 ms".to_owned(),
+        ];
+        // A host's own queue is that of its device.
+        for outer in clients.iter().chain(&["server-side"]) {
+            changes.push(format!("link.{outer}.delay=0 ms"));
+            changes.push(format!("link.{outer}.queue=1000 packets"));
         }
-        let access = if self.oversized {
-            format!(
-                "access = {{ downstream = \"4 Mbit/s\", upstream = \"{up} kbit/s\", \
+        if self.oversized {
+            changes.push(format!(
+                "proxy.router-2.access={{ downstream = \"4 Mbit/s\", upstream = \"{up} kbit/s\", \
                  oversized_segments = \"auto\" }}"
-            )
-        } else {
-            String::new()
-        };
-        let text = format!(
-            r#"
-{clients}
-[[router]]
-name = "router-1"
-[[proxy]]
-name = "router-2"
-client_leg = {{ congestion_control = "{sender}" }}
-server_leg = {{ congestion_control = "{sender}" }}
-{access}
-[[router]]
-name = "router-3"
-[[host]]
-name = "server"
-congestion_control = "{sender}"
-[[link]]
-name = "asymmetric"
-between = ["router-1", "router-2"]
-delay = "{delay} ms"
-loss = "{loss}"
-overhead = "23 B"
-up = {{ rate = "{up} kbit/s", queue = "{queue} packets" }}
-down = {{ rate = "4 Mbit/s", queue = "20 packets" }}
-[[link]]
-name = "backbone"
-between = ["router-2", "router-3"]
-rate = "4 Mbit/s"
-queue = "20 packets"
-overhead = "23 B"
-[[link]]
-name = "server-side"
-between = ["router-3", "server"]
-rate = "100 Mbit/s"
-overhead = "23 B"
-{flows}
-"#
-        );
-        read("tam", &text)
+            ));
+        }
+        let mut path = network.path(&changes)?;
+        let node = |name: &str| path.find_node(name).unwrap_or(NodeIndex(0));
+        path.flows = transfers
+            .iter()
+            .map(|transfer| Flow {
+                name: transfer.name.clone(),
+                from: node(transfer.client),
+                to: node("server"),
+                workload: transfer.workload,
+                start: transfer.start,
+            })
+            .collect();
+        if transfers.len() > 1 {
+            path.order = Order::Together;
+        }
+        Ok(path)
     }
 }
 
-fn download(client: &str, megabytes: f64) -> String {
-    format!(
-        r#"
-[[flow]]
-name = "download to {client}"
-from = "{client}"
-to = "server"
-workload = "download"
-size = "{megabytes} MB"
-"#
-    )
+fn download(client: &'static str, megabytes: f64) -> Result<Transfer, LaboratoryError> {
+    let size = format!("{megabytes} MB").parse()?;
+    Ok(Transfer {
+        name: format!("download to {client}"),
+        client,
+        workload: Workload::Download { size },
+        start: TimeSpan::ZERO,
+    })
 }
 
 /// `count` transfers of each size, the next group of one of each beginning `gap` milliseconds after
 /// the last: most are alone.
-fn staggered(sizes: &[&str], count: u32, gap: u32) -> Result<String, LaboratoryError> {
-    let mut flows = String::new();
+fn staggered(sizes: &[&str], count: u32, gap: u32) -> Result<Vec<Transfer>, LaboratoryError> {
+    let mut flows = Vec::new();
     let part = gap / u32::try_from(sizes.len().max(1)).unwrap_or(1);
     for number in 0..count {
-        for (place, size) in (0..).zip(sizes) {
-            let start = number * gap + place * part;
-            let _ = write!(
-                flows,
-                r#"
-[[flow]]
-name = "{size} {number}"
-from = "client"
-to = "server"
-workload = "download"
-size = "{size}"
-start = "{start} ms"
-"#
-            );
+        for (place, text) in (0..).zip(sizes) {
+            let size = text.parse()?;
+            flows.push(Transfer {
+                name: format!("{text} {number}"),
+                client: "client",
+                workload: Workload::Download { size },
+                start: TimeSpan::from_milliseconds(u64::from(number * gap + place * part)),
+            });
         }
     }
-    Ok(flows + TOGETHER)
+    Ok(flows)
 }

@@ -1,13 +1,11 @@
 //! Maki on the lab: Fig. 11, what the proxies' send buffers do to three equal legs.
 
-use std::fmt::Write as _;
-
 use midspan_model::papers::maki_figures::{FIGURE_11_RECEIVE_BUFFERS, FIGURE_11_SEND_BUFFERS};
 use midspan_path::Path;
 
-use super::LaboratoryError;
-use super::plan::{Arm, Extent, JUDGED, LabPlan, Place, Point, read};
-use super::statement::{Metric, Statement};
+use super::networks::row;
+use crate::laboratory::plan::JUDGED;
+use crate::laboratory::{Arm, Extent, LaboratoryError, Metric, Place, Point, Statement};
 
 const SPLIT: &str = "three legs";
 const ALONE: &str = "a leg alone";
@@ -23,8 +21,8 @@ const RESTORED: f64 = 0.9;
 /// What a buffer that sets itself must reach of that.
 const ADAPTS: f64 = 0.95;
 
-/// The points.
-pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
+/// Fig. 11.
+pub(super) fn figure_11(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     let (receive, send): (&[u32], &[u32]) = match extent {
         Extent::Quick => (&[RECEIVE], &[32, PAPER]),
         Extent::Normal => (&[RECEIVE], &FIGURE_11_SEND_BUFFERS),
@@ -33,13 +31,13 @@ pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
     let mut points = Vec::new();
     for &receive in receive {
         for &send in send {
-            points.push(figure_11(receive, send, extent)?);
+            points.push(point(receive, send, extent)?);
         }
     }
-    Ok(LabPlan::of(points))
+    Ok(points)
 }
 
-fn figure_11(receive: u32, send: u32, extent: Extent) -> Result<Point, LaboratoryError> {
+fn point(receive: u32, send: u32, extent: Extent) -> Result<Point, LaboratoryError> {
     let (seconds, repetitions) = match extent {
         Extent::Quick => (8, 1),
         Extent::Normal => (40, JUDGED),
@@ -80,58 +78,24 @@ fn figure_11(receive: u32, send: u32, extent: Extent) -> Result<Point, Laborator
     })
 }
 
-/// `legs` networks in a row with a proxy between any two. As in Figs 10 and 11 each loses 1 % and
-/// takes 50 ms one way; ACKs are not lost, and no rate is a limit.
+/// Networks in a row with a proxy between any two, and these buffers. The lab's emulator has
+/// neither links of 10 Gbit/s nor such queues: at 100 Mbit/s no rate is a limit either.
 fn path(legs: u32, receive: u32, send: &str, seconds: u32) -> Result<Path, LaboratoryError> {
     // Half of a host's buffer is advertised; what is set on a socket a kernel doubles.
     let host = 2 * receive;
-    let mut text = format!(
-        r#"
-[[host]]
-name = "R0"
-congestion_control = "reno"
-[[host]]
-name = "R{legs}"
-congestion_control = "reno"
-receive_buffer = "{host} KB"
-"#
-    );
-    for leg in 0..legs {
-        let next = leg + 1;
-        if next < legs {
-            // Writing to a string cannot fail.
-            let _ = write!(
-                text,
-                r#"
-[[proxy]]
-name = "R{next}"
-client_leg = {{ congestion_control = "reno", receive_buffer = "{receive} KB" }}
-server_leg = {{ congestion_control = "reno", send_buffer = "{send}" }}
-"#
-            );
-        }
-        let _ = write!(
-            text,
-            r#"
-[[link]]
-name = "network-{next}"
-between = ["R{leg}", "R{next}"]
-rate = "100 Mbit/s"
-delay = "50 ms"
-up = {{ loss = "0.01" }}
-"#
-        );
+    let mut changes = vec![
+        format!("flow.file.duration={seconds} s"),
+        format!("host.R{legs}.receive_buffer={host} KB"),
+    ];
+    for leg in 1..=legs {
+        changes.push(format!("link.network-{leg}.rate=100 Mbit/s"));
+        changes.push(format!("link.network-{leg}.queue=1000 packets"));
     }
-    let _ = write!(
-        text,
-        r#"
-[[flow]]
-name = "file"
-from = "R0"
-to = "R{legs}"
-workload = "bulk-upload"
-duration = "{seconds} s"
-"#
-    );
-    read("maki", &text)
+    for proxy in 1..legs {
+        changes.push(format!(
+            "proxy.R{proxy}.client_leg.receive_buffer={receive} KB"
+        ));
+        changes.push(format!("proxy.R{proxy}.server_leg.send_buffer={send}"));
+    }
+    Ok(row(legs as usize, &changes)?)
 }

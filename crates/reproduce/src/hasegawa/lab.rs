@@ -2,9 +2,9 @@
 
 use midspan_path::{NodeKind, Path};
 
-use super::LaboratoryError;
-use super::plan::{Arm, Extent, LabPlan, Place, Point, SHOWN, expected, read, repetitions};
-use super::statement::{Metric, Statement};
+use super::network;
+use crate::laboratory::plan::{SHOWN, expected, repetitions};
+use crate::laboratory::{Arm, Extent, LaboratoryError, Metric, Place, Point, Statement};
 
 /// Rate downstream, kbit/s.
 const DOWN: f64 = 8000.0;
@@ -26,19 +26,21 @@ const PAPER_NORMAL: f64 = 1.6e6;
 /// And how many times as fast it is with oversized ones (§6).
 const PAPER_GAIN: f64 = 3.0;
 
-/// The points.
-pub(super) fn plan(extent: Extent) -> Result<LabPlan, LaboratoryError> {
-    let mut points = Vec::new();
-    for (up, queue, window) in settings(extent) {
-        points.push(figure_8(up, queue, window, extent)?);
-    }
-    points.extend(figure_10(extent)?);
+/// Fig. 8, with its ACKs (Fig. 11).
+pub(super) fn figure_8(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
+    let settings = settings(extent).into_iter();
+    settings
+        .map(|(up, queue, window)| without_delay(up, queue, window, extent))
+        .collect()
+}
+
+/// Fig. 10; in full also Fig. 9 with all sizes.
+pub(super) fn figures_9_and_10(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
+    let mut points = figure_10(extent)?;
     if extent == Extent::Full {
         points.extend(whole_grid()?);
     }
-    points.extend(geo(extent)?);
-    points.push(fair(extent)?);
-    Ok(LabPlan::of(points))
+    Ok(points)
 }
 
 /// Rates upstream in kbit/s, queues in packets, and whether the client's window stays at 64 KB.
@@ -67,7 +69,12 @@ fn settings(extent: Extent) -> Vec<(u32, u32, bool)> {
 }
 
 /// A point of Fig. 8, with its ACKs (Fig. 11): no delay.
-fn figure_8(up: u32, queue: u32, window: bool, extent: Extent) -> Result<Point, LaboratoryError> {
+fn without_delay(
+    up: u32,
+    queue: u32,
+    window: bool,
+    extent: Extent,
+) -> Result<Point, LaboratoryError> {
     let judged = queue == 200 && !window && (up == 32 || up == 64);
     let megabytes = match extent {
         Extent::Quick => 1.0,
@@ -81,11 +88,11 @@ fn figure_8(up: u32, queue: u32, window: bool, extent: Extent) -> Result<Point, 
         round_trip: 0,
         window,
         megabytes,
-        access: String::new(),
+        access: Vec::new(),
     };
     let mut arms = Vec::new();
     for (name, size) in SIZES {
-        testbed.access = format!("oversized_segments = \"{size}\"");
+        testbed.access = vec![format!("oversized_segments={size}")];
         // In a short queue ACKs are lost, and the sender does without them.
         let factor = match (queue, name) {
             (20, _) => 10.0,
@@ -154,7 +161,7 @@ fn figure_10(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
             round_trip: 500,
             window,
             megabytes: 10.0,
-            access: format!("send_ahead = \"{ahead}\""),
+            access: vec![format!("send_ahead={ahead}")],
         };
         // At most 63,712 bytes a round trip; the others have the whole link after a slow start.
         let slow: f64 = 10e6 / 63_712.0 * 0.5;
@@ -215,7 +222,10 @@ fn whole_grid() -> Result<Vec<Point>, LaboratoryError> {
                     round_trip: 500,
                     window,
                     megabytes: 10.0,
-                    access: format!("oversized_segments = \"{size}\", send_ahead = \"{ahead}\""),
+                    access: vec![
+                        format!("oversized_segments={size}"),
+                        format!("send_ahead={ahead}"),
+                    ],
                 };
                 let factor = if size == "off" { 2.0 } else { 8.0 };
                 let seconds = testbed.seconds(factor) + 3.0;
@@ -240,7 +250,7 @@ fn whole_grid() -> Result<Vec<Point>, LaboratoryError> {
 }
 
 /// The built-in path `geo-ahead`, with its profile and without.
-fn geo(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
+pub(super) fn geo(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     const SENDING: &str = "sending ahead";
     const NOT: &str = "not sending ahead";
     // Seconds that a download may take.
@@ -278,13 +288,13 @@ fn geo(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
 
 /// Two clients, each with an upstream of its own that limits neither, share a downstream: both with
 /// normal segments, and the first with oversized ones.
-fn fair(extent: Extent) -> Result<Point, LaboratoryError> {
+pub(super) fn fair(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     const BOTH: &str = "both with normal segments";
     const ONE: &str = "the first with oversized segments";
     let seconds = if extent == Extent::Quick { 5 } else { 20 };
     let path = |size| shared(size, seconds);
     let share = |arm| Statement::new(Metric::ShareOfFirst, arm, &[]);
-    Ok(Point {
+    Ok(vec![Point {
         item: "fair",
         name: "8 Mbit/s down shared by two".to_owned(),
         place: None,
@@ -294,7 +304,7 @@ fn fair(extent: Extent) -> Result<Point, LaboratoryError> {
         ],
         repetitions: repetitions(false, extent),
         statements: vec![share(BOTH), share(ONE)],
-    })
+    }])
 }
 
 /// The testbed of Fig. 7.
@@ -308,8 +318,8 @@ struct Testbed {
     /// The client's window stays at 64 KB.
     window: bool,
     megabytes: f64,
-    /// Keys of the clients' profile.
-    access: String,
+    /// Changes of the clients' profile.
+    access: Vec<String>,
 }
 
 impl Testbed {
@@ -319,103 +329,28 @@ impl Testbed {
     }
 
     fn path(&self) -> Result<Path, LaboratoryError> {
-        let Self {
-            up,
-            queue,
-            megabytes,
-            access,
-            ..
-        } = self;
-        // Client 2 advertises at most half of its buffer: 63,712 bytes.
-        let buffer = if self.window {
-            "receive_buffer = \"128 KiB\""
-        } else {
-            ""
-        };
-        let delay = self.round_trip / 2;
-        let text = format!(
-            r#"
-[[host]]
-name = "client"
-{buffer}
-[[proxy]]
-name = "gateway"
-client_leg = {{ congestion_control = "cubic" }}
-access = {{ downstream = "8 Mbit/s", upstream = "{up} kbit/s", {access} }}
-[[host]]
-name = "server"
-[[link]]
-name = "access"
-between = ["client", "gateway"]
-delay = "{delay} ms"
-up = {{ rate = "{up} kbit/s", queue = "{queue} packets" }}
-down = {{ rate = "8 Mbit/s", queue = "1000 packets" }}
-[[link]]
-name = "switch"
-between = ["gateway", "server"]
-rate = "100 Mbit/s"
-[[flow]]
-name = "HTTP"
-from = "client"
-to = "server"
-workload = "download"
-size = "{megabytes} MB"
-"#
-        );
-        read("hasegawa", &text)
+        let up = self.up;
+        let mut changes = vec![
+            format!("link.access.up.rate={up} kbit/s"),
+            format!("link.access.up.queue={} packets", self.queue),
+            format!("link.access.delay={} ms", self.round_trip / 2),
+            format!("proxy.gateway.access.upstream={up} kbit/s"),
+            format!("flow.HTTP.size={} MB", self.megabytes),
+        ];
+        if self.window {
+            // Client 2 advertises at most half of its buffer: 63,712 bytes.
+            changes.push("host.client.receive_buffer=128 KiB".to_owned());
+        }
+        let profile = self.access.iter();
+        changes.extend(profile.map(|change| format!("proxy.gateway.access.{change}")));
+        Ok(network::TESTBED.path(&changes)?)
     }
 }
 
 fn shared(size: &str, seconds: u32) -> Result<Path, LaboratoryError> {
-    let side = |number: u32, size: &str| {
-        format!(
-            r#"
-[[host]]
-name = "client-{number}"
-[[proxy]]
-name = "gateway-{number}"
-client_leg = {{ congestion_control = "cubic" }}
-access = {{ downstream = "8 Mbit/s", upstream = "128 kbit/s", oversized_segments = "{size}" }}
-[[host]]
-name = "server-{number}"
-[[link]]
-name = "access-{number}"
-between = ["client-{number}", "near"]
-up = {{ rate = "128 kbit/s", queue = "200 packets" }}
-[[link]]
-name = "gateway-{number}"
-between = ["far", "gateway-{number}"]
-rate = "100 Mbit/s"
-[[link]]
-name = "server-{number}"
-between = ["gateway-{number}", "server-{number}"]
-rate = "100 Mbit/s"
-[[flow]]
-name = "download {number}"
-from = "client-{number}"
-to = "server-{number}"
-workload = "bulk-download"
-duration = "{seconds} s"
-"#
-        )
-    };
-    let (first, second) = (side(1, size), side(2, "off"));
-    let text = format!(
-        r#"
-[[router]]
-name = "near"
-[[router]]
-name = "far"
-[[link]]
-name = "shared"
-between = ["near", "far"]
-delay = "10 ms"
-down = {{ rate = "8 Mbit/s", queue = "100 packets" }}
-{first}
-{second}
-[run]
-flows = "together"
-"#
-    );
-    read("hasegawa-shared", &text)
+    Ok(network::SHARED.path(&[
+        format!("proxy.gateway-1.access.oversized_segments={size}"),
+        format!("flow.download 1.duration={seconds} s"),
+        format!("flow.download 2.duration={seconds} s"),
+    ])?)
 }

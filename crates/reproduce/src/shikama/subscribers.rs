@@ -5,9 +5,8 @@ use std::fmt::Write as _;
 
 use midspan_path::Path;
 
-use super::LaboratoryError;
-use super::plan::{Arm, Extent, Point, read, repetitions};
-use super::statement::{Metric, Statement};
+use crate::laboratory::plan::{read, repetitions};
+use crate::laboratory::{Arm, Extent, LaboratoryError, Metric, Point, Statement};
 
 const ITEM: &str = "many subscribers";
 const DIRECT: &str = "no proxy, CUBIC";

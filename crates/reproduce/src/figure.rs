@@ -1,0 +1,125 @@
+//! A figure of a paper, by analysis, simulator and lab.
+
+use std::collections::BTreeMap;
+
+use midspan_model::ModelError;
+use midspan_records::Record;
+
+use crate::laboratory::{Extent, LaboratoryError, Point};
+use crate::{Effort, Error, Simulated};
+
+/// Figures, tables or sections of a paper that are made together. Each paper has a list of them:
+/// nothing else names a figure.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Figure {
+    /// Their names, such as "figure 10". A user can ask the simulator for each of them.
+    pub(crate) items: &'static [&'static str],
+    /// What the paper's equations give.
+    pub(crate) analysis: Option<fn() -> Result<Vec<Record>, ModelError>>,
+    /// What the simulator measures.
+    pub(crate) simulation: Option<fn(&mut Simulating<'_>) -> Result<(), Error>>,
+    /// What the lab measures.
+    pub(crate) lab: Option<fn(Extent) -> Result<Vec<Point>, LaboratoryError>>,
+}
+
+impl Figure {
+    /// Figures that nothing makes yet.
+    pub(crate) const fn new(items: &'static [&'static str]) -> Self {
+        Self {
+            items,
+            analysis: None,
+            simulation: None,
+            lab: None,
+        }
+    }
+
+    pub(crate) const fn by_analysis(
+        mut self,
+        analysis: fn() -> Result<Vec<Record>, ModelError>,
+    ) -> Self {
+        self.analysis = Some(analysis);
+        self
+    }
+
+    pub(crate) const fn by_simulation(
+        mut self,
+        simulation: fn(&mut Simulating<'_>) -> Result<(), Error>,
+    ) -> Self {
+        self.simulation = Some(simulation);
+        self
+    }
+
+    pub(crate) const fn by_lab(
+        mut self,
+        lab: fn(Extent) -> Result<Vec<Point>, LaboratoryError>,
+    ) -> Self {
+        self.lab = Some(lab);
+        self
+    }
+}
+
+/// A simulation that needs nothing of other figures; it tells the caller what is done.
+pub(crate) type Simulation = fn(&Effort, &mut dyn FnMut(&str)) -> Result<Simulated, Error>;
+
+/// The simulation of a paper while its figures are made, one after another.
+pub(crate) struct Simulating<'a> {
+    /// How much is simulated.
+    pub(crate) effort: &'a Effort,
+    progress: &'a mut dyn FnMut(&str),
+    /// What has come out.
+    pub(crate) out: Simulated,
+    /// Numbers that a figure leaves for later ones of the same paper, by a name.
+    pub(crate) kept: BTreeMap<&'static str, Vec<f64>>,
+}
+
+impl Simulating<'_> {
+    /// Adds what `simulation` gives.
+    ///
+    /// # Errors
+    /// Those of `simulation`.
+    pub(crate) fn make(&mut self, simulation: Simulation) -> Result<(), Error> {
+        let made = simulation(self.effort, self.progress)?;
+        self.add(made);
+        Ok(())
+    }
+
+    /// Tells the caller what is done, in a few words.
+    pub(crate) fn progress(&mut self, step: &str) {
+        (self.progress)(step);
+    }
+
+    /// How much is simulated, and who is told of the progress.
+    pub(crate) fn parts(&mut self) -> (&Effort, &mut dyn FnMut(&str)) {
+        (self.effort, self.progress)
+    }
+
+    /// Adds what a figure gave.
+    pub(crate) fn add(&mut self, made: Simulated) {
+        self.out.records.extend(made.records);
+        self.out.figures.extend(made.figures);
+    }
+}
+
+/// Simulates those of `figures` that are asked for, in their order.
+///
+/// # Errors
+/// A scenario cannot be set up, or ended before its time.
+pub(crate) fn simulate(
+    figures: &[Figure],
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Simulated, Error> {
+    let mut simulating = Simulating {
+        effort,
+        progress,
+        out: Simulated::default(),
+        kept: BTreeMap::new(),
+    };
+    for figure in figures {
+        let is_wanted = figure.items.iter().any(|item| effort.wants(item));
+        if let Some(simulation) = figure.simulation.filter(|_| is_wanted) {
+            simulation(&mut simulating)?;
+        }
+    }
+    Ok(simulating.out)
+}

@@ -201,21 +201,6 @@ fn finish_four(head: &mut [u8], part: usize, offset: u16, more: bool, number: u3
     let flags = (offset / 8) | (u16::from(more) << 13);
     head[6..8].copy_from_slice(&flags.to_be_bytes());
     head[10..12].fill(0);
-    let sum = checksum(head);
-    head[10..12].copy_from_slice(&sum.to_be_bytes());
-}
-
-/// The checksum of RFC 1071.
-fn checksum(header: &[u8]) -> u16 {
-    let words = header.chunks(2).map(|pair| {
-        let low = pair.get(1).copied().unwrap_or(0);
-        u32::from(u16::from_be_bytes([pair[0], low]))
-    });
-    let mut sum: u32 = words.sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    #[allow(clippy::cast_possible_truncation)]
-    let folded = sum as u16;
-    !folded
+    let sum = midspan_wire::checksum([&*head]);
+    head[10..12].copy_from_slice(&sum);
 }

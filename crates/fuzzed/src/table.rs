@@ -109,6 +109,7 @@ pub const TARGETS: &[Target] = &[
         lines: &[
             file("crates/plan/src/measured/pcap.rs"),
             file("crates/plan/src/measured/trace.rs"),
+            functions("crates/wire/src/packet.rs", &["read_ethernet"]),
         ],
     },
     Target {
@@ -227,9 +228,18 @@ pub const TARGETS: &[Target] = &[
         lines: &[
             functions(
                 "crates/proxy/src/gate/syn.rs",
-                &["read", "set_hop_limit", "options"],
+                &[
+                    "read",
+                    "set_hop_limit",
+                    "options",
+                    "without_data",
+                    "direct_headers",
+                    "set_length",
+                ],
             ),
             file("crates/proxy/src/gate/timestamps.rs"),
+            file("crates/wire/src/checksum.rs"),
+            file("crates/wire/src/options.rs"),
             functions("crates/proxy/src/fragmenting.rs", &["client"]),
         ],
     },
@@ -352,7 +362,21 @@ pub const TARGETS: &[Target] = &[
         reads: "packets of midspan thin: TCP and its options",
         run: thin_packets,
         longest: 2048,
-        lines: &[file("crates/thin/src/segment.rs")],
+        lines: &[
+            file("crates/thin/src/segment.rs"),
+            functions(
+                "crates/wire/src/packet.rs",
+                &[
+                    "read",
+                    "read_first",
+                    "read_ip",
+                    "read_v4",
+                    "read_v6",
+                    "headers",
+                    "payload",
+                ],
+            ),
+        ],
     },
     Target {
         name: "thin_messages",

@@ -1,7 +1,7 @@
 //! Sends complete IP packets (raw(7), `IP_HDRINCL`).
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto};
@@ -87,17 +87,7 @@ impl Family {
 }
 
 fn destination(packet: &[u8]) -> Option<IpAddr> {
-    match packet.first()? >> 4 {
-        4 => {
-            let address: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
-            Some(Ipv4Addr::from(address).into())
-        }
-        6 => {
-            let address: [u8; 16] = packet.get(24..40)?.try_into().ok()?;
-            Some(Ipv6Addr::from(address).into())
-        }
-        _ => None,
-    }
+    Some(midspan_wire::destination(packet)?.0)
 }
 
 #[cfg(test)]

@@ -160,17 +160,10 @@ impl Worker {
 /// Where a TCP packet goes; `None` for anything else that a kernel may send through a device, as
 /// the search for IPv6 routers.
 pub(crate) fn client(packet: &[u8]) -> Option<IpAddr> {
-    let client: IpAddr = match packet.first()? >> 4 {
-        4 if *packet.get(9)? == TCP => {
-            let address: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
-            address.into()
-        }
-        6 if *packet.get(6)? == TCP => {
-            let address: [u8; 16] = packet.get(24..40)?.try_into().ok()?;
-            address.into()
-        }
-        _ => return None,
-    };
+    let (client, protocol) = midspan_wire::destination(packet)?;
+    if protocol != TCP {
+        return None;
+    }
     (!client.is_multicast() && !client.is_unspecified()).then_some(client)
 }
 

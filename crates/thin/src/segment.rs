@@ -1,28 +1,9 @@
-//! TCP segments as they are in the network: IPv4 and IPv6, with any options.
-//!
-//! This parser is not from a library: it reads only the first bytes of arriving packets, which
-//! libraries treat as damaged packets, and it must distinguish AccECN, SACK and timestamps from unknown
-//! options.
+//! TCP segments, read as ACK thinning needs them: IPv4 and IPv6, with any options.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use midspan_policy::ack_thinning::{AckHeader, SackBlocks};
-
-const TCP: u8 = 6;
-/// Extension headers of IPv6 that are skipped: hop-by-hop, routing, destination options.
-const PASSED_OVER: [u8; 3] = [0, 43, 60];
-/// The fragment header of IPv6.
-const FRAGMENT: u8 = 44;
-/// Most extension headers in a packet.
-const EXTENSION_LIMIT: usize = 8;
-
-/// The part of a segment that is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Whole,
-    /// All of it, or its first fragment.
-    First,
-}
+use midspan_wire::{TcpOption, TcpPacket, options};
 
 /// Flags of TCP.
 pub(crate) mod flags {
@@ -77,95 +58,31 @@ impl Segment {
     /// the packet is not a whole TCP segment with valid headers.
     #[must_use]
     pub fn parse(packet: &[u8]) -> Option<Self> {
-        Self::parse_part(packet, Part::Whole)
+        Self::from_packet(&TcpPacket::read(packet)?)
     }
 
     /// The same, also of the first fragment of a segment; its data is that of the fragment.
     #[must_use]
     pub fn parse_first(packet: &[u8]) -> Option<Self> {
-        Self::parse_part(packet, Part::First)
+        Self::from_packet(&TcpPacket::read_first(packet)?)
     }
 
-    fn parse_part(packet: &[u8], part: Part) -> Option<Self> {
-        match packet.first()? >> 4 {
-            4 => Self::parse_v4(packet, part),
-            6 => Self::parse_v6(packet, part),
-            _ => None,
-        }
-    }
-
-    fn parse_v4(packet: &[u8], part: Part) -> Option<Self> {
-        let header = usize::from(packet.first()? & 0x0f) * 4;
-        let size = u32::from(number_16(packet, 2)?);
-        let refused = match part {
-            // Further fragments follow, or this is not the first.
-            Part::Whole => 0x3fff,
-            Part::First => 0x1fff,
-        };
-        let is_fragment = number_16(packet, 6)? & refused != 0;
-        if header < 20 || is_fragment || *packet.get(9)? != TCP {
+    fn from_packet(packet: &TcpPacket<'_>) -> Option<Self> {
+        if packet.is_authenticated {
             return None;
         }
-        let address = |at: usize| -> Option<IpAddr> {
-            let bytes: [u8; 4] = packet.get(at..at + 4)?.try_into().ok()?;
-            Some(Ipv4Addr::from(bytes).into())
-        };
-        let addresses = (address(12)?, address(16)?);
-        Self::parse_tcp(packet, header, size, addresses)
-    }
-
-    fn parse_v6(packet: &[u8], part: Part) -> Option<Self> {
-        let length = u32::from(number_16(packet, 4)?);
-        let address = |at: usize| -> Option<IpAddr> {
-            let bytes: [u8; 16] = packet.get(at..at + 16)?.try_into().ok()?;
-            Some(Ipv6Addr::from(bytes).into())
-        };
-        let addresses = (address(8)?, address(24)?);
-        let mut next = *packet.get(6)?;
-        let mut at = 40;
-        for _ in 0..=EXTENSION_LIMIT {
-            if next == TCP {
-                return Self::parse_tcp(packet, at, length + 40, addresses);
-            }
-            if next == FRAGMENT && part == Part::First {
-                if number_16(packet, at + 2)? & 0xfff8 != 0 {
-                    return None;
-                }
-                next = *packet.get(at)?;
-                at += 8;
-                continue;
-            }
-            if !PASSED_OVER.contains(&next) {
-                return None;
-            }
-            next = *packet.get(at)?;
-            at += (usize::from(*packet.get(at + 1)?) + 1) * 8;
-        }
-        None
-    }
-
-    fn parse_tcp(
-        packet: &[u8],
-        at: usize,
-        size: u32,
-        (source, destination): (IpAddr, IpAddr),
-    ) -> Option<Self> {
-        let tcp = packet.get(at..)?;
-        let offset = number_16(tcp, 12)?;
-        let header = usize::from(offset >> 12) * 4;
-        let headers = u32::try_from(at + header).ok()?;
-        if header < 20 || headers > size {
-            return None;
-        }
+        let size = u32::try_from(packet.stated_length).ok()?;
+        let headers = u32::try_from(packet.headers()).ok()?;
+        let tcp = &packet.tcp;
         Some(Self {
-            source: SocketAddr::new(source, number_16(tcp, 0)?),
-            destination: SocketAddr::new(destination, number_16(tcp, 2)?),
-            sequence: number_32(tcp, 4)?,
-            number: number_32(tcp, 8)?,
-            flags: offset & 0x1ff,
-            window: number_16(tcp, 14)?,
-            options: Options::parse(tcp.get(20..header)?),
-            data: size - headers,
+            source: packet.source,
+            destination: packet.destination,
+            sequence: tcp.sequence_number(),
+            number: tcp.acknowledgment_number(),
+            flags: u16::from_be_bytes([tcp.slice()[12], tcp.slice()[13]]) & 0x1ff,
+            window: tcp.window_size(),
+            options: Options::parse(tcp.options()),
+            data: size.checked_sub(headers)?,
             size,
         })
     }
@@ -192,56 +109,42 @@ impl Segment {
 }
 
 impl Options {
-    fn parse(mut bytes: &[u8]) -> Self {
-        let mut options = Self::default();
-        loop {
-            match bytes {
-                // End of the list, or of the header.
-                [] | [0, ..] => return options,
-                [1, rest @ ..] => bytes = rest,
-                [kind, length, ..] => {
-                    let content = bytes.get(2..usize::from(*length));
-                    let Some(content) = content else {
-                        options.others = true;
-                        return options;
-                    };
-                    options.read(*kind, content);
-                    bytes = bytes.get(usize::from(*length)..).unwrap_or_default();
-                }
-                [_] => {
-                    options.others = true;
-                    return options;
-                }
+    fn parse(bytes: &[u8]) -> Self {
+        let mut read = Self::default();
+        for option in options(bytes) {
+            match option {
+                Ok(option) => read.add(&option),
+                Err(_) => read.others = true,
             }
         }
+        read
     }
 
-    fn read(&mut self, kind: u8, content: &[u8]) {
-        match (kind, content.len()) {
-            (2, 2) => self.segment_size = number_16(content, 0),
+    fn add(&mut self, option: &TcpOption<'_>) {
+        match (option.kind, option.content) {
+            (2, &[high, low]) => self.segment_size = Some(u16::from_be_bytes([high, low])),
             // Only one option with blocks: those of a second option would replace the first.
-            (5, 8 | 16 | 24 | 32) if self.sack.count == 0 => {
-                for (place, block) in self.sack.edges.iter_mut().zip(content.chunks(8)) {
-                    if let (Some(left), Some(right)) = (number_32(block, 0), number_32(block, 4)) {
-                        *place = (left, right);
+            (5, blocks) if matches!(blocks.len(), 8 | 16 | 24 | 32) && self.sack.count == 0 => {
+                for (place, block) in self.sack.edges.iter_mut().zip(blocks.chunks(8)) {
+                    if let Some(edges) = numbers(block) {
+                        *place = edges;
                         self.sack.count += 1;
                     }
                 }
             }
-            (8, 8) => self.timestamp = number_32(content, 0).zip(number_32(content, 4)),
+            (8, times) if times.len() == 8 => self.timestamp = numbers(times),
             // AccECN (RFC 9768): counters since the start, so a later one includes an earlier one.
-            (172 | 174, 0 | 3 | 6 | 9) => {}
+            (172 | 174, counters) if matches!(counters.len(), 0 | 3 | 6 | 9) => {}
             _ => self.others = true,
         }
     }
 }
 
-fn number_16(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn number_32(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+/// Two numbers of 32 bits.
+fn numbers(bytes: &[u8]) -> Option<(u32, u32)> {
+    let (first, second) = bytes.split_first_chunk()?;
+    let second = second.first_chunk()?;
+    Some((u32::from_be_bytes(*first), u32::from_be_bytes(*second)))
 }
 
 #[cfg(test)]

@@ -4,12 +4,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use etherparse::{
     IpFragOffset, IpNumber, Ipv4Header, Ipv6FragmentHeader, Ipv6Header, NetSlice, SlicedPacket,
-    TcpOptionElement, TcpSlice, TransportSlice,
+    TcpSlice, TransportSlice,
 };
 use midspan_link::{Headers, Packet, Piece, PureAck};
 use midspan_units::Time;
 
 use super::frame::{ETHERNET_HEADER, Frame, Kind};
+
+/// The kind of the option with SACK blocks (RFC 2018).
+const SELECTIVE_ACKNOWLEDGEMENT: u8 = 5;
 
 impl Packet for Frame {
     fn size(&self) -> u32 {
@@ -171,8 +174,9 @@ impl Frame {
 }
 
 fn has_blocks(tcp: &TcpSlice<'_>) -> bool {
-    tcp.options_iterator()
-        .any(|option| matches!(option, Ok(TcpOptionElement::SelectiveAcknowledgement(..))))
+    midspan_wire::options(tcp.options())
+        .flatten()
+        .any(|option| option.kind == SELECTIVE_ACKNOWLEDGEMENT && option.content.len() >= 8)
 }
 
 fn low(identification: u32) -> u16 {

@@ -168,12 +168,7 @@ impl Header {
         let total = headers.saturating_add(data);
         self.write(TOTAL_LENGTH, &total.to_be_bytes());
         self.write(10, &[0, 0]);
-        let sum: u32 = (0..self.ip / 2)
-            .map(|index| u32::from(self.short(2 * index)))
-            .sum();
-        let folded = (sum & 0xffff) + (sum >> 16);
-        let folded = (folded & 0xffff) + (folded >> 16);
-        let checksum = !u16::try_from(folded & 0xffff).unwrap_or_default();
-        self.write(10, &checksum.to_be_bytes());
+        let checksum = midspan_wire::checksum(self.bytes.get(..self.ip));
+        self.write(10, &checksum);
     }
 }

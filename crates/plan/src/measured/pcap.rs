@@ -5,7 +5,7 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
-use etherparse::LaxSlicedPacket;
+use midspan_wire::TcpPacket;
 
 use super::trace::{Connections, Seen};
 use super::{Measured, MeasuredError};
@@ -244,12 +244,8 @@ fn enhanced_packet<'a>(
 fn dissect(packet: &Packet<'_>) -> Option<Seen> {
     let bytes = packet.bytes;
     // Bytes of the link layer's header; most captures are cut off after the headers.
-    let (sliced, link) = match packet.link_type {
-        1 => {
-            let sliced = LaxSlicedPacket::from_ethernet(bytes).ok()?;
-            let extended: usize = sliced.link_exts.iter().map(|ext| ext.header_len()).sum();
-            (sliced, 14 + extended)
-        }
+    let (link, tcp) = match packet.link_type {
+        1 => TcpPacket::read_ethernet(bytes)?,
         kind => {
             let link = match kind {
                 0 | 108 => 4,
@@ -258,9 +254,9 @@ fn dissect(packet: &Packet<'_>) -> Option<Seen> {
                 276 => 20,
                 _ => return None,
             };
-            (LaxSlicedPacket::from_ip(bytes.get(link..)?).ok()?, link)
+            (link, TcpPacket::read(bytes.get(link..)?)?)
         }
     };
     let length = usize::try_from(packet.length).ok()?.checked_sub(link)?;
-    Seen::from_packet(packet.time, &sliced, length)
+    Seen::from_packet(packet.time, &tcp, length)
 }

@@ -1,9 +1,9 @@
 //! TCP connections, reconstructed from the packets at a capture point.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
-use etherparse::{LaxNetSlice, LaxSlicedPacket, TcpOptionElement, TransportSlice};
+use midspan_wire::{TcpPacket, options};
 
 use super::{Measured, Stretch, share};
 
@@ -17,6 +17,9 @@ const MOST_WAITING: usize = 4096;
 const PEAK: f64 = 0.1;
 /// Fewer samples than this give no loss rate.
 const ENOUGH: u64 = 100;
+/// Kinds of TCP options (RFC 9293, RFC 7323).
+const SEGMENT_SIZE: u8 = 2;
+const WINDOW_SCALE: u8 = 3;
 
 /// A TCP packet.
 #[derive(Debug, Clone, Copy)]
@@ -38,51 +41,28 @@ pub(super) struct Seen {
 impl Seen {
     /// The TCP segment in `packet`, captured at `time`; `length` is that of the IP packet on the
     /// wire.
-    pub(super) fn from_packet(
-        time: f64,
-        packet: &LaxSlicedPacket<'_>,
-        length: usize,
-    ) -> Option<Self> {
-        let Some(TransportSlice::Tcp(tcp)) = &packet.transport else {
-            return None;
-        };
-        let (source, destination, headers, stated): (IpAddr, IpAddr, usize, usize) =
-            match packet.net.as_ref()? {
-                LaxNetSlice::Ipv4(ip) => {
-                    let header = ip.header();
-                    (
-                        header.source_addr().into(),
-                        header.destination_addr().into(),
-                        usize::from(header.ihl()) * 4,
-                        usize::from(header.total_len()),
-                    )
-                }
-                LaxNetSlice::Ipv6(ip) => {
-                    let header = ip.header();
-                    (
-                        header.source_addr().into(),
-                        header.destination_addr().into(),
-                        40 + ip.extensions().slice().len(),
-                        40 + usize::from(header.payload_length()),
-                    )
-                }
-                LaxNetSlice::Arp(_) => return None,
-            };
+    pub(super) fn from_packet(time: f64, packet: &TcpPacket<'_>, length: usize) -> Option<Self> {
+        let tcp = &packet.tcp;
         // Zero if the packet comes from segmentation offload and is too large for the field.
-        let length = if stated > headers { stated } else { length };
-        let payload = length.checked_sub(headers + tcp.header_slice().len())?;
+        let length = match packet.stated_length {
+            stated if stated > packet.ip_header => stated,
+            _ => length,
+        };
+        let payload = length.checked_sub(packet.headers())?;
         let (mut segment_option, mut scale_option) = (None, None);
-        for option in tcp.options_iterator().flatten() {
-            match option {
-                TcpOptionElement::MaximumSegmentSize(size) => segment_option = Some(size),
-                TcpOptionElement::WindowScale(scale) => scale_option = Some(scale.min(14)),
+        for option in options(tcp.options()).flatten() {
+            match (option.kind, option.content) {
+                (SEGMENT_SIZE, &[high, low]) => {
+                    segment_option = Some(u16::from_be_bytes([high, low]));
+                }
+                (WINDOW_SCALE, &[scale]) => scale_option = Some(scale.min(14)),
                 _ => {}
             }
         }
         Some(Self {
             time,
-            source: SocketAddr::new(source, tcp.source_port()),
-            destination: SocketAddr::new(destination, tcp.destination_port()),
+            source: packet.source,
+            destination: packet.destination,
             sequence: tcp.sequence_number(),
             acknowledgement: tcp.ack().then(|| tcp.acknowledgment_number()),
             syn: tcp.syn(),

@@ -1,10 +1,10 @@
 //! Which leg of a session a packet belongs to.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
-use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use midspan_policy::Leg;
 use midspan_relay::observation::{LegReport, SessionReport};
+use midspan_wire::TcpPacket;
 
 use super::CaptureError;
 
@@ -101,30 +101,10 @@ impl Legs {
 impl Segment {
     /// From a packet that begins with its IP header and may be cut behind the TCP header.
     pub fn read(packet: &[u8], is_outgoing: bool) -> Option<Self> {
-        let packet = LaxSlicedPacket::from_ip(packet).ok()?;
-        let (source, destination): (IpAddr, IpAddr) = match packet.net? {
-            LaxNetSlice::Ipv4(four) => {
-                let header = four.header();
-                (
-                    header.source_addr().into(),
-                    header.destination_addr().into(),
-                )
-            }
-            LaxNetSlice::Ipv6(six) => {
-                let header = six.header();
-                (
-                    header.source_addr().into(),
-                    header.destination_addr().into(),
-                )
-            }
-            LaxNetSlice::Arp(_) => return None,
-        };
-        let Some(TransportSlice::Tcp(tcp)) = packet.transport else {
-            return None;
-        };
+        let packet = TcpPacket::read(packet)?;
         Some(Self {
-            source: SocketAddr::new(source, tcp.source_port()),
-            destination: SocketAddr::new(destination, tcp.destination_port()),
+            source: packet.source,
+            destination: packet.destination,
             is_outgoing,
         })
     }

@@ -15,6 +15,11 @@ pub(crate) fn packet(packet: &[u8]) {
         assert_eq!(syn::read(&changed).map(stays), read.map(stays));
         assert!(timestamps::without(&changed).is_none_or(|again| again != changed));
     }
+    if let Some(cut) = syn::without_data(packet) {
+        assert!(cut.len() <= packet.len());
+        assert_eq!(syn::read(&cut), read);
+        assert_eq!(syn::without_data(&cut).as_ref(), Some(&cut));
+    }
     let mut limited = packet.to_vec();
     syn::set_hop_limit(&mut limited, 66);
     assert_eq!(syn::read(&limited).is_some(), read.is_some());

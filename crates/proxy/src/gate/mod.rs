@@ -22,7 +22,6 @@
 mod control_group;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
-mod headers;
 mod held;
 mod listener;
 mod running;

@@ -1,13 +1,8 @@
 //! Parses a client's first segment.
 
-use std::net::{IpAddr, SocketAddr};
-
-use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
-
-use midspan_policy::learned_start::LEAST_WINDOW;
-
-use super::headers;
 use midspan_policy::Request;
+use midspan_policy::learned_start::LEAST_WINDOW;
+use midspan_wire::{DamagedOption, IPV6_HEADER, TcpPacket, set_checksums};
 
 /// Bytes that are copied of a packet: all headers of any SYN that a host sends.
 pub const COPIED: u16 = 256;
@@ -45,31 +40,11 @@ pub enum Segment {
 
 /// Parses a packet from its IP header on; `None` if it is neither kind of segment.
 pub fn read(packet: &[u8]) -> Option<Segment> {
-    // The end of the packet may not have been copied.
-    let packet = LaxSlicedPacket::from_ip(packet).ok()?;
-    let (source, destination): (IpAddr, IpAddr) = match packet.net? {
-        LaxNetSlice::Ipv4(ip) => {
-            let header = ip.header();
-            (
-                header.source_addr().into(),
-                header.destination_addr().into(),
-            )
-        }
-        LaxNetSlice::Ipv6(ip) => {
-            let header = ip.header();
-            (
-                header.source_addr().into(),
-                header.destination_addr().into(),
-            )
-        }
-        LaxNetSlice::Arp(_) => return None,
-    };
-    let Some(TransportSlice::Tcp(tcp)) = packet.transport else {
-        return None;
-    };
+    let packet = TcpPacket::read(packet)?;
+    let tcp = &packet.tcp;
     let request = Request {
-        client: SocketAddr::new(source, tcp.source_port()),
-        server: SocketAddr::new(destination, tcp.destination_port()),
+        client: packet.source,
+        server: packet.destination,
     };
     match (tcp.syn(), tcp.ack()) {
         _ if tcp.rst() || tcp.fin() => None,
@@ -91,20 +66,37 @@ pub fn read(packet: &[u8]) -> Option<Segment> {
 /// the SYN-ACK acknowledges only the SYN (RFC 9293, section 3.10.7.2). `None` if TCP does not
 /// directly follow the IP header, or a header is incomplete.
 pub(super) fn without_data(packet: &[u8]) -> Option<Vec<u8>> {
-    let start = headers::segment_start(packet)?;
-    let length = usize::from(packet.get(start + 12)? >> 4) * 4;
-    let end = start + length.max(headers::TCP_HEADER);
-    let mut cut = packet.get(..end)?.to_vec();
-    headers::set_length(&mut cut)?;
-    headers::set_checksums(&mut cut, start)?;
+    let headers = direct_headers(packet)?;
+    let mut cut = packet.get(..headers)?.to_vec();
+    set_length(&mut cut)?;
+    set_checksums(&mut cut)?;
     Some(cut)
 }
 
 /// Bytes of data behind the headers of a packet of this whole length.
 pub(super) fn data_length(packet: &[u8], whole: u32) -> Option<u32> {
-    let start = headers::segment_start(packet)?;
-    let length = usize::from(packet.get(start + 12)? >> 4) * 4;
-    whole.checked_sub(u32::try_from(start + length).ok()?)
+    whole.checked_sub(u32::try_from(direct_headers(packet)?).ok()?)
+}
+
+/// Bytes of the headers of a TCP segment that follows directly on the IP header.
+fn direct_headers(packet: &[u8]) -> Option<usize> {
+    let packet = TcpPacket::read(packet)?;
+    (!packet.has_extensions).then(|| packet.headers())
+}
+
+/// Writes the length of the packet, as it is, into its IP header.
+fn set_length(packet: &mut [u8]) -> Option<()> {
+    let whole = u16::try_from(packet.len()).ok()?;
+    match packet.first()? >> 4 {
+        4 => packet.get_mut(2..4)?.copy_from_slice(&whole.to_be_bytes()),
+        _ => {
+            let payload = whole.checked_sub(IPV6_HEADER as u16)?;
+            packet
+                .get_mut(4..6)?
+                .copy_from_slice(&payload.to_be_bytes());
+        }
+    }
+    Some(())
 }
 
 /// The hop limit (TTL) with which a SYN that is sent again reaches the sockets with this initial
@@ -126,20 +118,11 @@ pub(super) fn set_hop_limit(packet: &mut [u8], hop_limit: u8) {
     }
 }
 
-/// TCP's options (RFC 9293, section 3.1), each with its content, up to the end or the first
-/// malformed one.
-fn options(mut options: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
-    std::iter::from_fn(move || {
-        while let [1, rest @ ..] = options {
-            options = rest;
-        }
-        let (kind, length) = match options {
-            [] | [0, ..] | [_] => return None,
-            [kind, length, ..] => (*kind, usize::from(*length).max(2)),
-        };
-        let content = options.get(2..length).unwrap_or_default();
-        options = options.get(length..).unwrap_or_default();
-        Some((kind, content))
+/// The kinds of TCP options and their contents. A damaged option has a kind, but no content.
+fn options(bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    midspan_wire::options(bytes).map(|option| match option {
+        Ok(option) => (option.kind, option.content),
+        Err(DamagedOption { kind }) => (kind, &[][..]),
     })
 }
 

@@ -3,9 +3,12 @@
 //! The listener then offers no timestamps in its SYN-ACK, so neither end sends any: an ACK has 12
 //! bytes fewer.
 
-use super::headers::{TCP_CHECKSUM as CHECKSUM, TCP_HEADER as HEADER, fold, segment_start, sum};
+use std::ops::Range;
 
-const END: u8 = 0;
+use midspan_wire::{
+    TCP_CHECKSUM as CHECKSUM, TCP_HEADER as HEADER, TcpPacket, options, updated_checksum,
+};
+
 const NO_OPERATION: u8 = 1;
 const TIMESTAMPS: u8 = 8;
 
@@ -13,46 +16,29 @@ const TIMESTAMPS: u8 = 8;
 /// nothing to remove: TCP does not directly follow the IP header, there is no such option, or the
 /// options are malformed.
 pub fn without(packet: &[u8]) -> Option<Vec<u8>> {
-    let start = segment_start(packet)?;
-    let segment = packet.get(start..)?;
-    let length = usize::from(segment.get(12)? >> 4) * 4;
-    let place = place(segment.get(HEADER..length)?)?;
+    let read = TcpPacket::read(packet).filter(|read| !read.has_extensions)?;
+    let (start, place) = (read.ip_header, place(read.tcp.options())?);
     let mut changed = packet.to_vec();
     let segment = changed.get_mut(start..)?;
     let (from, to) = (HEADER + place.start, HEADER + place.end);
     // Sums count words of 16 bits from the segment's start.
     let words = from / 2 * 2..to.div_ceil(2) * 2;
-    let before = sum(segment.get(words.clone())?);
+    let before = segment.get(words.clone())?.to_vec();
     segment.get_mut(from..to)?.fill(NO_OPERATION);
-    let after = sum(segment.get(words)?);
-    let field = segment.get_mut(CHECKSUM..CHECKSUM + 2)?;
-    let old = u16::from_be_bytes([field[0], field[1]]);
-    // RFC 1624, equation 3.
-    let new = !fold(u64::from(!old) + u64::from(!before) + u64::from(after));
-    field.copy_from_slice(&new.to_be_bytes());
+    let old = segment.get(CHECKSUM..CHECKSUM + 2)?.try_into().ok()?;
+    let new = updated_checksum(old, &before, segment.get(words)?);
+    segment
+        .get_mut(CHECKSUM..CHECKSUM + 2)?
+        .copy_from_slice(&new);
     Some(changed)
 }
 
-/// The position of the whole option.
-fn place(options: &[u8]) -> Option<std::ops::Range<usize>> {
-    let mut at = 0;
-    loop {
-        match *options.get(at)? {
-            END => return None,
-            NO_OPERATION => at += 1,
-            kind => {
-                let length = usize::from(*options.get(at + 1)?);
-                let end = at + length;
-                if length < 2 || end > options.len() {
-                    return None;
-                }
-                if kind == TIMESTAMPS {
-                    return Some(at..end);
-                }
-                at = end;
-            }
-        }
-    }
+/// The first timestamp option. `None` if a damaged option is before it.
+fn place(bytes: &[u8]) -> Option<Range<usize>> {
+    options(bytes)
+        .map_while(Result::ok)
+        .find(|option| option.kind == TIMESTAMPS)
+        .map(|option| option.place)
 }
 
 #[cfg(test)]

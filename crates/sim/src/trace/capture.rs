@@ -7,6 +7,7 @@
 
 use std::io::{self, Write};
 
+use etherparse::{IpNumber, Ipv4Header, TcpHeader, TcpOptionElement, TcpOptions};
 use midspan_units::Time;
 
 use super::legs::{LegName, legs};
@@ -16,16 +17,9 @@ use crate::scenario::{Scenario, ScenarioError};
 
 const MAGIC: u32 = 0xa1b2_3c4d;
 const RAW_IP: u32 = 101;
-const IP_HEADER: u32 = 20;
-const TCP_HEADER: u32 = 20;
 const RECEIVER_PORT: u16 = 5001;
 /// Bits by which advertised windows are shifted (RFC 7323): the largest possible number.
-const WINDOW_SCALE: u32 = 14;
-
-const SYN: u8 = 0x02;
-const RST: u8 = 0x04;
-const PUSH: u8 = 0x08;
-const ACK: u8 = 0x10;
+const WINDOW_SCALE: u8 = 14;
 
 /// Writes a capture while a simulation runs.
 #[derive(Debug)]
@@ -38,14 +32,11 @@ pub struct Capture<W> {
     error: Option<io::Error>,
 }
 
-/// The fields of a TCP header that differ from packet to packet.
-struct Header {
-    from_sender: bool,
-    sequence: u32,
-    acknowledgement: u32,
-    flags: u8,
-    window: u16,
-    options: Vec<u8>,
+/// Who sends a packet of a leg.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum From {
+    Sender,
+    Receiver,
 }
 
 impl<W: Write> Capture<W> {
@@ -91,38 +82,40 @@ impl<W: Write> Capture<W> {
     }
 
     /// One packet of a leg, of `size` bytes on the wire.
-    fn packet(&mut self, now: Time, connection: u32, size: u32, header: &Header) {
+    fn packet(&mut self, now: Time, packet: &Packet, from: From, mut tcp: TcpHeader) {
+        let connection = packet.connection;
         let Some(leg) = self.legs.get(connection as usize) else {
             return;
         };
         let (sender, receiver) = (address(leg.from.0), address(leg.to.0));
         let port = u16::try_from(10_000 + connection % 50_000).unwrap_or(u16::MAX);
-        let (from, to, ports) = if header.from_sender {
-            (sender, receiver, [port, RECEIVER_PORT])
-        } else {
-            (receiver, sender, [RECEIVER_PORT, port])
+        let (source, destination) = match from {
+            From::Sender => (sender, receiver),
+            From::Receiver => (receiver, sender),
+        };
+        (tcp.source_port, tcp.destination_port) = match from {
+            From::Sender => (port, RECEIVER_PORT),
+            From::Receiver => (RECEIVER_PORT, port),
         };
         self.identification = self.identification.wrapping_add(1);
-        let options = u32::try_from(header.options.len()).unwrap_or(0);
-        let captured = IP_HEADER + TCP_HEADER + options;
-        let size = size.max(captured);
+        let captured = u32::try_from(Ipv4Header::MIN_LEN + tcp.header_len()).unwrap_or(u32::MAX);
+        let size = packet.size.max(captured);
+        let Ok(mut ip) = Ipv4Header::new(0, 64, IpNumber::TCP, source, destination) else {
+            return;
+        };
+        ip.total_len = u16::try_from(size).unwrap_or(u16::MAX);
+        ip.identification = self.identification;
+        ip.dont_fragment = false;
+        ip.header_checksum = ip.calc_header_checksum();
         let mut bytes = Vec::with_capacity(16 + captured as usize);
         let nanoseconds = now.nanoseconds();
         bytes.extend(low(nanoseconds / 1_000_000_000).to_le_bytes());
         bytes.extend(low(nanoseconds % 1_000_000_000).to_le_bytes());
         bytes.extend(captured.to_le_bytes());
         bytes.extend(size.to_le_bytes());
-        bytes.extend(ip_header(from, to, size, self.identification));
-        for port in ports {
-            bytes.extend(port.to_be_bytes());
-        }
-        bytes.extend(header.sequence.to_be_bytes());
-        bytes.extend(header.acknowledgement.to_be_bytes());
-        let words = u8::try_from((TCP_HEADER + options) / 4).unwrap_or(5);
-        bytes.extend([words << 4, header.flags]);
-        bytes.extend(header.window.to_be_bytes());
-        bytes.extend([0; 4]); // Checksum (left out), urgent pointer.
-        bytes.extend(&header.options);
+        bytes.extend(ip.to_bytes());
+        // The TCP checksum is left out.
+        bytes.extend(tcp.to_bytes());
         self.write(&bytes);
     }
 
@@ -130,33 +123,33 @@ impl<W: Write> Capture<W> {
         let syn = data.kind == DataKind::Synchronise;
         let mss = self.legs.get(packet.connection as usize);
         let mss = mss.map_or(0, |leg| leg.segment_size);
-        let header = Header {
-            from_sender: true,
+        let tcp = TcpHeader {
             // The SYN has the number before the first byte.
-            sequence: low(data.sequence).wrapping_add(u32::from(!syn)),
-            acknowledgement: u32::from(!syn),
-            flags: match data.kind {
-                DataKind::Synchronise => SYN,
-                DataKind::Probe => ACK,
-                DataKind::Payload => ACK | PUSH,
+            sequence_number: low(data.sequence).wrapping_add(u32::from(!syn)),
+            acknowledgment_number: u32::from(!syn),
+            syn,
+            ack: !syn,
+            psh: data.kind == DataKind::Payload,
+            window_size: u16::MAX,
+            options: if syn {
+                syn_options(mss)
+            } else {
+                TcpOptions::default()
             },
-            window: u16::MAX,
-            options: if syn { syn_options(mss) } else { Vec::new() },
+            ..TcpHeader::default()
         };
-        self.packet(now, packet.connection, packet.size, &header);
+        self.packet(now, packet, From::Sender, tcp);
     }
 
     /// The answer to the SYN of a refused connection.
     fn reset(&mut self, now: Time, packet: &Packet) {
-        let header = Header {
-            from_sender: false,
-            sequence: 0,
-            acknowledgement: 1,
-            flags: RST | ACK,
-            window: 0,
-            options: Vec::new(),
+        let tcp = TcpHeader {
+            acknowledgment_number: 1,
+            rst: true,
+            ack: true,
+            ..TcpHeader::default()
         };
-        self.packet(now, packet.connection, packet.size, &header);
+        self.packet(now, packet, From::Receiver, tcp);
     }
 
     fn acknowledgement(&mut self, now: Time, packet: &Packet, ack: &Acknowledgement) {
@@ -171,19 +164,20 @@ impl<W: Write> Capture<W> {
         } else {
             window >> WINDOW_SCALE
         };
-        let header = Header {
-            from_sender: false,
-            sequence: u32::from(!answers),
-            acknowledgement: low(ack.number).wrapping_add(1),
-            flags: if answers { SYN | ACK } else { ACK },
-            window: u16::try_from(window).unwrap_or(u16::MAX),
+        let tcp = TcpHeader {
+            sequence_number: u32::from(!answers),
+            acknowledgment_number: low(ack.number).wrapping_add(1),
+            syn: answers,
+            ack: true,
+            window_size: u16::try_from(window).unwrap_or(u16::MAX),
             options: if answers {
                 syn_options(mss)
             } else {
                 sack_option(ack)
             },
+            ..TcpHeader::default()
         };
-        self.packet(now, packet.connection, packet.size, &header);
+        self.packet(now, packet, From::Receiver, tcp);
     }
 }
 
@@ -198,45 +192,35 @@ fn address(node: usize) -> [u8; 4] {
     (0x0a00_0000 | (number & 0x00ff_ffff)).to_be_bytes()
 }
 
-fn ip_header(from: [u8; 4], to: [u8; 4], size: u32, identification: u16) -> [u8; 20] {
-    let [size_high, size_low] = u16::try_from(size).unwrap_or(u16::MAX).to_be_bytes();
-    let [id_high, id_low] = identification.to_be_bytes();
-    let mut header = [0_u8; 20];
-    header[..10].copy_from_slice(&[0x45, 0, size_high, size_low, id_high, id_low, 0, 0, 64, 6]);
-    header[12..16].copy_from_slice(&from);
-    header[16..].copy_from_slice(&to);
-    let sum: u32 = header
-        .chunks_exact(2)
-        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
-        .sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    let folded = (folded & 0xffff) + (folded >> 16);
-    let [.., high, low] = (!folded).to_be_bytes();
-    header[10..12].copy_from_slice(&[high, low]);
-    header
-}
-
 /// Segment size, SACK permitted, window scale.
-fn syn_options(mss: u32) -> Vec<u8> {
-    let [high, low] = u16::try_from(mss).unwrap_or(u16::MAX).to_be_bytes();
-    #[allow(clippy::cast_possible_truncation)] // 14.
-    let scale = WINDOW_SCALE as u8;
-    vec![2, 4, high, low, 4, 2, 1, 3, 3, scale, 1, 1]
+fn syn_options(mss: u32) -> TcpOptions {
+    let mss = u16::try_from(mss).unwrap_or(u16::MAX);
+    let options = [
+        TcpOptionElement::MaximumSegmentSize(mss),
+        TcpOptionElement::SelectiveAcknowledgementPermitted,
+        TcpOptionElement::Noop,
+        TcpOptionElement::WindowScale(WINDOW_SCALE),
+    ];
+    TcpOptions::try_from_elements(&options).unwrap_or_default()
 }
 
-fn sack_option(ack: &Acknowledgement) -> Vec<u8> {
+fn sack_option(ack: &Acknowledgement) -> TcpOptions {
     let blocks = ack.blocks.as_slice();
-    if blocks.is_empty() {
-        return Vec::new();
-    }
-    let mut option = vec![1, 1, 5, u8::try_from(2 + 8 * blocks.len()).unwrap_or(2)];
-    for block in blocks {
-        for offset in [block.start, block.end] {
-            let number = low(ack.number).wrapping_add(offset).wrapping_add(1);
-            option.extend(number.to_be_bytes());
-        }
-    }
-    option
+    let mut blocks = blocks.iter().map(|block| {
+        [block.start, block.end]
+            .map(|offset| low(ack.number).wrapping_add(offset).wrapping_add(1))
+            .into()
+    });
+    let Some(first) = blocks.next() else {
+        return TcpOptions::default();
+    };
+    let others = [blocks.next(), blocks.next(), blocks.next()];
+    let options = [
+        TcpOptionElement::Noop,
+        TcpOptionElement::Noop,
+        TcpOptionElement::SelectiveAcknowledgement(first, others),
+    ];
+    TcpOptions::try_from_elements(&options).unwrap_or_default()
 }
 
 impl<W: Write> Observer for Capture<W> {

@@ -99,7 +99,7 @@ fn a_session_is_captured_by_its_number() {
     // The relay ends a moment after its helper.
     wait_until("nobody answers", || {
         let gone = run(&namespace, &["capture", "1"]);
-        text(&gone.stderr).contains("nobody answers at 127.0.0.1:9464")
+        text(&gone.stderr).contains("no program answers at 127.0.0.1:9464")
     });
     // The proxy has ended, and with it the session.
     let _ = talking.join();

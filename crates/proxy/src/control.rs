@@ -161,7 +161,7 @@ pub enum ControlError {
     #[error("a message between the helper and the relay cannot be read: {0}")]
     Format(#[from] serde_json::Error),
     /// There is no helper, or its message is not the expected one.
-    #[error("no helper speaks to this relay: this command is run by `midspan run` only")]
+    #[error("no helper is connected to this relay: only `midspan run` runs this command")]
     OutOfTurn,
 }
 

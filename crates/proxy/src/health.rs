@@ -106,7 +106,7 @@ impl Known {
             return Err(format!("{stuck}\n"));
         }
         if self.is_draining {
-            return Err("draining: no new connections are taken\n".to_owned());
+            return Err("draining: no new connections are accepted\n".to_owned());
         }
         if let Some(passing) = self.helper.passing {
             let reasons = passing.names();

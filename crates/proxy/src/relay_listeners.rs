@@ -153,7 +153,7 @@ fn start_gate<'a>(
     let listeners = GateListener::all(listeners);
     Gate::start(&settings, listeners, RelaySide::from(relay), raw).map_err(|source| {
         tracing::error!(
-            "queue {} cannot be had: is it in use? (interception.queue)",
+            "cannot open queue {}: is it in use? (interception.queue)",
             settings.queue
         );
         Error::system("take the queue of transparent listeners")(source)

@@ -152,7 +152,7 @@ fn serve() -> Result<(), Error> {
                             FromRelay::Reloaded
                         }
                         Err(error) => {
-                            tracing::error!("the old listeners go on: {error}");
+                            tracing::error!("the old listeners stay in force: {error}");
                             FromRelay::NotReloaded
                         }
                     };
@@ -495,7 +495,7 @@ fn log_gate(all: &GateStatistics) {
         refused = all.refused,
         unanswered = all.unanswered,
         left_alone = %bypasses.join(", "),
-        "no more connections are taken"
+        "no more connections are accepted"
     );
 }
 

@@ -65,7 +65,11 @@ fn wrong_keys_of_explicit_listeners_are_located() {
         (SOCKS, "users = { \"a:b\" = \"c\" }", "user \"a:b\""),
         (SOCKS, "users = { a = \"\" }", "user \"a\""),
         (SOCKS, "clients = []", "the list is empty"),
-        (SOCKS, "clients = \"all\"", "clients names nobody"),
+        (
+            SOCKS,
+            "clients = \"all\"",
+            "clients must list addresses or prefixes",
+        ),
         (
             SOCKS,
             "clients = [\"::ffff:192.0.2.1\"]",

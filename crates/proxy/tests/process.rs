@@ -431,5 +431,8 @@ fn the_relay_alone_refuses() {
     let finished = Launch::this_program("relay").finish().unwrap();
     assert_eq!(finished.status.code(), Some(1));
     let error = finished.log;
-    assert!(error.contains("run by `midspan run` only"), "{error}");
+    assert!(
+        error.contains("only `midspan run` runs this command"),
+        "{error}"
+    );
 }

@@ -263,7 +263,7 @@ impl Acceptors {
             self.counters.option_errors.add(1);
             tracing::warn!(
                 listener = acceptor.listener.name,
-                "a listener goes on without an option: {error}"
+                "a listener continues without an option: {error}"
             );
         }
         let is_paused = acceptor.paused_until.is_some();

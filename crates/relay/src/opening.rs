@@ -427,7 +427,7 @@ impl Acceptor {
             self.warned = true;
             tracing::warn!(
                 listener = self.listener.name,
-                "a leg goes on without an option: {error}"
+                "a leg continues without an option: {error}"
             );
         }
         1

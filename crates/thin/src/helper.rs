@@ -225,7 +225,7 @@ impl Worker {
                         && let Some(ended) = pages.tell(&status)
                     {
                         midspan_log::say(&format!(
-                            "metrics can no longer be asked for, since their process has ended \
+                            "metrics are no longer available, because their process has ended \
                              ({ended}); ACKs are thinned as before"
                         ));
                     }

@@ -298,7 +298,7 @@ fn killed_metrics() {
     kill_process(thin.program.child_with("thin-pages").unwrap(), Signal::KILL).unwrap();
     let told = || {
         let log = thin.program.log();
-        log.matches("metrics can no longer be asked for").count()
+        log.matches("metrics are no longer available").count()
     };
     let start = Instant::now();
     while told() == 0 {

@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub enum ClientError {
     /// No program listens at this address.
     #[error(
-        "nobody answers at {address}: {source} (is [admin] in the configuration of the running \
+        "no program answers at {address}: {source} (is [admin] in the configuration of the running \
          Midspan? give its address with --admin, or its file with -c)"
     )]
     Unreachable {

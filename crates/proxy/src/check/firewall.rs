@@ -46,7 +46,7 @@ pub(super) fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Error> {
             // The first route of a machine's own is that of `lo`.
             let mend = match error.to_string().contains(NETWORK_DOWN) {
                 true => "ip link set lo up",
-                false => "mend what is missing above, and check again",
+                false => "fix what is missing above, and check again",
             };
             let found = format!("connections cannot be intercepted: {error}");
             vec![Finding::missing(CHECK, found, mend)]

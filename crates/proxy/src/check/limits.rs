@@ -202,7 +202,7 @@ fn pipes(context: &Context<'_>) -> Vec<Finding> {
         findings.push(match largest < size {
             true => Finding::warning(
                 check,
-                format!("{found}: pipes of this size cannot be had, data is copied"),
+                format!("{found}: there are no pipes of this size, data is copied"),
                 format!("sysctl -w fs.pipe-max-size={size}"),
             ),
             false => Finding::ok(check, found),

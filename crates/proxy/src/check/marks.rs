@@ -49,7 +49,7 @@ pub(super) fn findings(context: &Context<'_>) -> Vec<Finding> {
     findings.dedup();
     findings.extend(problem);
     if findings.is_empty() {
-        let found = format!("nobody else uses the bits {ours:#010x}");
+        let found = format!("no other program uses the bits {ours:#010x}");
         findings.push(Finding::ok(CHECK, found));
     }
     findings
@@ -83,7 +83,7 @@ fn rule(rule: &RuleUse, ours: u32, free: Option<u32>) -> Option<Finding> {
     match rule.what {
         Use::CompareMark { mask, value } if mask & value & ours != 0 => Some(Finding::missing(
             CHECK,
-            format!("chain \"{chain}\" asks for bits of Midspan's mask {ours:#010x}"),
+            format!("chain \"{chain}\" uses bits of Midspan's mask {ours:#010x}"),
             other_mask(free),
         )),
         Use::CompareMark { mask, value } if mask & ours != 0 && mask == u32::MAX && value != 0 => {

@@ -197,7 +197,7 @@ fn checked_users(
         .iter()
         .find(|(name, password)| !fits(name) || name.contains(':') || !fits(password));
     let message = match wrong {
-        _ if users.get_ref().is_empty() => "there is no user: nobody could use it".to_owned(),
+        _ if users.get_ref().is_empty() => "there is no user, so no client could use it".to_owned(),
         Some((name, _)) => format!(
             "user \"{name}\": name and password have 1 to {CREDENTIAL_LIMIT} bytes, the name \
              without a colon"
@@ -252,7 +252,7 @@ fn networks(
     networks: Spanned<Networks>,
 ) -> Result<Vec<Network>, Located> {
     if networks.get_ref().0.is_empty() {
-        let message = format!("{key} names nobody");
+        let message = format!("{key} must list addresses or prefixes");
         return Err(Located::new(source, networks.span(), message)
             .with_help("write prefixes, as in [\"192.0.2.0/24\"]"));
     }

@@ -59,7 +59,7 @@ pub(super) fn profiles(
     if let Some(key) = keys.find(|key| !is_transparent && !*key.get_ref()) {
         let message = "timestamps can be left out of transparent listeners' connections only";
         return Err(Located::new(source, key.span(), message)
-            .with_help("the option is taken from the client's SYN on its way to the listener"));
+            .with_help("the option is removed from the client's SYN before the listener gets it"));
     }
     let tables = tables.into_iter();
     tables

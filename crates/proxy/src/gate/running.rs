@@ -51,7 +51,7 @@ impl Gate {
             .name("gate".to_owned())
             .spawn(move || {
                 if let Err(error) = worker.run(&stopped) {
-                    tracing::error!("no connections are taken any more: {error}");
+                    tracing::error!("no connections are intercepted any more: {error}");
                 }
             })?;
         Ok(Self {

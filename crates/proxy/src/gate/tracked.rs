@@ -49,8 +49,8 @@ impl TrackedEntries {
                 self.occupancy = None;
                 if !std::mem::replace(&mut self.is_unknown, true) {
                     warn!(
-                        "the entries of connection tracking cannot be counted, so that connections \
-                         are taken even where its table is nearly full: {error}"
+                        "the entries of connection tracking cannot be counted, so connections are \
+                         intercepted even if its table is nearly full: {error}"
                     );
                 }
             }
@@ -66,7 +66,7 @@ impl TrackedEntries {
             self.is_passing = false;
             info!(
                 entries,
-                "connection tracking has room again: connections are taken"
+                "connection tracking has room again: connections are intercepted"
             );
         }
     }

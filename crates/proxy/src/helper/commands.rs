@@ -35,7 +35,9 @@ impl Supervisor {
                     notes,
                     ..Answer::default()
                 },
-                Err(error) => Answer::error(format!("{error}; the old configuration goes on")),
+                Err(error) => {
+                    Answer::error(format!("{error}; the old configuration stays in force"))
+                }
             },
             Request::Kick { target } => self.kick(&target),
             Request::BypassList => self.list(),
@@ -190,7 +192,7 @@ impl Supervisor {
         let takes_ipv6 = self.configuration.transparent().any(|(_, of)| of.ipv6);
         let without_ipv6 = self.machine.no_ipv6().filter(|_| takes_ipv6);
         let without_ipv6 = without_ipv6.map(|missing| {
-            format!("no IPv6 connections are taken, since this machine has none now: {missing}")
+            format!("no IPv6 connections are intercepted, because this machine has no IPv6 now: {missing}")
         });
         let looping = self.machine.machine().looping.iter().map(|name| {
             format!("listener \"{name}\" forwards to itself: its connections are refused")

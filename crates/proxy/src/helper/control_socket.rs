@@ -72,14 +72,14 @@ impl ControlSocket {
             },
             Setting::Default => {
                 let Some(path) = default_socket() else {
-                    debug!("no directory for a control socket: no commands are taken");
+                    debug!("no directory for a control socket: no commands are accepted");
                     return Ok(None);
                 };
                 match Self::listen_in_directory(&path) {
                     Ok(socket) => Ok(Some(socket)),
                     Err(error) => {
                         info!(
-                            "no commands are taken, since {} cannot be had: {error} \
+                            "no commands are accepted, because {} cannot be used: {error} \
                              (control.socket names another place)",
                             path.display()
                         );

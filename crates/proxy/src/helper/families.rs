@@ -35,8 +35,8 @@ pub(crate) fn leave_out_missing(configuration: &mut Configuration) -> Result<Vec
         if transparent.ipv6 {
             transparent.ipv6 = false;
             notes.push(format!(
-                "listener \"{}\" takes IPv4 only, since this machine has no IPv6: {missing}; once \
-                 it has, a reload takes IPv6 up",
+                "listener \"{}\" intercepts IPv4 only, because this machine has no IPv6: {missing}; when \
+                 it has, a reload adds IPv6",
                 listener.relay.name
             ));
         }

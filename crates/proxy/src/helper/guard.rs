@@ -92,7 +92,7 @@ impl Guard {
         let (seen, ordered) = (Seen::from(&rules), rules.interception.is_taking());
         let rules = Lent::new("rules", rules);
         Ok(Self {
-            rules: rules.map_err(Error::system("start a thread that looks after rules"))?,
+            rules: rules.map_err(Error::system("start the thread that works on rules"))?,
             seen,
             waiting: Vec::new(),
             ordered,

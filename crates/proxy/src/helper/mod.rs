@@ -208,7 +208,7 @@ fn relay_user(configuration: &Configuration) -> Result<Option<User>, Error> {
     match (may, name) {
         (false, None) => Ok(None),
         (false, Some(name)) => {
-            warn!("relay.user = \"{name}\" needs root: the relay goes on as this user");
+            warn!("relay.user = \"{name}\" needs root: the relay runs as this user");
             Ok(None)
         }
         (true, name) => match User::find(name) {

@@ -129,7 +129,7 @@ impl Notifier {
         if let Some((socket, address)) = &self.socket
             && let Err(error) = socket.send_to_addr(message.as_bytes(), address)
         {
-            debug!("the service manager cannot be told \"{message}\": {error}");
+            debug!("cannot send to the service manager \"{message}\": {error}");
         }
     }
 }

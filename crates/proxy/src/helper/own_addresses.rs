@@ -105,7 +105,7 @@ impl MachineWatch {
         }
         // Another part of the helper notices a relay that has ended.
         if let Err(error) = relay.tell_machine(&machine) {
-            warn!("the relay cannot be told of the machine's addresses: {error}");
+            warn!("cannot send the machine's addresses to the relay: {error}");
             self.next = now + RETRY;
             return other_families;
         }
@@ -127,7 +127,7 @@ impl MachineWatch {
             error!(
                 listener = %name,
                 to,
-                "forwards to itself, since its server's address is this machine's now: its \
+                "forwards to itself, because its server's address now belongs to this machine: its \
                  connections are refused; change the address, or `to`"
             );
         }
@@ -143,7 +143,7 @@ impl MachineWatch {
             return false;
         }
         match self.no_ipv6 {
-            Some(missing) => warn!("no IPv6 connections are taken any more: {missing}"),
+            Some(missing) => warn!("no IPv6 connections are intercepted any more: {missing}"),
             None => info!(
                 "this machine has IPv6 again; listeners that were started without it take it at the \
                  next reload"

@@ -60,7 +60,7 @@ impl Supervisor {
             }
             Err(error) => {
                 self.reloads_failed += 1;
-                error!("not reloaded, the old configuration goes on: {error}");
+                error!("not reloaded, the old configuration stays in force: {error}");
                 Vec::new()
             }
         };

@@ -143,8 +143,8 @@ impl Rules {
         for rule in rules.iter().filter(|rule| !self.foreign.contains(rule)) {
             let (mark, of) = rule.mark.unwrap_or_default();
             warn!(
-                "the routing rule {}: fwmark {mark:#x}/{of:#x} lookup {} looks at bits of Midspan's \
-                 marks, {mask:#010x}; `midspan check` says what to do",
+                "the routing rule {}: fwmark {mark:#x}/{of:#x} lookup {} tests bits of Midspan's \
+                 marks, {mask:#010x}; `midspan check` prints what to do",
                 rule.priority, rule.table
             );
         }

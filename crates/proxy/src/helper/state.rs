@@ -56,7 +56,7 @@ impl State {
                 let state = Self::make(&path);
                 if let Err(error) = &state {
                     warn!(
-                        "nothing is kept across restarts: {} cannot be had: {error}",
+                        "nothing is kept across restarts: cannot use {}: {error}",
                         path.display()
                     );
                 }

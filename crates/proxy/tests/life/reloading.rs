@@ -290,7 +290,10 @@ fn a_wrong_file() {
         let answer = proxy.ask(&Request::Reload);
         let said = answer.error.unwrap();
         assert!(!answer.ok && said.contains(error), "{said}");
-        assert!(said.contains("the old configuration goes on"), "{said}");
+        assert!(
+            said.contains("the old configuration stays in force"),
+            "{said}"
+        );
         wait_until("logged", || proxy.log().contains(error));
         assert!(proxy.status().reload_error.unwrap().contains(error));
         assert_eq!(name(&mut connect(web)), b'a');

@@ -88,7 +88,7 @@ impl RelayThread {
         if !self.acceptors.has_room() {
             tracing::warn!(
                 listener = acceptor.listener.name,
-                "a listener goes on as it is: too many old ones have sessions"
+                "a listener stays as it is: too many old ones have sessions"
             );
             return;
         }

@@ -8,18 +8,22 @@ use midspan_records::Record;
 use crate::laboratory::{Extent, LaboratoryError, Point};
 use crate::{Effort, Error, Simulated};
 
+type Analysis = fn() -> Result<Vec<Record>, ModelError>;
+type Measuring = fn(&mut Simulating<'_>) -> Result<(), Error>;
+type Laboratory = fn(Extent) -> Result<Vec<Point>, LaboratoryError>;
+
 /// Figures, tables or sections of a paper that are made together. Each paper has a list of them:
 /// nothing else names a figure.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Figure {
     /// Their names, such as "figure 10". A user can ask the simulator for each of them.
     pub(crate) items: &'static [&'static str],
-    /// What the paper's equations give.
-    pub(crate) analysis: Option<fn() -> Result<Vec<Record>, ModelError>>,
-    /// What the simulator measures.
-    pub(crate) simulation: Option<fn(&mut Simulating<'_>) -> Result<(), Error>>,
-    /// What the lab measures.
-    pub(crate) lab: Option<fn(Extent) -> Result<Vec<Point>, LaboratoryError>>,
+    /// Computes the paper's equations.
+    pub(crate) analysis: Option<Analysis>,
+    /// Measures in the simulator.
+    pub(crate) simulation: Option<Measuring>,
+    /// Lists the measurements in the lab.
+    pub(crate) lab: Option<Laboratory>,
 }
 
 impl Figure {
@@ -33,32 +37,23 @@ impl Figure {
         }
     }
 
-    pub(crate) const fn by_analysis(
-        mut self,
-        analysis: fn() -> Result<Vec<Record>, ModelError>,
-    ) -> Self {
+    pub(crate) const fn by_analysis(mut self, analysis: Analysis) -> Self {
         self.analysis = Some(analysis);
         self
     }
 
-    pub(crate) const fn by_simulation(
-        mut self,
-        simulation: fn(&mut Simulating<'_>) -> Result<(), Error>,
-    ) -> Self {
+    pub(crate) const fn by_simulation(mut self, simulation: Measuring) -> Self {
         self.simulation = Some(simulation);
         self
     }
 
-    pub(crate) const fn by_lab(
-        mut self,
-        lab: fn(Extent) -> Result<Vec<Point>, LaboratoryError>,
-    ) -> Self {
+    pub(crate) const fn by_lab(mut self, lab: Laboratory) -> Self {
         self.lab = Some(lab);
         self
     }
 }
 
-/// A simulation that needs nothing of other figures; it tells the caller what is done.
+/// A simulation that does not depend on other figures. It reports its progress to the caller.
 pub(crate) type Simulation = fn(&Effort, &mut dyn FnMut(&str)) -> Result<Simulated, Error>;
 
 /// The simulation of a paper while its figures are made, one after another.
@@ -66,7 +61,7 @@ pub(crate) struct Simulating<'a> {
     /// How much is simulated.
     pub(crate) effort: &'a Effort,
     progress: &'a mut dyn FnMut(&str),
-    /// What has come out.
+    /// The results so far.
     pub(crate) out: Simulated,
     /// Numbers that a figure leaves for later ones of the same paper, by a name.
     pub(crate) kept: BTreeMap<&'static str, Vec<f64>>,
@@ -83,12 +78,12 @@ impl Simulating<'_> {
         Ok(())
     }
 
-    /// Tells the caller what is done, in a few words.
+    /// Reports a finished step to the caller, in a few words.
     pub(crate) fn progress(&mut self, step: &str) {
         (self.progress)(step);
     }
 
-    /// How much is simulated, and who is told of the progress.
+    /// The amount of work, and the receiver of progress reports.
     pub(crate) fn parts(&mut self) -> (&Effort, &mut dyn FnMut(&str)) {
         (self.effort, self.progress)
     }

@@ -112,7 +112,7 @@ fn the_other_family_is_taken() {
         notices.len() == 1 && notices[0].contains("IPv4 only"),
         "{notices:?}"
     );
-    midspan.wait_for_line("takes IPv4 only");
+    midspan.wait_for_line("intercepts IPv4 only");
     switch(&network, true);
     assert!(!is_taken(&network, &listener, SERVER6));
     assert!(midspan.reload(&text).ok, "{}", midspan.log());
@@ -145,7 +145,7 @@ fn it_may_go_and_come() {
     }
     switch(&network, false);
     wait_until("said", || midspan.status().notices.len() == 1);
-    midspan.wait_for_line("no IPv6 connections are taken any more");
+    midspan.wait_for_line("no IPv6 connections are intercepted any more");
     // Setting the rules again and probing the firewall work without IPv6.
     rules(&network.gateway, "flush ruleset\n");
     network.wait_until_taken(&listener, SERVER, true, 0);

@@ -1,4 +1,4 @@
-//! What the sessions of a proxy leave for later sessions.
+//! The measurements that the sessions of a proxy leave for later sessions.
 
 use crate::learned_start::LearnedPaths;
 use crate::leave_alone::{AsymmetricRoutes, Gains};

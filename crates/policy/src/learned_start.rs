@@ -15,7 +15,7 @@ use crate::cold_start::ColdStarts;
 use crate::taken_flight::TakenFlight;
 use crate::{FirstFlight, LegSample, SessionId};
 
-pub use crate::initial_window::{LEAST_WINDOW, MOST_WINDOW, windows};
+pub use crate::initial_window::{DEFAULT_WINDOW_LIMIT, LEAST_WINDOW, MOST_WINDOW, windows};
 pub use crate::peer::Peer;
 
 /// Bytes of data in a segment, assumed before a leg has one: that of Ethernet with TCP timestamps.

@@ -27,7 +27,7 @@ pub struct NarrowClient {
     pub sizes: Arc<[u32]>,
     /// How the leg gets to oversized segments.
     pub way: OversizedStart,
-    /// What earlier sessions found out about the client.
+    /// The verdict of earlier sessions on the client.
     pub verdict: Option<Verdict>,
 }
 
@@ -78,14 +78,14 @@ pub struct NarrowStart {
     pub pacing_rate: Option<BitRate>,
 }
 
-/// What a reading of a narrow leg changes.
+/// The changes that follow from a reading of a narrow leg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NarrowDecision {
     /// Segment size from now on, in bytes of data.
     pub segment_size: Option<u32>,
     /// The slow-start threshold is set to infinity again.
     pub slow_start_again: bool,
-    /// What happened, where it is worth counting.
+    /// The event, if one happened that is worth counting.
     pub event: Option<Event>,
     /// A verdict on the client that this leg has just reached.
     pub verdict: Option<Verdict>,
@@ -154,7 +154,8 @@ impl NarrowLeg {
         self.oversized.is_some() || self.ahead.is_some()
     }
 
-    /// Takes a reading of the leg; returns what changes on it, apart from the [cap](Self::cap).
+    /// Takes a reading of the leg; returns the changes, apart from that of the
+    /// [cap](Self::cap).
     pub fn handle_sample(&mut self, now: Time, sample: &LegSample) -> NarrowDecision {
         if let Some(ahead) = &mut self.ahead {
             ahead.handle_sample(now, sample);

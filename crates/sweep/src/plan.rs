@@ -41,6 +41,8 @@ pub struct Row {
     pub quantity: &'static Quantity,
     /// One value for each repetition.
     pub values: Vec<f64>,
+    /// What the reader must know about some of the values.
+    pub note: Option<&'static str>,
 }
 
 /// A point, with proxies or without.
@@ -178,6 +180,10 @@ impl Point {
             };
             runs.iter().filter_map(found).collect()
         };
+        let note_of = |wanted: &Measure| {
+            let of_flow = runs.iter().flatten().filter(|one| one.flow == wanted.flow);
+            of_flow.filter_map(|one| one.note).next()
+        };
         first
             .iter()
             .map(|measure| Row {
@@ -186,6 +192,7 @@ impl Point {
                 flow: self.path.flows[measure.flow].name.clone(),
                 quantity: measure.quantity,
                 values: values_of(measure),
+                note: note_of(measure),
             })
             .collect()
     }

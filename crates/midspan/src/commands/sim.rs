@@ -74,8 +74,12 @@ fn record(path: &str, plan: &Plan, row: &Row) -> Record {
     let mean = statistics::mean(&row.values);
     let value = mean.map_or(f64::NAN, |mean| mean.value);
     let record = Record::of(path, &case, row.quantity, By::Simulation, value);
-    match mean.and_then(|mean| mean.interval()) {
+    let record = match mean.and_then(|mean| mean.interval()) {
         Some((low, high)) => record.with_spread(low, high),
+        None => record,
+    };
+    match row.note {
+        Some(note) => record.with_note(note),
         None => record,
     }
 }

@@ -1,5 +1,5 @@
-//! The policies, by name. A new one is a file here, with a line each in [`PolicyName`], [`make`] and
-//! [`PolicyName::leg`].
+//! The policies, by name. A new one is a file here, with a line in [`PolicyName`], in its methods and
+//! in [`make`].
 
 mod automatic;
 mod configured;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Handshake, LegSettings, Policy};
 
-/// Which policy decides about sessions; the key `policy` of a listener, and of a proxy in a path file.
+/// The policy that decides about sessions; the key `policy` of a listener, and of a proxy in a path file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PolicyName {
@@ -64,6 +64,14 @@ pub struct SessionSettings {
     pub server: LegSettings,
     /// Give up connecting to the server after this time; `None` leaves it to the kernel.
     pub connect_timeout: Option<TimeSpan>,
+}
+
+impl SessionSettings {
+    /// Whether a policy decides anything; if not, the settings hold as they are.
+    #[must_use]
+    pub fn is_decided_on(&self) -> bool {
+        self.policy != PolicyName::Configured || self.is_automatic()
+    }
 }
 
 /// The policy of this name: the only way in which the relay, the gate and the simulator make one.

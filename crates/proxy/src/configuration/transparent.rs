@@ -9,7 +9,7 @@ use midspan_gateway::initial_window::MarkField;
 use midspan_gateway::interception::Place;
 use midspan_linux::netlink::Prefix;
 use midspan_policy::Handshake;
-use midspan_policy::learned_start::{LEAST_WINDOW, MOST_WINDOW, windows};
+use midspan_policy::learned_start::{DEFAULT_WINDOW_LIMIT, LEAST_WINDOW, MOST_WINDOW, windows};
 use midspan_units::{Probability, TimeSpan};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
@@ -148,8 +148,6 @@ fn default_control_group() -> Probability {
 }
 
 const DEFAULT_LEAVE_ALONE_TIME: TimeSpan = TimeSpan::from_seconds(600);
-/// 464 KB: half of what 20 Mbit/s carry in 370 ms.
-const DEFAULT_LEARNED_WINDOW_LIMIT: u32 = 320;
 
 /// `IFNAMSIZ`, less the closing zero.
 const INTERFACE_NAME_LIMIT: usize = 15;
@@ -322,7 +320,7 @@ impl TransparentKeys {
             source,
             "learned_window_limit",
             self.learned_window_limit,
-            DEFAULT_LEARNED_WINDOW_LIMIT,
+            DEFAULT_WINDOW_LIMIT,
             LEAST_WINDOW..=MOST_WINDOW,
         )?;
         if let (Some(group), false) = (&self.control_group, is_auto) {

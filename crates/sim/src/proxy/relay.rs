@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use midspan_link::Stream;
-use midspan_policy::{Handshake, InputPacing, LegDecision, PacingBy};
+use midspan_policy::{FirstFlight, Handshake, InputPacing, LegDecision, PacingBy};
 use midspan_units::{Time, TimeSpan};
 
 use super::configuration::{Buffers, LocalAck, RelayConfiguration, ServiceTime};
@@ -33,6 +33,14 @@ pub struct Relay {
     job: Option<(Time, Job)>,
     /// Pacing at the input of TCP, if configured.
     pacing: Option<InputPacing>,
+    /// A first flight that is to be spread, until it begins.
+    first_flight: Option<FirstFlight>,
+    /// The pacing that spreads it.
+    spreading: Option<InputPacing>,
+    /// Bytes that were read during the first flight, and are not part of it.
+    behind_flight: u64,
+    /// The round trip on the outbound leg, measured on another flow of the same connection.
+    round_trip: Option<TimeSpan>,
     /// A SYN that is answered after the outbound leg's SYN was answered.
     held: Option<Data>,
     /// Whether the outbound leg's SYN was answered, or needed no answer.
@@ -71,6 +79,10 @@ impl Relay {
         let pacing = |rate| InputPacing::new(rate, outbound.segment_size, outbound.header_size);
         Self {
             pacing: configuration.pacing.map(pacing),
+            first_flight: None,
+            spreading: None,
+            behind_flight: 0,
+            round_trip: None,
             held: None,
             established: false,
             in_flight_cap: None,
@@ -141,7 +153,11 @@ impl Relay {
             .pacing
             .as_ref()
             .filter(|pacing| self.room(outbound) >= pacing.chunk());
-        let issue = paced.and_then(InputPacing::poll_timeout);
+        let spread = self
+            .spreading
+            .as_ref()
+            .filter(|pacing| self.room(outbound) >= pacing.chunk());
+        let issue = paced.or(spread).and_then(InputPacing::poll_timeout);
         match (service, issue) {
             // With service and pacing, nothing is issued while a segment is in service.
             (Some(end), Some(_)) if self.local_ack() == Some(LocalAck::BeforeService) => Some(end),
@@ -183,6 +199,20 @@ impl Relay {
         if let Some(pacing) = &mut self.pacing {
             pacing.set_segment_size(outbound.configuration().segment_size);
         }
+    }
+
+    /// The first data of the session leaves spread like this. It has no effect if forwarding is
+    /// paced or takes service time.
+    pub const fn spread(&mut self, flight: FirstFlight) {
+        if self.pacing.is_none() && self.configuration.service.is_none() {
+            self.first_flight = Some(flight);
+        }
+    }
+
+    /// The round trip on the outbound leg, as far as another flow of the same connection has
+    /// measured it.
+    pub const fn set_round_trip(&mut self, round_trip: Option<TimeSpan>) {
+        self.round_trip = round_trip;
     }
 
     /// Bytes that were read from the inbound leg and not yet written to the outbound leg.
@@ -240,6 +270,29 @@ impl Relay {
                 self.read = inbound.next();
             }
             return pacing.poll_chunk(now, room).map(Job::Forward);
+        }
+        if self.behind_flight > 0 {
+            let bytes = self.behind_flight.min(room);
+            self.behind_flight -= bytes;
+            return (bytes > 0).then_some(Job::Forward(bytes));
+        }
+        if inbound.next() > self.read
+            && let Some(flight) = self.first_flight.take()
+        {
+            let round_trip = outbound.round_trip_time().or(self.round_trip);
+            let tcp = outbound.configuration();
+            self.spreading = flight.pacing(tcp.segment_size, tcp.header_size, round_trip);
+        }
+        if let Some(spreading) = &mut self.spreading {
+            if spreading.may_read() {
+                spreading.handle_read(inbound.next() - self.read);
+                self.read = inbound.next();
+            }
+            let chunk = spreading.poll_chunk(now, room);
+            if let Some(over) = self.spreading.take_if(|spreading| spreading.is_over()) {
+                self.behind_flight = over.remaining();
+            }
+            return chunk.map(Job::Forward);
         }
         let ready = inbound.next() - self.read;
         let bytes = if self.local_ack() == Some(LocalAck::BeforeService) {

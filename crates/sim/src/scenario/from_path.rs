@@ -161,7 +161,7 @@ impl<'a> Builder<'a> {
                         server: settings.server_leg.clone(),
                         connect_timeout: None,
                     };
-                    if settings.is_automatic() {
+                    if settings.is_decided_on() {
                         self.scenario.set_policy(*flow, split, &settings);
                     }
                     self.set_access(*flow, split, node);

@@ -1,5 +1,7 @@
 //! How flows write, and when they end.
 
+use std::ops::Range;
+
 use midspan_link::Stream;
 use midspan_units::{Time, TimeSpan};
 
@@ -100,7 +102,7 @@ impl FlowState {
         self.finished.is_some() || self.gave_up.is_some() || self.refused.is_some()
     }
 
-    pub(super) fn legs(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(super) const fn legs(&self) -> Range<usize> {
         let first = self.first_leg as usize;
         first..first + self.legs as usize
     }
@@ -215,6 +217,7 @@ impl<O: Observer> Simulation<O> {
             SourceState::Requests { answers, .. } => {
                 let answers = *answers;
                 self.answer(index);
+                self.share_round_trips(index, answers);
                 self.write_next(answers);
             }
             SourceState::Answers { requests, .. } => {
@@ -246,6 +249,7 @@ impl<O: Observer> Simulation<O> {
         if !state.has_ended() {
             state.finished = Some(self.now);
             self.unfinished -= 1;
+            self.end_sessions(flow);
         }
     }
 
@@ -278,8 +282,9 @@ impl<O: Observer> Simulation<O> {
             if !state.has_ended() {
                 note(state);
                 self.unfinished -= 1;
+                self.end_sessions(flow);
             }
-            for leg in state.legs() {
+            for leg in self.flows[flow as usize].legs() {
                 self.senders[leg].handle_abort();
             }
         }

@@ -1,17 +1,18 @@
 //! Policies in the simulation: their samples come from simulated sockets, and their decisions are
 //! carried out on these. The policies are those of the policy crate, as the proxy runs them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use midspan_policy::congestion::BBR;
 use midspan_policy::{
-    AckPolicy, AckSample, AckVerdict, Knowledge, Leg as Side, LegDecision, Policy, SessionId,
-    SessionSample,
+    AckPolicy, AckSample, AckVerdict, Knowledge, Leg as Side, LegDecision, Policy, Request,
+    SessionId, SessionSample,
 };
-use midspan_units::{ByteSize, Time};
+use midspan_units::{ByteSize, Time, TimeSpan};
 
 use super::Simulation;
-use super::policies::{Session, outbound_side, request};
+use super::policies::{Session, outbound_side};
 use crate::observer::Observer;
 use crate::packet::Acknowledgement;
 use crate::scenario::{FlowId, NodeId};
@@ -19,8 +20,10 @@ use crate::scenario::{FlowId, NodeId};
 /// All policies of a simulation.
 #[derive(Default)]
 pub(super) struct Control {
-    /// By relay: the policy of its session, and the node of its proxy.
-    sessions: BTreeMap<u32, (NodeId, Box<dyn Policy + Send>)>,
+    /// By relay.
+    sessions: BTreeMap<u32, Controlled>,
+    /// Flows for which a policy has chosen BBR.
+    bbr: BTreeSet<u32>,
     /// What the sessions of each proxy have left for later ones.
     known: BTreeMap<NodeId, Knowledge>,
     /// By leg.
@@ -34,6 +37,16 @@ impl fmt::Debug for Control {
             .field("thinning", &self.thinning.len())
             .finish()
     }
+}
+
+/// A session under a policy.
+struct Controlled {
+    /// The node of its proxy.
+    node: NodeId,
+    request: Request,
+    policy: Box<dyn Policy + Send>,
+    /// The initial windows from which one is chosen when it begins; `None` once it has begun.
+    learning: Option<Vec<u32>>,
 }
 
 /// The ACKs of one leg under a policy.
@@ -52,7 +65,9 @@ impl<O: Observer> Simulation<O> {
             flow,
             split,
             node,
+            request,
             policy,
+            learning,
         } = session;
         let Some(state) = self.flows.get(flow.0) else {
             return;
@@ -60,12 +75,22 @@ impl<O: Observer> Simulation<O> {
         let Some(relay) = state.leg(split).and_then(|leg| self.legs[leg].onward) else {
             return;
         };
-        if let Some(interval) = policy.sampling_interval() {
-            let at = state.start + interval;
+        let first = match &learning {
+            Some(_) => Some(TimeSpan::ZERO),
+            None => policy.sampling_interval(),
+        };
+        if let Some(after) = first {
+            let at = state.start + after;
             self.schedule.wake(self.places.control(relay), at);
         }
+        let session = Controlled {
+            node,
+            request,
+            policy,
+            learning,
+        };
         let control = self.control.get_or_insert_default();
-        control.sessions.insert(relay, (node, policy));
+        control.sessions.insert(relay, session);
     }
 
     /// Sets the policy that decides which ACKs of a leg, counted from 0, leave its receiver.
@@ -91,25 +116,122 @@ impl<O: Observer> Simulation<O> {
         true
     }
 
-    /// Passes a sample to a policy.
-    pub(super) fn take_sample(&mut self, relay: u32) {
-        let (inbound, _) = self.relays[relay as usize];
-        let flow = &self.flows[self.legs[inbound as usize].flow as usize];
-        if flow.has_ended() {
+    /// The time of a session's policy has come: the session begins, or is sampled.
+    pub(super) fn handle_control(&mut self, relay: u32) {
+        let flow = self.flow_of(relay);
+        if self.flows[flow as usize].has_ended() {
             return;
         }
+        let sessions = self.control.as_mut().map(|control| &mut control.sessions);
+        let session = sessions.and_then(|sessions| sessions.get_mut(&relay));
+        match session.and_then(|session| session.learning.take()) {
+            Some(windows) => self.begin_session(relay, flow, &windows),
+            None => self.take_sample(relay, flow),
+        }
+    }
+
+    /// Lets a policy choose how the outbound leg starts, by what earlier sessions have left.
+    fn begin_session(&mut self, relay: u32, flow: u32, windows: &[u32]) {
+        let now = self.now;
+        let side = self.outbound_side(relay);
+        let Some(control) = &mut self.control else {
+            return;
+        };
+        let Some(session) = control.sessions.get_mut(&relay) else {
+            return;
+        };
+        let known = control.known.entry(session.node).or_default();
+        let (policy, request) = (&mut session.policy, &session.request);
+        let window = policy.window(now, request, windows, known);
+        let start = policy.start(now, request, window, known);
+        if let Some(interval) = policy.sampling_interval() {
+            self.schedule
+                .wake(self.places.control(relay), now + interval);
+        }
+        let leg = match side {
+            Side::Client => start.client,
+            Side::Server => start.server,
+        };
+        if leg.congestion_control.as_deref() == Some(BBR) {
+            control.bbr.insert(flow);
+        }
+        let (inbound, relay) = &mut self.relays[relay as usize];
+        if let (Side::Client, Some(window)) = (side, window) {
+            self.senders[*inbound as usize + 1].start_with(window.window);
+        }
+        if let Some(flight) = leg.first_flight {
+            relay.spread(flight);
+        }
+    }
+
+    /// The sessions of a flow that ends leave what they have learned.
+    pub(super) fn end_sessions(&mut self, flow: u32) {
+        if self.control.is_none() {
+            return;
+        }
+        let state = &self.flows[flow as usize];
+        let lasted = state.finished.map(|end| end.since(state.start));
+        for leg in state.legs() {
+            let Some(relay) = self.legs[leg].onward else {
+                continue;
+            };
+            let sample = SessionSample {
+                lasted,
+                ..self.session_sample(relay)
+            };
+            let Some(control) = &mut self.control else {
+                continue;
+            };
+            if let Some(session) = control.sessions.get_mut(&relay) {
+                let known = control.known.entry(session.node).or_default();
+                session.policy.end(self.now, &sample, known);
+            }
+        }
+    }
+
+    /// The connection whose requests have arrived sends its first response: what its first flow has
+    /// measured of the round trip on each leg holds for the second as well.
+    pub(super) fn share_round_trips(&mut self, requests: u32, answers: u32) {
+        if self.control.is_none() {
+            return;
+        }
+        let [requests, answers] = [requests, answers].map(|flow| self.flows[flow as usize].legs());
+        for (request, answer) in requests.rev().zip(answers) {
+            if let Some(relay) = self.legs[answer].feeder {
+                let round_trip = self.senders[request].round_trip_time();
+                self.relays[relay as usize].1.set_round_trip(round_trip);
+            }
+        }
+    }
+
+    /// Whether a policy has chosen BBR for a flow.
+    pub(super) fn has_chosen_bbr(&self, flow: u32) -> bool {
+        let control = self.control.as_ref();
+        control.is_some_and(|control| control.bbr.contains(&flow))
+    }
+
+    fn flow_of(&self, relay: u32) -> u32 {
+        let (inbound, _) = self.relays[relay as usize];
+        self.legs[inbound as usize].flow
+    }
+
+    /// Passes a sample to a policy.
+    fn take_sample(&mut self, relay: u32, flow: u32) {
         let sample = self.session_sample(relay);
         let side = self.outbound_side(relay);
         let Some(control) = &mut self.control else {
             return;
         };
-        let Some((node, policy)) = control.sessions.get_mut(&relay) else {
+        let Some(session) = control.sessions.get_mut(&relay) else {
             return;
         };
-        let known = control.known.entry(*node).or_default();
-        let decision = *policy.sample(self.now, &sample, known).leg(side);
-        if let Some(interval) = policy.sampling_interval() {
-            let at = self.now + interval.max(midspan_units::TimeSpan::from_nanoseconds(1));
+        let known = control.known.entry(session.node).or_default();
+        let decision = *session.policy.sample(self.now, &sample, known).leg(side);
+        if decision.congestion_control == Some(BBR) {
+            control.bbr.insert(flow);
+        }
+        if let Some(interval) = session.policy.sampling_interval() {
+            let at = self.now + interval.max(TimeSpan::from_nanoseconds(1));
             self.schedule.wake(self.places.control(relay), at);
         }
         self.decide(relay, &decision);
@@ -123,14 +245,14 @@ impl<O: Observer> Simulation<O> {
 
     /// The side of a relay on which its outbound leg is.
     fn outbound_side(&self, relay: u32) -> Side {
-        let (inbound, _) = self.relays[relay as usize];
-        outbound_side(self.flows[self.legs[inbound as usize].flow as usize].client)
+        outbound_side(self.flows[self.flow_of(relay) as usize].client)
     }
 
     fn session_sample(&self, relay: u32) -> SessionSample {
         let session = SessionId(u64::from(relay));
-        let flow = self.legs[self.relays[relay as usize].0 as usize].flow;
-        let request = Some(request(FlowId(flow as usize)));
+        let sessions = self.control.as_ref().map(|control| &control.sessions);
+        let session_of = sessions.and_then(|sessions| sessions.get(&relay));
+        let request = session_of.map(|session| session.request);
         let side = self.outbound_side(relay);
         let (inbound, relay) = &self.relays[relay as usize];
         let inward = self.receivers[*inbound as usize].sample();

@@ -292,7 +292,7 @@ impl<O: Observer> Simulation<O> {
             }
             Place::Control(relay) => {
                 self.schedule.done(event);
-                self.take_sample(relay);
+                self.handle_control(relay);
             }
             Place::Reassembly => {
                 self.schedule.done(event);

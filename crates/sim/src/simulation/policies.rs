@@ -2,8 +2,9 @@
 //! is split, and how the legs of a session start.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 
+use midspan_policy::learned_start::{DEFAULT_WINDOW_LIMIT, windows};
 use midspan_policy::narrow_leg::NarrowClient;
 use midspan_policy::narrow_session::NarrowSession;
 use midspan_policy::oversized_segments::OversizedStart;
@@ -14,22 +15,23 @@ use midspan_policy::{
 use midspan_units::Time;
 
 use crate::proxy::{Buffers, RelayConfiguration};
-use crate::scenario::{Client, FlowId, NodeId, Scenario, ScenarioError, Split};
+use crate::scenario::{Client, Flow, FlowId, NodeId, Scenario, ScenarioError, Split};
 use crate::tcp::{Receiver, SenderConfiguration, Variant, WindowGrowth};
 
 /// The policies that decide for sessions at the proxies of a scenario.
 ///
 /// At the start of a flow, the policy decides on its [`Admission`] and, if the flow is split, on
-/// its [`Start`](midspan_policy::Start); then it is sampled until the flow has ended. The simulator
-/// uses fixed addresses: the client is 192.0.2.1 with the flow's number as its port, the server is
-/// 198.51.100.1, port 80.
+/// its [`Start`](midspan_policy::Start); then it is sampled until the flow has ended, and gets a last
+/// sample then. The host with number *n* has the address 2001:db8:0:*n*::1. The client's port is the
+/// flow's number, the server's is 80.
 ///
 /// | decision | how it is carried out |
 /// | --- | --- |
 /// | `Bypass` | the flow is not split there |
 /// | `Refuse` | a sender to the proxy gets a reset |
 /// | `handshake` | both kinds |
-/// | `congestion_control` | cubic, or reno (with SACK); others are an error |
+/// | `congestion_control` | cubic, or reno (with SACK). If a policy of the scenario chooses BBR, CUBIC runs and [the results](crate::FlowResults::bbr_chosen) show it; others are an error |
+/// | [`window`](Policy::window), `first_flight` | for sessions whose policy [learns](midspan_policy::PolicyName::learns), towards the client |
 /// | `send_buffer`, `notsent_lowat`, `pacing_rate`, `pacing_by`, `segment_ceiling`, `oversized_start`, `window_scale` | for the outbound leg |
 /// | `receive_buffer` | for the inbound leg |
 /// | `initial_window`, `connect_timeout`, `keepalive`, `user_timeout` | no effect |
@@ -39,7 +41,15 @@ use crate::tcp::{Receiver, SenderConfiguration, Variant, WindowGrowth};
 /// A policy given here replaces the [scenario](Scenario::set_policy)'s policy for the same proxy.
 #[derive(Default)]
 pub struct Policies {
-    sessions: Vec<(FlowId, usize, Box<dyn Policy + Send>)>,
+    sessions: Vec<Chosen>,
+}
+
+/// A policy for the session of a flow at its proxy of this number, counted from 0.
+struct Chosen {
+    flow: FlowId,
+    split: usize,
+    policy: Box<dyn Policy + Send>,
+    learning: Option<Vec<u32>>,
 }
 
 /// A session that is split at a proxy.
@@ -49,12 +59,16 @@ pub(super) struct Session {
     pub(super) split: usize,
     /// The node of the proxy.
     pub(super) node: NodeId,
+    pub(super) request: Request,
     pub(super) policy: Box<dyn Policy + Send>,
+    /// The session starts by what earlier ones have left, with one of these initial windows towards
+    /// the client if it goes there; `None`: it starts as its scenario defines.
+    pub(super) learning: Option<Vec<u32>>,
 }
 
 impl fmt::Debug for Policies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let places = self.sessions.iter().map(|(flow, split, _)| (flow, split));
+        let places = self.sessions.iter().map(|of| (of.flow, of.split));
         f.debug_list().entries(places).finish()
     }
 }
@@ -70,10 +84,20 @@ impl Policies {
     /// replaces an earlier one for the same session.
     #[must_use]
     pub fn with(mut self, flow: FlowId, split: usize, policy: Box<dyn Policy + Send>) -> Self {
-        self.sessions
-            .retain(|(known, at, _)| (*known, *at) != (flow, split));
-        self.sessions.push((flow, split, policy));
+        self.take(flow, split);
+        self.sessions.push(Chosen {
+            flow,
+            split,
+            policy,
+            learning: None,
+        });
         self
+    }
+
+    fn take(&mut self, flow: FlowId, split: usize) -> Option<Chosen> {
+        let is_it = |of: &Chosen| (of.flow, of.split) == (flow, split);
+        let at = self.sessions.iter().position(is_it)?;
+        Some(self.sessions.remove(at))
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -85,10 +109,14 @@ impl Policies {
         for (flow, split, settings) in &scenario.policies {
             let exists =
                 (scenario.flows.get(flow.0)).is_some_and(|flow| *split < flow.splits.len());
-            let given = (self.sessions.iter()).any(|(of, at, _)| (of, at) == (flow, split));
+            let given = (self.sessions.iter()).any(|of| (of.flow, of.split) == (*flow, *split));
             if exists && !given {
-                let policy = make(settings, Handshake::Early, Offered::default());
-                self.sessions.push((*flow, *split, policy));
+                self.sessions.push(Chosen {
+                    flow: *flow,
+                    split: *split,
+                    policy: make(settings, Handshake::Early, OFFERED),
+                    learning: learning(scenario, *flow, settings),
+                });
             }
         }
         self.with_narrow_legs(scenario)
@@ -120,17 +148,19 @@ impl Policies {
                 way: *way,
                 verdict: None,
             };
-            let at = (self.sessions.iter()).position(|(flow, at, _)| (flow, at) == (id, index));
-            let inner: Box<dyn Policy + Send> = match at {
-                Some(at) => self.sessions.remove(at).2,
-                None => make(
-                    &SessionSettings::default(),
-                    Handshake::Early,
-                    Offered::default(),
-                ),
+            let (inner, learning) = match self.take(*id, *index) {
+                Some(chosen) => (chosen.policy, chosen.learning),
+                None => {
+                    let settings = SessionSettings::default();
+                    (make(&settings, Handshake::Early, OFFERED), None)
+                }
             };
-            let session = NarrowSession::new(inner, &client);
-            self.sessions.push((*id, *index, Box::new(session)));
+            self.sessions.push(Chosen {
+                flow: *id,
+                split: *index,
+                policy: Box::new(NarrowSession::new(inner, &client)),
+                learning,
+            });
         }
         self
     }
@@ -144,17 +174,17 @@ impl Policies {
         // From the last proxy to the first: removing one does not renumber those that are still to
         // come.
         self.sessions
-            .sort_by_key(|(flow, split, _)| (*flow, std::cmp::Reverse(*split)));
+            .sort_by_key(|of| (of.flow, std::cmp::Reverse(of.split)));
         let mut kept: Vec<Session> = Vec::new();
-        for (id, index, mut policy) in self.sessions {
+        for chosen in self.sessions {
+            let (id, index, mut policy) = (chosen.flow, chosen.split, chosen.policy);
             let no_proxy = || ScenarioError::NoProxy {
                 flow: id.0,
                 split: index,
             };
             let flow = scenario.flows.get_mut(id.0).ok_or_else(no_proxy)?;
+            let (now, request) = (Time::ZERO + flow.start, request(id, flow));
             let split = flow.splits.get_mut(index).ok_or_else(no_proxy)?;
-            let now = Time::ZERO + flow.start;
-            let request = request(id);
             match policy.admit(now, &request) {
                 Admission::Bypass => {
                     flow.splits.remove(index);
@@ -169,6 +199,7 @@ impl Policies {
                 }
                 Admission::Intercept { handshake, .. } => split.relay.handshake = handshake,
             }
+            // What earlier sessions have left is not there yet: see `begin_session`.
             let start = policy.start(now, &request, None, &mut Knowledge::default());
             let (inbound, outbound) = match outbound_side(flow.client) {
                 Side::Client => (&start.server, &start.client),
@@ -186,7 +217,9 @@ impl Policies {
                 flow: id,
                 split: index,
                 node: split.node,
+                request,
                 policy,
+                learning: chosen.learning,
             });
         }
         Ok(kept)
@@ -201,12 +234,41 @@ pub(super) const fn outbound_side(client: Client) -> Side {
     }
 }
 
-pub(super) fn request(flow: FlowId) -> Request {
-    let port = u16::try_from(flow.0).unwrap_or(u16::MAX);
+/// Both ends of a flow's connection. Each node is a network of its own, and all are one site.
+fn request(id: FlowId, flow: &Flow) -> Request {
+    let address = |node: NodeId| {
+        let node = u16::try_from(node.0).unwrap_or(u16::MAX);
+        Ipv6Addr::new(0x2001, 0xdb8, 0, node, 0, 0, 0, 1)
+    };
+    let port = u16::try_from(id.0).unwrap_or(u16::MAX);
+    let (client, server) = match flow.client {
+        Client::Sender => (flow.from, flow.to),
+        Client::Receiver => (flow.to, flow.from),
+    };
     Request {
-        client: SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), port)),
-        server: SocketAddr::from((Ipv4Addr::new(198, 51, 100, 1), 80)),
+        client: SocketAddr::from((address(client), port)),
+        server: SocketAddr::from((address(server), 80)),
     }
+}
+
+/// The policies may choose BBR. The simulator has none: see
+/// [`FlowResults::bbr_chosen`](crate::FlowResults::bbr_chosen).
+const OFFERED: Offered = Offered { bbr: true };
+
+/// The initial windows from which a session of this flow has one chosen; `None` if it learns
+/// nothing from earlier sessions.
+fn learning(scenario: &Scenario, flow: FlowId, settings: &SessionSettings) -> Option<Vec<u32>> {
+    let dialogues = scenario.dialogues.iter();
+    // The connection of a dialogue has two flows. That of its responses stands for both.
+    let mut connections = dialogues.flat_map(|dialogue| &dialogue.connections);
+    if !settings.policy.learns() || connections.any(|[requests, _]| *requests == flow) {
+        return None;
+    }
+    let limit = match settings.client.initial_window {
+        None => DEFAULT_WINDOW_LIMIT,
+        Some(_) => 0,
+    };
+    Some(windows(limit))
 }
 
 /// The congestion controls of Linux that the simulator supports.

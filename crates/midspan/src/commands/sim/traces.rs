@@ -42,13 +42,12 @@ pub fn run(path: &Path, options: &SimOptions, records: &mut Records) -> miette::
         let case = case_of(proxies);
         for one in measures {
             let name = format!("{} {case}", path.flows[one.flow].name);
-            records.push(Record::of(
-                &path.name,
-                &name,
-                one.quantity,
-                By::Simulation,
-                one.value,
-            ));
+            let of = By::Simulation;
+            let record = Record::of(&path.name, &name, one.quantity, of, one.value);
+            records.push(match one.note {
+                Some(note) => record.with_note(note),
+                None => record,
+            });
         }
         for (number, (tables, bursts)) in ended.into_iter().enumerate() {
             let (trace, capture) = tables.unwrap_or_default();

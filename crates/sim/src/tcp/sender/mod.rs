@@ -193,6 +193,14 @@ impl Sender {
         }
     }
 
+    /// The initial window is of this many segments. Has an effect before anything is sent.
+    pub fn start_with(&mut self, segments: u32) {
+        if self.highest == 0 {
+            self.configuration.initial_window = segments;
+            self.cwnd = u64::from(self.configuration.segment_size) * u64::from(segments);
+        }
+    }
+
     /// The application writes `bytes` more; `u64::MAX` means without end.
     pub fn handle_write(&mut self, bytes: u64) {
         self.written = self.written.saturating_add(bytes);

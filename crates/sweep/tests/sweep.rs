@@ -116,6 +116,31 @@ fn five_answers_take_six_round_trips_and_the_transmissions() {
 }
 
 #[test]
+fn a_policy_that_chooses_bbr_is_noted() {
+    let notes = |policy: &str| -> Vec<Option<&str>> {
+        let policy = format!("proxy.gateway.policy={policy}");
+        let settings = [
+            policy.as_str(),
+            "flow.0.1 MB.size=10 MB",
+            "link.wireless.delay=200 ms",
+        ];
+        let mut plan = plan(&settings, &[]);
+        plan.flows = vec!["0.1 MB".into()];
+        let rows = plan.run(|| ()).unwrap();
+        let rows = rows.into_iter().filter(|row| row.proxies);
+        rows.map(|row| row.note).collect()
+    };
+    let noted = notes("auto");
+    assert!(!noted.is_empty());
+    assert!(
+        noted
+            .iter()
+            .all(|note| note.is_some_and(|note| note.contains("BBR")))
+    );
+    assert!(notes("configured").iter().all(Option::is_none));
+}
+
+#[test]
 fn a_table_that_the_file_leaves_out_is_made() {
     let limit = "proxy.gateway.client_leg.pacing_rate=1 Mbit/s";
     let rows = plan(&[limit, "link.wireless.loss=0 %"], &[])

@@ -5,6 +5,7 @@ use super::*;
 use crate::packet::{Acknowledgement, Data, DataKind, SelectiveBlocks};
 use crate::random::stream_for;
 use crate::tcp::{AckRule, Receiver, ReceiverConfiguration, Sender, SenderConfiguration};
+use midspan_policy::FirstFlight;
 use midspan_units::{Time, TimeSpan};
 
 struct Session {
@@ -192,4 +193,27 @@ fn service_before_the_local_ack_delays_both() {
     assert_eq!(session.deadline(), Some(10));
     assert_eq!(session.run(10), (Some(2), vec![1]));
     assert_eq!(session.deadline(), None);
+}
+
+#[test]
+fn a_first_flight_is_spread_and_what_follows_is_not() {
+    let mut session = Session::new(RelayConfiguration::default(), 1 << 20);
+    session.outbound.start_with(100);
+    session.relay.spread(FirstFlight {
+        segments: 20,
+        rate: "8 Mbit/s".parse().ok(),
+    });
+    let mut sent = Vec::new();
+    for number in 0..30 {
+        sent.extend(session.arrive(0, number).1);
+    }
+    assert_eq!(sent, (0..10).collect::<Vec<_>>());
+    for (now, number) in (1..10).zip(10..) {
+        assert_eq!(session.relay.poll_timeout(&session.outbound), Some(at(now)));
+        assert_eq!(session.run(now).1, [number]);
+    }
+    assert_eq!(session.run(10).1, (19..30).collect::<Vec<_>>());
+    assert_eq!(session.relay.poll_timeout(&session.outbound), None);
+    assert_eq!(session.relay.held(), 0);
+    assert_eq!(session.arrive(11, 30).1, [30]);
 }

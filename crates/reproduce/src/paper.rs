@@ -1,6 +1,7 @@
 //! The papers.
 
 use crate::figure::Figure;
+use crate::laboratory::{self, LabEffort, LabPlan, LaboratoryError};
 use crate::{bhole, hasegawa, maki, shikama, tam};
 
 /// A paper by its short name.
@@ -65,5 +66,17 @@ impl Paper {
         self.figures()
             .iter()
             .any(|figure| figure.simulation.is_some())
+    }
+
+    /// The lab's points of this paper that `effort` selects.
+    ///
+    /// # Errors
+    /// The lab does not have the item.
+    pub fn lab_plan(self, effort: &LabEffort) -> Result<LabPlan, LaboratoryError> {
+        let mut points = Vec::new();
+        for lab in self.figures().iter().filter_map(|figure| figure.lab) {
+            points.extend(lab(effort.extent)?);
+        }
+        laboratory::wanted(LabPlan::of(points), self.name(), effort)
     }
 }

@@ -18,7 +18,7 @@ mod tests;
 
 use std::path::PathBuf;
 
-use crate::{Paper, Simulated};
+use crate::Simulated;
 pub use error::LaboratoryError;
 pub use figures::Judged;
 pub use plan::{Arm, Extent, LabPlan, Place, Point};
@@ -78,18 +78,6 @@ pub struct Laboratory {
     pub void: usize,
 }
 
-/// What is measured of a paper.
-///
-/// # Errors
-/// The lab has not the item that is asked for.
-pub fn lab_plan(paper: Paper, effort: &LabEffort) -> Result<LabPlan, LaboratoryError> {
-    let mut points = Vec::new();
-    for lab in paper.figures().iter().filter_map(|figure| figure.lab) {
-        points.extend(lab(effort.extent)?);
-    }
-    wanted(LabPlan::of(points), paper.name(), effort)
-}
-
 /// What is measured of real paths: downloads, uploads and pages without a hand-set value, beside
 /// direct connections and HAProxy with hand-set ones.
 ///
@@ -99,8 +87,11 @@ pub fn real_paths(effort: &LabEffort) -> Result<LabPlan, LaboratoryError> {
     wanted(real_paths::plan(effort)?, "the real paths", effort)
 }
 
-/// Of a plan, what is wanted.
-fn wanted(
+/// The part of a plan that `effort` selects, with its repetitions; `of` names the plan in errors.
+///
+/// # Errors
+/// The plan does not contain the item.
+pub(crate) fn wanted(
     mut plan: LabPlan,
     of: &'static str,
     effort: &LabEffort,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::Paper;
 
 const PAPERS: [Paper; 5] = Paper::ALL;
 const EXTENTS: [Extent; 3] = [Extent::Quick, Extent::Normal, Extent::Full];
@@ -12,7 +13,7 @@ fn plan_of(paper: Paper, extent: Extent) -> LabPlan {
         extent,
         ..LabEffort::default()
     };
-    lab_plan(paper, &effort).unwrap()
+    paper.lab_plan(&effort).unwrap()
 }
 
 #[test]
@@ -75,7 +76,7 @@ fn an_item_that_is_not_there_is_refused_with_those_that_are() {
         item: Some("figure 99".to_owned()),
         ..LabEffort::default()
     };
-    let error = lab_plan(Paper::Tam, &effort).unwrap_err().to_string();
+    let error = Paper::Tam.lab_plan(&effort).unwrap_err().to_string();
     assert!(error.contains("figure 9,"), "{error}");
 }
 

@@ -4,7 +4,7 @@ use midspan_linux::namespace;
 use midspan_records::Records;
 use midspan_reproduce::Paper;
 use midspan_reproduce::laboratory::{
-    Extent, LabEffort, LabPlan, LabProgress, Laboratory, lab_plan, laboratory,
+    Extent, LabEffort, LabPlan, LabProgress, Laboratory, laboratory,
 };
 use miette::IntoDiagnostic;
 
@@ -24,7 +24,7 @@ pub fn reproduce(paper: Paper, options: &ReproduceOptions) -> Outcome {
         threads: options.threads.map_or_else(cores, usize::from),
         ..LabEffort::default()
     };
-    let plan = lab_plan(paper, &effort).into_diagnostic()?;
+    let plan = paper.lab_plan(&effort).into_diagnostic()?;
     // The lab enters its own namespaces, which must happen before any thread starts.
     namespace::isolate().into_diagnostic()?;
     let Laboratory {

@@ -142,7 +142,7 @@ fn sender(
     initial_window: Option<u32>,
 ) -> Result<SenderConfiguration, ScenarioError> {
     let variant = match congestion_control {
-        // "auto" starts with CUBIC, which goes on running if the policy chooses BBR.
+        // "auto" starts with CUBIC, and keeps it if the policy chooses BBR.
         None | Some("cubic" | "auto") => Variant::Cubic,
         Some("reno") => Variant::Sack,
         Some(name) => {

@@ -14,6 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use midspan_linux::user_map::UserMap;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -347,23 +348,10 @@ pub(crate) fn decode(name: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// This user as the machine knows it, also inside a user namespace, where several users may be
-/// root.
+/// This user's id on the machine, also inside a user namespace, where several users may be root.
 fn outside_user() -> u32 {
     let user = geteuid().as_raw();
-    let map = fs::read_to_string("/proc/thread-self/uid_map").unwrap_or_default();
-    let ranges = map.lines().filter_map(|line| {
-        let numbers: Vec<u32> = line
-            .split_whitespace()
-            .filter_map(|word| word.parse().ok())
-            .collect();
-        let [inside, outside, count] = numbers[..] else {
-            return None;
-        };
-        let offset = user.checked_sub(inside)?;
-        (offset < count).then(|| outside.checked_add(offset))?
-    });
-    ranges.into_iter().next().unwrap_or(user)
+    UserMap::read().outside(user).unwrap_or(user)
 }
 
 #[cfg(test)]

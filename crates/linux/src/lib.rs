@@ -30,4 +30,5 @@ pub mod scheduling;
 
 pub mod tcp;
 pub mod tun;
+pub mod user_map;
 pub mod waiting_sockets;

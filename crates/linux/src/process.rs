@@ -1,9 +1,7 @@
 //! Starts and ends other programs.
 
-use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
@@ -41,24 +39,6 @@ pub fn end_with_parent() -> std::io::Result<()> {
     } else {
         Err(std::io::ErrorKind::NotFound.into())
     }
-}
-
-/// Starts this program again, as a process that works for this one. Its standard input is the
-/// `connection` to this process, it has no environment, its standard output is discarded, and it
-/// ends with the thread that starts it. The command holds the connection until it is dropped.
-pub fn this_program(
-    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
-    connection: OwnedFd,
-) -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .arg0("midspan")
-        .args(arguments)
-        .env_clear()
-        .stdin(Stdio::from(connection))
-        .stdout(Stdio::null());
-    end_with_parent_thread(&mut command);
-    command
 }
 
 /// Limits the descriptors of the program (`RLIMIT_NOFILE`, getrlimit(2)).

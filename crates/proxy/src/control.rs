@@ -13,23 +13,20 @@
 //! [`FromRelay::NotReloaded`]. When rules no longer lead to listeners that have gone,
 //! [`ToRelay::Retire`] closes them.
 
-use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use midspan_linux::descriptor_passing::{self, PassingError};
 use midspan_policy::leave_alone::Route;
 use midspan_relay::kick::{Kicked, Target};
 use midspan_relay::{Listener, RelayLimits};
+use midspan_service::logging::LogSettings;
 use midspan_units::TimeSpan;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
-use crate::configuration::{LogSettings, RelaySettings};
+use crate::configuration::RelaySettings;
 use crate::gate::GateSettings;
 use crate::health::HelperState;
-use crate::liveness::{LateThread, ThreadName};
+use crate::late::{LateThread, ThreadName};
 
 /// Most routes of one message.
 pub(crate) const ROUTES_AT_ONCE: usize = 64;
@@ -151,58 +148,17 @@ pub(crate) enum FromRelay {
     LeaveAlone(Vec<Route>),
 }
 
-/// A message between the two processes failed.
-#[derive(Debug, Error)]
-pub enum ControlError {
-    /// A message could not be passed.
-    #[error(transparent)]
-    Passing(#[from] PassingError),
-    /// A message could not be written or read.
-    #[error("a message between the helper and the relay cannot be read: {0}")]
-    Format(#[from] serde_json::Error),
-    /// There is no helper, or its message is not the expected one.
-    #[error("no helper is connected to this relay: only `midspan run` runs this command")]
-    OutOfTurn,
-}
-
-pub(crate) fn send(
-    socket: impl AsFd,
-    message: &impl Serialize,
-    descriptors: &[BorrowedFd<'_>],
-) -> Result<(), ControlError> {
-    let bytes = serde_json::to_vec(message)?;
-    Ok(descriptor_passing::send(socket, &bytes, descriptors)?)
-}
-
-/// Sends a message if the socket has room for it; returns whether it had.
-pub(crate) fn try_send(socket: impl AsFd, message: &impl Serialize) -> Result<bool, ControlError> {
-    let bytes = serde_json::to_vec(message)?;
-    match descriptor_passing::try_send(socket, &bytes) {
-        Ok(()) => Ok(true),
-        Err(PassingError::Io(error)) if error.kind() == ErrorKind::WouldBlock => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// The next message; `None` if the other process has ended.
-pub(crate) fn receive<T: DeserializeOwned>(
-    socket: impl AsFd,
-) -> Result<Option<(T, Vec<OwnedFd>)>, ControlError> {
-    let Some(message) = descriptor_passing::receive(socket)? else {
-        return Ok(None);
-    };
-    let content = serde_json::from_slice(&message.bytes)?;
-    Ok(Some((content, message.descriptors)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use midspan_linux::descriptor_passing;
     use midspan_policy::{Buffer, LegSettings, PolicyName, SessionSettings};
     use midspan_relay::ListenerMarks;
     use midspan_relay::access::AccessRules;
     use midspan_relay::{HeaderVersion, Language, Negotiation, Users};
+    use midspan_service::message::{receive, send};
     use midspan_units::ByteSize;
+    use std::os::fd::AsFd;
 
     #[test]
     fn a_listener_arrives_as_it_was_sent() {
@@ -241,17 +197,5 @@ mod tests {
         let (received, descriptors) = receive::<ToRelay>(&there).unwrap().unwrap();
         assert_eq!(received, message);
         assert_eq!(descriptors.len(), 2);
-    }
-
-    #[test]
-    fn what_is_not_a_message_is_an_error() {
-        let (here, there) = descriptor_passing::pair().unwrap();
-        descriptor_passing::send(&here, b"{\"Drain\":1", &[]).unwrap();
-        assert!(matches!(
-            receive::<ToRelay>(&there),
-            Err(ControlError::Format(_))
-        ));
-        drop(here);
-        assert!(receive::<ToRelay>(&there).unwrap().is_none());
     }
 }

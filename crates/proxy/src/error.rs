@@ -10,8 +10,6 @@ use midspan_units::TimeSpan;
 use miette::Diagnostic;
 use thiserror::Error;
 
-use crate::control::ControlError;
-
 /// Why the proxy cannot start or continue.
 #[derive(Debug, Error, Diagnostic)]
 pub enum Error {
@@ -61,9 +59,12 @@ pub enum Error {
     /// The relay cannot give up system calls.
     #[error(transparent)]
     Sandbox(#[from] midspan_linux::sandbox::SandboxError),
-    /// Helper and relay cannot parse each other's messages.
+    /// A message between helper and relay could not be sent or received.
     #[error(transparent)]
-    Control(#[from] ControlError),
+    Message(#[from] midspan_service::message::MessageError),
+    /// There is no helper, or its message is not the expected one.
+    #[error("no helper is connected to this relay: only `midspan run` runs this command")]
+    OutOfTurn,
     /// A signal arrived before the proxy was ready, or a check was done.
     #[error("interrupted by a signal")]
     Interrupted,
@@ -89,9 +90,12 @@ pub enum Error {
         /// `interception.watchdog_timeout`.
         limit: TimeSpan,
     },
-    /// The kernel does not end the relay.
-    #[error("the relay process cannot be ended: it waits in the kernel")]
-    RelayNotEnded,
+    /// The relay process cannot be started or ended.
+    #[error(transparent)]
+    Child(#[from] midspan_service::child::ChildError),
+    /// The relay process cannot become its user.
+    #[error(transparent)]
+    User(#[from] midspan_service::child::UserError),
     /// The relay cannot start.
     #[error(transparent)]
     Relay(#[from] midspan_relay::Error),

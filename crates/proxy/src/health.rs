@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::liveness::LateThread;
+use crate::late::LateThread;
 
 /// The helper's state, which it sends to the relay for the metrics, because the helper itself
 /// answers no queries over the network.
@@ -126,7 +126,7 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::liveness::ThreadName;
+    use crate::late::ThreadName;
 
     fn late(is_stuck: bool) -> Vec<LateThread> {
         vec![LateThread {

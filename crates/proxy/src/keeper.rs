@@ -10,7 +10,10 @@ use midspan_relay::remembered::{FILE_LIMIT, Remembered};
 use rustix::fs::{MemfdFlags, memfd_create};
 use tracing::{debug, info, warn};
 
-use crate::control::{self, ControlError, FromRelay, KeptVerdicts};
+use midspan_service::message;
+
+use crate::Error;
+use crate::control::{FromRelay, KeptVerdicts};
 
 /// After a crash, at most the verdicts of this time are lost.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -61,7 +64,7 @@ fn recall(verdicts: &Remembered, file: OwnedFd) {
 
 impl Keeper {
     /// Sends new verdicts, if this is due.
-    pub fn say(&mut self, helper: &OwnedFd, verdicts: &Remembered) -> Result<(), ControlError> {
+    pub fn say(&mut self, helper: &OwnedFd, verdicts: &Remembered) -> Result<(), Error> {
         if !self.is_kept || Instant::now() < self.next {
             return Ok(());
         }
@@ -78,14 +81,14 @@ impl Keeper {
         }
     }
 
-    fn hand_over(&mut self, helper: &OwnedFd, verdicts: &Remembered) -> Result<(), ControlError> {
+    fn hand_over(&mut self, helper: &OwnedFd, verdicts: &Remembered) -> Result<(), Error> {
         let revision = verdicts.revision();
         if revision == self.revision {
             return Ok(());
         }
         match in_memory(verdicts.text().as_bytes()) {
             Ok(file) => {
-                control::send(helper, &FromRelay::Verdicts, &[file.as_fd()])?;
+                message::send(helper, &FromRelay::Verdicts, &[file.as_fd()])?;
                 self.revision = revision;
             }
             // Tried again later.

@@ -10,7 +10,7 @@ use midspan_units::TimeSpan;
 use tracing::warn;
 
 use crate::Error;
-use crate::control::{ControlError, GateAndSockets};
+use crate::control::GateAndSockets;
 use crate::gate::{Gate, GateListener, RelaySide};
 
 /// How long the threads may take to hear of other listeners.
@@ -74,7 +74,7 @@ impl RunningListeners {
         self.add(new)?;
         for OpenListener { listener, .. } in old {
             let Some(known) = self.known.get_mut(&address(&listener)?) else {
-                return Err(ControlError::OutOfTurn.into());
+                return Err(Error::OutOfTurn);
             };
             if known.listener != listener {
                 self.relay.change_listener(known.id, listener.clone());
@@ -139,7 +139,7 @@ impl RunningListeners {
 
 /// Where the sockets of a listener listen, which the helper fills in for all.
 fn address(listener: &Listener) -> Result<SocketAddr, Error> {
-    Ok(listener.listen.ok_or(ControlError::OutOfTurn)?)
+    listener.listen.ok_or(Error::OutOfTurn)
 }
 
 fn start_gate<'a>(
@@ -148,7 +148,7 @@ fn start_gate<'a>(
     relay: &Relay,
 ) -> Result<Gate, Error> {
     let mut sockets = sockets.into_iter();
-    let four = sockets.next().ok_or(ControlError::OutOfTurn)?;
+    let four = sockets.next().ok_or(Error::OutOfTurn)?;
     let raw = [Some(four), sockets.next()];
     let listeners = GateListener::all(listeners);
     Gate::start(&settings, listeners, RelaySide::from(relay), raw).map_err(|source| {

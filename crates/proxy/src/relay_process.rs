@@ -1,41 +1,37 @@
 //! The main function of the relay process.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use midspan_linux::capability::{self, Capability};
 use midspan_linux::sandbox::{self, Landlock};
-use midspan_linux::{process, tcp};
+use midspan_linux::tcp;
 use midspan_policy::Offered;
 use midspan_policy::congestion::BBR;
 use midspan_relay::kick::{Kick, Target};
 use midspan_relay::machine::{self, Machine};
 use midspan_relay::remembered::Remembered;
 use midspan_relay::{self as relay, OpenListener, Relay};
+use midspan_service::{child, logging, message};
 use midspan_units::TimeSpan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::SocketType;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{info, warn};
 
+use crate::Error;
 use crate::admin::Admin;
 use crate::admin::NarrowObserver;
 use crate::admin::host::HostCounters;
 use crate::configuration::RelaySettings;
 use crate::control::KeptVerdicts;
-use crate::control::{self, ControlError, FromRelay, GateAndSockets, ROUTES_AT_ONCE, ToRelay};
+use crate::control::{FromRelay, GateAndSockets, ROUTES_AT_ONCE, ToRelay};
 use crate::fragmenting::{self, FragmentCounters, FragmentSizes};
 use crate::gate::{Gate, GateStatistics};
 use crate::health::Health;
 use crate::keeper::{self, Saved};
-use crate::liveness::ThreadName;
+use crate::late::ThreadName;
 use crate::relay_listeners::RunningListeners;
 use crate::relay_watch::{LOOK_INTERVAL, ThreadWatch};
 use crate::resolver;
-use crate::user::{USER_VARIABLE, User};
-use crate::{Error, logging};
 
 /// How often live sessions are read for the metrics, if there is an admin listener.
 const SAMPLING_INTERVAL: TimeSpan = TimeSpan::from_seconds(1);
@@ -64,15 +60,15 @@ pub fn relay_main() -> Result<(), Error> {
 }
 
 fn serve() -> Result<(), Error> {
-    ignore_signals().map_err(Error::system("set up signals"))?;
-    let helper = connection_to_helper()?;
+    child::ignore_signals().map_err(Error::system("set up signals"))?;
+    let helper = child::parent().map_err(|_| Error::OutOfTurn)?;
     if resolver::is_wanted() {
-        become_user()?;
+        child::become_user()?;
         return resolver::main(helper);
     }
     // Before the privileges for this are given up.
     let resolver = resolver::start().map_err(Error::system("start the resolver process"))?;
-    become_user()?;
+    child::become_user()?;
     // Also before anything is read.
     capability::give_up_all_but(&[Capability::CAP_NET_ADMIN])?;
     // Before the sandbox, which opens no file.
@@ -111,7 +107,7 @@ fn serve() -> Result<(), Error> {
         let health = health.clone();
         admin.start(listeners.relay.observer(), gate, narrow, host, health)?;
     }
-    control::send(&helper, &FromRelay::Ready, &[])?;
+    message::send(&helper, &FromRelay::Ready, &[])?;
     let mut watch = ThreadWatch::new(settings.threads, limit, health.clone());
     let mut found_at = Instant::now();
     let mut kicks = Kicks::default();
@@ -121,7 +117,7 @@ fn serve() -> Result<(), Error> {
             false => LOOK_INTERVAL,
         };
         if is_readable(&helper, interval)? {
-            match control::receive(&helper)? {
+            match message::receive(&helper)? {
                 Some((ToRelay::Drain, _)) => {
                     let verdicts = listeners.relay.verdicts().clone();
                     let RunningListeners { relay, gate, .. } = listeners;
@@ -156,7 +152,7 @@ fn serve() -> Result<(), Error> {
                             FromRelay::NotReloaded
                         }
                     };
-                    control::send(&helper, &answer, &[])?;
+                    message::send(&helper, &answer, &[])?;
                 }
                 Some((ToRelay::Kick { number, target }, _)) => {
                     let gate = listeners.gate.as_ref();
@@ -168,7 +164,7 @@ fn serve() -> Result<(), Error> {
                 }
                 Some((ToRelay::Machine, list)) => learn_machine(list)?,
                 Some((ToRelay::State(state), _)) => health.set_helper(state),
-                Some(_) => return Err(ControlError::OutOfTurn.into()),
+                Some(_) => return Err(Error::OutOfTurn),
                 // The helper has ended, so no process updates the routes any more.
                 None => return Ok(()),
             }
@@ -187,7 +183,7 @@ fn serve() -> Result<(), Error> {
         }
         let look = watch.look(&listeners.relay, listeners.gate.as_ref());
         // A helper that does not read already has enough messages.
-        control::try_send(&helper, &look.message)?;
+        message::try_send(&helper, &look.message)?;
         if let Some(thread) = look.stuck {
             // Ending the threads would mean waiting for the stuck one.
             std::mem::forget(listeners);
@@ -199,7 +195,7 @@ fn serve() -> Result<(), Error> {
             let (knowledge, _) = listeners.relay.learned();
             let routes = knowledge.lock().gains.take_found(ROUTES_AT_ONCE);
             if !routes.is_empty() {
-                control::send(&helper, &FromRelay::LeaveAlone(routes), &[])?;
+                message::send(&helper, &FromRelay::LeaveAlone(routes), &[])?;
             }
         }
     }
@@ -232,7 +228,7 @@ impl Kicks {
             kicked.is_none()
         });
         for (number, kicked) in done {
-            control::send(helper, &FromRelay::Kicked { number, kicked }, &[])?;
+            message::send(helper, &FromRelay::Kicked { number, kicked }, &[])?;
         }
         Ok(())
     }
@@ -248,40 +244,11 @@ fn log_refused_calls() {
 /// Reports a stuck thread to the helper.
 fn end_for(thread: ThreadName, limit: TimeSpan, helper: &OwnedFd) -> Error {
     // A helper that does not read notices the relay's end.
-    let _ = control::try_send(helper, &FromRelay::Stuck(thread));
+    let _ = message::try_send(helper, &FromRelay::Stuck(thread));
     Error::ThreadStuck {
         thread: thread.to_string(),
         limit,
     }
-}
-
-/// Changes to the user that the helper has set, if permitted.
-fn become_user() -> Result<(), Error> {
-    let Ok(user) = std::env::var(USER_VARIABLE) else {
-        return Ok(());
-    };
-    let User { id, group } = user.parse().map_err(|_| ControlError::OutOfTurn)?;
-    capability::become_user(id, group)?;
-    process::end_with_parent().map_err(Error::system("follow the helper's end"))
-}
-
-fn connection_to_helper() -> Result<OwnedFd, Error> {
-    let input = std::io::stdin();
-    if rustix::net::sockopt::socket_type(&input) != Ok(SocketType::SEQPACKET) {
-        return Err(ControlError::OutOfTurn.into());
-    }
-    input
-        .as_fd()
-        .try_clone_to_owned()
-        .map_err(Error::system("take over the connection to the helper"))
-}
-
-/// Ignores signals that reach every process of a terminal or service: the helper handles them.
-fn ignore_signals() -> std::io::Result<()> {
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
-    }
-    Ok(())
 }
 
 /// Listeners, with sockets if they are new, and the gate if a listener is transparent.
@@ -302,7 +269,7 @@ struct Received {
 /// Receives the settings; `None` if the helper has ended meanwhile.
 fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
     let (settings, (log, watchdog_timeout), count, admin, (verdicts, cutting)) =
-        match control::receive(helper)? {
+        match message::receive(helper)? {
             Some((
                 ToRelay::Settings {
                     relay,
@@ -334,14 +301,14 @@ fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
                     (verdicts, cutting),
                 )
             }
-            Some(_) => return Err(ControlError::OutOfTurn.into()),
+            Some(_) => return Err(Error::OutOfTurn),
             None => return Ok(None),
         };
-    logging::start(log)?;
+    logging::start(log).map_err(Error::system("start the thread of the log"))?;
     let received = receive_listeners(helper, count)?;
-    match control::receive(helper)? {
+    match message::receive(helper)? {
         Some((ToRelay::Machine, list)) => learn_machine(list)?,
-        Some(_) => return Err(ControlError::OutOfTurn.into()),
+        Some(_) => return Err(Error::OutOfTurn),
         None => return Ok(None),
     }
     Ok(received.map(|(listeners, gate)| Received {
@@ -359,19 +326,19 @@ fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
 fn receive_listeners(helper: &OwnedFd, count: usize) -> Result<Option<ListenersAndGate>, Error> {
     let mut listeners = Vec::new();
     for _ in 0..count {
-        match control::receive(helper)? {
+        match message::receive(helper)? {
             Some((ToRelay::Listener(listener), sockets)) => listeners.push(OpenListener {
                 listener: *listener,
                 sockets,
             }),
-            Some(_) => return Err(ControlError::OutOfTurn.into()),
+            Some(_) => return Err(Error::OutOfTurn),
             None => return Ok(None),
         }
     }
     let gate = if listeners.iter().any(|open| open.listener.is_transparent()) {
-        match control::receive(helper)? {
+        match message::receive(helper)? {
             Some((ToRelay::Gate(gate), sockets)) => Some((gate, sockets)),
-            Some(_) => return Err(ControlError::OutOfTurn.into()),
+            Some(_) => return Err(Error::OutOfTurn),
             None => return Ok(None),
         }
     } else {
@@ -382,7 +349,7 @@ fn receive_listeners(helper: &OwnedFd, count: usize) -> Result<Option<ListenersA
 
 /// Sets this machine's addresses.
 fn learn_machine(list: Vec<OwnedFd>) -> Result<(), Error> {
-    let list = list.into_iter().next().ok_or(ControlError::OutOfTurn)?;
+    let list = list.into_iter().next().ok_or(Error::OutOfTurn)?;
     let machine = Machine::from_memory(list)
         .map_err(Error::system("read which addresses are this machine's"))?;
     machine::learn(machine);
@@ -437,14 +404,14 @@ fn drain(
         if last_look.elapsed() >= LOOK_INTERVAL {
             last_look = Instant::now();
             let look = watch.look(&relay, None);
-            control::try_send(helper, &look.message)?;
+            message::try_send(helper, &look.message)?;
             if let Some(thread) = look.stuck {
                 std::mem::forget(relay);
                 return Err(end_for(thread, watch.limit(), helper));
             }
         }
         if is_readable(helper, DRAIN_INTERVAL)? {
-            match control::receive::<ToRelay>(helper)? {
+            match message::receive::<ToRelay>(helper)? {
                 Some((ToRelay::Kick { number, target }, _)) => {
                     kicks.begin(&relay, None, number, target);
                 }

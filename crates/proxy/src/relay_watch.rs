@@ -9,7 +9,8 @@ use tracing::{error, warn};
 use crate::control::FromRelay;
 use crate::gate::Gate;
 use crate::health::Health;
-use crate::liveness::{Absence, LateThread, ThreadName, Watch};
+use crate::late::{LateThread, ThreadName};
+use midspan_service::liveness::{Absence, Watch};
 
 /// How often the threads are checked.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(150);
@@ -84,7 +85,7 @@ impl ThreadWatch {
         }
         let late: Vec<LateThread> = self
             .named()
-            .filter_map(|(name, watch)| watch.lateness(name))
+            .filter_map(|(name, watch)| LateThread::of(name, watch))
             .collect();
         let stuck = self.named().find(|(_, watch)| watch.must_end());
         let stuck = stuck.map(|(name, _)| name);

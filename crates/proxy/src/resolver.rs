@@ -20,15 +20,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use midspan_explicit::MAXIMUM_ADDRESSES;
-use midspan_linux::{capability, descriptor_passing, process, sandbox};
+use midspan_linux::{capability, descriptor_passing, sandbox};
 use midspan_relay::negotiation::MOST_OF_ALL;
 use midspan_relay::negotiation::resolver::{Answer, Question, receive, send};
+use midspan_service::child;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use crate::Error;
-use crate::user::USER_VARIABLE;
 
 /// The environment variable by which a relay process becomes one of these processes instead.
 const VARIABLE: &str = "MIDSPAN_RESOLVER";
@@ -61,9 +61,7 @@ pub(crate) fn is_wanted() -> bool {
 pub(crate) fn start() -> std::io::Result<OwnedFd> {
     let (relay, own) = descriptor_passing::pair()?;
     let mut command = this_program(WAITING, own);
-    if let Some(user) = std::env::var_os(USER_VARIABLE) {
-        command.env(USER_VARIABLE, user);
-    }
+    child::pass_user_on(&mut command);
     command.spawn()?;
     Ok(relay)
 }
@@ -98,7 +96,7 @@ fn wait_and_run(relay: &OwnedFd) -> std::io::Result<()> {
 }
 
 fn this_program(role: &str, connection: OwnedFd) -> Command {
-    let mut command = process::this_program(std::env::args_os().skip(1), connection);
+    let mut command = child::this_program(std::env::args_os().skip(1), connection);
     command.env(VARIABLE, role);
     command
 }

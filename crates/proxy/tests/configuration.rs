@@ -4,7 +4,8 @@
 
 use midspan_document::Source;
 use midspan_policy::{Buffer, Handshake, Leg};
-use midspan_proxy::configuration::{Configuration, LogFormat, LogLevel};
+use midspan_proxy::configuration::Configuration;
+use midspan_service::logging::{LogFormat, LogLevel};
 use midspan_units::{ByteSize, TimeSpan};
 use proptest::prelude::*;
 

@@ -3,22 +3,27 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use midspan_gateway::acknowledgement_queue::AcknowledgementRules;
 use midspan_gateway::acknowledgements_first::AckFirstQueue;
-use midspan_linux::{capability, descriptor_passing, nftables};
+use midspan_linux::nftables;
+use midspan_linux::user_map::UserMap;
+use midspan_service::child::ChildProcess;
+use midspan_service::liveness::{Absence, PASS_AFTER, Watch};
+use midspan_service::logging::{self, LogSettings};
+use midspan_service::message::{self, MessageError};
+use midspan_service::notify::Notifier;
+use midspan_service::signals::Signals;
+use midspan_service::user::{NOBODY, User};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use signal_hook::consts::SIGTSTP;
+use tracing::{error, info, warn};
 
-use crate::own_process::OwnProcess;
 use crate::pages::PagesProcess;
 use crate::worker::FromWorker;
 use crate::{Error, Settings, Status};
 
-/// A worker without a message for this time hangs; it sends five messages in this time.
-const SILENCE_LIMIT: Duration = Duration::from_millis(500);
 /// A worker that has not opened its queue by then is ended.
 const READY_LIMIT: Duration = Duration::from_secs(10);
 /// Time between the end of a worker and the start of the next.
@@ -76,9 +81,8 @@ enum End {
 /// # Errors
 /// ACKs cannot be thinned at all. A worker that ends later is started again.
 pub fn run(options: RunOptions<'_>) -> Result<(), Error> {
-    midspan_log::report_panics(midspan_log::say);
-    // The thread of the log needs no privileges; privileges that cannot be given up stay.
-    midspan_log::start(|| drop(capability::give_up_all_but(&[])))
+    logging::report_panics();
+    logging::start_without_rights(LogSettings::default())
         .map_err(Error::system("start the thread of the log"))?;
     let result = thin(options);
     midspan_log::finish();
@@ -88,19 +92,14 @@ pub fn run(options: RunOptions<'_>) -> Result<(), Error> {
 fn thin(mut options: RunOptions<'_>) -> Result<(), Error> {
     let settings = &options.settings;
     let rules = settings.rules()?;
-    let told = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&told))
-            .map_err(Error::system("set up signals"))?;
-    }
+    let signals = Signals::catch().map_err(Error::system("set up signals"))?;
     // If a terminal stopped the helper, the helper would no longer watch the worker.
     signal_hook::flag::register(SIGTSTP, Arc::default())
         .map_err(Error::system("set up signals"))?;
+    let mut notifier = Notifier::from_environment();
     let (_claim, removed) = rules.claim()?;
     if removed > 0 {
-        midspan_log::say(&format!(
-            "removed {removed} tables that an earlier run left behind"
-        ));
+        info!("removed {removed} tables that an earlier run left behind");
     }
     let _first = match settings.upstream {
         Some(upstream) if settings.ack_first => {
@@ -108,28 +107,41 @@ fn thin(mut options: RunOptions<'_>) -> Result<(), Error> {
         }
         _ => None,
     };
+    let user = user();
     let pages = options.pages.as_ref();
-    let pages = pages.map(|pages| PagesProcess::start(pages.listen, &pages.arguments));
+    let pages = pages.map(|pages| PagesProcess::start(pages.listen, &pages.arguments, user));
     let mut pages = pages.transpose()?;
     let mut has_run = false;
     loop {
-        let worker = Worker::start(settings, &options.worker_arguments)?;
-        if !worker.wait_until_ready(&told)? {
-            if told.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            if !has_run {
-                return Err(Error::NotReady);
+        let worker = Worker::start(settings, &options.worker_arguments, user)?;
+        let end = worker.wait_until_ready(&signals, &mut notifier);
+        if let Some(end) = end {
+            match end {
+                End::Told => return Ok(()),
+                End::Fell(_) if !has_run => return Err(Error::NotReady),
+                End::Fell(_) => {}
             }
         } else {
             let generation = install(&rules)?;
+            let status = format!("thinning ACKs on {}", settings.interface);
             if !has_run && let Some(ready) = &mut options.ready {
-                let _ = writeln!(ready, "thinning ACKs on {}", settings.interface);
+                let _ = writeln!(ready, "{status}");
                 let _ = ready.flush();
             }
+            notifier.ready(&status);
             has_run = true;
-            let watch = options.watch.as_deref_mut();
-            let end = worker.supervise(&rules, generation, &told, pages.as_mut(), watch);
+            let mut supervision = Supervision {
+                rules: &rules,
+                generation,
+                signals: &signals,
+                notifier: &mut notifier,
+                pages: pages.as_mut(),
+                watcher: options.watch.as_deref_mut(),
+            };
+            let end = supervision.supervise(&worker);
+            if matches!(end, Ok(End::Told)) {
+                notifier.stopping("removing the rules", None);
+            }
             // First the rules that lead to the queue, then the queue.
             let removed = rules.remove();
             drop(worker);
@@ -137,20 +149,33 @@ fn thin(mut options: RunOptions<'_>) -> Result<(), Error> {
                 End::Told => return Ok(removed?),
                 End::Fell(how) => {
                     removed?;
-                    midspan_log::say(&format!(
-                        "the worker {how}; ACKs pass, and it is started again"
-                    ));
+                    warn!("the worker {how}; ACKs pass, and it is started again");
+                    notifier.status("ACKs pass: the worker is started again");
                 }
             }
         }
         let fell = Instant::now();
         while fell.elapsed() < RESTART_PAUSE {
-            if told.load(Ordering::Relaxed) {
+            if has_ended(&signals) {
                 return Ok(());
             }
+            notifier.handle_time(Instant::now(), Duration::ZERO);
             std::thread::sleep(TICK);
         }
     }
+}
+
+/// Whether a signal to end has come.
+fn has_ended(signals: &Signals) -> bool {
+    // There is no configuration to be read again: each of the signals ends the helper.
+    signals.take_end() || signals.take_reload()
+}
+
+/// The user of the other processes; `None` where they stay this one. In a user namespace there may be
+/// no user `nobody`.
+fn user() -> Option<User> {
+    let may = rustix::process::getuid().is_root();
+    (may && UserMap::read().outside(NOBODY.id).is_some()).then_some(NOBODY)
 }
 
 /// Sets the rules. Returns the ruleset's number with them, if no other program has changed the
@@ -162,90 +187,107 @@ fn install(rules: &AcknowledgementRules) -> Result<Option<u32>, Error> {
 }
 
 /// The worker process; it is killed when this value is dropped.
-struct Worker(OwnProcess);
+struct Worker(ChildProcess);
 
 impl Worker {
-    fn start(settings: &Settings, arguments: &[String]) -> Result<Self, Error> {
-        let process = OwnProcess::start(arguments, "start the worker (/proc/self/exe)")?;
-        let bytes = serde_json::to_vec(settings)
-            .map_err(|error| Error::system("write a message")(std::io::Error::other(error)))?;
-        descriptor_passing::send(&process.connection, &bytes, &[])?;
+    fn start(settings: &Settings, arguments: &[String], user: Option<User>) -> Result<Self, Error> {
+        let process = ChildProcess::start("the worker", arguments, user, |_| {})?;
+        message::send(process.connection(), settings, &[])?;
         Ok(Self(process))
     }
 
     /// The worker's next message, within `limit`: `Ok(None)` if there is none, `Err(())` if the worker
     /// has ended.
     fn hear(&self, limit: Duration) -> Result<Option<FromWorker>, ()> {
-        let timeout = Timespec {
-            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: limit.subsec_nanos().into(),
-        };
-        let mut descriptors = [PollFd::new(&self.0.connection, PollFlags::IN)];
-        match poll(&mut descriptors, Some(&timeout)) {
+        let timeout = Timespec::try_from(limit).ok();
+        let connection = self.0.connection();
+        let mut descriptors = [PollFd::from_borrowed_fd(connection, PollFlags::IN)];
+        match poll(&mut descriptors, timeout.as_ref()) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
             Ok(_) => {}
             Err(_) => return Err(()),
         }
-        match descriptor_passing::receive(&self.0.connection) {
-            Ok(Some(message)) => Ok(serde_json::from_slice(&message.bytes).ok()),
-            _ => Err(()),
+        match message::receive(connection) {
+            Ok(Some((message, _))) => Ok(Some(message)),
+            Err(MessageError::Format(_)) => Ok(None),
+            Ok(None) | Err(MessageError::Passing(_)) => Err(()),
         }
     }
 
-    fn wait_until_ready(&self, told: &AtomicBool) -> Result<bool, Error> {
+    /// `None` as soon as the worker has its queue; how it ended where it does not get that far.
+    fn wait_until_ready(&self, signals: &Signals, notifier: &mut Notifier) -> Option<End> {
         let start = Instant::now();
-        while start.elapsed() < READY_LIMIT && !told.load(Ordering::Relaxed) {
+        while start.elapsed() < READY_LIMIT {
+            if has_ended(signals) {
+                return Some(End::Told);
+            }
+            notifier.handle_time(Instant::now(), Duration::ZERO);
             match self.hear(TICK) {
-                Ok(Some(FromWorker::Ready)) => return Ok(true),
+                Ok(Some(FromWorker::Ready)) => return None,
                 Ok(_) => {}
-                Err(()) => return Ok(false),
+                Err(()) => return Some(End::Fell("has ended")),
             }
         }
-        Ok(false)
+        Some(End::Fell("did not get ready"))
     }
+}
 
-    fn supervise(
-        &self,
-        rules: &AcknowledgementRules,
-        mut generation: Option<u32>,
-        told: &AtomicBool,
-        mut pages: Option<&mut PagesProcess>,
-        mut watch: Option<&mut (dyn Watcher + '_)>,
-    ) -> Result<End, Error> {
-        let mut heard = Instant::now();
+/// What the helper does while a worker thins ACKs.
+struct Supervision<'a, 'w> {
+    rules: &'a AcknowledgementRules,
+    /// The ruleset's number with the rules, if it is known.
+    generation: Option<u32>,
+    signals: &'a Signals,
+    notifier: &'a mut Notifier,
+    pages: Option<&'a mut PagesProcess>,
+    watcher: Option<&'a mut (dyn Watcher + 'w)>,
+}
+
+impl Supervision<'_, '_> {
+    /// Returns when the worker has ended or hangs, or a signal has come.
+    fn supervise(&mut self, worker: &Worker) -> Result<End, Error> {
+        let mut lives = 0;
+        let mut watch = Watch::of_beating(Instant::now(), TICK, PASS_AFTER, Absence::Pauses);
         let mut looked = Instant::now();
         loop {
-            if told.load(Ordering::Relaxed) {
+            if has_ended(self.signals) {
                 return Ok(End::Told);
             }
-            match self.hear(TICK) {
+            match worker.hear(watch.next().saturating_duration_since(Instant::now())) {
                 Ok(Some(FromWorker::Alive(status))) => {
-                    heard = Instant::now();
-                    if let Some(pages) = &mut pages
-                        && let Some(ended) = pages.tell(&status)
-                    {
-                        midspan_log::say(&format!(
-                            "metrics are no longer available, because their process has ended \
-                             ({ended}); ACKs are thinned as before"
-                        ));
-                    }
-                    if let Some(watch) = &mut watch {
-                        watch.handle_status(&status);
-                    }
+                    lives += 1;
+                    self.report(&status);
                 }
                 Ok(_) => {}
                 Err(()) => return Ok(End::Fell("has ended")),
             }
-            if heard.elapsed() >= SILENCE_LIMIT {
+            let now = Instant::now();
+            watch.look(now, lives);
+            self.notifier.handle_time(now, watch.still());
+            if watch.must_end() {
                 return Ok(End::Fell("hung and was ended"));
             }
             if looked.elapsed() >= RULES_INTERVAL {
                 looked = Instant::now();
                 // Another program has changed the firewall, perhaps all of it.
-                if nftables::generation().ok() != generation {
-                    generation = install(rules)?;
+                if nftables::generation().ok() != self.generation {
+                    self.generation = install(self.rules)?;
                 }
             }
+        }
+    }
+
+    fn report(&mut self, status: &Status) {
+        if let Some(pages) = &mut self.pages
+            && let Some(ended) = pages.tell(status)
+        {
+            error!(
+                "metrics are no longer available, because their process has ended ({ended}); \
+                 ACKs are thinned as before"
+            );
+        }
+        if let Some(watcher) = &mut self.watcher {
+            watcher.handle_status(status);
         }
     }
 }

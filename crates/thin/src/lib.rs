@@ -14,7 +14,7 @@
 //! A third process without any privileges serves metrics.
 //!
 //! It fails open: when the worker has ended, the rules bypass its queue; the helper ends a worker that
-//! hangs after half a second; a queue that overflows lets packets pass; a packet that may not be safe to
+//! hangs for 0.6 s; a queue that overflows lets packets pass; a packet that may not be safe to
 //! hold passes at once.
 
 mod agent;
@@ -24,7 +24,6 @@ mod flow;
 pub mod fuzzing;
 mod helper;
 mod metrics;
-mod own_process;
 mod pages;
 mod segment;
 mod settings;
@@ -48,8 +47,9 @@ use std::net::SocketAddr;
 use midspan_gateway::acknowledgement_queue::RulesError;
 use midspan_gateway::acknowledgements_first::AckFirstError;
 use midspan_linux::capability::CapabilityError;
-use midspan_linux::descriptor_passing::PassingError;
 use midspan_linux::sandbox::SandboxError;
+use midspan_service::child::{ChildError, UserError};
+use midspan_service::message::MessageError;
 use miette::Diagnostic;
 use thiserror::Error;
 
@@ -99,9 +99,15 @@ pub enum Error {
     /// Privileges.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
+    /// Privileges.
+    #[error(transparent)]
+    User(#[from] UserError),
     /// Helper and worker cannot exchange messages.
     #[error("helper and worker cannot speak to each other: {0}")]
-    Passing(#[from] PassingError),
+    Message(#[from] MessageError),
+    /// A process of the helper's cannot be started or ended.
+    #[error(transparent)]
+    Child(#[from] ChildError),
     /// The worker ended before it was ready; its own message contains the reason.
     #[error("the worker of ACK thinning ended before it was ready")]
     NotReady,

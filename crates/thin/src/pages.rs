@@ -12,11 +12,14 @@ use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use midspan_linux::{capability, descriptor_passing, sandbox};
-use midspan_pages::{Pages, Reply, StatusCode, failed, json, open_metrics, text};
+use midspan_service::child::ChildProcess;
+use midspan_service::message::MessageError;
+use midspan_service::pages::{self, Pages, Reply, StatusCode, failed, json, open_metrics, text};
+use midspan_service::user::User;
+use midspan_service::{logging, message};
+use tracing::error;
 
-use crate::own_process::OwnProcess;
-use crate::worker::{become_nobody, ignore_terminal};
+use crate::worker::{give_up_rights, helper};
 use crate::{Error, Status, metrics};
 
 /// Greatest age of the worker's last message.
@@ -25,14 +28,18 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(1);
 /// The process, for the helper; it is killed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct PagesProcess {
-    process: OwnProcess,
+    process: ChildProcess,
     /// Whether its end has been reported, which happens once.
     has_ended: bool,
 }
 
 impl PagesProcess {
     /// Starts the process, which serves a loopback address.
-    pub fn start(address: SocketAddr, arguments: &[String]) -> Result<Self, Error> {
+    pub fn start(
+        address: SocketAddr,
+        arguments: &[String],
+        user: Option<User>,
+    ) -> Result<Self, Error> {
         if !address.ip().is_loopback() {
             return Err(Error::NotLoopback(address));
         }
@@ -41,13 +48,12 @@ impl PagesProcess {
         listener
             .set_nonblocking(true)
             .map_err(Error::system("set up the listener of metrics"))?;
-        let action = "start the process of metrics (/proc/self/exe)";
-        let process = OwnProcess::start(arguments, action)?;
-        let first = serde_json::to_vec(&Status::default()).unwrap_or_default();
-        descriptor_passing::send(&process.connection, &first, &[listener.as_fd()])?;
-        // From here on no thread waits for this connection.
-        rustix::io::ioctl_fionbio(&process.connection, true)
-            .map_err(Error::system("set up a socket pair"))?;
+        let process = ChildProcess::start("the process of metrics", arguments, user, |_| {})?;
+        message::send(
+            process.connection(),
+            &Status::default(),
+            &[listener.as_fd()],
+        )?;
         Ok(Self {
             process,
             has_ended: false,
@@ -64,9 +70,8 @@ impl PagesProcess {
             self.has_ended = true;
             return Some(ended);
         }
-        if let Ok(bytes) = serde_json::to_vec(status) {
-            let _ = descriptor_passing::send(&self.process.connection, &bytes, &[]);
-        }
+        // If this process has gone, the next report finds it.
+        let _ = message::try_send(self.process.connection(), status);
         None
     }
 }
@@ -80,41 +85,40 @@ type Latest = Arc<Mutex<(Status, Instant)>>;
 /// # Errors
 /// It cannot serve. It returns without an error when the helper has ended.
 pub fn pages_main() -> Result<(), Error> {
-    midspan_log::report_panics(midspan_log::say);
+    logging::report_panics();
     let result = answer();
     midspan_log::finish();
     result
 }
 
 fn answer() -> Result<(), Error> {
-    let helper = descriptor_passing::inherited(0).map_err(|_| Error::NotStartedByHelper)?;
-    let Ok(Some(mut message)) = descriptor_passing::receive(&helper) else {
+    let helper = helper()?;
+    let Ok(Some((status, mut descriptors))) = message::receive::<Status>(&helper) else {
         return Err(Error::NotStartedByHelper);
     };
-    let listener = message.descriptors.pop().ok_or(Error::NotStartedByHelper)?;
-    ignore_terminal()?;
-    become_nobody()?;
-    capability::give_up_all_but(&[])?;
-    sandbox::enter()?;
-    let latest: Latest = Arc::new(Mutex::new((Status::default(), Instant::now())));
+    let listener = descriptors.pop().ok_or(Error::NotStartedByHelper)?;
+    give_up_rights(&[])?;
+    let latest: Latest = Arc::new(Mutex::new((status, Instant::now())));
     let pages = AgentPages(Arc::clone(&latest));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()
-        .map_err(Error::system("start the runtime of metrics"))?;
-    std::thread::Builder::new()
-        .name("pages".to_owned())
-        .spawn(move || {
-            let served = midspan_pages::serve(TcpListener::from(listener), pages, Vec::new());
-            if let Err(error) = runtime.block_on(served) {
-                midspan_log::say(&format!("metrics can no longer be asked for: {error}"));
+    pages::serve_in_thread(
+        "pages",
+        TcpListener::from(listener),
+        pages,
+        Vec::new(),
+        |error| {
+            error!("metrics are no longer available: {error}");
+        },
+    )
+    .map_err(Error::system("start the thread of metrics"))?;
+    loop {
+        match message::receive(&helper) {
+            Ok(Some((status, _))) => {
+                let mut latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
+                *latest = (status, Instant::now());
             }
-        })
-        .map_err(Error::system("start the thread of metrics"))?;
-    while let Ok(Some(message)) = descriptor_passing::receive(&helper) {
-        if let Ok(status) = serde_json::from_slice(&message.bytes) {
-            *latest.lock().unwrap_or_else(PoisonError::into_inner) = (status, Instant::now());
+            // A report of another version: the next may be readable.
+            Err(MessageError::Format(_)) => {}
+            Ok(None) | Err(MessageError::Passing(_)) => break,
         }
     }
     Ok(())

@@ -1,15 +1,14 @@
 //! The worker: the queue, the arriving packets, and the agent between them.
 
-use std::fs::File;
-use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use midspan_linux::capability::{self, Capability};
-use midspan_linux::descriptor_passing::PassingError;
 use midspan_linux::packet_queue::{Batch, PacketQueue, Verdict, WHOLE};
 use midspan_linux::packet_socket::{PacketSocket, Sight};
-use midspan_linux::{descriptor_passing, packet_filter, process, sandbox};
+use midspan_linux::{packet_filter, sandbox};
+use midspan_service::logging::{self, LogSettings};
+use midspan_service::{child, message};
 use midspan_units::{Time, TimeSpan};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
@@ -18,8 +17,6 @@ use crate::{Agent, Error, Settings, Status};
 
 /// How often the worker sends a report.
 pub(crate) const ALIVE_INTERVAL: Duration = Duration::from_millis(100);
-/// The number of the user `nobody` on Linux.
-const USER: u32 = 65_534;
 /// Frames whose headers may wait; the ring takes 2 KiB for each.
 const TAP_FRAMES: usize = 1024;
 /// Bytes of a frame that are read: Ethernet, IP and TCP headers with options.
@@ -42,20 +39,17 @@ pub(crate) enum FromWorker {
 /// # Errors
 /// It cannot thin ACKs. It returns without an error when the helper has ended.
 pub fn worker_main() -> Result<(), Error> {
-    midspan_log::report_panics(midspan_log::say);
+    logging::report_panics();
     let result = work();
     midspan_log::finish();
     result
 }
 
 fn work() -> Result<(), Error> {
-    let helper = descriptor_passing::inherited(0).map_err(|_| Error::NotStartedByHelper)?;
-    let Ok(Some(message)) = descriptor_passing::receive(&helper) else {
+    let helper = helper()?;
+    let Ok(Some((settings, _))) = message::receive::<Settings>(&helper) else {
         return Err(Error::NotStartedByHelper);
     };
-    let settings: Settings =
-        serde_json::from_slice(&message.bytes).map_err(|_| Error::NotStartedByHelper)?;
-    ignore_terminal()?;
     let queue =
         PacketQueue::bind(settings.queue, settings.queue_length, WHOLE).map_err(|source| {
             Error::Queue {
@@ -70,10 +64,8 @@ fn work() -> Result<(), Error> {
                 interface: settings.interface.clone(),
                 source,
             })?;
-    give_up_rights()?;
-    say(&helper, &FromWorker::Ready)?;
-    // From here on the worker does not wait for the helper.
-    rustix::io::ioctl_fionbio(&helper, true).map_err(Error::system("set up a socket pair"))?;
+    give_up_rights(&[Capability::CAP_NET_ADMIN])?;
+    message::send(&helper, &FromWorker::Ready, &[])?;
     Worker {
         agent: Agent::new(settings),
         queue,
@@ -84,55 +76,23 @@ fn work() -> Result<(), Error> {
     .run()
 }
 
-/// The terminal's signals go to the helper, which ends the worker.
-pub(crate) fn ignore_terminal() -> Result<(), Error> {
-    rustix::process::setsid()
-        .map(|_| ())
-        .or_else(|error| match error {
-            // The process already leads a group.
-            rustix::io::Errno::PERM => Ok(()),
-            error => Err(error),
-        })
-        .map_err(Error::system("leave the terminal"))
-}
-
-/// In a user namespace there may be no such user.
-pub(crate) fn become_nobody() -> Result<(), Error> {
-    if rustix::process::getuid().is_root() && has_user(USER) {
-        capability::become_user(USER, USER)?;
-        process::end_with_parent().map_err(Error::system("follow the helper"))?;
-    }
-    Ok(())
-}
-
-fn give_up_rights() -> Result<(), Error> {
-    become_nobody()?;
-    capability::give_up_all_but(&[Capability::CAP_NET_ADMIN])?;
+/// In a process that the helper has started, before anything is read from others: becomes the user
+/// that the helper has named, and keeps these capabilities alone.
+pub(crate) fn give_up_rights(kept: &[Capability]) -> Result<(), Error> {
+    child::become_user()?;
+    capability::give_up_all_but(kept)?;
     sandbox::enter()?;
-    Ok(())
+    // Not before: the user and the sandbox are those of one thread.
+    logging::start(LogSettings::default()).map_err(Error::system("start the thread of the log"))
 }
 
-/// Whether a number is mapped into this user namespace (user_namespaces(7)).
-fn has_user(id: u32) -> bool {
-    let map = File::open("/proc/self/uid_map").and_then(std::io::read_to_string);
-    map.unwrap_or_default().lines().any(|line| {
-        let mut fields = line.split_whitespace().map(str::parse::<u64>);
-        let (Some(Ok(first)), _, Some(Ok(count))) = (fields.next(), fields.next(), fields.next())
-        else {
-            return false;
-        };
-        (first..first.saturating_add(count)).contains(&u64::from(id))
-    })
-}
-
-fn say(helper: &OwnedFd, message: &FromWorker) -> Result<(), Error> {
-    let bytes = serde_json::to_vec(message)
-        .map_err(|error| Error::system("write a message")(std::io::Error::other(error)))?;
-    match descriptor_passing::send(helper, &bytes, &[]) {
-        // The helper has not read the last reports yet; the next report includes them.
-        Err(PassingError::Io(error)) if error.kind() == ErrorKind::WouldBlock => Ok(()),
-        result => Ok(result?),
-    }
+/// The connection to the helper. Signals of the terminal or the service manager go to the helper,
+/// which ends this process after it has removed the rules.
+pub(crate) fn helper() -> Result<OwnedFd, Error> {
+    let helper = child::parent().map_err(|_| Error::NotStartedByHelper)?;
+    child::ignore_signals().map_err(Error::system("set up signals"))?;
+    child::leave_terminal().map_err(Error::system("leave the terminal"))?;
+    Ok(helper)
 }
 
 struct Worker {
@@ -198,7 +158,8 @@ impl Worker {
                     headers_lost,
                     ..self.agent.status(now)
                 };
-                say(&self.helper, &FromWorker::Alive(Box::new(status)))?;
+                // A helper that has not read the last reports gets all of it with the next one.
+                message::try_send(&self.helper, &FromWorker::Alive(Box::new(status)))?;
             }
         }
     }

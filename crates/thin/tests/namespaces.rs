@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -209,6 +210,43 @@ impl Drop for Thin {
             eprintln!("log of the agent:\n{}", self.program.log());
         }
     }
+}
+
+/// A service manager gets the beginning, signs of life, and the end.
+#[kernel_test]
+fn the_service_manager_is_notified() {
+    let network = Network::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(LIMIT)).unwrap();
+    let receive = || {
+        let mut buffer = [0; 1024];
+        let count = manager.recv(&mut buffer).unwrap();
+        String::from_utf8(buffer[..count].to_vec()).unwrap()
+    };
+    let alive = "WATCHDOG=1";
+    let news = || loop {
+        let message = receive();
+        if message != alive {
+            return message;
+        }
+    };
+    let mut thin = Thin::of(
+        launch(&network, &["fda:8"])
+            .environment("NOTIFY_SOCKET", &path)
+            .environment("WATCHDOG_USEC", "200000"),
+    );
+    assert_eq!(news(), "READY=1\nSTATUS=thinning ACKs on up");
+    for _ in 0..3 {
+        assert_eq!(receive(), alive);
+    }
+    kill_process(thin.worker(), Signal::KILL).unwrap();
+    assert_eq!(news(), "STATUS=ACKs pass: the worker is started again");
+    assert_eq!(news(), "READY=1\nSTATUS=thinning ACKs on up");
+    thin.program.signal(Signal::TERM).unwrap();
+    assert!(news().starts_with("STOPPING=1\n"));
+    assert!(thin.program.wait_for(LIMIT).unwrap().success());
 }
 
 #[kernel_test]

@@ -8,7 +8,7 @@
 //! | `GET /health` | `ok`, or status 503 and why: a thread of the relay has ended or is stuck, the proxy drains, no transparent listener intercepts connections |
 //!
 //! It only answers queries and changes nothing. It has a thread of its own, so that queries do not
-//! delay data. Connections, requests and times are bounded ([`midspan_pages`]).
+//! delay data. Connections, requests and times are bounded ([`midspan_service::pages`]).
 
 pub mod client;
 pub(crate) mod host;
@@ -25,6 +25,7 @@ use crate::health::Health;
 use host::HostCounters;
 use midspan_relay::observation::Observer;
 use midspan_relay::remembered::Remembered;
+use midspan_service::pages;
 
 /// What is known of narrow clients, outside of sessions.
 #[derive(Debug)]
@@ -59,23 +60,12 @@ impl Admin {
         host: Option<HostCounters>,
         health: Health,
     ) -> Result<(), Error> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build()
-            .map_err(Error::system("start the runtime of the admin listener"))?;
         let service = server::Service::new(relay, gate, narrow, host, health);
         let listener = std::net::TcpListener::from(self.socket);
         let names = self.settings.names;
-        let serve = move || {
-            if let Err(error) = runtime.block_on(midspan_pages::serve(listener, service, names)) {
-                tracing::error!("the admin listener ends: {error}");
-            }
-        };
-        std::thread::Builder::new()
-            .name("admin".to_owned())
-            .spawn(serve)
-            .map_err(Error::system("start the thread of the admin listener"))?;
-        Ok(())
+        pages::serve_in_thread("admin", listener, service, names, |error| {
+            tracing::error!("the admin listener ends: {error}");
+        })
+        .map_err(Error::system("start the thread of the admin listener"))
     }
 }

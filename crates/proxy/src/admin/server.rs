@@ -1,13 +1,13 @@
 //! The pages of the admin listener.
 //!
-//! [`midspan_pages`] bounds connections and requests. The relay's threads get one query at a time,
-//! ten per second.
+//! [`midspan_service::pages`] bounds connections and requests. The relay's threads get one query at a
+//! time, ten per second.
 
 use std::time::Duration;
 
 use midspan_linux::sandbox;
-use midspan_pages::{Pages, Reply, StatusCode, failed, json, open_metrics, text};
 use midspan_relay::observation::{Observer, Question};
+use midspan_service::pages::{Pages, Reply, StatusCode, failed, json, open_metrics, text};
 use tokio::sync::Mutex;
 
 use super::NarrowObserver;

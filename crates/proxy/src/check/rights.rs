@@ -6,7 +6,7 @@ use rustix::process::geteuid;
 
 use super::{Context, Finding};
 use crate::configuration::passwords;
-use crate::user::User;
+use midspan_service::user::User;
 
 pub(super) fn findings(context: &Context<'_>, file: &Path) -> Vec<Finding> {
     relay_user(context)
@@ -23,7 +23,12 @@ fn relay_user(context: &Context<'_>) -> Option<Finding> {
     let check = "relay's user";
     let name = context.configuration.relay.user.as_deref();
     Some(match User::find(name) {
-        None => Finding::missing(
+        Err(error) => Finding::missing(
+            check,
+            format!("the users of this machine cannot be read: {error}"),
+            "see /etc/nsswitch.conf and the services that it names",
+        ),
+        Ok(None) => Finding::missing(
             check,
             format!(
                 "there is no user {}, or it is root",
@@ -31,13 +36,13 @@ fn relay_user(context: &Context<'_>) -> Option<Finding> {
             ),
             "name another one in relay.user",
         ),
-        Some(user) if user.is_shared() => Finding::warning(
+        Ok(Some(user)) if user.is_shared() => Finding::warning(
             check,
             "nobody: its other processes can end the relay, and with it all sessions",
             "install deploy/midspan.sysusers as /usr/lib/sysusers.d/midspan.conf and run \
              systemd-sysusers, or: useradd --system --shell /usr/sbin/nologin midspan",
         ),
-        Some(user) => Finding::ok(check, user.to_string()),
+        Ok(Some(user)) => Finding::ok(check, user.to_string()),
     })
 }
 

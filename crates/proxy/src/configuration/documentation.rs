@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use midspan_policy::LegSettings;
+use midspan_service::logging::LogSettings;
 use serde::de::value::Error;
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 
 use super::admin::AdminTable;
 use super::control::ControlTable;
-use super::file::{File, ListenerTable, LogSettings, MarksTable, RelayTable};
+use super::file::{File, ListenerTable, MarksTable, RelayTable};
 use super::limits::LimitsTable;
 use super::profile::ProfileTable;
 use super::transparent::InterceptionTable;

@@ -8,8 +8,9 @@ use midspan_policy::{Handshake, LegSettings, PolicyName, SessionSettings};
 use midspan_relay::HeaderVersion;
 use midspan_relay::profile::AccessProfile;
 use midspan_relay::{Destination, ListenerLimits, RelayLimits};
+use midspan_service::logging::LogSettings;
 use midspan_units::{ByteSize, Probability, TimeSpan};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::admin::AdminTable;
 use super::control::ControlTable;
@@ -60,44 +61,6 @@ pub(super) struct RelayTable {
     reset_timeout: Option<Spanned<TimeSpan>>,
     user: Option<Spanned<String>>,
     state_directory: Option<Spanned<String>>,
-}
-
-/// `[log]`: what is logged, and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LogSettings {
-    /// The least important messages that are shown.
-    pub level: LogLevel,
-    /// How a message is written.
-    pub format: LogFormat,
-}
-
-/// How important a message must be to be logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogLevel {
-    /// What ends Midspan or a listener.
-    Error,
-    /// What an operator should look at.
-    Warn,
-    /// Start, stop, and one line for each session at its end.
-    #[default]
-    Info,
-    /// What each session does.
-    Debug,
-    /// Everything.
-    Trace,
-}
-
-/// How a log line is written, to standard error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line, for programs.
-    Json,
 }
 
 /// `[marks]`

@@ -26,13 +26,13 @@ use midspan_gateway::initial_window::Place;
 use midspan_policy::LegSettings;
 use midspan_relay::RelayLimits;
 use midspan_relay::profile::AccessProfile;
+use midspan_service::logging::LogSettings;
 use midspan_units::{ByteSize, Probability, TimeSpan};
 use serde::{Deserialize, Serialize};
 
 pub use admin::AdminSettings;
 pub use check::{INITIAL_WINDOW_LIMIT, LISTENER_LIMIT, THREAD_LIMIT};
 pub use control::ControlSocket;
-pub use file::{LogFormat, LogLevel, LogSettings};
 pub use state::StateDirectory;
 pub use transparent::{InterceptionSettings, Transparent};
 pub(crate) use transparent::{ports, prefix};

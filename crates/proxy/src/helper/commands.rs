@@ -14,7 +14,7 @@ use super::supervision::Supervisor;
 use crate::command::{Answer, LateThreadStatus, ListenerStatus, Request, Status, TrackingStatus};
 use crate::configuration::{Listener, Mode, prefix};
 use crate::health::{HelperState, Passing};
-use crate::liveness::LateThread;
+use crate::late::LateThread;
 
 /// Most bypassed prefixes.
 const BYPASS_LIMIT: usize = 1000;

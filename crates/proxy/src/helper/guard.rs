@@ -16,16 +16,12 @@ use super::lent::Lent;
 use super::rules::{Change, Order, RULE_PAUSE, Rules};
 use crate::Error;
 use crate::health::Passing;
-use crate::liveness::{Absence, Watch};
+use midspan_service::liveness::{Absence, PASS_AFTER, Watch};
 
 /// Rules change in groups: one check is enough for a group.
 const RULE_DELAY: Duration = Duration::from_millis(100);
 /// The rules are checked at least this often, even without a notification.
 const RULE_INTERVAL: Duration = Duration::from_secs(10);
-/// Without a sign of life for this long, connections pass untouched. The relay sends several per
-/// second.
-const PASS_AFTER: Duration = Duration::from_millis(600);
-
 /// The helper checks for signs of life at least this often.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
 

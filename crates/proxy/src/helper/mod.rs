@@ -15,13 +15,11 @@ mod leaving_alone;
 mod lent;
 mod listening;
 mod memory;
-mod notify;
 mod own_addresses;
 mod relay_process;
 mod reload;
 mod routes;
 mod rules;
-mod signals;
 mod slots;
 mod state;
 mod supervision;
@@ -37,14 +35,18 @@ use midspan_gateway::initial_window::InitialWindows;
 use midspan_gateway::interception::{Accounting, Interception};
 use midspan_linux::capability::{self, Capability};
 use midspan_linux::netlink::Prefix;
+use midspan_linux::user_map::UserMap;
 use midspan_policy::LegStart;
 use midspan_relay::{OpenListener, leg_options};
+use midspan_service::liveness::{Absence, Watch};
+use midspan_service::logging;
+use midspan_service::notify::Notifier;
+use midspan_service::signals::Signals;
+use midspan_service::user::{OWN, User};
 use tracing::{info, warn};
 
+use crate::Error;
 use crate::configuration::{Configuration, Listener, Mode, passwords, ports};
-use crate::liveness::{Absence, Watch};
-use crate::user::{OWN, User};
-use crate::{Error, logging};
 use control_socket::ControlSocket;
 pub(crate) use families::leave_out_missing;
 use firewall::Firewall;
@@ -54,11 +56,9 @@ pub use interception::describe_rules;
 pub(crate) use listening::ListenError;
 use listening::Open;
 use memory::MemoryWatch;
-use notify::Notifier;
 use own_addresses::MachineWatch;
 use relay_process::{Extras, Listeners, RelayProcess};
 use routes::RouteWatch;
-use signals::Signals;
 use slots::Slots;
 use state::State;
 use supervision::{LOOK_PAUSE, Supervisor};
@@ -93,7 +93,8 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
 
 fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
     let mut configuration = Configuration::load(&options.configuration)?;
-    logging::start_without_rights(configuration.log)?;
+    logging::start_without_rights(configuration.log)
+        .map_err(Error::system("start the thread of the log"))?;
     if passwords::has_any(&configuration)
         && let Some(mode) = passwords::readers(&options.configuration)
     {
@@ -204,35 +205,29 @@ fn relay_user(configuration: &Configuration) -> Result<Option<User>, Error> {
     let name = configuration.relay.user.as_deref();
     let may = capability::is_held(Capability::CAP_SETUID)?
         && capability::is_held(Capability::CAP_SETGID)?
-        && has_all_users();
+        && UserMap::read().has_all();
     match (may, name) {
         (false, None) => Ok(None),
         (false, Some(name)) => {
             warn!("relay.user = \"{name}\" needs root: the relay runs as this user");
             Ok(None)
         }
-        (true, name) => match User::find(name) {
-            Some(user) => {
-                if user.is_shared() {
-                    warn!(
-                        "the relay runs as the user nobody, whose other processes can end it: make \
+        (true, name) => {
+            match User::find(name).map_err(Error::system("look up the relay's user"))? {
+                Some(user) => {
+                    if user.is_shared() {
+                        warn!(
+                            "the relay runs as the user nobody, whose other processes can end it: make \
                          a user midspan for it (systemd-sysusers, deploy/midspan.sysusers), or \
                          name one in relay.user"
-                    );
+                        );
+                    }
+                    Ok(Some(user))
                 }
-                Ok(Some(user))
+                None => Err(Error::NoUser(name.unwrap_or(OWN).to_owned())),
             }
-            None => Err(Error::NoUser(name.unwrap_or(OWN).to_owned())),
-        },
+        }
     }
-}
-
-/// Whether there are other users; an ordinary user's namespace has only one.
-fn has_all_users() -> bool {
-    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let mut lines = map.lines().map(|line| line.split_whitespace().collect());
-    let first: Vec<&str> = lines.next().unwrap_or_default();
-    first == ["0", "0", "4294967295"]
 }
 
 /// Removes the leftovers of a killed run, under any names.

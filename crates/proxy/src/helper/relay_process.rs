@@ -2,37 +2,24 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process::{Child, ExitStatus};
-use std::time::{Duration, Instant};
+use std::process::ExitStatus;
 
-use midspan_linux::{descriptor_passing, process};
 use midspan_relay::kick::Target;
 use midspan_relay::machine::Machine;
 use midspan_relay::seeded_faults;
 use midspan_relay::{OpenListener, RelayLimits};
+use midspan_service::child::ChildProcess;
+use midspan_service::message;
+use midspan_service::user::User;
 use midspan_units::TimeSpan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::fragmenting::Fragmenting;
 use super::state::State;
 use crate::Error;
 use crate::configuration::Configuration;
-use crate::control::{self, AdminMessage, FromRelay, GateAndSockets, KeptVerdicts, ToRelay};
+use crate::control::{AdminMessage, FromRelay, GateAndSockets, KeptVerdicts, ToRelay};
 use crate::health::HelperState;
-use crate::user::{USER_VARIABLE, User};
-
-/// How long the relay may leave a message unread before the next.
-const SEND_LIMIT: Duration = Duration::from_secs(10);
-
-/// How long the end of a killed relay may take.
-const KILL_LIMIT: Duration = Duration::from_secs(5);
-/// How often the helper checks for this end.
-const WAIT_STEP: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
 
 /// The listeners of the relay.
 pub(super) struct Listeners {
@@ -56,10 +43,7 @@ pub(super) struct Extras {
 
 /// The relay process and the connection to it. The process is killed when this value is dropped.
 pub(super) struct RelayProcess {
-    child: Child,
-    control: OwnedFd,
-    /// Readable when the process has ended.
-    end: OwnedFd,
+    process: ChildProcess,
     state: Option<State>,
 }
 
@@ -79,28 +63,9 @@ impl RelayProcess {
             fragmenter,
             machine,
         } = extras;
-        let (control, theirs) =
-            descriptor_passing::pair().map_err(Error::system("open a socket pair"))?;
-        let mut command = process::this_program(arguments, theirs);
-        if let Some(user) = user {
-            command.env(USER_VARIABLE, user.to_string());
-        }
-        seeded_faults::pass_on(&mut command);
-        let child = command
-            .spawn()
-            .map_err(Error::system("start the relay process (/proc/self/exe)"))?;
-        // The command holds the other end of the connection.
-        drop(command);
-        let end = open_end(&child)?;
-        // A relay that does not read must not block the helper.
-        set_socket_timeout(&control, Timeout::Send, Some(SEND_LIMIT))
-            .map_err(|error| Error::system("set up a socket pair")(error.into()))?;
-        let relay = Self {
-            child,
-            control,
-            end,
-            state,
-        };
+        let name = "the relay process";
+        let process = ChildProcess::start(name, arguments, user, seeded_faults::pass_on)?;
+        let relay = Self { process, state };
         let verdicts = relay.state.as_ref().and_then(State::verdicts);
         let settings = ToRelay::Settings {
             relay: configuration.relay.clone(),
@@ -124,7 +89,7 @@ impl RelayProcess {
             .chain(cutting)
             .map(AsFd::as_fd);
         let descriptors: Vec<BorrowedFd<'_>> = descriptors.collect();
-        control::send(&relay.control, &settings, &descriptors)?;
+        message::send(relay.control(), &settings, &descriptors)?;
         relay.send_listeners(listeners)?;
         relay.tell_machine(&machine)?;
         Ok(relay)
@@ -133,7 +98,7 @@ impl RelayProcess {
     fn send_listeners(&self, listeners: Listeners) -> Result<(), Error> {
         let send = |message: ToRelay, sockets: Vec<OwnedFd>| {
             let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-            control::send(&self.control, &message, &sockets)
+            message::send(self.control(), &message, &sockets)
         };
         for open in listeners.relay {
             send(ToRelay::Listener(Box::new(open.listener)), open.sockets)?;
@@ -153,14 +118,14 @@ impl RelayProcess {
             limits: new.relay.limits,
             listeners: listeners.relay.len(),
         };
-        control::send(&self.control, &message, &[])?;
+        message::send(self.control(), &message, &[])?;
         self.send_listeners(listeners)
     }
 
     /// Resets sessions; the relay answers with [`FromRelay::Kicked`] and the number.
     pub fn kick(&self, number: u64, target: Target) -> Result<(), Error> {
         let message = ToRelay::Kick { number, target };
-        Ok(control::send(&self.control, &message, &[])?)
+        Ok(message::send(self.control(), &message, &[])?)
     }
 
     /// Sends this machine's addresses.
@@ -168,8 +133,8 @@ impl RelayProcess {
         let list = machine
             .to_memory()
             .map_err(Error::system("write down the machine's addresses"))?;
-        Ok(control::send(
-            &self.control,
+        Ok(message::send(
+            self.control(),
             &ToRelay::Machine,
             &[list.as_fd()],
         )?)
@@ -177,41 +142,45 @@ impl RelayProcess {
 
     /// Changes the limits.
     pub fn change_limits(&self, limits: RelayLimits) -> Result<(), Error> {
-        Ok(control::send(&self.control, &ToRelay::Limits(limits), &[])?)
+        Ok(message::send(
+            self.control(),
+            &ToRelay::Limits(limits),
+            &[],
+        )?)
     }
 
     /// Sends the helper's state, if the socket has room; returns whether it had.
     pub fn tell(&self, state: HelperState) -> bool {
         // If the relay has ended, it needs no state.
-        control::try_send(&self.control, &ToRelay::State(state)).unwrap_or(true)
+        message::try_send(self.control(), &ToRelay::State(state)).unwrap_or(true)
     }
 
     /// Closes the listening sockets at these addresses; connections that are being opened have
     /// `after`.
     pub fn retire(&self, addresses: Vec<SocketAddr>, after: TimeSpan) -> Result<(), Error> {
         let message = ToRelay::Retire { addresses, after };
-        Ok(control::send(&self.control, &message, &[])?)
+        Ok(message::send(self.control(), &message, &[])?)
     }
 
     /// The id of the process.
     pub fn id(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 
     /// Readable when there is a message of the relay, or the relay has ended.
     pub fn control(&self) -> BorrowedFd<'_> {
-        self.control.as_fd()
+        self.process.connection()
     }
 
     /// Readable when the process has ended.
     pub fn end(&self) -> BorrowedFd<'_> {
-        self.end.as_fd()
+        self.process.end()
     }
 
     /// The next message of the relay; `None` if it has ended. Verdicts to be kept are written at
     /// once.
     pub fn receive(&mut self) -> Result<Option<FromRelay>, Error> {
-        let Some((message, descriptors)) = control::receive::<FromRelay>(&self.control)? else {
+        let Some((message, descriptors)) = message::receive::<FromRelay>(self.control())? else {
             return Ok(None);
         };
         if message == FromRelay::Verdicts
@@ -227,7 +196,7 @@ impl RelayProcess {
     fn take_last_words(&mut self) {
         let now = Timespec::default();
         loop {
-            let mut descriptors = [PollFd::new(&self.control, PollFlags::IN)];
+            let mut descriptors = [PollFd::from_borrowed_fd(self.control(), PollFlags::IN)];
             match poll(&mut descriptors, Some(&now)) {
                 Ok(ready) if ready > 0 => {}
                 _ => return,
@@ -240,57 +209,18 @@ impl RelayProcess {
 
     /// Makes the relay accept no more, and end with its last session.
     pub fn drain(&self) -> Result<(), Error> {
-        Ok(control::send(&self.control, &ToRelay::Drain, &[])?)
+        Ok(message::send(self.control(), &ToRelay::Drain, &[])?)
     }
 
     /// Waits for the end, which is about to follow; kills the process after `limit`.
     pub fn finish(&mut self, limit: Timespec) -> Result<ExitStatus, Error> {
-        let mut descriptors = [PollFd::new(&self.end, PollFlags::IN)];
-        let status = match poll(&mut descriptors, Some(&limit)) {
-            Ok(ready) if ready > 0 => self.wait(),
-            _ => self.kill(),
-        };
+        let status = self.process.finish(limit);
         self.take_last_words();
-        status
-    }
-
-    fn wait(&mut self) -> Result<ExitStatus, Error> {
-        let failed = Error::system("wait for the relay process");
-        // A thread that waits in the kernel keeps its process alive; the helper must not wait for
-        // it.
-        let limit = Instant::now() + KILL_LIMIT;
-        loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) => return Ok(status),
-                Ok(None) if Instant::now() >= limit => return Err(Error::RelayNotEnded),
-                Ok(None) => {}
-                Err(error) => return Err(failed(error)),
-            }
-            let mut descriptors = [PollFd::new(&self.end, PollFlags::IN)];
-            let _ = poll(&mut descriptors, Some(&WAIT_STEP));
-        }
+        Ok(status?)
     }
 
     /// Kills the process and with it all its sessions: their peers get a reset.
     pub fn kill(&mut self) -> Result<ExitStatus, Error> {
-        // An error means that it has ended already.
-        let _ = self.child.kill();
-        self.wait()
+        Ok(self.process.kill()?)
     }
-}
-
-impl Drop for RelayProcess {
-    fn drop(&mut self) {
-        let _ = self.kill();
-    }
-}
-
-fn open_end(child: &Child) -> Result<OwnedFd, Error> {
-    // The child has not been waited for, so no other process has its id.
-    let id = i32::try_from(child.id())
-        .ok()
-        .and_then(rustix::process::Pid::from_raw);
-    let open = |id| pidfd_open(id, PidfdFlags::empty());
-    id.map_or(Err(rustix::io::Errno::SRCH), open)
-        .map_err(|error| Error::system("watch the relay process")(error.into()))
 }

@@ -16,18 +16,19 @@ use super::control_socket::ControlSocket;
 use super::guard::Guard;
 use super::listening::Open;
 use super::memory::MemoryWatch;
-use super::notify::Notifier;
 use super::own_addresses::MachineWatch;
 use super::relay_process::RelayProcess;
 use super::routes::RouteWatch;
-use super::signals::Signals;
 use super::slots::Slots;
 use super::state::KeptBypasses;
 use crate::Error;
 use crate::configuration::Configuration;
 use crate::control::FromRelay;
 use crate::health::HelperState;
-use crate::liveness::{Absence, LateThread, ThreadName, Watch};
+use crate::late::{LateThread, ThreadName};
+use midspan_service::liveness::{Absence, Watch};
+use midspan_service::notify::Notifier;
+use midspan_service::signals::Signals;
 
 /// How long the relay may take until it accepts connections.
 const START_LIMIT: Duration = Duration::from_secs(30);

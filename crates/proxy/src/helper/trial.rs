@@ -8,10 +8,10 @@ use midspan_linux::own_addresses::OwnAddresses;
 
 use super::interception::{Marking, slot_limit};
 use super::listening::{self, ListenError, Open};
-use super::signals::Signals;
 use super::slots::Slots;
 use crate::Error;
 use crate::configuration::{Configuration, Listener};
+use midspan_service::signals::Signals;
 
 /// Checks that no listener forwards to itself.
 pub(crate) fn check_addresses(configuration: &Configuration) -> Result<(), Error> {

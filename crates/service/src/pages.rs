@@ -89,6 +89,31 @@ pub async fn serve(
     }
 }
 
+/// [Serves](serve) pages in a thread of this name, which ends with the process. `failed` gets the
+/// error if they can no longer be served.
+///
+/// # Errors
+/// The thread or its event loop cannot be created.
+pub fn serve_in_thread(
+    name: &str,
+    listener: std::net::TcpListener,
+    pages: impl Pages,
+    names: Vec<String>,
+    failed: impl FnOnce(io::Error) + Send + 'static,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()?;
+    let serve = move || {
+        if let Err(error) = runtime.block_on(serve(listener, pages, names)) {
+            failed(error);
+        }
+    };
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.spawn(serve).map(|_| ())
+}
+
 /// Connections that are being served, the oldest first.
 #[derive(Debug, Default)]
 struct Places(Vec<(IpAddr, JoinHandle<()>)>);
@@ -261,16 +286,10 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_io()
-                .enable_time()
-                .build()
-                .unwrap();
-            runtime
-                .block_on(serve(listener, Hello, Vec::new()))
-                .unwrap();
-        });
+        serve_in_thread("pages", listener, Hello, Vec::new(), |error| {
+            panic!("{error}")
+        })
+        .unwrap();
         let connect = || std::net::TcpStream::connect(address).unwrap();
         let mut silent: Vec<_> = (0..3 * CONNECTION_LIMIT).map(|_| connect()).collect();
         for stream in &mut silent {

@@ -1,5 +1,8 @@
 //! Messages to systemd (sd_notify(3)): datagrams of lines to the socket that systemd passes by an
 //! environment variable.
+//!
+//! Reason against the crate `sd-notify`: it opens a blocking socket for each notification, so that a
+//! manager that does not read would stop the helper.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -8,20 +11,20 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use tracing::debug;
 
-/// If the relay has sent nothing for this long, no sign of life is passed on. The relay sends
-/// several per second.
-const RELAY_LIMIT: Duration = Duration::from_millis(2_500);
+/// If the child has sent nothing for this long, no sign of life is passed on. A child sends several
+/// per second.
+const CHILD_LIMIT: Duration = Duration::from_millis(2_500);
 
-/// How much more time is requested while the proxy drains.
+/// How much more time is requested while the daemon ends.
 const EXTENSION: Duration = Duration::from_secs(30);
 /// How often this is requested.
 const EXTENSION_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The socket of the service manager, if it started this process.
-pub(super) struct Notifier {
+pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Watchdog>,
-    /// While the proxy drains: its latest end, and the time of the next request.
+    /// While the daemon ends: its latest end, and the time of the next request.
     draining: Option<(Instant, Instant)>,
 }
 
@@ -63,7 +66,7 @@ impl Notifier {
         }
     }
 
-    /// Connections are accepted.
+    /// The daemon does its work.
     pub fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={status}"));
     }
@@ -77,7 +80,7 @@ impl Notifier {
         ));
     }
 
-    /// The proxy is about to end, at `until` at the latest. This requests more time repeatedly,
+    /// The daemon is about to end, at `until` at the latest. This requests more time repeatedly,
     /// because draining may take longer than the unit's TimeoutStopSec.
     pub fn stopping(&mut self, status: &str, until: Option<Instant>) {
         let extension = EXTENSION.as_micros();
@@ -100,8 +103,8 @@ impl Notifier {
         watchdog.into_iter().chain(draining).min()
     }
 
-    /// Passes a sign of life on, if it is due and the relay lives; `still` is the time since the
-    /// relay's last sign of life.
+    /// Passes a sign of life on, if it is due and the child lives; `still` is the time since the
+    /// child's last sign of life.
     pub fn handle_time(&mut self, now: Instant, still: Duration) {
         if let Some((until, again)) = &mut self.draining
             && now >= *again
@@ -120,7 +123,7 @@ impl Notifier {
             return;
         }
         watchdog.next = now + watchdog.interval;
-        if still <= watchdog.interval.max(RELAY_LIMIT) {
+        if still <= watchdog.interval.max(CHILD_LIMIT) {
             self.send("WATCHDOG=1");
         }
     }

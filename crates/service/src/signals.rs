@@ -9,7 +9,7 @@ use signal_hook::low_level::pipe;
 
 /// Receives SIGTERM, SIGINT and SIGHUP. Without it they would end the process and leave its
 /// routes behind.
-pub(super) struct Signals {
+pub struct Signals {
     end: UnixStream,
     reload: UnixStream,
 }

@@ -1,21 +1,57 @@
 //! Log lines on standard error, through [`midspan_log`], so that no thread waits for the reader of
 //! the log.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 
 use midspan_linux::capability;
+use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, error, warn};
 
-use crate::Error;
-use crate::configuration::{LogFormat, LogLevel, LogSettings};
+/// `[log]`: what is logged, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogSettings {
+    /// The least important messages that are shown.
+    pub level: LogLevel,
+    /// How a message is written.
+    pub format: LogFormat,
+}
+
+/// How important a message must be to be logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// What ends Midspan or a listener.
+    Error,
+    /// What an operator should look at.
+    Warn,
+    /// Start, stop, and one line for each session at its end.
+    #[default]
+    Info,
+    /// What each session does.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+/// How a log line is written, to standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line, for programs.
+    Json,
+}
 
 /// Starts logging; a second call changes nothing.
 ///
 /// # Errors
 /// The writing thread cannot be started.
-pub(crate) fn start(settings: LogSettings) -> Result<(), Error> {
-    midspan_log::start(|| {}).map_err(Error::system("start the thread of the log"))?;
+pub fn start(settings: LogSettings) -> io::Result<()> {
+    midspan_log::start(|| {})?;
     let level = match settings.level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
@@ -47,15 +83,15 @@ pub(crate) fn start(settings: LogSettings) -> Result<(), Error> {
 ///
 /// # Errors
 /// As [`start`].
-pub(crate) fn start_without_rights(settings: LogSettings) -> Result<(), Error> {
+pub fn start_without_rights(settings: LogSettings) -> io::Result<()> {
     // If a privilege cannot be given up, it stays: the thread only writes.
     let give_up = || drop(capability::give_up_all_but(&[]));
-    midspan_log::start(give_up).map_err(Error::system("start the thread of the log"))?;
+    midspan_log::start(give_up)?;
     start(settings)
 }
 
 /// Writes panics to the log too.
-pub(crate) fn report_panics() {
+pub fn report_panics() {
     midspan_log::report_panics(|text| {
         if tracing::dispatcher::has_been_set() {
             error!("{text}");

@@ -9,11 +9,11 @@
 //!
 //! Pure: the caller passes the time.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
+/// Without a sign of life for this long, new traffic passes the process, which sends several signs of
+/// life in this time.
+pub const PASS_AFTER: Duration = Duration::from_millis(600);
 /// After this time without a turn, a thread is late.
 const LATE_AFTER: Duration = Duration::from_secs(1);
 /// If a check is later than planned by this much, the watcher itself did not run.
@@ -24,7 +24,7 @@ const LAST_PAUSES: u32 = 2;
 
 /// What happens to the counted time if the watcher itself did not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Absence {
+pub enum Absence {
     /// It starts again at zero: for decisions that end sessions.
     Restarts,
     /// It grows by one pause: for decisions that cost little and must not wait for a busy watcher.
@@ -33,7 +33,7 @@ pub(crate) enum Absence {
 
 /// Watches over one thread or process.
 #[derive(Debug, Clone)]
-pub(crate) struct Watch {
+pub struct Watch {
     limit: Duration,
     pause: Duration,
     absence: Absence,
@@ -121,50 +121,9 @@ impl Watch {
         self.must_end
     }
 
-    /// A report, if the thread is late or stuck.
-    pub fn lateness(&self, thread: ThreadName) -> Option<LateThread> {
-        let is_late = self.still >= LATE_AFTER || self.is_stuck;
-        is_late.then(|| LateThread {
-            thread,
-            still_milliseconds: u64::try_from(self.still.as_millis()).unwrap_or(u64::MAX),
-            is_stuck: self.is_stuck,
-        })
-    }
-}
-
-/// A watched thread of the relay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum ThreadName {
-    /// A relay thread, by its number.
-    Relay(usize),
-    /// The gate's.
-    Gate,
-}
-
-impl fmt::Display for ThreadName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Relay(number) => write!(formatter, "relay {number}"),
-            Self::Gate => formatter.write_str("gate"),
-        }
-    }
-}
-
-/// A thread that is late or stuck.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct LateThread {
-    pub thread: ThreadName,
-    /// Milliseconds since its last turn.
-    pub still_milliseconds: u64,
-    pub is_stuck: bool,
-}
-
-impl fmt::Display for LateThread {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, how) = (self.thread, if self.is_stuck { "stuck" } else { "late" });
-        let time = Duration::from_millis(self.still_milliseconds).as_secs_f64();
-        write!(formatter, "thread {name} is {how}: no turn for {time:.1} s")
+    /// Whether it has made no turn for a second, or is stuck.
+    pub fn is_late(&self) -> bool {
+        self.still >= LATE_AFTER || self.is_stuck
     }
 }
 
@@ -229,17 +188,15 @@ mod tests {
     #[test]
     fn late_comes_before_stuck() {
         let mut scene = Scene::beating(Absence::Restarts);
-        let late = |scene: &Scene| scene.watch.lateness(ThreadName::Gate);
         for _ in 0..6 {
             scene.look_after(PAUSE);
-            assert_eq!(late(&scene), None);
+            assert!(!scene.watch.is_late());
         }
         scene.look_after(PAUSE);
-        let found = late(&scene).unwrap();
-        assert!(!found.is_stuck && found.still_milliseconds == 1050);
-        assert_eq!(found.to_string(), "thread gate is late: no turn for 1.1 s");
+        assert!(scene.watch.is_late() && !scene.watch.is_stuck());
+        assert_eq!(scene.watch.still(), Duration::from_millis(1050));
         scene.time_to_end();
-        assert!(late(&scene).unwrap().is_stuck);
+        assert!(scene.watch.is_late() && scene.watch.is_stuck());
     }
 
     #[test]

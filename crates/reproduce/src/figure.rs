@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use midspan_model::ModelError;
 use midspan_records::Record;
 
 use crate::laboratory::{Extent, LaboratoryError, Point};
 use crate::{Effort, Error, Simulated};
 
-type Analysis = fn() -> Result<Vec<Record>, ModelError>;
+type Analysis = fn() -> Result<Vec<Record>, Error>;
 type Measuring = fn(&mut Simulating<'_>) -> Result<(), Error>;
 type Laboratory = fn(Extent) -> Result<Vec<Point>, LaboratoryError>;
 

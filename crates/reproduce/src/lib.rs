@@ -26,7 +26,6 @@ pub use error::Error;
 pub use paper::Paper;
 pub use simulated::{Effort, FigurePlot, Simulated};
 
-use midspan_model::ModelError;
 use midspan_model::papers::Figure as Printed;
 use midspan_records::{By, Record};
 
@@ -35,7 +34,7 @@ use midspan_records::{By, Record};
 ///
 /// # Errors
 /// None for the papers' own settings; errors of the model for settings that it cannot use.
-pub fn analysis(paper: Paper) -> Result<Vec<Record>, ModelError> {
+pub fn analysis(paper: Paper) -> Result<Vec<Record>, Error> {
     let mut records = Vec::new();
     for analysis in paper.figures().iter().filter_map(|figure| figure.analysis) {
         records.extend(analysis()?);

@@ -25,14 +25,14 @@ const CHOICES: &str = "Reno, 1,000-byte packets, an ACK for each, T_o at least 1
 pub(crate) const FIGURES: &[Figure] = &[
     Figure::new(&["table 1"]).by_analysis(|| Ok(analysis::table_1())),
     Figure::new(&["table 2"])
-        .by_analysis(analysis::table_2)
+        .by_analysis(|| Ok(analysis::table_2()?))
         .by_simulation(|run| run.make(placement::simulate)),
     Figure::new(&["section 4"]).by_analysis(|| Ok(analysis::section_4())),
     Figure::new(&["figure 8"])
-        .by_analysis(analysis::figure_8)
+        .by_analysis(|| Ok(analysis::figure_8()?))
         .by_simulation(|run| run.make(figure_8::simulate)),
     Figure::new(&["figure 9", "figure 10"])
-        .by_analysis(analysis::figures_9_to_11)
+        .by_analysis(|| Ok(analysis::figures_9_to_11()?))
         .by_simulation(|run| run.make(splitting::simulate)),
     Figure::new(&["figure 11"])
         .by_simulation(|run| run.make(buffers::simulate))

@@ -77,3 +77,18 @@ fn the_number_of_threads_changes_nothing() {
     });
     assert_eq!(one, many);
 }
+
+#[test]
+fn the_analysis_has_the_networks_of_the_path_files() {
+    use midspan_model::papers::maki::{Network, table_2_networks};
+    let alike = [figure_10_network(); 3];
+    for conditions in [
+        &alike[..1],
+        &alike[..],
+        &table_2_networks(Network::Homogeneous)[..],
+    ] {
+        let path = networks::row(conditions.len(), &[]).unwrap();
+        assert_eq!(path.links.len(), conditions.len());
+        assert_eq!(path, networks::path(conditions).unwrap());
+    }
+}

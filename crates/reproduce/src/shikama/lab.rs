@@ -3,7 +3,7 @@
 
 use midspan_path::Path;
 
-use super::conditions::{Condition, FIGURE_10, FIGURE_12, LOSSES, TIGHTER};
+use super::conditions::{Condition, FIGURE_10, FIGURE_12, LOSSES};
 use crate::laboratory::plan::{JUDGED, SHOWN};
 use crate::laboratory::{Arm, Extent, LaboratoryError, Metric, Place, Point, Statement};
 
@@ -90,11 +90,14 @@ pub(super) fn figure_12(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     })
 }
 
-/// The tighter condition.
-pub(super) fn tighter(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
+/// A condition at one P_L; in full the grid with all senders.
+pub(super) fn at_one_loss(
+    condition: Condition,
+    extent: Extent,
+) -> Result<Vec<Point>, LaboratoryError> {
     points(&match extent {
-        Extent::Quick | Extent::Normal => vec![Setting::new(TIGHTER, LOSS, Stack::Reno, extent)],
-        Extent::Full => all(TIGHTER, &Stack::ALL),
+        Extent::Quick | Extent::Normal => vec![Setting::new(condition, LOSS, Stack::Reno, extent)],
+        Extent::Full => all(condition, &Stack::ALL),
     })
 }
 

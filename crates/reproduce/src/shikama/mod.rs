@@ -18,7 +18,7 @@ use midspan_sim::LinkId;
 use crate::figure::{Figure, Simulating};
 use crate::run::{number, simulated};
 use crate::{Effort, Error, FigurePlot};
-use conditions::{Condition, FIGURE_10, FIGURE_12, FIGURE_14, FIGURE_16, LOSSES};
+use conditions::{Condition, FIGURE_10, FIGURE_12, FIGURE_14, FIGURE_16, LOSSES, TIGHTER};
 use distributions::bursts;
 use measure::{Measured, Runs, SCHEMES, measure};
 use scenario::{Scheme, Setting};
@@ -59,7 +59,7 @@ pub(crate) const FIGURES: &[Figure] = &[
     Figure::new(&["figure 16", "figure 17"])
         .by_simulation(|run| over_losses(&FIGURE_16, run))
         .by_lab(|extent| lab::whole_grid(FIGURE_16, extent)),
-    Figure::new(&["tighter"]).by_lab(lab::tighter),
+    Figure::new(&["tighter"]).by_lab(|extent| lab::at_one_loss(TIGHTER, extent)),
     Figure::new(&["many subscribers"]).by_lab(subscribers::points),
 ];
 

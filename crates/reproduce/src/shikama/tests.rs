@@ -1,12 +1,13 @@
 //! What §5 says, with runs of 200 s, and the records.
 
+use midspan_link::QueueLimit;
 use midspan_policy::{Pacing, PacingBy};
-use midspan_sim::Results;
+use midspan_sim::{Flow, Results};
 use midspan_units::TimeSpan;
 
 use super::NARROW;
 use super::bursts::Bursts;
-use super::conditions::{AMPLE, TIGHTER};
+use super::conditions::AMPLE;
 use super::measure::{Runs, SCHEMES, measure};
 use super::*;
 use crate::figure::simulate;
@@ -208,4 +209,25 @@ fn the_number_of_threads_changes_nothing() {
             .collect::<Vec<_>>()
     });
     assert_eq!(one, many);
+}
+
+#[test]
+fn the_analysis_has_the_network_of_the_path_file() {
+    let path = FIGURE_10.path("0.001", &[]).unwrap();
+    let link = |name: &str| &path.link(path.find_link(name).unwrap()).up;
+    let inbound = papers::shikama::wireless("0.001".parse().unwrap());
+    assert_eq!(inbound.section.loss(), link("wireless").state.loss.as_f64());
+    let flow = Flow::of_path(&path, &path.flows[0], true).unwrap();
+    let window = papers::shikama::WIRELESS_WINDOW.bytes();
+    assert_eq!(flow.splits[0].inbound.buffer, window);
+    assert_eq!(inbound.receive_buffer.bytes(), window);
+    let QueueLimit::Packets(queue) = link("narrow").queue else {
+        panic!("a queue in packets");
+    };
+    let node_n2 = papers::shikama::node_n2(papers::shikama::B_W, u64::from(queue));
+    assert_eq!(Some(node_n2.arriving), link("wire").state.rate);
+    assert_eq!(Some(node_n2.leaving), link("narrow").state.rate);
+    let doubled = FIGURE_16.path("0.001", &[]).unwrap();
+    let narrow = doubled.link(doubled.find_link("narrow").unwrap());
+    assert_eq!(Some(papers::shikama::B_W_DOUBLED), narrow.up.state.rate);
 }

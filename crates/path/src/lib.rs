@@ -18,6 +18,7 @@ mod load;
 mod path;
 mod resolve;
 mod route;
+mod written;
 
 pub use acknowledge::Acknowledge;
 pub use built_in::{BuiltIn, built_in};

@@ -8,6 +8,7 @@
 
 pub mod agreement;
 mod bhole;
+pub mod comparison;
 mod curves;
 mod error;
 mod figure;

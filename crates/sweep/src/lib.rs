@@ -13,4 +13,4 @@ mod work;
 pub use error::Error;
 pub use measure::{Measure, measure};
 pub use plan::{Plan, Row};
-pub use work::in_parallel;
+pub use work::{in_parallel, in_parallel_each};

@@ -5,8 +5,8 @@ use std::sync::mpsc;
 use std::thread;
 
 /// The results of `work` for each number below `count`, in order, whatever the number of `threads`.
-/// `done` is called after each, from the calling thread, in any order. After an error, the
-/// remaining numbers are skipped.
+/// `done` is called after each that succeeds, from the calling thread, in any order. After an error,
+/// the remaining numbers are skipped.
 ///
 /// # Errors
 /// The error with the lowest number.
@@ -16,6 +16,24 @@ pub fn in_parallel<T: Send, E: Send>(
     work: impl Fn(usize) -> Result<T, E> + Sync,
     mut done: impl FnMut(usize),
 ) -> Result<Vec<T>, E> {
+    in_parallel_each(count, threads, work, |index, _| {
+        done(index);
+        Ok(())
+    })
+}
+
+/// As [`in_parallel`]. `each` gets every result as soon as it is there, from the calling thread, in
+/// any order: to store it, for example.
+///
+/// # Errors
+/// The first error of `each`; else the error of `work` with the lowest number.
+pub fn in_parallel_each<T: Send, E: Send>(
+    count: usize,
+    threads: usize,
+    work: impl Fn(usize) -> Result<T, E> + Sync,
+    mut each: impl FnMut(usize, &T) -> Result<(), E>,
+) -> Result<Vec<T>, E> {
+    let mut refused = Ok(());
     let next = AtomicUsize::new(0);
     let mut slots: Vec<Option<Result<T, E>>> = Vec::new();
     slots.resize_with(count, || None);
@@ -44,12 +62,18 @@ pub fn in_parallel<T: Send, E: Send>(
         }
         drop(sender);
         for (index, result) in results {
-            done(index);
+            if let (Ok(result), Ok(())) = (&result, &refused) {
+                refused = each(index, result);
+                if refused.is_err() {
+                    next.store(count, Ordering::Relaxed);
+                }
+            }
             if let Some(slot) = slots.get_mut(index) {
                 *slot = Some(result);
             }
         }
     });
+    refused?;
     slots.into_iter().flatten().collect()
 }
 
@@ -79,5 +103,20 @@ mod tests {
             );
             assert_eq!(result, Err(5));
         }
+    }
+
+    #[test]
+    fn a_result_that_cannot_be_stored_ends_the_work() {
+        let mut stored = Vec::new();
+        let result = in_parallel_each(1000, 1, Ok, |index, result: &usize| {
+            assert_eq!(index, *result);
+            if index == 3 {
+                return Err("the disk is full");
+            }
+            stored.push(index);
+            Ok(())
+        });
+        assert_eq!(result, Err("the disk is full"));
+        assert_eq!(stored, [0, 1, 2]);
     }
 }

@@ -3,12 +3,11 @@
 use midspan_plan::{Answer, Way};
 use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
 use midspan_records::{Bound, By, Record, Spread};
-use midspan_sim::NoObserver;
-use midspan_sweep::measure;
 use midspan_units::ByteSize;
 
 use super::plan::{Arm, Point};
 use super::run::Run;
+use crate::comparison::simulations;
 
 /// Goodput in bit/s of the simulator, one for each repetition, with the lab's seeds.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,19 +16,18 @@ pub(super) struct Simulations(Vec<f64>);
 impl Simulations {
     /// `None` where the simulator does not know what is on the path.
     pub(super) fn of(arm: &Arm, repetitions: u32) -> Option<Self> {
-        let (mut path, proxies) = arm.simulated()?;
-        let size = size(arm);
-        let seed = path.seed;
-        let mut values = Vec::new();
-        for repetition in 0..repetitions.max(1) {
-            path.seed = seed.wrapping_add(u64::from(repetition));
-            let measures = measure(&path, proxies, |_| Ok(None::<NoObserver>), |_, _| ()).ok()?;
-            let find = |quantity| measures.iter().find(|one| one.quantity == quantity);
-            let goodput = match size {
-                Some(size) => size / find(&COMPLETION_TIME)?.value,
-                None => find(&GOODPUT)?.value,
-            };
-            values.push(goodput);
+        let (path, proxies) = arm.simulated()?;
+        let repetitions = repetitions.max(1);
+        let values = match size(arm) {
+            Some(size) => simulations(&path, proxies, repetitions, &COMPLETION_TIME)
+                .ok()?
+                .into_iter()
+                .map(|time| size / time)
+                .collect(),
+            None => simulations(&path, proxies, repetitions, &GOODPUT).ok()?,
+        };
+        if values.len() != usize::try_from(repetitions).ok()? {
+            return None;
         }
         Some(Self(values))
     }

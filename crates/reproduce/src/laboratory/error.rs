@@ -1,9 +1,7 @@
 //! Why there are no figures from the lab.
 
-use std::io;
-use std::path::PathBuf;
-
 use midspan_lab::LabError;
+use midspan_records::StoreError;
 use midspan_units::ParseError;
 
 /// Why there are no figures from the lab.
@@ -30,22 +28,13 @@ pub enum LaboratoryError {
         /// What there is.
         known: String,
     },
-    /// The file of finished measurements cannot be used.
-    #[error("{}: {source}", file.display())]
-    State {
-        /// The file.
-        file: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// A line of that file is no measurement.
-    #[error("{}:{line}: no measurement: {reason}", file.display())]
-    StateLine {
-        /// The file.
-        file: PathBuf,
-        /// Which line, from 1.
-        line: usize,
-        /// What is wrong.
-        reason: String,
+    /// The file of finished runs cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The path of an arm cannot be written, so its runs cannot be stored.
+    #[error("{case}: no path file can have this path, so its runs cannot be stored")]
+    Unwritable {
+        /// Point and arm.
+        case: String,
     },
 }

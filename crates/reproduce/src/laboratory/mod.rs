@@ -11,20 +11,27 @@ mod judging;
 pub(crate) mod plan;
 mod real_paths;
 mod run;
-mod state;
 mod statement;
 #[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
 
+use midspan_records::{RunKey, RunKind, Store};
+
 use crate::Simulated;
 pub use error::LaboratoryError;
 pub use figures::Judged;
 pub use plan::{Arm, Extent, LabPlan, Place, Point};
 pub use run::{Run, Transfer, Wire};
-use state::Finished;
 pub use statement::{Metric, Statement};
+
+/// The stored runs of the lab. Increase the version if the lab or the meaning of a [`Run`] changes.
+const RUNS: RunKind = RunKind {
+    name: "lab",
+    version: 1,
+    before: Some("{\"point\":"),
+};
 
 /// What is wanted from the lab.
 #[derive(Debug, Clone, Default)]
@@ -61,6 +68,8 @@ pub enum LabProgress<'a> {
     Begin(&'a str),
     /// Something about it.
     Say(&'a str),
+    /// Something about the stored runs, before anything is planned.
+    Note(&'a str),
 }
 
 /// What comes out.
@@ -138,30 +147,41 @@ pub fn laboratory(
     effort: &LabEffort,
     progress: &mut dyn FnMut(LabProgress<'_>),
 ) -> Result<Laboratory, LaboratoryError> {
-    let mut finished = Finished::open(effort.state.as_deref())?;
-    if effort.only_finished {
-        plan.retain_runs(|point, arm, repetition| finished.find(point, arm, repetition).is_some());
-    }
-    let is_left = |finished: &Finished, point: &Point, arm: &Arm, repetition| {
-        let found = finished.find(point, arm, repetition);
-        found.is_none_or(|run| run.void.is_some())
+    let mut store: Store<Run> = match &effort.state {
+        Some(file) => Store::open(file, RUNS)?,
+        None => Store::in_memory(RUNS),
     };
-    let left: Vec<(&Point, &Arm, u32)> = plan
-        .runs()
-        .into_iter()
+    if let Some(note) = store.note() {
+        progress(LabProgress::Note(&note));
+    }
+    if effort.only_finished {
+        plan.retain_runs(|_, arm, repetition| {
+            let key = arm.key(repetition);
+            key.is_some_and(|key| store.get(&key).is_some())
+        });
+    }
+    let planned = planned(&plan)?;
+    let left: Vec<&Planned<'_>> = planned
+        .iter()
         .filter(|_| !effort.only_finished)
-        .filter(|(point, arm, repetition)| is_left(&finished, point, arm, *repetition))
+        .filter(|one| store.get(&one.key).is_none_or(|run| run.void.is_some()))
         .collect();
-    let runs = plan.runs().len();
+    let runs = planned.len();
     progress(LabProgress::Planned {
         runs,
         finished: runs - left.len(),
         // An empty sum of floats is −0.
         seconds: left
             .iter()
-            .fold(0.0, |sum, (_, arm, _)| sum + arm.run_seconds()),
+            .fold(0.0, |sum, one| sum + one.arm.run_seconds()),
     });
-    for (point, arm, repetition) in left {
+    for Planned {
+        point,
+        arm,
+        repetition,
+        key,
+    } in left
+    {
         let name = format!(
             "{}, {}, repetition {}",
             point.name,
@@ -169,17 +189,13 @@ pub fn laboratory(
             repetition + 1
         );
         progress(LabProgress::Begin(&name));
-        let made = run::make(&point.name, arm, repetition, &mut |line| {
+        let made = run::make(&point.name, arm, *repetition, &mut |line| {
             progress(LabProgress::Say(line));
         })?;
         progress(LabProgress::Say(&made.line(arm)));
-        finished.add(made)?;
+        store.put(key, made)?;
     }
-    let made: Vec<Run> = plan
-        .runs()
-        .into_iter()
-        .filter_map(|(point, arm, repetition)| finished.find(point, arm, repetition).cloned())
-        .collect();
+    let made: Vec<Run> = planned.iter().filter_map(|one| one.made(&store)).collect();
     let (figures, judged) = figures::tell(&plan, &made, effort.threads);
     Ok(Laboratory {
         plan,
@@ -188,4 +204,44 @@ pub fn laboratory(
         runs,
         void: made.iter().filter(|run| run.void.is_some()).count(),
     })
+}
+
+/// A run of the plan.
+struct Planned<'a> {
+    point: &'a Point,
+    arm: &'a Arm,
+    repetition: u32,
+    key: RunKey,
+}
+
+impl Planned<'_> {
+    /// The run, if it has been made. It has the names that the plan has now.
+    fn made(&self, store: &Store<Run>) -> Option<Run> {
+        let run = store.get(&self.key)?.clone();
+        Some(Run {
+            point: self.point.name.clone(),
+            arm: self.arm.name.to_owned(),
+            ..run
+        })
+    }
+}
+
+/// All runs of a plan, with their keys.
+fn planned(plan: &LabPlan) -> Result<Vec<Planned<'_>>, LaboratoryError> {
+    plan.runs()
+        .into_iter()
+        .map(|(point, arm, repetition)| {
+            let key = arm
+                .key(repetition)
+                .ok_or_else(|| LaboratoryError::Unwritable {
+                    case: point.case(arm),
+                })?;
+            Ok(Planned {
+                point,
+                arm,
+                repetition,
+                key,
+            })
+        })
+        .collect()
 }

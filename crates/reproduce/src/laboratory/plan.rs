@@ -1,13 +1,12 @@
 //! What is measured: points, each with the arms that are compared at it.
 
-use std::fmt::Write as _;
-
 use midspan_document::Source;
 use midspan_lab::{Case, ThinOptions};
 use midspan_path::{Acknowledge, NodeKind, Path, Workload};
 use midspan_policy::AccessLink;
 use midspan_policy::oversized_segments::Wish;
 use midspan_policy::sending_ahead::SendAhead;
+use midspan_records::RunKey;
 use midspan_report::Axis;
 use midspan_units::TimeSpan;
 
@@ -217,19 +216,27 @@ impl Arm {
         }
     }
 
-    /// What tells measurements of this arm from those of another: all that is set on it.
+    /// What distinguishes a measurement of this arm from those of others: all that is set on it, in
+    /// the words of a path file. The names of point and arm are no part of it. `None` if no path
+    /// file can have the path.
     #[must_use]
-    pub fn digest(&self) -> String {
-        let mut all = format!("{:?} {:?} {:?}", self.path, self.case, self.thin);
-        if let Some(discarded) = self.discarded {
-            // Writing to a string cannot fail.
-            let _ = write!(all, " after {discarded:?}");
+    pub fn key(&self, repetition: u32) -> Option<RunKey> {
+        let mut path = self.path.clone();
+        path.description.clear();
+        let mut key = RunKey::new()
+            .with("path", path.to_text()?)
+            .with("case", self.case)
+            .with("repetition", repetition);
+        if let Some(ThinOptions { pass, ack_first }) = self.thin {
+            key = key.with("thin", if pass { "pass" } else { "by default" });
+            if let Some(rate) = ack_first {
+                key = key.with("ACKs first at", rate);
+            }
         }
-        // FNV-1a, 64 bits (RFC 9923).
-        let hash = all.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        format!("{hash:016x}")
+        if let Some(discarded) = self.discarded {
+            key = key.with("after", discarded.to_text());
+        }
+        Some(key)
     }
 }
 

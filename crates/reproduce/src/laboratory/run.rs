@@ -28,8 +28,6 @@ pub struct Run {
     pub arm: String,
     /// Which repetition, from 0.
     pub repetition: u32,
-    /// What was set ([`Arm::digest`]).
-    pub digest: String,
     /// Why the run is void; `None` where it counts.
     pub void: Option<String>,
     /// The flows, in the order of the path; empty where the run failed.
@@ -98,7 +96,7 @@ pub(super) fn make(
             say(&format!("repeated, because it was {validity}"));
         }
     });
-    let mut run = Run::new(point, arm.name, repetition, arm.digest());
+    let mut run = Run::new(point, arm.name, repetition);
     match made {
         Ok(measurements) => measurements.iter().for_each(|one| run.add(&plan.path, one)),
         // Of the transfer, not of the set-up: one that never ends is a result too.
@@ -112,12 +110,11 @@ pub(super) fn make(
 
 impl Run {
     /// One of which nothing is known yet.
-    pub(super) fn new(point: &str, arm: &str, repetition: u32, digest: String) -> Self {
+    pub(super) fn new(point: &str, arm: &str, repetition: u32) -> Self {
         Self {
             point: point.to_owned(),
             arm: arm.to_owned(),
             repetition,
-            digest,
             void: None,
             transfers: Vec::new(),
             acks: 0.0,

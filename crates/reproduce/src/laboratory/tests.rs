@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use midspan_records::RunKey;
+
 use super::*;
 use crate::Paper;
 
@@ -30,8 +32,8 @@ pub(super) fn check_plan(plan: &LabPlan) {
     for point in &plan.points {
         let arms: BTreeSet<&str> = point.arms.iter().map(|arm| arm.name).collect();
         assert_eq!(arms.len(), point.arms.len(), "{}", point.name);
-        let digests: BTreeSet<String> = point.arms.iter().map(Arm::digest).collect();
-        assert_eq!(digests.len(), point.arms.len(), "{}", point.name);
+        let keys: BTreeSet<RunKey> = (point.arms.iter()).map(|arm| arm.key(0).unwrap()).collect();
+        assert_eq!(keys.len(), point.arms.len(), "{}", point.name);
         for said in &point.statements {
             assert!(arms.contains(said.arm), "{said:?}");
             assert!(
@@ -93,7 +95,7 @@ fn point_with(goodputs: [&[f64]; 2]) -> (Point, Vec<Run>) {
                     goodput: goodput * 1e6,
                     p95: None,
                 }],
-                ..Run::new(&point.name, arm.name, repetition, arm.digest())
+                ..Run::new(&point.name, arm.name, repetition)
             });
         }
     }
@@ -141,4 +143,60 @@ fn records_of_lab_simulation_and_analysis_stand_side_by_side() {
     assert!(count(By::Lab) >= 4);
     assert_eq!(told.figures.len(), 1);
     assert_eq!(told.figures[0].plot.series.len(), 2);
+}
+
+/// A run that an earlier build stored. Renaming a type, a field, a point or an arm must not make the
+/// run unfindable; if it does, `serde(rename)` keeps the stored name.
+#[test]
+fn a_stored_run_of_an_earlier_build_is_found() {
+    let line = concat!(
+        r#"{"run":"lab 1","key":"eadabef99df46ed11f5eeffc2f90bb94f578326cf5f0a50913a3b1aa1ead0109","#,
+        r#""row":{"point":"a","arm":"b","repetition":2,"void":null,"#,
+        r#""transfers":[{"completion":8.0,"goodput":1000000.0,"p95":null}],"#,
+        r#""acks":700.0,"overflows":1.0,"retransmissions":2.0,"timeouts":0.0,"#,
+        r#""wire":{"burst":3.0,"longest":4.0,"dropped":5.0}}}"#,
+        "\n"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("runs");
+    std::fs::write(&file, line).unwrap();
+    let path = plan::read(
+        "small",
+        r#"
+        seed = 7
+        [[host]]
+        name = "client"
+        [[proxy]]
+        name = "gateway"
+        policy = "auto"
+        [[host]]
+        name = "server"
+        [[link]]
+        name = "narrow"
+        between = ["client", "gateway"]
+        rate = "8 Mbit/s"
+        delay = "10 ms"
+        [[link]]
+        name = "wide"
+        between = ["gateway", "server"]
+        [[flow]]
+        name = "file"
+        from = "client"
+        to = "server"
+        workload = "download"
+        size = "1 MB"
+        "#,
+    )
+    .unwrap();
+    let arm = Arm::midspan("named otherwise", path, 10.0).with_thin(midspan_lab::ThinOptions {
+        pass: true,
+        ack_first: None,
+    });
+    let store: Store<Run> = Store::open(&file, RUNS).unwrap();
+    let key = arm.key(2).unwrap();
+    let run = store.get(&key);
+    let run = run.unwrap_or_else(|| panic!("{} {:?}", key.digest(), store.note()));
+    assert_eq!((run.acks, run.wire.dropped), (700.0, 5.0));
+    assert_eq!(run.transfers[0].completion, Some(8.0));
+    assert_eq!(store.get(&arm.key(1).unwrap()), None);
 }

@@ -72,6 +72,7 @@ pub fn measure(plan: LabPlan, effort: &LabEffort) -> miette::Result<Laboratory> 
             bar = Some(Bar::new((runs - finished) as u64));
         }
         LabProgress::Begin(name) => bar.iter().for_each(|bar| bar.next(name)),
+        LabProgress::Note(note) => printing::note(note),
         LabProgress::Say(line) => bar.iter().for_each(|bar| bar.say(line)),
     });
     if let Some(bar) = &bar {
@@ -81,7 +82,6 @@ pub fn measure(plan: LabPlan, effort: &LabEffort) -> miette::Result<Laboratory> 
 }
 
 /// Prints the number of runs and their duration.
-#[allow(clippy::cast_precision_loss)] // Counts of runs.
 fn describe(runs: usize, finished: usize, seconds: f64) -> String {
     let left = runs - finished;
     let each = seconds / left.max(1) as f64;

@@ -121,7 +121,7 @@ fn a_ratio_may_be_slower_by_a_share_or_by_a_time() {
                 goodput: 0.0,
                 p95: None,
             }],
-            ..Run::new(&point.name, arm, 0, String::new())
+            ..Run::new(&point.name, arm, 0)
         };
         let runs = [run(DIRECT_CUBIC, direct), run(COLD, ours)];
         let mut said = point.statements.iter();
@@ -148,7 +148,7 @@ fn of_two_that_are_compared_with_the_faster_counts() {
             goodput: 0.0,
             p95: None,
         }],
-        ..Run::new(&point.name, arm, 0, String::new())
+        ..Run::new(&point.name, arm, 0)
     };
     let runs = [
         run(HAPROXY_CUBIC, 4.0),

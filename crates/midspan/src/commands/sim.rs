@@ -7,7 +7,7 @@ use midspan_lab::Case;
 use midspan_records::{By, Record, Records, statistics};
 use midspan_report::{pivot, stdout_width};
 use midspan_sweep::{Plan, Row};
-use miette::miette;
+use miette::{IntoDiagnostic, miette};
 
 use super::{Outcome, cores, overrides};
 use crate::arguments::SimOptions;
@@ -45,7 +45,7 @@ pub fn sim(options: &SimOptions) -> Outcome {
         bar.finish();
         let rows = rows?;
         if options.csv {
-            printing::text(csv(&plan, &rows));
+            printing::text(csv(&plan, &rows).into_diagnostic()?);
             return Ok(true);
         }
         for row in &rows {
@@ -85,34 +85,32 @@ fn record(path: &str, plan: &Plan, row: &Row) -> Record {
 }
 
 /// One line for each quantity at each point.
-fn csv(plan: &Plan, rows: &[Row]) -> String {
-    let field = |text: &str| {
-        if text.contains([',', '"', '\n']) {
-            format!("\"{}\"", text.replace('"', "\"\""))
-        } else {
-            text.to_owned()
-        }
-    };
-    let mut lines: Vec<String> = Vec::with_capacity(rows.len() + 1);
-    let mut heading: Vec<String> = plan.sweeps.iter().map(|sweep| field(sweep.key())).collect();
-    heading.push("flow,case,quantity,unit,mean,low,high,runs".into());
-    lines.push(heading.join(","));
+fn csv(plan: &Plan, rows: &[Row]) -> Result<String, csv::Error> {
+    let mut table = csv::Writer::from_writer(Vec::new());
+    for sweep in &plan.sweeps {
+        table.write_field(sweep.key())?;
+    }
+    table.write_record([
+        "flow", "case", "quantity", "unit", "mean", "low", "high", "runs",
+    ])?;
     for row in rows {
         let mean = statistics::mean(&row.values);
         let interval = mean.and_then(|mean| mean.interval());
         let end = |end: Option<f64>| end.map_or_else(String::new, |end| end.to_string());
-        let mut fields: Vec<String> = row.point.iter().map(|value| field(value)).collect();
-        fields.extend([
-            field(&row.flow),
-            case_of(row.proxies).to_string(),
-            row.quantity.name.to_string(),
-            row.quantity.unit.to_owned(),
-            end(mean.map(|mean| mean.value)),
-            end(interval.map(|(low, _)| low)),
-            end(interval.map(|(_, high)| high)),
-            row.values.len().to_string(),
-        ]);
-        lines.push(fields.join(","));
+        for value in &row.point {
+            table.write_field(value)?;
+        }
+        table.write_record([
+            &row.flow,
+            &case_of(row.proxies).to_string(),
+            row.quantity.name.as_ref(),
+            row.quantity.unit,
+            &end(mean.map(|mean| mean.value)),
+            &end(interval.map(|(low, _)| low)),
+            &end(interval.map(|(_, high)| high)),
+            &row.values.len().to_string(),
+        ])?;
     }
-    lines.join("\n") + "\n"
+    let text = table.into_inner().map_err(|error| error.into_error())?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }

@@ -121,7 +121,6 @@ fn measure(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn print(plan: &Plan, status: &Status, used: f64, sent: u64) {
     let seen = status.acks_seen as f64;
     let rate = seen / status.running.as_seconds();

@@ -12,7 +12,6 @@ use crate::Measured;
 const PAIRS: usize = 1000;
 
 /// Cuts packets of both versions of IP and two sizes, for `span` each.
-#[allow(clippy::cast_precision_loss)]
 pub fn measure(span: Duration) -> Vec<Measured> {
     let mut measured = Vec::new();
     for (name, is_four) in [("IPv4", true), ("IPv6", false)] {

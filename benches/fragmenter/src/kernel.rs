@@ -65,7 +65,6 @@ fn addresses(is_four: bool, place: u8) -> Result<(IpAddr, IpAddr), Failure> {
     })
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn measure_family(
     arguments: &Arguments,
     span: Duration,

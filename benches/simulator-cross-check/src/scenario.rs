@@ -97,6 +97,5 @@ pub fn packets(
     scenario.add_flow(flow);
     let results = Simulation::new(&scenario)?.run();
     let legs = &results.flows[0].legs;
-    #[allow(clippy::cast_precision_loss)] // Far below 2⁵³.
     Ok((legs[legs.len() - 1].acknowledged / 1000) as f64)
 }

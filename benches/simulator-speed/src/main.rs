@@ -56,7 +56,6 @@ pub struct Run {
 
 impl Run {
     /// Millions of packets per second.
-    #[allow(clippy::cast_precision_loss)]
     fn rate(self) -> f64 {
         self.packets as f64 / self.cpu / 1e6
     }
@@ -136,7 +135,6 @@ fn memory() -> Records {
         ("a packet in flight", size_of::<(Time, Packet)>()),
     ];
     for (case, bytes) in sizes {
-        #[allow(clippy::cast_precision_loss)] // Small.
         let bytes = bytes as f64;
         let by = By::Measurement;
         records.push(Record::new(ITEM, case, "memory", "bytes", by, bytes));

@@ -77,7 +77,6 @@ fn data_packets(results: &Results) -> u64 {
     legs.map(|leg| leg.sender.segments).sum()
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -57,7 +57,6 @@ impl Ticks {
     }
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn share(part: u64, whole: u64, otherwise: f64) -> f64 {
     if whole == 0 {
         otherwise

@@ -1,7 +1,7 @@
 //! The results of one run.
 
 use midspan_path::{Direction, Flow, LinkIndex, Path};
-use midspan_units::{BitRate, TimeSpan};
+use midspan_units::{BitRate, TimeSpan, number};
 
 use crate::emulator::{DirectionReport, LinkReport};
 use crate::{Case, Validity};
@@ -72,8 +72,7 @@ impl FlowMeasurement {
             FlowResult::File { completion, .. } | FlowResult::Page { completion } => {
                 let size = flow.workload.total_size()?;
                 let rate = BitRate::from_transfer(size.bytes(), *completion)?;
-                #[allow(clippy::cast_precision_loss)]
-                Some(rate.bits_per_second() as f64)
+                Some(number(rate.bits_per_second()))
             }
             FlowResult::RequestResponse { .. } => None,
         }

@@ -5,7 +5,7 @@ use midspan_records::quantity::{
     ACKS_UPSTREAM, COMPLETION_TIME, GOODPUT, RETRANSMISSIONS, SHARE_OF_LINK, TIME_TO_FIRST_BYTE,
 };
 use midspan_records::{Bound, By, Quantity, Record, Spread};
-use midspan_units::BitRate;
+use midspan_units::{BitRate, number};
 
 use crate::measurement::{FlowMeasurement, Measurement};
 use crate::{Case, Plan};
@@ -25,13 +25,13 @@ static MEASURED: [(&Quantity, ValueOf); 6] = [
     (&GOODPUT, |_, flow, _, measured| measured.goodput(flow)),
     (&SHARE_OF_LINK, |path, flow, _, measured| {
         let rate = path.data_rate(flow).map(BitRate::bits_per_second)?;
-        Some(measured.goodput(flow)? / rate as f64)
+        Some(measured.goodput(flow)? / number(rate))
     }),
     (&RETRANSMISSIONS, |_, _, run, _| {
-        Some(run.retransmissions as f64)
+        Some(number(run.retransmissions))
     }),
     (&ACKS_UPSTREAM, |path, flow, run, _| {
-        Some(run.acks_sent(path, flow) as f64)
+        Some(number(run.acks_sent(path, flow)))
     }),
 ];
 

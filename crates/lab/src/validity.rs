@@ -75,7 +75,6 @@ fn judge_link(name: &str, link: &LinkReport) -> Vec<String> {
     }
     for (direction, report) in [("up", &link.up), ("down", &link.down)] {
         let late = report.lateness;
-        #[allow(clippy::cast_precision_loss)]
         let too_many = late.late_frames > LATE_FRAMES
             && late.late_frames as f64 > late.frames as f64 * LATE_SHARE;
         if too_many || (late.p99 > P99_LIMIT && late.frames > 100) {

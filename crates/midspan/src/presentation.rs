@@ -12,7 +12,7 @@ use midspan_report::{
     Axis, BarPlot, Content, DirectionPicture, Fact, LinePlot, LinkPicture, Method, NodePicture,
     PathPicture, Report, Section, Series, Validity, pivot,
 };
-use midspan_units::TimeSpan;
+use midspan_units::{TimeSpan, number};
 
 /// The results of a lab run.
 pub struct Presentation<'a> {
@@ -235,7 +235,6 @@ fn direction(link: &Link, direction: midspan_path::Direction) -> DirectionPictur
 }
 
 /// Sums over bins, with a point at the end of each.
-#[allow(clippy::cast_precision_loss)]
 fn cumulative(bins: &[u64]) -> Vec<(f64, f64)> {
     let mut sum = 0u64;
     let mut end = TimeSpan::ZERO;
@@ -243,7 +242,7 @@ fn cumulative(bins: &[u64]) -> Vec<(f64, f64)> {
         .chain(bins.iter().map(|bytes| {
             sum += bytes;
             end = end + BIN;
-            (end.as_seconds(), sum as f64)
+            (end.as_seconds(), number(sum))
         }))
         .collect()
 }

@@ -25,7 +25,6 @@ pub struct Asymmetry {
     pub ack_size: u32,
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn rate(rate: BitRate) -> f64 {
     rate.bits_per_second() as f64
 }
@@ -88,7 +87,6 @@ impl Asymmetry {
 /// Throughput of a download of `size` bytes whose ACKs have `ack_bytes` in all and fill an upstream
 /// of rate `upstream`. Hasegawa §6.1; `None` if there are no ACKs.
 #[must_use]
-#[allow(clippy::cast_precision_loss)]
 pub fn upstream_bound(
     size: ByteSize,
     ack_bytes: ByteSize,
@@ -108,7 +106,6 @@ pub fn segment_loss(bit_error_ratio: f64, bits: u64) -> Result<f64, ModelError> 
     if bit_error_ratio >= 1.0 {
         return Ok(if bits == 0 { 0.0 } else { 1.0 });
     }
-    #[allow(clippy::cast_precision_loss)]
     let bits = bits as f64;
     Ok((-libm::expm1(bits * libm::log1p(-bit_error_ratio))).clamp(0.0, 1.0))
 }
@@ -116,7 +113,6 @@ pub fn segment_loss(bit_error_ratio: f64, bits: u64) -> Result<f64, ModelError> 
 /// e, the bit error ratio at which a segment of `bits` bits is lost with probability `loss`: the
 /// inverse of Eq. (4). `None` for a segment of 0 bits.
 #[must_use]
-#[allow(clippy::cast_precision_loss)]
 pub fn bit_error_ratio(loss: Probability, bits: u64) -> Option<f64> {
     if bits == 0 {
         return None;
@@ -172,7 +168,6 @@ impl BitErrors {
     /// B_b = B_p·L, Eqs (2) and (5), in bit/s for segments of `bits` bits; p is exact, not eL.
     /// `None` if loss sets no limit.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)]
     pub fn throughput(&self, bits: u64) -> Option<Throughput> {
         let conditions = Conditions {
             round_trip: self.round_trip.as_seconds(),
@@ -194,7 +189,6 @@ impl BitErrors {
 
     /// cwnd_b = cwnd_p·L, Eq. (6): the same window in bits.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)]
     pub fn window_bits(&self, bits: u64) -> Option<f64> {
         Some(self.window_segments(bits)? * bits as f64)
     }
@@ -265,7 +259,6 @@ pub struct AdvisedSegment {
 /// fragments are possible, the result is the normal segment. `None` if `mtu` leaves no room for
 /// one.
 #[must_use]
-#[allow(clippy::cast_precision_loss)]
 pub fn advised_segment(
     mtu: u32,
     window: ByteSize,

@@ -31,7 +31,6 @@ pub fn largest_burst(window: ByteSize, segment: u32) -> Result<u64, ModelError> 
 /// Fewer losses lead to larger bursts, because the window has time to grow (§5.1, Fig. 9). Without
 /// loss there is no burst, and if every packet is lost there is no data: zero in both cases.
 #[must_use]
-#[allow(clippy::cast_precision_loss)]
 pub fn mean_burst(inbound: &Leg) -> f64 {
     let segment = inbound.transport.payload();
     let largest = (inbound.receive_buffer.bytes() / u64::from(segment)).max(1) as f64;

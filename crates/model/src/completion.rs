@@ -51,7 +51,6 @@ pub fn transfer_time(leg: &Leg, size: ByteSize, start: &Start) -> Option<f64> {
     one_leg(leg, &leg.isolated(), size, start)
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn one_leg(leg: &Leg, isolated: &Isolated, size: ByteSize, start: &Start) -> Option<f64> {
     let rate = isolated.rate.packets_per_second();
     if rate <= 0.0 {
@@ -191,7 +190,6 @@ impl Ramp {
 /// half its round trip. The long-term cost of the legs' interaction ([`Outcome`]) is applied to the
 /// data beyond the initial window.
 #[must_use]
-#[allow(clippy::cast_precision_loss)]
 pub fn session_time(
     legs: &[Leg],
     initial_windows: &[u32],

@@ -91,7 +91,6 @@ impl Transport {
     /// Packets that fit into a buffer of `bytes`. A buffer smaller than one segment counts as one:
     /// TCP lets one segment pass however small the buffer is.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)]
     pub fn packets_in(&self, bytes: ByteSize) -> f64 {
         (bytes.bytes() as f64 / f64::from(self.payload)).max(1.0)
     }

@@ -110,7 +110,6 @@ impl Section {
     }
 
     /// The section of `hops`, which must not be empty.
-    #[allow(clippy::cast_precision_loss)]
     pub(crate) fn joining(hops: &[Hop]) -> Self {
         let slowest = |rates: &mut dyn Iterator<Item = BitRate>| {
             rates.min().map(|rate| rate.bits_per_second() as f64)

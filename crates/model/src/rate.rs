@@ -64,7 +64,6 @@ impl Throughput {
 }
 
 impl From<BitRate> for Throughput {
-    #[allow(clippy::cast_precision_loss)]
     fn from(rate: BitRate) -> Self {
         Self(rate.bits_per_second() as f64)
     }

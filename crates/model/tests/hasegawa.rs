@@ -43,7 +43,6 @@ fn section_6_4_equations_agree_with_their_approximations() {
     // Eqs (2)–(7) for p ≪ 1: B_b ≈ (1/Rtd)·√(3L/(2Ne)), cwnd_b ≈ √(8L/(3Ne)), r ≈ eL.
     let (e, bits, rtd) = (2.8e-8, 35_360u64, 0.5);
     let errors = BitErrors::new(e, TimeSpan::from_milliseconds(500), TWO).unwrap();
-    #[allow(clippy::cast_precision_loss)]
     let length = bits as f64;
     let close = |exact: f64, approximate: f64| (exact / approximate - 1.0).abs() < 1.1e-3;
     let rate = errors.throughput(bits).unwrap().bits_per_second();

@@ -1,6 +1,7 @@
 //! A plan as records.
 
 use midspan_records::{By, Record};
+use midspan_units::number;
 
 use crate::answer::{Answer, limit_name};
 use crate::plan::{Plan, WayPlan};
@@ -55,11 +56,6 @@ impl WayPlan {
 
 fn analysed(item: &str, case: &str, quantity: &str, unit: &str, value: f64) -> Record {
     Record::new(item, case, quantity, unit, By::Analysis, value)
-}
-
-#[allow(clippy::cast_precision_loss)] // Sizes of buffers and rates: far below 2⁵³.
-fn number(count: u64) -> f64 {
-    count as f64
 }
 
 impl Answer {

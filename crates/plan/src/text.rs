@@ -210,7 +210,6 @@ fn changes(advice: &ProxyAdvice, before: &ProxyOnWay, best: &Answer) -> Vec<Stri
 
 /// A size with three digits.
 fn readable(size: ByteSize) -> String {
-    #[allow(clippy::cast_precision_loss)] // Three digits are shown.
     let bytes = size.bytes() as f64;
     match bytes {
         bytes if bytes >= 1e6 => format!("{:.2} MB", bytes / 1e6),

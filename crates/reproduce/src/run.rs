@@ -4,6 +4,7 @@ use midspan_records::{By, Record};
 use midspan_sim::tcp::Sender;
 use midspan_sim::{Observer, Results, Scenario, Simulation, StopReason};
 use midspan_units::Time;
+pub(crate) use midspan_units::number;
 
 use crate::Error;
 
@@ -68,10 +69,4 @@ impl Observer for CwndWatch {
 /// A record of a simulation.
 pub(crate) fn simulated(item: &str, case: &str, quantity: &str, unit: &str, value: f64) -> Record {
     Record::new(item, case, quantity, unit, By::Simulation, value)
-}
-
-/// A count as a record's value.
-#[allow(clippy::cast_precision_loss)] // Counts of packets and bits: far below 2⁵³.
-pub(crate) const fn number(count: u64) -> f64 {
-    count as f64
 }

@@ -7,7 +7,7 @@ use midspan_sim::{
     FlowResults, NoObserver, Observer, PathFlowParts, PathScenario, Results, Scenario, Simulation,
     StopReason,
 };
-use midspan_units::{BitRate, Time};
+use midspan_units::{BitRate, Time, number};
 
 use crate::Error;
 
@@ -140,9 +140,4 @@ fn hindrance<'a>(
         StopReason::EventLimit => Some(format!("reached the limit of events at {until}")),
         StopReason::TimeIsUp | StopReason::Finished => None,
     }
-}
-
-#[allow(clippy::cast_precision_loss)] // Far below 2⁵³.
-const fn number(count: u64) -> f64 {
-    count as f64
 }

@@ -7,6 +7,7 @@
 //!
 //! This crate is pure: no clock, no I/O, no random source.
 
+mod number;
 mod probability;
 mod quantity;
 mod rate;
@@ -14,6 +15,7 @@ mod serialize;
 mod size;
 mod time;
 
+pub use number::number;
 pub use probability::Probability;
 pub use quantity::ParseError;
 pub use rate::BitRate;

@@ -43,7 +43,6 @@ impl Probability {
 
     /// The probability as a number between 0 and 1.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)]
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / ONE as f64
     }

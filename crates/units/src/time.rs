@@ -93,14 +93,12 @@ impl TimeSpan {
 
     /// The span in seconds, for printing and statistics.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)]
     pub fn as_seconds(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
     /// The span in milliseconds, for printing and statistics.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)]
     pub fn as_milliseconds(self) -> f64 {
         self.0 as f64 / 1e6
     }

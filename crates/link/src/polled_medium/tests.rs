@@ -59,7 +59,6 @@ fn run(medium: &mut Medium, until: u64) -> Vec<(f64, usize, Result<u32, DropReas
                 Output::Delivered { .. } => Ok(size),
                 Output::Dropped { reason, .. } => Err(*reason),
             };
-            #[allow(clippy::cast_precision_loss)]
             let due = output.due().since(Time::ZERO).nanoseconds() as f64 / MILLISECOND as f64;
             out.push((due, modem, fate));
         }

@@ -110,7 +110,6 @@ mod tests {
             }
         };
         let total: f64 = (0..=room).map(weight).sum();
-        #[allow(clippy::cast_precision_loss)]
         let sum: f64 = (0..=room).map(|j| weight(j) * (j as f64).min(most)).sum();
         sum / total
     }
@@ -132,7 +131,6 @@ mod tests {
             50.0,
         ] {
             for room in [1usize, 2, 10, 64, 500] {
-                #[allow(clippy::cast_precision_loss)]
                 let queue = Queue::new(load, room as f64);
                 for most in [0.0, 0.4, 1.0, 3.7, 26.4, 64.0, 400.0, 500.0] {
                     let expected = by_terms(load, room, most);

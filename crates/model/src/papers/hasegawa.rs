@@ -91,7 +91,6 @@ pub fn throughput_from_acks() -> [Figure; 3] {
 
 /// §6.4: loss, bits, bit error ratio and retransmissions of an oversized segment.
 #[must_use]
-#[allow(clippy::cast_precision_loss)]
 pub fn section_6_4() -> [Figure; 3] {
     let loss = Probability::from_f64(1e-3).unwrap_or(Probability::ONE);
     let figure = |case, quantity, unit, paper, value| Figure {

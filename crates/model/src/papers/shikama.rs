@@ -55,7 +55,6 @@ pub fn wireless(loss: Probability) -> Leg {
 
 /// The largest bursts of §5.1: unpaced and paced.
 #[must_use]
-#[allow(clippy::cast_precision_loss)]
 pub fn largest_bursts() -> [Figure; 2] {
     let figure = |case, paper, value: u64| Figure {
         item: "section 5.1",

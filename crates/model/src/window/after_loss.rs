@@ -97,7 +97,6 @@ impl WindowModel {
         let p = self.loss;
         let mut ways = 1.0;
         std::array::from_fn(|arrive| {
-            #[allow(clippy::cast_precision_loss)] // 0…3.
             let arrive = arrive as f64;
             if arrive > 0.0 {
                 ways *= (count - arrive + 1.0) / arrive * (1.0 - p);

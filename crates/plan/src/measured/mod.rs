@@ -219,7 +219,6 @@ fn plausible(value: f64) -> Option<f64> {
 }
 
 /// `part` divided by `whole`, 0…1; `None` if `whole` is zero.
-#[allow(clippy::cast_precision_loss)] // Counts of packets and bytes.
 fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| (part as f64 / whole as f64).clamp(0.0, 1.0))
 }

@@ -258,7 +258,6 @@ impl Connection {
             untold.push("the receiver's window: only the handshake contains its scale".to_owned());
         }
         let duration = data.last_time - data.first_time.unwrap_or(data.last_time);
-        #[allow(clippy::cast_precision_loss)] // Counts of packets and bytes.
         let number = |count: u64| count as f64;
         let throughput = (duration > 0.0).then(|| number(data.bytes) * 8.0 / duration);
         let peak = number(data.peak.max(data.span.1)) * 8.0 / PEAK;

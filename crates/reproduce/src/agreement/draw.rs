@@ -104,7 +104,6 @@ impl DrawnLeg {
 
 /// A number of `range` whose logarithm is uniformly distributed.
 fn log_uniform(stream: &mut Stream, range: &Range<f64>) -> f64 {
-    #[allow(clippy::cast_precision_loss)] // 53 bits fit.
     let uniform = (stream.next_u64() >> 11) as f64 / 9_007_199_254_740_992.0;
     range.start * libm::exp(uniform * libm::log(range.end / range.start))
 }

@@ -32,7 +32,6 @@ pub(super) fn check(check: &Check, megabits: u64, seconds: u64) -> Result<Measur
     )?;
     let stolen = Ticks::now().stolen_since(ticks);
     let validity = Validity::judge([("link", &hosts.report()?)], load, stolen);
-    #[allow(clippy::cast_precision_loss)]
     let full = megabits as f64 * 1e6 * DATA_SHARE;
     let records = vec![check.judged(
         ("goodput", "bit/s"),

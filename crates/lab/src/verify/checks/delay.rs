@@ -24,7 +24,6 @@ pub(super) fn check(check: &Check, milliseconds: u64, count: u32) -> Result<Meas
     let is_echo: Filter = |bytes| probe::echo(bytes).is_some();
     let (round_trips, client, server, validity) =
         hosts.captured(is_echo, || ping(&hosts, count))?;
-    #[allow(clippy::cast_precision_loss)]
     let one = milliseconds as f64 / 1e3;
     let rounding = if 2.0 * one < COARSE_FROM { 0.0 } else { BOUND };
     let up = one_way(&client, &server, true);

@@ -33,7 +33,6 @@ pub(super) fn check(
     };
     let (first, validity) = run()?;
     let (again, validity_again) = run()?;
-    #[allow(clippy::cast_precision_loss)]
     let (share, n) = (first.len() as f64 / packets as f64, packets as f64);
     let bound = DEVIATIONS * (LOSS * (1.0 - LOSS) / n).sqrt();
     let same = first == again && !first.is_empty();

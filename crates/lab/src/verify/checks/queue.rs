@@ -29,7 +29,6 @@ pub(super) fn check(check: &Check, limit: u64) -> Result<Measured, LabError> {
     let burst = last.at.saturating_sub(first.at);
     // The packet in transmission does not wait in the queue.
     let waited = seen.received.len().saturating_sub(1) as u64;
-    #[allow(clippy::cast_precision_loss)]
     let value = waited as f64;
     let records = vec![check.judged(
         ("queue", "packets"),

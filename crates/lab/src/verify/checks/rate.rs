@@ -35,7 +35,6 @@ pub(super) fn check(
     let following = seen.received.iter().skip(1);
     let bytes: usize = following.map(|packet| packet.length).sum();
     let span = last.at.saturating_sub(first.at).as_secs_f64();
-    #[allow(clippy::cast_precision_loss)]
     let (rate, nominal) = (bytes as f64 * 8.0 / span, megabits as f64 * 1e6);
     let error = (rate / nominal - 1.0).abs();
     let records = vec![check.judged(

@@ -4,6 +4,7 @@ use midspan_plan::{KNEE, Way, buffers as curve_of};
 use midspan_records::{By, Record, Records};
 use midspan_report::units::format;
 use midspan_report::{Axis, Content, LinePlot, Report, Section, Series, pivot, stdout_width};
+use midspan_units::number;
 use miette::IntoDiagnostic;
 
 use super::{load, output};
@@ -25,8 +26,7 @@ pub fn buffers(options: &BuffersOptions) -> Outcome {
     for way in Way::of_path(&path).into_diagnostic()? {
         let name = way.name();
         let curve = curve_of(&way).into_diagnostic()?;
-        #[allow(clippy::cast_precision_loss)] // A size to be read.
-        let knee = curve.knee.bytes() as f64;
+        let knee = number(curve.knee.bytes());
         sentences.push(format!(
             "{name}: a send buffer of {} in each proxy gives {:.0} % of what endless ones would; \
              a larger one brings nothing.",
@@ -35,12 +35,11 @@ pub fn buffers(options: &BuffersOptions) -> Outcome {
         ));
         let record = Record::new(&path.name, &name, "knee", "bytes", By::Analysis, knee);
         records.push(record);
-        #[allow(clippy::cast_precision_loss)]
         let points: Vec<(f64, f64)> = curve
             .points
             .iter()
             .map(|point| {
-                let size = point.send_buffer.bytes() as f64;
+                let size = number(point.send_buffer.bytes());
                 (size, point.throughput.bits_per_second())
             })
             .collect();

@@ -10,7 +10,7 @@ use midspan_plan::measured::{
 use midspan_plan::{Answer, along, at, place};
 use midspan_records::{By, Record, Records};
 use midspan_report::{Axis, Content, LinePlot, Report, Section, Series, pivot, stdout_width};
-use midspan_units::BitRate;
+use midspan_units::{BitRate, number};
 use miette::{Context, IntoDiagnostic};
 
 use super::output;
@@ -288,8 +288,7 @@ fn measured_records(program: &str, measured: &Measured) -> Vec<Record> {
         "packets",
         measured.packets_per_ack,
     );
-    #[allow(clippy::cast_precision_loss)] // A window.
-    let window = measured.receive_window.map(|window| window as f64);
+    let window = measured.receive_window.map(number);
     push(program, "receive window", "bytes", window);
     for stretch in &measured.stretches {
         let case = if measured.stretches.len() > 1 {

@@ -16,6 +16,7 @@ use midspan_report::units::format;
 use midspan_report::{
     Alignment, Axis, Cell, Content, LinePlot, Report, Section, Series, Table, stdout_width,
 };
+use midspan_units::number;
 use miette::{IntoDiagnostic, miette};
 
 use self::output::write;
@@ -216,8 +217,6 @@ fn proxies(way: &WayPlan) -> Table {
         ],
     );
     for advice in &way.advice {
-        #[allow(clippy::cast_precision_loss)] // A size or rate to be read.
-        let number = |count: u64| count as f64;
         let pacing = advice.pacing.map_or_else(
             || "none".to_owned(),
             |pacing| format(number(pacing.rate.bits_per_second()), "bit/s"),

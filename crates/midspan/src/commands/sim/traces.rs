@@ -9,7 +9,7 @@ use midspan_records::{By, Record, Records};
 use midspan_sim::trace::{BurstWatch, Capture, Histogram, Kind, Trace};
 use midspan_sim::{PathScenario, ScenarioError};
 use midspan_sweep::{Error, measure};
-use midspan_units::TimeSpan;
+use midspan_units::{TimeSpan, number};
 use miette::{Context, IntoDiagnostic};
 
 use super::case_of;
@@ -208,15 +208,13 @@ fn push(records: &mut Records, path: &str, case: &str, quantity: &str, histogram
     for (which, value) in values {
         if let Some(value) = value {
             let quantity = format!("{which} {quantity}");
-            #[allow(clippy::cast_precision_loss)]
-            let value = value as f64;
             records.push(Record::new(
                 path,
                 case,
                 &quantity,
                 "segments",
                 By::Simulation,
-                value,
+                number(value),
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! The simulations of many drawn paths, kept in a file, and the predictions beside them.
+//! The simulations of many drawn paths, kept in a file, and their predictions.
 
 use std::ops::RangeInclusive;
 use std::path::Path;

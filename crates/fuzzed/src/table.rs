@@ -108,6 +108,7 @@ pub const TARGETS: &[Target] = &[
         longest: 4096,
         lines: &[
             file("crates/plan/src/measured/pcap.rs"),
+            file("crates/wire/src/capture/read.rs"),
             file("crates/plan/src/measured/trace.rs"),
             functions("crates/wire/src/packet.rs", &["read_ethernet"]),
         ],

@@ -1,4 +1,4 @@
-//! Packets as bytes: TCP segments in IP packets, their options, and checksums.
+//! Packets as bytes: TCP segments in IP packets, their options, checksums, and captures.
 //!
 //! [`TcpPacket`] is the one reader of TCP headers for whole and for truncated packets; the headers
 //! themselves are checked by `etherparse`. [`options`] walks over TCP options of any kind: the iterator
@@ -6,6 +6,7 @@
 //!
 //! Every packet is hostile: a header with an impossible length is refused, and nothing panics.
 
+pub mod capture;
 mod checksum;
 mod options;
 mod packet;

@@ -3,13 +3,11 @@
 //! | module | content |
 //! | --- | --- |
 //! | `legs` | the leg to which a packet belongs |
-//! | `pcapng` | the file |
 //!
 //! The capture is a program of its own. The relay may not read packets; it only reports the
 //! addresses of the session.
 
 mod legs;
-mod pcapng;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind};
@@ -24,12 +22,12 @@ use midspan_linux::netlink::{Netlink, NetlinkError};
 use midspan_linux::packet_filter;
 use midspan_linux::packet_socket::{PacketSocket, Received, Sight};
 use midspan_policy::Leg;
+use midspan_wire::capture::{InterfacePacket, PcapngWriter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 
 use crate::admin::client::{self, ClientError};
 use legs::{Legs, Segment};
-use pcapng::{Packet, Writer};
 
 /// Longest part of a packet that can be kept: a packet socket's slot without its header.
 pub const SNAP_LIMIT: usize = 1900;
@@ -257,7 +255,7 @@ fn create(path: &Path) -> io::Result<File> {
 struct Run<'a> {
     options: &'a CaptureOptions,
     legs: Legs,
-    writer: Writer<BufWriter<File>>,
+    writer: PcapngWriter<BufWriter<File>>,
     captured: Captured,
 }
 
@@ -269,7 +267,7 @@ impl<'a> Run<'a> {
     ) -> Result<Self, CaptureError> {
         let failed = output_failed(options);
         let file = create(&options.output).map_err(&failed)?;
-        let mut writer = Writer::begin(BufWriter::new(file)).map_err(&failed)?;
+        let mut writer = PcapngWriter::begin(BufWriter::new(file)).map_err(&failed)?;
         let ends = [legs.client, legs.server];
         for ((name, interface), ends) in ["client leg", "server leg"]
             .iter()
@@ -365,7 +363,7 @@ impl<'a> Run<'a> {
             Some(Leg::Server) => 1,
         };
         self.captured.packets[place] += 1;
-        self.writer.write(&Packet {
+        self.writer.write(&InterfacePacket {
             interface: if place == 0 { 0 } else { 1 },
             at: received.at,
             is_outgoing: received.is_outgoing,

@@ -6,17 +6,17 @@
 //! 10000 plus its number.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use etherparse::{IpNumber, Ipv4Header, TcpHeader, TcpOptionElement, TcpOptions};
 use midspan_units::Time;
+use midspan_wire::capture::PcapWriter;
 
 use super::legs::{LegName, legs};
 use crate::observer::Observer;
 use crate::packet::{Acknowledgement, Data, DataKind, Packet, Segment};
 use crate::scenario::{Scenario, ScenarioError};
 
-const MAGIC: u32 = 0xa1b2_3c4d;
-const RAW_IP: u32 = 101;
 const RECEIVER_PORT: u16 = 5001;
 /// Bits by which advertised windows are shifted (RFC 7323): the largest possible number.
 const WINDOW_SCALE: u8 = 14;
@@ -24,12 +24,12 @@ const WINDOW_SCALE: u8 = 14;
 /// Writes a capture while a simulation runs.
 #[derive(Debug)]
 pub struct Capture<W> {
-    output: W,
+    /// Or the first error in writing.
+    writer: io::Result<PcapWriter<W>>,
     legs: Vec<LegName>,
     /// For each leg, whether the next ACK answers a SYN.
     answers_syn: Vec<bool>,
     identification: u16,
-    error: Option<io::Error>,
 }
 
 /// Who sends a packet of a leg.
@@ -46,39 +46,20 @@ impl<W: Write> Capture<W> {
     /// The scenario cannot be simulated.
     pub fn new(scenario: &Scenario, output: W) -> Result<Self, ScenarioError> {
         let legs = legs(scenario)?;
-        let mut capture = Self {
-            output,
+        Ok(Self {
+            writer: PcapWriter::begin(output),
             answers_syn: vec![false; legs.len()],
             legs,
             identification: 0,
-            error: None,
-        };
-        let mut header = Vec::new();
-        header.extend(MAGIC.to_le_bytes());
-        header.extend(2_u16.to_le_bytes()); // Version 2.4.
-        header.extend(4_u16.to_le_bytes());
-        header.extend([0; 8]); // Time zone, accuracy: unused.
-        header.extend(65_535_u32.to_le_bytes());
-        header.extend(RAW_IP.to_le_bytes());
-        capture.write(&header);
-        Ok(capture)
+        })
     }
 
     /// Ends the capture.
     ///
     /// # Errors
     /// The first error in writing.
-    pub fn finish(mut self) -> io::Result<()> {
-        if let Some(error) = self.error.take() {
-            return Err(error);
-        }
-        self.output.flush()
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        if self.error.is_none() {
-            self.error = self.output.write_all(bytes).err();
-        }
+    pub fn finish(self) -> io::Result<()> {
+        self.writer?.finish()
     }
 
     /// One packet of a leg, of `size` bytes on the wire.
@@ -107,16 +88,14 @@ impl<W: Write> Capture<W> {
         ip.identification = self.identification;
         ip.dont_fragment = false;
         ip.header_checksum = ip.calc_header_checksum();
-        let mut bytes = Vec::with_capacity(16 + captured as usize);
-        let nanoseconds = now.nanoseconds();
-        bytes.extend(low(nanoseconds / 1_000_000_000).to_le_bytes());
-        bytes.extend(low(nanoseconds % 1_000_000_000).to_le_bytes());
-        bytes.extend(captured.to_le_bytes());
-        bytes.extend(size.to_le_bytes());
-        bytes.extend(ip.to_bytes());
         // The TCP checksum is left out.
-        bytes.extend(tcp.to_bytes());
-        self.write(&bytes);
+        let bytes = [&ip.to_bytes()[..], &tcp.to_bytes()].concat();
+        let at = Duration::from_nanos(now.nanoseconds());
+        if let Ok(writer) = &mut self.writer
+            && let Err(error) = writer.write(at, size, &bytes)
+        {
+            self.writer = Err(error);
+        }
     }
 
     fn data(&mut self, now: Time, packet: &Packet, data: &Data) {

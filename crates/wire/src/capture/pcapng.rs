@@ -1,19 +1,17 @@
-//! Writing pcapng, as far as a capture of two legs needs it
-//! (draft-ietf-opsawg-pcapng: section header, interface description, enhanced packet).
+//! Writing pcapng, as far as a capture of several interfaces needs it.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
-const SECTION_HEADER: u32 = 0x0a0d_0d0a;
-const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
-const INTERFACE_DESCRIPTION: u32 = 1;
-const ENHANCED_PACKET: u32 = 6;
+use super::{
+    BYTE_ORDER_MAGIC, ENHANCED_PACKET, INTERFACE_DESCRIPTION, LINK_LINUX_SLL,
+    OPTION_TIME_RESOLUTION, SECTION_HEADER, SLL_HEADER,
+};
 
-/// Packets begin with the header of `LINKTYPE_LINUX_SLL`, which contains the direction and fits all
-/// kinds of interfaces. (`LINKTYPE_RAW` would fit too, but libpcap treats a second interface of
-/// this type as one of another type than the first.)
-const LINK_TYPE: u16 = 113;
-const LINK_HEADER: usize = 16;
+/// Packets begin with the header of `LINKTYPE_LINUX_SLL`, which has the direction and fits all kinds of
+/// interfaces. (`LINKTYPE_RAW` would fit too, but libpcap treats a second interface of that type as one
+/// of another type than the first.)
+const LINK_TYPE: u16 = LINK_LINUX_SLL as u16;
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// No link-layer address (`ARPHRD_NONE`).
@@ -21,7 +19,6 @@ const NO_HARDWARE: u16 = 0xfffe;
 
 const OPTION_NAME: u16 = 2;
 const OPTION_DESCRIPTION: u16 = 3;
-const OPTION_TIME_RESOLUTION: u16 = 9;
 const OPTION_FLAGS: u16 = 2;
 const OPTION_APPLICATION: u16 = 4;
 /// Times in nanoseconds.
@@ -29,7 +26,7 @@ const NANOSECONDS: u8 = 9;
 
 /// A packet to be written.
 #[derive(Debug, Clone, Copy)]
-pub struct Packet<'a> {
+pub struct InterfacePacket<'a> {
     /// Number of its interface, in the order in which they were described.
     pub interface: u32,
     /// When, since 1970.
@@ -44,16 +41,16 @@ pub struct Packet<'a> {
 
 /// Writes a file of one section.
 #[derive(Debug)]
-pub struct Writer<W> {
+pub struct PcapngWriter<W> {
     output: W,
     written: u64,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> PcapngWriter<W> {
     /// Begins the file.
     ///
     /// # Errors
-    /// Those of the output.
+    /// The output fails.
     pub fn begin(output: W) -> io::Result<Self> {
         let mut writer = Self { output, written: 0 };
         let mut body = Vec::new();
@@ -72,12 +69,12 @@ impl<W: Write> Writer<W> {
     /// Describes the next interface, of whose packets up to `snap` bytes are kept.
     ///
     /// # Errors
-    /// Those of the output.
+    /// The output fails.
     pub fn describe(&mut self, name: &str, description: &str, snap: u32) -> io::Result<()> {
         let mut body = Vec::new();
         body.extend(LINK_TYPE.to_le_bytes());
         body.extend(0_u16.to_le_bytes());
-        let snap = snap.saturating_add(LINK_HEADER as u32);
+        let snap = snap.saturating_add(SLL_HEADER as u32);
         body.extend(snap.to_le_bytes());
         put_option(&mut body, OPTION_NAME, name.as_bytes());
         put_option(&mut body, OPTION_DESCRIPTION, description.as_bytes());
@@ -89,17 +86,17 @@ impl<W: Write> Writer<W> {
     /// Writes a packet.
     ///
     /// # Errors
-    /// Those of the output.
+    /// The output fails.
     #[allow(clippy::cast_possible_truncation)]
     // Lengths are those of packets: far below 32 bits.
-    pub fn write(&mut self, packet: &Packet<'_>) -> io::Result<()> {
+    pub fn write(&mut self, packet: &InterfacePacket<'_>) -> io::Result<()> {
         let time = packet.at.as_nanos() as u64;
         let mut body = Vec::with_capacity(packet.bytes.len() + 40);
         body.extend(packet.interface.to_le_bytes());
         body.extend(((time >> 32) as u32).to_le_bytes());
         body.extend((time as u32).to_le_bytes());
-        body.extend(((packet.bytes.len() + LINK_HEADER) as u32).to_le_bytes());
-        body.extend(((packet.length + LINK_HEADER) as u32).to_le_bytes());
+        body.extend(((packet.bytes.len() + SLL_HEADER) as u32).to_le_bytes());
+        body.extend(((packet.length + SLL_HEADER) as u32).to_le_bytes());
         body.extend(link_header(packet));
         body.extend(packet.bytes);
         pad(&mut body);
@@ -117,7 +114,7 @@ impl<W: Write> Writer<W> {
     /// Ends the file.
     ///
     /// # Errors
-    /// Those of the output.
+    /// The output fails.
     pub fn finish(mut self) -> io::Result<()> {
         self.output.flush()
     }
@@ -136,13 +133,13 @@ impl<W: Write> Writer<W> {
 
 /// In network byte order: direction, kind of hardware, length of the address and the address
 /// (none), protocol.
-fn link_header(packet: &Packet<'_>) -> [u8; LINK_HEADER] {
+fn link_header(packet: &InterfacePacket<'_>) -> [u8; SLL_HEADER] {
     let direction: u16 = if packet.is_outgoing { 4 } else { 0 };
     let protocol = match packet.bytes.first().map(|byte| byte >> 4) {
         Some(6) => ETHERTYPE_IPV6,
         _ => ETHERTYPE_IPV4,
     };
-    let mut header = [0; LINK_HEADER];
+    let mut header = [0; SLL_HEADER];
     header[..2].copy_from_slice(&direction.to_be_bytes());
     header[2..4].copy_from_slice(&NO_HARDWARE.to_be_bytes());
     header[14..].copy_from_slice(&protocol.to_be_bytes());
@@ -177,10 +174,10 @@ mod tests {
     #[test]
     fn a_packet_is_written_as_the_format_says() {
         let mut bytes = Vec::new();
-        let mut writer = Writer::begin(&mut bytes).unwrap();
+        let mut writer = PcapngWriter::begin(&mut bytes).unwrap();
         let start = writer.written() as usize;
         writer
-            .write(&Packet {
+            .write(&InterfacePacket {
                 interface: 1,
                 at: Duration::new(1, 5),
                 is_outgoing: true,

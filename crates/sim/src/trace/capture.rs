@@ -179,6 +179,8 @@ fn syn_options(mss: u32) -> TcpOptions {
         TcpOptionElement::SelectiveAcknowledgementPermitted,
         TcpOptionElement::Noop,
         TcpOptionElement::WindowScale(WINDOW_SCALE),
+        TcpOptionElement::Noop,
+        TcpOptionElement::Noop,
     ];
     TcpOptions::try_from_elements(&options).unwrap_or_default()
 }

@@ -234,10 +234,7 @@ mod tests {
 
     #[test]
     fn an_authentication_header_is_reported() {
-        let (_, tcp) = packet(false, &[], b"")
-            .split_at_checked(20)
-            .map(|(ip, tcp)| (ip.to_vec(), tcp.to_vec()))
-            .unwrap();
+        let tcp = packet(false, &[], b"")[20..].to_vec();
         let auth = IpAuthHeader::new(IpNumber::TCP, 1, 2, &[0; 12]).unwrap();
         let mut four = Ipv4Header::new(0, 64, IpNumber::TCP, [1; 4], [2; 4]).unwrap();
         let mut headers = {

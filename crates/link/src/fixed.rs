@@ -4,13 +4,12 @@ use std::collections::VecDeque;
 
 use midspan_units::{BitRate, Time, TimeSpan};
 
-use crate::configuration::Configuration;
 use crate::counters::Counters;
 use crate::drop_reason::DropReason;
 use crate::loss::{Bernoulli, LossModel};
 use crate::packet::Packet;
-use crate::queue::Room;
-use crate::seed::Stream;
+use crate::queue::{QueueLimit, Room};
+use crate::schedule::State;
 use crate::work::{Moment, Transmission};
 
 /// One direction of a link without a schedule: the fate of a packet is decided when it arrives.
@@ -53,47 +52,22 @@ pub enum Verdict {
     },
 }
 
-/// The link changes over time, so a packet's departure is not known at its arrival.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the link changes by a schedule of {steps} steps: use `Link`, which can change")]
-pub struct NotFixed {
-    /// Number of steps of the schedule.
-    pub steps: usize,
-}
-
-impl FixedLink {
-    /// A link that loses each packet independently, with random numbers from `stream`.
-    ///
-    /// # Errors
-    /// When the configuration has a schedule.
-    pub fn new(configuration: &Configuration, stream: Stream) -> Result<Self, NotFixed> {
-        let model = Bernoulli::new(configuration.state.loss, stream);
-        Self::with_loss(configuration, model)
-    }
-}
-
 impl<L: LossModel> FixedLink<L> {
-    /// A link with any loss model; the configuration's own probability is not used.
-    ///
-    /// # Errors
-    /// When the configuration has a schedule.
-    pub fn with_loss(configuration: &Configuration, loss: L) -> Result<Self, NotFixed> {
-        let steps = configuration.schedule.steps.len();
-        if steps > 0 {
-            return Err(NotFixed { steps });
-        }
-        Ok(Self {
-            rate: configuration.state.rate,
-            overhead: configuration.overhead,
-            delay: configuration.state.delay,
+    /// A link with these properties, a plain queue and a loss model; the loss probability of
+    /// `state` is not used.
+    pub(crate) fn from_parts(state: State, queue: QueueLimit, overhead: u32, loss: L) -> Self {
+        Self {
+            rate: state.rate,
+            overhead,
+            delay: state.delay,
             loss,
             free: Moment::rest(Time::ZERO),
             transmission: Transmission::default(),
-            room: Room::new(configuration.queue),
+            room: Room::new(queue),
             waiting: VecDeque::new(),
             counters: Counters::default(),
             now: Time::ZERO,
-        })
+        }
     }
 
     /// Whether every packet takes time: there is a delay, or a rate so low that each byte takes

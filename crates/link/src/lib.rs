@@ -13,7 +13,7 @@
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `pipeline` | makes a link from its configuration; a link as one stage |
+//! | `pipeline` | the configuration of a link, and the row of its stages; a link as one stage |
 //! | `fragments` | MTU: fragments at the entrance of a link, and reassembly at the end of a path |
 //! | `queue`, `ack_queue` | which packets wait: first in, first out; ACKs filtered, preferred or marked |
 //! | `transmitter` | sends packets at a rate |
@@ -37,7 +37,6 @@
 mod ack_queue;
 mod bursts;
 mod chain;
-mod configuration;
 mod counters;
 mod delay;
 mod drop_reason;
@@ -60,20 +59,22 @@ mod work;
 pub use ack_queue::{Discipline, QueueDiscipline};
 pub use bursts::{Bursts, Histogram};
 pub use chain::Chain;
-pub use configuration::{Configuration, Schedule, State, Step};
 pub use counters::{Count, Counters};
 pub use delay::Delay;
 pub use drop_reason::DropReason;
-pub use fixed::{FixedLink, NotFixed, Verdict};
+pub use fixed::{FixedLink, Verdict};
 pub use fragments::{Entering, Entrance, LEAST_MTU, Reassemble, Reassembly, fragments};
 pub use link::Link;
 pub use loss::{Bernoulli, Loss, LossModel};
 pub use loss_process::{LossPattern, LossProcess};
 pub use packet::{FRAGMENT_HEADER, Headers, Packet, Piece, PureAck};
-pub use pipeline::{Body, CompressedLink, LinkError, Parts, Pipeline, build, entrance, station};
+pub use pipeline::{
+    Body, CompressedLink, Configuration, LinkError, NotFixed, Parts, Pipeline, build, entrance,
+    station,
+};
 pub use polled_medium::{PolledConfiguration, PolledCounters, PolledMedium, Station};
 pub use queue::{DropTail, Queue, QueueLimit};
-pub use schedule::ScheduleError;
+pub use schedule::{Schedule, ScheduleError, State, Step};
 pub use seed::{Direction, Stream, Streams, stream};
 pub use stage::{Output, Outputs, Stage, Waiting};
 pub use transmitter::Transmitter;

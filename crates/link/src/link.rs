@@ -2,14 +2,12 @@
 
 use midspan_units::Time;
 
-use crate::configuration::{Configuration, Schedule, Step};
 use crate::counters::Counters;
 use crate::delay::Delay;
 use crate::loss::{Bernoulli, Loss, LossModel};
 use crate::packet::Packet;
 use crate::queue::{DropTail, Queue};
-use crate::schedule::{ScheduleError, Timeline};
-use crate::seed::Stream;
+use crate::schedule::{Schedule, ScheduleError, Step, Timeline};
 use crate::stage::{Output, Outputs, Stage, Waiting};
 use crate::transmitter::Transmitter;
 
@@ -31,24 +29,6 @@ pub struct Link<P, Q = DropTail<P>, L = Bernoulli> {
     outputs: Outputs<P>,
     counters: Counters,
     now: Time,
-}
-
-impl<P: Packet> Link<P> {
-    /// A link with a drop-tail queue that loses each packet independently, with random numbers from
-    /// `stream`.
-    ///
-    /// # Errors
-    /// When the schedule is not in order.
-    pub fn new(configuration: Configuration, stream: Stream) -> Result<Self, ScheduleError> {
-        let state = configuration.state;
-        let queue = DropTail::new(configuration.queue);
-        Self::from_stages(
-            Transmitter::new(queue, state.rate, configuration.overhead),
-            Loss::new(Bernoulli::new(state.loss, stream)),
-            Delay::new(state.delay),
-            configuration.schedule,
-        )
-    }
 }
 
 impl<P: Packet, Q: Queue<P>, L: LossModel> Link<P, Q, L> {

@@ -1,8 +1,40 @@
-//! The position of a link in its schedule.
+//! The properties of a link that may change, how they change over time, and the position of a link
+//! in its schedule.
 
-use midspan_units::{Time, TimeSpan};
+use midspan_units::{BitRate, Probability, Time, TimeSpan};
 
-use crate::configuration::{Schedule, Step};
+/// The properties of a direction that may change over time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct State {
+    /// Rate at which packets are sent; `None` for no limit.
+    pub rate: Option<BitRate>,
+    /// Propagation delay.
+    pub delay: TimeSpan,
+    /// Probability that a packet is lost; independent for each packet.
+    pub loss: Probability,
+}
+
+/// How a direction changes over time, for example by hand-overs or fading.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Schedule {
+    /// The changes, in order of time.
+    pub steps: Vec<Step>,
+    /// Start again from the first step after this time; it must be later than the last step.
+    pub repeat: Option<TimeSpan>,
+}
+
+/// One change. `None`: no change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Step {
+    /// The time since the start of the run (or of the repetition).
+    pub at: TimeSpan,
+    /// The new rate.
+    pub rate: Option<BitRate>,
+    /// The new propagation delay. Packets never overtake each other.
+    pub delay: Option<TimeSpan>,
+    /// The new probability of loss.
+    pub loss: Option<Probability>,
+}
 
 /// A shorter repetition is certainly a mistake, and would only cost time.
 const SHORTEST_REPETITION: TimeSpan = TimeSpan::from_milliseconds(1);

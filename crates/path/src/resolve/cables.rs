@@ -68,7 +68,7 @@ fn members(
                 )
                 .with_help("give the link a `rate` in `down` only"));
         }
-        if !link.up.schedule.steps.is_empty() || link.up.header_compression {
+        if !link.up.suits_a_shared_medium() {
             let message = "a link of a cable neither changes upwards nor compresses headers";
             return Err(check.error(given, message));
         }

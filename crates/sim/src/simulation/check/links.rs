@@ -17,14 +17,14 @@ pub(super) fn check_queues(link: &ScenarioLink) -> Result<(), ScenarioError> {
     for end in [Direction::Up, Direction::Down].map(|end| usize::from(end == Direction::Down)) {
         let place = || format!("link \"{}\"", link.name);
         let configuration = &link.directions[end];
-        let plain = configuration.queue_discipline.is_plain();
-        if !plain && matches!(configuration.queue, QueueLimit::Bytes(_)) {
+        let bytes = matches!(configuration.queue, QueueLimit::Bytes(_));
+        if bytes && !configuration.queue_discipline.is_plain() {
             let problem = "counts bytes; a queue that filters, marks or prefers ACKs has a limit \
                            in packets";
             return Err(error(place(), "the queue", problem));
         }
-        if configuration.header_compression && !(plain && configuration.schedule.steps.is_empty()) {
-            let problem = "needs a plain queue and no schedule";
+        if configuration.header_compression && !configuration.is_fixed() {
+            let problem = "needs a plain queue and an unchanging link";
             return Err(error(place(), "header compression", problem));
         }
     }
@@ -65,8 +65,7 @@ pub(super) fn check_cable(scenario: &Scenario, cable: &Cable) -> Result<(), Scen
         if known.directions[0].state.rate.is_some() {
             return fails("a link", "has a rate upwards; that is the cable's");
         }
-        if !known.directions[0].schedule.steps.is_empty() || known.directions[0].header_compression
-        {
+        if !known.directions[0].suits_a_shared_medium() {
             return fails("a link", "changes over time upwards, or compresses headers");
         }
         routers.push(known.between[1]);

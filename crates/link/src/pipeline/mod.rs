@@ -1,0 +1,214 @@
+//! One direction of a link: its configuration, and the row of stages that [`build`] makes from it,
+//! for the simulator and for the emulator.
+
+mod body;
+mod compressed_link;
+mod whole;
+
+use crate::ack_queue::{Discipline, QueueDiscipline};
+use crate::delay::Delay;
+use crate::fixed::FixedLink;
+use crate::fragments::Entrance;
+use crate::link::Link;
+use crate::loss::{Bernoulli, Loss, LossModel};
+use crate::loss_process::{LossPattern, LossProcess};
+use crate::packet::Packet;
+use crate::polled_medium::Station;
+use crate::queue::{DropTail, QueueLimit};
+use crate::schedule::{Schedule, ScheduleError, State};
+use crate::seed::{Stream, Streams};
+use crate::stage::Stage;
+use crate::transmitter::Transmitter;
+pub use body::{Body, Parts};
+pub use compressed_link::CompressedLink;
+pub use whole::Pipeline;
+
+/// One direction of a link.
+///
+/// A packet that arrives waits in the queue, is sent at the rate, may be lost during propagation,
+/// and arrives at the far end after the delay.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Configuration {
+    /// The properties at the start.
+    pub state: State,
+    /// Room for waiting packets; the packet in transmission is not counted.
+    pub queue: QueueLimit,
+    /// Bytes that the link layer adds to every packet (framing), counted by the rate.
+    pub overhead: u32,
+    /// How rate, delay and loss change over time.
+    pub schedule: Schedule,
+    /// Which packets are lost.
+    pub losses: LossPattern,
+    /// How the queue treats pure ACKs; any other than the plain one needs a limit in packets.
+    pub queue_discipline: QueueDiscipline,
+    /// Largest packet that passes whole, in bytes (at least [`LEAST_MTU`](crate::LEAST_MTU));
+    /// larger ones pass in fragments. `None`: packets of any size pass whole.
+    pub mtu: Option<u32>,
+    /// Whether IP fragments are dropped, as by routers and firewalls that inspect transport
+    /// headers.
+    pub drops_fragments: bool,
+    /// Whether TCP/IP headers are compressed (RFC 1144); this needs a plain queue and no schedule.
+    pub header_compression: bool,
+}
+
+impl Configuration {
+    /// Whether the fate of each packet is certain when the packet arrives, so that the fast path
+    /// suffices: a plain queue, no schedule, and no effect that needs a stage of its own.
+    #[must_use]
+    pub fn is_fixed(&self) -> bool {
+        self.queue_discipline.is_plain() && self.schedule.steps.is_empty()
+    }
+
+    /// Whether the modem of a shared medium can have these effects; its channel has the rate. See
+    /// [`station`].
+    #[must_use]
+    pub const fn suits_a_shared_medium(&self) -> bool {
+        self.schedule.steps.is_empty() && !self.header_compression
+    }
+}
+
+/// Why a link cannot be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LinkError {
+    /// The schedule is not in order.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    /// Headers are to be compressed on a link that changes over time, or that treats ACKs
+    /// differently from data.
+    #[error("header compression needs a plain queue and no schedule")]
+    Compression,
+}
+
+/// Makes one direction of a link. A new effect is a [`Stage`], a [`LossModel`](crate::LossModel) or
+/// a [`Queue`](crate::Queue), and a line here.
+///
+/// # Errors
+/// See [`LinkError`].
+pub fn build<P>(configuration: &Configuration, streams: Streams<'_>) -> Result<Parts<P>, LinkError>
+where
+    P: Packet + Send + 'static,
+{
+    Ok(Parts {
+        entrance: entrance(configuration, streams),
+        body: match fixed(configuration, streams) {
+            Some(fixed) if configuration.header_compression => {
+                Body::Compressed(Box::new(CompressedLink::new(fixed)))
+            }
+            Some(fixed) => Body::Fixed(fixed),
+            None if configuration.header_compression => return Err(LinkError::Compression),
+            None => Body::Staged(staged(configuration, streams)?),
+        },
+    })
+}
+
+/// The entrance of a link.
+#[must_use]
+pub fn entrance(configuration: &Configuration, streams: Streams<'_>) -> Entrance {
+    Entrance::new(
+        configuration.mtu,
+        configuration.drops_fragments,
+        streams.identification(),
+    )
+}
+
+/// The connection of a link to a medium that several links share: a modem with the queue, the
+/// losses, the delay and the overhead of this configuration.
+#[must_use]
+pub fn station<P: Packet>(
+    configuration: &Configuration,
+    streams: Streams<'_>,
+) -> Station<P, Discipline<P>, LossProcess> {
+    let state = configuration.state;
+    Station::new(
+        Discipline::new(configuration.queue_discipline, configuration.queue),
+        LossProcess::new(&configuration.losses, state.loss, streams.stream("")),
+        state.delay,
+        configuration.overhead,
+        streams.stream("/contention"),
+    )
+}
+
+/// The fast path, if the link has no effect that needs more.
+fn fixed(configuration: &Configuration, streams: Streams<'_>) -> Option<FixedLink<LossProcess>> {
+    if !configuration.is_fixed() {
+        return None;
+    }
+    let loss = configuration.state.loss;
+    let loss = LossProcess::unchanging(&configuration.losses, loss, streams.stream(""));
+    FixedLink::with_loss(configuration, loss).ok()
+}
+
+fn staged<P>(
+    configuration: &Configuration,
+    streams: Streams<'_>,
+) -> Result<Box<dyn Stage<P> + Send>, ScheduleError>
+where
+    P: Packet + Send + 'static,
+{
+    let state = configuration.state;
+    let loss = LossProcess::new(&configuration.losses, state.loss, streams.stream(""));
+    let queue = Discipline::new(configuration.queue_discipline, configuration.queue);
+    Ok(Box::new(Link::from_stages(
+        Transmitter::new(queue, state.rate, configuration.overhead),
+        Loss::new(loss),
+        Delay::new(state.delay),
+        configuration.schedule.clone(),
+    )?))
+}
+
+/// The link changes over time, so a packet's departure is not known at its arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the link changes by a schedule of {steps} steps: use `Link`, which can change")]
+pub struct NotFixed {
+    /// Number of steps of the schedule.
+    pub steps: usize,
+}
+
+impl FixedLink {
+    /// A link that loses each packet independently, with random numbers from `stream`.
+    ///
+    /// # Errors
+    /// When the configuration has a schedule.
+    pub fn new(configuration: &Configuration, stream: Stream) -> Result<Self, NotFixed> {
+        let model = Bernoulli::new(configuration.state.loss, stream);
+        Self::with_loss(configuration, model)
+    }
+}
+
+impl<L: LossModel> FixedLink<L> {
+    /// A link with any loss model; the configuration's own probability is not used.
+    ///
+    /// # Errors
+    /// When the configuration has a schedule.
+    pub fn with_loss(configuration: &Configuration, loss: L) -> Result<Self, NotFixed> {
+        let steps = configuration.schedule.steps.len();
+        if steps > 0 {
+            return Err(NotFixed { steps });
+        }
+        let Configuration {
+            state,
+            queue,
+            overhead,
+            ..
+        } = *configuration;
+        Ok(Self::from_parts(state, queue, overhead, loss))
+    }
+}
+
+impl<P: Packet> Link<P> {
+    /// A link with a drop-tail queue that loses each packet independently, with random numbers from
+    /// `stream`.
+    ///
+    /// # Errors
+    /// When the schedule is not in order.
+    pub fn new(configuration: Configuration, stream: Stream) -> Result<Self, ScheduleError> {
+        let state = configuration.state;
+        let queue = DropTail::new(configuration.queue);
+        Self::from_stages(
+            Transmitter::new(queue, state.rate, configuration.overhead),
+            Loss::new(Bernoulli::new(state.loss, stream)),
+            Delay::new(state.delay),
+            configuration.schedule,
+        )
+    }
+}

@@ -4,7 +4,7 @@
 //! `docs/path-file.md`; a test compares the two.
 
 use midspan_document::Spanned;
-use midspan_link::QueueLimit;
+use midspan_link::{Configuration, QueueLimit};
 use midspan_policy::oversized_segments::OversizedStart;
 use midspan_policy::{AccessLink, LegSettings, PolicyName};
 use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
@@ -78,45 +78,75 @@ pub struct ProxyTable {
     pub oversized_start: OversizedStart,
 }
 
-/// `[[link]]`
-///
-/// The keys of a direction are repeated here, because serde's `flatten` would lose the place of
-/// errors.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LinkTable {
-    pub name: Spanned<String>,
-    /// Two names; other numbers are refused later, with a better message than serde's.
-    pub between: Spanned<Vec<Spanned<String>>>,
-    pub rate: Given<BitRate>,
-    pub delay: Given<TimeSpan>,
-    pub loss: Given<Probability>,
-    pub queue: Given<Queue>,
-    pub overhead: Given<ByteSize>,
-    pub schedule: Given<ScheduleTable>,
-    pub ack_queue: Given<AckQueueing>,
-    pub header_compression: Given<bool>,
-    pub mtu: Given<ByteSize>,
-    #[serde(default)]
-    pub drop_fragments: bool,
-    #[serde(default)]
-    pub up: DirectionTable,
-    #[serde(default)]
-    pub down: DirectionTable,
+/// Defines `[[link]]`, and `up` and `down` of a link, which have the keys of a direction in common:
+/// serde's `flatten` would lose the place of errors.
+macro_rules! link_tables {
+    ($($key:ident: $value:ty,)*) => {
+        /// `[[link]]`
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct LinkTable {
+            pub name: Spanned<String>,
+            /// Two names; other numbers are refused later, with a better message than serde's.
+            pub between: Spanned<Vec<Spanned<String>>>,
+            $(pub $key: Given<$value>,)*
+            pub mtu: Given<ByteSize>,
+            #[serde(default)]
+            pub drop_fragments: bool,
+            #[serde(default)]
+            pub up: DirectionTable,
+            #[serde(default)]
+            pub down: DirectionTable,
+        }
+
+        /// `up` and `down` of a link.
+        #[derive(Debug, Default, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct DirectionTable {
+            $(pub $key: Given<$value>,)*
+        }
+
+        /// The keys that apply to one direction.
+        pub struct DirectionKeys<'a> {
+            $(pub $key: Option<&'a Spanned<$value>>,)*
+        }
+
+        impl LinkTable {
+            /// The direction's own keys, otherwise those of the link.
+            pub fn keys<'a>(&'a self, own: &'a DirectionTable) -> DirectionKeys<'a> {
+                DirectionKeys {
+                    $($key: own.$key.as_ref().or(self.$key.as_ref()),)*
+                }
+            }
+        }
+    };
 }
 
-/// `up` and `down` of a link.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DirectionTable {
-    pub rate: Given<BitRate>,
-    pub delay: Given<TimeSpan>,
-    pub loss: Given<Probability>,
-    pub queue: Given<Queue>,
-    pub overhead: Given<ByteSize>,
-    pub schedule: Given<ScheduleTable>,
-    pub ack_queue: Given<AckQueueing>,
-    pub header_compression: Given<bool>,
+link_tables! {
+    rate: BitRate,
+    delay: TimeSpan,
+    loss: Probability,
+    queue: Queue,
+    overhead: ByteSize,
+    schedule: ScheduleTable,
+    ack_queue: AckQueueing,
+    header_compression: bool,
+}
+
+impl DirectionKeys<'_> {
+    /// The effects whose keys are checked when they are read; all others are left out.
+    pub fn effects(&self) -> Configuration {
+        Configuration {
+            queue_discipline: given(self.ack_queue).discipline(),
+            header_compression: given(self.header_compression),
+            ..Configuration::default()
+        }
+    }
+}
+
+/// The value of a key, or its default.
+fn given<T: Copy + Default>(key: Option<&Spanned<T>>) -> T {
+    key.map(|key| *key.get_ref()).unwrap_or_default()
 }
 
 /// `schedule` of a direction.

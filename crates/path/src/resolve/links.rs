@@ -10,8 +10,7 @@ use midspan_units::{ByteSize, Probability, TimeSpan};
 use super::Check;
 use super::limits::{DURATION_LIMIT, LINK_LIMIT, SCHEDULE_LIMIT};
 use super::nodes::NodeNames;
-use crate::acknowledge::AckQueueing;
-use crate::file::{DirectionTable, LinkTable, Queue, ScheduleTable, StepTable};
+use crate::file::{DirectionKeys, DirectionTable, LinkTable, Queue, ScheduleTable, StepTable};
 use crate::{Link, NodeIndex};
 
 /// Largest number of packets in a queue, so that it fits into a machine's memory.
@@ -65,23 +64,22 @@ fn link(
 fn check_effects(
     check: &Check<'_>,
     configuration: &Configuration,
-    ack_queue: Option<&Spanned<AckQueueing>>,
-    compression: Option<&Spanned<bool>>,
+    keys: &DirectionKeys<'_>,
 ) -> Result<(), Located> {
-    let plain = configuration.queue_discipline.is_plain();
-    if let (Some(given), QueueLimit::Bytes(_)) = (ack_queue, configuration.queue)
-        && !plain
+    if let (Some(given), QueueLimit::Bytes(_)) = (keys.ack_queue, configuration.queue)
+        && !configuration.queue_discipline.is_plain()
     {
         let message = "this queue counts bytes, and one for ACKs counts packets";
         return Err(check
             .error(given, message)
             .with_help("write its `queue` in packets"));
     }
-    if let Some(given) = compression
+    if let Some(given) = keys.header_compression
         && configuration.header_compression
-        && !(plain && configuration.schedule.steps.is_empty())
+        && !configuration.is_fixed()
     {
-        let message = "headers are compressed behind a plain queue, on a link without a schedule";
+        let message = "headers are compressed behind a plain queue, on a link without a schedule \
+                       or another change of the delay";
         return Err(check.error(given, message));
     }
     Ok(())
@@ -109,52 +107,45 @@ fn direction(
     shared: &LinkTable,
     own: &DirectionTable,
 ) -> Result<Configuration, Located> {
-    let rate = own.rate.as_ref().or(shared.rate.as_ref());
-    let delay = own.delay.as_ref().or(shared.delay.as_ref());
-    let loss = own.loss.as_ref().or(shared.loss.as_ref());
-    let queue = own.queue.as_ref().or(shared.queue.as_ref());
-    let overhead = own.overhead.as_ref().or(shared.overhead.as_ref());
-    let schedule = own.schedule.as_ref().or(shared.schedule.as_ref());
-    let ack_queue = own.ack_queue.as_ref().or(shared.ack_queue.as_ref());
-    let compression = own.header_compression.as_ref();
-    let compression = compression.or(shared.header_compression.as_ref());
+    let keys = shared.keys(own);
     let configuration = Configuration {
         state: State {
-            rate: rate.map(|given| check.rate(given)).transpose()?,
-            delay: delay
+            rate: keys.rate.map(|given| check.rate(given)).transpose()?,
+            delay: keys
+                .delay
                 .map(|given| check.delay(given))
                 .transpose()?
                 .unwrap_or_default(),
-            loss: loss
+            loss: keys
+                .loss
                 .map(|given| lasting_loss(check, given))
                 .transpose()?
                 .unwrap_or_default(),
         },
-        queue: queue
+        queue: keys
+            .queue
             .map(|given| queue_limit(check, given))
             .transpose()?
             .unwrap_or_default(),
-        overhead: overhead
+        overhead: keys
+            .overhead
             .map(|given| framing(check, given))
             .transpose()?
             .unwrap_or_default(),
-        schedule: schedule
+        schedule: keys
+            .schedule
             .map(|given| changes(check, given))
             .transpose()?
             .unwrap_or_default(),
-        queue_discipline: ack_queue
-            .map(|given| given.get_ref().discipline())
-            .unwrap_or_default(),
-        header_compression: compression.is_some_and(|given| *given.get_ref()),
         mtu: shared
             .mtu
             .as_ref()
             .map(|given| mtu(check, given))
             .transpose()?,
         drops_fragments: shared.drop_fragments,
-        ..Configuration::default()
+        ..keys.effects()
     };
-    check_effects(check, &configuration, ack_queue, compression)?;
+    check_effects(check, &configuration, &keys)?;
     Ok(configuration)
 }
 

@@ -32,6 +32,38 @@ pub enum LossPattern {
     },
 }
 
+impl LossPattern {
+    /// The share of packets of `size` bytes that are lost in the long run. `configured` is the
+    /// probability of a link's configuration, for [`Self::Independent`]. A script loses single
+    /// packets, which is no share.
+    ///
+    /// With two states, the share of packets that find the bad one is `to_bad / (to_bad +
+    /// to_good)` (Gilbert 1960). If no state is ever left, every packet finds the good one, the
+    /// first.
+    #[must_use]
+    pub fn mean(&self, configured: Probability, size: u32) -> Probability {
+        match self {
+            Self::Independent => configured,
+            Self::Scripted(_) => Probability::ZERO,
+            Self::PerBit(bit) => any_bit(*bit, size),
+            Self::GilbertElliott {
+                to_bad,
+                to_good,
+                good,
+                bad,
+            } => {
+                let changes = to_bad.as_f64() + to_good.as_f64();
+                let in_bad = match changes > 0.0 {
+                    true => to_bad.as_f64() / changes,
+                    false => 0.0,
+                };
+                let mean = good.as_f64() + in_bad * (bad.as_f64() - good.as_f64());
+                Probability::from_f64(mean.clamp(0.0, 1.0)).unwrap_or(Probability::ONE)
+            }
+        }
+    }
+}
+
 /// A [`LossPattern`] at work.
 #[derive(Debug, Clone)]
 pub struct LossProcess(Process);
@@ -218,5 +250,35 @@ mod tests {
         assert!((7_000..8_400).contains(&count), "{count}");
         let mean = count as f64 / runs as f64;
         assert!((3.8..4.2).contains(&mean), "{mean}");
+    }
+    #[test]
+    fn the_mean_of_a_pattern_is_the_share_that_it_loses() {
+        let of = |text: &str| text.parse::<Probability>().unwrap();
+        let two_states = |good, bad, to_bad, to_good| LossPattern::GilbertElliott {
+            to_bad: of(to_bad),
+            to_good: of(to_good),
+            good: of(good),
+            bad: of(bad),
+        };
+        let packets = 1_000_000;
+        for (pattern, mean) in [
+            // 0.001 + 0.02 / 0.22 · (0.5 − 0.001)
+            (two_states("0.1 %", "50 %", "2 %", "20 %"), 0.046_363_6),
+            (two_states("1 %", "3 %", "50 %", "50 %"), 0.02),
+            // The first state is the good one, and neither is ever left.
+            (two_states("1 %", "50 %", "0 %", "0 %"), 0.01),
+            // From the bad state no way leads back.
+            (two_states("0 %", "5 %", "10 %", "0 %"), 0.05),
+            (LossPattern::PerBit(of("0.000001")), 0.011_928_3),
+        ] {
+            let computed = pattern.mean(Probability::ZERO, 1500).as_f64();
+            assert!((computed - mean).abs() < 1e-6, "{pattern:?}: {computed}");
+            let lost = run(&pattern, 1500, packets);
+            let lost = lost.into_iter().filter(|lost| *lost).count();
+            let share = lost as f64 / f64::from(packets);
+            assert!((share / mean - 1.0).abs() < 0.03, "{pattern:?}: {share}");
+        }
+        let independent = LossPattern::Independent.mean(of("2 %"), 1500);
+        assert_eq!(independent, of("2 %"));
     }
 }

@@ -213,6 +213,9 @@ impl Presentation<'_> {
     }
 }
 
+/// Bytes of a full packet, for the mean loss.
+const PACKET: u32 = 1500;
+
 fn direction(link: &Link, direction: midspan_path::Direction) -> DirectionPicture {
     let configuration = link.direction(direction);
     let queue = match configuration.queue {
@@ -224,8 +227,8 @@ fn direction(link: &Link, direction: midspan_path::Direction) -> DirectionPictur
     let changes = !configuration.schedule.steps.is_empty();
     DirectionPicture {
         rate: configuration.state.rate,
-        delay: configuration.state.delay,
-        loss: configuration.state.loss,
+        delay: configuration.mean_delay(),
+        loss: configuration.mean_loss(PACKET),
         queue,
         notes: changes
             .then(|| "changes over time".to_owned())

@@ -31,14 +31,14 @@ impl Path {
         self.least_rate(&self.data_way(flow))
     }
 
-    /// The propagation delay from client to server and back, at the start.
+    /// The mean delay of the links from client to server and back, at the start.
     #[must_use]
     pub fn round_trip_time(&self, flow: &Flow) -> TimeSpan {
         self.way(flow.from, flow.to)
             .iter()
             .map(|hop| self.link(hop.link))
             .fold(TimeSpan::ZERO, |sum, link| {
-                sum + link.up.state.delay + link.down.state.delay
+                sum + link.up.mean_delay() + link.down.mean_delay()
             })
     }
 

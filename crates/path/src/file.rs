@@ -4,7 +4,7 @@
 //! `docs/path-file.md`; a test compares the two.
 
 use midspan_document::Spanned;
-use midspan_link::{Configuration, QueueLimit};
+use midspan_link::{Configuration, LossPattern, QueueLimit};
 use midspan_policy::oversized_segments::OversizedStart;
 use midspan_policy::{AccessLink, LegSettings, PolicyName};
 use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
@@ -125,7 +125,7 @@ macro_rules! link_tables {
 link_tables! {
     rate: BitRate,
     delay: TimeSpan,
-    loss: Probability,
+    loss: Losses,
     queue: Queue,
     overhead: ByteSize,
     schedule: ScheduleTable,
@@ -137,6 +137,7 @@ impl DirectionKeys<'_> {
     /// The effects whose keys are checked when they are read; all others are left out.
     pub fn effects(&self) -> Configuration {
         Configuration {
+            losses: given(self.loss).pattern,
             queue_discipline: given(self.ack_queue).discipline(),
             header_compression: given(self.header_compression),
             ..Configuration::default()
@@ -145,8 +146,8 @@ impl DirectionKeys<'_> {
 }
 
 /// The value of a key, or its default.
-fn given<T: Copy + Default>(key: Option<&Spanned<T>>) -> T {
-    key.map(|key| *key.get_ref()).unwrap_or_default()
+fn given<T: Clone + Default>(key: Option<&Spanned<T>>) -> T {
+    key.map(|key| key.get_ref().clone()).unwrap_or_default()
 }
 
 /// `schedule` of a direction.
@@ -233,6 +234,23 @@ pub enum WorkloadName {
 pub struct RunTable {
     #[serde(default)]
     pub flows: Order,
+}
+
+/// How packets are lost.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Losses {
+    /// The probability at the start, which a schedule may change.
+    pub start: Probability,
+    pub pattern: LossPattern,
+}
+
+impl<'de> Deserialize<'de> for Losses {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self {
+            start: Probability::deserialize(deserializer)?,
+            pattern: LossPattern::Independent,
+        })
+    }
 }
 
 /// A queue limit as text: "1000 packets" or "64 KiB".

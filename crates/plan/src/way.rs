@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use midspan_link::{Configuration, QueueLimit};
+use midspan_link::{Configuration, LossPattern, QueueLimit};
 use midspan_model::leg::{Leg, Transport};
 use midspan_model::overlay::ChainedLeg;
 use midspan_model::path::{Hop, Path as Hops};
@@ -121,6 +121,7 @@ impl Way {
         let names = std::iter::once(from).chain(steps.iter().map(|hop| hop.node));
         let mut assumptions = Vec::new();
         let mut changing = Vec::new();
+        let mut averaged = Vec::new();
         let mut lossy_back = Vec::new();
         let mut hops = Vec::new();
         for step in &steps {
@@ -133,7 +134,10 @@ impl Way {
             if !there.schedule.steps.is_empty() || !back.schedule.steps.is_empty() {
                 changing.push(link.name.as_str());
             }
-            if back.state.loss.as_f64() > 0.0 {
+            if there.losses != LossPattern::Independent {
+                averaged.push(link.name.as_str());
+            }
+            if back.mean_loss(PACKET).as_f64() > 0.0 {
                 lossy_back.push(link.name.as_str());
             }
         }
@@ -142,6 +146,12 @@ impl Way {
                 "{} changes over time: its rate is averaged, its delay and loss are those at the \
                  start",
                 changing.join(", ")
+            ));
+        }
+        if !averaged.is_empty() {
+            assumptions.push(format!(
+                "packets on {} are lost independently, with the mean probability of its losses",
+                averaged.join(", ")
             ));
         }
         if !lossy_back.is_empty() {
@@ -348,8 +358,8 @@ fn hop(there: &Configuration, back: &Configuration) -> Hop {
     };
     Hop {
         rate: mean_rate(there).unwrap_or(NO_LIMIT),
-        round_trip: there.state.delay + back.state.delay,
-        loss: there.state.loss,
+        round_trip: there.mean_delay() + back.mean_delay(),
+        loss: there.mean_loss(PACKET),
         return_rate: mean_rate(back),
         queue: Some(queue),
     }

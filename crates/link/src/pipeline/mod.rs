@@ -5,6 +5,8 @@ mod body;
 mod compressed_link;
 mod whole;
 
+use midspan_units::{Probability, TimeSpan};
+
 use crate::ack_queue::{Discipline, QueueDiscipline};
 use crate::delay::Delay;
 use crate::fixed::FixedLink;
@@ -57,6 +59,20 @@ impl Configuration {
     #[must_use]
     pub fn is_fixed(&self) -> bool {
         self.queue_discipline.is_plain() && self.schedule.steps.is_empty()
+    }
+
+    /// The share of packets of `size` bytes that are lost in the long run, as long as no schedule
+    /// changes it.
+    #[must_use]
+    pub fn mean_loss(&self, size: u32) -> Probability {
+        self.losses.mean(self.state.loss, size)
+    }
+
+    /// The mean time from the end of a packet's transmission to its arrival, as long as no schedule
+    /// changes it.
+    #[must_use]
+    pub const fn mean_delay(&self) -> TimeSpan {
+        self.state.delay
     }
 
     /// Whether the modem of a shared medium can have these effects; its channel has the rate. See

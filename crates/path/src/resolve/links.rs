@@ -10,7 +10,9 @@ use midspan_units::{ByteSize, Probability, TimeSpan};
 use super::Check;
 use super::limits::{DURATION_LIMIT, LINK_LIMIT, SCHEDULE_LIMIT};
 use super::nodes::NodeNames;
-use crate::file::{DirectionKeys, DirectionTable, LinkTable, Queue, ScheduleTable, StepTable};
+use crate::file::{
+    DirectionKeys, DirectionTable, LinkTable, Losses, Queue, ScheduleTable, StepTable,
+};
 use crate::{Link, NodeIndex};
 
 /// Largest number of packets in a queue, so that it fits into a machine's memory.
@@ -21,6 +23,8 @@ const QUEUE_BYTES: ByteSize = ByteSize::from_bytes(1 << 30);
 const OVERHEAD: RangeInclusive<ByteSize> = ByteSize::from_bytes(0)..=ByteSize::from_bytes(1000);
 /// Size of the largest packet, in bytes (RFC 791: every link carries 68).
 const MTU: RangeInclusive<ByteSize> = ByteSize::from_bytes(68)..=ByteSize::from_bytes(65_535);
+/// Size of the largest IP packet, in bytes.
+const LARGEST: u32 = 65_535;
 /// The shortest repetition: a shorter one would cost too much computing time.
 const REPEAT: RangeInclusive<TimeSpan> = TimeSpan::from_milliseconds(1)..=DURATION_LIMIT;
 
@@ -155,13 +159,14 @@ fn mtu(check: &Check<'_>, given: &Spanned<ByteSize>) -> Result<u32, Located> {
 }
 
 /// A loss of 100 % is an outage, and an outage ends.
-fn lasting_loss(check: &Check<'_>, given: &Spanned<Probability>) -> Result<Probability, Located> {
-    if *given.get_ref() == Probability::ONE {
+fn lasting_loss(check: &Check<'_>, given: &Spanned<Losses>) -> Result<Probability, Located> {
+    let Losses { start, pattern } = given.get_ref();
+    if pattern.mean(*start, LARGEST) == Probability::ONE {
         return Err(check
             .error(given, "nothing passes a link that loses 100 %")
             .with_help("for an outage, write a step with `loss = \"100 %\"` in its `schedule`"));
     }
-    Ok(*given.get_ref())
+    Ok(*start)
 }
 
 fn queue_limit(check: &Check<'_>, given: &Spanned<Queue>) -> Result<QueueLimit, Located> {

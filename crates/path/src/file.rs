@@ -131,6 +131,7 @@ link_tables! {
     schedule: ScheduleTable,
     ack_queue: AckQueueing,
     header_compression: bool,
+    jitter: Jitter,
 }
 
 impl DirectionKeys<'_> {
@@ -140,6 +141,7 @@ impl DirectionKeys<'_> {
             losses: given(self.loss).pattern,
             queue_discipline: given(self.ack_queue).discipline(),
             header_compression: given(self.header_compression),
+            jitter: given(self.jitter).0,
             ..Configuration::default()
         }
     }
@@ -250,6 +252,25 @@ impl<'de> Deserialize<'de> for Losses {
             start: Probability::deserialize(deserializer)?,
             pattern: LossPattern::Independent,
         })
+    }
+}
+
+/// The largest additional delay of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Jitter(pub TimeSpan);
+
+/// The longest jitter; that of a real link is far below.
+const JITTER_LIMIT: TimeSpan = TimeSpan::from_seconds(10);
+
+impl<'de> Deserialize<'de> for Jitter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let most = TimeSpan::deserialize(deserializer)?;
+        if most > JITTER_LIMIT {
+            return Err(de::Error::custom(format_args!(
+                "{most} is too large for a jitter: at most {JITTER_LIMIT}"
+            )));
+        }
+        Ok(Self(most))
     }
 }
 

@@ -3,11 +3,13 @@
 
 mod body;
 mod compressed_link;
+mod jitter;
 mod whole;
 
 use midspan_units::{Probability, TimeSpan};
 
 use crate::ack_queue::{Discipline, QueueDiscipline};
+use crate::chain::Chain;
 use crate::delay::Delay;
 use crate::fixed::FixedLink;
 use crate::fragments::Entrance;
@@ -23,6 +25,7 @@ use crate::stage::Stage;
 use crate::transmitter::Transmitter;
 pub use body::{Body, Parts};
 pub use compressed_link::CompressedLink;
+use jitter::Jitter;
 pub use whole::Pipeline;
 
 /// One direction of a link.
@@ -49,7 +52,11 @@ pub struct Configuration {
     /// Whether IP fragments are dropped, as by routers and firewalls that inspect transport
     /// headers.
     pub drops_fragments: bool,
-    /// Whether TCP/IP headers are compressed (RFC 1144); this needs a plain queue and no schedule.
+    /// The largest additional delay of a packet, each drawn uniformly from zero to this; packets
+    /// keep their order.
+    pub jitter: TimeSpan,
+    /// Whether TCP/IP headers are compressed (RFC 1144); this needs a plain queue, no schedule and
+    /// no jitter.
     pub header_compression: bool,
 }
 
@@ -58,7 +65,9 @@ impl Configuration {
     /// suffices: a plain queue, no schedule, and no effect that needs a stage of its own.
     #[must_use]
     pub fn is_fixed(&self) -> bool {
-        self.queue_discipline.is_plain() && self.schedule.steps.is_empty()
+        self.queue_discipline.is_plain()
+            && self.schedule.steps.is_empty()
+            && self.jitter == TimeSpan::ZERO
     }
 
     /// The share of packets of `size` bytes that are lost in the long run, as long as no schedule
@@ -69,17 +78,18 @@ impl Configuration {
     }
 
     /// The mean time from the end of a packet's transmission to its arrival, as long as no schedule
-    /// changes it.
+    /// changes it and packets are far apart.
     #[must_use]
-    pub const fn mean_delay(&self) -> TimeSpan {
-        self.state.delay
+    pub fn mean_delay(&self) -> TimeSpan {
+        self.state.delay + TimeSpan::from_nanoseconds(self.jitter.nanoseconds() / 2)
     }
 
     /// Whether the modem of a shared medium can have these effects; its channel has the rate. See
     /// [`station`].
     #[must_use]
-    pub const fn suits_a_shared_medium(&self) -> bool {
-        self.schedule.steps.is_empty() && !self.header_compression
+    pub fn suits_a_shared_medium(&self) -> bool {
+        let changes = !self.schedule.steps.is_empty() || self.jitter > TimeSpan::ZERO;
+        !changes && !self.header_compression
     }
 }
 
@@ -164,12 +174,17 @@ where
     let state = configuration.state;
     let loss = LossProcess::new(&configuration.losses, state.loss, streams.stream(""));
     let queue = Discipline::new(configuration.queue_discipline, configuration.queue);
-    Ok(Box::new(Link::from_stages(
+    let link = Link::from_stages(
         Transmitter::new(queue, state.rate, configuration.overhead),
         Loss::new(loss),
         Delay::new(state.delay),
         configuration.schedule.clone(),
-    )?))
+    )?;
+    if configuration.jitter == TimeSpan::ZERO {
+        return Ok(Box::new(link));
+    }
+    let jitter = Jitter::new(configuration.jitter, streams.stream("/jitter"));
+    Ok(Box::new(Chain::new(link, jitter)))
 }
 
 /// The link changes over time, so a packet's departure is not known at its arrival.

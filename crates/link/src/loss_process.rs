@@ -18,8 +18,10 @@ pub enum LossPattern {
     /// Each bit is wrong independently with this probability, and one wrong bit loses the packet: 1
     /// − (1 − e)^(8·size) (Hasegawa §6.4, with the size in bits).
     PerBit(Probability),
-    /// Two states, each with its own loss probability (Gilbert, Elliott): after each packet the
-    /// state may change.
+    /// Two states, each with its own loss probability: after each packet the state may change
+    /// (Gilbert, "Capacity of a Burst-Noise Channel", 1960, for `good` = 0; Elliott, "Estimates of
+    /// Error Rates for Codes on Burst-Noise Channels", 1963). The probability that a schedule sets
+    /// is that of a further, independent loss.
     GilbertElliott {
         /// From good to bad.
         to_bad: Probability,
@@ -37,7 +39,7 @@ impl LossPattern {
     /// probability of a link's configuration, for [`Self::Independent`]. A script loses single
     /// packets, which is no share.
     ///
-    /// With two states, the share of packets that find the bad one is `to_bad / (to_bad +
+    /// With two states, `configured` is that of the further loss, and the share of packets that find the bad one is `to_bad / (to_bad +
     /// to_good)` (Gilbert 1960). If no state is ever left, every packet finds the good one, the
     /// first.
     #[must_use]
@@ -58,7 +60,8 @@ impl LossPattern {
                     false => 0.0,
                 };
                 let mean = good.as_f64() + in_bad * (bad.as_f64() - good.as_f64());
-                Probability::from_f64(mean.clamp(0.0, 1.0)).unwrap_or(Probability::ONE)
+                let mean = Probability::from_f64(mean.clamp(0.0, 1.0));
+                either(mean.unwrap_or(Probability::ONE), configured)
             }
         }
     }
@@ -86,6 +89,8 @@ enum Process {
     GilbertElliott {
         leave: [Probability; 2],
         lose: [Probability; 2],
+        /// Independent losses, from the configuration or its schedule.
+        further: Probability,
         bad: bool,
         stream: Stream,
     },
@@ -116,6 +121,7 @@ impl LossProcess {
             } => Process::GilbertElliott {
                 leave: [*to_bad, *to_good],
                 lose: [*good, *bad],
+                further: configured,
                 bad: false,
                 stream,
             },
@@ -156,11 +162,12 @@ impl Process {
             Self::GilbertElliott {
                 leave,
                 lose,
+                further,
                 bad,
                 stream,
             } => {
                 let state = usize::from(*bad);
-                let lost = lose[state].happens(stream.next_u64());
+                let lost = either(lose[state], *further).happens(stream.next_u64());
                 *bad ^= leave[state].happens(stream.next_u64());
                 lost
             }
@@ -181,12 +188,19 @@ impl LossModel for LossProcess {
     fn set_probability(&mut self, probability: Probability) {
         match &mut self.0 {
             Process::Independent(model) => model.set_probability(probability),
-            Process::Never
-            | Process::Scripted { .. }
-            | Process::PerBit { .. }
-            | Process::GilbertElliott { .. } => {}
+            Process::GilbertElliott { further, .. } => *further = probability,
+            Process::Never | Process::Scripted { .. } | Process::PerBit { .. } => {}
         }
     }
+}
+
+/// The probability that at least one of two independent events happens.
+fn either(one: Probability, other: Probability) -> Probability {
+    if other == Probability::ZERO {
+        return one;
+    }
+    let neither = (1.0 - one.as_f64()) * (1.0 - other.as_f64());
+    Probability::from_f64(1.0 - neither).unwrap_or(Probability::ONE)
 }
 
 /// 1 − (1 − e)^(8·size), exact even if e is tiny.
@@ -251,6 +265,30 @@ mod tests {
         let mean = count as f64 / runs as f64;
         assert!((3.8..4.2).contains(&mean), "{mean}");
     }
+    #[test]
+    fn a_schedule_adds_a_loss_to_two_states() {
+        let pattern = LossPattern::GilbertElliott {
+            to_bad: "1 %".parse().unwrap(),
+            to_good: "25 %".parse().unwrap(),
+            good: Probability::ZERO,
+            bad: Probability::ONE,
+        };
+        let alone = run(&pattern, 1500, 3_000);
+        let stream = stream(1, "loss/test", Direction::Up);
+        let mut loss = LossProcess::new(&pattern, Probability::ZERO, stream);
+        let mut part = |probability: &str| -> Vec<bool> {
+            loss.set_probability(probability.parse().unwrap());
+            (0..1_000).map(|_| loss.is_lost(Time::ZERO, 1500)).collect()
+        };
+        assert_eq!(part("0 %"), alone[..1_000]);
+        assert!(part("100 %").into_iter().all(|lost| lost));
+        let third = part("10 %");
+        let kept = third.iter().zip(&alone[2_000..]);
+        assert!(kept.clone().all(|(lost, before)| *lost || !before));
+        let further = kept.filter(|(lost, before)| **lost && !**before).count();
+        assert!((60..140).contains(&further), "{further}"); // about 96 ± 4 · 9
+    }
+
     #[test]
     fn the_mean_of_a_pattern_is_the_share_that_it_loses() {
         let of = |text: &str| text.parse::<Probability>().unwrap();

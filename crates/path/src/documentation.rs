@@ -9,7 +9,7 @@ use serde::de::{self, Deserializer, Visitor};
 
 use crate::file::{
     CableTable, DirectionTable, File, FlowTable, HostTable, LinkTable, ProxyTable, RouterTable,
-    RunTable, ScheduleTable, StepTable, TrafficTable,
+    RunTable, ScheduleTable, StepTable, TrafficTable, TwoStatesTable,
 };
 use crate::{Direction, Order, Path, built_in};
 
@@ -96,6 +96,7 @@ fn every_key_is_described_in_its_section() {
     assert_eq!(documented("An access link"), keys::<AccessLink>());
     assert_eq!(documented("`[[link]]`"), keys::<LinkTable>());
     assert_eq!(documented("A direction"), keys::<DirectionTable>());
+    assert_eq!(documented("Two states of loss"), keys::<TwoStatesTable>());
     assert_eq!(documented("A schedule"), keys::<ScheduleTable>());
     assert_eq!(documented("A step"), keys::<StepTable>());
     assert_eq!(documented("`[[flow]]`"), keys::<FlowTable>());
@@ -112,6 +113,9 @@ fn the_example_uses_every_key_and_is_read() {
     assert_eq!(path.order, Order::Together);
     assert_eq!(path.proxies_of(&path.flows[0]).len(), 2);
     let uplink = &path.links[2];
+    // 0.01 % + 0.1 % / 10.1 % · (30 % − 0.01 %)
+    let mean = path.links[3].down.mean_loss(1500).as_f64();
+    assert!((mean - 0.003_069_307).abs() < 1e-7, "{mean}");
     assert_eq!(uplink.direction(Direction::Down).schedule.steps.len(), 3);
     assert!(uplink.direction(Direction::Up).schedule.steps.is_empty());
     let unused: Vec<&str> = [

@@ -3,13 +3,16 @@
 //! Every value that is checked after reading keeps its place. Each key is described in
 //! `docs/path-file.md`; a test compares the two.
 
+use std::fmt;
+
 use midspan_document::Spanned;
 use midspan_link::{Configuration, LossPattern, QueueLimit};
 use midspan_policy::oversized_segments::OversizedStart;
 use midspan_policy::{AccessLink, LegSettings, PolicyName};
 use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
 use serde::Deserialize;
-use serde::de::{self, Deserializer};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
 
 use crate::acknowledge::{AckQueueing, Acknowledge};
 use crate::{Family, Order, Window};
@@ -238,7 +241,7 @@ pub struct RunTable {
     pub flows: Order,
 }
 
-/// How packets are lost.
+/// How packets are lost: with one probability, or as in [`TwoStatesTable`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Losses {
     /// The probability at the start, which a schedule may change.
@@ -248,11 +251,50 @@ pub struct Losses {
 
 impl<'de> Deserialize<'de> for Losses {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self {
-            start: Probability::deserialize(deserializer)?,
-            pattern: LossPattern::Independent,
-        })
+        struct OneOrTwo;
+        impl<'de> Visitor<'de> for OneOrTwo {
+            type Value = Losses;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "a probability in quotes, such as \"0.1 %\", or two states, such as \
+                     { bad = \"30 %\", to_bad = \"0.1 %\", to_good = \"10 %\" }",
+                )
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Losses, E> {
+                Ok(Losses {
+                    start: text.parse().map_err(E::custom)?,
+                    pattern: LossPattern::Independent,
+                })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Losses, A::Error> {
+                let table = TwoStatesTable::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Losses {
+                    start: Probability::ZERO,
+                    pattern: LossPattern::GilbertElliott {
+                        to_bad: table.to_bad,
+                        to_good: table.to_good,
+                        good: table.good,
+                        bad: table.bad,
+                    },
+                })
+            }
+        }
+        deserializer.deserialize_any(OneOrTwo)
     }
+}
+
+/// `loss` of a direction as a table: two states (Gilbert, Elliott).
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TwoStatesTable {
+    #[serde(default)]
+    pub good: Probability,
+    pub bad: Probability,
+    pub to_bad: Probability,
+    pub to_good: Probability,
 }
 
 /// The largest additional delay of a packet.

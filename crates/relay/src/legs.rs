@@ -10,7 +10,7 @@ use midspan_units::BitRate;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use super::leg_options;
+use super::listener::Listener;
 use super::narrow::NarrowLeg;
 use super::system;
 
@@ -50,15 +50,6 @@ impl From<&LegStart> for InputStart {
     }
 }
 
-/// The settings of a server leg with the client's address.
-#[derive(Debug, Clone, Default)]
-pub struct ServerLeg {
-    /// The mark, in Midspan's bits of the packet mark.
-    pub mark: u32,
-    /// The socket options.
-    pub start: LegStart,
-}
-
 /// A socket that is connecting to a server.
 #[derive(Debug)]
 pub struct Calling {
@@ -68,25 +59,25 @@ pub struct Calling {
     pub option_errors: u64,
 }
 
-/// Connects to the server from the client's own address and port. `host_mark` is the host's part of
-/// the packet mark: the leg has the same bits as the client's packets, so both use the same route.
+/// Connects to the server from the client's own address and port, for a transparent listener.
+/// `host_mark` is the host's part of the packet mark: the leg has the same bits as the client's
+/// packets, so both use the same route.
 ///
 /// # Errors
 /// Those of `socket(2)`, `bind(2)` and `connect(2)`.
 pub fn call_as_client(
     request: Request,
     host_mark: u32,
-    leg: &ServerLeg,
+    listener: &Listener,
+    start: &LegStart,
 ) -> rustix::io::Result<Calling> {
     let socket = system::socket(request.server)?;
     set_common_options(&socket).map_err(errno)?;
     tcp::set_transparent(&socket, request.server).map_err(errno)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    tcp::set_mark(&socket, host_mark | leg.mark).map_err(errno)?;
-    let mut option_errors = 0;
-    if leg.start != LegStart::default() {
-        option_errors += u64::from(leg_options::apply(&socket, &leg.start).is_err());
-    }
+    let mark = listener.marks.server.unwrap_or_default();
+    tcp::set_mark(&socket, host_mark | mark).map_err(errno)?;
+    let option_errors = u64::from(listener.set_up_leg(&socket, start).is_err());
     system::bind(&socket, request.client)?;
     connect(socket, request.server, option_errors)
 }

@@ -161,7 +161,7 @@ mod transfer;
 pub use arrival::Arrival;
 pub use control::Clock;
 pub use knowledge::SharedKnowledge;
-pub use legs::{Calling, ServerLeg, call_as_client, set_common_options};
+pub use legs::{Calling, call_as_client, set_common_options};
 pub use limits::{Limits, ListenerLimits, RelayLimits, Seat, SessionLimits, SetAside, Shortage};
 pub use listener::{
     Destination, HeaderVersion, Language, Listener, ListenerMarks, Negotiation, Users,

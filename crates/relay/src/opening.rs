@@ -15,8 +15,8 @@ use super::arrival::{Arrival, NewClient};
 use super::crowd::Crowd;
 use super::destination::{Finder, Found, Negotiator, Way};
 use super::knowledge::SharedKnowledge;
-use super::leg_options::{self, LegError, apply_before_listen, change_listener};
-use super::legs::{self, Calling, InputStart, Legs, ServerLeg};
+use super::leg_options::{self, LegError};
+use super::legs::{self, Calling, InputStart, Legs};
 use super::limits::{Limits, Places, Shortage};
 use super::listener::Listener;
 use super::narrow::{NarrowLeg, Profiles};
@@ -123,8 +123,8 @@ pub struct Admitted {
 pub fn prepare_listener(socket: &OwnedFd, listener: &Listener) -> Result<(), Error> {
     let action = || format!("set up the socket of listener \"{}\"", listener.name);
     legs::set_common_options(socket).map_err(Error::kernel(action()))?;
-    let start = LegStart::from(&listener.session.client);
-    apply_before_listen(socket, &start)
+    listener
+        .set_up_listening(socket)
         .map_err(std::io::Error::other)
         .map_err(Error::kernel(action()))
 }
@@ -170,9 +170,8 @@ impl Acceptor {
     /// # Errors
     /// An option that the kernel refuses.
     pub fn set_up_again(&self) -> Result<(), LegError> {
-        let start = LegStart::from(&self.listener.session.client);
         match &self.socket {
-            Some(socket) => change_listener(socket, &start, self.listener.marks.client),
+            Some(socket) => self.listener.change_listening(socket),
             None => Ok(()),
         }
     }
@@ -323,10 +322,7 @@ impl Acceptor {
                 socket,
                 option_errors: 0,
             }),
-            Way::AsClient => {
-                let mark = self.listener.marks.server.unwrap_or(0);
-                legs::call_as_client(request, 0, &ServerLeg { mark, start })
-            }
+            Way::AsClient => legs::call_as_client(request, 0, &self.listener, &start),
             Way::New => legs::call(request.server, |socket| self.set_up_server(socket, &start)),
         }
     }
@@ -382,10 +378,8 @@ impl Acceptor {
         if start.keepalive == self.listener.session.client.keepalive {
             start.keepalive = None;
         }
-        match start == LegStart::default() {
-            true => 0,
-            false => self.note(leg_options::apply(client, &start)),
-        }
+        let result = self.listener.set_up_leg(client, &start);
+        self.note(result)
     }
 
     fn set_up_server(&mut self, server: &OwnedFd, leg: &LegStart) -> u64 {
@@ -398,10 +392,8 @@ impl Acceptor {
         if let Some(mark) = self.listener.marks.server {
             errors += self.note(tcp::set_mark(server, mark));
         }
-        if leg != LegStart::default() {
-            errors += self.note(leg_options::apply(server, &leg));
-        }
-        errors
+        let result = self.listener.set_up_leg(server, &leg);
+        errors + self.note(result)
     }
 
     /// Sets keep-alive on the server leg of a session that lasts; returns the number of refused

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use midspan_policy::{LegStart, Offered, Policy};
-use midspan_relay::{Listener, ServerLeg};
+use midspan_relay::Listener;
 
 /// A transparent listener, with the policy that decides at the SYN which of its connections are
 /// intercepted, and with which initial window.
@@ -11,7 +11,8 @@ pub struct GateListener {
     pub(super) listener: Listener,
     /// The mark of SYNs for it.
     pub(super) mark: u32,
-    pub(super) server: ServerLeg,
+    /// What server legs start with.
+    pub(super) server: LegStart,
     pub(super) policy: Box<dyn Policy + Send>,
 }
 
@@ -34,10 +35,7 @@ impl GateListener {
         }
         Self {
             mark: listener.marks.syn.unwrap_or_default(),
-            server: ServerLeg {
-                mark: listener.marks.server.unwrap_or_default(),
-                start: LegStart::from(&listener.session.server),
-            },
+            server: LegStart::from(&listener.session.server),
             policy,
             listener,
         }

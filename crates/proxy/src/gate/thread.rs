@@ -381,7 +381,7 @@ impl Worker {
         let Some(known) = self.listeners.get(listener) else {
             return self.leave(packet.id, request);
         };
-        match call_as_client(request, mark, &known.server) {
+        match call_as_client(request, mark, &known.listener, &known.server) {
             Ok(calling) => {
                 let server = calling.socket;
                 self.release(packet, listener, Released { arrival, server });
@@ -418,7 +418,7 @@ impl Worker {
         let Some(known) = self.listeners.get(listener) else {
             return self.leave(packet.id, request);
         };
-        match call_as_client(request, mark, &known.server) {
+        match call_as_client(request, mark, &known.listener, &known.server) {
             Ok(calling) => self.hold(Held {
                 packet,
                 listener,

@@ -5,9 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use midspan_linux::tcp;
-use midspan_policy::LegStart;
 use midspan_relay as relay;
-use midspan_relay::leg_options::{LegError, apply_before_listen};
+use midspan_relay::leg_options::LegError;
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 
@@ -209,10 +208,7 @@ impl Place<'_> {
         }
         // The kernel accepts connections before the relay has these sockets.
         relay::set_common_options(&socket).map_err(self.failed())?;
-        apply_before_listen(
-            &socket,
-            &LegStart::from(&self.listener.relay.session.client),
-        )?;
+        self.listener.relay.set_up_listening(&socket)?;
         self.bind(&socket)?;
         socket.listen(BACKLOG).map_err(self.failed())?;
         Ok(socket)

@@ -5,11 +5,13 @@ mod negotiation;
 pub use negotiation::{HeaderVersion, Language, Negotiation, Users};
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 
-use midspan_policy::{Handshake, SessionSettings};
+use midspan_policy::{Handshake, LegStart, SessionSettings};
 use midspan_units::Probability;
 use serde::{Deserialize, Serialize};
 
+use crate::leg_options::{self, LegError};
 use crate::limits::ListenerLimits;
 use crate::profile::{AccessProfile, SegmentMarks};
 
@@ -97,6 +99,35 @@ impl Listener {
     #[must_use]
     pub const fn is_transparent(&self) -> bool {
         matches!(self.to, Destination::Original)
+    }
+
+    /// Sets what accepted connections inherit on a socket that does not listen yet.
+    ///
+    /// # Errors
+    /// The first option that cannot be set.
+    pub fn set_up_listening(&self, socket: impl AsFd) -> Result<(), LegError> {
+        leg_options::apply_before_listen(socket, &LegStart::from(&self.session.client))
+    }
+
+    /// Sets the same on a socket that listens already, maybe with the settings of a listener before
+    /// a reload.
+    ///
+    /// # Errors
+    /// As [`leg_options::change_listener`].
+    pub fn change_listening(&self, socket: impl AsFd) -> Result<(), LegError> {
+        let start = LegStart::from(&self.session.client);
+        leg_options::change_listener(socket, &start, self.marks.client)
+    }
+
+    /// Sets up a leg before its first byte: on the server's leg before it connects.
+    ///
+    /// # Errors
+    /// The first option that cannot be set; those before it stay set.
+    pub fn set_up_leg(&self, socket: impl AsFd, start: &LegStart) -> Result<(), LegError> {
+        if *start == LegStart::default() {
+            return Ok(());
+        }
+        leg_options::apply(socket, start)
     }
 
     /// The settings of the negotiation; `None` if there is none and every client is admitted.

@@ -1,6 +1,6 @@
 //! What commands print, as a whole: a change of any result or text shows as a difference to a file in
 //! `tests/snapshots`. `INSTA_UPDATE=always cargo test --package midspan --test snapshots` writes the
-//! files anew.
+//! files again.
 
 #![allow(clippy::unwrap_used)]
 

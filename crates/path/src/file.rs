@@ -150,6 +150,58 @@ impl DirectionKeys<'_> {
     }
 }
 
+/// The keys of [`DirectionKeys::effects`] with their values; without those that have no effect.
+pub fn effect_keys(configuration: &Configuration) -> Vec<(&'static str, toml::Value)> {
+    let Configuration {
+        state,
+        losses,
+        queue_discipline,
+        header_compression,
+        jitter,
+        queue: _,
+        overhead: _,
+        schedule: _,
+        mtu: _,
+        drops_fragments: _,
+    } = configuration;
+    let text = |value: &dyn fmt::Display| toml::Value::String(value.to_string());
+    let loss = match losses {
+        LossPattern::GilbertElliott {
+            to_bad,
+            to_good,
+            good,
+            bad,
+        } => Some(toml::Value::Table(toml::Table::from_iter([
+            ("bad".to_owned(), text(bad)),
+            ("good".to_owned(), text(good)),
+            ("to_bad".to_owned(), text(to_bad)),
+            ("to_good".to_owned(), text(to_good)),
+        ]))),
+        // No path file has the other patterns.
+        _ => (state.loss != Probability::ZERO).then(|| text(&state.loss)),
+    };
+    let queueing = [
+        (AckQueueing::Filtered, "filtered"),
+        (AckQueueing::First, "first"),
+        (AckQueueing::Marked, "marked"),
+    ];
+    let queueing = queueing
+        .iter()
+        .find(|(queueing, _)| queueing.discipline() == *queue_discipline);
+    [
+        ("loss", loss),
+        ("ack_queue", queueing.map(|(_, name)| text(name))),
+        (
+            "header_compression",
+            header_compression.then_some(toml::Value::Boolean(true)),
+        ),
+        ("jitter", (*jitter > TimeSpan::ZERO).then(|| text(jitter))),
+    ]
+    .into_iter()
+    .filter_map(|(key, value)| Some((key, value?)))
+    .collect()
+}
+
 /// The value of a key, or its default.
 fn given<T: Clone + Default>(key: Option<&Spanned<T>>) -> T {
     key.map(|key| key.get_ref().clone()).unwrap_or_default()

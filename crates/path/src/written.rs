@@ -9,7 +9,8 @@ use midspan_units::{ByteSize, TimeSpan};
 use serde::Serialize;
 use toml::Value;
 
-use crate::acknowledge::{AckQueueing, Acknowledge};
+use crate::acknowledge::Acknowledge;
+use crate::file::effect_keys;
 use crate::{
     Cable, Family, Flow, HostSettings, Link, LinkIndex, NodeIndex, NodeKind, Order, Path,
     ProxySettings, Traffic, Window, Workload,
@@ -303,47 +304,27 @@ fn proxy(settings: &ProxySettings) -> Keys {
 
 /// The keys of `up` or `down`.
 fn direction(configuration: &Configuration) -> Keys {
-    let Configuration {
-        state,
-        queue,
-        overhead,
-        schedule,
-        losses: _,
-        queue_discipline,
-        mtu: _,
-        drops_fragments: _,
-        header_compression,
-    } = configuration;
     let mut keys = Keys::new();
+    let state = configuration.state;
     keys.extend(state.rate.map(|rate| ("rate", shown(rate))));
     push(&mut keys, "delay", &state.delay, &TimeSpan::ZERO);
-    push(&mut keys, "loss", &state.loss, &Default::default());
-    if *queue != QueueLimit::default() {
-        let limit = match queue {
+    if configuration.queue != QueueLimit::default() {
+        let limit = match configuration.queue {
             QueueLimit::Packets(packets) => format!("{packets} packets"),
             QueueLimit::Bytes(size) => size.to_string(),
         };
         keys.push(("queue", quoted(&limit)));
     }
-    if *overhead > 0 {
-        let overhead = ByteSize::from_bytes(u64::from(*overhead));
+    if configuration.overhead > 0 {
+        let overhead = ByteSize::from_bytes(u64::from(configuration.overhead));
         keys.push(("overhead", shown(overhead)));
     }
-    if !schedule.steps.is_empty() {
-        keys.push(("schedule", inline(&schedule_keys(schedule))));
+    if !configuration.schedule.steps.is_empty() {
+        let schedule = schedule_keys(&configuration.schedule);
+        keys.push(("schedule", inline(&schedule)));
     }
-    let ack_queue = [
-        (AckQueueing::Filtered, "filtered"),
-        (AckQueueing::First, "first"),
-        (AckQueueing::Marked, "marked"),
-    ];
-    let ack_queue = ack_queue
-        .iter()
-        .find(|(queueing, _)| queueing.discipline() == *queue_discipline);
-    keys.extend(ack_queue.map(|(_, name)| ("ack_queue", quoted(name))));
-    if *header_compression {
-        keys.push(("header_compression", "true".to_owned()));
-    }
+    let effects = effect_keys(configuration).into_iter();
+    keys.extend(effects.map(|(key, value)| (key, value.to_string())));
     keys
 }
 

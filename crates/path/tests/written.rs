@@ -54,6 +54,7 @@ fn the_text_has_the_documented_keys_and_stays_as_it_is() {
         between = ["a", "b"]
         rate = "8 Mbit/s"
         up = { loss = "1 %" }
+        down = { loss = { bad = "30 %", to_bad = "0.1 %", to_good = "10 %" }, jitter = "5 ms" }
         [[link]]
         name = "wire"
         between = ["b", "c"]
@@ -83,7 +84,7 @@ acknowledge = "thin(5)"
 name = "line"
 between = ["a", "b"]
 up = { rate = "8 Mbit/s", loss = "1 %" }
-down = { rate = "8 Mbit/s" }
+down = { rate = "8 Mbit/s", loss = { bad = "30 %", good = "0 %", to_bad = "0.1 %", to_good = "10 %" }, jitter = "5 ms" }
 [[link]]
 name = "wire"
 between = ["b", "c"]

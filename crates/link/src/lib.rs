@@ -13,7 +13,7 @@
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `pipeline` | the configuration of a link, and the row of its stages; a link as one stage |
+//! | `pipeline` | the configuration of a link, the row of its stages, and effects with a stage of their own; a link as one stage |
 //! | `fragments` | MTU: fragments at the entrance of a link, and reassembly at the end of a path |
 //! | `queue`, `ack_queue` | which packets wait: first in, first out; ACKs filtered, preferred or marked |
 //! | `transmitter` | sends packets at a rate |

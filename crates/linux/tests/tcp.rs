@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use midspan_linux::capability::{self, Capability};
 use midspan_linux::tcp;
-use midspan_units::{ByteSize, TimeSpan};
+use midspan_units::{ByteSize, Dscp, TimeSpan};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -113,4 +113,24 @@ fn a_mark_is_inherited_by_accepted_connections() {
     let _opened = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (accepted, _) = listener.accept().unwrap();
     assert_eq!(tcp::mark(&accepted).unwrap(), 0x0300_0000);
+}
+
+#[test]
+fn accepted_sockets_inherit_the_dscp_of_the_listener() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let Ok(listener) = TcpListener::bind(address) else {
+            println!("skipped: this machine has no {address}");
+            continue;
+        };
+        let class = "af41".parse().unwrap();
+        assert_eq!(tcp::dscp(&listener).unwrap(), Dscp::default());
+        tcp::set_dscp(&listener, class).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        assert_eq!(tcp::dscp(&accepted).unwrap(), class, "{address}");
+        assert_eq!(tcp::dscp(&client).unwrap(), Dscp::default(), "{address}");
+        tcp::set_dscp(&listener, Dscp::default()).unwrap();
+        assert_eq!(tcp::dscp(&listener).unwrap(), Dscp::default());
+        assert_eq!(tcp::dscp(&accepted).unwrap(), class, "{address}");
+    }
 }

@@ -241,14 +241,19 @@ fn common() -> Result<Rules, SandboxError> {
     // Whether a descriptor is a terminal, whether calls block, how many bytes wait in a socket.
     let requests = [libc::TCGETS, libc::FIONBIO, libc::FIONREAD, libc::TIOCOUTQ];
     rules.insert(libc::SYS_ioctl, one_of(1, &requests)?);
-    let transparent = [
+    let traffic_class = (libc::IPPROTO_IPV6, number(libc::IPV6_TCLASS));
+    let set = [
         (libc::IPPROTO_IPV6, IPV6_TRANSPARENT),
         (libc::IPPROTO_IPV6, IPV6_FREEBIND),
+        traffic_class,
     ];
-    rules.insert(libc::SYS_setsockopt, options(&transparent)?);
-    let original =
-        [libc::IPPROTO_IP, libc::IPPROTO_IPV6].map(|level| (level, ORIGINAL_DESTINATION));
-    rules.insert(libc::SYS_getsockopt, options(&original)?);
+    rules.insert(libc::SYS_setsockopt, options(&set)?);
+    let read = [
+        (libc::IPPROTO_IP, ORIGINAL_DESTINATION),
+        (libc::IPPROTO_IPV6, ORIGINAL_DESTINATION),
+        traffic_class,
+    ];
+    rules.insert(libc::SYS_getsockopt, options(&read)?);
     Ok(rules)
 }
 

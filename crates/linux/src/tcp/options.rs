@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use midspan_units::{BitRate, ByteSize, TimeSpan};
-use rustix::net::sockopt;
+use midspan_units::{BitRate, ByteSize, Dscp, TimeSpan};
+use rustix::net::{AddressFamily, sockopt};
 use socket2::SockRef;
 
 use super::raw;
@@ -284,6 +284,35 @@ pub fn mark(socket: impl AsFd) -> io::Result<u32> {
 /// `PermissionDenied` without `CAP_NET_ADMIN` (or `CAP_NET_RAW` since Linux 5.17).
 pub fn set_mark(socket: impl AsFd, mark: u32) -> io::Result<()> {
     SockRef::from(&socket.as_fd()).set_mark(mark)
+}
+
+/// The DSCP of packets of this socket (`IP_TOS` of ip(7), `IPV6_TCLASS` of ipv6(7)).
+///
+/// # Errors
+/// Those of `getsockopt(2)`.
+pub fn dscp(socket: impl AsFd) -> io::Result<Dscp> {
+    let socket = socket.as_fd();
+    let field = match sockopt::socket_domain(socket)? {
+        AddressFamily::INET6 => sockopt::ipv6_tclass(socket)?,
+        _ => u32::from(sockopt::ip_tos(socket)?),
+    };
+    Dscp::from_number(u64::from((field & 0xff) >> 2)).map_err(io::Error::other)
+}
+
+/// Sets the DSCP of packets of this socket (`IP_TOS`, `IPV6_TCLASS`). Accepted sockets inherit the
+/// listener's, and its SYN-ACKs have it; with the sysctl `net.ipv4.tcp_reflect_tos` both have the
+/// client's instead. For TCP, the kernel keeps the two ECN bits, which these options include.
+///
+/// # Errors
+/// Those of `setsockopt(2)`.
+pub fn set_dscp(socket: impl AsFd, dscp: Dscp) -> io::Result<()> {
+    let socket = socket.as_fd();
+    let field = dscp.number() << 2;
+    let result = match sockopt::socket_domain(socket)? {
+        AddressFamily::INET6 => sockopt::set_ipv6_tclass(socket, u32::from(field)),
+        _ => sockopt::set_ip_tos(socket, field),
+    };
+    Ok(result?)
 }
 
 /// Bytes written and not yet acknowledged by the peer, sent or not (`SIOCOUTQ`).

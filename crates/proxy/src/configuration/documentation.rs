@@ -1,4 +1,4 @@
-//! Tests that `docs/configuration.md` and the example contain every key, and no other.
+//! Tests that `docs/configuration.md` contains every key and no other, and the example most of them.
 
 use std::collections::BTreeSet;
 
@@ -97,8 +97,10 @@ fn every_key_is_documented() {
     }
 }
 
+/// The example shows each mode of a listener. Only the reference has all keys of a listener, because
+/// most serve special cases.
 #[test]
-fn every_key_is_in_the_example() {
+fn every_key_apart_from_those_of_a_listener_is_in_the_example() {
     let is_there = |key: &str| {
         EXAMPLE.lines().any(|line| {
             let line = line.trim_start_matches("# ");
@@ -119,7 +121,6 @@ fn every_key_is_in_the_example() {
         keys::<ControlTable>(),
         keys::<AdminTable>(),
         keys::<ProfileTable>(),
-        keys::<ListenerTable>(),
         keys::<LegSettings>(),
     ];
     for key in all.into_iter().flatten() {

@@ -9,7 +9,7 @@ use midspan_relay::HeaderVersion;
 use midspan_relay::profile::AccessProfile;
 use midspan_relay::{Destination, ListenerLimits, RelayLimits};
 use midspan_service::logging::LogSettings;
-use midspan_units::{ByteSize, Probability, TimeSpan};
+use midspan_units::{ByteSize, Dscp, Probability, TimeSpan};
 use serde::Deserialize;
 
 use super::admin::AdminTable;
@@ -123,6 +123,8 @@ pub(super) struct ListenerTable {
     learned_window_limit: Option<Spanned<u32>>,
     #[serde(default)]
     control_group: Option<Spanned<Probability>>,
+    #[serde(default)]
+    dscp: Option<Dscp>,
     #[serde(default)]
     policy: PolicyName,
     #[serde(default)]
@@ -385,6 +387,7 @@ impl ListenerTable {
             },
             limits: limits.checked(source, still)?,
             profiles: profiles.to_vec(),
+            dscp: self.dscp,
             ..midspan_relay::Listener::new(self.name.into_inner(), to)
         };
         if let Some(admitting) = admitting {

@@ -4,11 +4,13 @@ mod negotiation;
 
 pub use negotiation::{HeaderVersion, Language, Negotiation, Users};
 
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
+use midspan_linux::tcp;
 use midspan_policy::{Handshake, LegStart, SessionSettings};
-use midspan_units::Probability;
+use midspan_units::{Dscp, Probability};
 use serde::{Deserialize, Serialize};
 
 use crate::leg_options::{self, LegError};
@@ -44,6 +46,8 @@ pub struct Listener {
     pub learned_windows: Vec<u32>,
     /// The share of connections that are not intercepted, as a control group.
     pub control_group: Probability,
+    /// The DSCP of packets on both legs of its sessions; `None`: Midspan sets none.
+    pub dscp: Option<Dscp>,
     /// Packet marks, which the process that opens the listener fills in.
     pub marks: ListenerMarks,
 }
@@ -89,6 +93,7 @@ impl Listener {
             handshake: Handshake::default(),
             learned_windows: Vec::new(),
             control_group: Probability::ZERO,
+            dscp: None,
             marks: ListenerMarks::default(),
         }
     }
@@ -106,6 +111,7 @@ impl Listener {
     /// # Errors
     /// The first option that cannot be set.
     pub fn set_up_listening(&self, socket: impl AsFd) -> Result<(), LegError> {
+        self.set_dscp(&socket)?;
         leg_options::apply_before_listen(socket, &LegStart::from(&self.session.client))
     }
 
@@ -116,7 +122,14 @@ impl Listener {
     /// As [`leg_options::change_listener`].
     pub fn change_listening(&self, socket: impl AsFd) -> Result<(), LegError> {
         let start = LegStart::from(&self.session.client);
-        leg_options::change_listener(socket, &start, self.marks.client)
+        let others = leg_options::change_listener(&socket, &start, self.marks.client);
+        match self.dscp {
+            Some(_) => self.set_dscp(&socket)?,
+            // The listener may have had the key before.
+            None if tcp::dscp(&socket).is_ok_and(|present| present == Dscp::default()) => {}
+            None => tcp::set_dscp(&socket, Dscp::default()).map_err(refused(Dscp::default()))?,
+        }
+        others
     }
 
     /// Sets up a leg before its first byte: on the server's leg before it connects.
@@ -124,10 +137,19 @@ impl Listener {
     /// # Errors
     /// The first option that cannot be set; those before it stay set.
     pub fn set_up_leg(&self, socket: impl AsFd, start: &LegStart) -> Result<(), LegError> {
+        // A client leg has inherited it, unless the kernel reflects the client's (tcp_reflect_tos).
+        self.set_dscp(&socket)?;
         if *start == LegStart::default() {
             return Ok(());
         }
         leg_options::apply(socket, start)
+    }
+
+    fn set_dscp(&self, socket: impl AsFd) -> Result<(), LegError> {
+        match self.dscp {
+            Some(dscp) => tcp::set_dscp(socket, dscp).map_err(refused(dscp)),
+            None => Ok(()),
+        }
     }
 
     /// The settings of the negotiation; `None` if there is none and every client is admitted.
@@ -137,6 +159,14 @@ impl Listener {
             Destination::Negotiated(negotiation) => Some(negotiation),
             Destination::Fixed(_) | Destination::Original => None,
         }
+    }
+}
+
+fn refused(dscp: Dscp) -> impl FnOnce(io::Error) -> LegError {
+    move |source| LegError::Refused {
+        key: "dscp",
+        value: dscp.to_string(),
+        source,
     }
 }
 

@@ -425,6 +425,13 @@ fn classes(captured: &socket2::Socket, from: &str, port: u16) -> BTreeMap<u8, us
     classes
 }
 
+#[track_caller]
+fn assert_class(class: u8, captured: &socket2::Socket, from: &str, port: u16) {
+    let classes = classes(captured, from, port);
+    let found: Vec<u8> = classes.keys().copied().collect();
+    assert_eq!(found, [class], "from {from}: {classes:?}");
+}
+
 /// All packets of both legs have the class, from the SYN and the SYN-ACK on. Sessions keep it after
 /// a reload.
 #[kernel_test]
@@ -436,9 +443,7 @@ fn a_reload_changes_the_service_class_of_new_sessions() {
         echoes(near, far);
         let port = near.local_addr().unwrap().port();
         for (captured, from) in &legs {
-            let classes = classes(captured, from, port);
-            let found: Vec<u8> = classes.keys().copied().collect();
-            assert_eq!(found, [class], "from {from}: {classes:?}");
+            assert_class(class, captured, from, port);
         }
     };
     let both = |server, client| {
@@ -467,5 +472,29 @@ fn a_reload_changes_the_service_class_of_new_sessions() {
     }
     for (near, far, server, client, class) in &mut sessions {
         have(*class, near, far, both(*server, *client));
+    }
+}
+
+#[kernel_test]
+fn both_legs_of_a_forward_listener_have_its_service_class() {
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let mut text = RELAY.to_owned();
+    let families = [
+        (GATEWAY, "10.1.0.1:8080", "10.3.0.2:80", OUTSIDE),
+        ("fd01::1", "[fd01::1]:8080", "[fd03::2]:80", OUTSIDE6),
+    ];
+    for (name, listen, to, _) in families {
+        text += &format!("[[listener]]\nname = \"{name}\"\nlisten = \"{listen}\"\n");
+        text += &format!("to = \"{to}\"\ndscp = \"cs1\"\n");
+    }
+    let _midspan = Midspan::ready(&network.gateway, &text);
+    for (inside, _, _, outside) in families {
+        let [client, server] = [&network.client, &network.server].map(captured);
+        let mut near = network.connect(inside, 8080).unwrap();
+        let (mut far, _) = accept(&listener);
+        echoes(&mut near, &mut far);
+        assert_class(8, &client, inside, near.local_addr().unwrap().port());
+        assert_class(8, &server, outside, far.peer_addr().unwrap().port());
     }
 }
